@@ -1,0 +1,35 @@
+# Warnings and sanitizers, for pdjob's own code only: libllama is built apart, always optimised.
+add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wno-sign-conversion -Wno-missing-field-initializers
+                    # False alarms of GCC 12 on std::variant at -O2.
+                    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+if(PDJOB_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(PDJOB_SANITIZE)
+  add_compile_options(-fsanitize=${PDJOB_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${PDJOB_SANITIZE})
+endif()
+# What libFuzzer is to explore must be instrumented everywhere; tests/fuzz adds its main.
+if(PDJOB_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+# pdjob_library(NAME SOURCES... LINKS...): the one way a folder declares its static library.
+function(pdjob_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    add_library(pdjob_${name} INTERFACE)
+    return()
+  endif()
+  add_library(pdjob_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(pdjob_${name} PUBLIC ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS})
+endfunction()
+
+# pdjob_test(NAME SOURCES... LINKS... [LABELS...]): one GoogleTest program, run by ctest.
+function(pdjob_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,28 @@
+# libllama, prebuilt by `./dev setup` into a cache outside the tree (design: decisions/0003): static, optimised, one pinned source.
+if(NOT PDJOB_LLAMA_DIR)
+  message(FATAL_ERROR "PDJOB_LLAMA_DIR is not set. Configure through `./dev build`, which builds libllama once and passes its place.")
+endif()
+add_library(llama INTERFACE)
+target_include_directories(llama SYSTEM INTERFACE
+  ${PDJOB_LLAMA_DIR}/source/include ${PDJOB_LLAMA_DIR}/source/ggml/include)
+# The two internal headers of engine/kv_spans.cc, and ggml's buffer interface of engine/shared_kv.cc.
+add_library(llama_internal INTERFACE)
+target_include_directories(llama_internal SYSTEM INTERFACE
+  ${PDJOB_LLAMA_DIR}/source/src ${PDJOB_LLAMA_DIR}/source/ggml/src)
+target_link_libraries(llama_internal INTERFACE llama)
+target_link_libraries(llama INTERFACE
+  ${PDJOB_LLAMA_DIR}/build/src/libllama.a
+  ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml.a
+  ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-cpu.a
+  ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-base.a
+  Threads::Threads ${CMAKE_DL_LIBS})
+# llama.cpp's own helpers: chat templates (Jinja) and JSON schema to grammar.
+add_library(llama_common INTERFACE)
+target_include_directories(llama_common SYSTEM INTERFACE
+  ${PDJOB_LLAMA_DIR}/source/common ${PDJOB_LLAMA_DIR}/source/vendor)
+target_link_libraries(llama_common INTERFACE
+  ${PDJOB_LLAMA_DIR}/build/common/libllama-common.a
+  ${PDJOB_LLAMA_DIR}/build/common/libllama-common-base.a
+  ${PDJOB_LLAMA_DIR}/build/vendor/cpp-httplib/libcpp-httplib.a
+  ${PDJOB_LLAMA_DIR}/build/vendor/hash/libvendor-hash.a
+  llama)

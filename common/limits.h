@@ -1,0 +1,66 @@
+// Every bound of pdjob in one place: what is full answers "overloaded" upstream instead of taking memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pdjob::limits {
+
+inline constexpr size_t kKiB = 1024;
+inline constexpr size_t kMiB = 1024 * kKiB;
+
+// Configuration
+inline constexpr size_t kConfigBytesMax = 256 * kKiB;
+inline constexpr size_t kConfigNodesMax = 10'000;  // Values of a file, with its aliases expanded.
+inline constexpr size_t kConfigDepthMax = 32;
+
+// HTTP
+inline constexpr size_t kHttpHeadBytesMax = 64 * kKiB;
+inline constexpr size_t kHttpHeadersMax = 128;
+inline constexpr size_t kHttpBodyBytesMax = 32 * kMiB;      // A request; beyond: 413.
+inline constexpr size_t kHttpConnectionsMax = 16384;        // Beyond: accepted, told 503, closed.
+inline constexpr size_t kHttpSendQueueBytesMax = 4 * kMiB;  // To one slow reader, before its source is paused.
+inline constexpr size_t kHttpIdleConnectionsMax = 256;      // Of a client, kept to one address.
+inline constexpr size_t kNamesLookedUpMax = 1024;           // At one time; beyond: the call fails.
+inline constexpr size_t kJsonDepthMax = 64;
+inline constexpr size_t kJsonFieldsMax = 256;               // Of an object of a request that is read field by field.
+
+// A worker
+inline constexpr size_t kRequestsQueuedMax = 1024;  // Waiting in one worker; beyond: 503.
+inline constexpr size_t kSequencesMax = 256;        // Sequences of one engine.
+inline constexpr size_t kChoicesMax = 16;           // `n` of a request.
+inline constexpr size_t kMessagesMax = 4096;        // Of a chat.
+inline constexpr size_t kPromptsMax = 256;          // Of a completion.
+inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
+inline constexpr size_t kStopTokensMax = 256;
+inline constexpr size_t kLogprobsMax = 20;
+inline constexpr size_t kGrammarBytesMax = 64 * kKiB;
+inline constexpr size_t kLogitBiasMax = 1024;
+
+// KV transfer
+inline constexpr size_t kTransfersMax = 4096;              // Alive in one process.
+inline constexpr size_t kTransferTailBytesMax = 4 * kMiB;  // What travels with COMMIT (the last logits).
+inline constexpr size_t kLinkMessageBytesMax = 64 * kKiB;  // Control messages of a link; rows and tails apart.
+inline constexpr size_t kLinksMax = 1024;
+inline constexpr size_t kWindowsMax = 4096;                // (layer, K or V) windows of one region.
+inline constexpr size_t kTransferRangeBytes = 4 * kMiB;    // Rows under one ROWS message.
+inline constexpr size_t kTransferRowBytesMax = 64 * kMiB;  // One row over all windows.
+inline constexpr size_t kTransferTurnBytes = 1 * kMiB;     // Moved or hashed for one link before others have their turn.
+inline constexpr size_t kLinkQueueBytesMax = 4 * kMiB;     // Control messages waiting for one peer; beyond: the link fails.
+inline constexpr size_t kSharedMappingsMax = 512;          // Of one link: as many sequences as a peer has, and some.
+
+// Control plane
+inline constexpr size_t kControlMessageBytesMax = 32 * kMiB;  // A Membership of kWorkersMax entries fits.
+inline constexpr size_t kControlStringBytesMax = 1 * kKiB;   // One field.
+inline constexpr size_t kControlQueueMax = 4096;             // Messages waiting for one peer; beyond: dropped.
+inline constexpr size_t kWorkersMax = 4096;
+
+// Between threads
+inline constexpr size_t kChannelMax = 65536;
+
+static_assert(kHttpHeadBytesMax < kHttpBodyBytesMax);
+static_assert(kChannelMax > kRequestsQueuedMax);
+static_assert(kControlMessageBytesMax > kWorkersMax * 6 * kControlStringBytesMax);
+
+}  // namespace pdjob::limits

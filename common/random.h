@@ -1,0 +1,40 @@
+// Seeded random numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), the same on every machine. Value.
+//
+// Cores get one passed in; `mix` serves what is keyed rather than drawn, such as sampling by (seed, position).
+#pragma once
+
+#include <cstdint>
+
+namespace pdjob {
+
+// A bijective scramble of 64 bits; good enough to turn (seed, position) into independent draws.
+constexpr uint64_t mix(uint64_t value) {
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t next() {
+    const uint64_t drawn = mix(state_);
+    state_ += 0x9e3779b97f4a7c15;
+    return drawn;
+  }
+  // Uniform in [0, bound). Requires: bound > 0. The modulo bias is below 2^-32 for bounds below 2^32.
+  uint64_t below(uint64_t bound) { return next() % bound; }
+  // Uniform in [0, 1).
+  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  bool chance(double probability) { return unit() < probability; }
+
+ private:
+  uint64_t state_;
+};
+
+// 64 bits from the operating system: seeds and ids of real processes. Shells only. Thread-safe.
+uint64_t entropy();
+
+}  // namespace pdjob

@@ -1,0 +1,15 @@
+// The real monotonic clock, and wall-clock seconds for what users read. Shells only. Thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "common/time.h"
+
+namespace pdjob {
+
+Instant real_now();
+
+// Seconds since 1970, for `created` fields and logs.
+int64_t unix_seconds();
+
+}  // namespace pdjob

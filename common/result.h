@@ -1,0 +1,98 @@
+// Result<T>: a value or an Error, for what may fail because the world failed.
+//
+// Our own bugs are PDJOB_CHECK (check.h); what a peer refuses is a message. The method names are those of
+// std::expected, so that C++23 makes this file one alias. Value.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "common/check.h"
+
+namespace pdjob {
+
+// Named by the reaction it asks for.
+enum class ErrorCode {
+  kInvalidArgument,  // The request is wrong: do not send it again.
+  kNotFound,         // No such model, route or job.
+  kOverloaded,       // A bound is reached: back off, then try again.
+  kUnavailable,      // This worker cannot: try another.
+  kTimeout,          // A deadline passed.
+  kCancelled,        // The asker left.
+  kCorrupt,          // Bytes are not what they claim: redo, and suspect the sender.
+  kUnsupported,      // Never possible here.
+  kInternal,         // We failed in a way nobody can act on.
+};
+
+// "overloaded", "timeout", ...: the word of logs, metrics and error bodies.
+const char* to_string(ErrorCode code);
+
+struct Error {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+
+  // The same error, told from one layer further up: "while opening job.yaml: ...".
+  Error during(const std::string& what) const { return {code, "while " + what + ": " + message}; }
+  friend bool operator==(const Error&, const Error&) = default;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  bool has_value() const { return state_.index() == 0; }
+  explicit operator bool() const { return has_value(); }
+
+  T& value() & {
+    PDJOB_CHECK(has_value(), error_text());
+    return std::get<0>(state_);
+  }
+  const T& value() const& {
+    PDJOB_CHECK(has_value(), error_text());
+    return std::get<0>(state_);
+  }
+  T&& value() && {
+    PDJOB_CHECK(has_value(), error_text());
+    return std::get<0>(std::move(state_));
+  }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+
+  const Error& error() const {
+    PDJOB_CHECK(!has_value());
+    return std::get<1>(state_);
+  }
+
+ private:
+  std::string error_text() const { return has_value() ? "" : std::get<1>(state_).message; }
+
+  std::variant<T, Error> state_;
+};
+
+// Nothing to return, only to succeed or fail.
+struct Done {};
+using Status = Result<Done>;
+inline Status ok() { return Done{}; }
+
+}  // namespace pdjob
+
+#define PDJOB_CONCAT_INNER(a, b) a##b
+#define PDJOB_CONCAT(a, b) PDJOB_CONCAT_INNER(a, b)
+
+// PDJOB_TRY(auto file, open(path)); passes an error up, else declares `file`.
+#define PDJOB_TRY(declaration, ...) \
+  PDJOB_TRY_INNER(PDJOB_CONCAT(pdjob_result_, __LINE__), declaration, __VA_ARGS__)
+#define PDJOB_TRY_INNER(result, declaration, ...) \
+  auto result = (__VA_ARGS__);                    \
+  if (!result.has_value()) return result.error(); \
+  declaration = std::move(result).value()
+
+// PDJOB_TRY_STATUS(listen()); the same where there is no value.
+#define PDJOB_TRY_STATUS(...)                                                       \
+  if (auto pdjob_status = (__VA_ARGS__); !pdjob_status.has_value()) return pdjob_status.error()

@@ -1,0 +1,196 @@
+#include "decode/decode_worker.h"
+
+namespace pdjob::decode {
+
+using worker::KvMode;
+
+DecodeWorker::DecodeWorker(const DecodeConfig& config, const worker::EngineSize& engine)
+    : engine_(engine),
+      queue_("decode worker", config.requests_queued, engine.sequences),
+      batcher_({.engine = engine, .prompt_tokens_per_step = config.local_chunk_tokens}) {}
+
+void DecodeWorker::step(const worker::Event& event, Instant now, Effects& effects) {
+  std::visit([&](const auto& e) { on(e, now, effects); }, event);
+}
+
+void DecodeWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects& /*effects*/) {
+  PDJOB_CHECK(false, "a decode worker never offers", event.request);
+}
+
+void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effects& effects) {
+  PDJOB_CHECK(event.kv != KvMode::kOffer);
+  queue_.push(event, effects);
+  admit(effects);
+}
+
+void DecodeWorker::admit(Effects& effects) {
+  while (!queue_.empty()) {
+    const worker::RequestArrived next = queue_.front();
+    auto sequences = batcher_.take(next.choices);
+    if (!sequences) {
+      return;
+    }
+    queue_.pop();
+    if (next.kv == KvMode::kFetch) {
+      effects.push_back(worker::StartFetch{
+          .request = next.request, .sequence = sequences->front(), .rows = next.prompt_tokens});
+      fetches_[next.request] = {.request = next, .sequences = std::move(*sequences)};
+    } else {
+      batcher_.start_prompt(next.request, std::move(*sequences), next.prompt_tokens, next.max_tokens);
+    }
+  }
+}
+
+void DecodeWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Effects& effects) {
+  if (queue_.cancel(event.request, effects)) {
+    // It held nothing yet.
+  } else if (const auto fetch = fetches_.find(event.request); fetch != fetches_.end()) {
+    if (!fetch->second.cancelled) {
+      fetch->second.cancelled = true;
+      effects.push_back(worker::CancelFetch{event.request});
+    }
+  } else if (batcher_.holds(event.request)) {
+    clear(batcher_.remove(event.request), effects);
+    effects.push_back(worker::EndRequest{event.request});
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void DecodeWorker::on(const worker::EngineFree& /*event*/, Instant /*now*/, Effects& effects) {
+  auto items = batcher_.next_batch();
+  if (!items.empty()) {
+    effects.push_back(worker::RunStep{std::move(items)});
+  }
+}
+
+void DecodeWorker::on(const worker::StepFinished& event, Instant /*now*/, Effects& effects) {
+  batcher_.batch_finished();
+  take_tokens(event.sampled, event.failed, effects);
+}
+
+void DecodeWorker::on(const worker::TailSampled& event, Instant /*now*/, Effects& effects) {
+  take_tokens(event.sampled, event.failed, effects);
+}
+
+void DecodeWorker::take_tokens(const std::vector<worker::SampledToken>& sampled,
+                               const std::vector<worker::SampleFailure>& failed, Effects& effects) {
+  for (const auto& failure : failed) {
+    fail(failure.request, failure.error, effects);
+  }
+  for (const auto& token : sampled) {
+    // A request that failed in one choice has failed in all.
+    if (batcher_.holds(token.request) && batcher_.token_sampled(token, effects)) {
+      effects.push_back(worker::EndRequest{token.request});
+    }
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void DecodeWorker::on(const worker::StepFailed& event, Instant /*now*/, Effects& effects) {
+  for (const RequestId request : batcher_.requests_in_batch()) {
+    fail(request, event.error, effects);
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void DecodeWorker::on(const worker::RowsFetched& event, Instant /*now*/, Effects& effects) {
+  const auto found = fetches_.find(event.request);
+  PDJOB_CHECK(found != fetches_.end(), event.request);
+  Fetch fetch = std::move(found->second);
+  fetches_.erase(found);
+  if (fetch.cancelled) {
+    clear(fetch.sequences, effects);
+    effects.push_back(worker::EndRequest{event.request});
+    admit(effects);
+    return report_if_drained(effects);
+  }
+  batcher_.start_decoding(event.request, std::move(fetch.sequences), fetch.request.prompt_tokens,
+                          fetch.request.max_tokens);
+  effects.push_back(worker::SampleTail{.request = event.request, .choices = fetch.request.choices});
+}
+
+void DecodeWorker::on(const worker::FetchFailed& event, Instant /*now*/, Effects& effects) {
+  const auto found = fetches_.find(event.request);
+  PDJOB_CHECK(found != fetches_.end(), event.request);
+  Fetch fetch = std::move(found->second);
+  fetches_.erase(found);
+  if (!event.region_safe) {
+    retired_[event.request] = fetch.sequences.front();
+    fetch.sequences.erase(fetch.sequences.begin());
+  }
+  clear(fetch.sequences, effects);
+  if (!fetch.cancelled) {
+    // Whatever the peer calls it ("cancelled", "invalid"), it is not the client's doing: another pair may serve the request.
+    effects.push_back(worker::FailRequest{
+        event.request, {ErrorCode::kUnavailable, "the prompt's KV did not come: " + event.error.message}});
+  }
+  effects.push_back(worker::EndRequest{event.request});
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void DecodeWorker::on(const worker::FetchReleased& event, Instant /*now*/, Effects& effects) {
+  const auto found = retired_.find(event.request);
+  PDJOB_CHECK(found != retired_.end(), event.request);
+  clear({found->second}, effects);
+  retired_.erase(found);
+  admit(effects);
+}
+
+void DecodeWorker::on(const worker::TimePassed& /*event*/, Instant now, Effects& effects) {
+  queue_.expire(now, effects);
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void DecodeWorker::on(const worker::DrainAsked& /*event*/, Instant /*now*/, Effects& effects) {
+  queue_.close();
+  report_if_drained(effects);
+}
+
+void DecodeWorker::fail(RequestId request, const Error& error, Effects& effects) {
+  effects.push_back(worker::FailRequest{request, error});
+  if (batcher_.holds(request)) {
+    clear(batcher_.remove(request), effects);
+  }
+  effects.push_back(worker::EndRequest{request});
+}
+
+void DecodeWorker::clear(const std::vector<SequenceId>& sequences, Effects& effects) {
+  for (const SequenceId sequence : sequences) {
+    effects.push_back(worker::ClearSequence{sequence});
+    batcher_.give_back(sequence);
+  }
+}
+
+void DecodeWorker::report_if_drained(Effects& effects) {
+  // A retired sequence has no request any more: it does not keep the worker alive.
+  if (queue_.closed() && queue_.empty() && fetches_.empty() && batcher_.requests() == 0) {
+    effects.push_back(worker::ReportDrained{});
+  }
+}
+
+Instant DecodeWorker::next_deadline() const { return queue_.next_deadline(); }
+
+worker::CoreLoad DecodeWorker::load() const {
+  worker::CoreLoad load{
+      .requests_running = static_cast<uint32_t>(batcher_.requests() + fetches_.size()),
+      .requests_queued = queue_.size(),
+      .tokens_queued = batcher_.prompt_tokens_left() + queue_.prompt_tokens(),
+      .rows_used = batcher_.rows_used(),
+      .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence};
+  for (const auto& [request, fetch] : fetches_) {
+    load.rows_used += fetch.request.prompt_tokens;
+  }
+  load.rows_used += retired_.size() * engine_.rows_per_sequence;
+  return load;
+}
+
+worker::CoreFactory core_factory(const DecodeConfig& config) {
+  return [config](const worker::EngineSize& engine) { return std::make_unique<DecodeWorker>(config, engine); };
+}
+
+}  // namespace pdjob::decode

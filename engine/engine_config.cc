@@ -1,0 +1,40 @@
+#include "engine/engine_config.h"
+
+#include "common/limits.h"
+
+namespace pdjob::engine {
+
+const char* to_string(KvType type) {
+  switch (type) {
+    case KvType::kF16:
+      return "f16";
+    case KvType::kQ8_0:
+      return "q8_0";
+  }
+  return "unknown";
+}
+
+void read(ConfigReader& in, EngineConfig& config) {
+  in.field("kind", config.kind, {{"llama", EngineKind::kLlama}, {"fake", EngineKind::kFake}},
+           {"What runs the model; `fake` needs none and answers with deterministic nonsense."});
+  in.field("kv_type", config.kv_type, {{"f16", KvType::kF16}, {"q8_0", KvType::kQ8_0}},
+           {"Type of the KV cache; with q8_0 the same prompt gives the same tokens in any batch."});
+  in.field("threads", config.threads, {"Threads that compute, per worker."}, {1, 512});
+  in.field("sequences", config.sequences, {"Sequences a worker holds at once."},
+           {1, limits::kSequencesMax});
+  in.field("tokens_per_sequence", config.tokens_per_sequence,
+           {"Prompt and output of one sequence; rounded up to whole memory pages.", "tokens"},
+           {16, 1U << 20});
+  in.field("batch_tokens", config.batch_tokens,
+           {"Most tokens of one engine step, over all sequences.", "tokens"}, {1, 16384});
+  in.field("shared_kv", config.shared_kv,
+           {"Keep KV in memory that a prefill worker on the same machine can write directly."});
+  in.field("fake_delay_per_token", config.fake_delay_per_token,
+           {"What the fake engine sleeps for each token of a step."},
+           {Duration::zero(), std::chrono::seconds(10)});
+  if (config.batch_tokens < config.sequences) {
+    in.fail("batch_tokens", "must be at least `sequences`, or a step cannot serve them all");
+  }
+}
+
+}  // namespace pdjob::engine

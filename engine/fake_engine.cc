@@ -1,0 +1,272 @@
+#include "engine/fake_engine.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include <xxhash.h>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "engine/shared_kv.h"
+
+namespace pdjob::engine {
+namespace {
+
+constexpr uint32_t kLayers = 4;
+constexpr uint32_t kWindows = 2 * kLayers;
+constexpr uint32_t kRowBytes = 64;
+constexpr uint32_t kRowsUnit = 4096 / kRowBytes;  // A window is whole pages.
+constexpr std::string_view kStartText = "<|im_start|>";
+constexpr std::string_view kEndText = "<|im_end|>";
+// One in so many tokens ends the text by itself.
+constexpr uint64_t kEndEvery = 256;
+
+class FakeVocabulary final : public Vocabulary {
+ public:
+  std::vector<Token> tokenize(std::string_view text, bool /*add_special*/,
+                              bool parse_special) const override {
+    std::vector<Token> tokens;
+    while (!text.empty()) {
+      if (parse_special && text.starts_with(kStartText)) {
+        tokens.push_back(kFakeStart);
+        text.remove_prefix(kStartText.size());
+      } else if (parse_special && text.starts_with(kEndText)) {
+        tokens.push_back(kFakeEnd);
+        text.remove_prefix(kEndText.size());
+      } else {
+        tokens.push_back(static_cast<uint8_t>(text.front()));
+        text.remove_prefix(1);
+      }
+    }
+    return tokens;
+  }
+
+  std::string piece(Token token, bool render_special) const override {
+    if (token >= 0 && token < kFakeStart) {
+      return {static_cast<char>(token)};
+    }
+    if (!render_special) {
+      return "";
+    }
+    return std::string(token == kFakeStart ? kStartText : token == kFakeEnd ? kEndText : "");
+  }
+
+  size_t piece_bytes_max() const override { return kStartText.size(); }
+
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const override {
+    std::string prompt;
+    for (const ChatMessage& message : messages) {
+      prompt.append(kStartText).append(message.role).append("\n");
+      prompt.append(message.content).append(kEndText).append("\n");
+    }
+    return prompt.append(kStartText).append("assistant\n");
+  }
+
+  bool is_end(Token token) const override { return token == kFakeEnd; }
+  bool is_control(Token token) const override { return token == kFakeStart || token == kFakeEnd; }
+  uint32_t size() const override { return kFakeVocabulary; }
+};
+
+struct Unmap {
+  size_t bytes = 0;
+  void operator()(std::byte* pages) const { munmap(pages, bytes); }
+};
+
+class FakeEngine final : public Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> open(const EngineConfig& config);
+
+  const ModelFacts& facts() const override { return facts_; }
+  const EngineConfig& config() const override { return config_; }
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  const KvRegion& kv_region(SequenceId sequence) const override {
+    return regions_[index(sequence)];
+  }
+
+  Status step(std::span<const StepItem> items) override;
+  std::span<const float> logits(SequenceId sequence) const override {
+    PDJOB_CHECK(!logits_[index(sequence)].empty(), sequence);
+    return logits_[sequence.value];
+  }
+  uint32_t length(SequenceId sequence) const override { return lengths_[index(sequence)]; }
+  Status reserve(SequenceId sequence, uint32_t rows) override;
+  Status fork(SequenceId from, SequenceId to) override;
+  void clear(SequenceId sequence) override { lengths_[index(sequence)] = 0; }
+
+ private:
+  explicit FakeEngine(const EngineConfig& config);
+
+  size_t index(SequenceId sequence) const {
+    PDJOB_CHECK(sequence.value < config_.sequences, sequence);
+    return sequence.value;
+  }
+  Status make_windows();
+  Status check(std::span<const StepItem> items) const;
+  void write_row(SequenceId sequence, uint32_t row, Token token);
+  uint64_t hash_rows(SequenceId sequence) const;
+  void compute_logits(SequenceId sequence);
+
+  EngineConfig config_;
+  ModelFacts facts_;
+  FakeVocabulary vocabulary_;
+  std::vector<SealedMemory> shared_;
+  std::unique_ptr<std::byte, Unmap> memory_;  // All windows of all sequences.
+  std::vector<KvRegion> regions_;
+  std::vector<uint32_t> lengths_;
+  std::vector<std::vector<float>> logits_;  // By sequence; empty: not wanted in the last step.
+};
+
+FakeEngine::FakeEngine(const EngineConfig& config)
+    : config_(config), lengths_(config.sequences, 0), logits_(config.sequences) {
+  config_.tokens_per_sequence =
+      (config.tokens_per_sequence + kRowsUnit - 1) / kRowsUnit * kRowsUnit;
+  facts_.name = config.served_name.empty() ? "fake" : config.served_name;
+  facts_.digest = "fake";
+  facts_.kv_type = to_string(config.kv_type);
+  facts_.layers = kLayers;
+  facts_.heads = 1;
+  facts_.kv_heads = 1;
+  facts_.head_dim = kRowBytes;
+  facts_.vocabulary = kFakeVocabulary;
+  facts_.context_trained = config_.tokens_per_sequence;
+  facts_.rope = "none";
+  facts_.kv_bytes_per_token = uint64_t{kWindows} * kRowBytes;
+  facts_.library = "fake";
+}
+
+Result<std::unique_ptr<Engine>> FakeEngine::open(const EngineConfig& config) {
+  std::unique_ptr<FakeEngine> engine(new FakeEngine(config));
+  PDJOB_TRY_STATUS(engine->make_windows());
+  if (config.shared_kv) {
+    auto shared = share_windows(engine->regions_);
+    if (shared.has_value()) {
+      engine->shared_ = std::move(*shared);
+    } else {
+      engine->config_.shared_kv = false;
+      log::warn("KV memory is private: " + shared.error().message);
+    }
+  }
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Status FakeEngine::make_windows() {
+  const size_t window_bytes = size_t{config_.tokens_per_sequence} * kRowBytes;
+  const size_t bytes = config_.sequences * kWindows * window_bytes;
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) {
+    return Error{ErrorCode::kUnavailable, "no memory for the fake engine's KV"};
+  }
+  memory_ = {static_cast<std::byte*>(pages), Unmap{bytes}};
+  std::byte* base = memory_.get();
+  for (uint32_t sequence = 0; sequence < config_.sequences; ++sequence) {
+    KvRegion& region = regions_.emplace_back();
+    region.rows_max = config_.tokens_per_sequence;
+    for (uint32_t window = 0; window < kWindows; ++window, base += window_bytes) {
+      region.windows.push_back({base, 0, kRowBytes});
+    }
+  }
+  return ok();
+}
+
+Status FakeEngine::check(std::span<const StepItem> items) const {
+  size_t tokens = 0;
+  for (size_t each = 0; each < items.size(); ++each) {
+    const StepItem& item = items[each];
+    PDJOB_CHECK(!item.tokens.empty() && (each == 0 || items[each - 1].sequence < item.sequence));
+    tokens += item.tokens.size();
+    PDJOB_CHECK(tokens <= config_.batch_tokens, tokens);
+    if (item.tokens.size() > config_.tokens_per_sequence - lengths_[index(item.sequence)]) {
+      return Error{ErrorCode::kOverloaded, "the sequence has no rows left"};
+    }
+    for (const Token token : item.tokens) {
+      if (token < 0 || static_cast<uint32_t>(token) >= kFakeVocabulary) {
+        return Error{ErrorCode::kInvalidArgument, "no such token: " + std::to_string(token)};
+      }
+    }
+  }
+  return ok();
+}
+
+Status FakeEngine::step(std::span<const StepItem> items) {
+  PDJOB_TRY_STATUS(check(items));
+  for (std::vector<float>& row : logits_) {
+    row.clear();
+  }
+  size_t tokens = 0;
+  for (const StepItem& item : items) {
+    for (const Token token : item.tokens) {
+      write_row(item.sequence, lengths_[item.sequence.value]++, token);
+    }
+    if (item.wants_logits) {
+      compute_logits(item.sequence);
+    }
+    tokens += item.tokens.size();
+  }
+  if (config_.fake_delay_per_token > Duration::zero()) {
+    std::this_thread::sleep_for(config_.fake_delay_per_token * tokens);
+  }
+  return ok();
+}
+
+void FakeEngine::write_row(SequenceId sequence, uint32_t row, Token token) {
+  const KvRegion& region = regions_[sequence.value];
+  std::array<uint64_t, kRowBytes / sizeof(uint64_t)> content;
+  for (uint32_t window = 0; window < kWindows; ++window) {
+    Random random(mix(mix(static_cast<uint64_t>(token)) ^ row) + window);
+    for (uint64_t& word : content) {
+      word = random.next();
+    }
+    std::memcpy(region.windows[window].base + size_t{row} * kRowBytes, content.data(), kRowBytes);
+  }
+}
+
+uint64_t FakeEngine::hash_rows(SequenceId sequence) const {
+  const size_t bytes = size_t{lengths_[sequence.value]} * kRowBytes;
+  uint64_t hash = 0;
+  for (const KvWindow& window : regions_[sequence.value].windows) {
+    hash = XXH3_64bits_withSeed(window.base, bytes, hash);
+  }
+  return hash;
+}
+
+// Letters and spaces are likely, other bytes never are, and now and then the text ends.
+void FakeEngine::compute_logits(SequenceId sequence) {
+  Random random(hash_rows(sequence));
+  std::vector<float>& row = logits_[sequence.value];
+  row.assign(kFakeVocabulary, -20.0F);
+  for (Token letter = 'a'; letter <= 'z'; ++letter) {
+    row[letter] = static_cast<float>(8 * random.unit());
+  }
+  row[' '] = static_cast<float>(9 * random.unit());
+  row[kFakeEnd] = random.below(kEndEvery) == 0 ? 12.0F : -12.0F;
+}
+
+Status FakeEngine::reserve(SequenceId sequence, uint32_t rows) {
+  PDJOB_CHECK(length(sequence) == 0 && rows > 0, sequence, length(sequence), rows);
+  if (rows > config_.tokens_per_sequence) {
+    return Error{ErrorCode::kOverloaded, "the sequence has no rows left"};
+  }
+  lengths_[sequence.value] = rows;
+  return ok();
+}
+
+Status FakeEngine::fork(SequenceId from, SequenceId to) {
+  const uint32_t rows = length(from);
+  PDJOB_TRY_STATUS(reserve(to, rows));
+  copy_rows(kv_region(from), kv_region(to), rows);
+  return ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> open_fake_engine(const EngineConfig& config) {
+  return FakeEngine::open(config);
+}
+
+}  // namespace pdjob::engine

@@ -1,0 +1,20 @@
+// `engine: fake`: a deterministic double of the engine for simulations and integration tests; it says so in its name.
+//
+// Its tokens are bytes (and a few control tokens). Each step writes KV rows made of (token, position) into the sequence's windows, and
+// computes logits from the rows it reads back, from row 0 on: a row that a transfer lost, damaged or misplaced changes what is generated.
+#pragma once
+
+#include <memory>
+
+#include "common/result.h"
+#include "engine/engine.h"
+
+namespace pdjob::engine {
+
+inline constexpr Token kFakeStart = 256;  // "<|im_start|>"
+inline constexpr Token kFakeEnd = 257;    // "<|im_end|>": ends a generation.
+inline constexpr uint32_t kFakeVocabulary = 258;
+
+Result<std::unique_ptr<Engine>> open_fake_engine(const EngineConfig& config);
+
+}  // namespace pdjob::engine

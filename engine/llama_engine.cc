@@ -1,0 +1,402 @@
+#include "engine/llama_engine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <string>
+
+#include <llama.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "engine/kv_spans.h"
+#include "engine/llama_vocabulary.h"
+#include "engine/model_facts.h"
+#include "engine/shared_kv.h"
+
+namespace pdjob::engine {
+namespace {
+
+static_assert(std::is_same_v<Token, llama_token>);
+
+// How long ggml's workers spin for the next graph before they sleep: about a millisecond, the gap between two steps of a busy engine.
+constexpr uint32_t kThreadPolling = 1;
+constexpr uint32_t kProbeTokens = 256;
+
+struct FreeModel {
+  void operator()(llama_model* model) const { llama_model_free(model); }
+};
+struct FreeContext {
+  void operator()(llama_context* context) const { llama_free(context); }
+};
+struct FreeThreads {
+  void operator()(ggml_threadpool* threads) const { ggml_threadpool_free(threads); }
+};
+using ModelPtr = std::unique_ptr<llama_model, FreeModel>;
+using ContextPtr = std::unique_ptr<llama_context, FreeContext>;
+using ThreadsPtr = std::unique_ptr<ggml_threadpool, FreeThreads>;
+
+// A llama_batch for up to `capacity` tokens of one sequence each, made once.
+class Batch {
+ public:
+  explicit Batch(uint32_t capacity)
+      : batch_(llama_batch_init(static_cast<int32_t>(capacity), 0, 1)) {}
+  ~Batch() { llama_batch_free(batch_); }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  void clear() { batch_.n_tokens = 0; }
+  void add(Token token, uint32_t position, SequenceId sequence, bool wants_logits) {
+    const int32_t at = batch_.n_tokens++;
+    batch_.token[at] = token;
+    batch_.pos[at] = static_cast<llama_pos>(position);
+    batch_.n_seq_id[at] = 1;
+    batch_.seq_id[at][0] = static_cast<llama_seq_id>(sequence.value);
+    batch_.logits[at] = wants_logits ? 1 : 0;
+  }
+  int32_t size() const { return batch_.n_tokens; }
+  const llama_batch& inner() const { return batch_; }
+
+ private:
+  llama_batch batch_;
+};
+
+// What libllama has to say goes to our log if it is a warning or worse, one line each.
+void on_library_log(ggml_log_level level, const char* text, void*) {
+  std::string_view line(text);
+  while (!line.empty() && line.back() == '\n') {
+    line.remove_suffix(1);
+  }
+  if (line.empty()) {
+    return;
+  }
+  if (level == GGML_LOG_LEVEL_ERROR) {
+    log::error(line);
+  } else if (level == GGML_LOG_LEVEL_WARN) {
+    log::warn(line);
+  }
+}
+
+void start_library() {
+  static const bool started = [] {
+    llama_log_set(on_library_log, nullptr);
+    llama_backend_init();
+    return true;
+  }();
+  static_cast<void>(started);
+}
+
+Result<ModelPtr> load_model(const std::string& path) {
+  if (std::error_code failed; !std::filesystem::is_regular_file(path, failed)) {
+    return Error{ErrorCode::kNotFound, "no such model file: " + path};
+  }
+  llama_model_params params = llama_model_default_params();
+  params.n_gpu_layers = 0;
+  ModelPtr model(llama_model_load_from_file(path.c_str(), params));
+  if (model == nullptr) {
+    return Error{ErrorCode::kCorrupt, "cannot load the model " + path};
+  }
+  const auto refuse = [&](const char* why) {
+    return Error{ErrorCode::kUnsupported, "cannot serve the model " + path + ": " + why};
+  };
+  if (llama_model_has_encoder(model.get()) || !llama_model_has_decoder(model.get()) ||
+      llama_model_is_diffusion(model.get())) {
+    return refuse("it is not a decoder that generates token by token");
+  }
+  if (llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get())) {
+    return refuse("its recurrent state is not rows of KV");
+  }
+  if (llama_model_n_swa(model.get()) > 0) {
+    return refuse("sliding-window attention reuses rows of KV");
+  }
+  const llama_rope_type rope = llama_model_rope_type(model.get());
+  if (rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_IMROPE ||
+      rope == LLAMA_ROPE_TYPE_VISION) {
+    return refuse("its positions have several dimensions");
+  }
+  return model;
+}
+
+struct ContextSize {
+  uint32_t sequences = 1;
+  uint32_t rows = 0;  // Of each sequence.
+  uint32_t batch_tokens = 0;
+};
+
+llama_context_params context_params(const EngineConfig& config, ContextSize size) {
+  llama_context_params params = llama_context_default_params();
+  params.n_seq_max = size.sequences;
+  params.n_ctx = size.sequences * size.rows;
+  params.n_batch = size.batch_tokens;
+  params.n_ubatch = size.batch_tokens;
+  // One row of logits per sequence and step; the default reserves one per token of a batch, 100 MB for a small model.
+  params.n_outputs_max = size.sequences;
+  params.n_threads = static_cast<int32_t>(config.threads);
+  params.n_threads_batch = static_cast<int32_t>(config.threads);
+  params.type_k = config.kv_type == KvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
+  params.type_v = params.type_k;
+  // Without flash attention V is transposed, and a row is no longer contiguous. One stream per sequence makes steps of many
+  // sequences several times faster than one shared stream, and gives each sequence rows of its own.
+  params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+  params.kv_unified = false;
+  params.no_perf = true;
+  return params;
+}
+
+Result<ContextPtr> make_context(llama_model& model, const llama_context_params& params) {
+  ContextPtr context(llama_init_from_model(&model, params));
+  if (context == nullptr) {
+    return Error{ErrorCode::kUnsupported, "cannot make a context of " +
+                                              std::to_string(params.n_ctx) +
+                                              " tokens: not enough memory, or the model cannot "
+                                              "use flash attention with this kv_type"};
+  }
+  return context;
+}
+
+// Runs one token in a small context of its own, to see what KV rows of this model are before the real context is sized.
+Result<KvLayout> probe_layout(llama_model& model, const EngineConfig& config) {
+  PDJOB_TRY(const ContextPtr context,
+            make_context(model, context_params(config, {1, kProbeTokens, 1})));
+  Batch batch(1);
+  batch.add(0, 0, SequenceId{0}, false);
+  if (llama_decode(context.get(), batch.inner()) != 0) {
+    return Error{ErrorCode::kUnsupported, "the model cannot run a token"};
+  }
+  return read_layout(context.get());
+}
+
+class LlamaEngine final : public Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> open(EngineConfig config);
+  ~LlamaEngine() override = default;
+
+  const ModelFacts& facts() const override { return facts_; }
+  const EngineConfig& config() const override { return config_; }
+  const Vocabulary& vocabulary() const override { return *vocabulary_; }
+  const KvRegion& kv_region(SequenceId sequence) const override {
+    return regions_[index(sequence)];
+  }
+
+  Status step(std::span<const StepItem> items) override;
+  std::span<const float> logits(SequenceId sequence) const override;
+  uint32_t length(SequenceId sequence) const override { return lengths_[index(sequence)]; }
+  Status reserve(SequenceId sequence, uint32_t rows) override;
+  Status fork(SequenceId from, SequenceId to) override;
+  void clear(SequenceId sequence) override;
+
+ private:
+  LlamaEngine(EngineConfig config, ModelPtr model, KvLayout layout)
+      : config_(std::move(config)),
+        layout_(std::move(layout)),
+        model_(std::move(model)),
+        vocabulary_(std::make_unique<LlamaVocabulary>(model_.get())),
+        lengths_(config_.sequences, 0),
+        outputs_(config_.sequences, kNoOutput),
+        batch_(config_.batch_tokens) {}
+
+  Status make_threads_and_context();
+  Status find_windows();
+  Status warm_up();
+  Status fill_batch(std::span<const StepItem> items);
+  Status explain(int32_t code, std::span<const StepItem> items);
+  size_t index(SequenceId sequence) const {
+    PDJOB_CHECK(sequence.value < config_.sequences, sequence);
+    return sequence.value;
+  }
+
+  static constexpr int32_t kNoOutput = -1;
+
+  EngineConfig config_;
+  KvLayout layout_;
+  ModelFacts facts_;
+  // In order of construction: each uses the ones before it, and the memfds are closed after the context has unmapped its buffers.
+  ModelPtr model_;
+  std::unique_ptr<LlamaVocabulary> vocabulary_;
+  std::vector<SealedMemory> shared_;
+  ThreadsPtr threads_;
+  ContextPtr context_;
+  std::vector<KvRegion> regions_;
+  std::vector<uint32_t> lengths_;
+  std::vector<int32_t> outputs_;  // By sequence: index of its last token in the last batch, if it wanted logits.
+  Batch batch_;
+};
+
+Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
+  start_library();
+  // PageAlignedBuffers changes a global of ggml.
+  static std::mutex opening;
+  const std::lock_guard lock(opening);
+  PDJOB_TRY(ModelPtr model, load_model(config.model_path));
+  PDJOB_TRY(KvLayout layout, probe_layout(*model, config));
+  config.tokens_per_sequence = round_up_rows(config.tokens_per_sequence, layout.row_bytes);
+  PDJOB_TRY(ModelFacts facts, read_facts(*model, layout, config));
+  std::unique_ptr<LlamaEngine> engine(
+      new LlamaEngine(std::move(config), std::move(model), std::move(layout)));
+  engine->facts_ = std::move(facts);
+  PDJOB_TRY_STATUS(engine->make_threads_and_context());
+  PDJOB_TRY_STATUS(engine->find_windows());
+  if (engine->config_.shared_kv) {
+    auto shared = share_windows(engine->regions_);
+    if (shared.has_value()) {
+      engine->shared_ = std::move(*shared);
+    } else {
+      engine->config_.shared_kv = false;
+      log::warn("KV memory is private, so transfers on this machine cost a copy more: " +
+                shared.error().message);
+    }
+  }
+  PDJOB_TRY_STATUS(engine->warm_up());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Status LlamaEngine::make_threads_and_context() {
+  ggml_threadpool_params threads = ggml_threadpool_params_default(static_cast<int>(config_.threads));
+  threads.poll = kThreadPolling;
+  threads_.reset(ggml_threadpool_new(&threads));
+  if (threads_ == nullptr) {
+    return Error{ErrorCode::kUnavailable, "cannot start the engine's threads"};
+  }
+  const llama_context_params params = context_params(
+      config_, {config_.sequences, config_.tokens_per_sequence, config_.batch_tokens});
+  if (config_.shared_kv) {
+    const PageAlignedBuffers buffers;
+    PDJOB_TRY(context_, make_context(*model_, params));
+  } else {
+    PDJOB_TRY(context_, make_context(*model_, params));
+  }
+  PDJOB_CHECK(llama_n_ctx_seq(context_.get()) == config_.tokens_per_sequence);
+  llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
+  return ok();
+}
+
+// A row placed in each sequence tells where its windows begin.
+Status LlamaEngine::find_windows() {
+  for (uint32_t each = 0; each < config_.sequences; ++each) {
+    const SequenceId sequence{each};
+    PDJOB_TRY(const std::vector<std::byte*> bases,
+              place_rows(context_.get(), layout_, sequence, 1));
+    clear(sequence);
+    KvRegion& region = regions_.emplace_back();
+    region.rows_max = config_.tokens_per_sequence;
+    for (size_t window = 0; window < bases.size(); ++window) {
+      region.windows.push_back({bases[window], 0, layout_.row_bytes[window]});
+    }
+  }
+  return ok();
+}
+
+// One token reads all weights once, so that the first request does not wait for the disk.
+Status LlamaEngine::warm_up() {
+  const Token token = 0;
+  const StepItem item{SequenceId{0}, {&token, 1}, true};
+  PDJOB_TRY_STATUS(step({&item, 1}));
+  clear(SequenceId{0});
+  return ok();
+}
+
+Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
+  batch_.clear();
+  std::fill(outputs_.begin(), outputs_.end(), kNoOutput);
+  for (size_t each = 0; each < items.size(); ++each) {
+    const StepItem& item = items[each];
+    PDJOB_CHECK(!item.tokens.empty() && (each == 0 || items[each - 1].sequence < item.sequence));
+    PDJOB_CHECK(batch_.size() + item.tokens.size() <= config_.batch_tokens, item.tokens.size());
+    const uint32_t length = lengths_[index(item.sequence)];
+    if (item.tokens.size() > config_.tokens_per_sequence - length) {
+      return Error{ErrorCode::kOverloaded, "the sequence has no rows left"};
+    }
+    for (size_t at = 0; at < item.tokens.size(); ++at) {
+      const Token token = item.tokens[at];
+      if (token < 0 || static_cast<uint32_t>(token) >= facts_.vocabulary) {
+        return Error{ErrorCode::kInvalidArgument, "no such token: " + std::to_string(token)};
+      }
+      const bool last = at + 1 == item.tokens.size();
+      batch_.add(token, length + static_cast<uint32_t>(at), item.sequence,
+                 last && item.wants_logits);
+    }
+    if (item.wants_logits) {
+      outputs_[item.sequence.value] = batch_.size() - 1;
+    }
+  }
+  return ok();
+}
+
+Status LlamaEngine::step(std::span<const StepItem> items) {
+  PDJOB_TRY_STATUS(fill_batch(items));
+  if (const int32_t code = llama_decode(context_.get(), batch_.inner()); code != 0) {
+    return explain(code, items);
+  }
+  for (const StepItem& item : items) {
+    uint32_t& length = lengths_[item.sequence.value];
+    length += static_cast<uint32_t>(item.tokens.size());
+#ifndef NDEBUG
+    PDJOB_CHECK(rows_in_order(context_.get(), layout_, item.sequence, length), item.sequence);
+#endif
+  }
+  return ok();
+}
+
+// A failed step may have run in part: what the sequences hold is asked, not assumed.
+Status LlamaEngine::explain(int32_t code, std::span<const StepItem> items) {
+  std::fill(outputs_.begin(), outputs_.end(), kNoOutput);
+  for (const StepItem& item : items) {
+    const llama_pos last = llama_memory_seq_pos_max(
+        llama_get_memory(context_.get()), static_cast<llama_seq_id>(item.sequence.value));
+    lengths_[item.sequence.value] = static_cast<uint32_t>(last + 1);
+  }
+  if (code == 1) {
+    return Error{ErrorCode::kOverloaded, "the engine has no cells for this step"};
+  }
+  return Error{ErrorCode::kInternal, "the engine step failed with " + std::to_string(code)};
+}
+
+std::span<const float> LlamaEngine::logits(SequenceId sequence) const {
+  const int32_t output = outputs_[index(sequence)];
+  PDJOB_CHECK(output != kNoOutput, sequence);
+  const float* row = llama_get_logits_ith(context_.get(), output);
+  PDJOB_CHECK(row != nullptr, sequence);
+  return {row, facts_.vocabulary};
+}
+
+Status LlamaEngine::reserve(SequenceId sequence, uint32_t rows) {
+  PDJOB_CHECK(length(sequence) == 0 && rows > 0, sequence, length(sequence), rows);
+  if (rows > config_.tokens_per_sequence) {
+    return Error{ErrorCode::kOverloaded, "the sequence has no rows left"};
+  }
+  const auto bases = place_rows(context_.get(), layout_, sequence, rows);
+  if (!bases.has_value()) {
+    clear(sequence);
+    return bases.error();
+  }
+  PDJOB_CHECK(bases->front() == kv_region(sequence).windows.front().base, sequence);
+  lengths_[sequence.value] = rows;
+  return ok();
+}
+
+Status LlamaEngine::fork(SequenceId from, SequenceId to) {
+  const uint32_t rows = length(from);
+  PDJOB_TRY_STATUS(reserve(to, rows));
+  copy_rows(kv_region(from), kv_region(to), rows);
+  return ok();
+}
+
+void LlamaEngine::clear(SequenceId sequence) {
+  llama_memory_seq_rm(llama_get_memory(context_.get()), static_cast<llama_seq_id>(sequence.value),
+                      -1, -1);
+  lengths_[index(sequence)] = 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> open_llama_engine(const EngineConfig& config) {
+  try {
+    return LlamaEngine::open(config);
+  } catch (const std::exception& thrown) {
+    return Error{ErrorCode::kUnsupported,
+                 "cannot open the model " + config.model_path + ": " + thrown.what()};
+  }
+}
+
+}  // namespace pdjob::engine

@@ -1,0 +1,103 @@
+#include "engine/llama_vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+
+#include <chat.h>
+#include <llama.h>
+
+#include "common/log.h"
+
+namespace pdjob::engine {
+
+LlamaVocabulary::LlamaVocabulary(const llama_model* model)
+    : vocab_(llama_model_get_vocab(model)),
+      size_(static_cast<uint32_t>(llama_vocab_n_tokens(vocab_))) {
+  for (uint32_t token = 0; token < size_; ++token) {
+    // As the file spells it: never shorter than the bytes it stands for.
+    const char* spelled = llama_vocab_get_text(vocab_, static_cast<llama_token>(token));
+    piece_bytes_max_ = std::max(piece_bytes_max_, std::strlen(spelled));
+  }
+  try {
+    templates_.reset(common_chat_templates_init(model, "").release());
+  } catch (const std::exception& thrown) {
+    template_error_ = thrown.what();
+  }
+}
+
+LlamaVocabulary::~LlamaVocabulary() = default;
+
+void LlamaVocabulary::FreeTemplates::operator()(common_chat_templates* templates) const {
+  common_chat_templates_free(templates);
+}
+
+std::vector<Token> LlamaVocabulary::tokenize(std::string_view text, bool add_special,
+                                             bool parse_special) const {
+  // A token is rarely shorter than two bytes; when the guess is too small the answer is the true size, negated.
+  std::vector<Token> tokens(text.size() / 2 + 8);
+  const auto run = [&] {
+    return llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
+                          static_cast<int32_t>(tokens.size()), add_special, parse_special);
+  };
+  try {
+    int32_t count = run();
+    if (count < 0 && count != INT32_MIN) {
+      tokens.resize(static_cast<size_t>(-count));
+      count = run();
+    }
+    tokens.resize(static_cast<size_t>(std::max(count, 0)));
+  } catch (const std::exception& thrown) {
+    log::warn(std::string("tokenizer: ") + thrown.what());
+    tokens.clear();
+  }
+  return tokens;
+}
+
+std::string LlamaVocabulary::piece(Token token, bool render_special) const {
+  if (!has(token)) {
+    return "";
+  }
+  std::array<char, 64> small;
+  const int32_t length = llama_token_to_piece(vocab_, token, small.data(), small.size(), 0, render_special);
+  if (length >= 0) {
+    return {small.data(), static_cast<size_t>(length)};
+  }
+  std::string large(static_cast<size_t>(-length), '\0');
+  llama_token_to_piece(vocab_, token, large.data(), -length, 0, render_special);
+  return large;
+}
+
+Result<std::string> LlamaVocabulary::apply_chat_template(
+    std::span<const ChatMessage> messages) const {
+  if (templates_ == nullptr) {
+    return Error{ErrorCode::kUnsupported, "the model's chat template: " + template_error_};
+  }
+  try {
+    common_chat_templates_inputs inputs;
+    inputs.use_jinja = true;
+    inputs.add_generation_prompt = true;
+    // The template writes BOS and the tokenizer adds it again, unless told.
+    inputs.add_bos = llama_vocab_get_add_bos(vocab_);
+    inputs.add_eos = llama_vocab_get_add_eos(vocab_);
+    for (const ChatMessage& message : messages) {
+      common_chat_msg& out = inputs.messages.emplace_back();
+      out.role = message.role;
+      out.content = message.content;
+    }
+    return common_chat_templates_apply(templates_.get(), inputs).prompt;
+  } catch (const std::exception& thrown) {
+    // Templates refuse what their model was not trained on, such as a second system message.
+    return Error{ErrorCode::kInvalidArgument,
+                 std::string("the model's chat template refuses these messages: ") + thrown.what()};
+  }
+}
+
+bool LlamaVocabulary::is_end(Token token) const { return has(token) && llama_vocab_is_eog(vocab_, token); }
+
+bool LlamaVocabulary::is_control(Token token) const {
+  return has(token) && llama_vocab_is_control(vocab_, token);
+}
+
+}  // namespace pdjob::engine

@@ -1,0 +1,48 @@
+// The text side of a GGUF model: its tokenizer, and its chat template run as the Jinja it is. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+struct llama_model;
+struct llama_vocab;
+struct common_chat_templates;
+
+namespace pdjob::engine {
+
+class LlamaVocabulary final : public Vocabulary {
+ public:
+  // `model` outlives this.
+  explicit LlamaVocabulary(const llama_model* model);
+  ~LlamaVocabulary() override;
+
+  std::vector<Token> tokenize(std::string_view text, bool add_special,
+                              bool parse_special) const override;
+  std::string piece(Token token, bool render_special) const override;
+  size_t piece_bytes_max() const override { return piece_bytes_max_; }
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const override;
+  bool is_end(Token token) const override;
+  bool is_control(Token token) const override;
+  uint32_t size() const override { return size_; }
+
+  // For grammars.
+  const llama_vocab* inner() const { return vocab_; }
+
+ private:
+  struct FreeTemplates {
+    void operator()(common_chat_templates* templates) const;
+  };
+
+  bool has(Token token) const { return token >= 0 && static_cast<uint32_t>(token) < size_; }
+
+  const llama_vocab* vocab_;
+  uint32_t size_;
+  size_t piece_bytes_max_ = 1;
+  std::unique_ptr<common_chat_templates, FreeTemplates> templates_;  // Null: the model's own template is not valid Jinja.
+  std::string template_error_;
+};
+
+}  // namespace pdjob::engine

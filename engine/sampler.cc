@@ -1,0 +1,374 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/random.h"
+#include "engine/engine.h"
+#include "engine/llama_grammar.h"
+
+namespace pdjob::engine {
+namespace {
+
+// As in vLLM: below, the division by the temperature would lose all precision.
+constexpr float kGreedyTemperature = 1e-5F;
+
+struct Candidate {
+  Token token = 0;
+  float logit = 0.0F;
+  float weight = 0.0F;  // Probability up to a factor; the most likely candidate has 1.
+};
+
+// More likely first; equals in order of token, so that every choice is the same everywhere.
+bool more_likely(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// Uniform in [0, 1) by (seed, position, attempt) alone.
+double keyed_unit(uint64_t seed, uint64_t position, uint64_t attempt) {
+  return static_cast<double>(mix(mix(mix(seed) + position) + attempt) >> 11) * 0x1.0p-53;
+}
+
+// The most likely token, the lowest of equals; nothing if some logit is NaN or +infinity, or none is above -infinity.
+std::optional<Token> argmax(std::span<const float> logits) {
+  // Eight lanes, so that the compiler can use vector instructions for the pass that reads everything.
+  constexpr size_t kLanes = 8;
+  float best[kLanes];
+  bool sound = true;
+  std::fill(best, best + kLanes, -INFINITY);
+  size_t at = 0;
+  for (; at + kLanes <= logits.size(); at += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const float logit = logits[at + lane];
+      sound &= logit <= FLT_MAX;  // False for NaN.
+      best[lane] = logit > best[lane] ? logit : best[lane];
+    }
+  }
+  for (; at < logits.size(); ++at) {
+    sound &= logits[at] <= FLT_MAX;
+    best[0] = std::max(best[0], logits[at]);
+  }
+  const float most = *std::max_element(best, best + kLanes);
+  if (!sound || most == -INFINITY) {
+    return std::nullopt;
+  }
+  return static_cast<Token>(std::find(logits.begin(), logits.end(), most) - logits.begin());
+}
+
+// The k most likely tokens, in order of token. `k` >= 1.
+void take_top(std::span<const float> logits, size_t k, std::vector<Candidate>& out) {
+  // A heap with the least likely of the best k on top: most tokens fail the first comparison, and nothing is sorted.
+  out.clear();
+  for (size_t token = 0; token < logits.size(); ++token) {
+    const Candidate candidate{static_cast<Token>(token), logits[token]};
+    if (out.size() < k) {
+      out.push_back(candidate);
+      std::push_heap(out.begin(), out.end(), more_likely);
+    } else if (more_likely(candidate, out.front())) {
+      std::pop_heap(out.begin(), out.end(), more_likely);
+      out.back() = candidate;
+      std::push_heap(out.begin(), out.end(), more_likely);
+    }
+  }
+}
+
+void sort_by_token(std::vector<Candidate>& candidates) {
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+}
+
+double total_weight(const std::vector<Candidate>& candidates) {
+  double total = 0;
+  for (const Candidate& candidate : candidates) {
+    total += candidate.weight;
+  }
+  return total;
+}
+
+class TokenSampler final : public Sampler {
+ public:
+  TokenSampler(uint32_t vocabulary, const SamplingParams& params, std::optional<Grammar> grammar)
+      : params_(params), vocabulary_(vocabulary), grammar_(std::move(grammar)) {
+    if (has_penalties()) {
+      seen_count_.assign(vocabulary, kUnseen);
+    }
+  }
+
+  void note_prompt(std::span<const Token> prompt);
+  Result<GeneratedToken> sample(std::span<const float> logits) override;
+  void accept(Token token) override;
+  bool finished() const override { return grammar_ && grammar_->finished(); }
+
+ private:
+  static constexpr int32_t kUnseen = -1;
+
+  bool greedy() const { return params_.temperature < kGreedyTemperature; }
+  bool has_penalties() const {
+    return params_.repetition_penalty != 1.0F || params_.presence_penalty != 0.0F ||
+           params_.frequency_penalty != 0.0F;
+  }
+  bool has_adjustments() const { return has_penalties() || !params_.logit_bias.empty(); }
+  void adjust();
+  void penalize();
+  Result<Token> choose(std::span<const float> logits);
+  Result<Token> choose_once(std::span<const float> logits, uint64_t attempt);
+  Token draw(std::span<const float> logits, Token most_likely, uint64_t attempt);
+  void keep_top_p();
+  void report(std::span<const float> logits, GeneratedToken& out);
+
+  const SamplingParams params_;
+  const uint32_t vocabulary_;
+  std::optional<Grammar> grammar_;
+  std::optional<Error> failed_;      // A token was accepted that the grammar does not allow.
+  uint64_t position_ = 0;            // Of the next token.
+  std::vector<Token> seen_;          // Distinct tokens of prompt and output.
+  std::vector<int32_t> seen_count_;  // By token: kUnseen, or how often it is in the output. Empty without penalties.
+  // Reused from token to token.
+  std::vector<float> adjusted_;
+  std::vector<Candidate> candidates_;
+  std::vector<Candidate> nucleus_;
+};
+
+void TokenSampler::note_prompt(std::span<const Token> prompt) {
+  position_ = prompt.size();
+  if (!has_penalties()) {
+    return;
+  }
+  for (const Token token : prompt) {
+    if (token >= 0 && static_cast<uint32_t>(token) < vocabulary_ && seen_count_[token] == kUnseen) {
+      seen_count_[token] = 0;
+      seen_.push_back(token);
+    }
+  }
+}
+
+void TokenSampler::accept(Token token) {
+  ++position_;
+  if (grammar_ && !failed_) {
+    if (const Status accepted = grammar_->accept(token); !accepted.has_value()) {
+      failed_ = accepted.error();
+    }
+  }
+  if (!has_penalties() || token < 0 || static_cast<uint32_t>(token) >= vocabulary_) {
+    return;
+  }
+  int32_t& count = seen_count_[token];
+  if (count == kUnseen) {
+    count = 0;
+    seen_.push_back(token);
+  }
+  ++count;
+}
+
+Result<GeneratedToken> TokenSampler::sample(std::span<const float> logits) {
+  PDJOB_CHECK(logits.size() == vocabulary_, logits.size());
+  if (failed_) {
+    return *failed_;
+  }
+  std::span<const float> view = logits;
+  if (has_adjustments()) {
+    adjusted_.assign(logits.begin(), logits.end());
+    adjust();
+    view = adjusted_;
+  }
+  GeneratedToken out;
+  PDJOB_TRY(out.token, choose(view));
+  if (params_.logprobs >= 0) {
+    report(logits, out);
+  }
+  accept(out.token);
+  if (failed_) {
+    return *failed_;
+  }
+  return out;
+}
+
+void TokenSampler::adjust() {
+  for (const auto& [token, bias] : params_.logit_bias) {
+    adjusted_[token] += bias;
+  }
+  if (has_penalties()) {
+    penalize();
+  }
+}
+
+void TokenSampler::penalize() {
+  for (const Token token : seen_) {
+    float& logit = adjusted_[token];
+    const auto count = static_cast<float>(seen_count_[token]);
+    logit = logit > 0 ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
+    logit -= params_.frequency_penalty * count;
+    logit -= count > 0 ? params_.presence_penalty : 0.0F;
+  }
+}
+
+// With a grammar, the choice is made as if there were none; only if the grammar refuses it, the vocabulary is masked and the choice made
+// again, with a draw of its own. Greedily that is the masked choice. A drawn token has exactly the masked distribution's probability
+// where nothing is cut off (p(t) + p(refused) * p(t) / p(allowed) = p(t) / p(allowed)); with top-k, top-p or min-p the first
+// choice is cut on the unmasked vocabulary, as if the grammar were checked last.
+Result<Token> TokenSampler::choose(std::span<const float> logits) {
+  PDJOB_TRY(const Token token, choose_once(logits, 0));
+  if (!grammar_ || grammar_->allows(token)) {
+    return token;
+  }
+  if (!has_adjustments()) {
+    adjusted_.assign(logits.begin(), logits.end());
+  }
+  grammar_->mask(adjusted_);
+  const bool none = std::all_of(adjusted_.begin(), adjusted_.end(),
+                                [](float logit) { return logit == -INFINITY; });
+  if (none) {
+    return Error{ErrorCode::kInvalidArgument, "the grammar allows no token here"};
+  }
+  return choose_once(adjusted_, 1);
+}
+
+Result<Token> TokenSampler::choose_once(std::span<const float> logits, uint64_t attempt) {
+  const auto most_likely = argmax(logits);
+  if (!most_likely) {
+    return Error{ErrorCode::kCorrupt, "the model's logits are not numbers"};
+  }
+  return greedy() ? *most_likely : draw(logits, *most_likely, attempt);
+}
+
+Token TokenSampler::draw(std::span<const float> logits, Token most_likely, uint64_t attempt) {
+  const float most = logits[most_likely];
+  if (params_.top_k > 0 && static_cast<uint32_t>(params_.top_k) < vocabulary_) {
+    take_top(logits, static_cast<size_t>(params_.top_k), candidates_);
+    sort_by_token(candidates_);
+  } else {
+    candidates_.clear();
+    for (size_t token = 0; token < logits.size(); ++token) {
+      candidates_.push_back({static_cast<Token>(token), logits[token]});
+    }
+  }
+  for (Candidate& candidate : candidates_) {
+    candidate.weight = std::exp((candidate.logit - most) / params_.temperature);
+  }
+  if (params_.top_p < 1.0F) {
+    keep_top_p();
+  }
+  if (params_.min_p > 0.0F) {
+    std::erase_if(candidates_, [this](const Candidate& each) { return each.weight < params_.min_p; });
+  }
+  double left = keyed_unit(params_.seed, position_, attempt) * total_weight(candidates_);
+  for (const Candidate& candidate : candidates_) {
+    left -= candidate.weight;
+    if (left < 0) {
+      return candidate.token;
+    }
+  }
+  return most_likely;  // Only rounding leads here.
+}
+
+// Keeps the fewest most likely candidates that together have probability top_p.
+void TokenSampler::keep_top_p() {
+  const double total = total_weight(candidates_);
+  // Candidates below this add up to less than 1 - top_p, so none of them is needed: few are left to be sorted.
+  const double negligible = (1.0 - params_.top_p) * total / static_cast<double>(candidates_.size());
+  nucleus_.clear();
+  std::copy_if(candidates_.begin(), candidates_.end(), std::back_inserter(nucleus_),
+               [&](const Candidate& each) { return each.weight >= negligible; });
+  std::sort(nucleus_.begin(), nucleus_.end(), more_likely);
+  double mass = 0;
+  size_t kept = 0;
+  while (kept < nucleus_.size() && (kept == 0 || mass < params_.top_p * total)) {
+    mass += nucleus_[kept++].weight;
+  }
+  nucleus_.resize(kept);
+  std::swap(candidates_, nucleus_);
+  sort_by_token(candidates_);
+}
+
+void TokenSampler::report(std::span<const float> logits, GeneratedToken& out) {
+  const float most = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const float logit : logits) {
+    total += std::exp(logit - most);
+  }
+  const float log_total = most + static_cast<float>(std::log(total));
+  out.logprob = logits[out.token] - log_total;
+  if (params_.logprobs == 0) {
+    return;
+  }
+  take_top(logits, static_cast<size_t>(params_.logprobs), candidates_);
+  std::sort(candidates_.begin(), candidates_.end(), more_likely);
+  for (const Candidate& candidate : candidates_) {
+    out.top.push_back({candidate.token, candidate.logit - log_total});
+  }
+}
+
+Status check_params(const SamplingParams& params, uint32_t vocabulary) {
+  const auto invalid = [](const std::string& what) {
+    return Error{ErrorCode::kInvalidArgument, what};
+  };
+  // Written so that NaN fails.
+  if (!(params.temperature >= 0 && params.temperature <= FLT_MAX)) {
+    return invalid("temperature must be at least 0");
+  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) {
+    return invalid("top_p must be above 0 and at most 1");
+  }
+  if (!(params.min_p >= 0 && params.min_p <= 1)) {
+    return invalid("min_p must be 0 .. 1");
+  }
+  if (params.top_k < -1) {
+    return invalid("top_k must be at least 1, or 0 or -1 for all");
+  }
+  if (!(params.repetition_penalty > 0 && params.repetition_penalty <= FLT_MAX)) {
+    return invalid("repetition_penalty must be above 0");
+  }
+  if (!std::isfinite(params.presence_penalty) || !std::isfinite(params.frequency_penalty)) {
+    return invalid("presence_penalty and frequency_penalty must be numbers");
+  }
+  if (params.logprobs > static_cast<int32_t>(limits::kLogprobsMax)) {
+    return invalid("at most " + std::to_string(limits::kLogprobsMax) + " logprobs");
+  }
+  if (params.logit_bias.size() > limits::kLogitBiasMax) {
+    return invalid("at most " + std::to_string(limits::kLogitBiasMax) + " entries in logit_bias");
+  }
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < 0 || static_cast<uint32_t>(token) >= vocabulary || !std::isfinite(bias)) {
+      return invalid("logit_bias: no such token, or not a number: " + std::to_string(token));
+    }
+  }
+  return ok();
+}
+
+Result<std::optional<Grammar>> open_grammar(const Vocabulary& vocabulary, const SamplingParams& params) {
+  if (!params.grammar.empty() && !params.json_schema.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "either a grammar or a JSON schema, not both"};
+  }
+  if (params.grammar.size() > limits::kGrammarBytesMax) {
+    return Error{ErrorCode::kInvalidArgument, "the grammar is too long"};
+  }
+  if (!params.grammar.empty()) {
+    PDJOB_TRY(Grammar grammar, Grammar::from_gbnf(vocabulary, params.grammar));
+    return std::optional<Grammar>(std::move(grammar));
+  }
+  if (!params.json_schema.empty()) {
+    PDJOB_TRY(Grammar grammar, Grammar::from_json_schema(vocabulary, params.json_schema));
+    return std::optional<Grammar>(std::move(grammar));
+  }
+  return std::optional<Grammar>();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const SamplingParams& params,
+                                              std::span<const Token> prompt) {
+  const uint32_t vocabulary = engine.facts().vocabulary;
+  PDJOB_TRY_STATUS(check_params(params, vocabulary));
+  PDJOB_TRY(std::optional<Grammar> grammar, open_grammar(engine.vocabulary(), params));
+  auto sampler = std::make_unique<TokenSampler>(vocabulary, params, std::move(grammar));
+  sampler->note_prompt(prompt);
+  return std::unique_ptr<Sampler>(std::move(sampler));
+}
+
+}  // namespace pdjob::engine

@@ -1,0 +1,41 @@
+// What the two halves of an endpoint, Sender and Receiver, share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/result.h"
+#include "kvtransfer/kv_endpoint.h"
+#include "kvtransfer/link_handshake.h"
+#include "kvtransfer/transfer_session.h"
+#include "net/event_loop.h"
+
+namespace pdjob::kvtransfer {
+
+// Written on the kv thread, read anywhere. Thread-safe.
+struct EndpointCounters {
+  std::atomic<uint64_t> links = 0, offers_alive = 0, fetches_alive = 0;
+  std::atomic<uint64_t> bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0, transfers_failed = 0,
+                        digest_errors = 0;
+};
+
+// Loop-bound, but for the counters.
+struct EndpointContext {
+  net::EventLoop& loop;
+  const KvTransferConfig config;
+  const LinkIdentity identity;
+  const std::string host_id;
+  const bool loopback_only;
+  const std::function<void(EndpointEvent)> emit;
+  EndpointCounters counters;
+  uint64_t links_made = 0;
+
+  LinkId next_link_id() { return LinkId{++links_made}; }
+};
+
+// The rules of kv_endpoint.h that a Region must keep for a transfer of `rows` rows.
+Status check_region(const Region& region, uint32_t rows);
+
+}  // namespace pdjob::kvtransfer

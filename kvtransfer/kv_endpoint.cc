@@ -1,0 +1,162 @@
+#include "kvtransfer/kv_endpoint.h"
+
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+#include "common/limits.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "kvtransfer/endpoint_context.h"
+#include "kvtransfer/receiver.h"
+#include "kvtransfer/sender.h"
+#include "kvtransfer/socket.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+// Boot id and network namespace: abstract sockets reach only where both are equal.
+std::string machine_id() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  struct stat network {};
+  if (boot_id.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
+    return "";  // Same machine as nobody.
+  }
+  return boot_id + "/" + std::to_string(network.st_ino);
+}
+
+std::string random_socket_name() {
+  return "@pdjob-kv-" + TransferId{.high = entropy(), .low = entropy()}.to_string();
+}
+
+// Accepts links of one transport. Loop-bound.
+class Listener final : private net::FdHandler {
+ public:
+  Listener(UniqueFd socket, TransportKind transport, Sender& sender)
+      : socket_(std::move(socket)), transport_(transport), sender_(sender) {}
+
+  Status watch(net::EventLoop& loop) { return loop.watch(socket_.get(), EPOLLIN, *this); }
+
+ private:
+  void on_ready(uint32_t /*epoll_events*/) override {
+    for (UniqueFd socket = accept_next(socket_); socket.valid(); socket = accept_next(socket_)) {
+      sender_.accept(std::move(socket), transport_);
+    }
+  }
+
+  UniqueFd socket_;
+  TransportKind transport_;
+  Sender& sender_;
+};
+
+class EndpointThread final : public KvEndpoint {
+ public:
+  EndpointThread(EndpointOptions options, EndpointAddress address)
+      : address_(std::move(address)),
+        context_{.loop = loop_,
+                 .config = options.config,
+                 .identity = {.engine_id = options.engine_id,
+                              .key = make_key(options.token),
+                              .fingerprint = std::move(options.fingerprint)},
+                 .host_id = address_.host_id,
+                 .loopback_only = options.token.empty(),
+                 .emit = std::move(options.sink)},
+        sender_(context_),
+        receiver_(context_) {}
+
+  ~EndpointThread() override {
+    loop_.stop();
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+  }
+
+  Status listen(UniqueFd socket, TransportKind transport) {
+    listeners_.push_back(std::make_unique<Listener>(std::move(socket), transport, sender_));
+    return listeners_.back()->watch(loop_);
+  }
+
+  void run() {
+    thread_ = std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "kv");
+      loop_.run();
+    });
+  }
+
+  const EndpointAddress& address() const override { return address_; }
+
+  void offer(TransferId id, Region source, Instant deadline) override {
+    loop_.post([=, this, source = std::move(source)]() mutable { sender_.offer(id, std::move(source), deadline); });
+  }
+  void rows_ready(TransferId id, uint32_t ready) override {
+    loop_.post([=, this] { sender_.rows_ready(id, ready); });
+  }
+  void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) override {
+    loop_.post([=, this, tail = std::move(tail), now = real_now()]() mutable { sender_.commit(id, rows, std::move(tail), now); });
+  }
+  void withdraw(TransferId id, Error reason) override {
+    loop_.post([=, this] { sender_.withdraw(id, reason); });
+  }
+  void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows, Instant deadline) override {
+    loop_.post([=, this, target = std::move(target)]() mutable { receiver_.fetch(id, peer, std::move(target), rows, deadline); });
+  }
+  void cancel(TransferId id) override {
+    loop_.post([=, this] { receiver_.cancel(id); });
+  }
+
+  EndpointStats stats() const override {
+    const EndpointCounters& counters = context_.counters;
+    return {.links = counters.links,
+            .offers_alive = counters.offers_alive,
+            .fetches_alive = counters.fetches_alive,
+            .bytes_sent = counters.bytes_sent,
+            .bytes_received = counters.bytes_received,
+            .transfers_sent = counters.transfers_sent,
+            .transfers_received = counters.transfers_received,
+            .transfers_failed = counters.transfers_failed,
+            .digest_errors = counters.digest_errors};
+  }
+
+ private:
+  net::EventLoop loop_;
+  const EndpointAddress address_;
+  EndpointContext context_;
+  Sender sender_;
+  Receiver receiver_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
+  if (encode(options.fingerprint).size() > limits::kLinkMessageBytesMax / 2) {
+    return Error{ErrorCode::kInvalidArgument, "the KV fingerprint is too long"};
+  }
+  EndpointAddress address{.engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
+  UniqueFd tcp;
+  UniqueFd shm;
+  if (options.config.transport != TransportKind::kShm) {
+    PDJOB_TRY(tcp, listen_tcp(options.config.listen_host, options.config.listen_port));
+    PDJOB_TRY(address.port, bound_port(tcp));
+  }
+  if (options.config.transport != TransportKind::kTcp) {
+    address.unix_path = random_socket_name();
+    PDJOB_TRY(shm, listen_unix(address.unix_path));
+  }
+  auto endpoint = std::make_unique<EndpointThread>(std::move(options), std::move(address));
+  if (tcp.valid()) {
+    PDJOB_TRY_STATUS(endpoint->listen(std::move(tcp), TransportKind::kTcp));
+  }
+  if (shm.valid()) {
+    PDJOB_TRY_STATUS(endpoint->listen(std::move(shm), TransportKind::kShm));
+  }
+  endpoint->run();
+  return std::unique_ptr<KvEndpoint>(std::move(endpoint));
+}
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,496 @@
+#include "kvtransfer/link.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "kvtransfer/socket.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+constexpr size_t kPiecesMax = 64;
+constexpr size_t kWorksPerTurn = 16;
+constexpr size_t kSharedWaitingMax = 16;  // File descriptors that came and whose GRANT has not.
+
+const std::array<std::byte, 64 * limits::kKiB> kZeros{};  // What abandoned payloads are filled up with.
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+Error lost(const char* how) {
+  return {ErrorCode::kUnavailable, std::string("KV link lost: ") + how};
+}
+
+// Which side may send a message once the link is open.
+bool is_from_receiver(const LinkMessage& message) {
+  return std::holds_alternative<Grant>(message) || std::holds_alternative<Committed>(message) ||
+         std::holds_alternative<Cancel>(message) || std::holds_alternative<Renew>(message);
+}
+bool is_from_sender(const LinkMessage& message) {
+  return std::holds_alternative<Rows>(message) || std::holds_alternative<Commit>(message) ||
+         std::holds_alternative<Cancelled>(message) || std::holds_alternative<Abort>(message) ||
+         std::holds_alternative<Renewed>(message);
+}
+
+}  // namespace
+
+Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
+    : id_(options.id),
+      side_(options.side),
+      loopback_only_(options.loopback_only),
+      loop_(loop),
+      handler_(handler),
+      socket_(std::move(options.socket)),
+      handshake_(std::move(options.handshake)),
+      transport_(open_transport(options.transport, *this)),
+      input_(limits::kLinkMessageBytesMax + kFrameHeaderBytes) {
+  const Status watched = loop_.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
+  if (!watched) {
+    fail(watched.error());
+  }
+}
+
+Link::~Link() {
+  if (turn_) {
+    loop_.cancel(*turn_);
+  }
+  loop_.unwatch(socket_.get());
+}
+
+// --- turns
+
+void Link::on_ready(uint32_t /*epoll_events*/) {
+  if (state_ == State::kConnecting && !finish_connect()) {
+    return;
+  }
+  read_some();
+  write_some();
+}
+
+void Link::schedule_turn() {
+  if (!turn_) {
+    turn_ = loop_.call_at(loop_.now(), [this] { run_turn(); });
+  }
+}
+
+void Link::run_turn() {
+  turn_.reset();
+  if (failure_) {
+    end(*std::exchange(failure_, std::nullopt));  // May destroy us.
+    return;
+  }
+  read_some();
+  write_some();
+}
+
+void Link::fail(Error reason) {
+  const bool given_up = state_ == State::kDraining && !peer_closed_;
+  if (!failure_ && !given_up) {
+    failure_ = std::move(reason);
+    schedule_turn();
+  }
+}
+
+void Link::end(Error reason) {
+  const bool may_be_written = side_ == Side::kInitiator && transport_->capabilities().writes_target &&
+                              state_ == State::kReady && !peer_closed_;
+  if (may_be_written) {
+    state_ = State::kDraining;
+    work_.clear();
+    sink_ = nullptr;
+    ::shutdown(socket_.get(), SHUT_WR);
+    schedule_turn();  // What has come already is not told of again.
+    handler_.on_lost(*this, LinkLoss::kGivenUp, reason);
+    return;
+  }
+  loop_.unwatch(socket_.get());
+  handler_.on_lost(*this, LinkLoss::kClosed, reason);
+}
+
+bool Link::finish_connect() {
+  if (const Status connected = connect_error(socket_); !connected) {
+    fail(connected.error());
+    return false;
+  }
+  if (loopback_only_ && !peer_is_loopback(socket_)) {
+    fail({ErrorCode::kUnsupported, "KV link: without a job token, peers must be on this machine"});
+    return false;
+  }
+  state_ = State::kOpening;
+  if (side_ == Side::kInitiator) {
+    send(handshake_.hello());
+  }
+  return true;
+}
+
+void Link::expect_answer(Instant now) {
+  if (silent_since_ == kNever) {
+    silent_since_ = now;
+  }
+}
+
+// --- in
+
+void Link::read_some() {
+  size_t budget = limits::kTransferTurnBytes;
+  while (alive() && state_ != State::kConnecting) {
+    if (take_input()) {
+      continue;
+    }
+    if (budget == 0) {
+      return schedule_turn();
+    }
+    if (!receive(budget)) {
+      return;
+    }
+  }
+}
+
+// Uses what is buffered; false when more must come first.
+bool Link::take_input() {
+  const std::span<const std::byte> buffered(input_.data() + input_begin_, input_end_ - input_begin_);
+  if (state_ == State::kDraining) {
+    input_begin_ = input_end_;
+    return false;
+  }
+  if (payload_in_left_ > 0) {
+    const size_t bytes = std::min<uint64_t>(payload_in_left_, buffered.size());
+    input_begin_ += bytes;
+    take_payload(buffered.first(bytes));
+    return bytes > 0;
+  }
+  if (buffered.size() < kFrameHeaderBytes) {
+    return false;
+  }
+  const Result<FrameHeader> header = decode_header(buffered.first<kFrameHeaderBytes>());
+  if (!header) {
+    fail(header.error());
+    return false;
+  }
+  if (buffered.size() < kFrameHeaderBytes + header->body_bytes) {
+    return false;
+  }
+  input_begin_ += kFrameHeaderBytes + header->body_bytes;
+  on_frame(*header, buffered.subspan(kFrameHeaderBytes, header->body_bytes));
+  return true;
+}
+
+// Reads once, straight to where the bytes belong. False: nothing more for now.
+bool Link::receive(size_t& budget) {
+  std::array<iovec, kPiecesMax> pieces;
+  size_t count = 1;
+  const bool into_payload = payload_in_left_ > 0 && state_ != State::kDraining;
+  if (!into_payload) {
+    std::copy(input_.begin() + input_begin_, input_.begin() + input_end_, input_.begin());
+    input_end_ -= std::exchange(input_begin_, 0);
+    pieces[0] = {input_.data() + input_end_, input_.size() - input_end_};
+  } else if (commit_in_) {
+    pieces[0] = {tail_in_.data() + tail_in_.size() - payload_in_left_, payload_in_left_};
+  } else if (sink_ != nullptr) {
+    count = sink_->next_pieces(pieces, std::min<uint64_t>(payload_in_left_, budget));
+  } else {
+    // Discarded: nothing is buffered while a payload is read.
+    pieces[0] = {input_.data(), std::min<uint64_t>(payload_in_left_, input_.size())};
+  }
+  const ssize_t received = receive_message(std::span(pieces).first(count));
+  if (received < 0 && would_block()) {
+    return false;
+  }
+  if (received <= 0) {
+    peer_closed_ = true;
+    fail(lost(received == 0 ? "the peer closed it" : std::strerror(errno)));
+    return false;
+  }
+  silent_since_ = kNever;
+  const auto bytes = static_cast<size_t>(received);
+  budget -= std::min(budget, bytes);
+  if (into_payload) {
+    payload_came(bytes);
+  } else {
+    input_end_ += bytes;
+  }
+  return alive();
+}
+
+ssize_t Link::receive_message(std::span<iovec> pieces) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kSharedWaitingMax)> control;
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  if (received < 0) {
+    return received;
+  }
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+      shared_in_.emplace_back(fd);
+    }
+  }
+  if (shared_in_.size() > kSharedWaitingMax || (message.msg_flags & MSG_CTRUNC) != 0) {
+    fail({ErrorCode::kCorrupt, "too many file descriptors came over a KV link"});
+  }
+  return received;
+}
+
+// Payload bytes that had come along with a message.
+void Link::take_payload(std::span<const std::byte> bytes) {
+  while (!bytes.empty() && alive()) {
+    size_t taken = bytes.size();
+    if (commit_in_) {
+      std::copy(bytes.begin(), bytes.end(), tail_in_.end() - static_cast<ptrdiff_t>(payload_in_left_));
+    } else if (sink_ != nullptr) {
+      std::array<iovec, 1> piece;
+      sink_->next_pieces(piece, bytes.size());
+      taken = piece[0].iov_len;
+      std::memcpy(piece[0].iov_base, bytes.data(), taken);
+    }
+    bytes = bytes.subspan(taken);
+    payload_came(taken);
+  }
+}
+
+void Link::payload_came(size_t bytes) {
+  payload_in_left_ -= bytes;
+  if (commit_in_) {
+    if (payload_in_left_ == 0) {
+      const Commit commit = *std::exchange(commit_in_, std::nullopt);
+      handler_.on_message(*this, commit, UniqueFd(), std::exchange(tail_in_, {}));
+    }
+  } else if (sink_ != nullptr) {
+    sink_->filled(bytes);
+    if (payload_in_left_ == 0) {
+      sink_ = nullptr;
+      handler_.on_payload_complete(*this, rows_in_);
+    }
+  }
+}
+
+void Link::on_frame(const FrameHeader& header, std::span<const std::byte> body) {
+  Result<LinkMessage> message = decode_body(header.type, body);
+  if (!message) {
+    return fail(message.error());
+  }
+  if (state_ == State::kOpening) {
+    return open(*message);
+  }
+  dispatch(std::move(*message));
+}
+
+void Link::open(const LinkMessage& message) {
+  std::vector<LinkMessage> replies;
+  const LinkHandshake::Outcome outcome = handshake_.step(message, replies);
+  std::optional<Error> refused;
+  if (outcome == LinkHandshake::Outcome::kFailed) {
+    refused = handshake_.error();
+  } else if (outcome == LinkHandshake::Outcome::kReady) {
+    state_ = State::kReady;
+    if (const Status opened = handler_.on_opened(*this); !opened) {
+      refused = opened.error();
+      replies = {Refuse{opened.error()}};
+    }
+  }
+  for (LinkMessage& reply : replies) {
+    send(std::move(reply));
+  }
+  if (refused) {
+    fail(*std::move(refused));
+  }
+}
+
+void Link::dispatch(LinkMessage message) {
+  const bool expected = side_ == Side::kAcceptor ? is_from_receiver(message) : is_from_sender(message);
+  if (!expected) {
+    return fail({ErrorCode::kCorrupt, std::string("unexpected ") + name_of(message) + " on a KV link"});
+  }
+  if (const auto* rows = std::get_if<Rows>(&message)) {
+    return begin_rows(*rows);
+  }
+  if (const auto* commit = std::get_if<Commit>(&message); commit && commit->tail_bytes > 0) {
+    return begin_commit(*commit);
+  }
+  UniqueFd shared;
+  if (std::holds_alternative<Grant>(message) && !shared_in_.empty()) {
+    shared = std::move(shared_in_.front());
+    shared_in_.pop_front();
+  }
+  handler_.on_message(*this, std::move(message), std::move(shared), {});
+}
+
+void Link::begin_rows(const Rows& rows) {
+  if (rows.payload_bytes > limits::kTransferRangeBytes + limits::kTransferRowBytesMax) {
+    return fail({ErrorCode::kCorrupt, "too many bytes under one ROWS on a KV link"});
+  }
+  rows_in_ = rows;
+  sink_ = handler_.on_rows(*this, rows);
+  payload_in_left_ = rows.payload_bytes;
+  PDJOB_CHECK(sink_ == nullptr || payload_in_left_ > 0);
+}
+
+void Link::begin_commit(const Commit& commit) {
+  if (commit.tail_bytes > limits::kTransferTailBytesMax) {
+    return fail({ErrorCode::kCorrupt, "too long a tail on a KV link"});
+  }
+  commit_in_ = commit;
+  tail_in_.resize(commit.tail_bytes);
+  payload_in_left_ = commit.tail_bytes;
+}
+
+void Link::drop_sink(PayloadSink& sink) {
+  if (sink_ == &sink) {
+    sink_ = nullptr;
+  }
+}
+
+// --- out
+
+void Link::send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) {
+  if (!alive() || state_ == State::kDraining) {
+    return;
+  }
+  const auto* commit = std::get_if<Commit>(&message);
+  PDJOB_CHECK(tail.size() == (commit != nullptr ? commit->tail_bytes : 0), tail.size());
+  std::deque<Outgoing>& queue = payload_out_left_ > 0 ? out_after_payload_ : out_;
+  queue.push_back({.bytes = encode(message), .tail = std::move(tail), .shared = std::move(shared)});
+  out_bytes_ += queue.back().bytes.size();
+  if (out_bytes_ > limits::kLinkQueueBytesMax) {
+    fail(lost("the peer does not read"));
+  } else if (payload_out_left_ == 0) {
+    flush();
+  }
+}
+
+void Link::begin_payload(uint64_t bytes) {
+  PDJOB_CHECK(payload_out_left_ == 0 && !work_.empty());
+  payload_out_left_ = bytes;
+  payload_owner_ = bytes > 0 ? work_.front() : nullptr;
+}
+
+size_t Link::write_payload(std::span<const iovec> pieces) {
+  if (!flush()) {
+    return 0;
+  }
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  if (written < 0) {
+    if (!would_block()) {
+      fail(lost(std::strerror(errno)));
+    }
+    return 0;
+  }
+  payload_out_left_ -= static_cast<uint64_t>(written);
+  if (payload_out_left_ == 0) {
+    payload_owner_ = nullptr;
+    std::swap(out_, out_after_payload_);  // out_ was flushed.
+  }
+  return static_cast<size_t>(written);
+}
+
+void Link::add_work(LinkWork& work) {
+  work_.push_back(&work);
+  schedule_turn();
+}
+
+void Link::remove_work(LinkWork& work) {
+  std::erase(work_, &work);
+  if (payload_owner_ == &work) {
+    payload_owner_ = nullptr;
+    schedule_turn();
+  }
+}
+
+void Link::write_some() {
+  for (size_t works = 0; alive() && (state_ == State::kOpening || state_ == State::kReady);) {
+    if (payload_out_left_ > 0 && payload_owner_ == nullptr) {
+      if (!write_zeros()) {
+        return;
+      }
+      continue;
+    }
+    if ((payload_out_left_ == 0 && !flush()) || work_.empty()) {
+      return;
+    }
+    if (works++ == kWorksPerTurn) {
+      return schedule_turn();
+    }
+    LinkWork* const next = work_.front();
+    switch (next->work(limits::kTransferTurnBytes)) {
+      case Progress::kBlocked:
+        return;
+      case Progress::kMore:
+        return schedule_turn();
+      case Progress::kDone:
+        // It may have added itself again, or be gone.
+        if (const auto entry = std::find(work_.begin(), work_.end(), next); entry != work_.end()) {
+          work_.erase(entry);
+        }
+    }
+  }
+}
+
+// False: blocked, or failed.
+bool Link::flush() {
+  while (!out_.empty() && alive()) {
+    Outgoing& item = out_.front();
+    const ssize_t written = write(item);
+    if (written < 0) {
+      if (!would_block()) {
+        fail(lost(std::strerror(errno)));
+      }
+      return false;
+    }
+    item.shared = UniqueFd();
+    item.written += static_cast<size_t>(written);
+    if (item.written == item.bytes.size() + item.tail.size()) {
+      out_bytes_ -= item.bytes.size();
+      out_.pop_front();
+    }
+  }
+  return alive();
+}
+
+ssize_t Link::write(const Outgoing& item) {
+  std::array<iovec, 2> pieces;
+  const size_t head = std::min(item.written, item.bytes.size());
+  const size_t tail = item.written - head;
+  pieces[0] = {const_cast<char*>(item.bytes.data()) + head, item.bytes.size() - head};
+  pieces[1] = {const_cast<std::byte*>(item.tail.data()) + tail, item.tail.size() - tail};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (item.shared.valid()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = item.shared.get();
+    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
+  }
+  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+}
+
+bool Link::write_zeros() {
+  const iovec piece{const_cast<std::byte*>(kZeros.data()), std::min<uint64_t>(payload_out_left_, kZeros.size())};
+  return write_payload(std::span(&piece, 1)) > 0;
+}
+
+}  // namespace pdjob::kvtransfer

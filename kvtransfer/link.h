@@ -1,0 +1,168 @@
+// Link: one connected socket between two endpoints: opens it (LinkHandshake), frames messages, and gives transports their stream.
+// A fetching endpoint initiates, an offering one accepts; a link never changes sides. It knows no transfers.
+//
+// What takes long is LinkWork, done piece by piece between messages, so that neither a big transfer nor a slow peer holds up the loop.
+// Loop-bound.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "kvtransfer/link_handshake.h"
+#include "kvtransfer/link_message.h"
+#include "kvtransfer/transfer_session.h"
+#include "kvtransfer/transport.h"
+#include "kvtransfer/unique_fd.h"
+#include "net/event_loop.h"
+
+namespace pdjob::kvtransfer {
+
+class Link;
+
+// Called by a link, on its own turns: never from within a call to it.
+class LinkHandler {
+ public:
+  // The handshake is complete. An acceptor's error is told to the initiator instead of WELCOME.
+  virtual Status on_opened(Link& link) = 0;
+  // `shared` is the memfd that came with a Grant; `tail` the bytes that followed a Commit.
+  virtual void on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) = 0;
+  // ROWS: where its payload goes; nullptr discards it.
+  virtual PayloadSink* on_rows(Link& link, const Rows& rows) = 0;
+  // The sink has taken all of it.
+  virtual void on_payload_complete(Link& link, const Rows& rows) = 0;
+  // kClosed is the last call, in which the link may be destroyed.
+  virtual void on_lost(Link& link, LinkLoss loss, const Error& reason) = 0;
+
+ protected:
+  ~LinkHandler() = default;
+};
+
+class LinkWork {
+ public:
+  // At most `bytes_max` at once. After kDone it is not called again unless it is added again.
+  virtual Progress work(size_t bytes_max) = 0;
+
+ protected:
+  ~LinkWork() = default;
+};
+
+class Link final : public LinkStream, private net::FdHandler {
+ public:
+  enum class Side { kInitiator, kAcceptor };
+  struct Options {
+    LinkId id;
+    Side side;
+    TransportKind transport;
+    UniqueFd socket;           // Connecting or connected.
+    LinkHandshake handshake;
+    bool loopback_only = false;
+  };
+  Link(net::EventLoop& loop, LinkHandler& handler, Options options);
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link();
+
+  LinkId id() const { return id_; }
+  bool ready() const { return state_ == State::kReady && !failure_; }
+  // Of the initiator; an acceptor knows it from on_opened() on.
+  const Hello& hello() const { return handshake_.hello(); }
+  Transport& transport() { return *transport_; }
+
+  // The peer owes us a sign of life from now on; silent_since() is kNever when it does not.
+  void expect_answer(Instant now);
+  Instant silent_since() const { return silent_since_; }
+  // Reads what has come: before judging a peer silent, when it may be us who slept.
+  void poll() { read_some(); }
+
+  void send(LinkMessage message) override { send(std::move(message), UniqueFd(), {}); }
+  void send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tail);
+  // To be called by work only.
+  void begin_payload(uint64_t bytes) override;
+  size_t write_payload(std::span<const iovec> pieces) override;
+
+  // Works take turns in the order in which they are added. Not owned.
+  void add_work(LinkWork& work);
+  // The rest of a payload that it began is sent as zeros: its rows may be somebody else's by now.
+  void remove_work(LinkWork& work);
+  // What still comes for this sink is discarded.
+  void drop_sink(PayloadSink& sink);
+
+  // Ends the link; on_lost() follows in a later turn. An initiator whose peer writes our memory then only gives the link up, and waits
+  // for the peer to close its end.
+  void fail(Error reason);
+
+ private:
+  enum class State { kConnecting, kOpening, kReady, kDraining };
+  struct Outgoing {
+    std::string bytes;
+    std::vector<std::byte> tail;
+    UniqueFd shared;
+    size_t written = 0;
+  };
+
+  void on_ready(uint32_t epoll_events) override;
+  void schedule_turn();
+  void run_turn();
+  void end(Error reason);
+  bool finish_connect();
+  bool alive() const { return !failure_; }
+
+  void read_some();
+  bool take_input();
+  bool receive(size_t& budget);
+  size_t receive_pieces(std::span<iovec> pieces);
+  ssize_t receive_message(std::span<iovec> pieces);
+  void take_payload(std::span<const std::byte> bytes);
+  void payload_came(size_t bytes);
+  void on_frame(const FrameHeader& header, std::span<const std::byte> body);
+  void dispatch(LinkMessage message);
+  void begin_rows(const Rows& rows);
+  void begin_commit(const Commit& commit);
+  void open(const LinkMessage& message);
+
+  void write_some();
+  bool flush();
+  bool write_zeros();
+  ssize_t write(const Outgoing& item);
+
+  const LinkId id_;
+  const Side side_;
+  const bool loopback_only_;
+  net::EventLoop& loop_;
+  LinkHandler& handler_;
+  UniqueFd socket_;
+  LinkHandshake handshake_;
+  std::unique_ptr<Transport> transport_;
+  State state_ = State::kConnecting;
+  std::optional<Error> failure_;  // Waits for the next turn; nothing moves meanwhile.
+  bool peer_closed_ = false;
+  std::optional<net::TimerId> turn_;
+  Instant silent_since_ = kNever;
+
+  // In
+  std::vector<std::byte> input_;
+  size_t input_begin_ = 0;
+  size_t input_end_ = 0;
+  std::deque<UniqueFd> shared_in_;
+  uint64_t payload_in_left_ = 0;  // Of `rows_in_` or the tail of `commit_in_`.
+  Rows rows_in_;
+  PayloadSink* sink_ = nullptr;
+  std::optional<Commit> commit_in_;
+  std::vector<std::byte> tail_in_;
+
+  // Out
+  std::deque<Outgoing> out_;
+  std::deque<Outgoing> out_after_payload_;
+  size_t out_bytes_ = 0;          // Of the messages in both, without tails.
+  uint64_t payload_out_left_ = 0;
+  LinkWork* payload_owner_ = nullptr;
+  std::deque<LinkWork*> work_;
+};
+
+}  // namespace pdjob::kvtransfer

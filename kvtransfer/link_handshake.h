@@ -1,0 +1,66 @@
+// LinkHandshake: how two endpoints come to trust a link, as seen from either end.
+//
+//   initiator                                   acceptor
+//   HELLO {ids, epoch, nonce}        ------->
+//                                    <-------   CHALLENGE {nonce, proof}     the initiator now knows the acceptor has the token,
+//   PROVE {proof, fingerprint}       ------->                                and only then shows its fingerprint
+//                                    <-------   WELCOME, or REFUSE {error}
+//
+// Each proof covers all that was said before, and its side, so that it cannot be replayed or reflected. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/link_auth.h"
+#include "kvtransfer/link_message.h"
+
+namespace pdjob::kvtransfer {
+
+// What an endpoint says of itself on each of its links. Value.
+struct LinkIdentity {
+  std::string engine_id;
+  LinkKey key{};
+  Fingerprint fingerprint;
+};
+
+// The first field that differs, told with both values.
+std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs);
+
+class LinkHandshake {
+ public:
+  enum class Outcome { kGoesOn, kReady, kFailed };
+
+  // As initiator: `hello` is the first message to send.
+  LinkHandshake(const LinkIdentity& self, Hello hello);
+  // As acceptor over `transport`. `nonce` is fresh.
+  LinkHandshake(const LinkIdentity& self, TransportKind transport, Nonce nonce);
+
+  // Appends what to send. After kFailed, error() says why, and the link is closed once all is sent.
+  Outcome step(const LinkMessage& message, std::vector<LinkMessage>& replies);
+
+  const Error& error() const { return error_; }
+  // The initiator's HELLO: an acceptor knows it from kReady on.
+  const Hello& hello() const { return hello_; }
+
+ private:
+  Outcome on_hello(const Hello& hello, std::vector<LinkMessage>& replies);
+  Outcome on_challenge(const Challenge& challenge, std::vector<LinkMessage>& replies);
+  Outcome on_prove(const Prove& prove, std::vector<LinkMessage>& replies);
+  Outcome refuse(Error error, std::vector<LinkMessage>& replies);
+  Outcome fail(Error error);
+  std::string said_before_challenge() const;
+  std::string said_before_prove(const Fingerprint& fingerprint) const;
+
+  enum class Expects { kHello, kChallenge, kProve, kWelcome };
+
+  const LinkIdentity& self_;
+  Expects expects_;
+  TransportKind transport_;
+  Hello hello_;
+  Nonce acceptor_nonce_{};
+  Error error_;
+};
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,130 @@
+// The messages of a link and their bytes: a fixed header, then fields in order, little-endian, every count bounded. Row bytes and
+// tails follow their message on the socket and are not part of it. Format: docs/kv_link.md. Values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/id.h"
+#include "common/result.h"
+#include "kvtransfer/kv_endpoint.h"
+
+namespace pdjob::kvtransfer {
+
+inline constexpr uint16_t kLinkVersion = 1;
+
+using Nonce = std::array<std::byte, 32>;
+using LinkProof = std::array<std::byte, 32>;
+
+// --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
+struct Hello {      // I: who I am and whom I want.
+  uint16_t version = kLinkVersion;
+  TransportKind transport = TransportKind::kTcp;
+  uint64_t epoch = 0;          // Grows with every link that this initiator opens: a lower one is stale.
+  std::string engine_id;
+  std::string peer_engine_id;
+  Nonce nonce{};
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+struct Challenge {  // A: proves that it knows the token, and asks the same of the initiator.
+  Nonce nonce{};
+  LinkProof proof{};
+  friend bool operator==(const Challenge&, const Challenge&) = default;
+};
+struct Prove {      // I: the proof, and what must be equal on both ends.
+  LinkProof proof{};
+  Fingerprint fingerprint;
+  friend bool operator==(const Prove&, const Prove&) = default;
+};
+struct Welcome {    // A: the link is ready.
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+struct Refuse {     // A: and closes.
+  Error error;
+  friend bool operator==(const Refuse&, const Refuse&) = default;
+};
+
+// --- receiver to sender
+struct GrantedWindow {
+  uint32_t row_bytes = 0;
+  uint64_t shared_offset = 0;
+  friend bool operator==(const GrantedWindow&, const GrantedWindow&) = default;
+};
+struct Grant {      // "Push transfer `id` into these windows." With shm, the memfd travels along.
+  TransferId id;
+  uint32_t rows = 0;
+  uint64_t shared_bytes = 0;
+  std::vector<GrantedWindow> windows;
+  friend bool operator==(const Grant&, const Grant&) = default;
+};
+struct Committed {  // "All is in place and correct."
+  TransferId id;
+  friend bool operator==(const Committed&, const Committed&) = default;
+};
+struct Cancel {     // "Stop writing." Always answered by Cancelled.
+  TransferId id;
+  Error error;
+  friend bool operator==(const Cancel&, const Cancel&) = default;
+};
+struct Renew {      // "I still wait for all I granted." Always answered by Renewed.
+  friend bool operator==(const Renew&, const Renew&) = default;
+};
+
+// --- sender to receiver
+struct Rows {       // tcp: `payload_bytes` of rows follow. shm: they are in place.
+  TransferId id;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint64_t payload_bytes = 0;
+  friend bool operator==(const Rows&, const Rows&) = default;
+};
+struct Commit {     // "These were all." `tail_bytes` of tail follow.
+  TransferId id;
+  uint32_t rows = 0;
+  uint64_t bytes = 0;
+  uint64_t digest = 0;
+  uint64_t ready_at_ns = 0;  // CLOCK_MONOTONIC of the sender's machine when the last row was ready.
+  uint32_t tail_bytes = 0;
+  friend bool operator==(const Commit&, const Commit&) = default;
+};
+struct Cancelled {  // "I shall not write any more."
+  TransferId id;
+  friend bool operator==(const Cancelled&, const Cancelled&) = default;
+};
+struct Abort {      // "I cannot, and shall not write any more."
+  TransferId id;
+  Error error;
+  friend bool operator==(const Abort&, const Abort&) = default;
+};
+struct Renewed {
+  friend bool operator==(const Renewed&, const Renewed&) = default;
+};
+
+// The order is the wire's type number, from 1.
+using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel, Renew, Rows, Commit, Cancelled,
+                                 Abort, Renewed>;
+const char* name_of(const LinkMessage& message);
+
+inline constexpr size_t kFrameHeaderBytes = 8;
+
+struct FrameHeader {
+  uint8_t type = 0;
+  uint32_t body_bytes = 0;
+};
+
+// Header and body.
+std::string encode(const LinkMessage& message);
+// kCorrupt: not the header of a message, or a body that is too long.
+Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> bytes);
+// kCorrupt: not a message of that type.
+Result<LinkMessage> decode_body(uint8_t type, std::span<const std::byte> body);
+
+// The bytes of a fingerprint as a link's proof covers them.
+std::string encode(const Fingerprint& fingerprint);
+
+}  // namespace pdjob::kvtransfer

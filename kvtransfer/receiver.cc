@@ -1,0 +1,346 @@
+#include "kvtransfer/receiver.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fcntl.h>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/real_clock.h"
+#include "kvtransfer/socket.h"
+
+namespace pdjob::kvtransfer {
+
+struct Receiver::Fetch final : LinkWork {
+  Fetch(Receiver& owner_, TransferId id_, Region target_, const ReceiveSession::Options& options)
+      : owner(owner_), id(id_), target(std::move(target_)), rows_granted(options.rows), session(options) {}
+
+  Progress work(size_t bytes_max) override {
+    const Progress progress = rows->advance(bytes_max);
+    queued = progress != Progress::kDone;
+    owner.step(*this, ReceiveSession::RowsArrived{rows->rows_arrived(), rows->digest()});  // May destroy us.
+    return progress;
+  }
+
+  Receiver& owner;
+  const TransferId id;
+  const Region target;
+  const uint32_t rows_granted;
+  ReceiveSession session;
+  net::TimerId timer;
+  std::unique_ptr<RowReceiver> rows;  // While it receives.
+  PayloadSink* sink = nullptr;
+  bool queued = false;                // As work of its link.
+  Instant granted_at{};
+  Instant ready_at{};                 // In the sender's clock.
+  std::vector<std::byte> tail;
+};
+
+Receiver::Receiver(EndpointContext& context) : context_(context) {}
+
+Receiver::~Receiver() = default;
+
+// --- what the worker wants
+
+void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows, Instant deadline) {
+  if (fetches_.contains(id)) {
+    log::error("kv: transfer " + id.to_string() + " is fetched twice; the second fetch is ignored");
+    return;
+  }
+  if (fetches_.size() >= limits::kTransfersMax) {
+    return refuse(id, {ErrorCode::kOverloaded, "too many KV transfers"});
+  }
+  if (const Status sound = check_region(target, rows); !sound) {
+    return refuse(id, sound.error());
+  }
+  const Result<TransportKind> transport = choose(peer, target);
+  if (!transport) {
+    return refuse(id, transport.error());
+  }
+  const Result<LinkId> link = link_to(peer, *transport);
+  if (!link) {
+    return refuse(id, link.error());
+  }
+  const ReceiveSession::Options options{.link = *link,
+                                        .rows = rows,
+                                        .row_bytes = bytes_per_row(target.windows),
+                                        .peer_writes = peers_.at(*link).link->transport().capabilities().writes_target,
+                                        .deadline = deadline};
+  Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
+  ++context_.counters.fetches_alive;
+  made.timer = context_.loop.call_at(deadline, [this, id] { step(*find(id), ReceiveSession::TimePassed{}); });
+  if (link_of(made).ready()) {
+    step(made, ReceiveSession::LinkReady{*link});
+  }
+}
+
+void Receiver::cancel(TransferId id) {
+  if (Fetch* fetch = find(id)) {
+    step(*fetch, ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
+  }
+}
+
+void Receiver::refuse(TransferId id, const Error& why) {
+  ++context_.counters.transfers_failed;
+  context_.emit(FetchFailed{.id = id, .error = why, .region_safe = true});
+}
+
+// --- links
+
+Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region& target) const {
+  const bool same_machine = !peer.host_id.empty() && peer.host_id == context_.host_id;
+  const bool shm_possible = same_machine && !peer.unix_path.empty() && target.shared_fd >= 0;
+  switch (context_.config.transport) {
+    case TransportKind::kTcp:
+      return TransportKind::kTcp;
+    case TransportKind::kAuto:
+      return shm_possible ? TransportKind::kShm : TransportKind::kTcp;
+    case TransportKind::kShm:
+      break;
+  }
+  if (!shm_possible) {
+    return Error{ErrorCode::kUnsupported,
+                 std::string("kvtransfer.transport is shm, but ") +
+                     (!same_machine            ? "the peer is on another machine"
+                      : peer.unix_path.empty() ? "the peer does not offer it"
+                                               : "the target is not shared memory")};
+  }
+  return TransportKind::kShm;
+}
+
+Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind transport) {
+  const auto known = links_by_peer_.find({peer.engine_id, transport});
+  return known != links_by_peer_.end() ? known->second : connect(peer, transport);
+}
+
+Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind transport) {
+  if (peers_.size() >= limits::kLinksMax) {
+    return Error{ErrorCode::kOverloaded, "too many KV links"};
+  }
+  PDJOB_TRY(UniqueFd socket, transport == TransportKind::kShm ? connect_unix(address.unix_path)
+                                                              : connect_tcp(address.host, address.port));
+  const LinkId id = context_.next_link_id();
+  const Hello hello{.transport = transport,
+                    .epoch = ++epoch_,
+                    .engine_id = context_.identity.engine_id,
+                    .peer_engine_id = address.engine_id,
+                    .nonce = random_nonce()};
+  Peer& peer = peers_[id];
+  LinkHandler& handler = *this;
+  peer.same_machine = !address.host_id.empty() && address.host_id == context_.host_id;
+  peer.link = std::make_unique<Link>(context_.loop, handler,
+                                     Link::Options{.id = id,
+                                                   .side = Link::Side::kInitiator,
+                                                   .transport = transport,
+                                                   .socket = std::move(socket),
+                                                   .handshake = LinkHandshake(context_.identity, hello),
+                                                   .loopback_only = context_.loopback_only});
+  peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
+    peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
+  });
+  links_by_peer_[{address.engine_id, transport}] = id;
+  ++context_.counters.links;
+  return id;
+}
+
+Status Receiver::on_opened(Link& link) {
+  context_.loop.cancel(peers_.at(link.id()).timer);
+  renew_later(link.id());
+  step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
+  return ok();
+}
+
+void Receiver::renew_later(LinkId id) {
+  const Duration interval = std::min(context_.config.lease / 3, context_.config.connect_timeout / 2);
+  peers_.at(id).timer = context_.loop.call_at(context_.loop.now() + interval, [this, id] { renew(id); });
+}
+
+void Receiver::renew(LinkId id) {
+  Link& link = *peers_.at(id).link;
+  const Duration silence_max = 2 * context_.config.connect_timeout;
+  const auto silent = [&] { return link.silent_since() != kNever && context_.loop.now() - link.silent_since() > silence_max; };
+  if (silent()) {
+    link.poll();
+  }
+  if (silent()) {
+    link.fail({ErrorCode::kUnavailable, "KV link lost: the peer is silent"});
+  } else {
+    link.send(Renew{});
+    link.expect_answer(context_.loop.now());
+  }
+  renew_later(id);
+}
+
+void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
+  const LinkId id = link.id();
+  std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
+  context_.loop.cancel(peers_.at(id).timer);
+  step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});
+  if (loss == LinkLoss::kClosed) {
+    peers_.erase(id);
+    --context_.counters.links;
+  }
+}
+
+// --- what links say
+
+PayloadSink* Receiver::on_rows(Link& link, const Rows& rows) {
+  Fetch* fetch = find(rows.id, link);
+  if (fetch == nullptr) {
+    return nullptr;  // Cancelled meanwhile.
+  }
+  const bool on_link = link.transport().capabilities().rows_on_link;
+  if (rows.payload_bytes != (on_link ? bytes_per_row(fetch->target.windows) * rows.count : 0)) {
+    link.fail({ErrorCode::kCorrupt, "ROWS with a wrong number of bytes on a KV link"});
+    return nullptr;
+  }
+  const RowRange range{.first = rows.first, .count = rows.count};
+  step(*fetch, ReceiveSession::RowsAnnounced{link.id(), range});
+  fetch = find(rows.id, link);
+  if (fetch == nullptr || fetch->session.state() != ReceiveSession::State::kReceiving) {
+    return nullptr;
+  }
+  fetch->sink = fetch->rows->announced(range);
+  if (fetch->sink == nullptr && !fetch->queued) {
+    fetch->queued = true;
+    link.add_work(*fetch);
+  }
+  return fetch->sink;
+}
+
+void Receiver::on_payload_complete(Link& link, const Rows& rows) {
+  if (Fetch* fetch = find(rows.id, link)) {
+    step(*fetch, ReceiveSession::RowsArrived{fetch->rows->rows_arrived(), fetch->rows->digest()});
+  }
+}
+
+void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/, std::vector<std::byte> tail) {
+  if (const auto* commit = std::get_if<Commit>(&message)) {
+    if (Fetch* fetch = find(commit->id, link)) {
+      fetch->tail = std::move(tail);
+      fetch->ready_at = Instant(Duration(static_cast<int64_t>(commit->ready_at_ns)));
+      step(*fetch, ReceiveSession::CommitReceived{.link = link.id(), .rows = commit->rows, .bytes = commit->bytes, .digest = commit->digest});
+    }
+  } else if (const auto* cancelled = std::get_if<Cancelled>(&message)) {
+    if (Fetch* fetch = find(cancelled->id, link)) {
+      step(*fetch, ReceiveSession::PeerStopped{link.id(), {ErrorCode::kUnavailable, "the sender stopped unasked"}});
+    }
+  } else if (const auto* abort = std::get_if<Abort>(&message)) {
+    if (Fetch* fetch = find(abort->id, link)) {
+      step(*fetch, ReceiveSession::PeerStopped{link.id(), abort->error});
+    }
+  }
+}
+
+// --- sessions
+
+void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
+  std::vector<ReceiveSession::Effect> effects;
+  // Not the turn's time: a turn may hash for a millisecond.
+  fetch.session.step(event, real_now(), effects);
+  for (const ReceiveSession::Effect& effect : effects) {
+    std::visit([&](const auto& what) { apply(fetch, what); }, effect);
+  }
+  if (fetch.session.ended()) {
+    retire(fetch);
+  }
+}
+
+void Receiver::step_all_of(LinkId link, const ReceiveSession::Event& event) {
+  std::vector<TransferId> ids;
+  for (const auto& [id, fetch] : fetches_) {
+    if (fetch->session.link() == link) {
+      ids.push_back(id);
+    }
+  }
+  for (const TransferId id : ids) {
+    if (Fetch* fetch = find(id)) {
+      step(*fetch, event);
+    }
+  }
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) {
+  Link& link = link_of(fetch);
+  Grant grant{.id = fetch.id, .rows = fetch.rows_granted};
+  for (const Window& window : fetch.target.windows) {
+    grant.windows.push_back({.row_bytes = window.row_bytes, .shared_offset = window.shared_offset});
+  }
+  UniqueFd shared;
+  if (link.transport().capabilities().writes_target) {
+    grant.shared_bytes = fetch.target.shared_bytes;
+    // Ours until it is on its way, whatever becomes of the target.
+    shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
+  }
+  fetch.rows = link.transport().open_receiver(fetch.target);
+  fetch.granted_at = real_now();
+  link.send(std::move(grant), std::move(shared), {});
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCommitted& /*effect*/) {
+  link_of(fetch).send(Committed{fetch.id});
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) {
+  link_of(fetch).send(Cancel{fetch.id, effect.reason});
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
+  const Instant now = real_now();
+  const Peer& peer = peers_.at(fetch.session.link());
+  ++context_.counters.transfers_received;
+  context_.counters.bytes_received += effect.bytes;
+  context_.emit(FetchDone{.id = fetch.id,
+                          .rows = effect.rows,
+                          .bytes = effect.bytes,
+                          .duration = now - fetch.granted_at,
+                          .visible = peer.same_machine ? std::max(now - fetch.ready_at, Duration(0)) : Duration(0),
+                          .transport = peer.link->transport().capabilities().name,
+                          .tail = std::move(fetch.tail)});
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
+  stop_receiving(fetch);
+  context_.loop.cancel(fetch.timer);
+  ++context_.counters.transfers_failed;
+  if (effect.reason.code == ErrorCode::kCorrupt) {
+    ++context_.counters.digest_errors;
+  }
+  context_.emit(FetchFailed{.id = fetch.id, .error = effect.reason, .region_safe = effect.region_safe});
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {
+  context_.emit(FetchReleased{fetch.id});
+}
+
+// We neither write nor read the target any more.
+void Receiver::stop_receiving(Fetch& fetch) {
+  Link& link = link_of(fetch);
+  link.remove_work(fetch);
+  if (fetch.sink != nullptr) {
+    link.drop_sink(*fetch.sink);
+    fetch.sink = nullptr;
+  }
+}
+
+void Receiver::retire(Fetch& fetch) {
+  stop_receiving(fetch);
+  context_.loop.cancel(fetch.timer);
+  --context_.counters.fetches_alive;
+  fetches_.erase(TransferId(fetch.id));
+}
+
+Receiver::Fetch* Receiver::find(TransferId id) {
+  const auto found = fetches_.find(id);
+  return found == fetches_.end() ? nullptr : found->second.get();
+}
+
+Receiver::Fetch* Receiver::find(TransferId id, const Link& link) {
+  Fetch* fetch = find(id);
+  return fetch != nullptr && fetch->session.link() == link.id() ? fetch : nullptr;
+}
+
+Link& Receiver::link_of(const Fetch& fetch) { return *peers_.at(fetch.session.link()).link; }
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,71 @@
+// Receiver: the fetching half of an endpoint: opens one link per (peer, transport) and keeps it, grants rows, checks what arrives.
+// Decisions are ReceiveSession's. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/endpoint_context.h"
+#include "kvtransfer/link.h"
+#include "kvtransfer/transfer_session.h"
+
+namespace pdjob::kvtransfer {
+
+class Receiver final : private LinkHandler {
+ public:
+  explicit Receiver(EndpointContext& context);
+  ~Receiver();
+
+  void fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows, Instant deadline);
+  void cancel(TransferId id);
+
+ private:
+  struct Fetch;
+  struct Peer {
+    std::unique_ptr<Link> link;
+    net::TimerId timer;         // While opening: the deadline. Then: the next sign of life.
+    bool same_machine = false;
+  };
+  using PeerKey = std::pair<std::string, TransportKind>;
+
+  Status on_opened(Link& link) override;
+  void on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) override;
+  PayloadSink* on_rows(Link& link, const Rows& rows) override;
+  void on_payload_complete(Link& link, const Rows& rows) override;
+  void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
+
+  Result<TransportKind> choose(const EndpointAddress& peer, const Region& target) const;
+  Result<LinkId> link_to(const EndpointAddress& peer, TransportKind transport);
+  Result<LinkId> connect(const EndpointAddress& peer, TransportKind transport);
+  void renew(LinkId id);
+  void renew_later(LinkId id);
+  void refuse(TransferId id, const Error& why);
+
+  void step(Fetch& fetch, const ReceiveSession::Event& event);
+  void step_all_of(LinkId link, const ReceiveSession::Event& event);
+  void apply(Fetch& fetch, const ReceiveSession::SendGrant& effect);
+  void apply(Fetch& fetch, const ReceiveSession::SendCommitted& effect);
+  void apply(Fetch& fetch, const ReceiveSession::SendCancel& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportDone& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportReleased& effect);
+  void stop_receiving(Fetch& fetch);
+  void retire(Fetch& fetch);
+
+  Fetch* find(TransferId id);
+  // The fetch, if the link is its own.
+  Fetch* find(TransferId id, const Link& link);
+  Link& link_of(const Fetch& fetch);
+
+  EndpointContext& context_;
+  uint64_t epoch_ = 0;
+  std::map<LinkId, Peer> peers_;
+  std::map<PeerKey, LinkId> links_by_peer_;  // Those that new fetches may use.
+  std::map<TransferId, std::unique_ptr<Fetch>> fetches_;
+};
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,357 @@
+#include "kvtransfer/sender.h"
+
+#include <algorithm>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/real_clock.h"
+#include "kvtransfer/socket.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+std::optional<Error> misfit(const Region& source, const Grant& grant) {
+  if (source.windows.size() != grant.windows.size()) {
+    return Error{ErrorCode::kInvalidArgument, "KV regions differ: " + std::to_string(source.windows.size()) + " windows here, " +
+                                                  std::to_string(grant.windows.size()) + " granted"};
+  }
+  for (size_t i = 0; i < source.windows.size(); ++i) {
+    if (source.windows[i].row_bytes != grant.windows[i].row_bytes) {
+      return Error{ErrorCode::kInvalidArgument, "KV regions differ: rows of window " + std::to_string(i) + " have " +
+                                                    std::to_string(source.windows[i].row_bytes) + " bytes here, " +
+                                                    std::to_string(grant.windows[i].row_bytes) + " granted"};
+    }
+  }
+  return std::nullopt;
+}
+
+SendSession::Options session_options(const Region& source, Instant deadline, Duration lease) {
+  const uint64_t row_bytes = bytes_per_row(source.windows);
+  return {.row_bytes = row_bytes,
+          .rows_max = source.rows_max,
+          .rows_per_push = static_cast<uint32_t>(std::max<uint64_t>(1, limits::kTransferRangeBytes / row_bytes)),
+          .deadline = deadline,
+          .lease = lease};
+}
+
+}  // namespace
+
+struct Sender::Offer final : LinkWork {
+  Offer(Sender& owner_, TransferId id_, Region source_, Instant deadline, Duration lease)
+      : owner(owner_), id(id_), source(std::move(source_)), session(session_options(source, deadline, lease)) {}
+
+  Progress work(size_t bytes_max) override {
+    if (!started) {
+      rows->start(source, range);
+      started = true;
+    }
+    const Result<Progress> progress = rows->advance(bytes_max);
+    if (!progress) {
+      owner.step(*this, SendSession::PushFailed{progress.error()});  // Destroys us.
+      return Progress::kDone;
+    }
+    if (*progress == Progress::kDone) {
+      owner.context_.counters.bytes_sent += bytes_per_row(source.windows) * range.count;
+      owner.step(*this, SendSession::RangePushed{});  // May destroy us.
+      return Progress::kDone;
+    }
+    return *progress;
+  }
+
+  Sender& owner;
+  const TransferId id;
+  const Region source;
+  SendSession session;
+  std::optional<net::TimerId> timer;
+  std::unique_ptr<RowSender> rows;  // From the grant on.
+  RowRange range;                   // Being pushed.
+  bool started = false;
+  std::vector<std::byte> tail;
+  Instant ready_at{};
+};
+
+Sender::Sender(EndpointContext& context) : context_(context) {}
+
+Sender::~Sender() = default;
+
+void Sender::accept(UniqueFd socket, TransportKind transport) {
+  if (!peer_has_our_uid(socket) || peers_.size() >= limits::kLinksMax) {
+    log::warn("kv: a link was turned away");
+    return;
+  }
+  if (transport == TransportKind::kTcp) {
+    tune_tcp(socket);
+  }
+  const LinkId id = context_.next_link_id();
+  Peer& peer = peers_[id];
+  LinkHandler& handler = *this;
+  peer.link = std::make_unique<Link>(
+      context_.loop, handler,
+      Link::Options{.id = id,
+                    .side = Link::Side::kAcceptor,
+                    .transport = transport,
+                    .socket = std::move(socket),
+                    .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
+                    .loopback_only = context_.loopback_only});
+  peer.opening = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
+    if (Link* link = find(id); link != nullptr && !link->ready()) {
+      link->fail({ErrorCode::kTimeout, "a KV link did not open in time"});
+    }
+  });
+  ++context_.counters.links;
+}
+
+// --- what the worker wants
+
+void Sender::offer(TransferId id, Region source, Instant deadline) {
+  if (offers_.contains(id)) {
+    log::error("kv: transfer " + id.to_string() + " is offered twice; the second offer is ignored");
+    return;
+  }
+  const Status sound = check_region(source, 0);
+  if (!sound || offers_.size() >= limits::kTransfersMax) {
+    ++context_.counters.transfers_failed;
+    context_.emit(OfferFailed{id, sound ? Error{ErrorCode::kOverloaded, "too many KV transfers"} : sound.error()});
+    return;
+  }
+  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline, context_.config.lease));
+  ++context_.counters.offers_alive;
+  ended_.erase(id);
+  arm(made);
+  if (auto waiting = waiting_.extract(id)) {
+    WaitingGrant& first = waiting.mapped();
+    grant(made, first.link, first.grant, std::move(first.rows));
+  }
+}
+
+void Sender::rows_ready(TransferId id, uint32_t ready) {
+  if (Offer* offer = find(id)) {
+    step(*offer, SendSession::RowsReady{ready});
+  }
+}
+
+void Sender::commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at) {
+  Offer* offer = find(id);
+  if (offer == nullptr) {
+    return;
+  }
+  if (tail.size() > limits::kTransferTailBytesMax) {
+    return step(*offer, SendSession::Withdrawn{{ErrorCode::kInvalidArgument, "the tail of a KV transfer is too long"}});
+  }
+  offer->tail = std::move(tail);
+  offer->ready_at = ready_at;
+  step(*offer, SendSession::CommitRequested{rows});
+}
+
+void Sender::withdraw(TransferId id, Error reason) {
+  if (Offer* offer = find(id)) {
+    step(*offer, SendSession::Withdrawn{std::move(reason)});
+  }
+}
+
+// --- what links say
+
+Status Sender::on_opened(Link& link) {
+  const Hello& hello = link.hello();
+  LinkId& known = links_by_engine_[{hello.engine_id, hello.transport}];
+  if (Link* older = find(known); older != nullptr && older != &link) {
+    if (hello.epoch <= older->hello().epoch) {
+      return Error{ErrorCode::kUnavailable, "KV link: epoch " + std::to_string(hello.epoch) + " is stale"};
+    }
+    older->fail({ErrorCode::kUnavailable, "KV link replaced by a newer one"});
+  }
+  known = link.id();
+  return ok();
+}
+
+void Sender::on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> /*tail*/) {
+  if (auto* grant = std::get_if<Grant>(&message)) {
+    on_grant(link, std::move(*grant), std::move(shared));
+  } else if (const auto* cancel = std::get_if<Cancel>(&message)) {
+    on_cancel(link, *cancel);
+  } else if (const auto* committed = std::get_if<Committed>(&message)) {
+    if (Offer* offer = find(committed->id)) {
+      step(*offer, SendSession::PeerCommitted{link.id()});
+    }
+  } else if (std::holds_alternative<Renew>(message)) {
+    for (const auto& [id, offer] : offers_) {
+      step(*offer, SendSession::PeerRenewed{link.id()});  // Ends no session.
+    }
+    link.send(Renewed{});
+  }
+}
+
+PayloadSink* Sender::on_rows(Link& /*link*/, const Rows& /*rows*/) { return nullptr; }
+
+void Sender::on_payload_complete(Link& /*link*/, const Rows& /*rows*/) {}
+
+void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
+  const auto refuse = [&](Error why) { link.send(Abort{granted.id, std::move(why)}); };
+  if (const auto ended = ended_.find(granted.id); ended != ended_.end()) {
+    return refuse(ended->second);
+  }
+  Offer* offer = find(granted.id);
+  const auto waiting = waiting_.find(granted.id);
+  if ((offer != nullptr && offer->session.state() != SendSession::State::kOffered) || waiting != waiting_.end()) {
+    const LinkId holder = offer != nullptr ? offer->session.link() : waiting->second.link;
+    if (holder == link.id()) {
+      return link.fail({ErrorCode::kCorrupt, "a KV transfer was granted twice"});
+    }
+    return refuse({ErrorCode::kInvalidArgument, "the KV transfer goes to another receiver"});
+  }
+  if (waiting_.size() >= limits::kTransfersMax) {
+    return refuse({ErrorCode::kOverloaded, "too many KV transfers"});
+  }
+  Result<std::unique_ptr<RowSender>> rows = link.transport().open_sender(granted, std::move(shared));
+  if (!rows) {
+    return refuse(rows.error());
+  }
+  if (offer != nullptr) {
+    grant(*offer, link.id(), granted, *std::move(rows));
+  } else {
+    const TransferId id = granted.id;
+    waiting_.emplace(id, WaitingGrant{link.id(), std::move(granted), *std::move(rows)});
+  }
+}
+
+void Sender::grant(Offer& offer, LinkId link, const Grant& granted, std::unique_ptr<RowSender> rows) {
+  if (std::optional<Error> why = misfit(offer.source, granted)) {
+    find(link)->send(Abort{offer.id, *std::move(why)});
+    return;
+  }
+  offer.rows = std::move(rows);
+  step(offer, SendSession::Granted{link, granted.rows});
+}
+
+void Sender::on_cancel(Link& link, const Cancel& cancel) {
+  if (Offer* offer = find(cancel.id);
+      offer != nullptr && offer->session.state() != SendSession::State::kOffered && offer->session.link() == link.id()) {
+    return step(*offer, SendSession::PeerCancelled{link.id(), cancel.error});
+  }
+  if (const auto waiting = waiting_.find(cancel.id); waiting != waiting_.end() && waiting->second.link == link.id()) {
+    waiting_.erase(waiting);
+  }
+  link.send(Cancelled{cancel.id});
+}
+
+void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
+  const LinkId id = link.id();
+  std::vector<TransferId> lost;
+  for (const auto& [transfer, offer] : offers_) {
+    lost.push_back(transfer);
+  }
+  for (const TransferId transfer : lost) {
+    if (Offer* offer = find(transfer)) {
+      step(*offer, SendSession::LinkLost{id, reason});
+    }
+  }
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.link == id; });
+  std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
+  context_.loop.cancel(peers_.at(id).opening);
+  peers_.erase(id);
+  --context_.counters.links;
+}
+
+// --- sessions
+
+void Sender::step(Offer& offer, const SendSession::Event& event) {
+  std::vector<SendSession::Effect> effects;
+  // Not the turn's time: a turn may copy for a millisecond.
+  offer.session.step(event, real_now(), effects);
+  for (const SendSession::Effect& effect : effects) {
+    std::visit([&](const auto& what) { apply(offer, what); }, effect);
+  }
+  if (offer.session.ended()) {
+    retire(offer);
+  }
+}
+
+void Sender::apply(Offer& offer, const SendSession::Push& effect) {
+  offer.range = effect.range;
+  offer.started = false;
+  find(offer.session.link())->add_work(offer);
+}
+
+void Sender::apply(Offer& offer, const SendSession::SendCommit& effect) {
+  const Commit commit{.id = offer.id,
+                      .rows = effect.rows,
+                      .bytes = effect.bytes,
+                      .digest = offer.rows->digest(),
+                      .ready_at_ns = static_cast<uint64_t>(offer.ready_at.time_since_epoch().count()),
+                      .tail_bytes = static_cast<uint32_t>(offer.tail.size())};
+  find(offer.session.link())->send(commit, UniqueFd(), std::move(offer.tail));
+}
+
+void Sender::apply(Offer& offer, const SendSession::SendAbort& effect) {
+  stop_pushing(offer);
+  find(offer.session.link())->send(Abort{offer.id, effect.reason});
+}
+
+void Sender::apply(Offer& offer, const SendSession::SendCancelled& /*effect*/) {
+  stop_pushing(offer);
+  find(offer.session.link())->send(Cancelled{offer.id});
+}
+
+void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
+  stop_pushing(offer);
+  ++context_.counters.transfers_sent;
+  remember(offer.id, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
+  context_.emit(OfferDone{offer.id, effect.bytes});
+}
+
+void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
+  stop_pushing(offer);
+  ++context_.counters.transfers_failed;
+  remember(offer.id, effect.reason);
+  context_.emit(OfferFailed{offer.id, effect.reason});
+}
+
+void Sender::stop_pushing(Offer& offer) {
+  if (offer.rows) {
+    find(offer.session.link())->remove_work(offer);
+    offer.rows.reset();
+  }
+}
+
+void Sender::arm(Offer& offer) {
+  if (offer.session.deadline() == kNever) {
+    return;
+  }
+  offer.timer = context_.loop.call_at(offer.session.deadline(), [this, id = offer.id] {
+    Offer* due = find(id);
+    due->timer.reset();
+    step(*due, SendSession::TimePassed{});
+    if (Offer* still = find(id)) {
+      arm(*still);
+    }
+  });
+}
+
+void Sender::retire(Offer& offer) {
+  if (offer.timer) {
+    context_.loop.cancel(*offer.timer);
+  }
+  --context_.counters.offers_alive;
+  offers_.erase(TransferId(offer.id));
+}
+
+void Sender::remember(TransferId id, Error why) {
+  ended_.insert_or_assign(id, std::move(why));
+  ended_order_.push_back(id);
+  if (ended_order_.size() > limits::kTransfersMax) {
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  }
+}
+
+Sender::Offer* Sender::find(TransferId id) {
+  const auto found = offers_.find(id);
+  return found == offers_.end() ? nullptr : found->second.get();
+}
+
+Link* Sender::find(LinkId id) {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : found->second.link.get();
+}
+
+}  // namespace pdjob::kvtransfer

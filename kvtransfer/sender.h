@@ -1,0 +1,80 @@
+// Sender: the offering half of an endpoint: accepts links, brings offers and grants together whichever comes first, and pushes.
+// Decisions are SendSession's. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/endpoint_context.h"
+#include "kvtransfer/link.h"
+#include "kvtransfer/transfer_session.h"
+
+namespace pdjob::kvtransfer {
+
+class Sender final : private LinkHandler {
+ public:
+  explicit Sender(EndpointContext& context);
+  ~Sender();
+
+  void accept(UniqueFd socket, TransportKind transport);
+
+  void offer(TransferId id, Region source, Instant deadline);
+  void rows_ready(TransferId id, uint32_t ready);
+  void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at);
+  void withdraw(TransferId id, Error reason);
+
+ private:
+  struct Offer;
+  // A grant that came before its offer.
+  struct WaitingGrant {
+    LinkId link;
+    Grant grant;
+    std::unique_ptr<RowSender> rows;
+  };
+  struct Peer {
+    std::unique_ptr<Link> link;
+    net::TimerId opening;
+  };
+
+  Status on_opened(Link& link) override;
+  void on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) override;
+  PayloadSink* on_rows(Link& link, const Rows& rows) override;
+  void on_payload_complete(Link& link, const Rows& rows) override;
+  void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
+
+  void on_grant(Link& link, Grant grant, UniqueFd shared);
+  void on_cancel(Link& link, const Cancel& cancel);
+  void grant(Offer& offer, LinkId link, const Grant& grant, std::unique_ptr<RowSender> rows);
+
+  void step(Offer& offer, const SendSession::Event& event);
+  void apply(Offer& offer, const SendSession::Push& effect);
+  void apply(Offer& offer, const SendSession::SendCommit& effect);
+  void apply(Offer& offer, const SendSession::SendAbort& effect);
+  void apply(Offer& offer, const SendSession::SendCancelled& effect);
+  void apply(Offer& offer, const SendSession::ReportDone& effect);
+  void apply(Offer& offer, const SendSession::ReportFailed& effect);
+  void stop_pushing(Offer& offer);
+  void arm(Offer& offer);
+  void retire(Offer& offer);
+  void remember(TransferId id, Error why);
+
+  Offer* find(TransferId id);
+  Link* find(LinkId id);
+
+  EndpointContext& context_;
+  std::map<LinkId, Peer> peers_;
+  std::map<std::pair<std::string, TransportKind>, LinkId> links_by_engine_;
+  std::map<TransferId, std::unique_ptr<Offer>> offers_;
+  std::map<TransferId, WaitingGrant> waiting_;
+  // Why the last offers ended: a fetch that comes too late is told so at once.
+  std::map<TransferId, Error> ended_;
+  std::deque<TransferId> ended_order_;
+};
+
+}  // namespace pdjob::kvtransfer

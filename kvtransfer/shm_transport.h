@@ -1,0 +1,26 @@
+// shm: the receiver's memfd comes with the grant, and the sender copies rows straight into it. ROWS only tells the receiver what to
+// hash. Loop-bound.
+#pragma once
+
+#include <memory>
+
+#include "common/limits.h"
+#include "kvtransfer/shared_mapping.h"
+#include "kvtransfer/transport.h"
+
+namespace pdjob::kvtransfer {
+
+class ShmTransport final : public Transport {
+ public:
+  explicit ShmTransport(LinkStream& stream) : stream_(stream) {}
+
+  TransportCapabilities capabilities() const override { return {.name = "shm", .writes_target = true, .rows_on_link = false}; }
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  std::unique_ptr<RowReceiver> open_receiver(const Region& target) override;
+
+ private:
+  LinkStream& stream_;
+  MappingCache mappings_{limits::kSharedMappingsMax};
+};
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,272 @@
+#include "kvtransfer/transfer_session.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/check.h"
+
+namespace pdjob::kvtransfer {
+
+// --- SendSession
+
+void SendSession::step(const Event& event, Instant now, Effects& effects) {
+  if (!ended()) {
+    std::visit([&](const auto& what) { on(what, now, effects); }, event);
+  }
+}
+
+void SendSession::on(const RowsReady& event, Instant /*now*/, Effects& effects) {
+  if (commit_requested_) {
+    return;
+  }
+  if (event.rows > options_.rows_max) {
+    return abort({ErrorCode::kInvalidArgument, "more rows are ready than the source has"}, effects);
+  }
+  rows_ready_ = std::max(rows_ready_, event.rows);
+  go_on(effects);
+}
+
+void SendSession::on(const CommitRequested& event, Instant /*now*/, Effects& effects) {
+  if (commit_requested_) {
+    return;
+  }
+  if (event.rows > options_.rows_max || event.rows < rows_ready_) {
+    return abort({ErrorCode::kInvalidArgument, "the rows of a transfer were counted wrong"}, effects);
+  }
+  rows_ready_ = event.rows;
+  commit_requested_ = true;
+  go_on(effects);
+}
+
+void SendSession::on(const Withdrawn& event, Instant /*now*/, Effects& effects) {
+  abort(event.reason, effects);
+}
+
+void SendSession::on(const Granted& event, Instant now, Effects& effects) {
+  if (state_ != State::kOffered) {
+    return;
+  }
+  state_ = State::kGranted;
+  link_ = event.link;
+  rows_granted_ = event.rows;
+  deadline_ = std::max(deadline_, now + options_.lease);
+  go_on(effects);
+}
+
+void SendSession::on(const RangePushed& /*event*/, Instant /*now*/, Effects& effects) {
+  if (state_ != State::kPushing) {
+    return;
+  }
+  state_ = State::kGranted;
+  rows_pushed_ += std::exchange(rows_in_flight_, 0);
+  go_on(effects);
+}
+
+void SendSession::on(const PushFailed& event, Instant /*now*/, Effects& effects) {
+  abort(event.reason, effects);
+}
+
+void SendSession::on(const PeerCommitted& event, Instant /*now*/, Effects& effects) {
+  if (!is_ours(event.link)) {
+    return;
+  }
+  if (state_ != State::kCommitted) {
+    return abort({ErrorCode::kCorrupt, "the receiver confirmed a transfer that was not committed"}, effects);
+  }
+  state_ = State::kDone;
+  effects.push_back(ReportDone{rows_pushed_ * options_.row_bytes});
+}
+
+void SendSession::on(const PeerCancelled& event, Instant /*now*/, Effects& effects) {
+  if (is_ours(event.link)) {
+    effects.push_back(SendCancelled{});
+    fail(event.reason, effects);
+  }
+}
+
+void SendSession::on(const PeerRenewed& event, Instant now, Effects& /*effects*/) {
+  if (is_ours(event.link)) {
+    deadline_ = std::max(deadline_, now + options_.lease);
+  }
+}
+
+void SendSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
+  if (is_ours(event.link)) {
+    fail(event.reason, effects);
+  }
+}
+
+void SendSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
+  if (now >= deadline_) {
+    const bool granted = state_ != State::kOffered;
+    abort({ErrorCode::kTimeout, granted ? "the receiver's lease of the KV rows ended" : "nobody fetched the KV rows in time"},
+          effects);
+  }
+}
+
+void SendSession::go_on(Effects& effects) {
+  if (state_ != State::kGranted) {
+    return;
+  }
+  if (rows_ready_ > rows_granted_) {
+    return abort({ErrorCode::kInvalidArgument, "the receiver granted " + std::to_string(rows_granted_) + " KV rows, " +
+                                                   std::to_string(rows_ready_) + " are ready"},
+                 effects);
+  }
+  if (rows_pushed_ < rows_ready_) {
+    rows_in_flight_ = std::min(rows_ready_ - rows_pushed_, options_.rows_per_push);
+    state_ = State::kPushing;
+    effects.push_back(Push{{.first = rows_pushed_, .count = rows_in_flight_}});
+  } else if (commit_requested_) {
+    state_ = State::kCommitted;
+    effects.push_back(SendCommit{.rows = rows_pushed_, .bytes = rows_pushed_ * options_.row_bytes});
+  }
+}
+
+void SendSession::abort(Error reason, Effects& effects) {
+  if (state_ != State::kOffered) {
+    effects.push_back(SendAbort{reason});
+  }
+  fail(std::move(reason), effects);
+}
+
+void SendSession::fail(Error reason, Effects& effects) {
+  state_ = State::kFailed;
+  effects.push_back(ReportFailed{std::move(reason)});
+}
+
+// --- ReceiveSession
+
+void ReceiveSession::step(const Event& event, Instant now, Effects& effects) {
+  if (!ended()) {
+    std::visit([&](const auto& what) { on(what, now, effects); }, event);
+  }
+}
+
+void ReceiveSession::on(const LinkReady& event, Instant /*now*/, Effects& effects) {
+  if (event.link == options_.link && state_ == State::kRequested) {
+    state_ = State::kGranted;
+    effects.push_back(SendGrant{});
+  }
+}
+
+void ReceiveSession::on(const RowsAnnounced& event, Instant /*now*/, Effects& effects) {
+  if (event.link != options_.link || state_ == State::kRequested || state_ == State::kCancelling) {
+    return;
+  }
+  const RowRange range = event.range;
+  const bool fits = range.first == rows_announced_ && range.count > 0 && range.count <= options_.rows - rows_announced_;
+  if (!fits || state_ == State::kVerifying) {
+    return stop({ErrorCode::kCorrupt, "the sender announced KV rows " + std::to_string(range.first) + "+" +
+                                          std::to_string(range.count) + ", expected from " + std::to_string(rows_announced_) +
+                                          " up to " + std::to_string(options_.rows)},
+                effects);
+  }
+  state_ = State::kReceiving;
+  rows_announced_ += range.count;
+}
+
+void ReceiveSession::on(const RowsArrived& event, Instant /*now*/, Effects& effects) {
+  if (state_ != State::kReceiving && state_ != State::kVerifying) {
+    return;
+  }
+  PDJOB_CHECK(event.rows >= rows_arrived_ && event.rows <= rows_announced_, event.rows, rows_announced_);
+  rows_arrived_ = event.rows;
+  digest_arrived_ = event.digest;
+  if (state_ == State::kVerifying) {
+    verify(effects);
+  }
+}
+
+void ReceiveSession::on(const CommitReceived& event, Instant /*now*/, Effects& effects) {
+  if (event.link != options_.link || state_ == State::kRequested || state_ == State::kCancelling) {
+    return;
+  }
+  if (state_ == State::kVerifying) {
+    return stop({ErrorCode::kCorrupt, "the sender committed KV rows twice"}, effects);
+  }
+  state_ = State::kVerifying;
+  commit_ = event;
+  if (event.rows != rows_announced_ || event.bytes != rows_announced_ * options_.row_bytes) {
+    return stop({ErrorCode::kCorrupt, "the sender committed " + std::to_string(event.rows) + " KV rows (" +
+                                          std::to_string(event.bytes) + " bytes), " + std::to_string(rows_announced_) + " (" +
+                                          std::to_string(rows_announced_ * options_.row_bytes) + ") came"},
+                effects);
+  }
+  verify(effects);
+}
+
+void ReceiveSession::on(const PeerStopped& event, Instant /*now*/, Effects& effects) {
+  if (event.link != options_.link || state_ == State::kRequested) {
+    return;
+  }
+  if (state_ == State::kCancelling) {
+    state_ = State::kFailed;
+    effects.push_back(ReportReleased{});
+  } else {
+    fail(event.reason, effects);
+  }
+}
+
+void ReceiveSession::on(const CancelRequested& event, Instant /*now*/, Effects& effects) {
+  if (state_ != State::kCancelling) {
+    stop(event.reason, effects);
+  }
+}
+
+void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
+  if (event.link != options_.link) {
+    return;
+  }
+  const bool may_write = options_.peer_writes && event.loss == LinkLoss::kGivenUp && state_ != State::kRequested &&
+                         state_ != State::kVerifying;
+  if (state_ == State::kCancelling) {
+    if (!may_write) {
+      state_ = State::kFailed;
+      effects.push_back(ReportReleased{});
+    }
+  } else if (may_write) {
+    state_ = State::kCancelling;
+    effects.push_back(ReportFailed{.reason = event.reason, .region_safe = false});
+  } else {
+    fail(event.reason, effects);
+  }
+}
+
+void ReceiveSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
+  if (now >= deadline()) {
+    stop({ErrorCode::kTimeout, "the KV rows did not arrive in time"}, effects);
+  }
+}
+
+void ReceiveSession::verify(Effects& effects) {
+  if (rows_arrived_ != rows_announced_) {
+    return;
+  }
+  if (rows_arrived_ > 0 && commit_.digest != digest_arrived_) {
+    return stop({ErrorCode::kCorrupt, "KV rows do not match their digest"}, effects);
+  }
+  state_ = State::kDone;
+  effects.push_back(SendCommitted{});
+  effects.push_back(ReportDone{.rows = commit_.rows, .bytes = commit_.bytes});
+}
+
+void ReceiveSession::stop(Error reason, Effects& effects) {
+  if (state_ != State::kRequested) {
+    effects.push_back(SendCancel{reason});
+  }
+  if (options_.peer_writes && is_receiving()) {
+    state_ = State::kCancelling;
+    effects.push_back(ReportFailed{.reason = std::move(reason), .region_safe = false});
+  } else {
+    fail(std::move(reason), effects);
+  }
+}
+
+void ReceiveSession::fail(Error reason, Effects& effects) {
+  state_ = State::kFailed;
+  effects.push_back(ReportFailed{.reason = std::move(reason), .region_safe = true});
+}
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,97 @@
+// Transport: how rows of a source region reach a granted target, on one link. Sessions decide when; a transport only moves.
+// To add one (cuda_ipc, nccl, a fault decorator): implement these classes and name it in open_transport().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <sys/uio.h>
+
+#include "common/result.h"
+#include "kvtransfer/link_message.h"
+#include "kvtransfer/row_cursor.h"
+#include "kvtransfer/unique_fd.h"
+
+namespace pdjob::kvtransfer {
+
+enum class Progress {
+  kDone,
+  kMore,     // Call again in a later turn: others want to work, too.
+  kBlocked,  // Call again when the link's socket is writable.
+};
+
+// The socket of a link, as transports use it. Loop-bound.
+class LinkStream {
+ public:
+  virtual void send(LinkMessage message) = 0;
+  // `bytes` of payload follow what was sent so far; what is sent from here on follows the payload.
+  // Requires: the last payload is complete.
+  virtual void begin_payload(uint64_t bytes) = 0;
+  // Bytes taken; 0: blocked, or the link has failed.
+  virtual size_t write_payload(std::span<const iovec> pieces) = 0;
+
+ protected:
+  ~LinkStream() = default;
+};
+
+// Takes the payload that follows ROWS. Loop-bound.
+class PayloadSink {
+ public:
+  // Where the next bytes go, at most `bytes_max`. The number of pieces, at least 1.
+  virtual size_t next_pieces(std::span<iovec> pieces, size_t bytes_max) = 0;
+  virtual void filled(size_t bytes) = 0;
+
+ protected:
+  ~PayloadSink() = default;
+};
+
+// The sender's half of one transfer. Destroying it stops all writing. Loop-bound.
+class RowSender {
+ public:
+  virtual ~RowSender() = default;
+  // Requires: the range before is done. The source outlives the push.
+  virtual void start(const Region& source, RowRange range) = 0;
+  // Works on the range, at most `bytes_max` at once. After kDone the receiver has been told of it.
+  virtual Result<Progress> advance(size_t bytes_max) = 0;
+  // Of all ranges done.
+  virtual uint64_t digest() const = 0;
+};
+
+// The receiver's half of one transfer. Loop-bound.
+class RowReceiver {
+ public:
+  virtual ~RowReceiver() = default;
+  // The next range. nullptr: its bytes do not come by the link's socket.
+  virtual PayloadSink* announced(RowRange range) = 0;
+  // Works on what was announced, at most `bytes_max` at once.
+  virtual Progress advance(size_t bytes_max) = 0;
+  // Rows [0, rows_arrived()) are in place and in the digest.
+  virtual uint32_t rows_arrived() const = 0;
+  virtual uint64_t digest() const = 0;
+};
+
+struct TransportCapabilities {
+  const char* name = "";
+  // The sender writes the target's shared memory itself: the memfd goes along with the grant, and the rows of a failed transfer are
+  // not safe before the sender has stopped.
+  bool writes_target = false;
+  // The rows are the payload of ROWS messages.
+  bool rows_on_link = false;
+};
+
+// One per link, on both ends. Loop-bound.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual TransportCapabilities capabilities() const = 0;
+  // `shared` is the memfd that came with the grant, if any. kInvalidArgument, kUnsupported: the grant cannot be served.
+  virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) = 0;
+  virtual std::unique_ptr<RowReceiver> open_receiver(const Region& target) = 0;
+};
+
+// The stream outlives the transport. Requires: kind != kAuto.
+std::unique_ptr<Transport> open_transport(TransportKind kind, LinkStream& stream);
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,492 @@
+#include "launcher/job.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/exit_code.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// Between the moment all processes should have drained and the moment what is left is killed.
+constexpr Duration kExitGrace = std::chrono::seconds(2);
+
+bool is_router(net::Role role) { return role == net::Role::kRouter; }
+bool is_prefill(net::Role role) { return role == net::Role::kPrefill; }
+bool is_decode(net::Role role) { return role == net::Role::kDecode || role == net::Role::kBoth; }
+
+std::string in_seconds(Duration duration) {
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+  return std::to_string(whole) + " s";
+}
+
+}  // namespace
+
+const char* to_string(JobState state) {
+  switch (state) {
+    case JobState::kStarting:
+      return "starting";
+    case JobState::kReady:
+      return "ready";
+    case JobState::kDraining:
+      return "draining";
+    case JobState::kDone:
+      return "done";
+  }
+  PDJOB_CHECK(false, static_cast<int>(state));
+}
+
+const char* to_string(ProcessState state) {
+  switch (state) {
+    case ProcessState::kWaiting:
+      return "waiting";
+    case ProcessState::kStarting:
+      return "starting";
+    case ProcessState::kRegistered:
+      return "registered";
+    case ProcessState::kReady:
+      return "ready";
+    case ProcessState::kDraining:
+      return "draining";
+    case ProcessState::kExited:
+      return "exited";
+    case ProcessState::kBackoff:
+      return "backoff";
+  }
+  PDJOB_CHECK(false, static_cast<int>(state));
+}
+
+bool Process::alive() const {
+  return state == ProcessState::kStarting || state == ProcessState::kRegistered || state == ProcessState::kReady ||
+         state == ProcessState::kDraining;
+}
+
+Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce) : timing_(timing), nonce_(std::move(nonce)) {
+  for (ProcessPlan& planned : plan) {
+    processes_.push_back(
+        {.name = std::move(planned.name), .role = planned.role, .restart_policy = RestartPolicy(timing.restart)});
+  }
+}
+
+void Job::step(const Event& event, Instant now, std::vector<Effect>& effects) {
+  now_ = now;
+  effects_ = &effects;
+  forgive_own_sleep();
+  std::visit([this](const auto& body) { on(body); }, event);
+  if (state_ == JobState::kStarting || state_ == JobState::kReady) {
+    probe_next();
+    check_ready();
+  }
+  wakeup_promised_ = next_wakeup();
+  effects_ = nullptr;
+}
+
+Instant Job::next_wakeup() const {
+  if (state_ == JobState::kDone) {
+    return kNever;
+  }
+  Instant next = std::min(start_deadline_, stop_deadline_);
+  if (state_ == JobState::kDraining) {
+    return next;
+  }
+  for (const Process& process : processes_) {
+    next = std::min(next, process.deadline);
+    if (process.serving() && !process.killed) {
+      next = std::min(next, process.last_heartbeat + (process.suspected ? timing_.hang_timeout : timing_.heartbeat_timeout));
+    }
+  }
+  if (!probe_ && probe_wanted()) {
+    next = std::min(next, probe_not_before_);
+  }
+  return next;
+}
+
+std::string Job::waiting_for() const {
+  std::string text;
+  for (const Process& process : processes_) {
+    if (process.state != ProcessState::kReady) {
+      text += (text.empty() ? "" : ", ") + process.name + " is " + to_string(process.state);
+    }
+  }
+  if (!text.empty() && !last_probe_error_.empty()) {
+    text += "; last probe: " + last_probe_error_;
+  }
+  return text;
+}
+
+// --- starting, dying, restarting
+
+void Job::on(const Started&) {
+  PDJOB_CHECK(incarnations_made_ == 0);
+  start_deadline_ = now_ + timing_.start_timeout;
+  for (Process& process : processes_) {
+    spawn(process);
+  }
+}
+
+void Job::spawn(Process& process) {
+  process.incarnation = {++incarnations_made_};
+  process.engine_id = process.name + "." + nonce_ + "." + std::to_string(process.incarnation.value);
+  process.pid = 0;
+  process.suspected = process.killed = false;
+  process.load = {};
+  process.restart_policy.started(now_);
+  enter(process, ProcessState::kStarting, now_ + timing_.start_timeout);
+  emit(Spawn{process.name, process.incarnation, process.engine_id});
+}
+
+void Job::on(const Spawned& event) {
+  if (Process* process = find(event.incarnation)) {
+    process->pid = event.pid;
+  }
+}
+
+void Job::on(const SpawnFailed& event) {
+  if (Process* process = find(event.incarnation)) {
+    died(*process, event.reason);
+  }
+}
+
+void Job::on(const ProcessExited& event) {
+  if (Process* process = find(event.incarnation); process != nullptr && process->alive()) {
+    died(*process, event.how);
+  }
+}
+
+void Job::died(Process& process, const std::string& how) {
+  const bool was_serving = process.serving();
+  process.last_exit = how;
+  process.pid = 0;
+  if (state_ == JobState::kDraining) {
+    enter(process, ProcessState::kExited);
+    drain_next();
+    return;
+  }
+  const std::optional<Instant> again = process.restart_policy.died(now_);
+  if (!again) {
+    enter(process, ProcessState::kExited);
+    fail(process.name + " died " + std::to_string(process.restart_policy.deaths_in_a_row()) +
+             " times before it was ready, last: " + how,
+         process.name);
+    return;
+  }
+  enter(process, ProcessState::kBackoff, *again);
+  if (was_serving && !is_router(process.role)) {
+    publish_membership();
+  }
+}
+
+void Job::enter(Process& process, ProcessState state, Instant deadline) {
+  process.state = state;
+  process.since = now_;
+  process.deadline = deadline;
+}
+
+void Job::on(const TimePassed&) {
+  if (state_ == JobState::kStarting && now_ >= start_deadline_) {
+    const auto stuck = std::ranges::find_if(processes_, [](const Process& p) { return p.state != ProcessState::kReady; });
+    fail("not ready after " + in_seconds(timing_.start_timeout) + ": " + waiting_for(),
+         stuck == processes_.end() ? "" : stuck->name);
+  } else if (state_ == JobState::kDraining && now_ >= stop_deadline_) {
+    stop_deadline_ = kNever;
+    kill_all();
+  } else if (state_ != JobState::kDraining && state_ != JobState::kDone) {
+    std::ranges::for_each(processes_, [this](Process& process) { check_process(process); });
+  }
+}
+
+void Job::check_process(Process& process) {
+  if (now_ >= process.deadline) {
+    if (process.state == ProcessState::kBackoff) {
+      ++process.restarts;
+      spawn(process);
+    } else {  // It started, and never registered.
+      process.deadline = kNever;
+      process.killed = true;
+      emit(SendSignal{process.incarnation, Signal::kKill});
+    }
+  }
+  if (process.serving() && !process.killed) {
+    check_heartbeat(process);
+  }
+}
+
+void Job::check_heartbeat(Process& process) {
+  const Duration silent = now_ - process.last_heartbeat;
+  if (silent >= timing_.hang_timeout) {
+    process.killed = true;
+    emit(SendSignal{process.incarnation, Signal::kKill});
+  }
+  if (silent >= timing_.heartbeat_timeout && !process.suspected) {
+    process.suspected = true;
+    publish_membership();
+  }
+}
+
+// Silence means nothing if we were the one who slept (a stopped launcher, a paused machine): everybody gets a fresh start.
+void Job::forgive_own_sleep() {
+  if (wakeup_promised_ != kNever && now_ > wakeup_promised_ + timing_.heartbeat_timeout / 2) {
+    for (Process& process : processes_) {
+      process.last_heartbeat = now_;
+    }
+  }
+}
+
+// --- messages
+
+void Job::on(const MessageArrived& event) {
+  Process* process = find(event.peer);
+  if (process == nullptr || !process->alive() || state_ == JobState::kDone) {
+    return;
+  }
+  if (const auto* registered = std::get_if<net::Registered>(&event.message)) {
+    on_registered(*process, *registered);
+  } else if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
+    on_heartbeat(*process, *heartbeat);
+  } else if (std::holds_alternative<net::Drained>(event.message) && process->state == ProcessState::kDraining) {
+    emit(Send{process->name, net::Shutdown{}});
+  }
+}
+
+void Job::on_registered(Process& process, const net::Registered& message) {
+  if (message.worker.engine_id != process.engine_id) {
+    return;
+  }
+  emit(Send{process.name, net::Acknowledge{}});
+  if (process.state != ProcessState::kStarting || process.killed) {
+    return;
+  }
+  process.entry = message.worker;
+  process.entry.name = process.name;  // Names and roles are ours to give.
+  process.entry.role = process.role;
+  process.last_heartbeat = now_;
+  enter(process, ProcessState::kRegistered);
+  if (is_router(process.role)) {
+    emit(Send{process.name, membership()});
+  } else {
+    publish_membership();
+  }
+}
+
+void Job::on_heartbeat(Process& process, const net::HeartbeatSent& message) {
+  if (message.engine_id != process.engine_id) {
+    return;
+  }
+  process.last_heartbeat = now_;
+  process.load = message.load;
+  if (!process.serving()) {
+    return;
+  }
+  if (std::exchange(process.suspected, false)) {
+    publish_membership();  // A router that was silent may have missed some; a worker is back.
+  }
+  if (!is_router(process.role)) {
+    send_to_routers(net::LoadReported{process.name, process.engine_id, process.load});
+  }
+}
+
+net::Membership Job::membership() const {
+  net::Membership list{.version = membership_version_};
+  for (const Process& process : processes_) {
+    if (!is_router(process.role) && process.serving() && !process.suspected) {
+      list.workers.push_back(process.entry);
+    }
+  }
+  return list;
+}
+
+void Job::publish_membership() {
+  ++membership_version_;
+  send_to_routers(membership());
+}
+
+void Job::send_to_routers(const net::Message& message) {
+  for (const Process& process : processes_) {
+    if (is_router(process.role) && process.serving()) {
+      emit(Send{process.name, message});
+    }
+  }
+}
+
+// --- probing: a process is ready when a request went through it
+
+bool Job::probe_wanted() const {
+  const auto all_of_some = [this](bool (*fits)(net::Role)) {
+    bool serving = false;
+    bool exists = false;
+    for (const Process& process : processes_) {
+      exists = exists || fits(process.role);
+      serving = serving || (fits(process.role) && process.serving() && !process.suspected);
+    }
+    return serving || !exists;
+  };
+  const bool path_exists = all_of_some(is_router) && all_of_some(is_prefill) && all_of_some(is_decode);
+  return path_exists && state_ != JobState::kDraining &&
+         std::ranges::any_of(processes_, [](const Process& p) { return p.state == ProcessState::kRegistered && !p.suspected; });
+}
+
+// One not yet probed, else any that serves.
+const Process* Job::pick_for_probe(bool (*fits)(net::Role)) const {
+  const Process* picked = nullptr;
+  for (const Process& process : processes_) {
+    if (!fits(process.role) || !process.serving() || process.suspected) {
+      continue;
+    }
+    if (process.state == ProcessState::kRegistered) {
+      return &process;
+    }
+    picked = picked == nullptr ? &process : picked;
+  }
+  return picked;
+}
+
+void Job::probe_next() {
+  if (probe_ || !probe_wanted() || now_ < probe_not_before_) {
+    return;
+  }
+  const Process* router = pick_for_probe(is_router);
+  const Process* prefill = pick_for_probe(is_prefill);
+  const Process* decode = pick_for_probe(is_decode);
+  PDJOB_CHECK(router != nullptr && decode != nullptr);
+  probe_ = ProbeInFlight{.id = ++probes_made_, .through = {router->incarnation, decode->incarnation}, .path = decode->name};
+  Probe probe{.probe = probe_->id, .prefill = "", .decode = decode->name};
+  if (prefill != nullptr) {
+    probe_->through.push_back(prefill->incarnation);
+    probe_->path = prefill->name + " -> " + decode->name;
+    probe_->must_move_kv = true;
+    probe.prefill = prefill->name;
+  }
+  emit(std::move(probe));
+}
+
+void Job::on(const ProbeSucceeded& event) {
+  if (!probe_ || probe_->id != event.probe) {
+    return;
+  }
+  if (probe_->must_move_kv && event.kv_bytes == 0) {
+    probe_failed("answered, but moved no KV");
+    return;
+  }
+  for (const Incarnation incarnation : probe_->through) {
+    Process* process = find(incarnation);
+    if (process != nullptr && process->state == ProcessState::kRegistered) {
+      enter(*process, ProcessState::kReady);
+      process->restart_policy.became_ready();
+    }
+  }
+  probe_.reset();
+  last_probe_error_.clear();
+}
+
+void Job::on(const ProbeFailed& event) {
+  if (probe_ && probe_->id == event.probe) {
+    probe_failed(event.reason);
+  }
+}
+
+void Job::probe_failed(const std::string& reason) {
+  last_probe_error_ = probe_->path + ": " + reason;
+  probe_.reset();
+  probe_not_before_ = now_ + timing_.probe_retry;
+}
+
+void Job::check_ready() {
+  const bool all_ready = std::ranges::all_of(processes_, [](const Process& p) { return p.state == ProcessState::kReady; });
+  if (state_ == JobState::kStarting && all_ready) {
+    state_ = JobState::kReady;
+    start_deadline_ = kNever;
+    emit(ReportReady{});
+  }
+}
+
+// --- stopping: routers first, so that workers finish what was accepted; then workers
+
+void Job::on(const StopAsked& event) {
+  if (state_ == JobState::kDone) {
+    return;
+  }
+  if (state_ == JobState::kDraining) {
+    kill_all();
+    return;
+  }
+  state_ = JobState::kDraining;
+  exit_code_ = event.exit_code;
+  start_deadline_ = kNever;
+  drain_deadline_ = now_ + timing_.stop_timeout;
+  stop_deadline_ = drain_deadline_ + kExitGrace;
+  emit(CloseDoors{});
+  for (Process& process : processes_) {
+    if (process.state == ProcessState::kStarting) {
+      enter(process, ProcessState::kDraining);
+      emit(SendSignal{process.incarnation, Signal::kTerminate});
+    } else if (!process.alive()) {
+      enter(process, ProcessState::kExited);
+    }
+  }
+  drain_next();
+}
+
+void Job::drain_next() {
+  const bool routers_alive =
+      std::ranges::any_of(processes_, [](const Process& p) { return is_router(p.role) && p.alive(); });
+  for (Process& process : processes_) {
+    if (process.serving() && (is_router(process.role) || !routers_alive)) {
+      drain(process);
+    }
+  }
+  finish_if_all_exited();
+}
+
+void Job::drain(Process& process) {
+  const Duration left = std::max(drain_deadline_ - now_, Duration::zero());
+  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+  enter(process, ProcessState::kDraining);
+  emit(Send{process.name, net::Drain{.deadline_ms = static_cast<uint64_t>(left_ms)}});
+}
+
+void Job::kill_all() {
+  for (Process& process : processes_) {
+    if (process.alive()) {
+      enter(process, ProcessState::kDraining);
+      emit(SendSignal{process.incarnation, Signal::kKill});
+    } else {
+      enter(process, ProcessState::kExited);
+    }
+  }
+  finish_if_all_exited();
+}
+
+// A failed job is not worth draining: nobody was told that it is ready, or nothing is left that could answer.
+void Job::fail(const std::string& reason, const std::string& culprit) {
+  PDJOB_CHECK(state_ == JobState::kStarting || state_ == JobState::kReady);
+  state_ = JobState::kDraining;
+  exit_code_ = kExitFailed;
+  failure_ = reason;
+  culprit_ = culprit;
+  start_deadline_ = kNever;
+  emit(CloseDoors{});
+  kill_all();
+}
+
+void Job::finish_if_all_exited() {
+  const bool all_exited = std::ranges::all_of(processes_, [](const Process& p) { return p.state == ProcessState::kExited; });
+  if (state_ == JobState::kDraining && all_exited) {
+    state_ = JobState::kDone;
+    emit(Finish{exit_code_, failure_, culprit_});
+  }
+}
+
+// --- looking up
+
+Process* Job::find(Incarnation incarnation) {
+  const auto found = std::ranges::find(processes_, incarnation, &Process::incarnation);
+  return found == processes_.end() ? nullptr : &*found;
+}
+
+Process* Job::find(const std::string& name) {
+  const auto found = std::ranges::find(processes_, name, &Process::name);
+  return found == processes_.end() ? nullptr : &*found;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,233 @@
+// The Job core: which processes of a job should run, what became of them, and what to do next. It starts them, waits until each has
+// registered and a probe request has gone through it, replaces what dies or hangs, tells routers who is there, and stops all in order.
+//
+//   job:      starting --> ready --> draining --> done
+//                 |                     ^           ^
+//                 |---------------------|           |
+//                 |--------- (failed) --------------|
+//
+//   process:  waiting --> starting --> registered --> ready --> draining --> exited
+//                            ^  |          |            |
+//                            |  v          v            v
+//                           backoff <--------------------
+//
+// A process that dies goes to `backoff` and starts again as a new incarnation, with a new engine id; once the job drains, it goes to
+// `exited`. It knows no files, sockets or machines. Pure.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/id.h"
+#include "common/time.h"
+#include "launcher/restart_policy.h"
+#include "net/message.h"
+
+namespace pdjob::launcher {
+
+// One start of one process; never reused.
+using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
+
+enum class JobState { kStarting, kReady, kDraining, kDone };
+enum class ProcessState { kWaiting, kStarting, kRegistered, kReady, kDraining, kExited, kBackoff };
+const char* to_string(JobState state);
+const char* to_string(ProcessState state);
+
+enum class Signal { kTerminate, kKill };
+
+// --- events
+
+struct Started {};
+struct Spawned {
+  Incarnation incarnation;
+  int64_t pid = 0;
+};
+struct SpawnFailed {
+  Incarnation incarnation;
+  std::string reason;
+};
+struct ProcessExited {
+  Incarnation incarnation;
+  std::string how;  // "exit code 1", "signal 9 (Killed)"
+};
+// From a process, named by the key it authenticated with.
+struct MessageArrived {
+  std::string peer;
+  net::Message message;
+};
+struct ProbeSucceeded {
+  uint64_t probe = 0;
+  uint64_t kv_bytes = 0;
+};
+struct ProbeFailed {
+  uint64_t probe = 0;
+  std::string reason;
+};
+struct StopAsked {
+  int exit_code = 0;
+};
+struct TimePassed {};
+
+using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived, ProbeSucceeded, ProbeFailed, StopAsked, TimePassed>;
+
+// --- effects, to be done in order
+
+struct Spawn {
+  std::string name;
+  Incarnation incarnation;
+  std::string engine_id;
+};
+struct SendSignal {
+  Incarnation incarnation;
+  Signal signal = Signal::kTerminate;
+};
+struct Send {
+  std::string peer;
+  net::Message message;
+};
+// One token through the router, pinned to these workers; `prefill` is empty where the job is not disaggregated.
+struct Probe {
+  uint64_t probe = 0;
+  std::string prefill;
+  std::string decode;
+};
+struct ReportReady {};
+// The job no longer takes requests: listening sockets held for restarts are closed.
+struct CloseDoors {};
+struct Finish {
+  int exit_code = 0;
+  std::string reason;   // Empty after a clean stop.
+  std::string culprit;  // The process whose log says more; may be empty.
+};
+
+using Effect = std::variant<Spawn, SendSignal, Send, Probe, ReportReady, CloseDoors, Finish>;
+
+struct JobTiming {
+  Duration start_timeout = std::chrono::minutes(5);
+  Duration stop_timeout = std::chrono::seconds(30);
+  Duration heartbeat_timeout = std::chrono::seconds(3);
+  Duration hang_timeout = std::chrono::seconds(15);
+  Duration probe_retry = std::chrono::milliseconds(200);
+  RestartConfig restart;
+};
+
+struct ProcessPlan {
+  std::string name;
+  net::Role role = net::Role::kBoth;
+};
+
+// What status shows of a process.
+struct Process {
+  std::string name;
+  net::Role role = net::Role::kBoth;
+  ProcessState state = ProcessState::kWaiting;
+  Incarnation incarnation;         // 0: never started.
+  std::string engine_id;
+  int64_t pid = 0;
+  uint32_t restarts = 0;
+  Instant since{};                 // Of this state.
+  Instant last_heartbeat{};
+  bool suspected = false;          // Silent for heartbeat_timeout: gets no new requests.
+  bool killed = false;             // By us; its exit has not come yet.
+  net::WorkerEntry entry;          // As registered.
+  net::WorkerLoad load;
+  std::string last_exit;
+  // Of the state: when to start again, or when starting has taken too long. kNever elsewhere.
+  Instant deadline = kNever;
+  RestartPolicy restart_policy{RestartConfig{}};
+
+  bool alive() const;              // Spawned, and its exit has not come yet.
+  bool serving() const { return state == ProcessState::kRegistered || state == ProcessState::kReady; }
+};
+
+class Job {
+ public:
+  // `nonce` tells engine ids of this run of the job from those of another.
+  Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce);
+
+  void step(const Event& event, Instant now, std::vector<Effect>& effects);
+  // TimePassed is due then; kNever: nothing to wait for.
+  Instant next_wakeup() const;
+
+  JobState state() const { return state_; }
+  const std::vector<Process>& processes() const { return processes_; }
+  // What a starting job still waits for, for people; empty when it waits for nothing.
+  std::string waiting_for() const;
+
+ private:
+  struct ProbeInFlight {
+    uint64_t id = 0;
+    std::vector<Incarnation> through;  // Who is ready if it succeeds: routers, a prefill and a decode worker.
+    std::string path;                  // "prefill-0 -> decode-0"
+    bool must_move_kv = false;
+  };
+
+  void on(const Started& event);
+  void on(const Spawned& event);
+  void on(const SpawnFailed& event);
+  void on(const ProcessExited& event);
+  void on(const MessageArrived& event);
+  void on(const ProbeSucceeded& event);
+  void on(const ProbeFailed& event);
+  void on(const StopAsked& event);
+  void on(const TimePassed& event);
+
+  void on_registered(Process& process, const net::Registered& message);
+  void on_heartbeat(Process& process, const net::HeartbeatSent& message);
+
+  void spawn(Process& process);
+  void died(Process& process, const std::string& how);
+  void check_process(Process& process);
+  void check_heartbeat(Process& process);
+  void forgive_own_sleep();
+  void enter(Process& process, ProcessState state, Instant deadline = kNever);
+
+  net::Membership membership() const;
+  void publish_membership();
+  void send_to_routers(const net::Message& message);
+
+  bool probe_wanted() const;
+  void probe_next();
+  void probe_failed(const std::string& reason);
+  void check_ready();
+
+  void drain_next();
+  void drain(Process& process);
+  void kill_all();
+  void fail(const std::string& reason, const std::string& culprit);
+  void finish_if_all_exited();
+
+  void emit(Effect effect) { effects_->push_back(std::move(effect)); }
+  Process* find(Incarnation incarnation);
+  Process* find(const std::string& name);
+  const Process* pick_for_probe(bool (*fits)(net::Role)) const;
+
+  const JobTiming timing_;
+  const std::string nonce_;
+  JobState state_ = JobState::kStarting;
+  std::vector<Process> processes_;
+  Instant start_deadline_ = kNever;
+  Instant drain_deadline_ = kNever;    // What the processes are told.
+  Instant stop_deadline_ = kNever;     // When what is left is killed.
+  Instant wakeup_promised_ = kNever;   // next_wakeup() after the last step.
+  uint64_t incarnations_made_ = 0;
+  uint64_t membership_version_ = 1;
+  uint64_t probes_made_ = 0;
+  std::optional<ProbeInFlight> probe_;  // One at a time.
+  Instant probe_not_before_{};
+  std::string last_probe_error_;
+  int exit_code_ = 0;
+  std::string failure_;
+  std::string culprit_;
+
+  // Of the step in progress.
+  Instant now_{};
+  std::vector<Effect>* effects_ = nullptr;
+};
+
+}  // namespace pdjob::launcher

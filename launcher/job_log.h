@@ -1,0 +1,11 @@
+// One log line for each event and effect of the Job core, so that the launcher's log is its trace. Heartbeats are left out.
+#pragma once
+
+#include "launcher/job.h"
+
+namespace pdjob::launcher {
+
+void log_event(const Event& event);
+void log_effect(const Effect& effect);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,306 @@
+#include "launcher/launcher_process.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "launcher/admin_api.h"
+#include "launcher/job.h"
+#include "launcher/job_folder.h"
+#include "launcher/job_log.h"
+#include "launcher/launch_plan.h"
+#include "launcher/local_cluster.h"
+#include "launcher/prober.h"
+#include "launcher/status.h"
+#include "launcher/terminal.h"
+#include "net/control_channel.h"
+#include "net/job_member.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+std::string random_hex(int words) {
+  std::string text;
+  for (int i = 0; i < words; ++i) {
+    char word[17];
+    std::snprintf(word, sizeof word, "%016llx", static_cast<unsigned long long>(entropy()));
+    text += word;
+  }
+  return text;
+}
+
+uint64_t model_bytes(const JobConfig& config) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(config.decode_engine.model_path, error);
+  return error ? 0 : size;
+}
+
+Result<LaunchPlan> plan_here(const JobConfig& config) {
+  return make_plan(config, {LocalCluster::this_node()}, model_bytes(config));
+}
+
+JobTiming timing_of(const LauncherConfig& config) {
+  return {.start_timeout = config.start_timeout,
+          .stop_timeout = config.stop_timeout,
+          .heartbeat_timeout = config.heartbeat_timeout,
+          .hang_timeout = config.hang_timeout,
+          .restart = config.restart};
+}
+
+std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
+  std::vector<ProcessPlan> processes;
+  for (const PlanRow& row : plan.rows) {
+    processes.push_back({.name = row.name, .role = row.role});
+  }
+  return processes;
+}
+
+// SIGTERM, SIGINT and SIGHUP, as an exit code: net::block_signals() has blocked the first two.
+class StopSignals final : public net::FdHandler {
+ public:
+  StopSignals(net::EventLoop& loop, std::function<void(int)> then) : loop_(loop), then_(std::move(then)) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+      sigaddset(&set, number);
+    }
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    fd_ = net::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    PDJOB_CHECK(fd_.valid() && loop.watch(fd_.get(), EPOLLIN, *this).has_value());
+  }
+  ~StopSignals() { loop_.unwatch(fd_.get()); }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  void on_ready(uint32_t /*epoll_events*/) override {
+    signalfd_siginfo info{};
+    while (read(fd_.get(), &info, sizeof info) == sizeof info) {
+      then_(info.ssi_signo == SIGINT ? kExitInterrupted : kExitOk);
+    }
+  }
+
+ private:
+  net::EventLoop& loop_;
+  const std::function<void(int)> then_;
+  net::Fd fd_;
+};
+
+class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
+ public:
+  LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal)
+      : config_(config),
+        plan_(std::move(plan)),
+        folder_(folder),
+        terminal_(terminal),
+        job_(processes_of(plan_), timing_of(config.launcher), random_hex(1).substr(0, 8)),
+        metrics_(job_),
+        kv_token_(random_hex(4)),
+        cluster_(loop_, *this, {.log_dir = folder.log_dir()}),
+        signals_(loop_, [this](int exit_code) { dispatch(StopAsked{exit_code}); }) {}
+
+  Status open() {
+    for (PlanRow& row : plan_.rows) {
+      PDJOB_TRY(row.port, cluster_.listen(row.name, row.node, row.host, row.port));
+    }
+    PDJOB_TRY(control_, net::ControlServer::open(loop_, *this, "127.0.0.1"));
+    AdminPages pages{.status_json = [this] { return status_json(view()); },
+                     .status_text = [this] { return status_text(view()); },
+                     .plan_json = [this] { return plan_.to_json(); },
+                     .metrics = [this] { return metrics_.text(job_); },
+                     .ready = [this] { return job_.state() == JobState::kReady; }};
+    PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
+    const PlanRow& router = plan_.rows.front();
+    url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
+    prober_ = std::make_unique<Prober>(loop_, net::HttpAddress{reachable(router.host), router.port}, plan_.model,
+                                       [this](const Event& event) { dispatch(event); });
+    return folder_.publish({.pid = getpid(), .admin = admin_->address()});
+  }
+
+  int run() {
+    terminal_.say(plan_.to_text());
+    terminal_.say("logs: " + folder_.log_dir() + "\n");
+    loop_.post([this] { dispatch(Started{}); });
+    loop_.run();
+    return exit_code_;
+  }
+
+ private:
+  // "0.0.0.0" is where to listen, not where to connect to.
+  static std::string reachable(const std::string& host) { return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host; }
+
+  JobView view() const {
+    return {.plan = plan_, .job = job_, .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
+  }
+
+  void on_exited(Incarnation incarnation, const std::string& how) override { dispatch(ProcessExited{incarnation, how}); }
+  void on_message(const std::string& peer, net::Message message) override {
+    dispatch(MessageArrived{peer, std::move(message)});
+  }
+
+  // Effects may cause events (a spawn that fails): these wait until all effects of the step before are done.
+  void dispatch(Event event) {
+    events_.push_back(std::move(event));
+    if (events_.size() > 1) {
+      return;
+    }
+    for (; !events_.empty(); events_.pop_front()) {
+      log_event(events_.front());
+      std::vector<Effect> effects;
+      job_.step(events_.front(), loop_.now(), effects);
+      for (Effect& effect : effects) {
+        log_effect(effect);
+        std::visit([this](auto& body) { apply(body); }, effect);
+      }
+    }
+    if (job_.state() == JobState::kStarting) {
+      terminal_.progress(progress_line(job_));
+    }
+    wake_at(job_.next_wakeup());
+  }
+
+  void wake_at(Instant when) {
+    if (wakeup_) {
+      loop_.cancel(*std::exchange(wakeup_, std::nullopt));
+    }
+    if (when != kNever) {
+      wakeup_ = loop_.call_at(when, [this] {
+        wakeup_.reset();
+        dispatch(TimePassed{});
+      });
+    }
+  }
+
+  void apply(const Spawn& effect) {
+    const Result<int64_t> pid = spawn(effect);
+    if (pid) {
+      events_.push_back(Spawned{effect.incarnation, *pid});
+    } else {
+      events_.push_back(SpawnFailed{effect.incarnation, pid.error().message});
+    }
+  }
+
+  Result<int64_t> spawn(const Spawn& effect) {
+    const auto row = std::ranges::find(plan_.rows, effect.name, &PlanRow::name);
+    PDJOB_CHECK(row != plan_.rows.end(), effect.name);
+    const bool router = row->role == net::Role::kRouter;
+    if (!cluster_.listening(row->name)) {
+      PDJOB_TRY(row->port, cluster_.listen(row->name, row->node, row->host, router ? row->port : 0));
+    }
+    const net::CurveKeys keys = net::make_curve_keys();
+    control_->allow(row->name, keys.public_key);
+    SpawnOrder order{.node = row->node, .incarnation = effect.incarnation};
+    order.spec.job = config_.name;
+    order.spec.name = row->name;
+    order.spec.role = row->role;
+    order.spec.engine_id = effect.engine_id;
+    order.spec.control = {control_->endpoint(), control_->public_key(), keys};
+    order.spec.kv_token = kv_token_;
+    order.spec.config_yaml = config_.text;
+    order.spec.config_name = config_.source;
+    Result<int64_t> pid = cluster_.spawn(order);
+    if (!router) {
+      // A dead worker must refuse connections at once; a router's socket stays, so that clients wait while it is replaced.
+      cluster_.close_listener(row->name);
+    }
+    return pid;
+  }
+
+  void apply(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
+  void apply(const Send& effect) { control_->send(effect.peer, effect.message); }
+  void apply(const Probe& effect) { prober_->start(effect); }
+  void apply(const ReportReady&) {
+    terminal_.progress(progress_line(job_));
+    terminal_.ready(url_);
+  }
+  void apply(const CloseDoors&) {
+    for (const PlanRow& row : plan_.rows) {
+      cluster_.close_listener(row.name);
+    }
+    terminal_.say("stopping\n");
+  }
+  void apply(const Finish& effect) {
+    exit_code_ = effect.exit_code;
+    if (!effect.reason.empty()) {
+      terminal_.say("pdjob: the job failed: " + effect.reason + "\n");
+    }
+    if (!effect.culprit.empty()) {
+      terminal_.say("--- end of " + folder_.log_path(effect.culprit) + "\n" + folder_.log_tail(effect.culprit));
+    }
+    loop_.stop();
+  }
+
+  const JobConfig& config_;
+  LaunchPlan plan_;
+  JobFolder& folder_;
+  Terminal& terminal_;
+  Job job_;
+  JobMetrics metrics_;
+  const std::string kv_token_;
+  std::string url_;
+  int exit_code_ = kExitFailed;
+  std::deque<Event> events_;
+  std::optional<net::TimerId> wakeup_;
+
+  net::EventLoop loop_;
+  LocalCluster cluster_;
+  StopSignals signals_;
+  std::unique_ptr<net::ControlServer> control_;
+  std::unique_ptr<AdminApi> admin_;
+  std::unique_ptr<Prober> prober_;
+};
+
+int refuse(int exit_code, const Error& error) {
+  std::fprintf(stderr, "pdjob: %s\n", error.message.c_str());
+  return exit_code;
+}
+
+}  // namespace
+
+int run_job(const JobConfig& config) {
+  Result<LaunchPlan> plan = plan_here(config);
+  if (!plan) {
+    return refuse(kExitNotPlaced, plan.error());
+  }
+  Result<JobFolder> folder = JobFolder::claim(config);
+  if (!folder) {
+    return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed, folder.error());
+  }
+  Result<Terminal> terminal = Terminal::open(folder->log_path("launcher"));
+  if (!terminal) {
+    return refuse(kExitFailed, terminal.error());
+  }
+  net::block_signals();
+  log::start("launcher", log::Level::kInfo);
+  LauncherProcess launcher(config, std::move(*plan), *folder, *terminal);
+  if (const Status opened = launcher.open(); !opened) {
+    terminal->say("pdjob: " + opened.error().message + "\n");
+    return kExitNotPlaced;
+  }
+  return launcher.run();
+}
+
+int show_plan(const JobConfig& config, PlanForm form) {
+  const Result<LaunchPlan> plan = plan_here(config);
+  if (!plan) {
+    return refuse(kExitNotPlaced, plan.error());
+  }
+  std::fputs((form == PlanForm::kJson ? plan->to_json() : plan->to_text()).c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace pdjob::launcher

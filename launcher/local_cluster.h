@@ -1,0 +1,52 @@
+// LocalCluster: this machine. Processes are this very binary, forked and executed, with their spec on an inherited memfd and their
+// output in a log file each. None of them outlives the launcher, however it ends (PR_SET_PDEATHSIG). Loop-bound.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/cluster.h"
+#include "net/event_loop.h"
+#include "net/socket.h"
+
+namespace pdjob::launcher {
+
+class LocalCluster final : public Cluster {
+ public:
+  struct Options {
+    std::string program = "/proc/self/exe";
+    std::string log_dir;  // Must exist.
+  };
+  LocalCluster(net::EventLoop& loop, Handler& handler, Options options);
+  ~LocalCluster();  // Kills and reaps what is left.
+
+  std::vector<Node> nodes() const override;
+  Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host, uint16_t port) override;
+  bool listening(const std::string& name) const override { return listeners_.contains(name); }
+  void close_listener(const std::string& name) override { listeners_.erase(name); }
+  Result<int64_t> spawn(const SpawnOrder& order) override;
+  void signal(Incarnation incarnation, Signal signal) override;
+
+  // This machine, before there is a loop.
+  static Node this_node();
+
+ private:
+  class Child;
+  struct Listener {
+    net::Fd socket;
+    std::string host;
+    uint16_t port = 0;
+  };
+
+  void exited(Incarnation incarnation);
+
+  net::EventLoop& loop_;
+  Handler& handler_;
+  const Options options_;
+  std::map<std::string, Listener> listeners_;
+  std::map<Incarnation, std::unique_ptr<Child>> children_;
+};
+
+}  // namespace pdjob::launcher

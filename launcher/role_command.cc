@@ -1,0 +1,147 @@
+#include "launcher/role_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "common/exit_code.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "decode/decode_worker.h"
+#include "launcher/flag_config.h"
+#include "net/http_client.h"
+#include "net/process_spec.h"
+#include "prefill/prefill_worker.h"
+#include "router/router_process.h"
+#include "worker/worker_process.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr size_t kSpecBytesMax = 4 * limits::kMiB;
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "%s%s", error.message.c_str(), error.message.ends_with('\n') ? "" : "\n");
+  return kExitUsage;
+}
+
+Result<net::ProcessSpec> read_spec(int fd) {
+  std::string text;
+  std::array<char, 16384> piece{};
+  ssize_t got = 0;
+  while (text.size() <= kSpecBytesMax && (got = read(fd, piece.data(), piece.size())) > 0) {
+    text.append(piece.data(), static_cast<size_t>(got));
+  }
+  close(fd);  // It holds secrets.
+  if (got != 0) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob: --spec-fd is the launcher's; it cannot be read here"};
+  }
+  return net::decode_spec(text);
+}
+
+int run_worker_as(net::ProcessSpec spec, const JobConfig& config) {
+  const bool prefill = spec.role == net::Role::kPrefill;
+  const worker::WorkerOptions options{.spec = std::move(spec),
+                                      .engine = prefill ? config.prefill_engine : config.decode_engine,
+                                      .kv = config.kvtransfer,
+                                      .drain_timeout = config.launcher.stop_timeout};
+  return worker::run_worker(options, prefill ? prefill::core_factory(config.prefill) : decode::core_factory(config.decode));
+}
+
+// A job file of the flags. The name is of no use here, and the reader wants one.
+Result<JobConfig> config_of(std::vector<std::string> settings, const Places& places) {
+  settings.insert(settings.begin(), "name=standalone");
+  PDJOB_TRY(const std::string yaml, yaml_of_settings(settings));
+  return parse_job_config("flags", yaml, places);
+}
+
+Result<net::Role> role_of(const std::string& word) {
+  const std::map<std::string, net::Role> roles = {
+      {"prefill", net::Role::kPrefill}, {"decode", net::Role::kDecode}, {"both", net::Role::kBoth}};
+  const auto found = roles.find(word);
+  if (found == roles.end()) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob: --role must be prefill, decode or both, got " + word};
+  }
+  return found->second;
+}
+
+Result<std::vector<net::HttpAddress>> addresses_of(const std::vector<std::string>& urls) {
+  std::vector<net::HttpAddress> addresses;
+  for (const std::string& url : urls) {
+    PDJOB_TRY(net::HttpAddress address, net::parse_http_address(url));
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+Result<int> worker_by_spec(int spec_fd, const Places& places) {
+  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  log::start(spec.name, log::Level::kInfo);
+  return run_worker_as(std::move(spec), config);
+}
+
+Result<int> router_by_spec(int spec_fd, const Places& places) {
+  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  log::start(spec.name, log::Level::kInfo);
+  router::RouterOptions options;
+  options.spec = std::move(spec);
+  options.config = config.router;
+  return router::run_router(options);
+}
+
+Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
+  PDJOB_TRY(const net::Role role, role_of(flags.role));
+  PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(flags.listen));
+  std::vector<std::string> settings = flags.settings;
+  settings.insert(settings.begin(), "model=" + flags.model);
+  PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
+  net::ProcessSpec spec;
+  spec.role = role;
+  spec.name = !flags.name.empty() ? flags.name : flags.role + "-" + std::to_string(listen.port != 0 ? listen.port : getpid());
+  spec.engine_id = spec.name + "." + std::to_string(entropy());
+  spec.host = listen.host;
+  spec.port = listen.port;
+  log::start(spec.name, log::Level::kInfo);
+  return run_worker_as(std::move(spec), config);
+}
+
+Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
+  router::RouterOptions options;
+  PDJOB_TRY(options.prefill, addresses_of(flags.prefill));
+  PDJOB_TRY(options.decode, addresses_of(flags.decode));
+  PDJOB_TRY(options.workers, addresses_of(flags.workers));
+  if (options.prefill.empty() != options.decode.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob router: --prefill and --decode come together"};
+  }
+  if (options.decode.empty() && options.workers.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL"};
+  }
+  std::vector<std::string> settings = flags.settings;
+  // A router needs no model; the fake engine keeps the reader from looking for one.
+  settings.insert(settings.begin(), {"router.listen=" + flags.listen, "engine.kind=fake"});
+  PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
+  options.config = config.router;
+  options.spec.name = "router-" + std::to_string(getpid());
+  options.spec.role = net::Role::kRouter;
+  log::start(options.spec.name, log::Level::kInfo);
+  return router::run_router(options);
+}
+
+int code_of(const Result<int>& outcome) { return outcome ? *outcome : refuse(outcome.error()); }
+
+}  // namespace
+
+int run_worker_by_spec(int spec_fd, const Places& places) { return code_of(worker_by_spec(spec_fd, places)); }
+int run_router_by_spec(int spec_fd, const Places& places) { return code_of(router_by_spec(spec_fd, places)); }
+int run_worker_by_flags(const WorkerFlags& flags, const Places& places) { return code_of(worker_by_flags(flags, places)); }
+int run_router_by_flags(const RouterFlags& flags, const Places& places) { return code_of(router_by_flags(flags, places)); }
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,33 @@
+// `pdjob worker` and `pdjob router`: one process of a job, started by the launcher (with a spec) or by hand (with flags).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/job_config.h"
+
+namespace pdjob::launcher {
+
+struct WorkerFlags {
+  std::string role = "both";
+  std::string model;
+  std::string listen = "127.0.0.1:0";
+  std::string name;                   // Empty: made of role and port.
+  std::vector<std::string> settings;  // "engine.threads=2"
+};
+
+struct RouterFlags {
+  std::string listen = "127.0.0.1:8000";
+  std::vector<std::string> prefill;
+  std::vector<std::string> decode;
+  std::vector<std::string> workers;
+  std::vector<std::string> settings;
+};
+
+// The exit code (common/exit_code.h).
+int run_worker_by_spec(int spec_fd, const Places& places);
+int run_router_by_spec(int spec_fd, const Places& places);
+int run_worker_by_flags(const WorkerFlags& flags, const Places& places);
+int run_router_by_flags(const RouterFlags& flags, const Places& places);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,132 @@
+#include "launcher/status.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "launcher/table.h"
+#include "net/json_writer.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+std::string duration_text(Duration duration) {
+  const auto total = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+  if (total < 60) {
+    return std::to_string(total) + "s";
+  }
+  if (total < 3600) {
+    return std::to_string(total / 60) + "m" + std::to_string(total % 60) + "s";
+  }
+  return std::to_string(total / 3600) + "h" + std::to_string(total % 3600 / 60) + "m";
+}
+
+std::string url_of(const Process& process, const LaunchPlan& plan) {
+  for (const PlanRow& row : plan.rows) {
+    if (row.name == process.name) {
+      const uint16_t port = process.entry.port != 0 ? process.entry.port : row.port;
+      return port == 0 ? "-" : "http://" + row.host + ":" + std::to_string(port);
+    }
+  }
+  return "-";
+}
+
+std::string state_text(const Process& process) {
+  return std::string(to_string(process.state)) + (process.suspected ? " (silent)" : "");
+}
+
+std::string load_text(const Process& process) {
+  if (!process.serving()) {
+    return "-";
+  }
+  const net::WorkerLoad& load = process.load;
+  std::string text = std::to_string(load.requests_running) + " running, " + std::to_string(load.requests_queued) + " queued";
+  if (load.kv_rows_max > 0) {
+    text += ", KV " + std::to_string(100 * load.kv_rows_used / load.kv_rows_max) + "%";
+  }
+  return text;
+}
+
+void append_process(net::JsonWriter& json, const Process& process, const JobView& view) {
+  json.begin_object();
+  json.key("name").string(process.name);
+  json.key("role").string(to_string(process.role));
+  json.key("state").string(to_string(process.state));
+  json.key("suspected").boolean(process.suspected);
+  json.key("pid").integer(process.pid);
+  json.key("engine_id").string(process.engine_id);
+  json.key("url").string(url_of(process, view.plan));
+  json.key("restarts").integer(process.restarts);
+  json.key("last_exit").string(process.last_exit);
+  json.key("seconds_in_state").number(seconds(view.now - process.since));
+  json.key("load").begin_object();
+  json.key("requests_running").integer(process.load.requests_running);
+  json.key("requests_queued").integer(process.load.requests_queued);
+  json.key("tokens_queued").integer(process.load.tokens_queued);
+  json.key("kv_rows_used").integer(process.load.kv_rows_used);
+  json.key("kv_rows_max").integer(process.load.kv_rows_max);
+  json.end_object();
+  json.end_object();
+}
+
+}  // namespace
+
+std::string status_text(const JobView& view) {
+  std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "STATE", "FOR", "PID", "RESTARTS", "URL", "LOAD"}};
+  for (const Process& process : view.job.processes()) {
+    table.push_back({process.name, to_string(process.role), state_text(process), duration_text(view.now - process.since),
+                     process.pid == 0 ? "-" : std::to_string(process.pid), std::to_string(process.restarts),
+                     url_of(process, view.plan), load_text(process)});
+  }
+  return "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url + ", launcher pid " +
+         std::to_string(view.launcher_pid) + "\n" + format_table(table);
+}
+
+std::string status_json(const JobView& view) {
+  std::string text;
+  net::JsonWriter json(text);
+  json.begin_object();
+  json.key("job").string(view.plan.job);
+  json.key("state").string(to_string(view.job.state()));
+  json.key("url").string(view.url);
+  json.key("model").string(view.plan.model);
+  json.key("launcher_pid").integer(view.launcher_pid);
+  json.key("waiting_for").string(view.job.state() == JobState::kStarting ? view.job.waiting_for() : "");
+  json.key("processes").begin_array();
+  for (const Process& process : view.job.processes()) {
+    append_process(json, process, view);
+  }
+  json.end_array();
+  json.end_object();
+  return text + "\n";
+}
+
+std::string progress_line(const Job& job) {
+  const auto ready = std::ranges::count(job.processes(), ProcessState::kReady, &Process::state);
+  const std::string waiting = job.waiting_for();
+  return std::to_string(ready) + " of " + std::to_string(job.processes().size()) + " ready" +
+         (waiting.empty() ? "" : "; " + waiting);
+}
+
+JobMetrics::JobMetrics(const Job& job)
+    : ready_(metrics_.gauge("pdjob_job_ready", "1 once every process was ready, until the job drains.")) {
+  for (const Process& process : job.processes()) {
+    const Labels labels = {{"name", process.name}, {"role", to_string(process.role)}};
+    processes_.push_back(
+        {.up = metrics_.gauge("pdjob_process_up", "1 while the process serves and is heard of.", labels),
+         .restarts = metrics_.counter("pdjob_process_restarts_total", "Starts of the process after its first.", labels)});
+  }
+}
+
+std::string JobMetrics::text(const Job& job) {
+  ready_.set(job.state() == JobState::kReady ? 1 : 0);
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const Process& process = job.processes()[i];
+    processes_[i].up.set(process.serving() && !process.suspected ? 1 : 0);
+    processes_[i].restarts.add(process.restarts - std::exchange(processes_[i].restarts_counted, process.restarts));
+  }
+  return metrics_.text();
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,43 @@
+// The status of a job as its launcher sees it, for people and for machines. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/metrics.h"
+#include "launcher/job.h"
+#include "launcher/launch_plan.h"
+
+namespace pdjob::launcher {
+
+struct JobView {
+  const LaunchPlan& plan;
+  const Job& job;
+  int64_t launcher_pid = 0;
+  std::string url;    // Of the front door.
+  Instant now{};
+};
+
+std::string status_text(const JobView& view);
+std::string status_json(const JobView& view);
+// One line while the job is not ready: "2 of 3 ready; decode-1 is starting".
+std::string progress_line(const Job& job);
+
+// The Prometheus text of the same facts.
+class JobMetrics {
+ public:
+  explicit JobMetrics(const Job& job);
+  std::string text(const Job& job);
+
+ private:
+  struct OfProcess {
+    Gauge up;
+    Counter restarts;
+    uint32_t restarts_counted = 0;
+  };
+  Metrics metrics_;
+  Gauge ready_;
+  std::vector<OfProcess> processes_;
+};
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,357 @@
+#include "net/control_channel.h"
+
+#include <sys/epoll.h>
+#include <zmq.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "net/wire.h"
+
+namespace pdjob::net {
+
+namespace {
+
+constexpr size_t kKeyTextBytes = 40;  // Z85 of 32 bytes.
+constexpr int kReadsPerTurn = 256;
+constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
+
+Error zmq_error(const std::string& what) {
+  return {ErrorCode::kUnavailable, what + ": " + zmq_strerror(zmq_errno())};
+}
+
+// Each end has its own context: the ZAP endpoint is one per context, and a context ends with its socket.
+class Context {
+ public:
+  Context() : context_(zmq_ctx_new()) { PDJOB_CHECK(context_ != nullptr); }
+  ~Context() { zmq_ctx_term(context_); }  // Does not wait: every socket has linger 0 and is closed.
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  void* get() { return context_; }
+
+ private:
+  void* context_;
+};
+
+// One ZeroMQ socket in the event loop.
+//
+// ZMQ_FD is edge-triggered and tells of the socket's inner mailbox, which any zmq call may empty: after every send and receive the
+// true state (ZMQ_EVENTS) is asked again, until nothing is left to read.
+class Socket final : public FdHandler {
+ public:
+  using Frames = std::vector<std::string>;
+  class Reader {
+   public:
+    // `user` is the name that ZAP gave the peer; empty where there is none.
+    virtual void on_frames(Frames frames, const std::string& user) = 0;
+
+   protected:
+    ~Reader() = default;
+  };
+
+  Socket(EventLoop& loop, Context& context, int type, Reader& reader)
+      : loop_(loop), reader_(reader), socket_(zmq_socket(context.get(), type)) {
+    PDJOB_CHECK(socket_ != nullptr, zmq_strerror(zmq_errno()));
+    set(ZMQ_LINGER, 0);
+  }
+  ~Socket() {
+    if (fd_ >= 0) {
+      loop_.unwatch(fd_);
+    }
+    if (reading_later_) {
+      loop_.cancel(*reading_later_);
+    }
+    zmq_close(socket_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  void set(int option, int value) { set_bytes(option, &value, sizeof value); }
+  void set(int option, int64_t value) { set_bytes(option, &value, sizeof value); }
+  void set(int option, const std::string& value) { set_bytes(option, value.data(), value.size()); }
+
+  Status bind(const std::string& endpoint) {
+    return zmq_bind(socket_, endpoint.c_str()) == 0 ? ok() : zmq_error("bind " + endpoint);
+  }
+  Status connect(const std::string& endpoint) {
+    return zmq_connect(socket_, endpoint.c_str()) == 0 ? ok() : zmq_error("connect " + endpoint);
+  }
+  std::string last_endpoint() {
+    std::array<char, 256> text{};
+    size_t size = text.size();
+    PDJOB_CHECK(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, text.data(), &size) == 0);
+    return text.data();
+  }
+
+  Status watch() {
+    size_t size = sizeof fd_;
+    PDJOB_CHECK(zmq_getsockopt(socket_, ZMQ_FD, &fd_, &size) == 0);
+    PDJOB_TRY_STATUS(loop_.watch(fd_, EPOLLIN | EPOLLET, *this));
+    read_later();
+    return ok();
+  }
+
+  // False: the peer is unknown or its queue is full.
+  bool send(std::span<const std::string> frames) {
+    bool sent = true;
+    for (size_t i = 0; i < frames.size() && sent; ++i) {
+      const int more = i + 1 < frames.size() ? ZMQ_SNDMORE : 0;
+      sent = zmq_send(socket_, frames[i].data(), frames[i].size(), ZMQ_DONTWAIT | more) >= 0;
+    }
+    if (!reading_) {
+      read_later();
+    }
+    return sent;
+  }
+
+  void on_ready(uint32_t /*epoll_events*/) override { read_all(); }
+
+ private:
+  void set_bytes(int option, const void* value, size_t size) {
+    PDJOB_CHECK(zmq_setsockopt(socket_, option, value, size) == 0, option, zmq_strerror(zmq_errno()));
+  }
+
+  bool readable() {
+    int events = 0;
+    size_t size = sizeof events;
+    PDJOB_CHECK(zmq_getsockopt(socket_, ZMQ_EVENTS, &events, &size) == 0);
+    return (events & ZMQ_POLLIN) != 0;
+  }
+
+  // What a send found readable is not read inside the sender's call.
+  void read_later() {
+    if (!reading_later_ && readable()) {
+      reading_later_ = loop_.call_at(loop_.now(), [this] {
+        reading_later_.reset();
+        read_all();
+      });
+    }
+  }
+
+  void read_all() {
+    reading_ = true;
+    for (int reads = 0; reads < kReadsPerTurn && readable() && read_one(); ++reads) {
+    }
+    reading_ = false;
+    read_later();  // A flood must not starve the loop.
+  }
+
+  bool read_one() {
+    Frames frames;
+    std::string user;
+    bool more = true;
+    while (more) {
+      zmq_msg_t part;
+      zmq_msg_init(&part);
+      if (zmq_msg_recv(&part, socket_, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&part);
+        return false;
+      }
+      frames.emplace_back(static_cast<const char*>(zmq_msg_data(&part)), zmq_msg_size(&part));
+      if (const char* name = zmq_msg_gets(&part, "User-Id"); name != nullptr) {
+        user = name;
+      }
+      more = zmq_msg_more(&part) != 0;
+      zmq_msg_close(&part);
+    }
+    reader_.on_frames(std::move(frames), user);
+    return true;
+  }
+
+  EventLoop& loop_;
+  Reader& reader_;
+  void* socket_;
+  int fd_ = -1;
+  bool reading_ = false;
+  std::optional<TimerId> reading_later_;
+};
+
+void set_common(Socket& socket) {
+  socket.set(ZMQ_SNDHWM, static_cast<int>(limits::kControlQueueMax));
+  socket.set(ZMQ_RCVHWM, static_cast<int>(limits::kControlQueueMax));
+  socket.set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(limits::kControlMessageBytesMax));
+  socket.set(ZMQ_HANDSHAKE_IVL, 5000);
+  // A peer that vanished without a word (a lost machine) is disconnected after this.
+  socket.set(ZMQ_HEARTBEAT_IVL, 2000);
+  socket.set(ZMQ_HEARTBEAT_TIMEOUT, 10000);
+}
+
+Result<Message> decode_frame(const std::string& frame) {
+  return decode(std::as_bytes(std::span(frame.data(), frame.size())));
+}
+
+// Whom the server knows: peer names by public key (Z85).
+using AllowList = std::map<std::string, std::string>;
+
+// The ZAP handler (rfc.zeromq.org/spec/27): lets in exactly the allowed public keys. A connection's User-Id is its key, so that what
+// an older incarnation of a process still sends is told from what the newer one does.
+class Gate final : public Socket::Reader {
+ public:
+  Gate(EventLoop& loop, Context& context, const AllowList& allowed)
+      : allowed_(allowed), socket_(loop, context, ZMQ_REP, *this) {}
+
+  Status open() {
+    PDJOB_TRY_STATUS(socket_.bind(kZapEndpoint));
+    return socket_.watch();
+  }
+
+  // version, request id, domain, address, identity, mechanism, credentials
+  void on_frames(Socket::Frames frames, const std::string& /*user*/) override {
+    std::array<char, kKeyTextBytes + 1> key{};
+    if (frames.size() == 7 && frames[0] == "1.0" && frames[5] == "CURVE" && frames[6].size() == 32) {
+      zmq_z85_encode(key.data(), reinterpret_cast<const uint8_t*>(frames[6].data()), frames[6].size());
+    }
+    const bool allowed = allowed_.contains(key.data());
+    if (!allowed) {
+      log::warn("control plane: a peer with an unknown key was refused");
+    }
+    const std::string request_id = frames.size() > 1 ? frames[1] : "";
+    const Socket::Frames reply = {"1.0", request_id, allowed ? "200" : "400", "", key.data(), ""};
+    socket_.send(reply);
+  }
+
+ private:
+  const AllowList& allowed_;
+  Socket socket_;
+};
+
+class ZmqControlServer final : public ControlServer, Socket::Reader {
+ public:
+  ZmqControlServer(EventLoop& loop, Handler& handler)
+      : handler_(handler), keys_(make_curve_keys()), gate_(loop, context_, allowed_), socket_(loop, context_, ZMQ_ROUTER, *this) {}
+
+  Status start(const std::string& host) {
+    PDJOB_TRY_STATUS(gate_.open());  // First: without a gate libzmq lets everybody in.
+    set_common(socket_);
+    socket_.set(ZMQ_ROUTER_MANDATORY, 1);
+    socket_.set(ZMQ_CURVE_SERVER, 1);
+    socket_.set(ZMQ_CURVE_SECRETKEY, keys_.secret_key);
+    socket_.set(ZMQ_ZAP_DOMAIN, std::string("pdjob"));
+    PDJOB_TRY_STATUS(socket_.bind("tcp://" + host + ":*"));
+    endpoint_ = socket_.last_endpoint();
+    return socket_.watch();
+  }
+
+  const std::string& endpoint() const override { return endpoint_; }
+  const std::string& public_key() const override { return keys_.public_key; }
+
+  void allow(const std::string& name, const std::string& client_public_key) override {
+    forbid(name);
+    allowed_[client_public_key] = name;
+  }
+
+  void forbid(const std::string& name) override {
+    routes_.erase(name);
+    std::erase_if(allowed_, [&](const auto& entry) { return entry.second == name; });
+  }
+
+  void send(const std::string& peer, const Message& message) override {
+    const auto route = routes_.find(peer);
+    if (route == routes_.end()) {
+      return;
+    }
+    const Socket::Frames frames = {route->second, encode(message)};
+    if (!socket_.send(frames)) {
+      log::warn("control plane: a message to " + peer + " was dropped");
+    }
+  }
+
+  void on_frames(Socket::Frames frames, const std::string& user) override {
+    const auto known = allowed_.find(user);
+    if (frames.size() != 2 || known == allowed_.end()) {
+      log::warn("control plane: a message of a forbidden or malformed peer was dropped");
+      return;
+    }
+    const std::string name = known->second;
+    Result<Message> message = decode_frame(frames[1]);
+    if (!message) {
+      log::warn("control plane: from " + name + ": " + message.error().message);
+      return;
+    }
+    routes_[name] = frames[0];  // A reconnect has a new routing id.
+    handler_.on_message(name, std::move(*message));
+  }
+
+ private:
+  Handler& handler_;
+  const CurveKeys keys_;
+  AllowList allowed_;
+  Context context_;
+  Gate gate_;
+  Socket socket_;
+  std::string endpoint_;
+  std::map<std::string, std::string> routes_;  // Peer name to ZeroMQ routing id.
+};
+
+class ZmqControlClient final : public ControlClient, Socket::Reader {
+ public:
+  ZmqControlClient(EventLoop& loop, Handler& handler) : handler_(handler), socket_(loop, context_, ZMQ_DEALER, *this) {}
+
+  Status start(const ControlAddress& address) {
+    for (const std::string* key : {&address.server_public_key, &address.client.public_key, &address.client.secret_key}) {
+      if (key->size() != kKeyTextBytes) {
+        return Error{ErrorCode::kInvalidArgument, "control plane: a key is not 40 characters of Z85"};
+      }
+    }
+    set_common(socket_);
+    socket_.set(ZMQ_RECONNECT_IVL, 50);
+    socket_.set(ZMQ_RECONNECT_IVL_MAX, 1000);
+    socket_.set(ZMQ_CURVE_SERVERKEY, address.server_public_key);
+    socket_.set(ZMQ_CURVE_PUBLICKEY, address.client.public_key);
+    socket_.set(ZMQ_CURVE_SECRETKEY, address.client.secret_key);
+    PDJOB_TRY_STATUS(socket_.connect(address.endpoint));
+    return socket_.watch();
+  }
+
+  void send(const Message& message) override {
+    const Socket::Frames frames = {encode(message)};
+    if (!socket_.send(frames)) {
+      log::warn("control plane: a message to the launcher was dropped");
+    }
+  }
+
+  void on_frames(Socket::Frames frames, const std::string& /*user*/) override {
+    Result<Message> message = frames.size() == 1 ? decode_frame(frames[0]) : Error{ErrorCode::kCorrupt, "frames"};
+    if (!message) {
+      log::warn("control plane: from the launcher: " + message.error().message);
+      return;
+    }
+    handler_.on_message(std::move(*message));
+  }
+
+ private:
+  Handler& handler_;
+  Context context_;
+  Socket socket_;
+};
+
+}  // namespace
+
+CurveKeys make_curve_keys() {
+  std::array<char, kKeyTextBytes + 1> public_key{};
+  std::array<char, kKeyTextBytes + 1> secret_key{};
+  PDJOB_CHECK(zmq_curve_keypair(public_key.data(), secret_key.data()) == 0, "libzmq has no CURVE");
+  return {public_key.data(), secret_key.data()};
+}
+
+Result<std::unique_ptr<ControlServer>> ControlServer::open(EventLoop& loop, Handler& handler, const std::string& host) {
+  auto server = std::make_unique<ZmqControlServer>(loop, handler);
+  PDJOB_TRY_STATUS(server->start(host));
+  return std::unique_ptr<ControlServer>(std::move(server));
+}
+
+Result<std::unique_ptr<ControlClient>> ControlClient::open(EventLoop& loop, Handler& handler, const ControlAddress& address,
+                                                           const std::string& /*name*/) {
+  auto client = std::make_unique<ZmqControlClient>(loop, handler);
+  PDJOB_TRY_STATUS(client->start(address));
+  return std::unique_ptr<ControlClient>(std::move(client));
+}
+
+}  // namespace pdjob::net

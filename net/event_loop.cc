@@ -1,0 +1,214 @@
+#include "net/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/channel.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/real_clock.h"
+
+namespace pdjob::net {
+namespace {
+
+constexpr size_t kEventsPerTurn = 256;
+// Cancelled timers stay in the heap until they are due or outnumber the live ones.
+constexpr size_t kDeadTimersTolerated = 64;
+
+struct DueTimer {
+  Instant when;
+  TimerId id;
+  // std::push_heap keeps the largest in front; we want the earliest. Equal times run in order of creation.
+  bool operator<(const DueTimer& other) const {
+    return when != other.when ? when > other.when : id > other.id;
+  }
+};
+
+// An event carries the generation of its watch: it is stale when the descriptor was unwatched, or closed and reused, since.
+uint64_t event_key(int fd, uint32_t generation) {
+  return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
+}
+
+}  // namespace
+
+struct EventLoop::State final : FdHandler {
+  struct Watch {
+    FdHandler* handler = nullptr;
+    uint32_t generation = 0;
+  };
+
+  int epoll_fd = -1;
+  int wake_fd = -1;
+  bool running = false;
+  Instant now{};
+  std::vector<Watch> watches;  // By descriptor.
+  std::vector<DueTimer> timer_heap;
+  std::unordered_map<TimerId, std::function<void()>> timers;
+  uint64_t timers_made = 0;
+
+  // Shared with other threads.
+  std::atomic<bool> stopping = false;
+  std::atomic<bool> woken = false;
+  Channel<std::function<void()>> posted{limits::kChannelMax};
+
+  void on_ready(uint32_t) override {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t bytes = read(wake_fd, &count, sizeof count);
+  }
+  void wake();
+  void dispatch(const epoll_event& event);
+  void run_timers();
+  void run_posted();
+  void drop_dead_timers();
+  int wait_ms() const;
+};
+
+void EventLoop::State::wake() {
+  if (!woken.exchange(true)) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t bytes = write(wake_fd, &one, sizeof one);
+  }
+}
+
+void EventLoop::State::dispatch(const epoll_event& event) {
+  const auto fd = static_cast<size_t>(event.data.u64 & 0xffffffff);
+  const auto generation = static_cast<uint32_t>(event.data.u64 >> 32);
+  if (fd < watches.size() && watches[fd].handler != nullptr &&
+      watches[fd].generation == generation) {
+    watches[fd].handler->on_ready(event.events);
+  }
+}
+
+void EventLoop::State::run_timers() {
+  // A timer made meanwhile runs in a later turn, so that one that renews itself cannot hold the loop.
+  const TimerId last{timers_made};
+  while (!timer_heap.empty() && timer_heap.front().when <= now && timer_heap.front().id <= last) {
+    std::pop_heap(timer_heap.begin(), timer_heap.end());
+    const TimerId id = timer_heap.back().id;
+    timer_heap.pop_back();
+    if (auto timer = timers.extract(id)) {
+      timer.mapped()();
+    }
+  }
+}
+
+void EventLoop::State::run_posted() {
+  woken = false;  // Before draining: what is posted from here on wakes us again.
+  std::vector<std::function<void()>> work;
+  posted.drain(work);
+  for (const auto& item : work) {
+    item();
+  }
+}
+
+void EventLoop::State::drop_dead_timers() {
+  if (timer_heap.size() > 2 * timers.size() + kDeadTimersTolerated) {
+    std::erase_if(timer_heap, [this](const DueTimer& timer) { return !timers.contains(timer.id); });
+    std::make_heap(timer_heap.begin(), timer_heap.end());
+  }
+}
+
+int EventLoop::State::wait_ms() const {
+  if (timer_heap.empty() || timer_heap.front().when == kNever) {
+    return -1;
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timer_heap.front().when - real_now());
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
+  return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), kLongest).count());
+}
+
+EventLoop::EventLoop() : state_(std::make_unique<State>()) {
+  state_->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  PDJOB_CHECK(state_->epoll_fd >= 0, strerror(errno));
+  state_->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  PDJOB_CHECK(state_->wake_fd >= 0, strerror(errno));
+  const Status watched = watch(state_->wake_fd, EPOLLIN, *state_);
+  PDJOB_CHECK(watched.has_value());
+}
+
+EventLoop::~EventLoop() {
+  close(state_->wake_fd);
+  close(state_->epoll_fd);
+}
+
+void EventLoop::run() {
+  State& state = *state_;
+  state.running = true;
+  std::array<epoll_event, kEventsPerTurn> events;
+  while (!state.stopping.exchange(false)) {
+    const int count = epoll_wait(state.epoll_fd, events.data(), kEventsPerTurn, state.wait_ms());
+    PDJOB_CHECK(count >= 0 || errno == EINTR, strerror(errno));
+    state.now = real_now();
+    for (int i = 0; i < count; ++i) {
+      state.dispatch(events[static_cast<size_t>(i)]);
+    }
+    state.run_posted();
+    state.run_timers();
+  }
+  state.running = false;
+}
+
+void EventLoop::stop() {
+  state_->stopping = true;
+  state_->wake();
+}
+
+void EventLoop::post(std::function<void()> work) {
+  state_->posted.push_always(std::move(work));
+  state_->wake();
+}
+
+Instant EventLoop::now() const { return state_->running ? state_->now : real_now(); }
+
+TimerId EventLoop::call_at(Instant when, std::function<void()> work) {
+  const TimerId id{++state_->timers_made};
+  state_->timers.emplace(id, std::move(work));
+  state_->timer_heap.push_back({when, id});
+  std::push_heap(state_->timer_heap.begin(), state_->timer_heap.end());
+  return id;
+}
+
+void EventLoop::cancel(TimerId timer) {
+  // Extracted first: destroying the work may come back here.
+  const auto cancelled = state_->timers.extract(timer);
+  state_->drop_dead_timers();
+}
+
+Status EventLoop::watch(int fd, uint32_t epoll_events, FdHandler& handler) {
+  PDJOB_CHECK(fd >= 0);
+  const auto index = static_cast<size_t>(fd);
+  if (index >= state_->watches.size()) {
+    state_->watches.resize(index + 1);
+  }
+  State::Watch& watch = state_->watches[index];
+  PDJOB_CHECK(watch.handler == nullptr, fd, "is watched already, or was closed before unwatch()");
+  epoll_event event{};
+  event.events = epoll_events | EPOLLET;
+  event.data.u64 = event_key(fd, watch.generation + 1);
+  if (epoll_ctl(state_->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    return Error{ErrorCode::kInternal, "epoll_ctl: " + std::string(strerror(errno))};
+  }
+  watch = {&handler, watch.generation + 1};
+  return ok();
+}
+
+void EventLoop::unwatch(int fd) {
+  const auto index = static_cast<size_t>(fd);
+  if (fd < 0 || index >= state_->watches.size() || state_->watches[index].handler == nullptr) {
+    return;
+  }
+  state_->watches[index].handler = nullptr;
+  epoll_ctl(state_->epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+}  // namespace pdjob::net

@@ -1,0 +1,56 @@
+// EventLoop: one thread's epoll, timers and posted work. Everything a process waits for is a file descriptor here: sockets, ZeroMQ,
+// signalfd, pidfd. Why not Asio: docs/decisions/0002.
+//
+// Time is read once per turn and passed on. Loop-bound, but for post() and stop(), which are Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/id.h"
+#include "common/result.h"
+#include "common/time.h"
+
+namespace pdjob::net {
+
+using TimerId = StrongId<struct TimerTag, uint64_t>;
+
+// Told of readiness. Edge-triggered: read (write) until EAGAIN, or you will not be told again.
+class FdHandler {
+ public:
+  virtual void on_ready(uint32_t epoll_events) = 0;
+
+ protected:
+  ~FdHandler() = default;
+};
+
+class EventLoop {
+ public:
+  EventLoop();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  void run();   // Until stop().
+  void stop();  // Thread-safe.
+  // Runs `work` in a later turn. Thread-safe; what is posted after run() returned is dropped.
+  void post(std::function<void()> work);
+
+  // Of this turn.
+  Instant now() const;
+
+  // `work` runs once, not before `when`. Timers are coarse: up to a millisecond late.
+  TimerId call_at(Instant when, std::function<void()> work);
+  void cancel(TimerId timer);  // Unknown or run: nothing happens.
+
+  // The handler is not owned, and is not called any more after unwatch(), not even in the same turn.
+  Status watch(int fd, uint32_t epoll_events, FdHandler& handler);
+  void unwatch(int fd);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pdjob::net

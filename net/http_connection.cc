@@ -1,0 +1,478 @@
+#include "net/http_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace pdjob::net {
+namespace {
+
+// How long a client may take to close after our last byte.
+constexpr Duration kLingerMax = std::chrono::seconds(2);
+// A source that ignores bytes_queued() is cut here.
+constexpr size_t kQueueBytesCut = 16 * limits::kHttpSendQueueBytesMax;
+// Pipelined bytes held while a reply is under way.
+constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
+// Room behind the body, so that json_edit.h can parse it where it is.
+constexpr size_t kBodySlack = 64;
+// Receives of one connection before others get their turn.
+constexpr int kReceivesPerTurn = 16;
+// Reserved for a body that is only announced; it grows as it arrives.
+constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 100: return "Continue";
+    case 200: return "OK";
+    case 201: return "Created";
+    case 202: return "Accepted";
+    case 204: return "No Content";
+    case 304: return "Not Modified";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 413: return "Content Too Large";
+    case 417: return "Expectation Failed";
+    case 422: return "Unprocessable Content";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 499: return "Client Closed Request";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    default: return "Unknown";
+  }
+}
+
+void append_number(std::string& out, size_t number, int base = 10) {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, base);
+  out.append(digits.data(), end.ptr);
+}
+
+void append_header(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append(": ");
+  // A line break in a value would start a header of its own.
+  std::ranges::replace_copy_if(
+      value, std::back_inserter(out), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
+  out.append("\r\n");
+}
+
+std::string refusal_body(const HttpRefusal& refusal) {
+  return std::string(R"({"error":{"message":")") + refusal.reason +
+         R"(","type":"invalid_request_error","param":null,"code":null}})";
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(Owner& owner, Fd fd) : owner_(owner), fd_(std::move(fd)) {
+  wait(owner_.options().idle_timeout);
+}
+
+HttpConnection::~HttpConnection() { owner_.loop().unwatch(fd_.get()); }
+
+bool HttpConnection::watch() {
+  return owner_.loop().watch(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this).has_value();
+}
+
+void HttpConnection::on_ready(uint32_t epoll_events) {
+  if ((epoll_events & EPOLLOUT) != 0 && queue_.blocked()) {
+    broken_ = broken_ || !queue_.flush(fd_.get());
+    on_flushed();
+  }
+  broken_ = broken_ || (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
+  if ((epoll_events & (EPOLLIN | EPOLLRDHUP)) != 0) {
+    const bool ended = (epoll_events & EPOLLRDHUP) != 0;
+    // A leaving client is noticed even behind pipelined bytes that are not read now.
+    input_ended_ = input_ended_ || (ended && !may_receive());
+    receive(ended ? Ended::kMaybe : Ended::kNo);
+  }
+  attend();
+}
+
+void HttpConnection::attend() {
+  if (phase_ == Phase::kClosed) {
+    return;
+  }
+  if (input_waits_ && may_receive()) {
+    receive(Ended::kMaybe);
+  }
+  take_requests();
+  if (!broken_ && !queue_.empty() && !queue_.blocked()) {
+    broken_ = !queue_.flush(fd_.get());
+  }
+  if (phase_ == Phase::kClosed) {
+    return;
+  }
+  if (broken_ || (input_ended_ && (phase_ != Phase::kHead || queue_.empty()))) {
+    client_gone();
+  } else if (phase_ == Phase::kHead && close_after_reply_ && queue_.empty()) {
+    linger();
+  }
+}
+
+void HttpConnection::check_deadline(Instant now) {
+  if (now < deadline_ || phase_ == Phase::kClosed) {
+    return;
+  }
+  const bool amid_request = phase_ == Phase::kBody || (phase_ == Phase::kHead && request_started_);
+  if (amid_request && !queue_.blocked()) {
+    refuse({408, "the request took too long to arrive"});
+  } else {
+    client_gone();
+  }
+}
+
+void HttpConnection::drain() {
+  draining_ = true;
+  if (phase_ == Phase::kReply) {
+    close_after_reply_ = true;
+  } else if (phase_ == Phase::kHead && !request_started_) {
+    close_after_reply_ = true;
+    attend();
+  }
+}
+
+void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + timeout; }
+
+// --- requests
+
+// Pipelined requests are read while a reply is under way or its reader is slow, but only so far.
+bool HttpConnection::may_receive() const {
+  const bool busy = phase_ == Phase::kReply || queue_.blocked();
+  return phase_ != Phase::kClosed && !(busy && unparsed().size() >= kInputHeldMax);
+}
+
+bool HttpConnection::discards_input() const {
+  return phase_ == Phase::kLinger || (phase_ == Phase::kHead && close_after_reply_);
+}
+
+void HttpConnection::receive(Ended ended) {
+  const std::span<char> buffer = owner_.receive_buffer();
+  for (int turn = 0; !broken_ && !input_ended_; ++turn) {
+    input_waits_ = true;
+    if (turn == kReceivesPerTurn) {
+      owner_.attend_soon(*this);
+      return;
+    }
+    if (!may_receive()) {
+      return;
+    }
+    const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    if (count < 0) {
+      broken_ = errno != EAGAIN && errno != EINTR;
+      input_waits_ = errno == EINTR;
+      if (errno == EAGAIN) {
+        return;
+      }
+      continue;
+    }
+    input_waits_ = false;
+    input_ended_ = count == 0;
+    take({buffer.data(), static_cast<size_t>(count)});
+    // A short read has emptied the socket, and an edge will tell of more; but the end has no bytes to be told by.
+    if (static_cast<size_t>(count) < buffer.size() && ended == Ended::kNo) {
+      return;
+    }
+  }
+}
+
+void HttpConnection::take(std::string_view bytes) {
+  if (phase_ == Phase::kBody) {
+    bytes.remove_prefix(take_body(bytes));
+  }
+  if (discards_input()) {
+    return;
+  }
+  input_.erase(0, std::exchange(input_at_, 0));
+  input_.append(bytes);
+  take_requests();
+}
+
+void HttpConnection::take_requests() {
+  while (phase_ == Phase::kHead && !close_after_reply_ && !broken_ && !queue_.blocked() &&
+         start_request()) {
+  }
+}
+
+// False: nothing more can be done with the bytes at hand.
+bool HttpConnection::start_request() {
+  while (unparsed().starts_with("\r\n")) {  // RFC 9112 2.2 asks for this leniency.
+    input_at_ += 2;
+    finder_.reset();
+  }
+  if (unparsed().empty()) {
+    return false;
+  }
+  if (!std::exchange(request_started_, true)) {
+    wait(owner_.options().request_timeout);
+  }
+  const size_t head_bytes = finder_.find(unparsed());
+  if (finder_.refusal()) {
+    refuse(*finder_.refusal());
+    return false;
+  }
+  if (head_bytes == 0) {
+    return false;
+  }
+  head_text_.assign(unparsed().substr(0, head_bytes));
+  input_at_ += head_bytes;
+  finder_.reset();
+  if (const auto refusal = parse_request_head(head_text_, head_)) {
+    refuse(*refusal);
+    return false;
+  }
+  if (head_.content_length > owner_.options().body_bytes_max) {
+    refuse({413, "the request body is too large"});
+    return false;
+  }
+  phase_ = Phase::kBody;
+  chunks_ = {};
+  body_left_ = head_.content_length;
+  request_.body.clear();
+  if (head_.framing != BodyFraming::kNone) {
+    request_.body.reserve(std::min<size_t>(body_left_, kBodyReserveMax) + kBodySlack);
+    if (head_.expects_continue && unparsed().empty()) {
+      send({"HTTP/1.1 100 Continue\r\n\r\n"});
+    }
+  }
+  const size_t taken = take_body(unparsed());
+  // A refused request has dropped the input.
+  input_at_ = std::min(input_at_ + taken, input_.size());
+  return true;
+}
+
+// How many of `bytes` belonged to the body.
+size_t HttpConnection::take_body(std::string_view bytes) {
+  size_t taken = 0;
+  bool complete = true;
+  if (head_.framing == BodyFraming::kLength) {
+    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
+    request_.body.append(bytes.substr(0, taken));
+    body_left_ -= taken;
+    complete = body_left_ == 0;
+  } else if (head_.framing == BodyFraming::kChunked) {
+    taken = chunks_.decode(bytes, request_.body);
+    complete = chunks_.done();
+    if (chunks_.failed()) {
+      refuse({400, "malformed chunked body"});
+      return taken;
+    }
+    if (request_.body.size() > owner_.options().body_bytes_max) {
+      refuse({413, "the request body is too large"});
+      return taken;
+    }
+  }
+  if (complete) {
+    finish_request();
+  }
+  return taken;
+}
+
+void HttpConnection::finish_request() {
+  phase_ = Phase::kReply;
+  deadline_ = kNever;
+  request_started_ = false;
+  close_after_reply_ = draining_ || !head_.keep_alive;
+  request_.method = head_.method;
+  request_.path = head_.path;
+  request_.query = head_.query;
+  request_.headers.swap(head_.headers);
+  owner_.on_request(*this, request_);
+}
+
+// Before there is an exchange: the handler never hears of it.
+void HttpConnection::refuse(const HttpRefusal& refusal) {
+  phase_ = Phase::kHead;
+  request_started_ = false;
+  close_after_reply_ = true;
+  input_.clear();
+  input_at_ = 0;
+  request_.body.clear();
+  wait(owner_.options().idle_timeout);
+  head_.is_http_1_0 = false;
+  const std::string body = refusal_body(refusal);
+  start_head(refusal.status, "application/json", {});
+  reply_head_.append("Content-Length: ");
+  append_number(reply_head_, body.size());
+  reply_head_.append("\r\n\r\n");
+  send({reply_head_, body});
+  owner_.attend_soon(*this);
+}
+
+// --- replies
+
+// All but the framing and the empty line.
+void HttpConnection::start_head(int status, std::string_view content_type, const Headers& headers) {
+  std::string& head = reply_head_;
+  head.assign("HTTP/1.1 ");
+  append_number(head, static_cast<size_t>(status));
+  head.append(" ").append(reason_phrase(status)).append("\r\n");
+  if (!content_type.empty()) {
+    append_header(head, "Content-Type", content_type);
+  }
+  for (const auto& [name, value] : headers) {
+    append_header(head, name, value);
+  }
+  if (close_after_reply_) {
+    head.append("Connection: close\r\n");
+  } else if (head_.is_http_1_0) {
+    head.append("Connection: keep-alive\r\n");
+  }
+}
+
+void HttpConnection::reply(int status, std::string_view content_type, std::string_view body,
+                           const Headers& headers) {
+  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  start_head(status, content_type, headers);
+  if (status != 204 && status != 304) {
+    reply_head_.append("Content-Length: ");
+    append_number(reply_head_, body.size());
+    reply_head_.append("\r\n");
+  } else {
+    body = {};
+  }
+  reply_head_.append("\r\n");
+  send({reply_head_, head_.method == "HEAD" ? std::string_view() : body});
+  end_reply();
+}
+
+void HttpConnection::begin(int status, std::string_view content_type, const Headers& headers) {
+  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  form_ = head_.method == "HEAD"  ? ReplyForm::kBodiless
+          : head_.is_http_1_0     ? ReplyForm::kUntilClose
+                                  : ReplyForm::kChunked;
+  close_after_reply_ = close_after_reply_ || form_ == ReplyForm::kUntilClose;
+  start_head(status, content_type, headers);
+  reply_head_.append(form_ == ReplyForm::kChunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+  // Leaves with the first piece, or at the end of this turn.
+  queue_.hold(reply_head_);
+  owner_.attend_soon(*this);
+}
+
+void HttpConnection::write(std::string_view bytes) {
+  PDJOB_CHECK(form_ != ReplyForm::kNone && form_ != ReplyForm::kRaw);
+  if (bytes.empty() || form_ == ReplyForm::kBodiless) {
+    return;  // An empty chunk would be the end.
+  }
+  if (form_ == ReplyForm::kUntilClose) {
+    send({bytes});
+    return;
+  }
+  std::array<char, 18> size_line;
+  char* end = std::to_chars(size_line.data(), size_line.data() + 16, bytes.size(), 16).ptr;
+  *end++ = '\r';
+  *end++ = '\n';
+  send({{size_line.data(), end}, bytes, "\r\n"});
+}
+
+void HttpConnection::end() {
+  PDJOB_CHECK(form_ != ReplyForm::kNone && form_ != ReplyForm::kRaw);
+  send({form_ == ReplyForm::kChunked ? std::string_view("0\r\n\r\n") : std::string_view()});
+  end_reply();
+}
+
+void HttpConnection::begin_raw(std::string_view head) {
+  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  form_ = ReplyForm::kRaw;
+  queue_.hold(head);
+  owner_.attend_soon(*this);
+}
+
+void HttpConnection::write_raw(std::string_view bytes) {
+  PDJOB_CHECK(form_ == ReplyForm::kRaw);
+  send({bytes});
+}
+
+void HttpConnection::end_raw(bool keep_alive) {
+  PDJOB_CHECK(form_ == ReplyForm::kRaw);
+  close_after_reply_ = close_after_reply_ || !keep_alive;
+  send({});
+  end_reply();
+}
+
+void HttpConnection::abort() {
+  if (form_ == ReplyForm::kUntilClose || head_.is_http_1_0) {
+    // An orderly close would look like the reply's end.
+    const ::linger reset{.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+  close();
+  owner_.on_reply_ended(*this);
+}
+
+void HttpConnection::send(std::initializer_list<std::string_view> pieces) {
+  const bool was_blocked = queue_.blocked();
+  broken_ = broken_ || queue_.size() > kQueueBytesCut || !queue_.send(fd_.get(), pieces);
+  if (broken_) {
+    owner_.attend_soon(*this);
+    return;
+  }
+  over_limit_ = over_limit_ || queue_.size() > limits::kHttpSendQueueBytesMax;
+  if (queue_.blocked() && !was_blocked) {
+    wait(owner_.options().idle_timeout);
+  }
+}
+
+// The client has taken bytes of a blocked queue.
+void HttpConnection::on_flushed() {
+  if (queue_.blocked() || phase_ != Phase::kReply) {
+    wait(owner_.options().idle_timeout);
+  } else {
+    deadline_ = kNever;
+  }
+  if (over_limit_ && queue_.size() < limits::kHttpSendQueueBytesMax / 2) {
+    over_limit_ = false;
+    if (phase_ == Phase::kReply) {
+      owner_.on_writable(*this);
+    }
+  }
+}
+
+void HttpConnection::end_reply() {
+  phase_ = Phase::kHead;
+  form_ = ReplyForm::kNone;
+  request_.body = std::string();
+  wait(owner_.options().idle_timeout);
+  owner_.on_reply_ended(*this);
+  if (close_after_reply_ || input_waits_ || input_ended_ || !unparsed().empty()) {
+    owner_.attend_soon(*this);
+  }
+}
+
+void HttpConnection::client_gone() {
+  const bool amid_reply = phase_ == Phase::kReply;
+  close();
+  if (amid_reply) {
+    owner_.on_client_gone(*this);
+  }
+}
+
+void HttpConnection::linger() {
+  shutdown(fd_.get(), SHUT_WR);
+  phase_ = Phase::kLinger;
+  wait(kLingerMax);
+}
+
+void HttpConnection::close() {
+  phase_ = Phase::kClosed;
+  owner_.loop().unwatch(fd_.get());
+  fd_.reset();
+  owner_.attend_soon(*this);
+}
+
+}  // namespace pdjob::net

@@ -1,0 +1,134 @@
+// HttpConnection: one client of an HttpServer. Takes requests off its socket, one exchange at a time in order, and sends the replies.
+// It knows no ids and no handlers: what it finds it tells its owner. Loop-bound.
+//
+//   kHead ──> kBody ──> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
+//     └────────────────────^
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/time.h"
+#include "net/event_loop.h"
+#include "net/http_parser.h"
+#include "net/http_server.h"
+#include "net/socket.h"
+
+namespace pdjob::net {
+
+class HttpConnection final : public FdHandler {
+ public:
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
+  class Owner {
+   public:
+    // These three may run a handler's code, so they are never called from within reply(), write() and their like.
+    virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
+    virtual void on_client_gone(HttpConnection& connection) = 0;
+    virtual void on_writable(HttpConnection& connection) = 0;
+    // The reply is complete, or cut by abort().
+    virtual void on_reply_ended(HttpConnection& connection) = 0;
+
+    // Calls attend() later in this turn; once for any number of calls.
+    virtual void attend_soon(HttpConnection& connection) = 0;
+
+    virtual EventLoop& loop() = 0;
+    virtual const HttpServerOptions& options() const = 0;
+    // For one receive at a time; shared by all connections.
+    virtual std::span<char> receive_buffer() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  HttpConnection(Owner& owner, Fd fd);
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
+
+  // False: the connection is of no use.
+  bool watch();
+  void on_ready(uint32_t epoll_events) override;
+  // What could not be done where it was noticed: flushing a held head, pipelined requests, telling of a broken connection.
+  void attend();
+  // Ends what took too long.
+  void check_deadline(Instant now);
+  // Closes after the current exchange, or now if there is none.
+  void drain();
+  bool closed() const { return phase_ == Phase::kClosed; }
+
+  // Of the exchange under way; as in HttpServer.
+  void reply(int status, std::string_view content_type, std::string_view body, const Headers& headers);
+  void begin(int status, std::string_view content_type, const Headers& headers);
+  void write(std::string_view bytes);
+  void end();
+  void begin_raw(std::string_view head);
+  void write_raw(std::string_view bytes);
+  void end_raw(bool keep_alive);
+  void abort();
+  bool is_http_1_0() const { return head_.is_http_1_0; }
+  size_t bytes_queued() const { return queue_.size(); }
+
+ private:
+  enum class Phase {
+    kHead,    // Waiting for a request, or amid its head.
+    kBody,    // Amid its body.
+    kReply,   // The handler has it.
+    kLinger,  // Our last byte is sent; reading until the client closes, lest a reset destroy what it has not read yet.
+    kClosed,
+  };
+  enum class ReplyForm { kNone, kChunked, kUntilClose, kBodiless, kRaw };
+
+  enum class Ended { kNo, kMaybe };
+  void receive(Ended ended);
+  void take(std::string_view bytes);
+  void take_requests();
+  bool start_request();
+  size_t take_body(std::string_view bytes);
+  void finish_request();
+  void refuse(const HttpRefusal& refusal);
+  bool may_receive() const;
+  std::string_view unparsed() const { return std::string_view(input_).substr(input_at_); }
+  bool discards_input() const;
+
+  void start_head(int status, std::string_view content_type, const Headers& headers);
+  void send(std::initializer_list<std::string_view> pieces);
+  void on_flushed();
+  void end_reply();
+  void client_gone();
+  void linger();
+  void close();
+  void wait(Duration timeout);
+
+  Owner& owner_;
+  Fd fd_;
+  Phase phase_ = Phase::kHead;
+  Instant deadline_ = kNever;
+
+  std::string input_;      // Received, not yet taken: a partial head, pipelined requests.
+  size_t input_at_ = 0;
+  bool input_waits_ = false;  // The socket may hold more that we did not read yet.
+  bool input_ended_ = false;
+  bool request_started_ = false;
+  HeadFinder finder_;
+  std::string head_text_;  // What head_ and request_ point into.
+  RequestHead head_;
+  HttpRequest request_;
+  ChunkDecoder chunks_;
+  uint64_t body_left_ = 0;
+
+  SendQueue queue_;
+  ReplyForm form_ = ReplyForm::kNone;
+  std::string reply_head_;  // Reused.
+  bool close_after_reply_ = false;
+  bool draining_ = false;
+  bool broken_ = false;      // Sending failed.
+  bool over_limit_ = false;  // The handler was not told yet that the queue is short again.
+};
+
+}  // namespace pdjob::net

@@ -1,0 +1,74 @@
+// The error half of openai.h: from our reactions to what an OpenAI client sees.
+#include "net/json_writer.h"
+#include "net/openai.h"
+
+namespace pdjob::net {
+namespace {
+
+constexpr const char* kInvalidRequest = "invalid_request_error";
+constexpr const char* kServerError = "server_error";
+
+struct HttpForm {
+  int status;
+  const char* type;
+};
+
+// Clients send a request again on 408, 409, 429 and 5xx only: hence 400, not 501, for what can
+// never work here.
+HttpForm http_form(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return {400, kInvalidRequest};
+    case ErrorCode::kNotFound:
+      return {404, kInvalidRequest};
+    case ErrorCode::kOverloaded:
+      return {503, "overloaded_error"};
+    case ErrorCode::kUnavailable:
+      return {503, kServerError};
+    case ErrorCode::kTimeout:
+      return {504, kServerError};
+    case ErrorCode::kCancelled:
+      return {499, "cancelled_error"};
+    case ErrorCode::kUnsupported:
+      return {400, kInvalidRequest};
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kInternal:
+      return {500, kServerError};
+  }
+  return {500, kServerError};
+}
+
+void append_text_or_null(JsonWriter& json, std::string_view text) {
+  if (text.empty()) {
+    json.null();
+  } else {
+    json.string(text);
+  }
+}
+
+}  // namespace
+
+ApiError to_api_error(const Error& error) {
+  const HttpForm form = http_form(error.code);
+  ApiError api_error{.status = form.status, .type = form.type, .message = error.message};
+  if (error.code != ErrorCode::kInvalidArgument) {
+    api_error.code = to_string(error.code);
+  }
+  return api_error;
+}
+
+std::string error_body(const ApiError& error) {
+  std::string body;
+  JsonWriter json(body);
+  json.begin_object().key("error").begin_object();
+  json.key("message").string(error.message);
+  json.key("type").string(error.type);
+  json.key("param");
+  append_text_or_null(json, error.param);
+  json.key("code");
+  append_text_or_null(json, error.code);
+  json.end_object().end_object();
+  return body;
+}
+
+}  // namespace pdjob::net

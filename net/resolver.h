@@ -1,0 +1,54 @@
+// Resolver: host names to socket addresses, without ever blocking the loop: getaddrinfo runs in one helper thread, started by the
+// first name. Loop-bound.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/channel.h"
+#include "common/result.h"
+#include "net/event_loop.h"
+#include "net/socket.h"
+
+namespace pdjob::net {
+
+class Resolver final : FdHandler {
+ public:
+  using Addresses = Result<std::vector<SocketAddress>>;
+
+  explicit Resolver(EventLoop& loop);
+  // Waits for the look-up under way, which the system's resolver bounds.
+  ~Resolver();
+  Resolver(const Resolver&) = delete;
+  Resolver& operator=(const Resolver&) = delete;
+
+  // `then` is called in a later turn, unless the resolver is gone by then.
+  void look_up(std::string host, uint16_t port, std::function<void(Addresses)> then);
+
+ private:
+  struct Question {
+    std::string host;
+    uint16_t port = 0;
+    std::function<void(Addresses)> then;
+  };
+  struct Answer {
+    std::function<void(Addresses)> then;
+    Addresses addresses;
+  };
+
+  void on_ready(uint32_t epoll_events) override;
+  void run();
+  void answer(Answer answer);
+
+  EventLoop& loop_;
+  Fd answered_;  // eventfd
+  Channel<Question> questions_;
+  Channel<Answer> answers_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace pdjob::net

@@ -1,0 +1,19 @@
+// The bytes of a control message: magic, version, type, then fields in order; little-endian; strings and lists carry a bounded count.
+// Nothing in it can execute, and every decoder is fuzzed (tests/fuzz/wire_fuzz.cc). Format: docs/wire_format.md. Pure.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "common/result.h"
+#include "net/message.h"
+
+namespace pdjob::net {
+
+inline constexpr uint16_t kWireVersion = 1;
+
+std::string encode(const Message& message);
+// kCorrupt: not a message. kUnsupported: another version.
+Result<Message> decode(std::span<const std::byte> bytes);
+
+}  // namespace pdjob::net

@@ -1,0 +1,180 @@
+#include "prefill/prefill_worker.h"
+
+namespace pdjob::prefill {
+
+using worker::KvMode;
+
+PrefillWorker::PrefillWorker(const PrefillConfig& config, const worker::EngineSize& engine)
+    : engine_(engine),
+      queue_("prefill worker", config.requests_queued, engine.sequences),
+      batcher_({.engine = engine, .prompt_tokens_per_step = config.chunk_tokens}) {}
+
+void PrefillWorker::step(const worker::Event& event, Instant now, Effects& effects) {
+  std::visit([&](const auto& e) { on(e, now, effects); }, event);
+}
+
+template <class Other>
+void PrefillWorker::on(const Other& /*event*/, Instant /*now*/, Effects& /*effects*/) {
+  PDJOB_CHECK(false, "a prefill worker never fetches, so nothing can come of a fetch");
+}
+
+void PrefillWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effects& effects) {
+  PDJOB_CHECK(event.kv != KvMode::kFetch);
+  queue_.push(event, effects);
+  admit(effects);
+}
+
+void PrefillWorker::admit(Effects& effects) {
+  while (!queue_.empty()) {
+    const worker::RequestArrived next = queue_.front();
+    const auto sequences = batcher_.take(next.choices);
+    if (!sequences) {
+      return;
+    }
+    queue_.pop();
+    batcher_.start_prompt(next.request, *sequences, next.prompt_tokens, next.max_tokens);
+    if (next.kv == KvMode::kOffer) {
+      batcher_.keep_first(next.request);
+      offers_[next.request] = {.sequence = sequences->front()};
+      effects.push_back(worker::StartOffer{.request = next.request, .sequence = sequences->front()});
+    }
+  }
+}
+
+void PrefillWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Effects& effects) {
+  if (queue_.cancel(event.request, effects)) {
+    // It held nothing yet.
+  } else if (batcher_.holds(event.request)) {
+    drop_sequences(event.request, effects);
+    effects.push_back(worker::EndRequest{event.request});
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::EngineFree& /*event*/, Instant /*now*/, Effects& effects) {
+  auto items = batcher_.next_batch();
+  if (!items.empty()) {
+    effects.push_back(worker::RunStep{std::move(items)});
+  }
+}
+
+void PrefillWorker::on(const worker::StepFinished& event, Instant /*now*/, Effects& effects) {
+  for (const auto& progress : batcher_.batch_finished()) {
+    const auto found = offers_.find(progress.request);
+    if (found == offers_.end() || found->second.state != OfferState::kComputing) {
+      continue;
+    }
+    Offer& offer = found->second;
+    offer.rows = progress.rows;
+    if (progress.complete) {
+      offer.state = OfferState::kCommitted;
+      effects.push_back(
+          worker::CommitOffer{.request = progress.request, .sequence = offer.sequence, .rows = offer.rows});
+    } else {
+      effects.push_back(worker::OfferRows{.request = progress.request, .ready = offer.rows});
+    }
+  }
+  for (const auto& failure : event.failed) {
+    fail(failure.request, failure.error, effects);
+  }
+  for (const auto& token : event.sampled) {
+    // A request that failed in one choice has failed in all.
+    if (batcher_.holds(token.request) && batcher_.token_sampled(token, effects)) {
+      effects.push_back(worker::EndRequest{token.request});
+    }
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::StepFailed& event, Instant /*now*/, Effects& effects) {
+  for (const RequestId request : batcher_.requests_in_batch()) {
+    fail(request, event.error, effects);
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects& effects) {
+  const auto found = offers_.find(event.request);
+  PDJOB_CHECK(found != offers_.end(), event.request);
+  const Offer offer = found->second;
+  offers_.erase(found);
+  if (batcher_.holds(event.request)) {
+    // The offer ended before its prompt did: the decode worker, or the lease, gave up. Nobody wants the rest.
+    for (const SequenceId sequence : batcher_.remove(event.request)) {
+      effects.push_back(worker::ClearSequence{sequence});
+      batcher_.give_back(sequence);
+    }
+    // Nor is it the client's doing: the decode worker or the link may have died, and another pair can serve it.
+    effects.push_back(worker::FailRequest{event.request, {ErrorCode::kUnavailable, "the decode worker gave up this prompt"}});
+    effects.push_back(worker::EndRequest{event.request});
+  } else {
+    effects.push_back(worker::ClearSequence{offer.sequence});
+    batcher_.give_back(offer.sequence);
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::TimePassed& /*event*/, Instant now, Effects& effects) {
+  queue_.expire(now, effects);
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::DrainAsked& /*event*/, Instant /*now*/, Effects& effects) {
+  queue_.close();
+  report_if_drained(effects);
+}
+
+void PrefillWorker::fail(RequestId request, const Error& error, Effects& effects) {
+  effects.push_back(worker::FailRequest{request, error});
+  if (batcher_.holds(request)) {
+    drop_sequences(request, effects);
+  }
+  effects.push_back(worker::EndRequest{request});
+}
+
+void PrefillWorker::drop_sequences(RequestId request, Effects& effects) {
+  const auto found = offers_.find(request);
+  const bool offered = found != offers_.end();
+  if (offered && found->second.state != OfferState::kWithdrawn) {
+    // The rows are the transfer's until it says OfferEnded.
+    found->second.state = OfferState::kWithdrawn;
+    effects.push_back(worker::WithdrawOffer{request});
+  }
+  for (const SequenceId sequence : batcher_.remove(request)) {
+    if (!offered || sequence != found->second.sequence) {
+      effects.push_back(worker::ClearSequence{sequence});
+      batcher_.give_back(sequence);
+    }
+  }
+}
+
+void PrefillWorker::report_if_drained(Effects& effects) {
+  if (queue_.closed() && queue_.empty() && offers_.empty() && batcher_.requests() == 0) {
+    effects.push_back(worker::ReportDrained{});
+  }
+}
+
+Instant PrefillWorker::next_deadline() const { return queue_.next_deadline(); }
+
+worker::CoreLoad PrefillWorker::load() const {
+  worker::CoreLoad load{.requests_running = batcher_.requests(),
+                        .requests_queued = queue_.size(),
+                        .tokens_queued = batcher_.prompt_tokens_left() + queue_.prompt_tokens(),
+                        .rows_used = batcher_.rows_used(),
+                        .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence};
+  for (const auto& [request, offer] : offers_) {
+    load.rows_used += batcher_.holds(request) ? 0 : offer.rows;
+  }
+  return load;
+}
+
+worker::CoreFactory core_factory(const PrefillConfig& config) {
+  return [config](const worker::EngineSize& engine) { return std::make_unique<PrefillWorker>(config, engine); };
+}
+
+}  // namespace pdjob::prefill

@@ -1,0 +1,160 @@
+#include "router/http_api.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "net/json_writer.h"
+#include "net/openai.h"
+#include "net/openai_reply.h"
+
+namespace pdjob::router {
+namespace {
+
+enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers };
+
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  Endpoint endpoint;
+};
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/completions", Endpoint::kGenerate},
+    {"POST", "/v1/chat/completions", Endpoint::kGenerate},
+    {"POST", "/tokenize", Endpoint::kAnyWorker},
+    {"POST", "/detokenize", Endpoint::kAnyWorker},
+    {"GET", "/v1/models", Endpoint::kModels},
+    {"GET", "/health", Endpoint::kHealth},
+    {"GET", "/metrics", Endpoint::kMetrics},
+    {"GET", "/pdjob/workers", Endpoint::kWorkers},
+};
+
+net::ApiError no_such_route(const net::HttpRequest& request, int status) {
+  const std::string what = std::string(request.method) + ' ' + std::string(request.path);
+  return {.status = status,
+          .type = "invalid_request_error",
+          .message = status == 405 ? "Method not allowed: " + what : "Invalid URL: " + what,
+          .code = status == 405 ? "method_not_allowed" : "not_found"};
+}
+
+void append_load(net::JsonWriter& json, const Worker& worker) {
+  const net::WorkerLoad& load = worker.reported;
+  json.key("load").begin_object();
+  json.key("requests_running").integer(load.requests_running);
+  json.key("requests_queued").integer(load.requests_queued);
+  json.key("tokens_queued").integer(load.tokens_queued);
+  json.key("kv_rows_used").integer(load.kv_rows_used);
+  json.key("kv_rows_max").integer(load.kv_rows_max);
+  json.end_object();
+}
+
+void append_worker(net::JsonWriter& json, const Worker& worker, Instant now) {
+  json.begin_object();
+  json.key("name").string(worker.entry.name);
+  json.key("engine_id").string(worker.entry.engine_id);
+  json.key("role").string(net::to_string(worker.entry.role));
+  json.key("host").string(worker.entry.host);
+  json.key("port").integer(worker.entry.port);
+  json.key("model").string(worker.entry.model);
+  json.key("protocol").string(worker.concurrent() ? "concurrent" : "two_hop");
+  json.key("health").string(to_string(worker.health(now)));
+  json.key("failures").integer(worker.failures);
+  json.key("requests_in_flight").integer(worker.requests_in_flight);
+  json.key("tokens_in_flight").integer(worker.tokens_in_flight);
+  append_load(json, worker);
+  json.end_object();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const RouterConfig& config,
+                                               const net::HttpServerOptions& options,
+                                               std::function<void()> on_drained) {
+  std::unique_ptr<HttpApi> api(new HttpApi(loop));
+  PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
+  api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(on_drained));
+  return api;
+}
+
+void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  int status = 404;
+  for (const Route& known : kRoutes) {
+    if (known.path != request.path) {
+      continue;
+    }
+    if (known.method != request.method) {
+      status = 405;
+      continue;
+    }
+    switch (known.endpoint) {
+      case Endpoint::kGenerate:
+        return route(id, request, true);
+      case Endpoint::kAnyWorker:
+        return route(id, request, false);
+      case Endpoint::kModels:
+        return reply_models(id);
+      case Endpoint::kHealth:
+        return reply_health(id);
+      case Endpoint::kMetrics:
+        return reply_metrics(id);
+      case Endpoint::kWorkers:
+        return reply_workers(id);
+    }
+  }
+  refuse(id, no_such_route(request, status));
+}
+
+void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
+  auto body = RequestBody::scan(std::move(request.body));
+  if (const auto* error = std::get_if<net::ApiError>(&body)) {
+    refuse(id, *error);
+  } else {
+    relay_->route(id, request, std::get<RequestBody>(std::move(body)), generates);
+  }
+}
+
+void HttpApi::refuse(net::ExchangeId id, const net::ApiError& error) {
+  reply_json(id, error.status, net::error_body(error));
+}
+
+void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body) {
+  server_->reply(id, status, "application/json", body);
+}
+
+void HttpApi::reply_models(net::ExchangeId id) {
+  std::set<std::string_view> models;
+  for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
+    if (!worker.entry.model.empty()) {
+      models.insert(worker.entry.model);
+    }
+  }
+  std::vector<net::ModelCard> cards;
+  for (const std::string_view model : models) {
+    cards.push_back({.id = model});
+  }
+  reply_json(id, 200, net::models_body(cards));
+}
+
+void HttpApi::reply_health(net::ExchangeId id) {
+  const bool usable = relay_->core().usable();
+  reply_json(id, usable ? 200 : 503,
+             usable ? R"({"status":"ok"})" : R"({"status":"no usable pair of workers"})");
+}
+
+void HttpApi::reply_workers(net::ExchangeId id) {
+  std::string body;
+  net::JsonWriter json(body);
+  json.begin_object().key("workers").begin_array();
+  for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
+    append_worker(json, worker, loop_.now());
+  }
+  json.end_array().end_object();
+  reply_json(id, 200, body);
+}
+
+void HttpApi::reply_metrics(net::ExchangeId id) {
+  server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8",
+                 relay_->metrics().text(relay_->core(), loop_.now()));
+}
+
+}  // namespace pdjob::router

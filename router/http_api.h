@@ -1,0 +1,47 @@
+// HttpApi: the router's front door. OpenAI's generating endpoints go to workers (relay_api.h); what
+// the router knows itself it answers itself: models, health, metrics, workers. Everything else is
+// refused in OpenAI's shape. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/result.h"
+#include "net/event_loop.h"
+#include "net/http_server.h"
+#include "router/relay_api.h"
+
+namespace pdjob::router {
+
+class HttpApi final : public net::HttpHandler {
+ public:
+  // Serves at once. `on_drained` is called when the core says Drained.
+  static Result<std::unique_ptr<HttpApi>> open(net::EventLoop& loop, const RouterConfig& config,
+                                               const net::HttpServerOptions& options,
+                                               std::function<void()> on_drained);
+
+  RelayApi& relay() { return *relay_; }
+  net::HttpServer& server() { return *server_; }
+
+  void on_request(net::ExchangeId id, net::HttpRequest& request) override;
+  void on_client_gone(net::ExchangeId id) override { relay_->client_left(id); }
+  void on_writable(net::ExchangeId id) override { relay_->client_writable(id); }
+
+ private:
+  explicit HttpApi(net::EventLoop& loop) : loop_(loop) {}
+
+  void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
+  void refuse(net::ExchangeId id, const net::ApiError& error);
+  void reply_json(net::ExchangeId id, int status, const std::string& body);
+  void reply_models(net::ExchangeId id);
+  void reply_health(net::ExchangeId id);
+  void reply_workers(net::ExchangeId id);
+  void reply_metrics(net::ExchangeId id);
+
+  net::EventLoop& loop_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<RelayApi> relay_;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,14 @@
+// The worker with the least load. Best with one router; several of them with equal news run into
+// the same worker. Pure.
+#pragma once
+
+#include "router/pair_policy.h"
+
+namespace pdjob::router {
+
+class LeastLoadedPolicy final : public PairPolicy {
+ public:
+  WorkerId choose(std::span<const Candidate> candidates, Random& random) override;
+};
+
+}  // namespace pdjob::router

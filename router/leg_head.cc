@@ -1,0 +1,110 @@
+#include "router/leg_head.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "net/http_parser.h"
+
+namespace pdjob::router {
+namespace {
+
+using net::equal_ignoring_case;
+
+constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
+                                                       "keep-alive",
+                                                       "proxy-authenticate",
+                                                       "proxy-authorization",
+                                                       "proxy-connection",
+                                                       "te",
+                                                       "trailer",
+                                                       "upgrade"};
+
+// Made anew by HttpClient, or for the router alone. Accept-Encoding, because prefill replies are
+// read here.
+constexpr std::array<std::string_view, 7> kNotForWorkers = {"host",
+                                                            "content-length",
+                                                            "transfer-encoding",
+                                                            "expect",
+                                                            "accept-encoding",
+                                                            "x-pdjob-pin-prefill",
+                                                            "x-pdjob-pin-decode"};
+
+constexpr std::array<std::string_view, 3> kMarks = {"x-request-id", "x-pdjob-prefill",
+                                                    "x-pdjob-decode"};
+
+template <size_t n>
+bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [name](std::string_view one) { return equal_ignoring_case(name, one); });
+}
+
+// `Connection: a, b` makes a and b hop-by-hop too.
+bool named_by_connection(std::string_view name, std::string_view connection) {
+  while (!connection.empty()) {
+    const size_t comma = std::min(connection.find(','), connection.size());
+    std::string_view token = connection.substr(0, comma);
+    connection.remove_prefix(std::min(comma + 1, connection.size()));
+    const size_t first = token.find_first_not_of(" \t");
+    if (first == std::string_view::npos) {
+      continue;
+    }
+    token = token.substr(first, token.find_last_not_of(" \t") - first + 1);
+    if (equal_ignoring_case(token, name)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void append_line(std::string& lines, std::string_view name, std::string_view value) {
+  lines.append(name).append(": ").append(value).append("\r\n");
+}
+
+void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& headers,
+                       const auto& drop) {
+  const std::string_view connection = net::find_header(headers, "connection");
+  for (const net::HttpHeader& header : headers) {
+    if (!is_one_of(header.name, kHopByHop) && !named_by_connection(header.name, connection) &&
+        !drop(header.name)) {
+      append_line(lines, header.name, header.value);
+    }
+  }
+}
+
+}  // namespace
+
+std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id) {
+  std::string lines;
+  append_end_to_end(lines, request.headers, [](std::string_view name) {
+    return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id");
+  });
+  append_line(lines, "x-request-id", request_id);
+  return lines;
+}
+
+std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
+                       ReplyFraming framing) {
+  // "HTTP/1.0 200 OK" of an old worker is a 1.1 reply of ours.
+  std::string lines = "HTTP/1.1";
+  const std::string_view status_line = head.raw.substr(0, head.raw.find("\r\n"));
+  lines.append(status_line.substr(std::min(status_line.find(' '), status_line.size())))
+      .append("\r\n");
+  append_end_to_end(lines, head.headers, [framing](std::string_view name) {
+    return is_one_of(name, kMarks) ||
+           (framing == ReplyFraming::kUntilClose && equal_ignoring_case(name, "transfer-encoding"));
+  });
+  append_line(lines, "x-request-id", marks.request_id);
+  if (!marks.prefill.empty()) {
+    append_line(lines, "x-pdjob-prefill", marks.prefill);
+  }
+  if (!marks.decode.empty()) {
+    append_line(lines, "x-pdjob-decode", marks.decode);
+  }
+  if (framing == ReplyFraming::kUntilClose) {
+    append_line(lines, "Connection", "close");
+  }
+  return lines.append("\r\n");
+}
+
+}  // namespace pdjob::router

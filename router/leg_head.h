@@ -1,0 +1,35 @@
+// Heads on their way through the router: what of a client's head reaches a worker, and what of a
+// worker's head reaches the client. Everything end-to-end passes as it is; what belongs to one
+// connection (RFC 9110, 7.6.1) stops here. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "net/http_client.h"
+#include "net/http_server.h"
+
+namespace pdjob::router {
+
+// Header lines for both legs of a request: the client's own, with `request_id` in place of an
+// absent x-request-id.
+std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id);
+
+// What the router adds to a relayed reply. Empty names are left out.
+struct ReplyMarks {
+  std::string_view request_id;
+  std::string_view prefill;  // Worker names.
+  std::string_view decode;
+};
+
+enum class ReplyFraming {
+  kAsReceived,
+  kUntilClose,  // Chunks are taken off, or the worker ends its body by closing: the client's
+                // connection closes after it.
+};
+
+// A whole head, status line to empty line.
+std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
+                       ReplyFraming framing);
+
+}  // namespace pdjob::router

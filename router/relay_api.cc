@@ -1,0 +1,318 @@
+#include "router/relay_api.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "router/leg_head.h"
+
+namespace pdjob::router {
+namespace {
+
+// A flood of degraded requests is one line per this time; the counter has them all.
+constexpr Duration kWarnInterval = std::chrono::seconds(10);
+
+std::string name_of(const LegId& leg) {
+  return "request " + std::to_string(leg.request.value) +
+         (leg.stage == Stage::kPrefill ? " prefill" : " decode") + " leg, attempt " +
+         std::to_string(leg.attempt);
+}
+
+std::string make_request_id() { return "req-" + TransferId{entropy(), entropy()}.to_string(); }
+
+RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
+
+Outcome outcome_of(int status) {
+  if (status >= 500 || status == 429) {
+    return Outcome::kWorkerError;
+  }
+  return status >= 300 ? Outcome::kClientError : Outcome::kOk;
+}
+
+}  // namespace
+
+RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
+                   std::function<void()> on_drained)
+    : loop_(loop),
+      server_(server),
+      config_(config),
+      on_drained_(std::move(on_drained)),
+      client_(net::HttpClient::create(loop)),
+      core_(config, entropy()) {}
+
+RelayApi::~RelayApi() { loop_.cancel(timer_); }
+
+// --- events
+
+void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
+                     bool generates) {
+  const RequestId id = request_of(client);
+  Exchange& exchange = exchanges_[id];
+  exchange.client = client;
+  exchange.target = request.path;
+  exchange.request_id = request.header("x-request-id");
+  if (exchange.request_id.empty()) {
+    exchange.request_id = make_request_id();
+  }
+  exchange.header_lines = leg_header_lines(request, exchange.request_id);
+  exchange.arrived = loop_.now();
+  RequestFacts facts{.model = body.model(),
+                     .generates = generates,
+                     .prompt_tokens = body.prompt_tokens(),
+                     .output_tokens = body.output_tokens(),
+                     .pin_prefill = std::string(request.header("x-pdjob-pin-prefill")),
+                     .pin_decode = std::string(request.header("x-pdjob-pin-decode"))};
+  exchange.body = std::move(body);
+  submit(RequestArrived{id, std::move(facts)});
+}
+
+void RelayApi::client_left(net::ExchangeId client) {
+  if (exchanges_.contains(request_of(client))) {
+    submit(ClientLeft{request_of(client)});
+  }
+}
+
+void RelayApi::client_writable(net::ExchangeId client) {
+  const auto exchange = exchanges_.find(request_of(client));
+  if (exchange != exchanges_.end() && exchange->second.relayed != net::CallId{}) {
+    client_->resume(exchange->second.relayed);
+  }
+}
+
+void RelayApi::submit(RouterEvent event) {
+  events_.push_back(std::move(event));
+  if (stepping_) {
+    return;
+  }
+  stepping_ = true;
+  while (!events_.empty()) {
+    effects_.clear();
+    core_.step(events_.front(), loop_.now(), effects_);
+    events_.pop_front();
+    for (const RouterEffect& effect : effects_) {
+      std::visit([this](const auto& one) { carry_out(one); }, effect);
+    }
+  }
+  stepping_ = false;
+  arm_timer();
+}
+
+// An armed timer that comes too early does nothing, which is cheaper than a new one per request.
+void RelayApi::arm_timer() {
+  const Instant due = core_.next_wakeup();
+  if (due >= timer_at_) {
+    return;
+  }
+  loop_.cancel(timer_);
+  timer_at_ = due;
+  timer_ = loop_.call_at(due, [this] {
+    timer_at_ = kNever;
+    submit(TimePassed{});
+  });
+}
+
+// --- what legs say
+
+void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
+  PDJOB_CHECK(!stepping_);
+  Leg& leg = legs_.at(call);
+  leg.framing = head.framing;
+  head_ = &head;
+  submit(LegAnswered{leg.id, head.status, !head.header("retry-after").empty()});
+  head_ = nullptr;
+}
+
+void RelayApi::on_body(net::CallId call, std::string_view raw) {
+  Leg& leg = legs_.at(call);
+  if (leg.use == Use::kRelay) {
+    relay_body(leg, call, raw);
+  } else if (leg.use == Use::kCollect) {
+    collect_body(leg, raw);
+  }
+}
+
+void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
+  Exchange& exchange = exchanges_.at(leg.id.request);
+  if (!exchange.first_byte) {
+    exchange.first_byte = true;
+    metrics_.first_byte(loop_.now() - exchange.arrived);
+  }
+  if (leg.dechunk) {
+    scratch_.clear();
+    leg.decoder.decode(raw, scratch_);
+    raw = scratch_;
+  }
+  // The write may find that the client has left, which ends leg and exchange: nothing of them is
+  // touched after it.
+  const net::ExchangeId client = exchange.client;
+  server_.write_raw(client, raw);
+  if (server_.bytes_queued(client) > limits::kHttpSendQueueBytesMax) {
+    client_->pause(call);
+  }
+}
+
+void RelayApi::collect_body(Leg& leg, std::string_view raw) {
+  if (leg.collected.size() + raw.size() > limits::kHttpBodyBytesMax) {
+    leg.failed = true;
+    leg.collected.clear();
+    leg.use = Use::kDrop;
+  } else if (leg.framing == net::BodyFraming::kChunked) {
+    leg.decoder.decode(raw, leg.collected);
+  } else {
+    leg.collected.append(raw);
+  }
+}
+
+void RelayApi::on_end(net::CallId call) {
+  const Leg leg = take_leg(call);
+  if (leg.failed) {
+    submit(LegFailed{leg.id, {ErrorCode::kCorrupt, "its reply is too long"}});
+    return;
+  }
+  bool kv_params = false;
+  const auto exchange = exchanges_.find(leg.id.request);
+  if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
+    exchange->second.returned_params = returned_params(leg.collected);
+    kv_params = !exchange->second.returned_params.empty();
+  }
+  submit(LegEnded{leg.id, kv_params});
+}
+
+void RelayApi::on_error(net::CallId call, const Error& error) {
+  const Leg leg = take_leg(call);
+  log::info(name_of(leg.id) + " failed: " + error.message);
+  submit(LegFailed{leg.id, error});
+}
+
+RelayApi::Leg RelayApi::take_leg(net::CallId call) {
+  const auto row = legs_.find(call);
+  PDJOB_CHECK(row != legs_.end(), call);
+  Leg leg = std::move(row->second);
+  legs_.erase(row);
+  calls_.erase(leg.id);
+  return leg;
+}
+
+// --- effects
+
+std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange) const {
+  switch (effect.kv) {
+    case KvPart::kNone:
+      return exchange.body.decode_leg("");
+    case KvPart::kOffer:
+      return exchange.body.prefill_leg(offer_params(effect.transfer));
+    case KvPart::kOfferUnnamed:
+      return exchange.body.prefill_leg(offer_unnamed_params());
+    case KvPart::kFetch:
+      return exchange.body.decode_leg(
+          fetch_params(core_.workers().find(effect.peer)->entry.kv_address, effect.transfer));
+    case KvPart::kFetchReturned:
+      return exchange.body.decode_leg(exchange.returned_params);
+  }
+  return {};
+}
+
+void RelayApi::carry_out(const StartLeg& effect) {
+  Exchange& exchange = exchanges_.at(effect.leg.request);
+  const net::WorkerEntry& worker = core_.workers().find(effect.worker)->entry;
+  if (effect.leg.stage == Stage::kPrefill) {
+    exchange.prefill = worker.name;
+  } else {
+    exchange.decode = worker.name;
+    if (effect.kv == KvPart::kNone) {
+      exchange.prefill.clear();
+    }
+  }
+  metrics_.picked(worker.name, effect.leg.stage);
+  const net::CallId call = client_->start({.to = {worker.host, worker.port},
+                                           .method = "POST",
+                                           .target = exchange.target,
+                                           .header_lines = exchange.header_lines,
+                                           .body = leg_body(effect, exchange),
+                                           .connect_timeout = config_.connect_timeout,
+                                           .head_timeout = config_.request_timeout,
+                                           .idle_timeout = config_.request_timeout},
+                                          *this);
+  legs_[call] =
+      Leg{.id = effect.leg, .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop};
+  calls_[effect.leg] = call;
+}
+
+void RelayApi::carry_out(const CancelLeg& effect) {
+  const net::CallId call = calls_.at(effect.leg);
+  client_->cancel(call);
+  take_leg(call);
+}
+
+void RelayApi::carry_out(const Relay& effect) {
+  PDJOB_CHECK(head_ != nullptr);
+  const net::CallId call = calls_.at(effect.leg);
+  Leg& leg = legs_.at(call);
+  Exchange& exchange = exchanges_.at(effect.leg.request);
+  const bool old_client = server_.is_http_1_0(exchange.client);
+  leg.use = Use::kRelay;
+  leg.dechunk = old_client && head_->framing == net::BodyFraming::kChunked;
+  exchange.keep_alive = !old_client && head_->framing != net::BodyFraming::kUntilClose;
+  exchange.status = head_->status;
+  exchange.relayed = call;
+  exchange.body = {};  // No attempt follows.
+  const ReplyMarks marks{
+      .request_id = exchange.request_id, .prefill = exchange.prefill, .decode = exchange.decode};
+  server_.begin_raw(exchange.client, reply_head(*head_, marks,
+                                                exchange.keep_alive ? ReplyFraming::kAsReceived
+                                                                    : ReplyFraming::kUntilClose));
+}
+
+void RelayApi::carry_out(const Retried& effect) {
+  metrics_.retried(effect.reason);
+  const Worker* worker = core_.workers().find(effect.worker);
+  log::warn("request " + std::to_string(effect.id.value) + " is retried: " +
+            (worker == nullptr ? "a worker" : worker->entry.name) + ' ' + to_string(effect.reason));
+}
+
+void RelayApi::carry_out(const Degraded& /*effect*/) {
+  metrics_.degraded();
+  if (loop_.now() - degraded_warned_ >= kWarnInterval) {
+    degraded_warned_ = loop_.now();
+    log::warn("no prefill worker is usable: decode workers prefill by themselves");
+  }
+}
+
+void RelayApi::carry_out(const Complete& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  server_.end_raw(exchange.client, exchange.keep_alive);
+  end(effect.id, outcome_of(exchange.status));
+}
+
+void RelayApi::carry_out(const Refuse& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  std::vector<std::pair<std::string, std::string>> headers = {
+      {"x-request-id", exchange.request_id}};
+  if (effect.retry_after_seconds > 0) {
+    headers.emplace_back("Retry-After", std::to_string(effect.retry_after_seconds));
+  }
+  log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
+  server_.reply(exchange.client, effect.error.status, "application/json",
+                net::error_body(effect.error), headers);
+  end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused);
+}
+
+void RelayApi::carry_out(const Abort& effect) {
+  log::warn("request " + std::to_string(effect.id.value) + " broke off after its first byte");
+  server_.abort(exchanges_.at(effect.id).client);
+  end(effect.id, Outcome::kAborted);
+}
+
+void RelayApi::carry_out(const Forget& effect) { end(effect.id, Outcome::kClientGone); }
+
+void RelayApi::carry_out(const Drained& /*effect*/) { on_drained_(); }
+
+void RelayApi::end(RequestId id, Outcome outcome) {
+  const auto exchange = exchanges_.find(id);
+  metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
+  exchanges_.erase(exchange);
+}
+
+}  // namespace pdjob::router

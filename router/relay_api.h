@@ -1,0 +1,120 @@
+// RelayApi: runs the Router core against real connections: its effects become legs (HTTP calls to
+// workers) and replies to clients, and what legs and clients do becomes its events. Bytes pass
+// through raw; a slow client pauses its worker.
+//
+// Events that arise while effects are being carried out wait for their turn, so the core sees one
+// at a time. Loop-bound.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/id.h"
+#include "net/event_loop.h"
+#include "net/http_client.h"
+#include "net/http_parser.h"
+#include "net/http_server.h"
+#include "router/leg_body.h"
+#include "router/router.h"
+#include "router/router_metrics.h"
+
+namespace pdjob::router {
+
+class RelayApi final : public net::HttpCallHandler {
+ public:
+  RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
+           std::function<void()> on_drained);
+  ~RelayApi();
+  RelayApi(const RelayApi&) = delete;
+  RelayApi& operator=(const RelayApi&) = delete;
+
+  // Takes the request over; it is answered from here on. `generates` false: one worker, no KV.
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates);
+  void client_left(net::ExchangeId client);
+  void client_writable(net::ExchangeId client);
+
+  void submit(RouterEvent event);
+
+  const Router& core() const { return core_; }
+  RouterMetrics& metrics() { return metrics_; }
+
+  void on_head(net::CallId call, const net::HttpReplyHead& head) override;
+  void on_body(net::CallId call, std::string_view raw) override;
+  void on_end(net::CallId call) override;
+  void on_error(net::CallId call, const Error& error) override;
+
+ private:
+  // A client's request, until its reply is complete. Its RequestId is its ExchangeId's number.
+  struct Exchange {
+    net::ExchangeId client;
+    std::string target;
+    std::string header_lines;
+    std::string request_id;
+    RequestBody body;
+    std::string returned_params;  // Two-hop: what the prefill leg said of the KV.
+    std::string prefill;          // Names of the workers of this attempt.
+    std::string decode;
+    Instant arrived{};
+    int status = 0;  // Of the relayed reply.
+    bool keep_alive = true;
+    bool first_byte = false;
+    net::CallId relayed;  // The leg whose bytes the client gets.
+  };
+  enum class Use { kDrop, kCollect, kRelay };
+  struct Leg {
+    LegId id;
+    Use use = Use::kDrop;
+    bool dechunk = false;
+    bool failed = false;  // By what it sent; the failure is told when its head has been dealt with.
+    net::ChunkDecoder decoder;
+    net::BodyFraming framing = net::BodyFraming::kNone;
+    std::string collected;
+  };
+
+  void carry_out(const StartLeg& effect);
+  void carry_out(const CancelLeg& effect);
+  void carry_out(const Relay& effect);
+  void carry_out(const Retried& effect);
+  void carry_out(const Degraded& effect);
+  void carry_out(const Complete& effect);
+  void carry_out(const Refuse& effect);
+  void carry_out(const Abort& effect);
+  void carry_out(const Forget& effect);
+  void carry_out(const Drained& effect);
+
+  std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
+  void relay_body(Leg& leg, net::CallId call, std::string_view raw);
+  void collect_body(Leg& leg, std::string_view raw);
+  Leg take_leg(net::CallId call);
+  // Counts the end and drops the exchange.
+  void end(RequestId id, Outcome outcome);
+  void arm_timer();
+
+  net::EventLoop& loop_;
+  net::HttpServer& server_;
+  const RouterConfig config_;
+  const std::function<void()> on_drained_;
+  const std::unique_ptr<net::HttpClient> client_;
+  Router core_;
+  RouterMetrics metrics_;
+
+  std::unordered_map<RequestId, Exchange> exchanges_;
+  std::unordered_map<net::CallId, Leg> legs_;
+  std::map<LegId, net::CallId> calls_;
+
+  std::deque<RouterEvent> events_;
+  std::vector<RouterEffect> effects_;
+  bool stepping_ = false;
+  const net::HttpReplyHead* head_ = nullptr;  // While the core decides about it.
+  std::string scratch_;
+  net::TimerId timer_;
+  Instant timer_at_ = kNever;
+  Instant degraded_warned_{};
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,17 @@
+// Each worker in turn, in the order of ids, whatever their load. Pure.
+#pragma once
+
+#include "router/pair_policy.h"
+
+namespace pdjob::router {
+
+class RoundRobinPolicy final : public PairPolicy {
+ public:
+  WorkerId choose(std::span<const Candidate> candidates, Random& random) override;
+
+ private:
+  // An id rather than an index: workers come and go without shifting anybody's turn.
+  WorkerId last_;
+};
+
+}  // namespace pdjob::router

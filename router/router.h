@@ -1,0 +1,266 @@
+// Router: the core. It pairs every request with a prefill and a decode worker, retries on another
+// pair until the first byte of a reply is on its way to the client, and answers each request
+// exactly once. It sees heads, ends and failures of legs, never bytes.
+//
+//               no usable pair                          a leg fails, is overloaded, or loses its
+//               worker:
+//                  |     ^                              another pair, at most `attempts` times
+//                  v     |                            +------------------------------------------+
+//   arrived --> [queued] ------+                      v                                          |
+//      |           |           |---> [concurrent]  both legs, one transfer id  ---- fails -------+
+//      |           |           |---> [prefilling]  two-hop: prefill leg first  ---- fails -------+
+//      v           v           |          | its reply names the KV                               |
+//   refused     refused        |          v                                                      |
+//                              +---> [decoding]    decode leg alone            ---- fails -------+
+//
+//   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
+//   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
+//   relaying -- upstream dies  --> aborted: a failed generation is never a clean 200
+//   any state -- client leaves --> legs cancelled, forgotten
+//
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/id.h"
+#include "common/random.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "net/message.h"
+#include "net/openai.h"
+#include "router/pair_policy.h"
+#include "router/router_config.h"
+#include "router/worker_table.h"
+
+namespace pdjob::router {
+
+// One HTTP exchange with one worker on behalf of a request. `attempt` makes what is late of an
+// earlier attempt recognisable.
+struct LegId {
+  RequestId request;
+  uint32_t attempt = 0;
+  Stage stage = Stage::kPrefill;
+  friend auto operator<=>(const LegId&, const LegId&) = default;
+};
+
+// What the core must know of a request; its body stays in the shell.
+struct RequestFacts {
+  std::string model;           // Empty: any.
+  bool generates = true;       // False: any worker can answer (tokenize).
+  uint64_t prompt_tokens = 0;  // Estimates, for load only.
+  uint64_t output_tokens = 0;
+  std::string pin_prefill;  // Names of workers that must be used; empty: free choice. A pinned
+                            // request is tried once.
+  std::string pin_decode;
+  bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
+};
+
+// --- events
+struct RequestArrived {
+  RequestId id;
+  RequestFacts facts;
+};
+struct LegAnswered {  // The reply's head is here.
+  LegId leg;
+  int status = 0;
+  bool retry_after = false;  // It carries Retry-After: with 503, the word for "overloaded".
+};
+struct LegEnded {  // The reply is complete.
+  LegId leg;
+  bool kv_params = false;  // Two-hop prefill leg: its reply held kv_transfer_params.
+};
+struct LegFailed {  // No connection, or it broke off.
+  LegId leg;
+  Error error;
+};
+struct ClientLeft {
+  RequestId id;
+};
+struct WorkersChanged {
+  std::vector<net::WorkerEntry> workers;  // All of them.
+};
+struct LoadChanged {
+  std::string name;
+  std::string engine_id;
+  net::WorkerLoad load;
+};
+struct WorkerProbed {  // Stand-alone: the worker was asked how it is.
+  std::string name;
+  bool reachable = false;
+};
+struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
+struct TimePassed {};      // Due at next_wakeup().
+
+using RouterEvent =
+    std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,
+                 LoadChanged, WorkerProbed, DrainRequested, TimePassed>;
+
+// --- effects
+// What a leg's body says about the KV cache of the prompt.
+enum class KvPart {
+  kNone,           // Nothing: this worker does all of the request.
+  kOffer,          // Prefill leg: keep the KV under the transfer id.
+  kOfferUnnamed,   // Prefill leg of the two-hop: keep the KV and say where it is.
+  kFetch,          // Decode leg: the KV is at `peer`, under the transfer id.
+  kFetchReturned,  // Decode leg of the two-hop: the KV is where the prefill leg's reply says.
+};
+struct StartLeg {
+  LegId leg;
+  WorkerId worker;
+  KvPart kv = KvPart::kNone;
+  WorkerId peer;  // The prefill worker of a fetch.
+  TransferId transfer;
+};
+struct CancelLeg {
+  LegId leg;
+};
+struct Relay {  // Pass this leg's reply on to the client: its head now, the rest as it comes.
+  LegId leg;
+};
+enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
+const char* to_string(RetryReason reason);
+struct Retried {  // For logs and metrics only; so is Degraded.
+  RequestId id;
+  RetryReason reason;
+  WorkerId worker;  // Whose fault it was.
+};
+struct Degraded {  // A decode worker prefills by itself.
+  RequestId id;
+};
+// Each request that arrived ends by exactly one of these four.
+struct Complete {  // The relayed reply is whole.
+  RequestId id;
+};
+struct Refuse {  // The router's own answer.
+  RequestId id;
+  net::ApiError error;
+  uint32_t retry_after_seconds = 0;  // 0: not said.
+};
+struct Abort {  // The reply broke off after its first byte: the client's connection is cut.
+  RequestId id;
+};
+struct Forget {  // The client left.
+  RequestId id;
+};
+struct Drained {};
+
+using RouterEffect = std::variant<StartLeg, CancelLeg, Relay, Retried, Degraded, Complete, Refuse,
+                                  Abort, Forget, Drained>;
+
+class Router {
+ public:
+  // A prefill leg may outlive the reply to the client by this much, so that its connection can be
+  // used again.
+  static constexpr Duration kLingerMax = std::chrono::seconds(5);
+
+  Router(const RouterConfig& config, uint64_t seed);
+
+  void step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects);
+  // When TimePassed is due; kNever if nothing waits.
+  Instant next_wakeup() const;
+
+  const WorkerTable& workers() const { return table_; }
+  // Could a request be sent now?
+  bool usable() const;
+  size_t requests_alive() const { return requests_.size(); }
+  size_t requests_queued() const;
+
+ private:
+  enum class State { kQueued, kConcurrent, kPrefilling, kDecoding, kRelaying, kAnswered };
+  struct Leg {
+    WorkerId worker;
+    uint64_t tokens = 0;
+    bool running = false;
+  };
+  struct Request {
+    RequestId id;
+    RequestFacts facts;
+    State state = State::kQueued;
+    Instant deadline{};
+    Instant queue_deadline{};
+    Instant wake{};  // This request's entry in wakes_.
+    uint32_t attempt = 0;
+    Leg prefill;
+    Leg decode;
+    Stage relayed = Stage::kDecode;  // In kRelaying: whose reply it is.
+    bool prefill_overloaded =
+        false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
+    std::vector<WorkerId> failed;  // Not tried again while somebody else is left.
+  };
+  struct Choice {
+    WorkerId decode;
+    std::optional<WorkerId> prefill;
+    bool degraded = false;
+  };
+  struct Turn {
+    Instant now;
+    std::vector<RouterEffect>& effects;
+  };
+
+  void on(const RequestArrived& event, Turn& turn);
+  void on(const LegAnswered& event, Turn& turn);
+  void on(const LegEnded& event, Turn& turn);
+  void on(const LegFailed& event, Turn& turn);
+  void on(const ClientLeft& event, Turn& turn);
+  void on(const WorkersChanged& event, Turn& turn);
+  void on(const LoadChanged& event, Turn& turn);
+  void on(const WorkerProbed& event, Turn& turn);
+  void on(const DrainRequested& event, Turn& turn);
+  void on(const TimePassed& event, Turn& turn);
+
+  std::optional<net::ApiError> refusal_of(const RequestFacts& facts) const;
+  std::optional<WorkerId> pick(Stage stage, const Request& request, const std::string& model,
+                               Instant now);
+  std::optional<Choice> choose(const Request& request, Instant now);
+
+  void place(Request& request, Turn& turn);
+  void place_queued(Turn& turn);
+  void enqueue(Request& request, Instant now);
+  void send(Request& request, const Choice& choice, Turn& turn);
+  void send_second_hop(Request& request, bool kv_params, Turn& turn);
+  void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
+  void end_leg(Request& request, Stage stage);
+  void cancel_leg(Request& request, Stage stage, Turn& turn);
+  void cancel_legs(Request& request, Turn& turn);
+
+  void relay(Request& request, Stage stage, Turn& turn);
+  void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);
+  void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
+             Turn& turn);
+  void wake(Request& request, Turn& turn);
+
+  void refuse(Request& request, const Error& error, Turn& turn);
+  void complete(Request& request, Turn& turn);
+  void abort(Request& request, Turn& turn);
+  void erase(Request& request);
+
+  void set_wake(Request& request, Instant when);
+  Request* find(RequestId id);
+  Request* find_running(const LegId& leg);
+  static Leg& leg_of(Request& request, Stage stage) {
+    return stage == Stage::kPrefill ? request.prefill : request.decode;
+  }
+  uint32_t attempts_max(const Request& request) const {
+    return request.facts.pinned() ? 1 : config_.attempts;
+  }
+
+  const RouterConfig config_;
+  Random random_;
+  const std::unique_ptr<PairPolicy> prefill_policy_;
+  const std::unique_ptr<PairPolicy> decode_policy_;
+  WorkerTable table_;
+  std::map<RequestId, Request> requests_;
+  std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
+  bool draining_ = false;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,58 @@
+#include "router/router_config.h"
+
+namespace pdjob::router {
+namespace {
+
+void read_policy(ConfigReader& in, const char* key, PolicyKind& policy, const char* doc) {
+  in.field(key, policy,
+           {{"round_robin", PolicyKind::kRoundRobin},
+            {"least_loaded", PolicyKind::kLeastLoaded},
+            {"power_of_two", PolicyKind::kPowerOfTwo}},
+           {doc});
+}
+
+}  // namespace
+
+const char* to_string(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::kRoundRobin:
+      return "round_robin";
+    case PolicyKind::kLeastLoaded:
+      return "least_loaded";
+    case PolicyKind::kPowerOfTwo:
+      return "power_of_two";
+  }
+  return "unknown";
+}
+
+void read(ConfigReader& in, RouterConfig& config) {
+  using std::chrono::hours;
+  using std::chrono::milliseconds;
+  in.field("listen", config.listen,
+           {"Where clients connect, as host:port; port 0 takes any free one."});
+  read_policy(in, "prefill_policy", config.prefill_policy,
+              "How the prefill worker of a request is chosen.");
+  read_policy(in, "decode_policy", config.decode_policy,
+              "How the decode worker of a request is chosen.");
+  in.field("fallback", config.fallback,
+           {{"decode_alone", Fallback::kDecodeAlone}, {"refuse", Fallback::kRefuse}},
+           {"Without a prefill worker: let the decode worker prefill by itself, or refuse."});
+  in.field("attempts", config.attempts,
+           {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
+  in.field("request_timeout", config.request_timeout,
+           {"A request ends after this time, finished or not."},
+           {.min = milliseconds(100), .max = hours(24 * 7)});
+  in.field("queue_timeout", config.queue_timeout,
+           {"A request waits this long for a usable pair of workers."},
+           {.min = milliseconds(0), .max = hours(24)});
+  in.field("connect_timeout", config.connect_timeout, {"For a connection to a worker."},
+           {.min = milliseconds(10), .max = std::chrono::minutes(1)});
+  in.field("drain_timeout", config.drain_timeout,
+           {"On shutdown, requests may finish for this long."},
+           {.min = milliseconds(0), .max = hours(24)});
+  in.field("requests_max", config.requests_max,
+           {"Requests alive at once; more are refused with Retry-After.", "requests"},
+           {.min = 1, .max = 65536});
+}
+
+}  // namespace pdjob::router

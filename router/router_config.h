@@ -1,0 +1,36 @@
+// The `router:` section. Value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/config_reader.h"
+#include "common/time.h"
+
+namespace pdjob::router {
+
+enum class PolicyKind { kRoundRobin, kLeastLoaded, kPowerOfTwo };
+const char* to_string(PolicyKind kind);
+
+// What happens to a request when a decode worker is there but no prefill worker is.
+enum class Fallback {
+  kDecodeAlone,  // The decode worker prefills by itself: slower, counted and warned of as degraded.
+  kRefuse,       // It waits, and is refused after queue_timeout.
+};
+
+struct RouterConfig {
+  std::string listen = "127.0.0.1:8000";
+  PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
+  PolicyKind decode_policy = PolicyKind::kLeastLoaded;
+  Fallback fallback = Fallback::kDecodeAlone;
+  uint32_t attempts = 3;  // Pairs tried before the first byte reached the client.
+  Duration request_timeout = std::chrono::hours(1);
+  Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
+  Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
+  Duration drain_timeout = std::chrono::seconds(30);   // On SIGTERM; then what is alive is cut.
+  uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
+};
+
+void read(ConfigReader& in, RouterConfig& config);
+
+}  // namespace pdjob::router

@@ -1,0 +1,83 @@
+#include "router/router_metrics.h"
+
+namespace pdjob::router {
+
+const char* to_string(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk:
+      return "ok";
+    case Outcome::kClientError:
+      return "client_error";
+    case Outcome::kWorkerError:
+      return "worker_error";
+    case Outcome::kRefused:
+      return "refused";
+    case Outcome::kAborted:
+      return "aborted";
+    case Outcome::kClientGone:
+      return "client_gone";
+  }
+  return "unknown";
+}
+
+RouterMetrics::RouterMetrics()
+    : degraded_(metrics_.counter("pdjob_router_degraded_total",
+                                 "Requests decoded without a prefill worker.")),
+      first_byte_seconds_(metrics_.histogram("pdjob_router_first_byte_seconds",
+                                             "From arrival to the first byte of the reply's body.",
+                                             latency_bounds())),
+      request_seconds_(metrics_.histogram("pdjob_router_request_seconds",
+                                          "From arrival to the end, of completed requests.",
+                                          latency_bounds())),
+      alive_(metrics_.gauge("pdjob_router_requests_alive", "Requests that have not ended.")),
+      queued_(metrics_.gauge("pdjob_router_requests_queued",
+                             "Requests that wait for a usable pair of workers.")) {
+  for (size_t i = 0; i < kOutcomes; ++i) {
+    outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
+                                         "Requests by how they ended.",
+                                         {{"outcome", to_string(static_cast<Outcome>(i))}}));
+  }
+  for (size_t i = 0; i < kRetryReasons; ++i) {
+    retries_.push_back(metrics_.counter("pdjob_router_retries_total",
+                                        "Pairs given up before the first byte.",
+                                        {{"reason", to_string(static_cast<RetryReason>(i))}}));
+  }
+  for (const Health health : {Health::kHealthy, Health::kSuspect, Health::kHalfOpen}) {
+    workers_.push_back(
+        metrics_.gauge("pdjob_router_workers", "Known workers.", {{"health", to_string(health)}}));
+  }
+}
+
+void RouterMetrics::ended(Outcome outcome, Duration duration) {
+  outcomes_[static_cast<size_t>(outcome)].add();
+  if (outcome == Outcome::kOk) {
+    request_seconds_.observe(seconds(duration));
+  }
+}
+
+void RouterMetrics::picked(const std::string& worker, Stage stage) {
+  auto row = picks_.find({worker, stage});
+  if (row == picks_.end()) {
+    const char* role = stage == Stage::kPrefill ? "prefill" : "decode";
+    const Counter counter =
+        metrics_.counter("pdjob_router_picks_total", "Legs sent to each worker.",
+                         {{"worker", worker}, {"stage", role}});
+    row = picks_.emplace(std::pair(worker, stage), counter).first;
+  }
+  row->second.add();
+}
+
+std::string RouterMetrics::text(const Router& router, Instant now) {
+  alive_.set(static_cast<double>(router.requests_alive()));
+  queued_.set(static_cast<double>(router.requests_queued()));
+  std::array<size_t, 3> counts{};
+  for (const auto& [id, worker] : router.workers().all()) {
+    counts[static_cast<size_t>(worker.health(now))] += 1;
+  }
+  for (size_t i = 0; i < counts.size(); ++i) {
+    workers_[i].set(static_cast<double>(counts[i]));
+  }
+  return metrics_.text();
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,48 @@
+// What the router tells Prometheus of itself. Loop-bound.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "common/metrics.h"
+#include "common/time.h"
+#include "router/router.h"
+
+namespace pdjob::router {
+
+// How a request ended.
+enum class Outcome { kOk, kClientError, kWorkerError, kRefused, kAborted, kClientGone };
+const char* to_string(Outcome outcome);
+
+class RouterMetrics {
+ public:
+  RouterMetrics();
+
+  void ended(Outcome outcome, Duration duration);
+  void first_byte(Duration since_arrival) { first_byte_seconds_.observe(seconds(since_arrival)); }
+  void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
+  void degraded() { degraded_.add(); }
+  void picked(const std::string& worker, Stage stage);
+
+  // Prometheus' text, with the gauges of now.
+  std::string text(const Router& router, Instant now);
+
+ private:
+  static constexpr size_t kOutcomes = 6;
+  static constexpr size_t kRetryReasons = 4;
+
+  Metrics metrics_;
+  std::vector<Counter> outcomes_;
+  std::vector<Counter> retries_;
+  Counter degraded_;
+  Histogram first_byte_seconds_;
+  Histogram request_seconds_;
+  Gauge alive_;
+  Gauge queued_;
+  std::vector<Gauge> workers_;  // By Health.
+  std::map<std::pair<std::string, Stage>, Counter>
+      picks_;  // Names last over restarts, so they stay few.
+};
+
+}  // namespace pdjob::router

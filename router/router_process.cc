@@ -1,0 +1,142 @@
+#include "router/router_process.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "net/event_loop.h"
+#include "net/job_member.h"
+#include "router/http_api.h"
+#include "router/static_workers.h"
+
+namespace pdjob::router {
+namespace {
+
+std::vector<StaticWorker> static_workers(const RouterOptions& options) {
+  std::vector<StaticWorker> all;
+  const auto append = [&all](net::Role role, const std::vector<net::HttpAddress>& addresses) {
+    for (const net::HttpAddress& address : addresses) {
+      all.push_back({role, address});
+    }
+  };
+  append(net::Role::kPrefill, options.prefill);
+  append(net::Role::kDecode, options.decode);
+  append(net::Role::kBoth, options.workers);
+  return all;
+}
+
+class RouterProcess final : net::JobMember::Handler {
+ public:
+  explicit RouterProcess(const RouterOptions& options) : options_(options) {}
+
+  Status start() {
+    PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.config.listen));
+    PDJOB_TRY(api_,
+              HttpApi::open(
+                  loop_, options_.config,
+                  {.host = listen.host, .port = listen.port, .listen_fd = options_.spec.listen_fd},
+                  [this] { finish_drain(); }));
+    PDJOB_TRY(member_,
+              net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
+    const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
+    const uint16_t port = api_->server().port();
+    if (options_.spec.control.empty()) {
+      members_.emplace(loop_, static_workers(options_),
+                       [this](RouterEvent event) { api_->relay().submit(std::move(event)); });
+      // Started by hand: whoever reads the pipe learns the port.
+      std::printf("ready url=http://%s:%u\n", host.c_str(), port);
+      std::fflush(stdout);
+    }
+    member_->serve({.name = options_.spec.name,
+                    .engine_id = options_.spec.engine_id,
+                    .role = net::Role::kRouter,
+                    .host = host,
+                    .port = port});
+    log::info("routing on http://" + host + ':' + std::to_string(port));
+    return ok();
+  }
+
+  void run() { loop_.run(); }
+
+ private:
+  void on_drain(Duration within) override {
+    if (std::exchange(draining_, true)) {
+      return;
+    }
+    log::info("draining");
+    api_->server().stop_accepting();
+    loop_.call_at(loop_.now() + within, [this] {
+      log::warn("drain deadline passed with requests alive");
+      on_shutdown();
+    });
+    api_->relay().submit(DrainRequested{});
+  }
+
+  void finish_drain() {
+    member_->drained();
+    linger();
+  }
+
+  // The last replies are still being written.
+  void linger() {
+    if (api_->server().exchanges_alive() == 0) {
+      on_shutdown();
+    } else {
+      loop_.call_at(loop_.now() + std::chrono::milliseconds(5), [this] { linger(); });
+    }
+  }
+
+  void on_shutdown() override { loop_.stop(); }
+
+  net::WorkerLoad current_load() override {
+    const Router& core = api_->relay().core();
+    const size_t queued = core.requests_queued();
+    return {.requests_running = static_cast<uint32_t>(core.requests_alive() - queued),
+            .requests_queued = static_cast<uint32_t>(queued)};
+  }
+
+  void on_control(net::Message message) override {
+    if (auto* membership = std::get_if<net::Membership>(&message)) {
+      take_membership(std::move(*membership));
+    } else if (auto* load = std::get_if<net::LoadReported>(&message)) {
+      api_->relay().submit(
+          LoadChanged{std::move(load->name), std::move(load->engine_id), load->load});
+    }
+  }
+
+  void take_membership(net::Membership membership) {
+    if (membership.version < membership_version_) {
+      return;
+    }
+    membership_version_ = membership.version;
+    log::info("membership version " + std::to_string(membership.version) + ": " +
+              std::to_string(membership.workers.size()) + " workers");
+    api_->relay().submit(WorkersChanged{std::move(membership.workers)});
+  }
+
+  const RouterOptions options_;
+  net::EventLoop loop_;
+  std::unique_ptr<HttpApi> api_;
+  std::unique_ptr<net::JobMember> member_;
+  std::optional<StaticWorkers> members_;
+  uint64_t membership_version_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace
+
+int run_router(const RouterOptions& options) {
+  net::block_signals();
+  RouterProcess process(options);
+  if (const Status started = process.start(); !started) {
+    log::error("cannot start: " + started.error().message);
+    return kExitFailed;
+  }
+  process.run();
+  return kExitOk;
+}
+
+}  // namespace pdjob::router

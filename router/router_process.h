@@ -1,0 +1,27 @@
+// One router as a process: the shell around the Router core. Also runs without a launcher (`pdjob
+// router --prefill URL ...`).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "net/http_client.h"
+#include "net/process_spec.h"
+#include "router/router_config.h"
+
+namespace pdjob::router {
+
+struct RouterOptions {
+  net::ProcessSpec spec;  // spec.control empty: stand-alone, with the static workers below.
+  RouterConfig config;
+  std::vector<net::HttpAddress> prefill;
+  std::vector<net::HttpAddress> decode;
+  std::vector<net::HttpAddress> workers;  // Not disaggregated.
+};
+
+// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. The exit code
+// (common/exit_code.h).
+int run_router(const RouterOptions& options);
+
+}  // namespace pdjob::router

@@ -1,0 +1,165 @@
+#include "router/static_workers.h"
+
+#include <utility>
+
+#include "common/limits.h"
+#include "common/log.h"
+
+namespace pdjob::router {
+namespace {
+
+constexpr Duration kAnswerTimeout = std::chrono::seconds(2);
+constexpr size_t kAnswerBytesMax = 64 * limits::kKiB;
+
+bool is_ok(const Result<net::HttpReply>& reply) { return reply && reply->status == 200; }
+
+}  // namespace
+
+StaticWorkers::StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
+                             std::function<void(RouterEvent)> submit)
+    : loop_(loop), submit_(std::move(submit)), client_(net::HttpClient::create(loop)) {
+  for (const StaticWorker& worker : workers) {
+    rows_.push_back({.asked = worker});
+  }
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    poll(row);
+  }
+}
+
+StaticWorkers::~StaticWorkers() {
+  for (const Row& row : rows_) {
+    loop_.cancel(row.timer);
+  }
+}
+
+// What is foreign is asked again who it is once it has been silent, for another may have taken its
+// place.
+void StaticWorkers::poll(size_t row) {
+  if (rows_[row].foreign) {
+    ask(row, "/health", &StaticWorkers::on_health);
+  } else {
+    ask(row, "/pdjob/worker", &StaticWorkers::on_description);
+  }
+}
+
+void StaticWorkers::ask(size_t row, std::string_view target,
+                        void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&)) {
+  net::fetch(loop_, *client_,
+             {.to = rows_[row].asked.address,
+              .method = "GET",
+              .target = target,
+              .connect_timeout = kAnswerTimeout,
+              .head_timeout = kAnswerTimeout,
+              .idle_timeout = kAnswerTimeout},
+             kAnswerBytesMax,
+             [this, row, then](const Result<net::HttpReply>& reply) { (this->*then)(row, reply); });
+}
+
+void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& reply) {
+  if (reply && (reply->status == 404 || reply->status == 405)) {
+    rows_[row].foreign = true;
+    ask(row, "/health", &StaticWorkers::on_health);
+    return;
+  }
+  if (!is_ok(reply)) {
+    silent(row);
+    return;
+  }
+  auto description = parse_worker_description(reply->body);
+  if (!description) {
+    log::warn(rows_[row].asked.address.to_string() +
+              " describes itself badly: " + description.error().message);
+    silent(row);
+    return;
+  }
+  if (description->draining) {
+    leave(row);
+    poll_later(row);
+    return;
+  }
+  const net::WorkerLoad load = description->load;
+  found(row, std::move(description->entry));
+  submit_(LoadChanged{rows_[row].entry->name, rows_[row].entry->engine_id, load});
+}
+
+void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
+  if (!is_ok(reply)) {
+    rows_[row].foreign = false;
+    silent(row);
+  } else if (rows_[row].entry && !rows_[row].entry->model.empty()) {
+    found(row, *rows_[row].entry);
+  } else {
+    ask(row, "/v1/models", &StaticWorkers::on_models);
+  }
+}
+
+// Without an answer (some engines want a key) the worker serves any model.
+void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
+  found(row, {.name = rows_[row].asked.address.to_string(),
+              .model = is_ok(reply) ? first_model(reply->body) : ""});
+}
+
+void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
+  Row& known = rows_[row];
+  entry.name = unique_name(row, entry.name);
+  entry.role = known.asked.role;
+  entry.host = known.asked.address.host;
+  entry.port = known.asked.address.port;
+  known.silences = 0;
+  if (known.entry != entry) {
+    log::info("worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
+              known.asked.address.to_string() +
+              (known.foreign ? " is a foreign engine: two-hop" : " is here"));
+    known.entry = std::move(entry);
+    submit_members();
+  }
+  submit_(WorkerProbed{known.entry->name, true});
+  poll_later(row);
+}
+
+void StaticWorkers::silent(size_t row) {
+  Row& known = rows_[row];
+  if (known.entry) {
+    submit_(WorkerProbed{known.entry->name, false});
+    known.silences += 1;
+    if (known.silences >= kSilencesMax) {
+      leave(row);
+    }
+  }
+  poll_later(row);
+}
+
+void StaticWorkers::leave(size_t row) {
+  if (rows_[row].entry) {
+    log::warn("worker " + rows_[row].entry->name + " is gone");
+    rows_[row].entry.reset();
+    client_->forget(rows_[row].asked.address);
+    submit_members();
+  }
+}
+
+void StaticWorkers::poll_later(size_t row) {
+  rows_[row].timer = loop_.call_at(loop_.now() + kPollInterval, [this, row] { poll(row); });
+}
+
+void StaticWorkers::submit_members() {
+  std::vector<net::WorkerEntry> members;
+  for (const Row& row : rows_) {
+    if (row.entry) {
+      members.push_back(*row.entry);
+    }
+  }
+  submit_(WorkersChanged{std::move(members)});
+}
+
+// Workers that were started by hand may all be called the same.
+std::string StaticWorkers::unique_name(size_t row, const std::string& name) const {
+  for (size_t other = 0; other < rows_.size(); ++other) {
+    if (other != row && rows_[other].entry && rows_[other].entry->name == name) {
+      return rows_[row].asked.address.to_string();
+    }
+  }
+  return name;
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,65 @@
+// StaticWorkers: membership for a router without a launcher. Asks each given address every second
+// who is there: a pdjob worker says it itself, any other engine that is healthy is taken for a
+// two-hop one. A worker is a member from its first answer on, and until it has been silent for a
+// while; whoever comes back is a member again. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "net/http_client.h"
+#include "router/router.h"
+#include "router/worker_description.h"
+
+namespace pdjob::router {
+
+struct StaticWorker {
+  net::Role role = net::Role::kBoth;
+  net::HttpAddress address;
+};
+
+class StaticWorkers {
+ public:
+  static constexpr Duration kPollInterval = std::chrono::seconds(1);
+  static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it is no member any more.
+
+  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
+                std::function<void(RouterEvent)> submit);
+  ~StaticWorkers();
+  StaticWorkers(const StaticWorkers&) = delete;
+  StaticWorkers& operator=(const StaticWorkers&) = delete;
+
+ private:
+  struct Row {
+    StaticWorker asked;
+    std::optional<net::WorkerEntry> entry;  // A member.
+    bool foreign = false;
+    uint32_t silences = 0;
+    net::TimerId timer;
+  };
+
+  void poll(size_t row);
+  void ask(size_t row, std::string_view target,
+           void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&));
+  void on_description(size_t row, const Result<net::HttpReply>& reply);
+  void on_health(size_t row, const Result<net::HttpReply>& reply);
+  void on_models(size_t row, const Result<net::HttpReply>& reply);
+
+  void found(size_t row, net::WorkerEntry entry);
+  void silent(size_t row);
+  void leave(size_t row);
+  void poll_later(size_t row);
+  void submit_members();
+  std::string unique_name(size_t row, const std::string& name) const;
+
+  net::EventLoop& loop_;
+  const std::function<void(RouterEvent)> submit_;
+  std::vector<Row> rows_;
+  const std::unique_ptr<net::HttpClient> client_;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,54 @@
+// Any text read as a job: every declaration type is met, and whatever is wrong ends as one error text.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/config_reader.h"
+
+using pdjob::ConfigReader;
+
+namespace {
+
+enum class Mode { kServe, kBatch };
+
+void read(ConfigReader& in, int depth) {
+  bool flag = false;
+  uint16_t port = 0;
+  uint32_t workers = 1;
+  uint64_t bytes = 0;
+  double fraction = 0.5;
+  Mode mode = Mode::kServe;
+  std::string text;
+  std::vector<std::string> list;
+  pdjob::Duration wait{};
+  in.field("flag", flag, {"A flag."});
+  in.field("port", port, {"A port."});
+  in.field("workers", workers, {"A count."}, {1, 1024});
+  in.field("bytes", bytes, {"A size.", "bytes"});
+  in.field("fraction", fraction, {"A share."}, {0.0, 1.0});
+  in.field("mode", mode, {{"serve", Mode::kServe}, {"batch", Mode::kBatch}}, {"A mode."});
+  in.field("text", text, {"A text."});
+  in.field("list", list, {"A list."});
+  in.field("wait", wait, {"A duration."}, {.max = std::chrono::hours(1)});
+  PDJOB_CHECK(workers >= 1 && workers <= 1024 && fraction >= 0.0 && fraction <= 1.0);
+  PDJOB_CHECK(wait >= pdjob::Duration::zero() && wait <= std::chrono::hours(1));
+  if (in.has("flag") && !flag) {
+    in.fail("flag", "must be true where it is set");
+  }
+  if (depth < 3) {
+    in.section("nested", {"A section."}, [&](ConfigReader& nested) { read(nested, depth + 1); });
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ConfigReader in =
+      ConfigReader::parse("job.yaml", std::string(reinterpret_cast<const char*>(data), size));
+  read(in, 0);
+  const std::string errors = in.finish();
+  PDJOB_CHECK(errors.empty() || (errors.starts_with("job.yaml:") && errors.back() == '\n'));
+  return 0;
+}

@@ -1,0 +1,1 @@
+pdjob_fuzz(link SOURCES link_fuzz.cc LINKS pdjob_kvtransfer)

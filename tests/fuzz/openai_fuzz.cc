@@ -1,0 +1,42 @@
+// Request bodies are the first bytes strangers send. Whatever they are: a request within its
+// bounds, or a 400 whose body can be sent.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "net/openai.h"
+
+using namespace pdjob;
+
+namespace {
+
+void check_request(const net::ApiRequest& request) {
+  const bool chat = request.kind == net::ApiKind::kChat;
+  PDJOB_CHECK(request.messages.empty() != chat);
+  PDJOB_CHECK(chat || request.prompts.empty() != request.token_prompts.empty());
+  PDJOB_CHECK(request.choices >= 1 && request.choices <= limits::kChoicesMax);
+  PDJOB_CHECK(request.stop.max_tokens >= 1 && request.stop.min_tokens >= 0);
+  PDJOB_CHECK(request.sampling.temperature >= 0 && request.sampling.temperature <= 2);
+  PDJOB_CHECK(request.sampling.top_p > 0 && request.sampling.top_p <= 1);
+  PDJOB_CHECK(request.sampling.repetition_penalty > 0);
+  PDJOB_CHECK(request.sampling.grammar.empty() || request.sampling.json_schema.empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  for (const auto kind : {net::ApiKind::kChat, net::ApiKind::kCompletion}) {
+    const auto parsed = net::parse_api_request(kind, body);
+    if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
+      PDJOB_CHECK(error->status == 400 && !error->message.empty());
+      PDJOB_CHECK(!net::error_body(*error).empty());
+    } else {
+      check_request(std::get<net::ApiRequest>(parsed));
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,18 @@
+// Decodes hostile control messages. What decodes must encode to the same bytes: the form is canonical.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "common/check.h"
+#include "net/wire.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto message = pdjob::net::decode(std::as_bytes(std::span(data, size)));
+  if (message) {
+    const std::string bytes = pdjob::net::encode(*message);
+    PDJOB_CHECK(bytes.size() == size && std::memcmp(bytes.data(), data, size) == 0);
+  }
+  return 0;
+}

@@ -1,0 +1,179 @@
+"""Real processes on loopback, for the integration tests.
+
+`./dev test` runs these with PDJOB_BIN (the binary under test) and PDJOB_TEST_MODEL (a GGUF) set; without a model they fail rather
+than pass unseen.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = os.environ.get("PDJOB_BIN", str(ROOT / "build/dev/pdjob"))
+CACHE = pathlib.Path(os.environ.get("PDJOB_CACHE", pathlib.Path.home() / ".cache/pdjob"))
+MODEL = os.environ.get("PDJOB_TEST_MODEL", str(CACHE / "models/smollm2-135m-instruct-q8_0.gguf"))
+READY_SECONDS = 120
+
+
+class Process:
+    """One pdjob process whose stdout says `ready url=...`; its stderr goes to a file."""
+
+    def __init__(self, argv, folder, env=None):
+        self.log = pathlib.Path(folder) / f"{argv[1].lstrip('-')}-{time.monotonic_ns()}.log"
+        self._log_file = open(self.log, "wb")
+        self.child = subprocess.Popen(
+            [BIN, *argv[1:]],
+            stdout=subprocess.PIPE,
+            stderr=self._log_file,
+            text=True,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+        self.url = None
+        self.stdout = []
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.stdout.append(line.rstrip("\n"))
+            if line.startswith("ready url="):
+                self.url = line.strip().removeprefix("ready url=")
+                self._ready.set()
+        self._ready.set()
+
+    def wait_ready(self):
+        assert self._ready.wait(READY_SECONDS), f"not ready in {READY_SECONDS} s:\n{self.log_tail()}"
+        assert self.url, f"ended before it was ready ({self.child.poll()}):\n{self.log_tail()}"
+        return self
+
+    def log_tail(self, lines=60):
+        return "\n".join(self.stdout[-lines:] + self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def stop(self, sig=signal.SIGTERM, timeout=60):
+        if self.child.poll() is None:
+            self.child.send_signal(sig)
+        try:
+            code = self.child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+            raise AssertionError(f"did not stop in {timeout} s:\n{self.log_tail()}") from None
+        finally:
+            self._log_file.close()
+        return code
+
+
+class Job(Process):
+    """A whole job under the launcher."""
+
+    def __init__(self, config, folder):
+        self.folder = pathlib.Path(folder)
+        self.config = self.folder / "job.yaml"
+        self.config.write_text(config)
+        super().__init__(["pdjob", "--config", str(self.config)], folder)
+
+    def status(self):
+        answer = subprocess.run(
+            [BIN, "status", "--config", str(self.config), "--json"], capture_output=True, text=True, timeout=30
+        )
+        assert answer.returncode == 0, answer.stderr
+        return json.loads(answer.stdout)
+
+    def processes(self):
+        return {process["name"]: process for process in self.status()["processes"]}
+
+
+def get(url, timeout=10):
+    with urllib.request.urlopen(url, timeout=timeout) as reply:
+        return reply.read().decode()
+
+
+def metric(url, name, **labels):
+    """The sum of a metric's samples that carry the labels."""
+    total = 0.0
+    for line in get(url + "/metrics").splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        series, value = line.rsplit(" ", 1)
+        if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
+            total += float(value)
+    return total
+
+
+def eventually(condition, seconds=30, what="condition"):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, AssertionError, KeyError):
+            if condition():
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not become true in {seconds} s")
+
+
+def job_yaml(folder, prefill=1, decode=1, transport="auto", extra=""):
+    return f"""\
+name: test-{pathlib.Path(folder).name}
+model: {MODEL}
+served_name: smollm2
+engine: {{kv_type: q8_0, threads: 1, tokens_per_sequence: 2048, sequences: 8}}
+prefill: {{workers: {prefill}}}
+decode: {{workers: {decode}}}
+kvtransfer: {{transport: {transport}}}
+router: {{listen: "127.0.0.1:0"}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+{extra}"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def model():
+    assert pathlib.Path(MODEL).exists(), f"no model at {MODEL}: run ./dev model"
+    return MODEL
+
+
+@pytest.fixture(scope="module")
+def folder():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def single():
+    """The single-process engine that everything is compared with."""
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
+        process = Process(
+            ["pdjob", "worker", "--role", "both", "--model", MODEL, "--served-name", "smollm2", "--listen", "127.0.0.1:0"],
+            name,
+        )
+        yield process.wait_ready()
+        assert process.stop() == 0, process.log_tail()
+
+
+@contextlib.contextmanager
+def running_job(folder, **options):
+    job = Job(job_yaml(folder, **options), folder)
+    try:
+        yield job.wait_ready()
+    except BaseException:
+        print(job.log_tail(), file=sys.stderr)
+        for log in sorted(pathlib.Path(folder).glob("logs/**/*.log")):
+            print(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-20:]), file=sys.stderr)
+        raise
+    finally:
+        code = job.stop()
+    assert code == 0, job.log_tail()

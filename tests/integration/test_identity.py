@@ -1,0 +1,90 @@
+"""The tokens of a disaggregated job are the tokens of one process: every prompt, every transport, several at once."""
+
+import asyncio
+import random
+import tempfile
+
+import httpx
+import pytest
+
+from conftest import running_job
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+LENGTHS = (
+    list(range(1, 21)) + [25, 31, 32, 33, 40, 47, 48, 55, 63, 64, 65, 71, 80, 96, 100, 111, 127, 128, 129, 150]
+    + [200, 255, 256, 257, 300, 400, 511, 512, 513, 700, 1000, 1500]
+)
+GREEDY = {"temperature": 0}
+SEEDED = {"temperature": 0.9, "top_p": 0.95, "top_k": 50, "seed": 7}
+CONSTRAINED = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}}
+
+
+def prompts():
+    """Token-id prompts of each length: words of the vocabulary's plain range, the same in every run."""
+    draw = random.Random(20261121)
+    return [[draw.randrange(300, 40000) for _ in range(length)] for length in LENGTHS]
+
+
+def requests():
+    modes = [GREEDY, SEEDED, {**GREEDY, **CONSTRAINED}, {**SEEDED, **CONSTRAINED}]
+    bodies = []
+    for index, prompt in enumerate(prompts()):
+        # Long prompts cost seconds each: they take one mode, short ones take all four.
+        for mode in modes if len(prompt) <= 64 else [modes[index % 4]]:
+            bodies.append({"model": "smollm2", "prompt": prompt, "max_tokens": 12, "return_token_ids": True, **mode})
+    return bodies
+
+
+async def run_all(url, bodies, concurrency=8):
+    gate = asyncio.Semaphore(concurrency)
+    async with httpx.AsyncClient(base_url=url, timeout=300) as client:
+
+        async def one(body):
+            async with gate:
+                reply = await client.post("/v1/completions", json=body)
+                assert reply.status_code == 200, reply.text
+                return reply
+
+        return await asyncio.gather(*(one(body) for body in bodies))
+
+
+def outcome(reply):
+    choice = reply.json()["choices"][0]
+    return choice["token_ids"], choice["text"], choice["finish_reason"]
+
+
+@pytest.fixture(scope="session")
+def reference(single):
+    replies = asyncio.run(run_all(single.url, requests()))
+    return [outcome(reply) for reply in replies]
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("prefill, decode", [(1, 1), (2, 2)])
+def test_tokens_equal_those_of_a_single_process(reference, prefill, decode, transport):
+    assert len(LENGTHS) >= 50
+    bodies = requests()
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        with running_job(folder, prefill=prefill, decode=decode, transport=transport) as job:
+            replies = asyncio.run(run_all(job.url, bodies))
+    for body, reply, expected in zip(bodies, replies, reference):
+        assert outcome(reply) == expected, f"{len(body['prompt'])} tokens, {body}"
+        assert int(reply.headers["x-pdjob-kv-bytes"]) > 0
+        assert reply.headers["x-pdjob-kv-transport"] == transport
+    used = {(reply.headers["x-pdjob-prefill"], reply.headers["x-pdjob-decode"]) for reply in replies}
+    assert len({p for p, _ in used}) == prefill and len({d for _, d in used}) == decode, used
+
+
+def test_several_choices_of_one_prompt_equal_those_of_a_single_process(single):
+    body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 12, "n": 3, "return_token_ids": True, **SEEDED}
+    expected = asyncio.run(run_all(single.url, [body]))[0].json()["choices"]
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        with running_job(folder) as job:
+            reply = asyncio.run(run_all(job.url, [body]))[0]
+    assert [c["token_ids"] for c in reply.json()["choices"]] == [c["token_ids"] for c in expected]
+    assert len({tuple(c["token_ids"]) for c in expected}) > 1, "three seeds should not draw the same text"
+    assert int(reply.headers["x-pdjob-kv-bytes"]) > 0

@@ -1,0 +1,103 @@
+// What must hold after every event, and who watches that it does. The first violation ends the run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "common/id.h"
+#include "worker/worker_core.h"
+
+namespace pdjob::simulation {
+
+class Invariants {
+ public:
+  template <class... Values>
+  void expect(bool holds, const char* what, const Values&... values) {
+    if (holds || broken()) {
+      return;
+    }
+    std::ostringstream text;
+    text << what;
+    ((text << ' ' << values), ...);
+    violation_ = text.str();
+  }
+
+  bool broken() const { return !violation_.empty(); }
+  const std::string& violation() const { return violation_; }
+
+ private:
+  std::string violation_;
+};
+
+// Watches one worker core from outside: each request ends exactly once, a sequence is held by one request at a time, is not given on
+// while a transfer may still read or write it, and is decoded only when its rows have come.
+class CoreWatch {
+ public:
+  struct Bounds {
+    worker::EngineSize engine;
+    uint32_t requests_queued = 0;
+  };
+  CoreWatch(Invariants& invariants, std::string name, Bounds bounds)
+      : invariants_(invariants), name_(std::move(name)), bounds_(bounds) {}
+
+  void before(const worker::Event& event);
+  void after(const worker::Effect& effect);
+  void check(const worker::CoreLoad& load);
+
+  // May a transfer of this request write these rows now?
+  bool may_be_written(SequenceId sequence, RequestId request) const;
+  bool alive(RequestId request) const { return requests_.contains(request); }
+  // Nothing is held and nothing is owed.
+  bool idle() const { return requests_.empty() && owners_.empty() && exposed_.empty(); }
+
+ private:
+  struct Request {
+    worker::RequestArrived asked;
+    std::set<uint32_t> finished;  // Choices.
+    bool fetched = false;
+    bool cancelled = false;
+    bool failed = false;
+  };
+
+  // Events and effects that change nothing here.
+  template <class Other>
+  void on(const Other& /*what*/) {}
+  void on(const worker::RequestArrived& event);
+  void on(const worker::RequestCancelled& event);
+  void on(const worker::RowsFetched& event);
+  void on(const worker::FetchFailed& event);
+  void on(const worker::FetchReleased& event) { hide(event.request); }
+  void on(const worker::OfferEnded& event) { hide(event.request); }
+
+  void on(const worker::RunStep& effect);
+  void on(const worker::StartFetch& effect) { expose(effect.sequence, effect.request); }
+  void on(const worker::StartOffer& effect) { expose(effect.sequence, effect.request); }
+  void on(const worker::CommitOffer& effect);
+  void on(const worker::SampleTail& effect);
+  void on(const worker::ForkSequence& effect);
+  void on(const worker::ClearSequence& effect);
+  void on(const worker::Deliver& effect);
+  void on(const worker::FailRequest& effect);
+  void on(const worker::EndRequest& effect);
+
+  template <class... Values>
+  void expect(bool holds, const char* what, const Values&... values) {
+    invariants_.expect(holds, what, values..., "at", name_);
+  }
+  Request* find(RequestId request);
+  void own(SequenceId sequence, RequestId request);
+  void expose(SequenceId sequence, RequestId request);
+  void hide(RequestId request);
+
+  Invariants& invariants_;
+  const std::string name_;
+  const Bounds bounds_;
+  std::map<RequestId, Request> requests_;       // That have not ended.
+  std::map<SequenceId, RequestId> owners_;      // Since a sequence was first used; a request may have ended before its transfer.
+  std::map<SequenceId, RequestId> exposed_;     // A transfer may read or write the rows.
+};
+
+}  // namespace pdjob::simulation

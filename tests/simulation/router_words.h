@@ -1,0 +1,56 @@
+// Events and effects of the router's core as short words, for traces.
+#pragma once
+
+#include <sstream>
+#include <string>
+
+#include "router/router.h"
+
+namespace pdjob::simulation {
+
+class RouterWording {
+ public:
+  std::string operator()(const router::RequestArrived& e) const { return text("arrived ", e.id); }
+  std::string operator()(const router::LegAnswered& e) const { return text("answered ", leg(e.leg), ' ', e.status); }
+  std::string operator()(const router::LegEnded& e) const { return text("ended ", leg(e.leg)); }
+  std::string operator()(const router::LegFailed& e) const { return text("failed ", leg(e.leg)); }
+  std::string operator()(const router::ClientLeft& e) const { return text("left ", e.id); }
+  std::string operator()(const router::WorkersChanged& e) const {
+    std::string names = "workers";
+    for (const net::WorkerEntry& worker : e.workers) {
+      names += text(' ', worker.name, '#', worker.engine_id);
+    }
+    return names;
+  }
+  std::string operator()(const router::LoadChanged& e) const { return text("load ", e.name, ' ', e.load.tokens_queued); }
+  std::string operator()(const router::WorkerProbed& e) const { return text("probed ", e.name); }
+  std::string operator()(const router::DrainRequested&) const { return "drain"; }
+  std::string operator()(const router::TimePassed&) const { return "time-passed"; }
+
+  std::string operator()(const router::StartLeg& e) const {
+    static constexpr const char* kKv[] = {"", " offer", " offer?", " fetch", " fetch?"};
+    return text("start ", leg(e.leg), " on w", e.worker, kKv[static_cast<int>(e.kv)]);
+  }
+  std::string operator()(const router::CancelLeg& e) const { return text("cancel ", leg(e.leg)); }
+  std::string operator()(const router::Relay& e) const { return text("relay ", leg(e.leg)); }
+  std::string operator()(const router::Retried& e) const { return text("retry ", e.id, ' ', router::to_string(e.reason)); }
+  std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }
+  std::string operator()(const router::Complete& e) const { return text("complete ", e.id); }
+  std::string operator()(const router::Refuse& e) const { return text("refuse ", e.id, ' ', e.error.status, ' ', e.error.message); }
+  std::string operator()(const router::Abort& e) const { return text("abort ", e.id); }
+  std::string operator()(const router::Forget& e) const { return text("forget ", e.id); }
+  std::string operator()(const router::Drained&) const { return "drained"; }
+
+ private:
+  template <class... Parts>
+  static std::string text(const Parts&... parts) {
+    std::ostringstream out;
+    (out << ... << parts);
+    return out.str();
+  }
+  static std::string leg(const router::LegId& id) {
+    return text(id.request, id.stage == router::Stage::kPrefill ? "/prefill#" : "/decode#", id.attempt);
+  }
+};
+
+}  // namespace pdjob::simulation

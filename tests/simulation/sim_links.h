@@ -1,0 +1,58 @@
+// The KV links between simulated workers: who is at the two ends, and messages that arrive in order, late, or, when a process has died,
+// as the news that the link is closed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "common/id.h"
+#include "kvtransfer/transfer_session.h"
+#include "tests/simulation/sim_loop.h"
+
+namespace pdjob::simulation {
+
+class SimWorker;
+class SimWorld;
+
+// One life of one worker process; never reused.
+using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
+
+using kvtransfer::LinkId;
+
+struct SimLink {
+  Incarnation sender;
+  Incarnation receiver;
+  SimChannel to_sender;
+  SimChannel to_receiver;
+};
+
+class SimLinks {
+ public:
+  using Message = std::function<void(SimWorker&)>;
+
+  explicit SimLinks(SimWorld& world) : world_(world) {}
+
+  LinkId open(Incarnation sender, Incarnation receiver);
+  // Of an open link; else nobody.
+  Incarnation receiver(LinkId id) const;
+  // Nothing is sent on a link that one end has closed.
+  void to_sender(LinkId id, Message message);
+  void to_receiver(LinkId id, Message message);
+  // One end has closed the link and forgets it; the other hears of it.
+  void close_at_sender(LinkId id);
+  void close_at_receiver(LinkId id);
+  // The receiver has given the link up: the sender hears that it closed, and answers by closing.
+  void give_up_at_receiver(LinkId id);
+  void process_died(Incarnation incarnation);
+
+  std::vector<LinkId> all() const;
+
+ private:
+  SimWorld& world_;
+  std::map<LinkId, SimLink> links_;
+  uint64_t links_made_ = 0;
+};
+
+}  // namespace pdjob::simulation

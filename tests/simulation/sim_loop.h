@@ -1,0 +1,70 @@
+// Virtual time: tasks run one after the other, each at its instant; equal instants in the order in which they were asked for.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "common/random.h"
+#include "common/time.h"
+
+namespace pdjob::simulation {
+
+class SimLoop {
+ public:
+  using Task = std::function<void()>;
+
+  Instant now() const { return now_; }
+  void at(Instant when, Task task) { tasks_.emplace(std::pair(std::max(when, now_), ++tasks_made_), std::move(task)); }
+  void after(Duration delay, Task task) { at(now_ + delay, std::move(task)); }
+
+  // Runs the next task, unless it is due after `until`.
+  bool run_next(Instant until) {
+    if (tasks_.empty() || tasks_.begin()->first.first > until) {
+      return false;
+    }
+    auto next = tasks_.extract(tasks_.begin());
+    now_ = next.key().first;
+    next.mapped()();
+    return true;
+  }
+
+ private:
+  Instant now_{std::chrono::hours(1)};
+  uint64_t tasks_made_ = 0;
+  std::map<std::pair<Instant, uint64_t>, Task> tasks_;
+};
+
+// One direction of one connection: what is sent first arrives first.
+struct SimChannel {
+  Instant last_arrival{};
+};
+
+// How long messages take. Between connections they overtake each other.
+class SimNetwork {
+ public:
+  SimNetwork(SimLoop& loop, uint64_t seed) : loop_(loop), random_(seed) {
+    slowest_ = std::chrono::microseconds(100 + random_.below(3000));
+  }
+
+  // When a message that is sent now arrives at another process.
+  Instant arrival(SimChannel& channel) { return in_order(channel, slowest_); }
+  // The same for another thread of this process.
+  Instant hand_over(SimChannel& channel) { return in_order(channel, std::chrono::microseconds(20)); }
+  Duration delay() { return Duration(1 + random_.below(static_cast<uint64_t>(slowest_.count()))); }
+
+ private:
+  Instant in_order(SimChannel& channel, Duration slowest) {
+    const Duration delay(1 + random_.below(static_cast<uint64_t>(slowest.count())));
+    channel.last_arrival = std::max(channel.last_arrival, loop_.now() + delay);
+    return channel.last_arrival;
+  }
+
+  SimLoop& loop_;
+  Random random_;
+  Duration slowest_;
+};
+
+}  // namespace pdjob::simulation

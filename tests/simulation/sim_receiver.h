@@ -1,0 +1,69 @@
+// The fetching half of a simulated KV endpoint: kvtransfer/receiver.h on virtual time, around the real ReceiveSession.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "kvtransfer/transfer_session.h"
+#include "tests/simulation/sim_links.h"
+#include "tests/simulation/toy_engine.h"
+
+namespace pdjob::simulation {
+
+class SimReceiver {
+ public:
+  SimReceiver(SimWorld& world, SimWorker& worker) : world_(world), worker_(worker) {}
+
+  // What the worker wants.
+  void fetch(TransferId id, Incarnation peer, SequenceId target, uint32_t rows, Instant deadline);
+  void cancel(TransferId id);
+
+  // What links say.
+  void on_ready(LinkId link);
+  void on_rows(LinkId link, TransferId id, kvtransfer::RowRange range, const std::vector<Row>& rows);
+  void on_commit(LinkId link, TransferId id, uint32_t rows, uint64_t digest, uint64_t tail);
+  void on_cancelled(LinkId link, TransferId id);
+  void on_abort(LinkId link, TransferId id, const Error& reason);
+  void on_renewed(LinkId link);
+  void on_closed(LinkId link);
+  // The link breaks under this end.
+  void fail(LinkId link, const Error& reason);
+
+  bool idle() const { return fetches_.empty(); }
+
+ private:
+  using ReceiveSession = kvtransfer::ReceiveSession;
+  struct Peer {
+    Incarnation sender;
+    bool ready = false;
+    bool given_up = false;
+    Instant silent_since = kNever;
+  };
+  struct Fetch {
+    TransferId id;
+    SequenceId target;
+    uint32_t rows = 0;
+    ReceiveSession session;
+    uint64_t tail = 0;
+  };
+
+  LinkId link_to(Incarnation peer);
+  void renew(LinkId link);
+  void step(TransferId id, const ReceiveSession::Event& event);
+  void step_all_of(LinkId link, const ReceiveSession::Event& event);
+  void apply(Fetch& fetch, const ReceiveSession::SendGrant& effect);
+  void apply(Fetch& fetch, const ReceiveSession::SendCommitted& effect);
+  void apply(Fetch& fetch, const ReceiveSession::SendCancel& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportDone& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportReleased& effect);
+
+  SimWorld& world_;
+  SimWorker& worker_;
+  std::map<LinkId, Peer> peers_;
+  std::map<TransferId, Fetch> fetches_;
+  SimChannel hashing_;
+};
+
+}  // namespace pdjob::simulation

@@ -1,0 +1,73 @@
+// The simulated router process: the real Router core, in a shell that keeps what legs have said until it is relayed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "router/router.h"
+#include "tests/simulation/sim_worker.h"
+
+namespace pdjob::simulation {
+
+class SimRouter {
+ public:
+  SimRouter(SimWorld& world, const router::RouterConfig& config, uint64_t seed)
+      : world_(world), config_(config), core_(config, seed) {}
+
+  // From clients and the launcher.
+  void arrive(const Ask& ask);
+  void client_left(RequestId id);
+  void on_workers_changed(const std::vector<net::WorkerEntry>& workers);
+  void on_load(const std::string& name, Incarnation incarnation, const net::WorkerLoad& load);
+  void drain();
+
+  // From workers, over the connections of legs.
+  void on_head(const router::LegId& leg, int status, bool retry_after);
+  void on_chunk(const router::LegId& leg, const TokenChunk& chunk);
+  void on_end(const router::LegId& leg, const std::optional<KvPlace>& place);
+  void on_broken(const router::LegId& leg);
+
+  // A connection breaks in the middle: both ends notice.
+  void break_leg(uint64_t draw);
+
+  bool idle() const { return core_.requests_alive() == 0 && legs_.empty(); }
+  bool drained() const { return drained_; }
+
+ private:
+  struct Leg {
+    Incarnation worker;
+    std::optional<int> status;
+    std::vector<TokenChunk> held;
+    bool relayed = false;
+    SimChannel to_worker;
+  };
+
+  void step(const router::RouterEvent& event);
+  void wake_at(Instant when);
+  void apply(const router::StartLeg& effect);
+  void apply(const router::CancelLeg& effect);
+  void apply(const router::Relay& effect);
+  void apply(const router::Complete& effect);
+  void apply(const router::Refuse& effect);
+  void apply(const router::Abort& effect);
+  void apply(const router::Forget& effect);
+  void apply(const router::Retried& /*effect*/) {}
+  void apply(const router::Degraded& /*effect*/) {}
+  void apply(const router::Drained& /*effect*/) { drained_ = true; }
+
+  Incarnation incarnation_of(WorkerId worker) const;
+  void close_at_worker(const router::LegId& id, Leg& leg);
+
+  SimWorld& world_;
+  const router::RouterConfig config_;
+  router::Router core_;
+  Instant wake_ = kNever;
+  std::map<router::LegId, Leg> legs_;        // That the core has not seen the end of.
+  std::map<RequestId, KvPlace> places_;      // Of the two-hop: what the newest prefill leg's reply said.
+  bool drained_ = false;
+};
+
+}  // namespace pdjob::simulation

@@ -1,0 +1,193 @@
+#include "tests/simulation/sim_sender.h"
+
+#include "tests/simulation/sim_worker.h"
+#include "tests/simulation/sim_world.h"
+
+namespace pdjob::simulation {
+namespace {
+
+constexpr uint32_t kRowsPerPush = 8;
+constexpr Duration kRowDuration = std::chrono::microseconds(10);
+
+}  // namespace
+
+// --- what the worker wants
+
+void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
+  SendSession session({.row_bytes = sizeof(Row),
+                       .rows_max = world_.engine_size().rows_per_sequence,
+                       .rows_per_push = kRowsPerPush,
+                       .deadline = deadline,
+                       .lease = SimWorld::kLease});
+  const bool is_new = offers_.emplace(id, Offer{.id = id, .source = source, .session = session}).second;
+  world_.invariants().expect(is_new, "a transfer is offered once:", id);
+  ended_.erase(id);
+  arm(id);
+  if (const auto waiting = waiting_.extract(id)) {
+    offers_.at(id).target = waiting.mapped().target;
+    step(id, SendSession::Granted{waiting.mapped().link, waiting.mapped().rows});
+  }
+}
+
+void SimSender::rows_ready(TransferId id, uint32_t ready) { step(id, SendSession::RowsReady{ready}); }
+
+void SimSender::commit(TransferId id, uint32_t rows, uint64_t tail) {
+  if (const auto found = offers_.find(id); found != offers_.end()) {
+    found->second.tail = tail;
+  }
+  step(id, SendSession::CommitRequested{rows});
+}
+
+void SimSender::withdraw(TransferId id, const Error& reason) { step(id, SendSession::Withdrawn{reason}); }
+
+// --- what links say
+
+void SimSender::on_opened(LinkId link) {
+  links_.insert(link);
+  world_.links().to_receiver(link, [link](SimWorker& worker) { worker.receiver().on_ready(link); });
+}
+
+void SimSender::on_grant(LinkId link, TransferId id, SequenceId target, uint32_t rows) {
+  if (!links_.contains(link)) {
+    return;
+  }
+  if (const auto ended = ended_.find(id); ended != ended_.end()) {
+    return abort(link, id, ended->second);
+  }
+  const auto offer = offers_.find(id);
+  if (offer == offers_.end()) {
+    waiting_[id] = {.link = link, .target = target, .rows = rows};
+    return;
+  }
+  world_.invariants().expect(offer->second.session.state() == SendSession::State::kOffered, "a transfer is granted once:", id);
+  offer->second.target = target;
+  step(id, SendSession::Granted{link, rows});
+}
+
+void SimSender::on_cancel(LinkId link, TransferId id, const Error& reason) {
+  const auto offer = offers_.find(id);
+  if (offer != offers_.end() && offer->second.session.state() != SendSession::State::kOffered) {
+    return step(id, SendSession::PeerCancelled{link, reason});
+  }
+  waiting_.erase(id);
+  world_.links().to_receiver(link, [=](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
+}
+
+void SimSender::on_committed(LinkId link, TransferId id) { step(id, SendSession::PeerCommitted{link}); }
+
+void SimSender::on_renew(LinkId link) {
+  for (auto& [id, offer] : offers_) {
+    step(id, SendSession::PeerRenewed{link});  // Ends no session.
+  }
+  world_.links().to_receiver(link, [link](SimWorker& worker) { worker.receiver().on_renewed(link); });
+}
+
+void SimSender::on_closed(LinkId link) {
+  links_.erase(link);
+  std::vector<TransferId> ids;
+  for (const auto& [id, offer] : offers_) {
+    ids.push_back(id);
+  }
+  for (const TransferId id : ids) {
+    step(id, SendSession::LinkLost{link, {ErrorCode::kUnavailable, "the KV link closed"}});
+  }
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.link == link; });
+  world_.links().close_at_sender(link);
+}
+
+// --- sessions
+
+void SimSender::step(TransferId id, const SendSession::Event& event) {
+  const auto found = offers_.find(id);
+  if (found == offers_.end()) {
+    return;
+  }
+  Offer& offer = found->second;
+  std::vector<SendSession::Effect> effects;
+  offer.session.step(event, world_.now(), effects);
+  for (const SendSession::Effect& effect : effects) {
+    std::visit([&](const auto& what) { apply(offer, what); }, effect);
+  }
+  if (offer.session.ended()) {
+    offers_.erase(found);
+  }
+}
+
+void SimSender::apply(Offer& offer, const SendSession::Push& effect) {
+  offer.push = ++pushes_;
+  offer.range = effect.range;
+  const Duration duration = kRowDuration * effect.range.count + world_.network().delay() / 8;
+  world_.post(world_.now() + duration, worker_.incarnation(),
+              [id = offer.id, push = offer.push](SimWorker& worker) { worker.sender().finish_push(id, push); });
+}
+
+void SimSender::finish_push(TransferId id, uint64_t push) {
+  const auto found = offers_.find(id);
+  if (found == offers_.end() || found->second.push != push) {
+    return;
+  }
+  Offer& offer = found->second;
+  if (world_.fault(world_.dials().push_fails)) {
+    return step(id, SendSession::PushFailed{{ErrorCode::kUnavailable, "a push failed"}});
+  }
+  const auto& source = worker_.engine().rows(offer.source);
+  const auto first = source.begin() + offer.range.first;
+  std::vector<Row> rows(first, first + offer.range.count);
+  if (world_.fault(world_.dials().row_damaged)) {
+    rows.back() ^= 1;
+  }
+  const LinkId link = offer.session.link();
+  if (world_.shared_kv()) {
+    if (SimWorker* target = world_.find(world_.links().receiver(link))) {
+      target->write_rows(id, offer.target, offer.range.first, rows);
+    }
+    rows.clear();
+  }
+  world_.links().to_receiver(link, [=, range = offer.range](SimWorker& worker) { worker.receiver().on_rows(link, id, range, rows); });
+  step(id, SendSession::RangePushed{});
+}
+
+void SimSender::apply(Offer& offer, const SendSession::SendCommit& effect) {
+  const LinkId link = offer.session.link();
+  const uint64_t digest = worker_.engine().digest(offer.source, effect.rows);
+  world_.links().to_receiver(link, [=, id = offer.id, tail = offer.tail](SimWorker& worker) {
+    worker.receiver().on_commit(link, id, effect.rows, digest, tail);
+  });
+}
+
+void SimSender::apply(Offer& offer, const SendSession::SendAbort& effect) {
+  abort(offer.session.link(), offer.id, effect.reason);
+}
+
+void SimSender::apply(Offer& offer, const SendSession::SendCancelled& /*effect*/) {
+  const LinkId link = offer.session.link();
+  world_.links().to_receiver(link, [link, id = offer.id](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
+}
+
+void SimSender::apply(Offer& offer, const SendSession::ReportDone& /*effect*/) {
+  end(offer, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
+}
+
+void SimSender::apply(Offer& offer, const SendSession::ReportFailed& effect) { end(offer, effect.reason); }
+
+void SimSender::end(Offer& offer, Error why) {
+  ended_.insert_or_assign(offer.id, std::move(why));
+  worker_.offer_ended(offer.id);
+}
+
+void SimSender::abort(LinkId link, TransferId id, const Error& reason) {
+  world_.links().to_receiver(link, [=](SimWorker& worker) { worker.receiver().on_abort(link, id, reason); });
+}
+
+void SimSender::arm(TransferId id) {
+  const auto found = offers_.find(id);
+  if (found == offers_.end()) {
+    return;
+  }
+  world_.post(found->second.session.deadline(), worker_.incarnation(), [id](SimWorker& worker) {
+    worker.sender().step(id, SendSession::TimePassed{});
+    worker.sender().arm(id);
+  });
+}
+
+}  // namespace pdjob::simulation

@@ -1,0 +1,130 @@
+// SimWorld: one run of a whole job on virtual time, in one thread, from one seed: clients, the real Router core, real PrefillWorker and
+// DecodeWorker cores, real transfer sessions, and a network, processes and engines that fail. After every event the invariants hold.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/faults.h"
+#include "tests/simulation/invariants.h"
+#include "tests/simulation/sim_links.h"
+#include "tests/simulation/sim_loop.h"
+#include "tests/simulation/sim_router.h"
+#include "tests/simulation/sim_trace.h"
+#include "tests/simulation/sim_worker.h"
+#include "tests/simulation/workload.h"
+
+namespace pdjob::simulation {
+
+// Wraps every core that the world makes: how canaries break them.
+using Sabotage = std::function<std::unique_ptr<worker::WorkerCore>(std::unique_ptr<worker::WorkerCore>)>;
+
+struct RunOptions {
+  uint64_t seed = 0;
+  SimTrace::Print print = SimTrace::Print::kNo;
+  Sabotage sabotage;
+};
+struct RunResult {
+  std::string violation;  // Empty: all invariants held.
+  uint64_t trace_hash = 0;
+  uint64_t trace_lines = 0;
+  Clients::Counts counts;
+};
+RunResult simulate(const RunOptions& options);
+
+class SimWorld {
+ public:
+  // Of offers and fetches. Short, so that leases end within a run.
+  static constexpr Duration kLease = std::chrono::seconds(3);
+
+  explicit SimWorld(const RunOptions& options);
+  ~SimWorld();
+  SimWorld(const SimWorld&) = delete;
+  SimWorld& operator=(const SimWorld&) = delete;
+
+  RunResult run();
+
+  // What the simulated processes see of the world.
+  SimLoop& loop() { return loop_; }
+  Instant now() const { return loop_.now(); }
+  SimNetwork& network() { return network_; }
+  SimLinks& links() { return links_; }
+  Clients& clients() { return clients_; }
+  Invariants& invariants() { return invariants_; }
+  const worker::EngineSize& engine_size() const { return shape_.engine; }
+  bool shared_kv() const { return shape_.shared_kv; }
+  const FaultDials& dials() const { return plan_.dials; }
+  bool fault(double chance) { return chance > 0 && now() < plan_.end && random_.chance(chance); }
+  void trace(const std::string& who, const std::string& what) { trace_.line(now(), who, what); }
+
+  // Null: dead.
+  SimWorker* find(Incarnation incarnation);
+  // Runs `task` on the worker: later if it is frozen by then, never if it is dead.
+  void post(Instant when, Incarnation incarnation, std::function<void(SimWorker&)> task);
+  void to_router(SimChannel& channel, std::function<void(SimRouter&)> message);
+
+ private:
+  // What kind of job this seed makes.
+  struct Shape {
+    worker::EngineSize engine;
+    uint32_t prefill_workers = 1;
+    uint32_t decode_workers = 1;
+    uint32_t both_workers = 0;
+    uint32_t chunk_tokens = 8;
+    uint32_t requests_queued = 256;
+    bool shared_kv = true;
+    bool two_hop = false;
+    router::RouterConfig router;
+    WorkloadShape workload;
+  };
+  // A worker's place in the job, over its lives.
+  struct Slot {
+    std::string name;
+    net::Role role = net::Role::kPrefill;
+    Incarnation incarnation;
+    std::unique_ptr<SimWorker> worker;  // Null: dead.
+    bool visible = false;               // In the membership.
+    bool frozen = false;
+    std::vector<std::function<void(SimWorker&)>> backlog;
+  };
+  static Shape draw_shape(uint64_t seed);
+
+  Slot* slot_of(Incarnation incarnation);
+  void start_job();
+  void start_worker(Slot& slot);
+  std::unique_ptr<worker::WorkerCore> make_core(net::Role role) const;
+  void publish();
+  void report_loads();
+
+  void strike(const Fault& fault);
+  void kill(Slot& slot, Duration down);
+  void freeze(Slot& slot, Duration duration);
+  void thaw(Slot& slot);
+  void break_link(uint64_t draw);
+
+  // Runs tasks until the clock is there, or an invariant is broken.
+  void run_until(Instant when);
+  void finish();
+  void expect_idle(const char* when);
+
+  const RunOptions options_;
+  const Shape shape_;
+  SimLoop loop_;
+  SimTrace trace_;
+  Invariants invariants_;
+  Random random_;
+  SimNetwork network_;
+  SimLinks links_;
+  FaultPlan plan_;
+  Clients clients_;
+  SimRouter router_;
+  SimChannel to_router_;  // From the launcher.
+  std::vector<Slot> slots_;
+  uint64_t incarnations_made_ = 0;
+};
+
+}  // namespace pdjob::simulation

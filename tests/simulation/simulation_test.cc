@@ -1,0 +1,133 @@
+// The simulator itself: a run is what its seed says, and cores that are broken on purpose are found out.
+#include <gtest/gtest.h>
+
+#include "tests/simulation/sim_world.h"
+
+namespace pdjob::simulation {
+namespace {
+
+using worker::Effect;
+using worker::Event;
+using Effects = std::vector<Effect>;
+
+// A core around which a canary changes events or effects.
+class BrokenCore : public worker::WorkerCore {
+ public:
+  explicit BrokenCore(std::unique_ptr<WorkerCore> core) : core_(std::move(core)) {}
+
+  void step(const Event& event, Instant now, Effects& effects) override { core_->step(event, now, effects); }
+  Instant next_deadline() const override { return core_->next_deadline(); }
+  worker::CoreLoad load() const override { return core_->load(); }
+
+ private:
+  std::unique_ptr<WorkerCore> core_;
+};
+
+// The first violation of some seeds; a fault-free seed is not enough for each canary.
+template <class Broken>
+std::string caught() {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const RunResult result = simulate(
+        {.seed = seed, .sabotage = [](std::unique_ptr<worker::WorkerCore> core) { return std::make_unique<Broken>(std::move(core)); }});
+    if (!result.violation.empty()) {
+      return result.violation;
+    }
+  }
+  return "";
+}
+
+TEST(Simulation, IsDecidedByItsSeedAlone) {
+  const RunResult first = simulate({.seed = 7});
+  const RunResult again = simulate({.seed = 7});
+  EXPECT_EQ(first.trace_hash, again.trace_hash);
+  EXPECT_EQ(first.trace_lines, again.trace_lines);
+  EXPECT_NE(first.trace_hash, simulate({.seed = 8}).trace_hash);
+}
+
+TEST(Simulation, ServesEverythingWhenNothingFails) {
+  const RunResult result = simulate({.seed = 4});
+  EXPECT_EQ(result.violation, "");
+  EXPECT_GT(result.counts.served, 0U);
+}
+
+// Leaks the rows of an offer that has ended.
+struct ForgetsOfferEnded final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    if (!std::holds_alternative<worker::OfferEnded>(event) || ++offers_ended_ != 2) {
+      BrokenCore::step(event, now, effects);
+    }
+  }
+  int offers_ended_ = 0;
+};
+TEST(SimulationCanary, FindsALeakedOffer) { EXPECT_NE(caught<ForgetsOfferEnded>(), ""); }
+
+// Delivers one token twice.
+struct DeliversTwice final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    Effects once;
+    BrokenCore::step(event, now, once);
+    for (const Effect& effect : once) {
+      effects.push_back(effect);
+      if (const auto* deliver = std::get_if<worker::Deliver>(&effect); deliver != nullptr && deliver->finish == FinishReason::kNone) {
+        effects.push_back(effect);
+      }
+    }
+  }
+};
+TEST(SimulationCanary, FindsATokenDeliveredTwice) {
+  EXPECT_NE(caught<DeliversTwice>().find("the reference's tokens"), std::string::npos);
+}
+
+// Ends a request twice.
+struct EndsTwice final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    BrokenCore::step(event, now, effects);
+    if (!effects.empty() && std::holds_alternative<worker::EndRequest>(effects.back())) {
+      effects.push_back(Effect(effects.back()));
+    }
+  }
+};
+TEST(SimulationCanary, FindsARequestThatEndsTwice) {
+  EXPECT_NE(caught<EndsTwice>().find("ends exactly once"), std::string::npos);
+}
+
+// Gives rows on that a stopped peer may still write.
+struct TrustsEveryPeer final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    if (std::holds_alternative<worker::FetchReleased>(event)) {
+      return;
+    }
+    Event changed = event;
+    if (auto* failed = std::get_if<worker::FetchFailed>(&changed)) {
+      failed->region_safe = true;
+    }
+    BrokenCore::step(changed, now, effects);
+  }
+};
+TEST(SimulationCanary, FindsRowsGivenOnThatMayStillBeWritten) { EXPECT_NE(caught<TrustsEveryPeer>(), ""); }
+
+// Decodes before the rows have come.
+struct CannotWait final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    if (std::holds_alternative<worker::RowsFetched>(event)) {
+      return;
+    }
+    BrokenCore::step(event, now, effects);
+    for (const Effect& effect : Effects(effects)) {
+      if (const auto* fetch = std::get_if<worker::StartFetch>(&effect)) {
+        BrokenCore::step(worker::RowsFetched{fetch->request}, now, effects);
+      }
+    }
+  }
+};
+TEST(SimulationCanary, FindsADecodeThatDoesNotAwaitItsRows) {
+  EXPECT_NE(caught<CannotWait>().find("decoding starts only"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pdjob::simulation

@@ -1,0 +1,57 @@
+// ToyEngine: an engine in a few lines. The row of a token is a number made of (token, position), logits are a hash of all rows, and a
+// sampled token is drawn from (logits, seed, choice, position): a row that a transfer lost, damaged or misplaced changes every token
+// after it. `reference` says what one process alone would generate.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/generation.h"
+#include "common/id.h"
+#include "worker/worker_core.h"
+
+namespace pdjob::simulation {
+
+using Row = uint64_t;
+
+class ToyEngine {
+ public:
+  explicit ToyEngine(const worker::EngineSize& size) : size_(size), sequences_(size.sequences) {}
+
+  void append(SequenceId sequence, Token token);
+  void reserve(SequenceId sequence, uint32_t rows);
+  void fork(SequenceId from, SequenceId to);
+  void clear(SequenceId sequence) { rows(sequence).clear(); }
+  uint64_t logits(SequenceId sequence) { return digest(sequence, static_cast<uint32_t>(rows(sequence).size())); }
+  // Of the first `count` rows.
+  uint64_t digest(SequenceId sequence, uint32_t count);
+  std::vector<Row>& rows(SequenceId sequence) { return sequences_.at(sequence.value); }
+
+ private:
+  const worker::EngineSize size_;
+  std::vector<std::vector<Row>> sequences_;
+};
+
+struct ToyToken {
+  Token token = 0;
+  bool stopped = false;
+};
+ToyToken toy_sample(uint64_t logits, uint64_t seed, uint32_t choice, uint32_t generated);
+Token toy_prompt_token(uint64_t seed, uint32_t position);
+
+struct ToyText {
+  std::vector<Token> tokens;
+  FinishReason finish = FinishReason::kNone;
+  friend bool operator==(const ToyText&, const ToyText&) = default;
+};
+struct ToyPrompt {
+  uint64_t seed = 0;
+  uint32_t tokens = 1;
+  uint32_t max_tokens = 1;
+  uint32_t choices = 1;
+};
+// Each choice's text.
+std::vector<ToyText> reference(const ToyPrompt& prompt, uint32_t rows_per_sequence);
+
+}  // namespace pdjob::simulation

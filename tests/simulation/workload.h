@@ -1,0 +1,80 @@
+// What clients ask, and what becomes of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/id.h"
+#include "common/random.h"
+#include "common/time.h"
+#include "tests/simulation/invariants.h"
+#include "tests/simulation/toy_engine.h"
+
+namespace pdjob::simulation {
+
+// Of a poisoned request, the sampler fails at this token of each choice.
+inline constexpr uint32_t kPoisonedToken = 3;
+
+struct Ask {
+  RequestId id;
+  ToyPrompt prompt;
+  bool stream = false;
+  bool poisoned = false;     // Its sampler fails, wherever it runs.
+  Instant arrives;
+  Instant leaves = kNever;   // The client's patience.
+};
+
+struct WorkloadShape {
+  uint32_t asks = 40;
+  Duration duration = std::chrono::seconds(2);
+  uint32_t prompt_tokens_max = 60;
+  uint32_t max_tokens_max = 30;
+  uint32_t choices_max = 3;
+  double leaving = 0.1;      // The share of clients that do not wait.
+  double poisoned = 0.0;
+};
+std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed);
+
+// The clients' side: each request ends exactly once, and a complete one has the reference's tokens.
+class Clients {
+ public:
+  Clients(Invariants& invariants, const std::vector<Ask>& asks, uint32_t rows_per_sequence);
+
+  const Ask& ask(RequestId id) const { return rows_.at(id).ask; }
+  bool waiting(RequestId id) const { return !rows_.at(id).ended; }
+  // The reply's status, then its tokens.
+  void on_status(RequestId id, int status);
+  void on_token(RequestId id, uint32_t choice, Token token, FinishReason finish);
+  // Ends, of which each request has one.
+  void on_complete(RequestId id);
+  void on_refused(RequestId id, int status);
+  void on_aborted(RequestId id);
+  void on_left(RequestId id);
+
+  uint32_t waiting_count() const { return static_cast<uint32_t>(rows_.size()) - ended_; }
+  std::string list_waiting() const;
+  struct Counts {
+    uint32_t served = 0, failed = 0, refused = 0, aborted = 0, left = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Client {
+    Ask ask;
+    int status = 0;
+    std::vector<ToyText> texts;
+    bool ended = false;
+  };
+  Client& end(RequestId id);
+  void check_status(RequestId id, int status);
+
+  Invariants& invariants_;
+  const uint32_t rows_per_sequence_;
+  std::map<RequestId, Client> rows_;
+  uint32_t ended_ = 0;
+  Counts counts_;
+};
+
+}  // namespace pdjob::simulation

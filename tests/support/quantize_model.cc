@@ -1,0 +1,31 @@
+// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16: makes a test model of another weight type from the one at hand.
+#include <cstdio>
+#include <cstring>
+
+#include <llama.h>
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16\n");
+    return 2;
+  }
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.allow_requantize = true;
+  if (std::strcmp(argv[3], "q8_0") == 0) {
+    params.ftype = LLAMA_FTYPE_MOSTLY_Q8_0;
+  } else if (std::strcmp(argv[3], "q4_0") == 0) {
+    params.ftype = LLAMA_FTYPE_MOSTLY_Q4_0;
+  } else if (std::strcmp(argv[3], "f16") == 0) {
+    params.ftype = LLAMA_FTYPE_MOSTLY_F16;
+  } else {
+    std::fprintf(stderr, "quantize_model: unknown type %s\n", argv[3]);
+    return 2;
+  }
+  llama_log_set([](ggml_log_level level, const char* text, void*) {
+    if (level == GGML_LOG_LEVEL_ERROR) {
+      std::fputs(text, stderr);
+    }
+  }, nullptr);
+  llama_backend_init();
+  return llama_model_quantize(argv[1], argv[2], &params) == 0 ? 0 : 1;
+}

@@ -1,0 +1,128 @@
+"""Starts a job, asks it one question as a client would, shows the answer and who gave it; then serves until Ctrl-C.
+
+    run_and_ask.py [--once] -- COMMAND...       COMMAND prints `ready url=URL` on its standard output
+"""
+
+import argparse
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+
+QUESTION = "What is the capital of France? Answer in one sentence."
+STOP_SECONDS = 60
+
+
+def wait_ready(job):
+    """The job's URL; the launcher itself shows its progress on standard error."""
+    for line in job.stdout:
+        if line.startswith("ready url="):
+            return line.strip().removeprefix("ready url=")
+        print(line, end="", flush=True)
+    sys.exit(job.wait() or 1)
+
+
+def ask(url):
+    """One streamed chat completion; True if it ended as it should."""
+    place = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+    connection.request("GET", "/v1/models")
+    model = json.load(connection.getresponse())["data"][0]["id"]
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": QUESTION}],
+        "max_tokens": 48,
+        "temperature": 0,
+        "stream": True,
+    }
+    print(f"\nPOST {url}/v1/chat/completions\n  {QUESTION}", flush=True)
+    started = time.monotonic()
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    reply = connection.getresponse()
+    if reply.status != 200:
+        print(f"HTTP {reply.status}: {reply.read().decode(errors='replace')}")
+        return False
+    finished = show_stream(reply, started)
+    show_route(reply)
+    return finished
+
+
+def show_stream(reply, started):
+    first, pieces = None, 0
+    print("  ", end="", flush=True)
+    for line in reply:
+        event = line.decode().strip().removeprefix("data: ")
+        if event == "[DONE]":
+            break
+        if not event.startswith("{"):
+            continue
+        chunk = json.loads(event)
+        if "error" in chunk:
+            print(f"\n{chunk['error']}")
+            return False
+        for choice in chunk["choices"]:
+            text = choice["delta"].get("content") or ""
+            first = first or (time.monotonic() if text else None)
+            pieces += bool(text)
+            print(text, end="", flush=True)
+    else:
+        print("\nthe stream ended without [DONE]")
+        return False
+    first = first or time.monotonic()
+    rate = (pieces - 1) / max(time.monotonic() - first, 1e-6)
+    print(f"\n\nfirst token after {(first - started) * 1000:.0f} ms, then {max(rate, 0):.1f} pieces/s")
+    return pieces > 0
+
+
+def show_route(reply):
+    prefill, decode = reply.getheader("x-pdjob-prefill"), reply.getheader("x-pdjob-decode")
+    print(f"prefill by {prefill or 'none'}, decode by {decode or 'none'}")
+    if reply.getheader("x-pdjob-kv-bytes"):
+        megabytes = int(reply.getheader("x-pdjob-kv-bytes")) / 1e6
+        milliseconds = float(reply.getheader("x-pdjob-kv-seconds", 0)) * 1000
+        transport = reply.getheader("x-pdjob-kv-transport", "?")
+        print(f"KV cache moved: {megabytes:.2f} MB in {milliseconds:.2f} ms by {transport}")
+
+
+def stop(job):
+    """The job's exit code; whoever ends it, its processes end with it."""
+    if job.poll() is None:
+        job.send_signal(signal.SIGTERM)
+    try:
+        return job.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        print(f"the job did not stop within {STOP_SECONDS} s: killed", file=sys.stderr)
+        return 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--once", action="store_true", help="end after the answer")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+
+    # SIGTERM ends the job in the same order as Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Its own session: Ctrl-C reaches this script, which then stops the job once.
+    job = subprocess.Popen(options.command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        url = wait_ready(job)
+        answered = ask(url)
+        if options.once:
+            return stop(job) or (0 if answered else 1)
+        print(f"\nserving at {url}/v1 until Ctrl-C", flush=True)
+        return job.wait()
+    except KeyboardInterrupt:
+        print("\nstopping", file=sys.stderr)
+        return stop(job)
+    finally:
+        if job.poll() is None:
+            stop(job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

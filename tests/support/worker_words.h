@@ -1,0 +1,111 @@
+// Events and effects of worker cores as short words, so that a test reads as a story and a simulation's trace as one, too:
+// "offer r1 s0", "run s0:r1[0+8]", "deliver r1.0 stop".
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "worker/worker_core.h"
+
+namespace pdjob::worker {
+
+using Words = std::vector<std::string>;
+
+class Wording {
+ public:
+  // --- effects
+
+  // A newest token is "s0:r1.0" (sequence, request, choice); prompt tokens are "s0:r1[8+4]" (first, count), "*2" if two choices
+  // are sampled from the last of them.
+  std::string operator()(const RunStep& e) const {
+    std::ostringstream out;
+    out << "run";
+    for (const BatchItem& item : e.items) {
+      out << " s" << item.sequence << ":r" << item.request;
+      if (item.prompt) {
+        out << '[' << item.first << '+' << item.count << ']';
+        if (item.samples > 0) {
+          out << '*' << item.samples;
+        }
+      } else {
+        out << '.' << item.choice;
+      }
+    }
+    return out.str();
+  }
+  std::string operator()(const StartFetch& e) const {
+    return text("fetch r", e.request, " s", e.sequence, " rows ", e.rows);
+  }
+  std::string operator()(const CancelFetch& e) const { return text("cancel-fetch r", e.request); }
+  std::string operator()(const SampleTail& e) const { return text("sample-tail r", e.request, '*', e.choices); }
+  std::string operator()(const StartOffer& e) const { return text("offer r", e.request, " s", e.sequence); }
+  std::string operator()(const OfferRows& e) const { return text("rows r", e.request, ' ', e.ready); }
+  std::string operator()(const CommitOffer& e) const {
+    return text("commit r", e.request, " s", e.sequence, " rows ", e.rows);
+  }
+  std::string operator()(const WithdrawOffer& e) const { return text("withdraw r", e.request); }
+  std::string operator()(const ForkSequence& e) const { return text("fork s", e.from, " s", e.to); }
+  std::string operator()(const ClearSequence& e) const { return text("clear s", e.sequence); }
+  std::string operator()(const Deliver& e) const {
+    return text("deliver r", e.request, '.', e.choice, e.finish == FinishReason::kNone ? "" : " ",
+                e.finish == FinishReason::kNone ? "" : to_string(e.finish));
+  }
+  std::string operator()(const EndRequest& e) const { return text("end r", e.request); }
+  std::string operator()(const FailRequest& e) const { return text("fail r", e.request, ' ', to_string(e.error.code)); }
+  std::string operator()(const ReportDrained&) const { return "drained"; }
+
+  // --- events
+
+  std::string operator()(const RequestArrived& e) const {
+    static constexpr const char* kModes[] = {"local", "offer", "fetch"};
+    return text("arrived r", e.request, ' ', kModes[static_cast<int>(e.kv)], " prompt ", e.prompt_tokens, " n ", e.choices,
+                " max ", e.max_tokens);
+  }
+  std::string operator()(const RequestCancelled& e) const { return text("cancelled r", e.request); }
+  std::string operator()(const EngineFree&) const { return "engine-free"; }
+  std::string operator()(const StepFinished& e) const { return text("step-finished", outcome(e)); }
+  std::string operator()(const StepFailed& e) const { return text("step-failed ", to_string(e.error.code)); }
+  std::string operator()(const TailSampled& e) const { return text("tail-sampled", outcome(e)); }
+  std::string operator()(const RowsFetched& e) const { return text("rows-fetched r", e.request); }
+  std::string operator()(const FetchFailed& e) const {
+    return text("fetch-failed r", e.request, ' ', to_string(e.error.code), e.region_safe ? "" : " unsafe");
+  }
+  std::string operator()(const FetchReleased& e) const { return text("fetch-released r", e.request); }
+  std::string operator()(const OfferEnded& e) const { return text("offer-ended r", e.request); }
+  std::string operator()(const TimePassed&) const { return "time-passed"; }
+  std::string operator()(const DrainAsked&) const { return "drain-asked"; }
+
+ private:
+  template <class... Parts>
+  static std::string text(const Parts&... parts) {
+    std::ostringstream out;
+    (out << ... << parts);
+    return out.str();
+  }
+  template <class Outcome>
+  static std::string outcome(const Outcome& e) {
+    std::ostringstream out;
+    for (const SampledToken& token : e.sampled) {
+      out << " r" << token.request << '.' << token.choice << (token.stopped ? " stopped" : "");
+    }
+    for (const SampleFailure& failure : e.failed) {
+      out << " r" << failure.request << " failed";
+    }
+    return out.str();
+  }
+};
+
+inline std::string word(const Effect& effect) { return std::visit(Wording{}, effect); }
+inline std::string word(const Event& event) { return std::visit(Wording{}, event); }
+
+inline Words words(const std::vector<Effect>& effects) {
+  Words result;
+  for (const Effect& effect : effects) {
+    result.push_back(word(effect));
+  }
+  return result;
+}
+
+}  // namespace pdjob::worker

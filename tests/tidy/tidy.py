@@ -1,0 +1,233 @@
+"""Holds the rules of the tree that a compiler does not: layers, doors, banned names, own header first.
+
+    tidy.py ROOT          prints what is wrong and ends with 1, or prints nothing but notes and ends with 0
+    tidy.py --self-test   proves that each rule can fail
+"""
+
+import fnmatch
+import pathlib
+import re
+import sys
+import tempfile
+
+# Folder -> what it may include beside itself; the same table stands in ARCHITECTURE.md.
+FOLDERS = {
+    "common": "",
+    "net": "common",
+    "engine": "common",
+    "kvtransfer": "common net",
+    "worker": "common net engine kvtransfer",
+    "prefill": "common net engine kvtransfer worker",
+    "decode": "common net engine kvtransfer worker",
+    "router": "common net",
+    "launcher": "common net engine kvtransfer worker prefill decode router",
+}
+
+# Library -> (its headers, the only files that may include them).
+DOORS = {
+    "yaml-cpp": (r"yaml-cpp/", "common/config_document.cc"),
+    "spdlog": (r"spdlog/", "common/log.cc"),
+    "Prometheus client": (r"prometheus/", "common/metrics.cc"),
+    "ZeroMQ": (r"zmq", "net/control_channel.cc"),
+    "simdjson": (r"simdjson", "net/*.cc"),
+    "nlohmann_json": (r"nlohmann/", "net/*.cc"),
+    "libllama": (r"(llama|gguf|chat\.h|json-schema-to-grammar)", "engine/*.cc"),
+    "ggml": (r"ggml", "engine/*.cc"),
+    "xxhash": (r"xxhash", "engine/*.cc kvtransfer/row_digest.cc"),
+    "libsodium": (r"sodium", "kvtransfer/link_auth.cc"),
+    "CLI11": (r"CLI/", "launcher/main.cc"),
+}
+
+# Name -> (pattern, where it may stand). Everything else gets time, randomness and threads handed in.
+BANNED = {
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc net/resolver.h worker/engine_thread.h"),
+    "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
+    "a clock": (r"_clock::now\b", "common/real_clock.cc"),
+    "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
+    "getenv": (r"\bgetenv\b", "launcher/job_config.cc"),
+    "zmq_": (r"\bzmq_", "net/control_channel.cc"),
+    "throw": (r"\bthrow\b", "engine/kv_spans.cc"),
+}
+
+# Pure state machines: time and randomness come in as arguments, effects go out as values.
+CORES = "launcher/job router/router prefill/prefill_worker decode/decode_worker kvtransfer/transfer_session"
+NOT_IN_CORES = r'#include "(common/(log|real_clock|channel)\.h|net/event_loop\.h)"'
+
+FILE_LINES, FUNCTION_LINES = 600, 70
+INCLUDE = re.compile(r'^ *#include ([<"])([^>"]+)[>"]', re.M)
+
+
+def allowed(path, globs):
+    return any(fnmatch.fnmatch(path, glob) for glob in globs.split())
+
+
+def without_comments_and_texts(code):
+    """Keeps line breaks and #include lines, so that positions and includes stay true."""
+    token = re.compile(r'^ *#include[^\n]*|//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S | re.M)
+    keep = lambda m: m[0] if m[0].lstrip().startswith("#") else re.sub(r"[^\n]+", " ", m[0])
+    return token.sub(keep, code)
+
+
+def check_layers(path, includes):
+    folder = path.split("/")[0]
+    for bracket, name in includes:
+        other = name.split("/")[0]
+        if bracket == '"' and other in FOLDERS and other not in [folder, *FOLDERS[folder].split()]:
+            yield f"{folder}/ may not include {other}/ ({name})"
+        if bracket == '"' and other not in FOLDERS:
+            yield f'"{name}" is not named from the root of the tree'
+
+
+def check_doors(path, includes):
+    for bracket, name in includes:
+        for library, (pattern, files) in DOORS.items():
+            if bracket == "<" and re.match(pattern, name) and not allowed(path, files):
+                yield f"{library} has one door, {files}: <{name}> may not be included here"
+
+
+def check_names(path, code):
+    for name, (pattern, files) in BANNED.items():
+        if re.search(pattern, code) and not allowed(path, files):
+            yield f"{name} is only for {files or 'nobody'}"
+    if path.rsplit(".", 1)[0] in CORES.split() and (found := re.search(NOT_IN_CORES, code)):
+        yield f"a core is pure: no {found[1]}"
+
+
+def check_order(root, path, includes):
+    own = path.removesuffix(".cc") + ".h"
+    if path.endswith(".cc") and (root / own).exists() and (not includes or includes[0][1] != own):
+        yield f"{own} must be included first"
+
+
+def check_built(root, path):
+    """A file that no target names is compiled by nobody."""
+    folder = root / path.rsplit("/", 1)[0]
+    lists = [folder / "CMakeLists.txt", *folder.glob("*.cmake")]
+    if path.startswith("tests/support/"):
+        lists = (root / "tests").rglob("CMakeLists.txt")
+    named = {word.rsplit("/", 1)[-1] for file in lists if file.exists() for word in re.split(r"[\s()]+", file.read_text())}
+    if path.endswith(".cc") and path.rsplit("/", 1)[-1] not in named:
+        yield "no CMake target names it"
+
+
+def check_file(root, path):
+    text = (root / path).read_text()
+    code = without_comments_and_texts(text)
+    includes = INCLUDE.findall(code)
+    if path.endswith(".h") and not re.search(r"^#pragma once$", text, re.M):
+        yield "#pragma once is missing"
+    if re.search(r"\bTODO\b(?!\(#\d+\):)", text):
+        yield "a TODO names its issue: TODO(#12): ..."
+    yield from check_built(root, path)
+    if path.split("/")[0] in FOLDERS:
+        yield from check_layers(path, includes)
+        yield from check_doors(path, includes)
+        yield from check_names(path, code)
+        yield from check_order(root, path, includes)
+
+
+def check_architecture(root):
+    """The folder table that people read is the one that is enforced."""
+    page = root / "ARCHITECTURE.md"
+    rows = re.findall(r"^\| `(\w+)/` \|[^|]*\|([^|]*)\|([^|]*)\|$", page.read_text(), re.M) if page.exists() else []
+    written = {folder: (includes.strip(), doors.strip()) for folder, includes, doors in rows if folder != "tests"}
+    if page.exists() and list(written) != list(FOLDERS):
+        yield f"ARCHITECTURE.md: the folder table names {', '.join(written)}; tidy.py {', '.join(FOLDERS)}"
+    for folder, (includes, doors) in written.items():
+        wanted = {"common": "nothing", "launcher": "all above"}.get(folder, FOLDERS.get(folder))
+        libraries = [name for name, (_, files) in DOORS.items() if any(f.startswith(folder + "/") for f in files.split())]
+        if includes != wanted:
+            yield f"ARCHITECTURE.md: {folder}/ may include: {includes}; tidy.py has: {wanted}"
+        if sorted(doors.split(", ")) != sorted(libraries or ["-"]):
+            yield f"ARCHITECTURE.md: the doors of {folder}/ are {doors}; tidy.py has: {', '.join(libraries)}"
+
+
+def notes(root, path):
+    """Not wrong, but worth a second look."""
+    lines = (root / path).read_text().split("\n")
+    if len(lines) > FILE_LINES:
+        yield f"{len(lines)} lines: look again"
+    for indent in ("", "  "):
+        start = None
+        for number, line in enumerate(lines):
+            if re.match(rf"{indent}\S.*\{{$", line) and not re.match(r" *(namespace|class|struct|enum|extern|union)\b", line):
+                start = number if start is None else start
+            elif line.startswith(indent + "}") and start is not None:
+                if number - start + 1 > FUNCTION_LINES:
+                    yield f"line {start + 1}: a function of {number - start + 1} lines: look again"
+                start = None
+
+
+def sources(root):
+    for folder in [*FOLDERS, "tests"]:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in (".h", ".cc"):
+                yield str(file.relative_to(root))
+
+
+def check_tree(root):
+    problems = [f"{path}: {problem}" for path in sources(root) for problem in check_file(root, path)]
+    return problems + list(check_architecture(root))
+
+
+# What each rule must say of a small tree that breaks it.
+BROKEN = {
+    "net/a.h": ("int x;", "#pragma once is missing"),
+    "net/layer.cc": ('#include "router/r.h"', "net/ may not include router/"),
+    "router/role.cc": ('#include "decode/d.h"', "router/ may not include decode/"),
+    "net/relative.cc": ('#include "a.h"', "is not named from the root"),
+    "net/door.cc": ("#include <yaml-cpp/yaml.h>", "yaml-cpp has one door"),
+    "engine/k.h": ("#pragma once\n#include <llama.h>", "libllama has one door"),
+    "net/clock.cc": ("auto t = std::chrono::steady_clock::now();", "a clock is only for"),
+    "net/lock.cc": ("#include <mutex>", "<mutex> is only for"),
+    "net/env.cc": ('getenv("HOME");', "getenv is only for"),
+    "net/dice.cc": ("int x = rand();", "rand is only for nobody"),
+    "net/throws.cc": ("throw 1;", "throw is only for"),
+    "router/router.cc": ('#include "common/log.h"', "a core is pure"),
+    "net/b.cc": ('#include <string>\n#include "net/b.h"', "net/b.h must be included first"),
+    "net/todo.cc": ("// TODO: later", "a TODO names its issue"),
+    "net/orphan.cc": ("", "no CMake target names it"),
+    "tests/unit/net/orphan_test.cc": ("", "no CMake target names it"),
+}
+GOOD = {
+    "net/b.h": "#pragma once",
+    "net/good.cc": '// throw, rand() and TODO(#1): fine here.\n#include "common/log.h"\nauto s = "getenv";',
+}
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in {**{path: text for path, (text, _) in BROKEN.items()}, **GOOD}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text + "\n")
+        for listed in {(root / path).parent for path in [*BROKEN, *GOOD]}:
+            names = [file.name for file in listed.iterdir() if "orphan" not in file.name]
+            (listed / "CMakeLists.txt").write_text(f"add_library(x {' '.join(names)})")
+        (root / "ARCHITECTURE.md").write_text("| `common/` | words | net | yaml-cpp |\n")
+        problems = check_tree(root)
+        expected = [f"{path}: {problem}" for path, (_, problem) in BROKEN.items()]
+        expected += ["the folder table names", "common/ may include: net", "the doors of common/ are yaml-cpp"]
+        missed = [text for text in expected if not any(text.split(": ", 1)[-1] in p and text.split(": ")[0] in p for p in problems)]
+        surplus = [p for p in problems if p.split(": ")[0] in GOOD]
+        (root / "net/long.cc").write_text("void f() {\n" + "  g();\n" * 700 + "}\n")
+        if len(list(notes(root, "net/long.cc"))) != 2:
+            missed.append("long file and function")
+        print("\n".join([f"not found: {text}" for text in missed] + [f"wrongly found: {text}" for text in surplus]))
+        return 1 if missed or surplus else 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(sys.argv[1])
+    for path in sources(root):
+        for note in notes(root, path):
+            print(f"note: {path}: {note}")
+    problems = check_tree(root)
+    print("\n".join(problems))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "engine/model_facts.h"
+#include "engine/shared_kv.h"
+#include "tests/unit/engine/test_model.h"
+
+namespace pdjob::engine {
+namespace {
+
+using Logits = std::vector<float>;
+
+Token most_likely(const Logits& row) {
+  return static_cast<Token>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+Logits logits_of(const Engine& engine, uint32_t sequence) {
+  const auto row = engine.logits(SequenceId{sequence});
+  return {row.begin(), row.end()};
+}
+
+void run(Engine& engine, uint32_t sequence, std::span<const Token> tokens, bool wants_logits) {
+  const StepItem item{SequenceId{sequence}, tokens, wants_logits};
+  const Status status = engine.step({&item, 1});
+  ASSERT_TRUE(status.has_value()) << status.error().message;
+}
+
+// Prefills in chunks; the logits of the last token.
+Logits prefill(Engine& engine, uint32_t sequence, const std::vector<Token>& prompt, size_t chunk) {
+  for (size_t at = 0; at < prompt.size(); at += chunk) {
+    const size_t count = std::min(chunk, prompt.size() - at);
+    run(engine, sequence, std::span(prompt).subspan(at, count), at + count == prompt.size());
+  }
+  return logits_of(engine, sequence);
+}
+
+// Decodes greedily; the logits after each token.
+std::vector<Logits> decode(Engine& engine, uint32_t sequence, Logits row, int tokens) {
+  std::vector<Logits> rows;
+  for (int i = 0; i < tokens; ++i) {
+    const Token token = most_likely(row);
+    run(engine, sequence, {&token, 1}, true);
+    row = logits_of(engine, sequence);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+class LlamaEngine : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (!test_model().empty()) {
+      engine_ = open(test_config()).release();
+    }
+  }
+  static void TearDownTestSuite() {
+    delete engine_;
+    engine_ = nullptr;
+  }
+  void SetUp() override {
+    if (engine_ == nullptr) {
+      GTEST_SKIP() << kNoTestModel;
+    }
+    for (uint32_t sequence = 0; sequence < engine_->config().sequences; ++sequence) {
+      engine_->clear(SequenceId{sequence});
+    }
+  }
+
+  static std::unique_ptr<Engine> open(const EngineConfig& config) {
+    auto engine = open_engine(config);
+    EXPECT_TRUE(engine.has_value()) << (engine.has_value() ? "" : engine.error().message);
+    return std::move(*engine);
+  }
+  // Ordinary tokens, the same on every run.
+  static std::vector<Token> prompt(size_t length, uint64_t seed = 1) {
+    Random random(seed);
+    std::vector<Token> tokens;
+    while (tokens.size() < length) {
+      const auto token = static_cast<Token>(random.below(engine_->facts().vocabulary));
+      if (!engine_->vocabulary().is_control(token)) {
+        tokens.push_back(token);
+      }
+    }
+    return tokens;
+  }
+
+  static Engine* engine_;
+};
+Engine* LlamaEngine::engine_ = nullptr;
+
+TEST_F(LlamaEngine, SaysWhatTheModelIs) {
+  const ModelFacts& facts = engine_->facts();
+  EXPECT_EQ(facts.name, std::filesystem::path(test_model()).stem().string());
+  EXPECT_EQ(facts.digest.size(), 32U);
+  EXPECT_EQ(facts.kv_type, "q8_0");
+  EXPECT_GT(facts.layers, 0U);
+  EXPECT_EQ(facts.kv_bytes_per_token,
+            uint64_t{2} * facts.layers * facts.kv_heads * facts.head_dim * 34 / 32);
+  const KvRegion& region = engine_->kv_region(SequenceId{1});
+  EXPECT_EQ(region.windows.size(), 2 * facts.layers);
+  EXPECT_EQ(region.rows_max, engine_->config().tokens_per_sequence);
+  EXPECT_GE(region.rows_max, 512U);
+}
+
+TEST_F(LlamaEngine, ChunkedPrefillEqualsOneShot) {
+  const auto tokens = prompt(90);
+  const Logits whole = prefill(*engine_, 0, tokens, 90);
+  for (const size_t chunk : {3UL, 32UL, 89UL}) {
+    engine_->clear(SequenceId{1});
+    EXPECT_EQ(prefill(*engine_, 1, tokens, chunk), whole) << "chunks of " << chunk;
+  }
+}
+
+TEST_F(LlamaEngine, BatchCompositionDoesNotMatter) {
+  std::map<uint32_t, std::vector<Logits>> alone;
+  std::map<uint32_t, Logits> rows;
+  for (uint32_t sequence = 0; sequence < 4; ++sequence) {
+    rows[sequence] = prefill(*engine_, sequence, prompt(20 + 15 * sequence, sequence), 128);
+    alone[sequence] = decode(*engine_, sequence, rows[sequence], 4);
+    engine_->clear(SequenceId{sequence});
+  }
+  // All prompts in one batch, then all decoding in one batch, beside a prompt that is prefilled.
+  const auto prompts = [&] {
+    std::vector<std::vector<Token>> all;
+    for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+      all.push_back(prompt(20 + 15 * sequence, sequence));
+    }
+    return all;
+  }();
+  std::vector<StepItem> items;
+  for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+    items.push_back({SequenceId{sequence}, prompts[sequence], true});
+  }
+  ASSERT_TRUE(engine_->step(items).has_value());
+  for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+    EXPECT_EQ(logits_of(*engine_, sequence), rows[sequence]) << sequence;
+  }
+  const auto other = prompt(65, 3);
+  std::map<uint32_t, Token> tokens;
+  for (size_t i = 0; i < 4; ++i) {
+    items.clear();
+    for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+      tokens[sequence] = most_likely(i == 0 ? rows[sequence] : alone[sequence][i - 1]);
+      items.push_back({SequenceId{sequence}, {&tokens[sequence], 1}, true});
+    }
+    items.push_back({SequenceId{3}, std::span(other).subspan(i * 16, i == 3 ? 17 : 16), i == 3});
+    ASSERT_TRUE(engine_->step(items).has_value());
+    for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+      EXPECT_EQ(logits_of(*engine_, sequence), alone[sequence][i]) << sequence << " step " << i;
+    }
+  }
+  EXPECT_EQ(logits_of(*engine_, 3), rows[3]);
+}
+
+TEST_F(LlamaEngine, TheNumberOfThreadsDoesNotMatter) {
+  EngineConfig config = test_config();
+  config.threads = 2;
+  config.sequences = 2;
+  const auto two = open(config);
+  const auto tokens = prompt(100);
+  const Logits row = prefill(*engine_, 0, tokens, 100);
+  EXPECT_EQ(prefill(*two, 0, tokens, 100), row);
+  EXPECT_EQ(decode(*two, 0, row, 4), decode(*engine_, 0, row, 4));
+}
+
+TEST_F(LlamaEngine, RowsHandedOverContinueBitForBit) {
+  EngineConfig config = test_config();
+  config.sequences = 3;
+  config.tokens_per_sequence = 1500;  // Another geometry than the sender's.
+  const auto receiver = open(config);
+  const auto tokens = prompt(120);
+  const Logits row = prefill(*engine_, 2, tokens, 100);
+  for (const uint32_t target : {0U, 2U}) {
+    ASSERT_TRUE(receiver->reserve(SequenceId{target}, 120).has_value());
+    copy_rows(engine_->kv_region(SequenceId{2}), receiver->kv_region(SequenceId{target}), 120);
+  }
+  const auto expected = decode(*engine_, 2, row, 5);
+  EXPECT_EQ(decode(*receiver, 2, row, 5), expected);
+  EXPECT_EQ(decode(*receiver, 0, row, 5), expected);
+}
+
+TEST_F(LlamaEngine, RowsWrittenThroughTheMemfdContinueBitForBit) {
+  const auto tokens = prompt(90);
+  const Logits row = prefill(*engine_, 0, tokens, 90);
+  const KvRegion& source = engine_->kv_region(SequenceId{0});
+  const KvRegion& target = engine_->kv_region(SequenceId{3});
+  ASSERT_GE(target.shared_fd, 0);
+  ASSERT_TRUE(engine_->reserve(SequenceId{3}, 90).has_value());
+  void* mapped = mmap(nullptr, target.shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, target.shared_fd, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  for (size_t window = 0; window < source.windows.size(); ++window) {
+    std::memcpy(static_cast<std::byte*>(mapped) + target.windows[window].shared_offset,
+                source.windows[window].base, size_t{90} * source.windows[window].row_bytes);
+  }
+  munmap(mapped, target.shared_bytes);
+  const auto expected = decode(*engine_, 0, row, 4);
+  EXPECT_EQ(decode(*engine_, 3, row, 4), expected);
+}
+
+TEST_F(LlamaEngine, PrivateKvGivesTheSame) {
+  EngineConfig config = test_config();
+  config.shared_kv = false;
+  const auto other = open(config);
+  EXPECT_EQ(other->kv_region(SequenceId{0}).shared_fd, -1);
+  const auto tokens = prompt(60);
+  const Logits row = prefill(*engine_, 0, tokens, 60);
+  EXPECT_EQ(prefill(*other, 0, tokens, 60), row);
+}
+
+TEST_F(LlamaEngine, AForkContinuesLikeItsOrigin) {
+  const auto tokens = prompt(70);
+  const Logits row = prefill(*engine_, 1, tokens, 70);
+  ASSERT_TRUE(engine_->fork(SequenceId{1}, SequenceId{3}).has_value());
+  EXPECT_EQ(engine_->length(SequenceId{3}), 70U);
+  const auto expected = decode(*engine_, 1, row, 3);
+  EXPECT_EQ(decode(*engine_, 3, row, 3), expected);
+}
+
+TEST_F(LlamaEngine, AClearedSequenceStartsAnew) {
+  const auto first = prompt(40, 5);
+  const Logits fresh = prefill(*engine_, 0, first, 40);
+  for (int round = 0; round < 3; ++round) {
+    engine_->clear(SequenceId{0});
+    EXPECT_EQ(engine_->length(SequenceId{0}), 0U);
+    prefill(*engine_, 0, prompt(20 + 20 * static_cast<size_t>(round), 6), 256);
+  }
+  engine_->clear(SequenceId{0});
+  EXPECT_EQ(prefill(*engine_, 0, first, 40), fresh);
+}
+
+TEST_F(LlamaEngine, ASequenceIsFullAtItsLastRow) {
+  const uint32_t rows = engine_->config().tokens_per_sequence;
+  EXPECT_EQ(engine_->reserve(SequenceId{1}, rows + 1).error().code, ErrorCode::kOverloaded);
+  ASSERT_TRUE(engine_->reserve(SequenceId{1}, rows - 1).has_value());
+  const std::vector<Token> tokens = prompt(2);
+  StepItem item{SequenceId{1}, tokens, true};
+  EXPECT_EQ(engine_->step({&item, 1}).error().code, ErrorCode::kOverloaded);
+  EXPECT_EQ(engine_->length(SequenceId{1}), rows - 1);
+  item.tokens = item.tokens.first(1);
+  EXPECT_TRUE(engine_->step({&item, 1}).has_value());
+  EXPECT_EQ(engine_->step({&item, 1}).error().code, ErrorCode::kOverloaded);
+  engine_->clear(SequenceId{1});
+  EXPECT_TRUE(engine_->step({&item, 1}).has_value());
+}
+
+TEST_F(LlamaEngine, RefusesTokensThatDoNotExist) {
+  for (const Token token : {-1, static_cast<Token>(engine_->facts().vocabulary)}) {
+    const StepItem item{SequenceId{0}, {&token, 1}, true};
+    EXPECT_EQ(engine_->step({&item, 1}).error().code, ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(engine_->length(SequenceId{0}), 0U);
+}
+
+TEST_F(LlamaEngine, DigestTellsFilesApart) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("pdjob_digest_" + std::to_string(getpid()) + ".gguf");
+  std::filesystem::copy_file(test_model(), path);
+  EXPECT_EQ(model_digest(path.string()).value(), engine_->facts().digest);
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(24 + 8 + 5);
+    const char old = static_cast<char>(file.get());
+    file.seekp(24 + 8 + 5);
+    file.put(static_cast<char>(old ^ 1));
+  }
+  const auto changed = model_digest(path.string());
+  EXPECT_TRUE(!changed.has_value() || *changed != engine_->facts().digest);
+  std::filesystem::remove(path);
+}
+
+TEST(LlamaEngineFiles, AFileThatIsNoModelIsRefused) {
+  EXPECT_EQ(open_engine({.model_path = "/nonexistent.gguf"}).error().code, ErrorCode::kNotFound);
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("pdjob_no_model_" + std::to_string(getpid()) + ".gguf");
+  std::ofstream(path) << "GGUF but not really";
+  EXPECT_EQ(open_engine({.model_path = path.string()}).error().code, ErrorCode::kCorrupt);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace pdjob::engine

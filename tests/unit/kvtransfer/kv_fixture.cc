@@ -1,0 +1,137 @@
+#include "tests/unit/kvtransfer/kv_fixture.h"
+
+#include <cstring>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+std::byte pattern(uint64_t seed, size_t window, uint32_t row, uint32_t byte) {
+  return static_cast<std::byte>(mix(seed ^ (window << 48) ^ (uint64_t{row} << 20) ^ byte));
+}
+
+std::string describe(const EndpointEvent& event) {
+  struct Describe {
+    std::string operator()(const OfferDone&) { return "OfferDone"; }
+    std::string operator()(const OfferFailed& e) { return "OfferFailed: " + e.error.message; }
+    std::string operator()(const FetchDone&) { return "FetchDone"; }
+    std::string operator()(const FetchFailed& e) { return "FetchFailed: " + e.error.message; }
+    std::string operator()(const FetchReleased&) { return "FetchReleased"; }
+  };
+  return std::visit(Describe{}, event);
+}
+
+}  // namespace
+
+TestRegion::TestRegion(Shape shape, Memory memory) {
+  for (uint32_t window = 0; window < shape.windows; ++window) {
+    const uint32_t row_bytes = shape.row_bytes + 16 * window;
+    region_.windows.push_back({.shared_offset = bytes_, .row_bytes = row_bytes});
+    bytes_ += uint64_t{row_bytes} * shape.rows;
+  }
+  region_.rows_max = shape.rows;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (memory != Memory::kPrivate) {
+    flags = MAP_SHARED;
+    region_.shared_fd = ::memfd_create("kv-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    region_.shared_bytes = bytes_;
+    PDJOB_CHECK(::ftruncate(region_.shared_fd, static_cast<off_t>(bytes_)) == 0);
+    if (memory == Memory::kShared) {
+      PDJOB_CHECK(::fcntl(region_.shared_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+    }
+  }
+  void* base = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, region_.shared_fd, 0);
+  PDJOB_CHECK(base != MAP_FAILED);
+  base_ = static_cast<std::byte*>(base);
+  for (Window& window : region_.windows) {
+    window.base = base_ + window.shared_offset;
+  }
+}
+
+TestRegion::~TestRegion() {
+  if (base_ != nullptr) {
+    ::munmap(base_, bytes_);
+    if (region_.shared_fd >= 0) {
+      ::close(region_.shared_fd);
+    }
+  }
+}
+
+void TestRegion::fill(uint64_t seed, uint32_t first, uint32_t count) {
+  for (size_t window = 0; window < region_.windows.size(); ++window) {
+    const Window& to = region_.windows[window];
+    for (uint32_t row = first; row < first + count; ++row) {
+      for (uint32_t byte = 0; byte < to.row_bytes; ++byte) {
+        to.base[uint64_t{row} * to.row_bytes + byte] = pattern(seed, window, row, byte);
+      }
+    }
+  }
+}
+
+bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {
+  for (size_t window = 0; window < region_.windows.size(); ++window) {
+    const Window& in_window = region_.windows[window];
+    for (uint32_t row = first; row < first + count; ++row) {
+      for (uint32_t byte = 0; byte < in_window.row_bytes; ++byte) {
+        if (in_window.base[uint64_t{row} * in_window.row_bytes + byte] != pattern(seed, window, row, byte)) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+void TestRegion::clear() { std::memset(base_, 0, bytes_); }
+
+uint64_t TestRegion::row_bytes() const {
+  uint64_t bytes = 0;
+  for (const Window& window : region_.windows) {
+    bytes += window.row_bytes;
+  }
+  return bytes;
+}
+
+TestEndpoint::TestEndpoint(const Options& options) {
+  auto started = KvEndpoint::start({.config = {.transport = options.transport,
+                                               .lease = options.lease,
+                                               .connect_timeout = options.connect_timeout},
+                                    .engine_id = options.engine_id,
+                                    .token = options.token,
+                                    .fingerprint = options.fingerprint,
+                                    .sink = [this](EndpointEvent event) {
+                                      const std::lock_guard lock(mutex_);
+                                      events_.push_back(std::move(event));
+                                      came_.notify_one();
+                                    }});
+  PDJOB_CHECK(started.has_value(), started.has_value() ? "" : started.error().message);
+  endpoint_ = *std::move(started);
+}
+
+std::optional<EndpointEvent> TestEndpoint::next(Duration timeout) {
+  std::unique_lock lock(mutex_);
+  if (!came_.wait_for(lock, timeout, [this] { return !events_.empty(); })) {
+    return std::nullopt;
+  }
+  EndpointEvent event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+void TestEndpoint::fail_expectation(const std::optional<EndpointEvent>& got, const char* wanted) {
+  ADD_FAILURE() << "wanted " << wanted << ", got " << (got ? describe(*got) : "nothing");
+}
+
+Instant in(Duration duration) { return real_now() + duration; }
+
+TransferId transfer_id(uint64_t number) { return {.high = 0x1234, .low = number}; }
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,92 @@
+// What the tests of kvtransfer share: regions with known bytes, and an endpoint whose events can be waited for.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/id.h"
+#include "common/time.h"
+#include "kvtransfer/kv_endpoint.h"
+
+namespace pdjob::kvtransfer {
+
+// A region in private memory or in a sealed memfd: `windows` windows of `rows` rows, of different row sizes.
+class TestRegion {
+ public:
+  struct Shape {
+    uint32_t windows = 4;
+    uint32_t rows = 64;
+    uint32_t row_bytes = 48;  // Of window 0; each further one has 16 more.
+  };
+  enum class Memory { kPrivate, kShared, kUnsealed };
+
+  explicit TestRegion(Shape shape, Memory memory = Memory::kPrivate);
+  TestRegion(TestRegion&& other) noexcept
+      : region_(std::exchange(other.region_, {})), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+  ~TestRegion();
+
+  const Region& region() const { return region_; }
+  // Rows [first, first + count) become a function of (seed, window, row, byte).
+  void fill(uint64_t seed, uint32_t first, uint32_t count);
+  bool holds(uint64_t seed, uint32_t first, uint32_t count) const;
+  void clear();
+  uint64_t row_bytes() const;
+
+ private:
+  Region region_;
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// An endpoint that queues its events for the test's thread.
+class TestEndpoint {
+ public:
+  struct Options {
+    std::string engine_id = "engine";
+    TransportKind transport = TransportKind::kAuto;
+    std::string token = "secret";
+    Fingerprint fingerprint = {{"model_digest", "abc"}, {"kv_type", "f16"}};
+    Duration lease = std::chrono::seconds(60);
+    Duration connect_timeout = std::chrono::seconds(5);
+  };
+  explicit TestEndpoint(const Options& options);
+
+  KvEndpoint* operator->() { return endpoint_.get(); }
+  // The next event, or none within `timeout`.
+  std::optional<EndpointEvent> next(Duration timeout = std::chrono::seconds(20));
+  // The next event, which must be an Event: else a default one, and the test fails.
+  template <class Event>
+  Event expect(Duration timeout = std::chrono::seconds(20));
+
+ private:
+  void fail_expectation(const std::optional<EndpointEvent>& got, const char* wanted);
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::deque<EndpointEvent> events_;
+  std::unique_ptr<KvEndpoint> endpoint_;  // Last: its thread uses the others.
+};
+
+Instant in(Duration duration);
+TransferId transfer_id(uint64_t number);
+
+template <class Event>
+Event TestEndpoint::expect(Duration timeout) {
+  std::optional<EndpointEvent> event = next(timeout);
+  if (event && std::holds_alternative<Event>(*event)) {
+    return std::get<Event>(*std::move(event));
+  }
+  fail_expectation(event, typeid(Event).name());
+  return {};
+}
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,134 @@
+#include "kvtransfer/link_handshake.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::kvtransfer {
+namespace {
+
+using Outcome = LinkHandshake::Outcome;
+
+LinkIdentity identity(const std::string& engine_id, const std::string& token = "secret",
+                      const Fingerprint& fingerprint = {{"kv_type", "f16"}}) {
+  return {.engine_id = engine_id, .key = make_key(token), .fingerprint = fingerprint};
+}
+
+Nonce nonce(int value) {
+  Nonce made{};
+  made[0] = static_cast<std::byte>(value);
+  return made;
+}
+
+Hello hello() {
+  return {.transport = TransportKind::kTcp, .epoch = 1, .engine_id = "decode", .peer_engine_id = "prefill", .nonce = nonce(1)};
+}
+
+// Both ends, talking until one of them is done.
+struct Conversation {
+  Conversation(const LinkIdentity& initiator_identity, const LinkIdentity& acceptor_identity, const Hello& first)
+      : initiator(initiator_identity, first), acceptor(acceptor_identity, TransportKind::kTcp, nonce(2)) {
+    std::vector<LinkMessage> to_acceptor = {first};
+    while (!to_acceptor.empty() || !to_initiator.empty()) {
+      for (const LinkMessage& message : std::exchange(to_acceptor, {})) {
+        acceptor_outcome = acceptor.step(message, to_initiator);
+      }
+      for (const LinkMessage& message : std::exchange(to_initiator, {})) {
+        initiator_outcome = initiator.step(message, to_acceptor);
+      }
+    }
+  }
+
+  LinkHandshake initiator;
+  LinkHandshake acceptor;
+  std::vector<LinkMessage> to_initiator;
+  Outcome initiator_outcome = Outcome::kGoesOn;
+  Outcome acceptor_outcome = Outcome::kGoesOn;
+};
+
+TEST(LinkHandshake, OpensBetweenEquals) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill");
+  const Conversation talk(decode, prefill, hello());
+  EXPECT_EQ(talk.initiator_outcome, Outcome::kReady);
+  EXPECT_EQ(talk.acceptor_outcome, Outcome::kReady);
+  EXPECT_EQ(talk.acceptor.hello().engine_id, "decode");
+}
+
+TEST(LinkHandshake, InitiatorFindsOutAboutAWrongTokenFirst) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill", "other");
+  const Conversation talk(decode, prefill, hello());
+  EXPECT_EQ(talk.initiator_outcome, Outcome::kFailed);
+  EXPECT_EQ(talk.acceptor_outcome, Outcome::kGoesOn);  // It was never shown a fingerprint.
+  EXPECT_EQ(talk.initiator.error().code, ErrorCode::kUnsupported);
+}
+
+TEST(LinkHandshake, AcceptorRefusesAWrongProof) {
+  const LinkIdentity prefill = identity("prefill");
+  LinkHandshake acceptor(prefill, TransportKind::kTcp, nonce(2));
+  std::vector<LinkMessage> replies;
+  ASSERT_EQ(acceptor.step(hello(), replies), Outcome::kGoesOn);
+  // Reflecting the acceptor's own proof must not help.
+  Prove prove{.proof = std::get<Challenge>(replies[0]).proof, .fingerprint = prefill.fingerprint};
+  EXPECT_EQ(acceptor.step(prove, replies), Outcome::kFailed);
+  EXPECT_EQ(std::get<Refuse>(replies[1]).error.code, ErrorCode::kUnsupported);
+}
+
+TEST(LinkHandshake, ReplayedProofDoesNotFitAnotherNonce) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill");
+  LinkHandshake initiator(decode, hello());
+  LinkHandshake acceptor(prefill, TransportKind::kTcp, nonce(2));
+  LinkHandshake later(prefill, TransportKind::kTcp, nonce(3));
+  std::vector<LinkMessage> challenge, prove, ignored;
+  acceptor.step(hello(), challenge);
+  initiator.step(challenge[0], prove);
+  later.step(hello(), ignored);
+  EXPECT_EQ(later.step(prove[0], ignored), Outcome::kFailed);
+}
+
+TEST(LinkHandshake, MismatchNamesTheFieldWithBothValues) {
+  const LinkIdentity prefill = identity("prefill", "secret", {{"kv_type", "f16"}, {"layers", "30"}});
+  const LinkIdentity decode = identity("decode", "secret", {{"kv_type", "q8_0"}, {"layers", "30"}});
+  const Conversation talk(decode, prefill, hello());
+  EXPECT_EQ(talk.initiator.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(talk.initiator.error().message, "KV fingerprint differs in kv_type: sender 'f16', receiver 'q8_0'");
+  EXPECT_EQ(talk.acceptor_outcome, Outcome::kFailed);
+}
+
+TEST(LinkHandshake, AbsentFieldsDiffer) {
+  EXPECT_FALSE(compare({{"a", "1"}, {"b", "2"}}, {{"b", "2"}, {"a", "1"}}));
+  EXPECT_EQ(compare({{"a", "1"}}, {})->message, "KV fingerprint differs in a: sender '1', receiver absent");
+  EXPECT_EQ(compare({}, {{"a", "1"}})->message, "KV fingerprint differs in a: sender absent, receiver '1'");
+}
+
+TEST(LinkHandshake, RefusesAnEarlierIncarnationsLink) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill-2");
+  const Conversation talk(decode, prefill, hello());
+  EXPECT_EQ(talk.initiator.error(), (Error{ErrorCode::kUnavailable, "KV link: engine 'prefill' is gone, here is 'prefill-2'"}));
+}
+
+TEST(LinkHandshake, RefusesAnotherVersionOrTransport) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill");
+  Hello newer = hello();
+  newer.version = kLinkVersion + 1;
+  EXPECT_EQ(Conversation(decode, prefill, newer).initiator.error().code, ErrorCode::kUnsupported);
+  Hello other = hello();
+  other.transport = TransportKind::kShm;
+  EXPECT_EQ(Conversation(decode, prefill, other).initiator_outcome, Outcome::kFailed);
+}
+
+TEST(LinkHandshake, MessagesOutOfOrderFail) {
+  const LinkIdentity prefill = identity("prefill");
+  for (const LinkMessage& message : {LinkMessage(Challenge{}), LinkMessage(Prove{}), LinkMessage(Welcome{}), LinkMessage(Refuse{}),
+                                     LinkMessage(Grant{}), LinkMessage(Rows{})}) {
+    LinkHandshake acceptor(prefill, TransportKind::kTcp, nonce(2));
+    std::vector<LinkMessage> replies;
+    EXPECT_EQ(acceptor.step(message, replies), Outcome::kFailed) << name_of(message);
+    EXPECT_TRUE(replies.empty());
+  }
+  for (const LinkMessage& message : {LinkMessage(hello()), LinkMessage(Welcome{}), LinkMessage(Prove{}), LinkMessage(Rows{})}) {
+    LinkHandshake initiator(prefill, hello());
+    std::vector<LinkMessage> replies;
+    EXPECT_EQ(initiator.step(message, replies), Outcome::kFailed) << name_of(message);
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,143 @@
+// Rows as bytes: cursor, copy, digest, mappings of peers' memory, and configuration.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kvtransfer/row_copy.h"
+#include "kvtransfer/row_cursor.h"
+#include "kvtransfer/row_digest.h"
+#include "kvtransfer/shared_mapping.h"
+#include "tests/unit/kvtransfer/kv_fixture.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+std::vector<std::byte> bytes_in_order(const Region& region, RowRange range, size_t step) {
+  std::vector<std::byte> bytes;
+  RowCursor cursor(region.windows, range);
+  while (cursor.bytes_left() > 0) {
+    const auto piece = cursor.next(step);
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+    cursor.advance(piece.size());
+  }
+  return bytes;
+}
+
+TEST(RowCursor, WalksWindowByWindow) {
+  TestRegion region({.windows = 3, .rows = 10});
+  region.fill(1, 0, 10);
+  std::vector<std::byte> wanted;
+  for (const Window& window : region.region().windows) {
+    wanted.insert(wanted.end(), window.base + 2 * window.row_bytes, window.base + 7 * window.row_bytes);
+  }
+  for (const size_t step : {1, 7, 64, 1 << 20}) {
+    EXPECT_EQ(bytes_in_order(region.region(), {2, 5}, step), wanted);
+  }
+}
+
+TEST(RowCursor, GathersWithinBothBounds) {
+  TestRegion region({.windows = 3, .rows = 10, .row_bytes = 10});
+  RowCursor cursor(region.region().windows, {0, 1});
+  std::array<iovec, 8> pieces;
+  EXPECT_EQ(cursor.gather(pieces, 1000), 3);
+  EXPECT_EQ(cursor.gather(std::span(pieces).first(2), 1000), 2);
+  EXPECT_EQ(cursor.gather(pieces, 15), 2);
+  EXPECT_EQ(pieces[1].iov_len, 5);
+  cursor.advance(15);
+  EXPECT_EQ(cursor.gather(pieces, 1000), 2);
+  EXPECT_EQ(pieces[0].iov_len, 21);
+}
+
+TEST(RowCursor, NoRowsHaveNoBytes) {
+  TestRegion region({});
+  EXPECT_EQ(RowCursor(region.region().windows, {3, 0}).bytes_left(), 0);
+  EXPECT_TRUE(RowCursor(region.region().windows, {3, 0}).next(10).empty());
+}
+
+TEST(RowCopy, EqualsMemcpyAtEveryAlignment) {
+  std::vector<std::byte> from(1024), to(1024), wanted(1024);
+  for (size_t i = 0; i < from.size(); ++i) {
+    from[i] = static_cast<std::byte>(i * 7);
+  }
+  for (size_t offset = 0; offset < 70; ++offset) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{200}, size_t{900}}) {
+      std::fill(to.begin(), to.end(), std::byte{0});
+      wanted = to;
+      std::copy_n(from.begin() + 3, bytes, wanted.begin() + static_cast<ptrdiff_t>(offset));
+      copy_rows(to.data() + offset, from.data() + 3, bytes);
+      finish_copies();
+      ASSERT_EQ(to, wanted) << offset << " " << bytes;
+    }
+  }
+}
+
+TEST(RowDigest, DependsOnBytesAndNotOnPieces) {
+  TestRegion region({});
+  region.fill(3, 0, 64);
+  RowDigest whole, parts, other;
+  RowCursor cursor(region.region().windows, {0, 64});
+  hash_and_advance(whole, cursor, cursor.bytes_left());
+  cursor = RowCursor(region.region().windows, {0, 64});
+  while (cursor.bytes_left() > 0) {
+    hash_and_advance(parts, cursor, std::min<uint64_t>(17, cursor.bytes_left()));
+  }
+  EXPECT_EQ(whole.value(), parts.value());
+  region.region().windows[1].base[5] ^= std::byte{1};
+  cursor = RowCursor(region.region().windows, {0, 64});
+  hash_and_advance(other, cursor, cursor.bytes_left());
+  EXPECT_NE(whole.value(), other.value());
+}
+
+UniqueFd memfd(size_t bytes, int seals) {
+  UniqueFd fd(::memfd_create("kv-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+TEST(MappingCache, RefusesMemoryThatCouldShrink) {
+  MappingCache cache(4);
+  EXPECT_EQ(cache.map(memfd(4096, F_SEAL_GROW), 4096).error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(cache.map(UniqueFd(::open("/dev/zero", O_RDWR)), 4096).error().code, ErrorCode::kUnsupported);
+}
+
+TEST(MappingCache, RefusesMemoryThatIsTooSmall) {
+  MappingCache cache(4);
+  EXPECT_EQ(cache.map(memfd(4096, F_SEAL_SHRINK), 8192).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(cache.map(memfd(4096, F_SEAL_SHRINK), 0).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(MappingCache, MapsTheSameMemoryOnceAndForgetsTheOldest) {
+  MappingCache cache(2);
+  const UniqueFd first = memfd(8192, F_SEAL_SHRINK), second = memfd(4096, F_SEAL_SHRINK), third = memfd(4096, F_SEAL_SHRINK);
+  const auto mapping = *cache.map(first, 8192);
+  EXPECT_EQ(*cache.map(UniqueFd(::dup(first.get())), 4096), mapping);
+  EXPECT_EQ(cache.size(), 1);
+  ASSERT_TRUE(cache.map(second, 4096).has_value());
+  ASSERT_TRUE(cache.map(first, 8192).has_value());
+  ASSERT_TRUE(cache.map(third, 4096).has_value());  // Drops the second.
+  EXPECT_EQ(cache.size(), 2);
+  EXPECT_EQ(*cache.map(first, 8192), mapping);
+  mapping->base()[0] = std::byte{1};  // Still mapped whatever the cache does.
+}
+
+TEST(KvTransferConfig, ReadsItsKeysAndRefusesOthers) {
+  KvTransferConfig config;
+  ConfigReader in = ConfigReader::parse("job.yaml", "transport: tcp\nlease: 5s\n");
+  read(in, config);
+  EXPECT_EQ(in.finish(), "");
+  EXPECT_EQ(config.transport, TransportKind::kTcp);
+  EXPECT_EQ(config.lease, std::chrono::seconds(5));
+  ConfigReader wrong = ConfigReader::parse("job.yaml", "transport: pigeon\n");
+  read(wrong, config);
+  EXPECT_NE(wrong.finish().find("transport"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,573 @@
+#include "launcher/job.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/exit_code.h"
+#include "common/random.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const JobTiming kTiming{.start_timeout = seconds(60),
+                        .stop_timeout = seconds(30),
+                        .heartbeat_timeout = seconds(3),
+                        .hang_timeout = seconds(15),
+                        .probe_retry = milliseconds(200),
+                        .restart = {.backoff_min = milliseconds(250), .backoff_max = seconds(8), .healthy_after = seconds(60), .attempts = 3}};
+
+std::vector<ProcessPlan> one_of_each() {
+  return {{"router-0", net::Role::kRouter}, {"prefill-0", net::Role::kPrefill}, {"decode-0", net::Role::kDecode}};
+}
+
+// A Job and what it asked for. Time passes by hand.
+class World {
+ public:
+  explicit World(std::vector<ProcessPlan> plan = one_of_each()) : job(std::move(plan), kTiming, "n") {}
+
+  Job job;
+  Instant now{seconds(1000)};
+  std::vector<Effect> effects;
+
+  void tell(const Event& event) { job.step(event, now, effects); }
+  void pass(Duration duration) {
+    now += duration;
+    tell(TimePassed{});
+  }
+
+  const Process& process(const std::string& name) const {
+    return *std::ranges::find(job.processes(), name, &Process::name);
+  }
+  ProcessState state_of(const std::string& name) const { return process(name).state; }
+
+  void register_process(const std::string& name) {
+    net::Registered message{.worker = {.name = name, .engine_id = process(name).engine_id, .port = 40001}, .pid = 1};
+    tell(MessageArrived{name, message});
+  }
+  void beat(const std::string& name) {
+    tell(MessageArrived{name, net::HeartbeatSent{.name = name, .engine_id = process(name).engine_id}});
+  }
+  void beat_all() {
+    for (const Process& each : job.processes()) {
+      if (each.serving()) {
+        beat(std::string(each.name));
+      }
+    }
+  }
+  void exit_process(const std::string& name, const std::string& how = "signal 9 (Killed)") {
+    tell(ProcessExited{process(name).incarnation, how});
+  }
+
+  void start() {
+    tell(Started{});
+    for (const Process& each : job.processes()) {
+      tell(Spawned{each.incarnation, 100 + static_cast<int64_t>(each.incarnation.value)});
+    }
+  }
+  void register_all() {
+    for (const Process& each : job.processes()) {
+      register_process(std::string(each.name));
+    }
+  }
+  void answer_probes() {
+    while (const Probe* probe = last<Probe>()) {
+      const uint64_t id = probe->probe;
+      effects.clear();
+      tell(ProbeSucceeded{id, 4096});
+    }
+  }
+  void make_ready() {
+    start();
+    register_all();
+    answer_probes();
+    ASSERT_EQ(job.state(), JobState::kReady);
+    effects.clear();
+  }
+
+  template <class T>
+  std::vector<T> all() const {
+    std::vector<T> found;
+    for (const Effect& effect : effects) {
+      if (const T* one = std::get_if<T>(&effect)) {
+        found.push_back(*one);
+      }
+    }
+    return found;
+  }
+  template <class T>
+  const T* last() const {
+    for (auto effect = effects.rbegin(); effect != effects.rend(); ++effect) {
+      if (const T* one = std::get_if<T>(&*effect)) {
+        return one;
+      }
+    }
+    return nullptr;
+  }
+  // The names in the last membership that routers were told.
+  std::vector<std::string> members() const {
+    std::vector<std::string> names;
+    for (auto effect = effects.rbegin(); effect != effects.rend(); ++effect) {
+      const Send* send = std::get_if<Send>(&*effect);
+      if (send == nullptr || !std::holds_alternative<net::Membership>(send->message)) {
+        continue;
+      }
+      for (const net::WorkerEntry& entry : std::get<net::Membership>(send->message).workers) {
+        names.push_back(entry.name);
+      }
+      return names;
+    }
+    return {"nothing published"};
+  }
+  template <class M>
+  bool sent(const std::string& peer) const {
+    return std::ranges::any_of(all<Send>(), [&](const Send& send) { return send.peer == peer && std::holds_alternative<M>(send.message); });
+  }
+};
+
+using Names = std::vector<std::string>;
+
+TEST(Job, StartsEveryProcessAtOnceWithItsOwnEngineId) {
+  World world;
+  world.start();
+  const auto spawns = world.all<Spawn>();
+  ASSERT_EQ(spawns.size(), 3U);
+  EXPECT_EQ(spawns[1].name, "prefill-0");
+  EXPECT_EQ(spawns[1].engine_id, "prefill-0.n.2");
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kStarting);
+  EXPECT_EQ(world.process("prefill-0").pid, 102);
+}
+
+TEST(Job, IsReadyOnlyAfterAProbeMovedKvThroughEveryProcess) {
+  World world;
+  world.start();
+  world.register_process("decode-0");
+  world.register_process("prefill-0");
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.register_process("router-0");
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->prefill, "prefill-0");
+  EXPECT_EQ(world.last<Probe>()->decode, "decode-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+  EXPECT_EQ(world.last<ReportReady>(), nullptr);
+
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_NE(world.last<ReportReady>(), nullptr);
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+  for (const Process& process : world.job.processes()) {
+    EXPECT_EQ(process.state, ProcessState::kReady);
+  }
+}
+
+TEST(Job, AProbeThatMovedNoKvDoesNotMakeItReady) {
+  World world;
+  world.start();
+  world.register_all();
+  world.tell(ProbeSucceeded{1, 0});
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+  EXPECT_NE(world.job.waiting_for().find("prefill-0 -> decode-0: answered, but moved no KV"), std::string::npos);
+}
+
+TEST(Job, WithoutPrefillWorkersAProbeNeedsNoKv) {
+  World world({{"router-0", net::Role::kRouter}, {"decode-0", net::Role::kBoth}});
+  world.start();
+  world.register_all();
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->prefill, "");
+  world.tell(ProbeSucceeded{1, 0});
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, ProbesReachEveryWorkerOfUnequalGroups) {
+  World world({{"router-0", net::Role::kRouter},
+               {"prefill-0", net::Role::kPrefill},
+               {"decode-0", net::Role::kDecode},
+               {"decode-1", net::Role::kDecode},
+               {"decode-2", net::Role::kDecode}});
+  world.start();
+  world.register_all();
+  Names probed;
+  while (const Probe* probe = world.last<Probe>()) {
+    probed.push_back(probe->prefill + ">" + probe->decode);
+    const uint64_t id = probe->probe;
+    world.effects.clear();
+    world.tell(ProbeSucceeded{id, 1});
+  }
+  EXPECT_EQ(probed, (Names{"prefill-0>decode-0", "prefill-0>decode-1", "prefill-0>decode-2"}));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, AFailedProbeIsTriedAgainAfterAWhile) {
+  World world;
+  world.start();
+  world.register_all();
+  world.effects.clear();
+  world.tell(ProbeFailed{1, "status 503"});
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.job.next_wakeup(), world.now + milliseconds(200));
+  world.pass(milliseconds(200));
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->probe, 2U);
+}
+
+TEST(Job, TheAnswerOfAnOlderProbeCountsForNothing) {
+  World world;
+  world.start();
+  world.register_all();
+  world.tell(ProbeSucceeded{99, 4096});
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+}
+
+TEST(Job, AProbeDoesNotMakeTheSuccessorOfADeadWorkerReady) {
+  World world;
+  world.start();
+  world.register_all();
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  world.register_process("decode-0");
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kRegistered);
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kReady);
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+}
+
+TEST(Job, RegistrationsAreAcknowledgedEachTimeTheyCome) {
+  World world;
+  world.start();
+  world.register_process("prefill-0");
+  EXPECT_TRUE(world.sent<net::Acknowledge>("prefill-0"));
+  world.effects.clear();
+  world.register_process("prefill-0");
+  EXPECT_TRUE(world.sent<net::Acknowledge>("prefill-0"));
+}
+
+TEST(Job, NamesAndRolesInsideARegistrationAreNotBelieved) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.tell(MessageArrived{"decode-0", net::Registered{.worker = {.name = "prefill-0",
+                                                                   .engine_id = world.process("decode-0").engine_id,
+                                                                   .role = net::Role::kPrefill}}});
+  EXPECT_EQ(world.members(), (Names{"decode-0"}));
+  EXPECT_EQ(world.process("decode-0").entry.role, net::Role::kDecode);
+}
+
+TEST(Job, ARegistrationWithAnotherEngineIdIsIgnored) {
+  World world;
+  world.start();
+  world.tell(MessageArrived{"decode-0", net::Registered{.worker = {.engine_id = "decode-0.n.77"}}});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
+  world.tell(MessageArrived{"stranger", net::Registered{}});
+}
+
+TEST(Job, ADeadWorkerLeavesTheMembershipAtOnceAndComesBackAsAnother) {
+  World world;
+  world.make_ready();
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.members(), (Names{"decode-0"}));
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kBackoff);
+  EXPECT_EQ(world.process("prefill-0").last_exit, "signal 9 (Killed)");
+  EXPECT_EQ(world.job.next_wakeup(), world.now + milliseconds(250));
+
+  world.effects.clear();
+  world.pass(milliseconds(250));
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->engine_id, "prefill-0.n.4");
+  EXPECT_EQ(world.process("prefill-0").restarts, 1U);
+  world.register_process("prefill-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kReady);
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, ARestartedRouterIsToldTheMembership) {
+  World world;
+  world.make_ready();
+  world.exit_process("router-0");
+  world.pass(milliseconds(250));
+  world.effects.clear();
+  world.register_process("router-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, MembershipVersionsOnlyGrow) {
+  World world;
+  world.make_ready();
+  uint64_t newest = 0;
+  for (int round = 0; round < 3; ++round) {
+    world.exit_process("decode-0");
+    world.pass(seconds(10));
+    world.register_process("decode-0");
+    for (const Send& send : world.all<Send>()) {
+      if (const auto* membership = std::get_if<net::Membership>(&send.message)) {
+        EXPECT_GT(membership->version, newest);
+        newest = membership->version;
+      }
+    }
+    world.effects.clear();
+  }
+}
+
+TEST(Job, BackoffDoublesAndIsForgottenAfterHealthyTime) {
+  World world;
+  world.make_ready();
+  const auto wait_after_death = [&] {
+    world.exit_process("decode-0");
+    const Duration wait = world.process("decode-0").deadline - world.now;
+    world.pass(wait);
+    return wait;
+  };
+  EXPECT_EQ(wait_after_death(), milliseconds(250));
+  EXPECT_EQ(wait_after_death(), milliseconds(500));
+  EXPECT_EQ(wait_after_death(), seconds(1));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_LE(wait_after_death(), seconds(8));  // And never gives up what was ready once.
+  }
+  world.now += seconds(60);
+  EXPECT_EQ(wait_after_death(), milliseconds(250));
+}
+
+TEST(Job, AProcessThatNeverBecomesReadyFailsTheJob) {
+  World world;
+  world.start();
+  world.exit_process("decode-0", "exit code 1");
+  world.pass(milliseconds(250));
+  world.exit_process("decode-0", "exit code 1");
+  world.pass(milliseconds(500));
+  world.effects.clear();
+  world.exit_process("decode-0", "exit code 1");
+  EXPECT_EQ(world.all<SendSignal>().size(), 2U);  // The two others are killed.
+  EXPECT_EQ(world.job.state(), JobState::kDraining);
+  world.exit_process("router-0");
+  world.exit_process("prefill-0");
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitFailed);
+  EXPECT_EQ(world.last<Finish>()->reason, "decode-0 died 3 times before it was ready, last: exit code 1");
+  EXPECT_EQ(world.last<Finish>()->culprit, "decode-0");
+  EXPECT_EQ(world.job.state(), JobState::kDone);
+  EXPECT_EQ(world.job.next_wakeup(), kNever);
+}
+
+TEST(Job, AFailedSpawnCountsAsADeath) {
+  World world;
+  world.tell(Started{});
+  world.tell(SpawnFailed{world.process("decode-0").incarnation, "fork: out of memory"});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kBackoff);
+  EXPECT_EQ(world.process("decode-0").last_exit, "fork: out of memory");
+}
+
+TEST(Job, AJobThatIsNotReadyInTimeFailsAndSaysWhatItWaitedFor) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.register_process("prefill-0");
+  world.now += seconds(59);
+  world.beat_all();
+  world.pass(seconds(1));
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->reason,
+            "not ready after 60 s: router-0 is registered, prefill-0 is registered, decode-0 is starting");
+}
+
+TEST(Job, ARestartedProcessThatDoesNotRegisterInTimeIsKilled) {
+  World world;
+  world.make_ready();
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  const Instant started = world.now;
+  world.effects.clear();
+  while (world.now < started + seconds(60)) {
+    world.pass(seconds(1));
+    world.beat_all();
+  }
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);  // Once.
+  EXPECT_EQ(world.last<SendSignal>()->incarnation, world.process("decode-0").incarnation);
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kBackoff);
+}
+
+// The decode worker stays silent from now on; the others beat every half second.
+void silence_decode(World& world, Duration duration) {
+  for (Duration passed{}; passed < duration; passed += milliseconds(500)) {
+    world.now += milliseconds(500);
+    world.beat("router-0");
+    world.beat("prefill-0");
+    world.tell(TimePassed{});
+  }
+}
+
+TEST(Job, ASilentWorkerLeavesTheMembershipAndReturnsWithItsHeartbeat) {
+  World world;
+  world.make_ready();
+  silence_decode(world, milliseconds(2500));
+  EXPECT_FALSE(world.process("decode-0").suspected);
+  silence_decode(world, milliseconds(500));
+  EXPECT_TRUE(world.process("decode-0").suspected);
+  EXPECT_EQ(world.members(), (Names{"prefill-0"}));
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+
+  world.effects.clear();
+  world.beat("decode-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, AWorkerThatStaysSilentIsKilledOnceAndReplaced) {
+  World world;
+  world.make_ready();
+  silence_decode(world, seconds(20));
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  EXPECT_EQ(world.last<Spawn>()->name, "decode-0");
+}
+
+TEST(Job, SilenceWhileTheLauncherItselfSleptIsForgiven) {
+  World world;
+  world.make_ready();
+  world.pass(seconds(100));  // Nobody called us when we had asked to be called.
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+  EXPECT_FALSE(world.process("decode-0").suspected);
+  world.pass(seconds(3));
+  EXPECT_TRUE(world.process("decode-0").suspected);
+}
+
+TEST(Job, HeartbeatsArePassedOnToRoutersAsLoad) {
+  World world;
+  world.make_ready();
+  world.tell(MessageArrived{
+      "decode-0", net::HeartbeatSent{.engine_id = world.process("decode-0").engine_id, .load = {.requests_running = 5}}});
+  ASSERT_TRUE(world.sent<net::LoadReported>("router-0"));
+  EXPECT_EQ(std::get<net::LoadReported>(world.last<Send>()->message).load.requests_running, 5U);
+  world.effects.clear();
+  world.beat("router-0");
+  EXPECT_TRUE(world.all<Send>().empty());
+}
+
+TEST(Job, StopDrainsRoutersFirstThenWorkers) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk});
+  EXPECT_NE(world.last<CloseDoors>(), nullptr);
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  EXPECT_FALSE(world.sent<net::Drain>("decode-0"));
+
+  world.tell(MessageArrived{"router-0", net::Drained{}});
+  EXPECT_TRUE(world.sent<net::Shutdown>("router-0"));
+  world.effects.clear();
+  world.now += seconds(10);
+  world.exit_process("router-0", "exit code 0");
+  ASSERT_TRUE(world.sent<net::Drain>("decode-0"));
+  EXPECT_TRUE(world.sent<net::Drain>("prefill-0"));
+  EXPECT_EQ(std::get<net::Drain>(world.last<Send>()->message).deadline_ms, 20000U);
+
+  world.exit_process("prefill-0", "exit code 0");
+  EXPECT_EQ(world.last<Finish>(), nullptr);
+  world.exit_process("decode-0", "exit code 0");
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);
+  EXPECT_EQ(world.last<Finish>()->reason, "");
+  EXPECT_EQ(world.job.state(), JobState::kDone);
+}
+
+TEST(Job, WhatDoesNotDrainInTimeIsKilled) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitInterrupted});
+  EXPECT_EQ(world.job.next_wakeup(), world.now + seconds(32));
+  world.pass(seconds(32));
+  EXPECT_EQ(world.all<SendSignal>().size(), 3U);
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitInterrupted);
+}
+
+TEST(Job, ASecondStopKillsAtOnce) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk});
+  world.tell(StopAsked{kExitInterrupted});
+  ASSERT_EQ(world.all<SendSignal>().size(), 3U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);  // As first asked.
+}
+
+TEST(Job, StopDuringStartEndsWhatIsStartingAndDoesNotStartWhatWaits) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.exit_process("decode-0");  // Now in backoff.
+  world.effects.clear();
+  world.tell(StopAsked{kExitInterrupted});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kExited);
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kTerminate);
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  world.exit_process("router-0");
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitInterrupted);
+  EXPECT_TRUE(world.all<Spawn>().empty());
+}
+
+TEST(Job, ADeathWhileDrainingIsNotReplaced) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk});
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kExited);
+  world.pass(seconds(5));
+  EXPECT_TRUE(world.all<Spawn>().empty());
+}
+
+// Any order of any events: it never wedges, never busy-waits, and stops when told.
+TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Random random(seed);
+    World world;
+    world.start();
+    const Names names = {"router-0", "prefill-0", "decode-0"};
+    for (int i = 0; i < 200 && world.job.state() != JobState::kDone; ++i) {
+      const std::string& name = names[random.below(3)];
+      world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
+      switch (random.below(8)) {
+        case 0: world.register_process(name); break;
+        case 1: world.beat_all(); break;
+        case 2: world.exit_process(name); break;
+        case 3: world.tell(ProbeSucceeded{random.below(20), random.below(2)}); break;
+        case 4: world.tell(ProbeFailed{random.below(20), "x"}); break;
+        case 5: world.tell(MessageArrived{name, net::Drained{}}); break;
+        case 6: random.chance(0.02) ? world.tell(StopAsked{0}) : world.beat_all(); break;
+        default: world.tell(TimePassed{}); break;
+      }
+      world.tell(TimePassed{});
+      if (world.job.state() != JobState::kDone) {
+        EXPECT_GT(world.job.next_wakeup(), world.now) << "seed " << seed;
+      }
+    }
+    for (int i = 0; i < 10 && world.job.state() != JobState::kDone; ++i) {
+      world.tell(StopAsked{0});
+      for (const std::string& name : names) {
+        world.exit_process(name);
+      }
+    }
+    EXPECT_EQ(world.job.state(), JobState::kDone) << "seed " << seed;
+    EXPECT_EQ(world.all<Finish>().size(), 1U) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

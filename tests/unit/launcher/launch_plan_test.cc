@@ -1,0 +1,81 @@
+#include "launcher/launch_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+JobConfig job(const std::string& yaml) {
+  auto config = parse_job_config("job.yaml", "name: demo\nserved_name: tiny\nengine: {kind: fake}\n" + yaml, {.home = "/h"});
+  PDJOB_CHECK(config.has_value(), config.error().message);
+  return std::move(*config);
+}
+
+const std::vector<Node> kOneNode = {{.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
+
+TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
+  const auto plan = make_plan(job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, 0);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->to_text(),
+            "job demo, model tiny\n"
+            "NAME       ROLE     NODE   CORES  ADDRESS\n"
+            "router-0   router   local  -      127.0.0.1:8000\n"
+            "prefill-0  prefill  local  1      127.0.0.1:any\n"
+            "prefill-1  prefill  local  1      127.0.0.1:any\n"
+            "decode-0   decode   local  3      127.0.0.1:any\n"
+            "invariant: yes (the fake engine computes each sequence alone)\n");
+}
+
+TEST(LaunchPlan, JsonHoldsTheSameFacts) {
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, 0);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->to_json(),
+            R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
+            R"("processes":[{"name":"router-0","role":"router","node":"local","cores":0,"host":"127.0.0.1","port":8000},)"
+            R"({"name":"decode-0","role":"both","node":"local","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
+            "\n");
+}
+
+TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
+  const std::vector<Node> nodes = {{.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
+                                   {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
+  const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, 0);
+  ASSERT_TRUE(plan.has_value());
+  std::string placed;
+  for (const PlanRow& row : plan->rows) {
+    placed += row.node;
+  }
+  EXPECT_EQ(placed, "aaaabab");
+  EXPECT_TRUE(plan->warnings.empty());
+}
+
+TEST(LaunchPlan, OvercommitmentIsAWarning) {
+  const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, 0);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->warnings, std::vector<std::string>{
+                                "node local has 8 cores for 9 engine threads: expect them to slow each other"});
+}
+
+TEST(LaunchPlan, AModelLargerThanEveryNodeIsNotPlaced) {
+  const auto plan = make_plan(job(""), kOneNode, 2ULL << 30);
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message, "the model has 2048 MiB, more than the memory of any node");
+}
+
+TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
+  JobConfig config = job("");
+  config.prefill_engine.kind = config.decode_engine.kind = engine::EngineKind::kLlama;
+  const auto invariant = [&] { return make_plan(config, kOneNode, 0)->invariant; };
+  config.prefill_engine.kv_type = config.decode_engine.kv_type = engine::KvType::kQ8_0;
+  config.decode_engine.threads = 4;
+  EXPECT_TRUE(invariant());
+  config.prefill_engine.kv_type = config.decode_engine.kv_type = engine::KvType::kF16;
+  EXPECT_FALSE(invariant());
+  config.decode_engine.threads = config.prefill_engine.threads = 1;
+  EXPECT_TRUE(invariant());
+  config.prefill.chunk_tokens = 32;
+  EXPECT_FALSE(invariant());
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,175 @@
+// Real processes: shell scripts in place of the pdjob binary.
+#include "launcher/local_cluster.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <thread>
+
+#include "common/real_clock.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Exits final : Cluster::Handler {
+  std::function<void(Incarnation, const std::string&)> then;
+  void on_exited(Incarnation incarnation, const std::string& how) override { then(incarnation, how); }
+};
+
+class LocalClusterTest : public testing::Test {
+ protected:
+  LocalClusterTest() : folder_(testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    exits_.then = [this](Incarnation, const std::string& how) {
+      how_ = how;
+      loop_.stop();
+    };
+  }
+
+  // $3 is the number of the spec's descriptor, as for pdjob itself.
+  LocalCluster::Options script(const std::string& text) {
+    const std::string path = folder_ + "/program";
+    std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+    chmod(path.c_str(), 0700);
+    return {.program = path, .log_dir = folder_};
+  }
+
+  static SpawnOrder order(uint64_t incarnation) {
+    SpawnOrder order{.node = "local", .incarnation = {incarnation}};
+    order.spec.job = "test";
+    order.spec.name = "decode-0";
+    order.spec.role = net::Role::kDecode;
+    order.spec.kv_token = "a secret";
+    return order;
+  }
+
+  std::string log() const {
+    std::ifstream file(folder_ + "/decode-0.log");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  void wait_for_log(const std::string& text) const {
+    for (const Instant deadline = real_now() + seconds(20); log().find(text) == std::string::npos && real_now() < deadline;) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  const std::string folder_;
+  net::EventLoop loop_;
+  Exits exits_;
+  std::string how_;
+};
+
+TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
+  LocalCluster cluster(loop_, exits_, script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
+  const auto port = cluster.listen("decode-0", "local", "127.0.0.1", 0);
+  ASSERT_TRUE(port.has_value());
+  EXPECT_GT(*port, 0);
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  loop_.run();
+  EXPECT_EQ(how_, "exit code 7");
+  EXPECT_NE(log().find("role worker"), std::string::npos);
+  EXPECT_NE(log().find("\"kv_token\":\"a secret\""), std::string::npos);
+  EXPECT_NE(log().find("\"port\":" + std::to_string(*port)), std::string::npos);
+  EXPECT_NE(log().find("socket:["), std::string::npos);
+}
+
+TEST_F(LocalClusterTest, ADeathByASignalIsTold) {
+  LocalCluster cluster(loop_, exits_, script("exec sleep 1000"));
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  cluster.signal({1}, Signal::kKill);
+  loop_.run();
+  EXPECT_EQ(how_, "signal 9 (Killed)");
+}
+
+TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
+  LocalCluster cluster(loop_, exits_, script("sleep 1000 & echo grandchild $! started; wait"));
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  wait_for_log("started");
+  const int grandchild = std::atoi(log().substr(log().find("grandchild ") + 11).c_str());
+  ASSERT_GT(grandchild, 1);
+  cluster.signal({1}, Signal::kTerminate);
+  loop_.run();
+  for (int i = 0; i < 500 && kill(grandchild, 0) == 0; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_NE(kill(grandchild, 0), 0);
+}
+
+TEST_F(LocalClusterTest, AProgramThatCannotBeExecutedExitsWith127) {
+  LocalCluster cluster(loop_, exits_, {.program = "/nonexistent", .log_dir = folder_});
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  loop_.run();
+  EXPECT_EQ(how_, "exit code 127");
+  EXPECT_EQ(log(), "pdjob: cannot execute the program\n");
+}
+
+TEST_F(LocalClusterTest, APortInUseIsAnErrorThatNamesIt) {
+  LocalCluster cluster(loop_, exits_, script(""));
+  const auto port = cluster.listen("a", "local", "127.0.0.1", 0);
+  ASSERT_TRUE(port.has_value());
+  const auto again = cluster.listen("b", "local", "127.0.0.1", *port);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_NE(again.error().message.find(std::to_string(*port)), std::string::npos);
+}
+
+TEST_F(LocalClusterTest, NothingOutlivesTheCluster) {
+  int64_t pid = 0;
+  {
+    LocalCluster cluster(loop_, exits_, script("trap '' TERM; while :; do sleep 1; done"));
+    pid = *cluster.spawn(order(1));
+    EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), 0);
+  }
+  EXPECT_NE(kill(static_cast<pid_t>(pid), 0), 0);
+}
+
+// A launcher that is killed cannot clean up: the kernel does it for us.
+TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
+  const LocalCluster::Options options = script("trap '' TERM HUP INT; echo started; while :; do sleep 0.1; done");
+  int report[2];
+  ASSERT_EQ(pipe(report), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    net::EventLoop loop;
+    LocalCluster cluster(loop, exits_, options);
+    const auto pid = cluster.spawn(order(1));
+    const int64_t value = pid ? *pid : 0;
+    static_cast<void>(!write(report[1], &value, sizeof value));
+    loop.run();
+    _exit(0);
+  }
+  int64_t child = 0;
+  ASSERT_EQ(read(report[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_GT(child, 1);
+  wait_for_log("started");
+  ASSERT_EQ(kill(launcher, SIGKILL), 0);
+  ASSERT_EQ(waitpid(launcher, nullptr, 0), launcher);
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  const auto gone = [&] {
+    std::ifstream file(stat);
+    std::string text;
+    std::getline(file, text);
+    return text.empty() || text.find(") Z ") != std::string::npos;  // A zombie waits for init only.
+  };
+  for (int i = 0; i < 500 && !gone(); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_TRUE(gone());
+  close(report[0]);
+  close(report[1]);
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,126 @@
+// What the tests of the HTTP half share: an event loop run until something is true, a server whose answers are lambdas, and a raw
+// client socket that sends exactly the bytes it is given.
+#pragma once
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/real_clock.h"
+#include "net/event_loop.h"
+#include "net/http_server.h"
+#include "net/socket.h"
+
+namespace pdjob::net {
+
+// False: `done` did not become true within `timeout`.
+inline bool run_until(EventLoop& loop, const std::function<bool()>& done,
+                      Duration timeout = std::chrono::seconds(20)) {
+  const Instant deadline = real_now() + timeout;
+  bool is_done = false;
+  std::function<void()> poll = [&] {
+    is_done = done();
+    if (is_done || real_now() >= deadline) {
+      loop.stop();
+    } else {
+      loop.call_at(loop.now() + std::chrono::milliseconds(1), [&] { poll(); });
+    }
+  };
+  loop.call_at(loop.now(), [&] { poll(); });
+  loop.run();
+  return is_done;
+}
+
+inline void run_for(EventLoop& loop, Duration time) {
+  run_until(loop, [] { return false; }, time);
+}
+
+// Connects to a loopback port and speaks in raw bytes.
+class RawClient {
+ public:
+  explicit RawClient(EventLoop& loop, uint16_t port) : loop_(loop), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << errno;
+    fcntl(fd_.get(), F_SETFL, O_NONBLOCK);
+    set_no_delay(fd_.get());
+  }
+
+  void send(std::string_view bytes) {
+    EXPECT_TRUE(run_until(loop_, [&] {
+      const ssize_t count = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count > 0) {
+        bytes.remove_prefix(static_cast<size_t>(count));
+      }
+      return bytes.empty() || (count < 0 && errno != EAGAIN);
+    }));
+  }
+  void send_in_pieces(std::string_view bytes, size_t piece) {
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      send(bytes.substr(at, piece));
+    }
+  }
+
+  // Everything received so far.
+  const std::string& received() {
+    char buffer[65536];
+    ssize_t count = 0;
+    while ((count = recv(fd_.get(), buffer, sizeof buffer, 0)) > 0) {
+      received_.append(buffer, static_cast<size_t>(count));
+    }
+    ended_ = ended_ || count == 0 || errno != EAGAIN;
+    return received_;
+  }
+  bool wait_for(std::string_view text) {
+    return run_until(loop_, [&] { return received().find(text) != std::string::npos; });
+  }
+  bool wait_for_bytes(size_t count) {
+    return run_until(loop_, [&] { return received().size() >= count; });
+  }
+  bool wait_for_end() {
+    return run_until(loop_, [&] { return received(), ended_; });
+  }
+  bool ended() { return received(), ended_; }
+  std::string take() { return std::exchange(received_, {}); }
+  void close_sending() { shutdown(fd_.get(), SHUT_WR); }
+  void close() { fd_.reset(); }
+  int fd() const { return fd_.get(); }
+
+ private:
+  EventLoop& loop_;
+  Fd fd_;
+  std::string received_;
+  bool ended_ = false;
+};
+
+// Answers by lambda, and remembers what it was told.
+class LambdaHandler final : public HttpHandler {
+ public:
+  std::function<void(ExchangeId, HttpRequest&)> answer;
+  std::vector<ExchangeId> requests;
+  std::vector<ExchangeId> gone;
+  std::vector<ExchangeId> writable;
+
+  void on_request(ExchangeId id, HttpRequest& request) override {
+    requests.push_back(id);
+    if (answer) {
+      answer(id, request);
+    }
+  }
+  void on_client_gone(ExchangeId id) override { gone.push_back(id); }
+  void on_writable(ExchangeId id) override { writable.push_back(id); }
+};
+
+}  // namespace pdjob::net

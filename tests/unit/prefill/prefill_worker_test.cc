@@ -1,0 +1,188 @@
+#include "prefill/prefill_worker.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/core_story.h"
+
+namespace pdjob::prefill {
+namespace {
+
+using std::chrono::seconds;
+using worker::KvMode;
+using worker::RequestArrived;
+using worker::Words;
+
+constexpr worker::EngineSize kEngine{.sequences = 2, .rows_per_sequence = 32, .batch_tokens = 16};
+
+struct PrefillWorkerTest : testing::Test {
+  static RequestArrived offered(uint64_t request, uint32_t prompt_tokens = 12, Instant deadline = kNever) {
+    return {.request = RequestId{request},
+            .prompt_tokens = prompt_tokens,
+            .kv = KvMode::kOffer,
+            .deadline = deadline};
+  }
+  static RequestArrived local(uint64_t request, uint32_t choices = 1, uint32_t max_tokens = 2) {
+    return {.request = RequestId{request}, .prompt_tokens = 4, .choices = choices, .max_tokens = max_tokens};
+  }
+  // Request `request` has its reply; its rows wait for their fetch.
+  void commit(uint64_t request) {
+    story.arrive(offered(request, 4));
+    story.run_and_finish();
+  }
+
+  worker::CoreStory story{core_factory({.chunk_tokens = 8, .requests_queued = 2})(kEngine)};
+};
+
+TEST_F(PrefillWorkerTest, OffersAtOnceAndPushesRowsChunkByChunk) {
+  EXPECT_EQ(story.arrive(offered(1, 20)), Words{"offer r1 s0"});
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+8]"});
+  EXPECT_EQ(story.ran(), Words{"rows r1 8"});
+  EXPECT_EQ(story.run(), Words{"run s0:r1[8+8]"});
+  EXPECT_EQ(story.ran(), Words{"rows r1 16"});
+  EXPECT_EQ(story.run(), Words{"run s0:r1[16+4]*1"});
+  EXPECT_EQ(story.ran(), (Words{"commit r1 s0 rows 20", "deliver r1.0 length", "end r1"}));
+  EXPECT_EQ(story.run(), Words{});
+}
+
+TEST_F(PrefillWorkerTest, HoldsCommittedRowsUntilTheOfferEnds) {
+  commit(1);
+  EXPECT_EQ(story.core().load().requests_running, 0U);
+  EXPECT_EQ(story.core().load().rows_used, 4U);
+  EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
+  EXPECT_TRUE(story.idle());
+}
+
+TEST_F(PrefillWorkerTest, GivesASequenceOnToTheNextInTheQueue) {
+  commit(1);
+  commit(2);
+  EXPECT_EQ(story.arrive(offered(3)), Words{});
+  EXPECT_EQ(story.core().load().requests_queued, 1U);
+  EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "offer r3 s0"}));
+}
+
+TEST_F(PrefillWorkerTest, AnswersAWholeGenerationOfADirectClient) {
+  EXPECT_EQ(story.arrive(local(1, 2)), Words{});
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+4]*2"});
+  EXPECT_EQ(story.ran(), (Words{"deliver r1.0", "deliver r1.1", "fork s0 s1"}));
+  EXPECT_EQ(story.run(), Words{"run s0:r1.0 s1:r1.1"});
+  EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "clear s0", "deliver r1.1 length", "clear s1", "end r1"}));
+  EXPECT_TRUE(story.idle());
+}
+
+// --- cancelled
+
+TEST_F(PrefillWorkerTest, ForgetsACancelledRequestThatWaits) {
+  commit(1);
+  commit(2);
+  story.arrive(offered(3));
+  EXPECT_EQ(story.cancel(3), Words{"end r3"});
+}
+
+TEST_F(PrefillWorkerTest, WithdrawsTheOfferWhenItsClientLeavesBeforeCommit) {
+  story.arrive(offered(1, 20));
+  story.run_and_finish();
+  EXPECT_EQ(story.cancel(1), (Words{"withdraw r1", "end r1"}));
+  EXPECT_EQ(story.run(), Words{});
+  // Its rows may still be read.
+  EXPECT_EQ(story.arrive(offered(2)), Words{"offer r2 s1"});
+  EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
+  EXPECT_EQ(story.arrive(offered(3)), Words{"offer r3 s0"});
+}
+
+TEST_F(PrefillWorkerTest, KeepsTheOfferWhenItsClientLeavesAfterCommit) {
+  commit(1);
+  EXPECT_EQ(story.cancel(1), Words{});
+  EXPECT_EQ(story.core().load().rows_used, 4U);
+  EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
+}
+
+TEST_F(PrefillWorkerTest, FreesADirectRequestWhoseClientLeaves) {
+  story.arrive(local(1, 2));
+  story.run_and_finish();
+  EXPECT_EQ(story.cancel(1), (Words{"clear s0", "clear s1", "end r1"}));
+  EXPECT_TRUE(story.idle());
+}
+
+TEST_F(PrefillWorkerTest, IgnoresACancelOfWhatHasEnded) { EXPECT_EQ(story.cancel(9), Words{}); }
+
+TEST_F(PrefillWorkerTest, GivesACancelledRequestsPlaceInTheQueueToTheNext) {
+  story.arrive(local(1));
+  story.arrive(local(2, 2));  // Needs both sequences.
+  story.arrive(offered(3));
+  EXPECT_EQ(story.cancel(2), (Words{"end r2", "offer r3 s1"}));
+}
+
+// --- failures
+
+TEST_F(PrefillWorkerTest, FailsThePromptWhoseOfferEndsEarly) {
+  story.arrive(offered(1, 20));
+  story.run_and_finish();
+  // Unavailable, not cancelled: the router tries another pair when a decode worker or its link died.
+  EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "fail r1 unavailable", "end r1"}));
+  EXPECT_EQ(story.run(), Words{});
+  EXPECT_TRUE(story.idle());
+}
+
+TEST_F(PrefillWorkerTest, FailsExactlyTheRequestsOfAFailedStep) {
+  story.arrive(offered(1, 8));
+  story.arrive(offered(2, 8));
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+8]*1"});
+  EXPECT_EQ(story.step_failed(), (Words{"fail r1 internal", "withdraw r1", "end r1"}));
+  EXPECT_EQ(story.run(), Words{"run s1:r2[0+8]*1"});
+  EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
+}
+
+TEST_F(PrefillWorkerTest, EndsTheOfferOfASampleThatFailed) {
+  story.arrive(offered(1, 4));
+  story.run();
+  const worker::StepFinished failed{.failed = {{RequestId{1}, {ErrorCode::kInternal, "not a number"}}}};
+  EXPECT_EQ(story.step(failed), (Words{"commit r1 s0 rows 4", "fail r1 internal", "withdraw r1", "end r1"}));
+  EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
+  EXPECT_TRUE(story.idle());
+}
+
+TEST_F(PrefillWorkerTest, FailsWhatWaitedTooLong) {
+  commit(1);
+  commit(2);
+  story.arrive(offered(3, 4, story.now + seconds(1)));
+  EXPECT_EQ(story.core().next_deadline(), story.now + seconds(1));
+  EXPECT_EQ(story.sleep(seconds(1)), (Words{"fail r3 timeout", "end r3"}));
+  EXPECT_EQ(story.core().next_deadline(), kNever);
+}
+
+TEST_F(PrefillWorkerTest, AdmitsWhatWaitedBehindARequestThatWaitedTooLong) {
+  commit(1);
+  RequestArrived both = local(2, 2);
+  both.deadline = story.now + seconds(1);
+  story.arrive(both);
+  EXPECT_EQ(story.arrive(offered(3)), Words{});
+  EXPECT_EQ(story.sleep(seconds(1)), (Words{"fail r2 timeout", "end r2", "offer r3 s1"}));
+}
+
+// --- drain
+
+TEST_F(PrefillWorkerTest, DrainsAtOnceWhenIdle) { EXPECT_EQ(story.drain(), Words{"drained"}); }
+
+TEST_F(PrefillWorkerTest, IsDrainedOnlyWhenItsOffersHaveEnded) {
+  commit(1);
+  EXPECT_EQ(story.drain(), Words{});
+  EXPECT_EQ(story.arrive(offered(2)), (Words{"fail r2 unavailable", "end r2"}));
+  EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "drained"}));
+}
+
+TEST_F(PrefillWorkerTest, FinishesWhatWaitsBeforeItIsDrained) {
+  commit(1);
+  commit(2);
+  story.arrive(local(3, 1, 1));
+  EXPECT_EQ(story.drain(), Words{});
+  story.offer_ended(2);
+  EXPECT_EQ(story.run_and_finish(), (Words{"deliver r3.0 length", "clear s1", "end r3"}));
+  EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "drained"}));
+}
+
+TEST_F(PrefillWorkerTest, NeverFetches) {
+  EXPECT_DEATH(story.rows_fetched(1), "never fetches");
+}
+
+}  // namespace
+}  // namespace pdjob::prefill

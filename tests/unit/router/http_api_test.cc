@@ -1,0 +1,567 @@
+// The router's shell over real sockets: clients, router and tiny fake workers share one event loop.
+#include "router/http_api.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/real_clock.h"
+#include "router/static_workers.h"
+
+namespace pdjob::router {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr const char* kPrompt = R"({"model":"m","prompt":"Once","max_tokens":3,"temperature":0})";
+constexpr const char* kStreamed = R"({"model":"m","prompt":"Once","max_tokens":3,"stream":true})";
+
+// Turns the loop until `done` or the deadline.
+bool turn_until(net::EventLoop& loop, const std::function<bool()>& done,
+                Duration within = seconds(20)) {
+  const Instant deadline = real_now() + within;
+  while (!done() && real_now() < deadline) {
+    loop.call_at(loop.now() + milliseconds(1), [&loop] { loop.stop(); });
+    loop.run();
+  }
+  return done();
+}
+
+// An engine worker of a few lines. What it hears it keeps; how it answers a generation can be
+// replaced.
+class FakeWorker final : public net::HttpHandler {
+ public:
+  struct Heard {
+    std::string path;
+    std::string body;
+    std::string authorization;
+    std::string request_id;
+    std::string traceparent;
+  };
+  using Answer = std::function<void(net::HttpServer&, net::ExchangeId, const Heard&)>;
+
+  FakeWorker(net::EventLoop& loop, std::string name, net::Role role, bool foreign = false)
+      : loop_(loop), name_(std::move(name)), role_(role), foreign_(foreign) {
+    answer = answer_well;
+    live(0);
+  }
+
+  void live(uint16_t port) {
+    auto opened = net::HttpServer::open(loop_, *this, {.port = port});
+    ASSERT_TRUE(opened) << opened.error().message;
+    server_ = std::move(*opened);
+    port_ = server_->port();
+  }
+  void die() { server_.reset(); }
+  void revive() { live(port_); }
+
+  net::WorkerEntry entry() const {
+    return {.name = name_,
+            .engine_id = "e1",
+            .role = role_,
+            .host = "127.0.0.1",
+            .port = port_,
+            .model = "m",
+            .kv_address = foreign_ ? "" : R"({"remote_engine_id":"e1","remote_port":77})"};
+  }
+  net::HttpAddress address() const { return {"127.0.0.1", port_}; }
+  const std::string& name() const { return name_; }
+
+  static void answer_well(net::HttpServer& server, net::ExchangeId id, const Heard& heard) {
+    if (heard.body.find(R"("do_remote_decode":true)") != std::string::npos) {
+      server.reply(
+          id, 200, "application/json",
+          R"({"id":"p","kv_transfer_params":{"remote_block_ids":[[1]],"remote_port":9},"usage":{}})");
+    } else if (heard.body.find(R"("stream":true)") != std::string::npos) {
+      server.begin(id, 200, "text/event-stream");
+      server.write(id, "data: {\"t\":1}\n\n");
+      server.write(id, "data: {\"t\":2}\n\n");
+      server.write(id, "data: [DONE]\n\n");
+      server.end(id);
+    } else {
+      server.reply(id, 200, "application/json", R"({"choices":[{"text":" upon"}]})");
+    }
+  }
+
+  void on_request(net::ExchangeId id, net::HttpRequest& request) override {
+    if (request.path == "/pdjob/worker" && !foreign_) {
+      server_->reply(id, 200, "application/json",
+                     R"({"name":")" + name_ +
+                         R"(","engine_id":"e1","model":"m","kv_address":{"remote_port":77}})");
+    } else if (request.path == "/v1/models") {
+      server_->reply(id, 200, "application/json", R"({"data":[{"id":"m"}]})");
+    } else if (request.path == "/health") {
+      server_->reply(id, 200, "text/plain", "");
+    } else if (request.path == "/pdjob/worker") {
+      server_->reply(id, 404, "application/json", "{}");
+    } else {
+      heard.push_back({.path = std::string(request.path),
+                       .body = request.body,
+                       .authorization = std::string(request.header("authorization")),
+                       .request_id = std::string(request.header("x-request-id")),
+                       .traceparent = std::string(request.header("traceparent"))});
+      answer(*server_, id, heard.back());
+    }
+  }
+  void on_client_gone(net::ExchangeId /*id*/) override { clients_gone += 1; }
+
+  std::vector<Heard> heard;
+  int clients_gone = 0;
+  Answer answer;
+
+ private:
+  net::EventLoop& loop_;
+  const std::string name_;
+  const net::Role role_;
+  const bool foreign_;
+  std::unique_ptr<net::HttpServer> server_;
+  uint16_t port_ = 0;
+};
+
+// A client that shows bytes as they arrive.
+class RawClient {
+ public:
+  RawClient(uint16_t port, const std::string& request)
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(send(fd_, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    fcntl(fd_, F_SETFL, O_NONBLOCK);
+  }
+  ~RawClient() { leave(); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void leave() {
+    if (fd_ >= 0) {
+      close(fd_);
+      fd_ = -1;
+    }
+  }
+  // Takes what is there. True: the peer has closed.
+  bool poll() {
+    char buffer[65536];
+    while (!closed) {
+      const ssize_t got = recv(fd_, buffer, sizeof buffer, 0);
+      if (got < 0) {
+        closed = errno != EAGAIN;
+        reset = closed;
+        break;
+      }
+      closed = got == 0;
+      received.append(buffer, static_cast<size_t>(got));
+    }
+    return closed;
+  }
+  bool has(std::string_view text) {
+    poll();
+    return received.find(text) != std::string::npos;
+  }
+  std::string head() const { return received.substr(0, received.find("\r\n\r\n") + 4); }
+  std::string body() const { return received.substr(received.find("\r\n\r\n") + 4); }
+
+  std::string received;
+  bool closed = false;
+  bool reset = false;
+
+ private:
+  int fd_;
+};
+
+std::string post(const std::string& path, const std::string& body, const std::string& headers = "",
+                 const std::string& version = "HTTP/1.1") {
+  return "POST " + path + ' ' + version + "\r\nHost: r\r\n" + headers +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+struct HttpApiTest : testing::Test {
+  void serve() {
+    auto opened = HttpApi::open(loop, config, {}, [this] { drained = true; });
+    ASSERT_TRUE(opened) << opened.error().message;
+    api = std::move(*opened);
+    client = net::HttpClient::create(loop);
+    submit_members();
+  }
+  FakeWorker& add(const std::string& name, net::Role role, bool foreign = false) {
+    workers.push_back(std::make_unique<FakeWorker>(loop, name, role, foreign));
+    return *workers.back();
+  }
+  void submit_members() {
+    std::vector<net::WorkerEntry> entries;
+    for (const auto& worker : workers) {
+      entries.push_back(worker->entry());
+    }
+    api->relay().submit(WorkersChanged{entries});
+  }
+  uint16_t port() { return api->server().port(); }
+
+  net::HttpReply exchange(std::string_view method, std::string_view path, std::string body,
+                          std::string_view header_lines = "") {
+    std::optional<Result<net::HttpReply>> got;
+    net::fetch(loop, *client,
+               {.to = {"127.0.0.1", port()},
+                .method = method,
+                .target = path,
+                .header_lines = header_lines,
+                .body = std::move(body)},
+               1 << 20, [&got](Result<net::HttpReply> reply) { got = std::move(reply); });
+    EXPECT_TRUE(turn_until(loop, [&got] { return got.has_value(); }));
+    if (!got || !*got) {
+      ADD_FAILURE() << (got ? got->error().message : "no reply");
+      return {};
+    }
+    return **got;
+  }
+  net::HttpReply complete(const std::string& body = kPrompt) {
+    return exchange("POST", "/v1/completions", body);
+  }
+  std::string metrics() { return exchange("GET", "/metrics", "").body; }
+  // Every leg has ended, in the table of workers too.
+  void expect_idle() {
+    EXPECT_TRUE(turn_until(loop, [this] { return api->relay().core().requests_alive() == 0; }));
+    for (const auto& [id, worker] : api->relay().core().workers().all()) {
+      EXPECT_EQ(worker.requests_in_flight, 0U) << worker.entry.name;
+    }
+  }
+
+  net::EventLoop loop;
+  RouterConfig config;
+  std::vector<std::unique_ptr<FakeWorker>> workers;
+  std::unique_ptr<HttpApi> api;
+  std::unique_ptr<net::HttpClient> client;
+  bool drained = false;
+};
+
+TEST_F(HttpApiTest, SendsBothLegsWithOneTransferId) {
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  serve();
+  RawClient raw(port(),
+                post("/v1/completions", kPrompt,
+                     "Authorization: Bearer k\r\ntraceparent: t1\r\nx-request-id: mine\r\n"));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(" upon"); }));
+  EXPECT_EQ(raw.body(), R"({"choices":[{"text":" upon"}]})");
+  EXPECT_NE(raw.head().find("x-pdjob-prefill: p0\r\n"), std::string::npos);
+  EXPECT_NE(raw.head().find("x-pdjob-decode: d0\r\n"), std::string::npos);
+  EXPECT_NE(raw.head().find("x-request-id: mine\r\n"), std::string::npos);
+  expect_idle();
+  ASSERT_EQ(prefill.heard.size(), 1U);
+  ASSERT_EQ(decode.heard.size(), 1U);
+  for (const FakeWorker* worker : {&prefill, &decode}) {
+    EXPECT_EQ(worker->heard[0].path, "/v1/completions");
+    EXPECT_EQ(worker->heard[0].authorization, "Bearer k");
+    EXPECT_EQ(worker->heard[0].request_id, "mine");
+    EXPECT_EQ(worker->heard[0].traceparent, "t1");
+  }
+  const std::string offer =
+      R"("max_tokens":1,"temperature":0,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":")";
+  const size_t at = prefill.heard[0].body.find(offer);
+  ASSERT_NE(at, std::string::npos) << prefill.heard[0].body;
+  const std::string transfer = prefill.heard[0].body.substr(at + offer.size(), 32);
+  EXPECT_EQ(
+      decode.heard[0].body,
+      R"({"model":"m","prompt":"Once","max_tokens":3,"temperature":0,"kv_transfer_params":{"remote_engine_id":"e1","remote_port":77,)"
+      R"("do_remote_prefill":true,"do_remote_decode":false,"transfer_id":")" +
+          transfer + R"("}})");
+}
+
+TEST_F(HttpApiTest, PassesTheParamsOfATwoHopOn) {
+  FakeWorker& prefill = add("p0", net::Role::kPrefill, true);
+  FakeWorker& decode = add("d0", net::Role::kDecode, true);
+  serve();
+  EXPECT_EQ(complete().status, 200);
+  ASSERT_EQ(prefill.heard.size(), 1U);
+  ASSERT_EQ(decode.heard.size(), 1U);
+  EXPECT_NE(prefill.heard[0].body.find(R"("remote_engine_id":null)"), std::string::npos);
+  EXPECT_NE(decode.heard[0].body.find(
+                R"("kv_transfer_params":{"remote_block_ids":[[1]],"remote_port":9}})"),
+            std::string::npos)
+      << decode.heard[0].body;
+  EXPECT_FALSE(decode.heard[0].request_id.empty());
+  EXPECT_EQ(decode.heard[0].request_id, prefill.heard[0].request_id);
+}
+
+TEST_F(HttpApiTest, PassesAStreamByteForByte) {
+  add("b0", net::Role::kBoth);
+  serve();
+  RawClient direct(workers[0]->address().port, post("/v1/completions", kStreamed));
+  RawClient routed(port(), post("/v1/completions", kStreamed));
+  ASSERT_TRUE(
+      turn_until(loop, [&] { return direct.has("\r\n0\r\n\r\n") && routed.has("\r\n0\r\n\r\n"); }));
+  EXPECT_EQ(routed.body(), direct.body());
+}
+
+TEST_F(HttpApiTest, TakesChunksOffForAnOldClient) {
+  add("b0", net::Role::kBoth);
+  serve();
+  RawClient raw(port(), post("/v1/completions", kStreamed, "", "HTTP/1.0"));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.poll(); }));
+  EXPECT_EQ(raw.body(), "data: {\"t\":1}\n\ndata: {\"t\":2}\n\ndata: [DONE]\n\n");
+  EXPECT_EQ(raw.head().find("hunked"), std::string::npos);
+}
+
+TEST_F(HttpApiTest, KeepsClientConnectionsOverManyRequests) {
+  add("p0", net::Role::kPrefill);
+  add("d0", net::Role::kDecode);
+  serve();
+  std::string pipelined;
+  for (int i = 0; i < 3; ++i) {
+    pipelined += post("/v1/completions", i == 1 ? kStreamed : kPrompt);
+  }
+  RawClient raw(port(), pipelined);
+  ASSERT_TRUE(turn_until(loop, [&] {
+    raw.poll();
+    size_t replies = 0;
+    for (size_t at = raw.received.find("HTTP/1.1 200"); at != std::string::npos;
+         at = raw.received.find("HTTP/1.1 200", at + 1)) {
+      replies += 1;
+    }
+    return replies == 3 && raw.received.ends_with("upon\"}]}");
+  }));
+  EXPECT_FALSE(raw.closed);
+}
+
+TEST_F(HttpApiTest, NoRequestFailsWhenOneOfTwoPrefillWorkersIsDead) {
+  config.prefill_policy = config.decode_policy = PolicyKind::kRoundRobin;
+  add("p0", net::Role::kPrefill);
+  add("p1", net::Role::kPrefill).die();
+  add("d0", net::Role::kDecode);
+  serve();
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(complete().status, 200) << i;
+  }
+  EXPECT_NE(metrics().find(R"(pdjob_router_retries_total{reason="unreachable"} )"),
+            std::string::npos);
+  EXPECT_NE(metrics().find("pdjob_router_degraded_total 0"), std::string::npos);
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, NoRequestFailsWhenOneOfTwoDecodeWorkersIsDead) {
+  config.prefill_policy = config.decode_policy = PolicyKind::kRoundRobin;
+  add("p0", net::Role::kPrefill);
+  add("d0", net::Role::kDecode);
+  add("d1", net::Role::kDecode).die();
+  serve();
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(complete().status, 200) << i;
+  }
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, UsesAWorkerAgainThatCameBack) {
+  config.decode_policy = PolicyKind::kRoundRobin;
+  add("d0", net::Role::kBoth);
+  FakeWorker& other = add("d1", net::Role::kBoth);
+  other.die();
+  serve();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(complete().status, 200);
+  }
+  other.revive();
+  EXPECT_TRUE(turn_until(loop, [&] { return complete().status == 200 && !other.heard.empty(); }));
+}
+
+TEST_F(HttpApiTest, DecodesAloneWhenTheOnlyPrefillWorkerIsDead) {
+  add("p0", net::Role::kPrefill).die();
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  serve();
+  EXPECT_EQ(complete().status, 200);
+  ASSERT_FALSE(decode.heard.empty());
+  EXPECT_EQ(decode.heard.back().body, kPrompt);
+  EXPECT_NE(metrics().find("pdjob_router_degraded_total 1"), std::string::npos);
+}
+
+TEST_F(HttpApiTest, CancelsBothLegsWhenTheClientLeaves) {
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  prefill.answer =
+      decode.answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  serve();
+  RawClient raw(port(), post("/v1/completions", kPrompt));
+  ASSERT_TRUE(turn_until(loop, [&] { return !prefill.heard.empty() && !decode.heard.empty(); }));
+  raw.leave();
+  EXPECT_TRUE(
+      turn_until(loop, [&] { return prefill.clients_gone == 1 && decode.clients_gone == 1; }));
+  expect_idle();
+  EXPECT_NE(metrics().find(R"(pdjob_router_requests_total{outcome="client_gone"} 1)"),
+            std::string::npos);
+}
+
+TEST_F(HttpApiTest, CutsTheConnectionWhenTheWorkerDiesAfterTheFirstByte) {
+  FakeWorker& worker = add("b0", net::Role::kBoth);
+  worker.answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.begin(id, 200, "text/event-stream");
+    server.write(id, "data: first\n\n");
+  };
+  serve();
+  RawClient raw(port(), post("/v1/completions", kStreamed));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("first"); }));
+  worker.die();
+  EXPECT_TRUE(turn_until(loop, [&] { return raw.poll(); }));
+  EXPECT_EQ(raw.body().find("\r\n0\r\n"), std::string::npos) << "it must not look complete";
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, PassesAWorkers4xxThroughUnchanged) {
+  add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  decode.answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.reply(id, 422, "application/json", R"({"error":{"message":"no"}})");
+  };
+  serve();
+  const net::HttpReply reply = complete();
+  EXPECT_EQ(reply.status, 422);
+  EXPECT_EQ(reply.body, R"({"error":{"message":"no"}})");
+  EXPECT_EQ(decode.heard.size(), 1U);
+}
+
+TEST_F(HttpApiTest, PassesTheLastOverloadOnWithItsRetryAfter) {
+  for (const char* name : {"b0", "b1"}) {
+    add(name, net::Role::kBoth).answer = [](net::HttpServer& server, net::ExchangeId id,
+                                            const FakeWorker::Heard&) {
+      server.reply(id, 503, "application/json", "{}", {{"Retry-After", "7"}});
+    };
+  }
+  serve();
+  RawClient raw(port(), post("/v1/completions", kPrompt));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("\r\n\r\n{}"); }));
+  EXPECT_TRUE(raw.has("HTTP/1.1 503"));
+  EXPECT_TRUE(raw.has("Retry-After: 7\r\n"));
+  EXPECT_EQ(workers[0]->heard.size() + workers[1]->heard.size(), 2U);
+}
+
+TEST_F(HttpApiTest, PausesTheWorkerOfASlowClient) {
+  FakeWorker& worker = add("b0", net::Role::kBoth);
+  constexpr size_t kPieces = 32;
+  const std::string piece(1 << 20, 'x');
+  size_t written = 0;
+  worker.answer = [&](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.begin(id, 200, "text/plain");
+    // The fake worker has no bound of its own, so all of it waits in its queue; the router must not
+    // take it.
+    for (; written < kPieces; ++written) {
+      server.write(id, piece);
+    }
+    server.end(id);
+  };
+  serve();
+  RawClient raw(port(), post("/v1/completions", kStreamed));
+  ASSERT_TRUE(turn_until(loop, [&] { return written == kPieces; }));
+  turn_until(loop, [] { return false; }, milliseconds(300));
+  EXPECT_EQ(api->relay().core().requests_alive(), 1U) << "all of the reply fitted into the router";
+  ASSERT_TRUE(turn_until(loop, [&] {
+    raw.poll();
+    return raw.received.ends_with("\r\n0\r\n\r\n");
+  }));
+  EXPECT_GT(raw.received.size(), kPieces * piece.size());
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, AnswersErrorsInOpenAisShape) {
+  add("b0", net::Role::kBoth);
+  serve();
+  const net::HttpReply lost = exchange("GET", "/nowhere", "");
+  EXPECT_EQ(lost.status, 404);
+  EXPECT_NE(lost.body.find(R"("type":"invalid_request_error")"), std::string::npos) << lost.body;
+  EXPECT_EQ(exchange("GET", "/v1/completions", "").status, 405);
+  EXPECT_EQ(exchange("POST", "/health", "").status, 405);
+  const net::HttpReply model = complete(R"({"model":"other","prompt":"x"})");
+  EXPECT_EQ(model.status, 404);
+  EXPECT_NE(model.body.find(R"("code":"model_not_found")"), std::string::npos) << model.body;
+  const net::HttpReply malformed = complete("{\"model\":");
+  EXPECT_EQ(malformed.status, 400);
+  EXPECT_NE(malformed.body.find(R"("type":"invalid_request_error")"), std::string::npos)
+      << malformed.body;
+  EXPECT_TRUE(workers[0]->heard.empty());
+}
+
+TEST_F(HttpApiTest, AnswersWhatItKnowsItself) {
+  serve();
+  EXPECT_EQ(exchange("GET", "/health", "").status, 503);
+  add("p0", net::Role::kPrefill);
+  add("d0", net::Role::kDecode);
+  submit_members();
+  EXPECT_EQ(exchange("GET", "/health", "").status, 200);
+  EXPECT_NE(exchange("GET", "/v1/models", "").body.find(R"("id":"m")"), std::string::npos);
+  const std::string listed = exchange("GET", "/pdjob/workers", "").body;
+  EXPECT_NE(listed.find(R"("name":"p0")"), std::string::npos) << listed;
+  EXPECT_NE(listed.find(R"("health":"healthy")"), std::string::npos) << listed;
+}
+
+TEST_F(HttpApiTest, SendsTokenizeToOneWorker) {
+  add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  serve();
+  EXPECT_EQ(exchange("POST", "/tokenize", R"({"prompt":"x"})").status, 200);
+  ASSERT_EQ(decode.heard.size(), 1U);
+  EXPECT_EQ(decode.heard[0].path, "/tokenize");
+  EXPECT_EQ(decode.heard[0].body, R"({"prompt":"x"})");
+  EXPECT_TRUE(workers[0]->heard.empty());
+}
+
+TEST_F(HttpApiTest, ObeysPins) {
+  for (const char* name : {"p0", "p1"}) {
+    add(name, net::Role::kPrefill);
+  }
+  for (const char* name : {"d0", "d1"}) {
+    add(name, net::Role::kDecode);
+  }
+  serve();
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt,
+                     "x-pdjob-pin-prefill: p1\r\nx-pdjob-pin-decode: d1\r\n")
+                .status,
+            200);
+  EXPECT_EQ(workers[1]->heard.size(), 1U);
+  EXPECT_EQ(workers[3]->heard.size(), 1U);
+  workers[1]->die();
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, "x-pdjob-pin-prefill: p1\r\n").status,
+            503);
+}
+
+TEST_F(HttpApiTest, SaysDrainedWhenTheLastRequestHasEnded) {
+  add("b0", net::Role::kBoth);
+  serve();
+  EXPECT_EQ(complete().status, 200);
+  api->relay().submit(DrainRequested{});
+  EXPECT_TRUE(drained);
+}
+
+TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
+  add("p0", net::Role::kPrefill);
+  FakeWorker& foreign = add("", net::Role::kDecode, true);
+  serve();
+  api->relay().submit(WorkersChanged{});
+  StaticWorkers members(
+      loop, {{net::Role::kPrefill, workers[0]->address()}, {net::Role::kDecode, foreign.address()}},
+      [this](RouterEvent event) { api->relay().submit(std::move(event)); });
+  const auto known = [this](const std::string& name) {
+    return api->relay().core().workers().find(name);
+  };
+  ASSERT_TRUE(turn_until(loop, [&] {
+    return known("p0") != nullptr && known(foreign.address().to_string()) != nullptr;
+  }));
+  EXPECT_TRUE(known("p0")->concurrent());
+  EXPECT_FALSE(known(foreign.address().to_string())->concurrent());
+  EXPECT_EQ(known(foreign.address().to_string())->entry.model, "m");
+  workers[0]->die();
+  ASSERT_TRUE(turn_until(loop, [&] { return known("p0") == nullptr; }));
+  workers[0]->revive();
+  EXPECT_TRUE(turn_until(loop, [&] { return known("p0") != nullptr; }));
+}
+
+}  // namespace
+}  // namespace pdjob::router

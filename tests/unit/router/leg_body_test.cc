@@ -1,0 +1,104 @@
+#include "router/leg_body.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+RequestBody scanned(const std::string& text) {
+  auto body = RequestBody::scan(text);
+  const auto* error = std::get_if<net::ApiError>(&body);
+  EXPECT_EQ(error, nullptr) << text << ": " << (error == nullptr ? "" : error->message);
+  return error == nullptr ? std::get<RequestBody>(body) : RequestBody();
+}
+
+int status_of(const std::string& text) {
+  const auto body = RequestBody::scan(text);
+  const auto* error = std::get_if<net::ApiError>(&body);
+  return error == nullptr ? 200 : error->status;
+}
+
+TEST(RequestBody, FindsWhatTheRouterMustKnow) {
+  const RequestBody body =
+      scanned(R"({"prompt":"Once","model":"m\u0031","max_tokens":32,"stream":true})");
+  EXPECT_EQ(body.model(), "m1");
+  EXPECT_EQ(body.output_tokens(), 32U);
+  EXPECT_EQ(scanned(R"({})").model(), "");
+}
+
+TEST(RequestBody, PrefillLegAsksForOneTokenWithoutStream) {
+  const RequestBody body = scanned(
+      R"({"prompt":"x","max_tokens":32,"min_tokens":4,"max_completion_tokens":9,"n":2,"stream":true,"stream_options":{"include_usage":true},"odd":[1, 2.50]})");
+  EXPECT_EQ(
+      body.prefill_leg(R"({"a":1})"),
+      R"({"prompt":"x","max_tokens":1,"min_tokens":1,"max_completion_tokens":1,"n":1,"stream":false,"odd":[1, 2.50],"kv_transfer_params":{"a":1}})");
+}
+
+TEST(RequestBody, PrefillLegGetsALimitWhereTheClientGaveNone) {
+  EXPECT_EQ(scanned(R"({"prompt":"x"})").prefill_leg("{}"),
+            R"({"prompt":"x","max_tokens":1,"kv_transfer_params":{}})");
+}
+
+TEST(RequestBody, DecodeLegIsTheClientsBodyAndTheParams) {
+  const RequestBody body = scanned(R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
+  EXPECT_EQ(body.decode_leg(R"({"b":2})"),
+            R"( {"prompt" : "x", "temperature":1e0,"stream":true,"kv_transfer_params":{"b":2}} )");
+  EXPECT_EQ(body.decode_leg(""), R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
+}
+
+TEST(RequestBody, AClientCannotNameAKvSource) {
+  const RequestBody body = scanned(R"({"kv_transfer_params":{"remote_host":"evil"},"prompt":"x"})");
+  EXPECT_EQ(body.decode_leg("").find("evil"), std::string::npos);
+  EXPECT_EQ(body.decode_leg("{}").find("evil"), std::string::npos);
+  EXPECT_EQ(body.prefill_leg("{}").find("evil"), std::string::npos);
+}
+
+TEST(RequestBody, SplicesIntoAnEmptyObject) {
+  EXPECT_EQ(scanned("{}").decode_leg("{}"), R"({"kv_transfer_params":{}})");
+}
+
+TEST(RequestBody, RefusesWhatIsNotOneObject) {
+  for (const char* text :
+       {"", "[1]", "\"x\"", "{", "{}{}", "{\"a\":}", "{\"a\":1,}", "null", "{\"model\":\"x}"}) {
+    EXPECT_EQ(status_of(text), 400) << text;
+  }
+}
+
+TEST(RequestBody, KeysInsideValuesAreNotFields) {
+  const RequestBody body =
+      scanned(R"({"prompt":"\"model\":\"no\"","x":{"model":"no","max_tokens":5}})");
+  EXPECT_EQ(body.model(), "");
+  EXPECT_EQ(body.output_tokens(), scanned("{}").output_tokens());
+}
+
+constexpr TransferId kTransfer{0x0123456789abcdef, 0xfedcba9876543210};
+
+TEST(KvParams, OfferNamesTheTransfer) {
+  EXPECT_EQ(
+      offer_params(kTransfer),
+      R"({"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
+}
+
+TEST(KvParams, FetchExtendsTheAddress) {
+  EXPECT_EQ(
+      fetch_params(R"({"remote_host":"h","remote_port":5})", kTransfer),
+      R"({"remote_host":"h","remote_port":5,"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
+  EXPECT_EQ(
+      fetch_params("{}", kTransfer),
+      R"({"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
+}
+
+TEST(KvParams, ReturnedParamsAreVerbatim) {
+  EXPECT_EQ(
+      returned_params(
+          R"({"id":"x","kv_transfer_params":{"remote_block_ids":[[1]], "y":null},"usage":{}})"),
+      R"({"remote_block_ids":[[1]], "y":null})");
+  EXPECT_EQ(returned_params(R"({"kv_transfer_params":null})"), "");
+  EXPECT_EQ(returned_params(R"({"choices":[]})"), "");
+  EXPECT_EQ(returned_params("not json"), "");
+}
+
+}  // namespace
+}  // namespace pdjob::router

@@ -1,0 +1,78 @@
+#include "router/leg_head.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+TEST(LegHead, PassesWhatIsEndToEnd) {
+  net::HttpRequest request;
+  request.headers = {{"Host", "router"},
+                     {"Authorization", "Bearer k"},
+                     {"traceparent", "00-ab-cd-01"},
+                     {"Connection", "close, X-Hop"},
+                     {"x-hop", "1"},
+                     {"TE", "trailers"},
+                     {"Content-Length", "12"},
+                     {"Expect", "100-continue"},
+                     {"Accept-Encoding", "gzip"},
+                     {"X-PDJOB-Pin-Decode", "d0"},
+                     {"Content-Type", "application/json"}};
+  EXPECT_EQ(leg_header_lines(request, "r1"),
+            "Authorization: Bearer k\r\n"
+            "traceparent: 00-ab-cd-01\r\n"
+            "Content-Type: application/json\r\n"
+            "x-request-id: r1\r\n");
+}
+
+TEST(LegHead, SendsOneRequestIdOnly) {
+  net::HttpRequest request;
+  request.headers = {{"X-Request-Id", "mine"}};
+  EXPECT_EQ(leg_header_lines(request, "mine"), "x-request-id: mine\r\n");
+}
+
+net::HttpReplyHead sse_head() {
+  net::HttpReplyHead head;
+  head.status = 200;
+  head.raw = "HTTP/1.0 200 Very OK\r\nx: y\r\n\r\n";
+  head.headers = {{"Content-Type", "text/event-stream"},
+                  {"Transfer-Encoding", "chunked"},
+                  {"Connection", "keep-alive"},
+                  {"X-Request-Id", "theirs"},
+                  {"x-pdjob-worker", "d0"},
+                  {"X-Pdjob-Decode", "forged"}};
+  return head;
+}
+
+TEST(LegHead, MarksTheReplyAndKeepsItsFraming) {
+  EXPECT_EQ(reply_head(sse_head(), {.request_id = "r1", .prefill = "p0", .decode = "d0"},
+                       ReplyFraming::kAsReceived),
+            "HTTP/1.1 200 Very OK\r\n"
+            "Content-Type: text/event-stream\r\n"
+            "Transfer-Encoding: chunked\r\n"
+            "x-pdjob-worker: d0\r\n"
+            "x-request-id: r1\r\n"
+            "x-pdjob-prefill: p0\r\n"
+            "x-pdjob-decode: d0\r\n\r\n");
+}
+
+TEST(LegHead, SaysThatTheConnectionClosesWhenThatEndsTheBody) {
+  EXPECT_EQ(reply_head(sse_head(), {.request_id = "r1", .prefill = "", .decode = "d0"},
+                       ReplyFraming::kUntilClose),
+            "HTTP/1.1 200 Very OK\r\n"
+            "Content-Type: text/event-stream\r\n"
+            "x-pdjob-worker: d0\r\n"
+            "x-request-id: r1\r\n"
+            "x-pdjob-decode: d0\r\n"
+            "Connection: close\r\n\r\n");
+}
+
+TEST(LegHead, SurvivesAHeadWithoutReason) {
+  net::HttpReplyHead head;
+  head.raw = "HTTP/1.1 204";
+  EXPECT_EQ(reply_head(head, {.request_id = "r"}, ReplyFraming::kAsReceived),
+            "HTTP/1.1 204\r\nx-request-id: r\r\n\r\n");
+}
+
+}  // namespace
+}  // namespace pdjob::router

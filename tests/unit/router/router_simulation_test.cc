@@ -1,0 +1,212 @@
+// The Router core against a model of flaky workers on virtual time. One seed decides everything,
+// each run is made twice, and after every step the invariants hold: each request ends exactly once,
+// no leg leaks, no request is tried too often, not too many are alive.
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "router/router.h"
+
+namespace pdjob::router {
+namespace {
+
+using std::chrono::milliseconds;
+
+class World {
+ public:
+  explicit World(uint64_t seed)
+      : random_(seed), config_(draw_config(random_)), router_(config_, seed) {}
+
+  // The trace of the run; the caller compares two.
+  std::string run() {
+    change_membership();
+    for (int turn = 0; turn < 400; ++turn) {
+      act();
+      check();
+    }
+    settle();
+    EXPECT_EQ(router_.requests_alive(), 0U);
+    EXPECT_EQ(legs_.size(), 0U);
+    EXPECT_EQ(ended_.size(), arrived_);
+    for (const auto& [id, worker] : router_.workers().all()) {
+      EXPECT_EQ(worker.requests_in_flight, 0U);
+      EXPECT_EQ(worker.tokens_in_flight, 0U);
+    }
+    return trace_.str();
+  }
+
+ private:
+  static RouterConfig draw_config(Random& random) {
+    RouterConfig config;
+    config.prefill_policy = static_cast<PolicyKind>(random.below(3));
+    config.decode_policy = static_cast<PolicyKind>(random.below(3));
+    config.fallback = random.chance(0.5) ? Fallback::kDecodeAlone : Fallback::kRefuse;
+    config.attempts = static_cast<uint32_t>(1 + random.below(4));
+    config.requests_max = static_cast<uint32_t>(1 + random.below(20));
+    config.request_timeout = milliseconds(500 + random.below(2000));
+    config.queue_timeout = milliseconds(random.below(500));
+    return config;
+  }
+
+  void step(const RouterEvent& event) {
+    std::vector<RouterEffect> effects;
+    router_.step(event, now_, effects);
+    trace_ << event.index() << '@' << now_.time_since_epoch().count();
+    for (const RouterEffect& effect : effects) {
+      trace_ << ' ' << effect.index();
+      std::visit([this](const auto& one) { on(one); }, effect);
+    }
+    trace_ << '\n';
+  }
+
+  void on(const StartLeg& effect) {
+    ASSERT_NE(router_.workers().find(effect.worker), nullptr);
+    ASSERT_FALSE(ended_.contains(effect.leg.request)) << "a leg of a request that has ended";
+    ASSERT_LE(effect.leg.attempt, config_.attempts);
+    ASSERT_FALSE(relayed_.contains(effect.leg.request)) << "a retry after the first byte";
+    ASSERT_TRUE(legs_.try_emplace(effect.leg, false).second);
+  }
+  void on(const CancelLeg& effect) { ASSERT_EQ(legs_.erase(effect.leg), 1U); }
+  void on(const Relay& effect) {
+    ASSERT_TRUE(relayed_.insert(effect.leg.request).second);
+    ASSERT_TRUE(legs_.contains(effect.leg));
+  }
+  void on(const Retried&) {}
+  void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
+  void on(const Complete& effect) {
+    ASSERT_TRUE(relayed_.contains(effect.id));
+    end(effect.id);
+  }
+  void on(const Refuse& effect) {
+    ASSERT_FALSE(relayed_.contains(effect.id));
+    end(effect.id);
+  }
+  void on(const Abort& effect) {
+    ASSERT_TRUE(relayed_.contains(effect.id));
+    end(effect.id);
+  }
+  void on(const Forget& effect) { end(effect.id); }
+  void on(const Drained&) {}
+  void end(RequestId id) {
+    ASSERT_TRUE(ended_.insert(id).second) << "a request ended twice: " << id;
+  }
+
+  void act() {
+    const uint64_t draw = random_.below(100);
+    if (draw < 30) {
+      arrive();
+    } else if (draw < 80) {
+      advance_leg();
+    } else if (draw < 84) {
+      change_membership();
+    } else if (draw < 87) {
+      step(ClientLeft{RequestId{1 + random_.below(arrived_ + 1)}});
+    } else if (draw < 90) {
+      step(WorkerProbed{"w" + std::to_string(random_.below(6)), random_.chance(0.5)});
+    } else {
+      now_ += milliseconds(random_.below(120));
+      step(TimePassed{});
+    }
+  }
+
+  void arrive() {
+    RequestFacts facts;
+    facts.generates = random_.chance(0.9);
+    facts.prompt_tokens = random_.below(1000);
+    facts.output_tokens = random_.below(100);
+    facts.model = random_.chance(0.1) ? "other" : random_.chance(0.5) ? "m" : "";
+    if (random_.chance(0.05)) {
+      facts.pin_decode = "w" + std::to_string(random_.below(6));
+    }
+    step(RequestArrived{RequestId{++arrived_}, facts});
+  }
+
+  // A leg that runs answers, ends or fails; now and then an event of a leg that does not run is
+  // late.
+  void advance_leg() {
+    if (legs_.empty() || random_.chance(0.05)) {
+      const LegId late{RequestId{1 + random_.below(arrived_ + 1)}, 99, Stage::kDecode};
+      step(LegFailed{late, {ErrorCode::kUnavailable, "late"}});
+      return;
+    }
+    auto leg = std::next(legs_.begin(), static_cast<ptrdiff_t>(random_.below(legs_.size())));
+    const LegId id = leg->first;
+    if (random_.chance(0.2)) {
+      legs_.erase(leg);
+      step(LegFailed{id, {ErrorCode::kUnavailable, "broken"}});
+    } else if (!leg->second) {
+      leg->second = true;
+      static constexpr int kStatuses[] = {200, 200, 200, 200, 400, 429, 500, 502, 503};
+      step(LegAnswered{id, kStatuses[random_.below(std::size(kStatuses))], random_.chance(0.5)});
+    } else {
+      legs_.erase(leg);
+      step(LegEnded{id, random_.chance(0.8)});
+    }
+  }
+
+  void change_membership() {
+    std::vector<net::WorkerEntry> entries;
+    for (int i = 0; i < 6; ++i) {
+      if (random_.chance(0.3)) {
+        continue;
+      }
+      static constexpr net::Role kRoles[] = {net::Role::kPrefill, net::Role::kPrefill,
+                                             net::Role::kDecode,  net::Role::kDecode,
+                                             net::Role::kDecode,  net::Role::kBoth};
+      incarnation_ += random_.chance(0.2) ? 1 : 0;
+      entries.push_back({.name = "w" + std::to_string(i),
+                         .engine_id = std::to_string(incarnation_),
+                         .role = kRoles[i],
+                         .host = "h",
+                         .port = 1,
+                         .model = "m",
+                         .kv_address = i == 0 ? "" : "{}"});
+    }
+    step(WorkersChanged{entries});
+  }
+
+  void check() {
+    ASSERT_LE(router_.requests_alive(), config_.requests_max);
+    ASSERT_LE(legs_.size(), 2 * router_.requests_alive());
+    ASSERT_EQ(router_.next_wakeup() == kNever, router_.requests_alive() == 0);
+  }
+
+  // No more requests, and time runs on: everything must come to an end.
+  void settle() {
+    for (int i = 0; i < 100 && router_.next_wakeup() != kNever; ++i) {
+      now_ = std::max(now_, router_.next_wakeup()) + config_.request_timeout;
+      step(TimePassed{});
+    }
+  }
+
+  Random random_;
+  RouterConfig config_;
+  Router router_;
+  Instant now_{std::chrono::hours(1)};
+  uint64_t arrived_ = 0;
+  uint64_t incarnation_ = 1;
+  std::map<LegId, bool> legs_;  // That run, and whether they have answered.
+  std::set<RequestId> relayed_;
+  std::set<RequestId> ended_;
+  std::ostringstream trace_;
+};
+
+TEST(RouterSimulation, EndsEachRequestExactlyOnceWhateverWorkersDo) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::string trace = World(seed).run();
+    if (testing::Test::HasFailure()) {
+      return;
+    }
+    if (seed % 10 == 0) {
+      ASSERT_EQ(World(seed).run(), trace);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::router

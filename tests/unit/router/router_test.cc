@@ -1,0 +1,513 @@
+#include "router/router.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+net::WorkerEntry entry(const std::string& name, net::Role role,
+                       const std::string& kv_address = "{}") {
+  return {.name = name,
+          .engine_id = "e1",
+          .role = role,
+          .host = "h",
+          .port = 1,
+          .model = "m",
+          .kv_address = kv_address};
+}
+
+constexpr RequestId kRequest{7};
+
+// Effects as short words, so that a test reads as a story.
+std::string word(const LegId& leg) {
+  return std::string(leg.stage == Stage::kPrefill ? "prefill" : "decode") + "#" +
+         std::to_string(leg.attempt);
+}
+
+struct RouterTest : testing::Test {
+  RouterTest() { config.attempts = 3; }
+
+  Router& router() {
+    if (!made) {
+      made = std::make_unique<Router>(config, 1);
+    }
+    return *made;
+  }
+
+  std::string word_of(const RouterEffect& effect) {
+    if (const auto* start = std::get_if<StartLeg>(&effect)) {
+      static constexpr const char* kKv[] = {"", " offer", " offer?", " fetch", " fetch?"};
+      starts.push_back(*start);
+      return word(start->leg) + "@" + router().workers().find(start->worker)->entry.name +
+             kKv[static_cast<int>(start->kv)];
+    }
+    if (const auto* cancel = std::get_if<CancelLeg>(&effect)) {
+      return "cancel " + word(cancel->leg);
+    }
+    if (const auto* relay = std::get_if<Relay>(&effect)) {
+      return "relay " + word(relay->leg);
+    }
+    if (const auto* retried = std::get_if<Retried>(&effect)) {
+      return std::string("retry ") + to_string(retried->reason);
+    }
+    if (const auto* refuse = std::get_if<Refuse>(&effect)) {
+      refusal = *refuse;
+      return "refuse " + std::to_string(refuse->error.status);
+    }
+    static constexpr const char* kWords[] = {"",         "", "",      "",       "degraded",
+                                             "complete", "", "abort", "forget", "drained"};
+    return kWords[effect.index()];
+  }
+
+  using Words = std::vector<std::string>;
+  Words step(const RouterEvent& event) {
+    std::vector<RouterEffect> effects;
+    router().step(event, now, effects);
+    Words words;
+    for (const RouterEffect& effect : effects) {
+      words.push_back(word_of(effect));
+    }
+    return words;
+  }
+
+  Words workers(const std::vector<net::WorkerEntry>& all) { return step(WorkersChanged{all}); }
+  Words arrive(RequestFacts facts = {}) { return step(RequestArrived{kRequest, std::move(facts)}); }
+  static LegId leg(Stage stage, uint32_t attempt = 1) { return {kRequest, attempt, stage}; }
+  Words answered(Stage stage, int status, uint32_t attempt = 1, bool retry_after = false) {
+    return step(LegAnswered{leg(stage, attempt), status, retry_after});
+  }
+  Words ended(Stage stage, uint32_t attempt = 1, bool kv_params = false) {
+    return step(LegEnded{leg(stage, attempt), kv_params});
+  }
+  Words failed(Stage stage, uint32_t attempt = 1) {
+    return step(LegFailed{leg(stage, attempt), {ErrorCode::kUnavailable, "refused"}});
+  }
+  Words sleep(Duration duration) {
+    now += duration;
+    return step(TimePassed{});
+  }
+  // Nothing is left of any request, in the table of workers either.
+  void expect_idle() {
+    EXPECT_EQ(router().requests_alive(), 0U);
+    EXPECT_EQ(router().next_wakeup(), kNever);
+    for (const auto& [id, worker] : router().workers().all()) {
+      EXPECT_EQ(worker.requests_in_flight, 0U) << worker.entry.name;
+      EXPECT_EQ(worker.tokens_in_flight, 0U) << worker.entry.name;
+    }
+  }
+
+  RouterConfig config;
+  std::unique_ptr<Router> made;
+  Instant now{std::chrono::hours(1)};
+  std::vector<StartLeg> starts;
+  Refuse refusal;
+
+  const std::vector<net::WorkerEntry> pair = {entry("p0", net::Role::kPrefill),
+                                              entry("d0", net::Role::kDecode)};
+  const std::vector<net::WorkerEntry> two_pairs = {
+      entry("p0", net::Role::kPrefill), entry("p1", net::Role::kPrefill),
+      entry("d0", net::Role::kDecode), entry("d1", net::Role::kDecode)};
+  const std::vector<net::WorkerEntry> foreign = {entry("p0", net::Role::kPrefill, ""),
+                                                 entry("d0", net::Role::kDecode, "")};
+};
+
+// --- the straight ways
+
+TEST_F(RouterTest, SendsBothLegsAtOnceWithOneTransferId) {
+  workers(pair);
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(starts[0].transfer, starts[1].transfer);
+  EXPECT_NE(starts[0].transfer, TransferId{});
+  EXPECT_EQ(starts[1].peer, starts[0].worker);
+  EXPECT_EQ(answered(Stage::kPrefill, 200), Words{});
+  EXPECT_EQ(ended(Stage::kPrefill), Words{});
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, SendsTheDecodeLegAfterThePrefillLegToForeignEngines) {
+  workers(foreign);
+  EXPECT_EQ(arrive(), Words{"prefill#1@p0 offer?"});
+  EXPECT_EQ(answered(Stage::kPrefill, 200), Words{});
+  EXPECT_EQ(ended(Stage::kPrefill, 1, true), Words{"decode#1@d0 fetch?"});
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, SendsOneLegToAWorkerOfBothRoles) {
+  workers({entry("b0", net::Role::kBoth)});
+  EXPECT_EQ(arrive(), Words{"decode#1@b0"});
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, SendsWhatGeneratesNothingToOneWorker) {
+  workers(pair);
+  EXPECT_EQ(arrive({.generates = false}), Words{"decode#1@d0"});
+}
+
+TEST_F(RouterTest, APrefillLegMayEndAfterTheReply) {
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  EXPECT_EQ(router().requests_alive(), 1U);
+  EXPECT_EQ(step(ClientLeft{kRequest}), Words{});
+  EXPECT_EQ(ended(Stage::kPrefill), Words{});
+  expect_idle();
+}
+
+TEST_F(RouterTest, APrefillLegThatLingersIsCancelled) {
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 200);
+  ended(Stage::kDecode);
+  EXPECT_EQ(sleep(Router::kLingerMax), Words{"cancel prefill#1"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, APrefillLegThatFailsBesideTheReplyChangesNothing) {
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(answered(Stage::kPrefill, 500), Words{});
+  EXPECT_EQ(failed(Stage::kPrefill), Words{});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+// --- failures before the first byte
+
+TEST_F(RouterTest, RetriesOnAnotherPrefillWorkerWhenOneIsDead) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(failed(Stage::kPrefill), (Words{"cancel decode#1", "retry unreachable",
+                                            "prefill#2@p1 offer", "decode#2@d0 fetch"}));
+  EXPECT_NE(starts[0].transfer, starts[2].transfer);
+}
+
+TEST_F(RouterTest, RetriesOnAnotherDecodeWorkerWhenOneIsDead) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(failed(Stage::kDecode), (Words{"cancel prefill#1", "retry unreachable",
+                                           "prefill#2@p0 offer", "decode#2@d1 fetch"}));
+}
+
+TEST_F(RouterTest, RetriesWhenThePrefillLegSays500) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(answered(Stage::kPrefill, 500),
+            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+                   "decode#2@d0 fetch"}));
+}
+
+TEST_F(RouterTest, AvoidsBothWorkersOfAPairWhoseDecodeLegSays500) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 500),
+            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+                   "decode#2@d1 fetch"}));
+}
+
+TEST_F(RouterTest, AvoidsOnlyThePrefillWorkerWhenTheHandOverFailed) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 502),
+            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+                   "decode#2@d0 fetch"}));
+  EXPECT_EQ(router().workers().find("d0")->failures, 0U);
+}
+
+TEST_F(RouterTest, AsksTheOnlyDecodeWorkerAgainWithAnotherPrefillWorker) {
+  workers({entry("p0", net::Role::kPrefill), entry("p1", net::Role::kPrefill),
+           entry("d0", net::Role::kDecode)});
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 500),
+            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+                   "decode#2@d0 fetch"}));
+}
+
+TEST_F(RouterTest, RetriesTheSecondHopAsAWholePair) {
+  auto all = foreign;
+  all.push_back(entry("d1", net::Role::kDecode, ""));
+  workers(all);
+  arrive();
+  answered(Stage::kPrefill, 200);
+  ended(Stage::kPrefill, 1, true);
+  EXPECT_EQ(failed(Stage::kDecode), (Words{"retry unreachable", "prefill#2@p0 offer?"}));
+  answered(Stage::kPrefill, 200, 2);
+  EXPECT_EQ(ended(Stage::kPrefill, 2, true), Words{"decode#2@d1 fetch?"});
+}
+
+TEST_F(RouterTest, IgnoresWhatIsLateOfAnEarlierAttempt) {
+  workers(two_pairs);
+  arrive();
+  failed(Stage::kPrefill);
+  EXPECT_EQ(answered(Stage::kDecode, 200, 1), Words{});
+  EXPECT_EQ(failed(Stage::kDecode, 1), Words{});
+  EXPECT_EQ(ended(Stage::kPrefill, 1), Words{});
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2), Words{"relay decode#2"});
+}
+
+TEST_F(RouterTest, ASuspectIsNotChosenForTheNextRequest) {
+  workers(two_pairs);
+  arrive();
+  failed(Stage::kPrefill);
+  EXPECT_EQ(step(RequestArrived{RequestId{8}, {}})[0], "prefill#1@p1 offer");
+}
+
+TEST_F(RouterTest, RefusesAfterTheLastAttempt) {
+  config.fallback = Fallback::kRefuse;
+  workers(pair);
+  arrive();
+  EXPECT_EQ(failed(Stage::kPrefill), (Words{"cancel decode#1", "retry unreachable"}));
+  EXPECT_EQ(sleep(milliseconds(100)), (Words{"prefill#2@p0 offer", "decode#2@d0 fetch"}));
+  EXPECT_EQ(failed(Stage::kPrefill, 2), (Words{"cancel decode#2", "retry unreachable"}));
+  EXPECT_EQ(sleep(milliseconds(200)), (Words{"prefill#3@p0 offer", "decode#3@d0 fetch"}));
+  EXPECT_EQ(failed(Stage::kPrefill, 3), (Words{"cancel decode#3", "refuse 503"}));
+  EXPECT_GT(refusal.retry_after_seconds, 0U);
+  expect_idle();
+}
+
+TEST_F(RouterTest, WaitsForTheBackoffOfTheOnlyWorkerRatherThanHammeringIt) {
+  workers({entry("b0", net::Role::kBoth)});
+  arrive();
+  EXPECT_EQ(failed(Stage::kDecode), Words{"retry unreachable"});
+  EXPECT_EQ(router().next_wakeup(), now + WorkerTable::kBackoffFirst);
+  EXPECT_EQ(sleep(milliseconds(99)), Words{});
+  EXPECT_EQ(sleep(milliseconds(1)), Words{"decode#2@b0"});
+}
+
+// --- the client's faults and overload
+
+TEST_F(RouterTest, PassesA4xxThroughWithoutRetry) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(answered(Stage::kPrefill, 400), (Words{"cancel decode#1", "relay prefill#1"}));
+  EXPECT_EQ(ended(Stage::kPrefill), Words{"complete"});
+  EXPECT_EQ(router().workers().find("p0")->failures, 0U);
+  expect_idle();
+}
+
+TEST_F(RouterTest, PassesTheDecodeLegs4xxThrough) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 422), Words{"relay decode#1"});
+  EXPECT_EQ(failed(Stage::kPrefill), Words{});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, TriesAnotherWhenOverloadedWithoutSuspicion) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 503, 1, true),
+            (Words{"cancel prefill#1", "cancel decode#1", "retry overloaded", "prefill#2@p0 offer",
+                   "decode#2@d1 fetch"}));
+  EXPECT_EQ(router().workers().find("d0")->failures, 0U);
+  // Nobody is left: the client sees the last worker's own answer, with its Retry-After.
+  EXPECT_EQ(answered(Stage::kDecode, 429, 2), (Words{"cancel prefill#2", "relay decode#2"}));
+  EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, OverloadedPrefillWorkersAreNoReasonToDecodeAlone) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(answered(Stage::kPrefill, 503, 1, true), (Words{"cancel decode#1", "relay prefill#1"}));
+}
+
+TEST_F(RouterTest, ShowsTheClientTheOnlyWorkers500) {
+  workers({entry("b0", net::Role::kBoth)});
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 500), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+}
+
+TEST_F(RouterTest, ShowsTheClientTheLastAnswerWhenNoAttemptIsLeft) {
+  config.attempts = 2;
+  workers({entry("b0", net::Role::kBoth), entry("b1", net::Role::kBoth),
+           entry("b2", net::Role::kBoth)});
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 500),
+            (Words{"cancel decode#1", "retry failed", "decode#2@b1"}));
+  EXPECT_EQ(answered(Stage::kDecode, 500, 2), Words{"relay decode#2"});
+}
+
+// --- without prefill workers
+
+TEST_F(RouterTest, DecodesAloneWithoutPrefillWorkers) {
+  workers({entry("d0", net::Role::kDecode)});
+  EXPECT_TRUE(router().usable());
+  EXPECT_EQ(arrive(), (Words{"degraded", "decode#1@d0"}));
+}
+
+TEST_F(RouterTest, DecodesAloneWhenTheOnlyPrefillWorkerIsDead) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(failed(Stage::kPrefill),
+            (Words{"cancel decode#1", "retry unreachable", "degraded", "decode#2@d0"}));
+}
+
+TEST_F(RouterTest, RefusesToDecodeAloneWhenToldSo) {
+  config.fallback = Fallback::kRefuse;
+  workers({entry("d0", net::Role::kDecode)});
+  EXPECT_FALSE(router().usable());
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(router().requests_queued(), 1U);
+  EXPECT_EQ(sleep(config.queue_timeout), Words{"refuse 503"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, DecodesAloneWhenAPrefillReplyNamesNoKv) {
+  workers(foreign);
+  arrive();
+  answered(Stage::kPrefill, 200);
+  EXPECT_EQ(ended(Stage::kPrefill, 1, false), (Words{"degraded", "decode#1@d0"}));
+}
+
+TEST_F(RouterTest, FailsThePrefillLegThatNamesNoKvWhenToldSo) {
+  config.fallback = Fallback::kRefuse;
+  config.attempts = 1;
+  workers(foreign);
+  arrive();
+  answered(Stage::kPrefill, 200);
+  EXPECT_EQ(ended(Stage::kPrefill, 1, false), Words{"refuse 503"});
+  expect_idle();
+}
+
+// --- the first byte is out
+
+TEST_F(RouterTest, AbortsWhenTheUpstreamDiesAfterTheFirstByte) {
+  workers(two_pairs);
+  arrive();
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(failed(Stage::kDecode), (Words{"cancel prefill#1", "abort"}));
+  expect_idle();
+}
+
+TEST_F(RouterTest, AbortsAtTheDeadlineOfTheRequest) {
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(sleep(config.request_timeout), (Words{"cancel prefill#1", "cancel decode#1", "abort"}));
+  expect_idle();
+}
+
+TEST_F(RouterTest, RefusesAtTheDeadlineBeforeTheFirstByte) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(sleep(config.request_timeout),
+            (Words{"cancel prefill#1", "cancel decode#1", "refuse 504"}));
+  expect_idle();
+}
+
+// --- clients and workers leave
+
+TEST_F(RouterTest, CancelsBothLegsWhenTheClientLeaves) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"cancel prefill#1", "cancel decode#1", "forget"}));
+  expect_idle();
+}
+
+TEST_F(RouterTest, ForgetsAQueuedRequestWhoseClientLeaves) {
+  arrive();
+  EXPECT_EQ(step(ClientLeft{kRequest}), Words{"forget"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, RetriesElsewhereWhenAWorkerLeavesBeforeTheFirstByte) {
+  workers(two_pairs);
+  arrive();
+  EXPECT_EQ(workers({two_pairs[1], two_pairs[2], two_pairs[3]}),
+            (Words{"cancel prefill#1", "cancel decode#1", "retry worker_left", "prefill#2@p1 offer",
+                   "decode#2@d0 fetch"}));
+}
+
+TEST_F(RouterTest, RetriesWhenThePlannedDecodeWorkerOfATwoHopLeaves) {
+  workers(foreign);
+  arrive();
+  EXPECT_EQ(workers({foreign[0]}), (Words{"cancel prefill#1", "retry worker_left"}));
+  EXPECT_EQ(workers(foreign), Words{"prefill#2@p0 offer?"});
+}
+
+TEST_F(RouterTest, KeepsRelayingFromAWorkerThatLeft) {
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(workers({}), Words{});
+  EXPECT_EQ(ended(Stage::kPrefill), Words{});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, QueuesUntilAPairIsThere) {
+  config.fallback = Fallback::kRefuse;
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(workers({pair[0]}), Words{});
+  EXPECT_EQ(workers(pair), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, AProbeThatSucceedsEndsSuspicionAndWakesTheQueue) {
+  workers({entry("b0", net::Role::kBoth)});
+  arrive();
+  failed(Stage::kDecode);
+  EXPECT_EQ(step(WorkerProbed{"b0", false}), Words{});
+  EXPECT_EQ(step(WorkerProbed{"b0", true}), Words{"decode#2@b0"});
+}
+
+// --- refusals at the door
+
+TEST_F(RouterTest, RefusesAModelThatNobodyServes) {
+  workers(pair);
+  EXPECT_EQ(arrive({.model = "other"}), Words{"refuse 404"});
+  EXPECT_EQ(refusal.error.code, "model_not_found");
+  expect_idle();
+}
+
+TEST_F(RouterTest, RefusesMoreThanRequestsMax) {
+  config.requests_max = 1;
+  workers(pair);
+  arrive();
+  EXPECT_EQ(step(RequestArrived{RequestId{8}, {}}), Words{"refuse 503"});
+  EXPECT_EQ(refusal.retry_after_seconds, 1U);
+}
+
+TEST_F(RouterTest, UsesPinnedWorkersAndTriesThemOnce) {
+  workers(two_pairs);
+  EXPECT_EQ(arrive({.pin_prefill = "p1", .pin_decode = "d1"}),
+            (Words{"prefill#1@p1 offer", "decode#1@d1 fetch"}));
+  EXPECT_EQ(failed(Stage::kPrefill), (Words{"cancel decode#1", "refuse 503"}));
+  expect_idle();
+}
+
+TEST_F(RouterTest, RefusesAPinThatIsNotThereOrOfTheWrongRole) {
+  workers(two_pairs);
+  EXPECT_EQ(arrive({.pin_prefill = "p9"}), Words{"refuse 503"});
+  EXPECT_EQ(arrive({.pin_prefill = "d0"}), Words{"refuse 503"});
+}
+
+TEST_F(RouterTest, DrainsWhatIsAliveAndRefusesTheRest) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(step(DrainRequested{}), Words{});
+  EXPECT_EQ(step(RequestArrived{RequestId{8}, {}}), Words{"refuse 503"});
+  ended(Stage::kPrefill);
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(ended(Stage::kDecode), (Words{"complete", "drained"}));
+}
+
+TEST_F(RouterTest, IsDrainedAtOnceWhenIdle) { EXPECT_EQ(step(DrainRequested{}), Words{"drained"}); }
+
+}  // namespace
+}  // namespace pdjob::router

@@ -1,0 +1,200 @@
+#include "worker/batcher.h"
+
+#include <algorithm>
+
+namespace pdjob::worker {
+
+Batcher::Batcher(BatcherOptions options) : options_(options) {
+  PDJOB_CHECK(options_.engine.sequences > 0);
+  PDJOB_CHECK(options_.engine.batch_tokens >= options_.engine.sequences, options_.engine.batch_tokens);
+  for (uint32_t sequence = 0; sequence < options_.engine.sequences; ++sequence) {
+    free_.insert(SequenceId{sequence});
+  }
+}
+
+std::optional<std::vector<SequenceId>> Batcher::take(uint32_t choices) {
+  if (free_.size() < choices) {
+    return std::nullopt;
+  }
+  std::vector<SequenceId> taken;
+  for (uint32_t i = 0; i < choices; ++i) {
+    taken.push_back(free_.extract(free_.begin()).value());
+  }
+  return taken;
+}
+
+void Batcher::give_back(SequenceId sequence) {
+  const bool was_taken = free_.insert(sequence).second;
+  PDJOB_CHECK(was_taken, sequence);
+}
+
+void Batcher::start_prompt(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
+                           uint32_t max_tokens) {
+  PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence, prompt_tokens);
+  PDJOB_CHECK(max_tokens > 0);
+  Request entry{.prompt_tokens = prompt_tokens, .max_tokens = max_tokens};
+  for (const SequenceId sequence : sequences) {
+    entry.choices.push_back({.sequence = sequence});
+  }
+  const bool is_new = requests_.emplace(request, std::move(entry)).second;
+  PDJOB_CHECK(is_new, request);
+}
+
+void Batcher::start_decoding(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
+                             uint32_t max_tokens) {
+  start_prompt(request, std::move(sequences), prompt_tokens, max_tokens);
+  requests_.at(request).prompt_computed = prompt_tokens;
+}
+
+std::vector<SequenceId> Batcher::remove(RequestId request) {
+  const auto found = requests_.find(request);
+  PDJOB_CHECK(found != requests_.end(), request);
+  const Request& entry = found->second;
+  std::vector<SequenceId> held;
+  for (const Choice& choice : entry.choices) {
+    const bool first_outlives = &choice == &entry.choices.front() && (entry.keep_first || !entry.forked);
+    if (!choice.ended || first_outlives) {
+      held.push_back(choice.sequence);
+    }
+  }
+  requests_.erase(found);
+  return held;
+}
+
+std::vector<BatchItem> Batcher::next_batch() {
+  running_.clear();
+  add_decoding_items(running_);
+  add_prompt_items(running_);
+  std::sort(running_.begin(), running_.end(),
+            [](const BatchItem& a, const BatchItem& b) { return a.sequence < b.sequence; });
+  return running_;
+}
+
+void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
+  for (const auto& [id, request] : requests_) {
+    if (!request.forked) {
+      continue;
+    }
+    for (uint32_t index = 0; index < request.choices.size(); ++index) {
+      const Choice& choice = request.choices[index];
+      if (!choice.ended) {
+        items.push_back({.sequence = choice.sequence, .request = id, .choice = index, .samples = 1});
+      }
+    }
+  }
+}
+
+void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
+  const auto decoding = static_cast<uint32_t>(items.size());
+  uint32_t room = std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
+  for (const auto& [id, request] : requests_) {
+    const uint32_t left = request.prompt_tokens - request.prompt_computed;
+    const uint32_t count = std::min(left, room);
+    if (count == 0) {
+      continue;
+    }
+    room -= count;
+    items.push_back({.sequence = request.choices.front().sequence,
+                     .request = id,
+                     .prompt = true,
+                     .first = request.prompt_computed,
+                     .count = count,
+                     .samples = count == left ? static_cast<uint32_t>(request.choices.size()) : 0});
+  }
+}
+
+std::vector<Batcher::PromptProgress> Batcher::batch_finished() {
+  std::vector<PromptProgress> progress;
+  for (const BatchItem& item : running_) {
+    const auto found = requests_.find(item.request);
+    if (!item.prompt || found == requests_.end()) {
+      continue;
+    }
+    Request& request = found->second;
+    request.prompt_computed += item.count;
+    progress.push_back({.request = item.request,
+                        .sequence = item.sequence,
+                        .rows = request.prompt_computed,
+                        .complete = request.prompt_computed == request.prompt_tokens});
+  }
+  return progress;
+}
+
+bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effects) {
+  Request& request = requests_.at(token.request);
+  PDJOB_CHECK(token.choice < request.choices.size(), token.choice);
+  Choice& choice = request.choices[token.choice];
+  PDJOB_CHECK(!choice.ended, token.request, token.choice);
+  ++choice.generated;
+  // The next step would write row prompt + generated - 1: the last one there is ends the generation too.
+  const bool full = request.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
+  const bool long_enough = choice.generated >= request.max_tokens || full;
+  const FinishReason finish = token.stopped ? FinishReason::kStop
+                              : long_enough ? FinishReason::kLength
+                                            : FinishReason::kNone;
+  effects.push_back(Deliver{.request = token.request, .choice = token.choice, .finish = finish});
+  if (finish == FinishReason::kNone && !request.forked && token.choice > 0) {
+    effects.push_back(ForkSequence{.from = request.choices.front().sequence, .to = choice.sequence});
+  }
+  if (finish != FinishReason::kNone) {
+    end_choice(request, choice, effects);
+  }
+  if (token.choice + 1 == request.choices.size()) {
+    request.forked = true;
+    // The first sequence outlives its own choice until the others have its rows.
+    Choice& first = request.choices.front();
+    if (choice.generated == 1 && first.ended && !request.keep_first) {
+      effects.push_back(ClearSequence{first.sequence});
+      give_back(first.sequence);
+    }
+  }
+  const bool all_ended =
+      std::all_of(request.choices.begin(), request.choices.end(), [](const Choice& c) { return c.ended; });
+  if (all_ended) {
+    requests_.erase(token.request);
+  }
+  return all_ended;
+}
+
+void Batcher::end_choice(Request& request, Choice& choice, std::vector<Effect>& effects) {
+  choice.ended = true;
+  const bool is_first = &choice == &request.choices.front();
+  if (is_first && (request.keep_first || !request.forked)) {
+    return;
+  }
+  effects.push_back(ClearSequence{choice.sequence});
+  give_back(choice.sequence);
+}
+
+void Batcher::keep_first(RequestId request) { requests_.at(request).keep_first = true; }
+
+std::vector<RequestId> Batcher::requests_in_batch() const {
+  std::vector<RequestId> in_batch;
+  for (const BatchItem& item : running_) {
+    if (requests_.contains(item.request) &&
+        (in_batch.empty() || std::find(in_batch.begin(), in_batch.end(), item.request) == in_batch.end())) {
+      in_batch.push_back(item.request);
+    }
+  }
+  return in_batch;
+}
+
+uint64_t Batcher::prompt_tokens_left() const {
+  uint64_t left = 0;
+  for (const auto& [id, request] : requests_) {
+    left += request.prompt_tokens - request.prompt_computed;
+  }
+  return left;
+}
+
+uint64_t Batcher::rows_used() const {
+  uint64_t rows = 0;
+  for (const auto& [id, request] : requests_) {
+    for (const Choice& choice : request.choices) {
+      rows += choice.ended ? 0 : request.prompt_computed + choice.generated;
+    }
+  }
+  return rows;
+}
+
+}  // namespace pdjob::worker

@@ -1,0 +1,334 @@
+#include "worker/engine_thread.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/real_clock.h"
+
+namespace pdjob::worker {
+namespace {
+
+kvtransfer::Region to_region(const engine::KvRegion& region) {
+  kvtransfer::Region result{
+      .rows_max = region.rows_max, .shared_fd = region.shared_fd, .shared_bytes = region.shared_bytes};
+  result.windows.reserve(region.windows.size());
+  for (const engine::KvWindow& window : region.windows) {
+    result.windows.push_back(
+        {.base = window.base, .shared_offset = window.shared_offset, .row_bytes = window.row_bytes});
+  }
+  return result;
+}
+
+std::vector<std::byte> to_bytes(std::span<const float> logits) {
+  const auto bytes = std::as_bytes(logits);
+  return {bytes.begin(), bytes.end()};
+}
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+
+}  // namespace
+
+EngineThread::EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core, Duration kv_lease, Sink sink)
+    : engine_(engine),
+      core_(std::move(core)),
+      kv_lease_(kv_lease),
+      sink_(std::move(sink)),
+      inbox_(limits::kChannelMax) {}
+
+EngineThread::~EngineThread() { stop(); }
+
+void EngineThread::start(kvtransfer::KvEndpoint& endpoint) {
+  endpoint_ = &endpoint;
+  thread_ = std::thread([this] { run(); });
+}
+
+void EngineThread::stop() {
+  inbox_.push_always(StopCommand{});
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+Status EngineThread::submit(GenerationRequest request) {
+  if (!inbox_.try_push(std::move(request))) {
+    return Error{ErrorCode::kOverloaded, "this worker's inbox is full"};
+  }
+  return ok();
+}
+
+void EngineThread::cancel(RequestId request) { inbox_.push_always(CancelCommand{request}); }
+
+void EngineThread::drain() { inbox_.push_always(DrainCommand{}); }
+
+void EngineThread::on_endpoint_event(kvtransfer::EndpointEvent event) { inbox_.push_always(std::move(event)); }
+
+void EngineThread::run() {
+  std::vector<Command> commands;
+  while (!stopping_) {
+    commands.clear();
+    if (stepped_) {
+      inbox_.drain(commands);
+    } else {
+      inbox_.wait_and_drain(commands, core_->next_deadline());
+    }
+    load_changed_ = !commands.empty();
+    for (Command& command : commands) {
+      take(std::move(command));
+    }
+    if (core_->next_deadline() <= real_now()) {
+      feed(TimePassed{});
+    }
+    stepped_ = false;
+    feed(EngineFree{});
+    deliver_outputs();
+  }
+}
+
+void EngineThread::take(Command command) {
+  std::visit(Overloaded{
+                 [this](GenerationRequest& request) {
+                   const RequestArrived arrived{.request = request.id,
+                                                .prompt_tokens = static_cast<uint32_t>(request.prompt.size()),
+                                                .choices = static_cast<uint32_t>(request.samplers.size()),
+                                                .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
+                                                .kv = request.kv,
+                                                .deadline = request.deadline};
+                   if (request.kv != KvMode::kLocal && !transfers_.emplace(request.transfer, request.id).second) {
+                     outputs_.push_back(RequestFailed{
+                         .request = request.id,
+                         .error = {ErrorCode::kInvalidArgument,
+                                   "transfer " + request.transfer.to_string() + " is under way here already"}});
+                     return;
+                   }
+                   Live live{.request = std::move(request)};
+                   for (size_t i = 0; i < live.request.samplers.size(); ++i) {
+                     live.choices.push_back({.text = engine::TextStream(live.request.stop)});
+                   }
+                   const bool is_new = live_.emplace(arrived.request, std::move(live)).second;
+                   PDJOB_CHECK(is_new, arrived.request);
+                   feed(arrived);
+                 },
+                 [this](const CancelCommand& cancelled) { feed(RequestCancelled{cancelled.request}); },
+                 [this](const DrainCommand&) { feed(DrainAsked{}); },
+                 [this](const StopCommand&) { stopping_ = true; },
+                 [this](kvtransfer::EndpointEvent& event) {
+                   std::visit([this](auto& e) { take_endpoint_event(e); }, event);
+                 },
+             },
+             command);
+}
+
+RequestId EngineThread::request_of(TransferId transfer) const {
+  const auto found = transfers_.find(transfer);
+  PDJOB_CHECK(found != transfers_.end(), transfer);
+  return found->second;
+}
+
+void EngineThread::take_endpoint_event(const kvtransfer::OfferDone& event) {
+  const RequestId request = request_of(event.id);
+  live_.at(request).transferring = false;
+  feed(OfferEnded{request});
+  forget(request);
+}
+
+void EngineThread::take_endpoint_event(const kvtransfer::OfferFailed& event) {
+  log::info("offer " + event.id.to_string() + " ended: " + event.error.message);
+  take_endpoint_event(kvtransfer::OfferDone{.id = event.id});
+}
+
+void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
+  const RequestId request = request_of(event.id);
+  Live& live = live_.at(request);
+  live.transferring = false;
+  if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
+    feed(FetchFailed{.request = request,
+                     .error = {ErrorCode::kCorrupt, "the prefill worker sent " + std::to_string(event.tail.size()) +
+                                                        " bytes of logits, not one row"}});
+    return;
+  }
+  live.tail = std::move(event.tail);
+  outputs_.push_back(KvFetched{.request = request,
+                               .bytes = event.bytes,
+                               .duration = event.duration,
+                               .visible = event.visible,
+                               .transport = std::move(event.transport)});
+  feed(RowsFetched{request});
+}
+
+void EngineThread::take_endpoint_event(const kvtransfer::FetchFailed& event) {
+  const RequestId request = request_of(event.id);
+  live_.at(request).transferring = !event.region_safe;
+  feed(FetchFailed{.request = request, .error = event.error, .region_safe = event.region_safe});
+  forget(request);
+}
+
+void EngineThread::take_endpoint_event(const kvtransfer::FetchReleased& event) {
+  const RequestId request = request_of(event.id);
+  live_.at(request).transferring = false;
+  feed(FetchReleased{request});
+  forget(request);
+}
+
+void EngineThread::feed(Event event) {
+  std::vector<Event> events{std::move(event)};
+  for (size_t next = 0; next < events.size(); ++next) {
+    effects_.clear();
+    core_->step(events[next], real_now(), effects_);
+    for (Effect& effect : effects_) {
+      apply(effect, events);
+    }
+  }
+}
+
+void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
+  std::visit(
+      Overloaded{
+          [&](const RunStep& e) { apply_step(e, events); },
+          [&](const StartFetch& e) { apply_fetch(e, events); },
+          [&](const CancelFetch& e) { endpoint_->cancel(live_.at(e.request).request.transfer); },
+          [&](const SampleTail& e) {
+            Live& live = live_.at(e.request);
+            TailSampled outcome;
+            const std::span<const float> logits(reinterpret_cast<const float*>(live.tail.data()),
+                                                live.tail.size() / sizeof(float));
+            sample(live, 0, e.choices, logits, outcome.sampled, outcome.failed);
+            live.tail = {};
+            events.emplace_back(std::move(outcome));
+          },
+          [&](const StartOffer& e) {
+            Live& live = live_.at(e.request);
+            live.transferring = true;
+            endpoint_->offer(live.request.transfer, to_region(engine_.kv_region(e.sequence)), real_now() + kv_lease_);
+          },
+          [&](const OfferRows& e) { endpoint_->rows_ready(live_.at(e.request).request.transfer, e.ready); },
+          [&](const CommitOffer& e) {
+            endpoint_->commit(live_.at(e.request).request.transfer, e.rows, to_bytes(engine_.logits(e.sequence)));
+          },
+          [&](const WithdrawOffer& e) {
+            endpoint_->withdraw(live_.at(e.request).request.transfer,
+                                {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
+          },
+          [&](const ForkSequence& e) {
+            if (const Status forked = engine_.fork(e.from, e.to); !forked) {
+              PDJOB_CHECK(false, "fork of a sequence into a free one:", forked.error().message);
+            }
+          },
+          [&](const ClearSequence& e) { engine_.clear(e.sequence); },
+          [&](const Deliver& e) { apply_deliver(e); },
+          [&](const EndRequest& e) {
+            live_.at(e.request).ended = true;
+            forget(e.request);
+          },
+          [&](FailRequest& e) {
+            outputs_.push_back(RequestFailed{.request = e.request, .error = std::move(e.error)});
+          },
+          [&](const ReportDrained&) { outputs_.push_back(WorkerDrained{}); },
+      },
+      effect);
+}
+
+void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events) {
+  std::vector<engine::StepItem> items;
+  items.reserve(effect.items.size());
+  for (const BatchItem& item : effect.items) {
+    Live& live = live_.at(item.request);
+    const std::span<const Token> tokens = item.prompt
+                                              ? std::span<const Token>(live.request.prompt).subspan(item.first, item.count)
+                                              : std::span<const Token>(&live.choices[item.choice].newest, 1);
+    items.push_back({.sequence = item.sequence, .tokens = tokens, .wants_logits = item.samples > 0});
+  }
+  stepped_ = true;
+  if (const Status done = engine_.step(items); !done) {
+    log::error("engine step failed: " + done.error().message);
+    events.emplace_back(StepFailed{done.error()});
+    return;
+  }
+  StepFinished outcome;
+  for (const BatchItem& item : effect.items) {
+    if (item.samples > 0) {
+      sample(live_.at(item.request), item.choice, item.samples, engine_.logits(item.sequence), outcome.sampled,
+             outcome.failed);
+    }
+  }
+  events.emplace_back(std::move(outcome));
+}
+
+void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& events) {
+  Live& live = live_.at(effect.request);
+  if (const Status reserved = engine_.reserve(effect.sequence, effect.rows); !reserved) {
+    events.emplace_back(FetchFailed{.request = effect.request, .error = reserved.error().during("reserving KV rows")});
+    return;
+  }
+  live.transferring = true;
+  endpoint_->fetch(live.request.transfer, live.request.peer, to_region(engine_.kv_region(effect.sequence)), effect.rows,
+                   real_now() + kv_lease_);
+}
+
+void EngineThread::sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
+                          std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed) {
+  for (uint32_t index = choice; index < choice + count; ++index) {
+    auto token = live.request.samplers[index]->sample(logits);
+    if (!token) {
+      failed.push_back({.request = live.request.id, .error = token.error()});
+      return;
+    }
+    const bool stopped = take_token(live, live.choices[index], std::move(*token));
+    sampled.push_back({.request = live.request.id, .choice = index, .stopped = stopped});
+  }
+}
+
+bool EngineThread::take_token(Live& live, Choice& choice, GeneratedToken token) {
+  const engine::Vocabulary& vocabulary = engine_.vocabulary();
+  const StopParams& stop = live.request.stop;
+  choice.newest = token.token;
+  ++choice.generated;
+  choice.output.token = std::move(token);
+  choice.output.text.clear();
+  const bool may_stop = choice.generated > static_cast<uint32_t>(stop.min_tokens);
+  const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;
+  const bool is_stop_token =
+      std::find(stop.token_ids.begin(), stop.token_ids.end(), choice.newest) != stop.token_ids.end();
+  choice.output.shown = !(may_stop && (is_end || is_stop_token));
+  if (!choice.output.shown) {
+    return true;
+  }
+  // A stop string always ends the text, even before min_tokens: what is shown cannot be taken back.
+  return choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens), choice.output.text);
+}
+
+void EngineThread::apply_deliver(const Deliver& effect) {
+  Choice& choice = live_.at(effect.request).choices[effect.choice];
+  TokenOutput& output = choice.output;
+  output.request = effect.request;
+  output.choice = effect.choice;
+  output.finish = effect.finish;
+  if (effect.finish != FinishReason::kNone) {
+    choice.text.finish(output.text);
+  }
+  outputs_.push_back(std::move(output));
+}
+
+void EngineThread::forget(RequestId request) {
+  const auto found = live_.find(request);
+  if (found == live_.end() || !found->second.ended || found->second.transferring) {
+    return;
+  }
+  if (found->second.request.kv != KvMode::kLocal) {
+    transfers_.erase(found->second.request.transfer);
+  }
+  live_.erase(found);
+}
+
+void EngineThread::deliver_outputs() {
+  if (outputs_.empty() && !load_changed_) {
+    return;
+  }
+  sink_({.outputs = std::exchange(outputs_, {}), .load = core_->load()});
+}
+
+}  // namespace pdjob::worker

@@ -1,0 +1,63 @@
+// What the loop thread and the engine thread of a worker tell each other. Values; moved, never shared.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/generation.h"
+#include "common/id.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "engine/sampler.h"
+#include "kvtransfer/kv_endpoint.h"
+#include "worker/worker_core.h"
+
+namespace pdjob::worker {
+
+// One prompt and its choices, ready to run: token ids are in range, the prompt fits, grammars are compiled.
+struct GenerationRequest {
+  RequestId id;
+  std::vector<Token> prompt;
+  std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
+  StopParams stop;
+  bool ignore_eos = false;
+  KvMode kv = KvMode::kLocal;
+  TransferId transfer;                // Of kOffer and kFetch.
+  kvtransfer::EndpointAddress peer;   // Of kFetch.
+  Instant deadline = kNever;
+};
+
+// --- engine thread -> loop thread
+
+struct TokenOutput {
+  RequestId request;
+  uint32_t choice = 0;
+  GeneratedToken token;
+  std::string text;          // What may be shown now: may be empty, or more than this token's.
+  bool shown = true;         // False: an end token, which is counted but not part of the text.
+  FinishReason finish = FinishReason::kNone;
+};
+struct KvFetched {           // Before the first TokenOutput of a kFetch request.
+  RequestId request;
+  uint64_t bytes = 0;
+  Duration duration{};
+  Duration visible{};
+  std::string transport;
+};
+struct RequestFailed {
+  RequestId request;
+  Error error;
+};
+struct WorkerDrained {};
+
+using Output = std::variant<TokenOutput, KvFetched, RequestFailed, WorkerDrained>;
+
+// All outputs of one turn of the engine thread, and the load after it.
+struct OutputBatch {
+  std::vector<Output> outputs;
+  CoreLoad load;
+};
+
+}  // namespace pdjob::worker

@@ -1,0 +1,52 @@
+#include "worker/kv_params.h"
+
+#include "net/json_writer.h"
+
+namespace pdjob::worker {
+namespace {
+
+void write_address(net::JsonWriter& json, const kvtransfer::EndpointAddress& address) {
+  json.key("remote_engine_id").string(address.engine_id);
+  json.key("remote_host").string(address.host);
+  json.key("remote_port").integer(address.port);
+  json.key("remote_unix_path").string(address.unix_path);
+  json.key("remote_host_id").string(address.host_id);
+}
+
+}  // namespace
+
+std::string kv_address_json(const kvtransfer::EndpointAddress& address) {
+  std::string text;
+  net::JsonWriter json(text);
+  json.begin_object();
+  write_address(json, address);
+  json.end_object();
+  return text;
+}
+
+std::string prefill_reply_params(const kvtransfer::EndpointAddress& address, TransferId transfer,
+                                 uint32_t prompt_tokens) {
+  std::string text;
+  net::JsonWriter json(text);
+  json.begin_object();
+  json.key("do_remote_prefill").boolean(true);
+  json.key("do_remote_decode").boolean(false);
+  json.key("transfer_id").string(transfer.to_string());
+  json.key("remote_request_id").string(transfer.to_string());
+  json.key("remote_block_ids").begin_array().end_array();
+  json.key("remote_num_tokens").integer(prompt_tokens);
+  json.key("tp_size").integer(1);
+  write_address(json, address);
+  json.end_object();
+  return text;
+}
+
+kvtransfer::EndpointAddress peer_address(const net::KvTransferParams& params) {
+  return {.engine_id = params.remote_engine_id,
+          .host = params.remote_host,
+          .port = params.remote_port,
+          .unix_path = params.remote_unix_path,
+          .host_id = params.remote_host_id};
+}
+
+}  // namespace pdjob::worker

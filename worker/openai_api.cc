@@ -1,0 +1,530 @@
+#include "worker/openai_api.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "engine/sampler.h"
+#include "net/json_writer.h"
+#include "net/tokenize_request.h"
+#include "worker/engine_thread.h"
+#include "worker/kv_params.h"
+
+namespace pdjob::worker {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+
+net::ApiError invalid(std::string message, std::string param, std::string code = "") {
+  return {.status = 400,
+          .type = "invalid_request_error",
+          .message = std::move(message),
+          .param = std::move(param),
+          .code = std::move(code)};
+}
+
+std::string format_seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6f", seconds(duration));
+  return text;
+}
+
+// Which half of a hand-over the request asks for, if this worker's role can do it.
+std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net::Role role) {
+  if (!request.kv_transfer) {
+    return KvMode::kLocal;
+  }
+  const net::KvTransferParams& kv = *request.kv_transfer;
+  const std::string field = "kv_transfer_params";
+  if (!kv.do_remote_decode && !kv.do_remote_prefill) {
+    return KvMode::kLocal;
+  }
+  if (kv.do_remote_decode && kv.do_remote_prefill) {
+    return invalid("a prompt is either prefilled here or fetched, not both", field);
+  }
+  if (std::max(request.prompts.size(), request.token_prompts.size()) > 1) {
+    return invalid("one hand-over is one prompt: send several prompts without kv_transfer_params", field);
+  }
+  if (kv.do_remote_decode) {
+    if (role != net::Role::kPrefill) {
+      return invalid(std::string("this is a ") + net::to_string(role) + " worker: send do_remote_decode to a prefill worker", field);
+    }
+    return KvMode::kOffer;
+  }
+  if (role == net::Role::kPrefill) {
+    return invalid("this is a prefill worker: send do_remote_prefill to a decode worker", field);
+  }
+  if (!kv.transfer || kv.remote_host.empty() || kv.remote_port == 0) {
+    return invalid("do_remote_prefill needs transfer_id, remote_host and remote_port: pass on what the prefill worker returned", field);
+  }
+  return KvMode::kFetch;
+}
+
+}  // namespace
+
+OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread, Metrics& metrics)
+    : options_(std::move(options)), engine_(engine), engine_thread_(engine_thread), metrics_(metrics), registry_(metrics) {
+  load_.rows_max = uint64_t{engine.config().sequences} * engine.config().tokens_per_sequence;
+}
+
+void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
+  server_ = &server;
+  loop_ = &loop;
+}
+
+void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  struct Route {
+    std::string_view path;
+    std::string_view method;
+    void (*handle)(OpenaiApi&, net::ExchangeId, const net::HttpRequest&);
+  };
+  static constexpr Route kRoutes[] = {
+      {"/v1/chat/completions", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_generate(i, net::ApiKind::kChat, r); }},
+      {"/v1/completions", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_generate(i, net::ApiKind::kCompletion, r); }},
+      {"/tokenize", "POST", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_tokenize(i, r); }},
+      {"/detokenize", "POST", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_detokenize(i, r); }},
+      {"/v1/models", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_models(i); }},
+      {"/health", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_health(i); }},
+      {"/metrics", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
+      {"/pdjob/worker", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
+  };
+  const auto* route =
+      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == request.path; });
+  if (route == std::end(kRoutes)) {
+    return refuse(id, {.status = 404,
+                       .type = "invalid_request_error",
+                       .message = "no such path: " + std::string(request.path),
+                       .code = "not_found"});
+  }
+  if (route->method != request.method) {
+    return refuse(id, {.status = 405,
+                       .type = "invalid_request_error",
+                       .message = std::string(request.path) + " takes " + std::string(route->method)});
+  }
+  route->handle(*this, id, request);
+}
+
+void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& http) {
+  auto parsed = net::parse_api_request(kind, http.body);
+  if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  auto& request = std::get<net::ApiRequest>(parsed);
+  if (!request.model.empty() && request.model != engine_.facts().name) {
+    return refuse(id, {.status = 404,
+                       .type = "invalid_request_error",
+                       .message = "the model `" + request.model + "` does not exist; this worker serves `" +
+                                  engine_.facts().name + "`",
+                       .param = "model",
+                       .code = "model_not_found"});
+  }
+  auto prompts = tokenize_prompts(request);
+  if (const auto* error = std::get_if<net::ApiError>(&prompts)) {
+    return refuse(id, *error);
+  }
+  std::vector<GenerationRequest> generations;
+  const uint64_t seed = request.seeded ? request.sampling.seed : entropy();
+  for (auto& prompt : std::get<0>(prompts)) {
+    const auto first_choice = static_cast<uint32_t>(generations.size()) * request.choices;
+    auto generation = make_generation(request, std::move(prompt), first_choice, seed);
+    if (const auto* error = std::get_if<net::ApiError>(&generation)) {
+      return refuse(id, *error);
+    }
+    generations.push_back(std::move(std::get<GenerationRequest>(generation)));
+  }
+  start(id, request, std::move(generations));
+}
+
+std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(const std::vector<net::ApiMessage>& messages) const {
+  std::vector<engine::ChatMessage> chat;
+  for (const net::ApiMessage& message : messages) {
+    chat.push_back({.role = message.role, .content = message.content});
+  }
+  const auto text = engine_.vocabulary().apply_chat_template(chat);
+  if (!text) {
+    return invalid(text.error().message, "messages");
+  }
+  return engine_.vocabulary().tokenize(*text, /*add_special=*/true, /*parse_special=*/true);
+}
+
+std::variant<std::vector<std::vector<Token>>, net::ApiError> OpenaiApi::tokenize_prompts(const net::ApiRequest& request) const {
+  std::vector<std::vector<Token>> prompts = request.token_prompts;
+  if (request.kind == net::ApiKind::kChat) {
+    auto tokens = chat_tokens(request.messages);
+    if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
+      return *error;
+    }
+    prompts.push_back(std::move(std::get<0>(tokens)));
+  }
+  for (const std::string& text : request.prompts) {
+    prompts.push_back(engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true));
+  }
+  const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
+  for (const auto& prompt : prompts) {
+    if (prompt.empty()) {
+      return invalid("the prompt has no tokens", "prompt");
+    }
+    const auto bad = std::find_if(prompt.begin(), prompt.end(), [&](Token t) { return t < 0 || t >= vocabulary; });
+    if (bad != prompt.end()) {
+      return invalid("token id " + std::to_string(*bad) + " is not in the vocabulary (0.." + std::to_string(vocabulary - 1) + ")",
+                     "prompt");
+    }
+  }
+  return prompts;
+}
+
+std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(const net::ApiRequest& request, std::vector<Token> prompt,
+                                                                          uint32_t first_choice, uint64_t seed) const {
+  const auto mode = kv_mode(request, options_.role);
+  if (const auto* error = std::get_if<net::ApiError>(&mode)) {
+    return *error;
+  }
+  GenerationRequest generation{.stop = request.stop,
+                               .ignore_eos = request.sampling.ignore_eos,
+                               .kv = std::get<KvMode>(mode),
+                               .deadline = real_now() + options_.queue_timeout};
+  const bool offered = generation.kv == KvMode::kOffer;
+  const uint32_t room = engine_.config().tokens_per_sequence;
+  const auto prompt_size = static_cast<uint32_t>(prompt.size());
+  if (prompt_size >= room) {
+    return invalid("this model's maximum context length is " + std::to_string(room) + " tokens, but the prompt has " +
+                       std::to_string(prompt_size),
+                   request.kind == net::ApiKind::kChat ? "messages" : "prompt", "context_length_exceeded");
+  }
+  if (offered) {
+    generation.stop = {.max_tokens = 1};
+  } else if (request.kind == net::ApiKind::kChat && !request.max_tokens_given) {
+    generation.stop.max_tokens = static_cast<int32_t>(room - prompt_size);
+  }
+  if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
+    return invalid("this model's maximum context length is " + std::to_string(room) + " tokens, but " +
+                       std::to_string(prompt_size) + " of the prompt and max_tokens = " +
+                       std::to_string(generation.stop.max_tokens) + " were asked for",
+                   "max_tokens", "context_length_exceeded");
+  }
+  if (request.kv_transfer) {
+    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
+    generation.peer = peer_address(*request.kv_transfer);
+  }
+  // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples from the logits itself.
+  const uint32_t choices = offered ? 1 : request.choices;
+  for (uint32_t choice = 0; choice < choices; ++choice) {
+    SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
+    params.seed = seed + first_choice + choice;
+    auto sampler = engine::open_sampler(engine_, params, prompt);
+    if (!sampler) {
+      return net::to_api_error(sampler.error());
+    }
+    generation.samplers.push_back(std::move(*sampler));
+  }
+  generation.prompt = std::move(prompt);
+  return generation;
+}
+
+void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request, std::vector<GenerationRequest> generations) {
+  const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
+  const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
+  net::ReplyOptions reply = net::reply_options(request);
+  reply.id = TransferId{entropy(), entropy()}.to_string();
+  reply.model = engine_.facts().name;
+  reply.created = unix_seconds();
+  reply.choices = choices;
+  const engine::Vocabulary& vocabulary = engine_.vocabulary();
+  Exchange exchange{.http = id,
+                    .writer = std::make_unique<net::ReplyWriter>(
+                        std::move(reply),
+                        [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
+                    .choices = std::vector<ChoiceReply>(choices),
+                    .choices_per_prompt = choices_per_prompt,
+                    .choices_left = choices,
+                    .stream = request.stream,
+                    .headers = {{"x-pdjob-worker", options_.name}},
+                    .arrived = loop_->now()};
+  for (GenerationRequest& generation : generations) {
+    const auto index = static_cast<uint32_t>(exchange.generations.size());
+    generation.id = RequestId{next_request_++};
+    exchange.generations.push_back(generation.id);
+    exchange.usage.prompt_tokens += generation.prompt.size();
+    if (generation.kv == KvMode::kOffer) {
+      exchange.kv_transfer_params =
+          prefill_reply_params(options_.kv, generation.transfer, static_cast<uint32_t>(generation.prompt.size()));
+    }
+    if (request.echo) {
+      std::string text;
+      for (const Token token : generation.prompt) {
+        text += vocabulary.piece(token, false);
+      }
+      for (uint32_t choice = 0; choice < choices_per_prompt; ++choice) {
+        exchange.choices[index * choices_per_prompt + choice].text = text;
+      }
+    }
+    exchange.prompts.push_back(request.return_token_ids ? generation.prompt : std::vector<Token>{});
+    generations_[generation.id] = {.exchange = id.value, .prompt_index = index};
+  }
+  exchanges_.emplace(id.value, std::move(exchange));
+  for (GenerationRequest& generation : generations) {
+    const RequestId request_id = generation.id;
+    if (const Status submitted = engine_thread_.submit(std::move(generation)); !submitted) {
+      return take_output(RequestFailed{.request = request_id, .error = submitted.error()});
+    }
+  }
+}
+
+bool OpenaiApi::take(OutputBatch batch) {
+  load_ = batch.load;
+  metrics_.requests_running.set(load_.requests_running);
+  metrics_.requests_waiting.set(load_.requests_queued);
+  metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
+  metrics_.kv_rows_max.set(static_cast<double>(load_.rows_max));
+  bool drained = false;
+  for (Output& output : batch.outputs) {
+    std::visit(
+        [&](auto& o) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(o)>, WorkerDrained>) {
+            drained = true;
+          } else {
+            take_output(o);
+          }
+        },
+        output);
+  }
+  return drained;
+}
+
+void OpenaiApi::take_output(TokenOutput& output) {
+  const auto found = generations_.find(output.request);
+  if (found == generations_.end()) {
+    return;  // Its client left.
+  }
+  const Generation generation = found->second;
+  Exchange& exchange = exchanges_.at(generation.exchange);
+  const uint32_t index = generation.prompt_index * exchange.choices_per_prompt + output.choice;
+  ChoiceReply& choice = exchange.choices[index];
+  const bool first = exchange.usage.completion_tokens++ == 0;
+  (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
+      .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
+  exchange.last_token = loop_->now();
+  metrics_.generation_tokens.add();
+  choice.text += output.text;
+  choice.finish = output.finish;
+  if (output.shown) {
+    choice.tokens.push_back(std::move(output.token));
+  }
+  exchange.choices_left -= output.finish == FinishReason::kNone ? 0 : 1;
+  if (exchange.stream && !send_part(exchange, index)) {
+    return;
+  }
+  if (exchange.choices_left == 0) {
+    finish(exchange);
+  }
+}
+
+bool OpenaiApi::send_part(Exchange& exchange, uint32_t index) {
+  if (!exchange.begun) {
+    exchange.begun = true;
+    server_->begin(exchange.http, 200, "text/event-stream", exchange.headers);
+  }
+  ChoiceReply& choice = exchange.choices[index];
+  buffer_.clear();
+  exchange.writer->append_part(buffer_, {.choice = index,
+                                         .text = choice.text,
+                                         .tokens = choice.tokens,
+                                         .finish = choice.finish,
+                                         .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+  choice.text.clear();
+  choice.tokens.clear();
+  if (!buffer_.empty()) {
+    server_->write(exchange.http, buffer_);
+  }
+  if (server_->bytes_queued(exchange.http) > limits::kHttpSendQueueBytesMax) {
+    log::warn("a client reads too slowly: its stream is cut");
+    server_->abort(exchange.http);
+    metrics_.requests_cancelled.add();
+    drop(exchange.http.value);
+    return false;
+  }
+  return true;
+}
+
+void OpenaiApi::finish(Exchange& exchange) {
+  buffer_.clear();
+  if (exchange.stream) {
+    exchange.writer->append_end(buffer_, exchange.usage);
+    server_->write(exchange.http, buffer_);
+    server_->end(exchange.http);
+  } else {
+    std::vector<net::ReplyPart> parts;
+    for (uint32_t index = 0; index < exchange.choices.size(); ++index) {
+      const ChoiceReply& choice = exchange.choices[index];
+      parts.push_back({.choice = index,
+                       .text = choice.text,
+                       .tokens = choice.tokens,
+                       .finish = choice.finish,
+                       .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+    }
+    exchange.writer->append_whole(buffer_, parts, exchange.usage, exchange.kv_transfer_params);
+    server_->reply(exchange.http, 200, kJson, buffer_, exchange.headers);
+  }
+  metrics_.requests_succeeded.add();
+  metrics_.prompt_tokens.add(static_cast<double>(exchange.usage.prompt_tokens));
+  for (const RequestId generation : exchange.generations) {
+    generations_.erase(generation);
+  }
+  exchanges_.erase(exchange.http.value);
+}
+
+void OpenaiApi::take_output(const KvFetched& output) {
+  metrics_.kv_transfers_received.add();
+  metrics_.kv_bytes_received.add(static_cast<double>(output.bytes));
+  metrics_.kv_transfer_seconds.observe(seconds(output.duration));
+  metrics_.kv_visible_seconds.observe(seconds(output.visible));
+  const auto found = generations_.find(output.request);
+  if (found == generations_.end()) {
+    return;
+  }
+  auto& headers = exchanges_.at(found->second.exchange).headers;
+  headers.emplace_back("x-pdjob-kv-bytes", std::to_string(output.bytes));
+  headers.emplace_back("x-pdjob-kv-seconds", format_seconds(output.duration));
+  headers.emplace_back("x-pdjob-kv-visible-seconds", format_seconds(output.visible));
+  headers.emplace_back("x-pdjob-kv-transport", output.transport);
+}
+
+void OpenaiApi::take_output(const RequestFailed& output) {
+  const auto found = generations_.find(output.request);
+  if (found == generations_.end()) {
+    return;
+  }
+  Exchange& exchange = exchanges_.at(found->second.exchange);
+  metrics_.requests_failed.add();
+  const net::ApiError error = net::to_api_error(output.error);
+  if (!exchange.begun) {
+    server_->reply(exchange.http, error.status, kJson, net::error_body(error), exchange.headers);
+  } else {
+    // The 200 is out: say why, then break off, so that nobody takes this for a whole answer.
+    buffer_.clear();
+    net::append_error_event(buffer_, error);
+    server_->write(exchange.http, buffer_);
+    server_->abort(exchange.http);
+  }
+  drop(exchange.http.value);
+}
+
+void OpenaiApi::on_client_gone(net::ExchangeId id) {
+  if (exchanges_.contains(id.value)) {
+    metrics_.requests_cancelled.add();
+    drop(id.value);
+  }
+}
+
+void OpenaiApi::drop(ExchangeKey key) {
+  const auto found = exchanges_.find(key);
+  for (const RequestId generation : found->second.generations) {
+    if (generations_.erase(generation) > 0) {
+      engine_thread_.cancel(generation);
+    }
+  }
+  exchanges_.erase(found);
+}
+
+void OpenaiApi::refuse(net::ExchangeId id, const net::ApiError& error) {
+  metrics_.requests_failed.add();
+  server_->reply(id, error.status, kJson, net::error_body(error), {{"x-pdjob-worker", options_.name}});
+}
+
+void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
+  auto parsed = net::parse_tokenize_request(http.body);
+  if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  const auto& request = std::get<net::TokenizeRequest>(parsed);
+  std::vector<Token> tokens;
+  if (request.messages.empty()) {
+    tokens = engine_.vocabulary().tokenize(request.prompt, request.add_special_tokens, /*parse_special=*/true);
+  } else {
+    auto chat = chat_tokens(request.messages);
+    if (const auto* error = std::get_if<net::ApiError>(&chat)) {
+      return refuse(id, *error);
+    }
+    tokens = std::move(std::get<0>(chat));
+  }
+  server_->reply(id, 200, kJson, net::tokenize_body(tokens, engine_.config().tokens_per_sequence));
+}
+
+void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) {
+  auto parsed = net::parse_detokenize_request(http.body);
+  if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  std::string text;
+  for (const Token token : std::get<0>(parsed)) {
+    if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
+      return refuse(id, invalid("token id " + std::to_string(token) + " is not in the vocabulary", "tokens"));
+    }
+    text += engine_.vocabulary().piece(token, /*render_special=*/true);
+  }
+  server_->reply(id, 200, kJson, net::detokenize_body(text));
+}
+
+void OpenaiApi::on_models(net::ExchangeId id) {
+  const net::ModelCard card{.id = engine_.facts().name,
+                            .created = unix_seconds(),
+                            .context_max = engine_.config().tokens_per_sequence};
+  server_->reply(id, 200, kJson, net::models_body({&card, 1}));
+}
+
+void OpenaiApi::on_health(net::ExchangeId id) {
+  if (draining_) {
+    return refuse(id, {.status = 503, .type = "overloaded_error", .message = "this worker is shutting down", .code = "draining"});
+  }
+  server_->reply(id, 200, kJson, R"({"status":"ok"})");
+}
+
+void OpenaiApi::on_metrics(net::ExchangeId id) {
+  server_->reply(id, 200, "text/plain; version=0.0.4", registry_.text());
+}
+
+void OpenaiApi::on_worker_info(net::ExchangeId id) {
+  const net::WorkerLoad now = load();
+  std::string body;
+  net::JsonWriter json(body);
+  json.begin_object();
+  json.key("name").string(options_.name);
+  json.key("engine_id").string(options_.kv.engine_id);
+  json.key("role").string(net::to_string(options_.role));
+  json.key("model").string(engine_.facts().name);
+  json.key("draining").boolean(draining_);
+  json.key("kv_address").raw(kv_address_json(options_.kv));
+  json.key("load").begin_object();
+  json.key("requests_running").integer(now.requests_running);
+  json.key("requests_queued").integer(now.requests_queued);
+  json.key("tokens_queued").integer(now.tokens_queued);
+  json.key("kv_rows_used").integer(now.kv_rows_used);
+  json.key("kv_rows_max").integer(now.kv_rows_max);
+  json.end_object().end_object();
+  server_->reply(id, 200, kJson, body);
+}
+
+net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const {
+  return {.name = options_.name,
+          .engine_id = options_.kv.engine_id,
+          .role = options_.role,
+          .host = host,
+          .port = port,
+          .model = engine_.facts().name,
+          .kv_address = kv_address_json(options_.kv)};
+}
+
+net::WorkerLoad OpenaiApi::load() const {
+  return {.requests_running = load_.requests_running,
+          .requests_queued = load_.requests_queued,
+          .tokens_queued = load_.tokens_queued,
+          .kv_rows_used = load_.rows_used,
+          .kv_rows_max = load_.rows_max};
+}
+
+}  // namespace pdjob::worker

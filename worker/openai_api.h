@@ -1,0 +1,125 @@
+// OpenaiApi: the HTTP face of an engine worker. Turns OpenAI requests into GenerationRequests and their tokens into replies; answers
+// /v1/models, /tokenize, /detokenize, /health, /metrics and /pdjob/worker itself. Runs on the loop thread. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/metrics.h"
+#include "engine/engine.h"
+#include "net/http_server.h"
+#include "net/message.h"
+#include "net/openai.h"
+#include "net/openai_reply.h"
+#include "worker/generation.h"
+#include "worker/worker_metrics.h"
+
+namespace pdjob::worker {
+
+class EngineThread;
+
+struct OpenaiApiOptions {
+  std::string name;                 // Of the worker, for x-pdjob-worker.
+  net::Role role = net::Role::kBoth;
+  kvtransfer::EndpointAddress kv;   // Where this worker's rows are fetched.
+  Duration queue_timeout = std::chrono::minutes(10);
+};
+
+class OpenaiApi final : public net::HttpHandler {
+ public:
+  OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread, Metrics& metrics);
+
+  // The server replies go to; it needs this handler to be made. Requires: before the first request.
+  void attach(net::HttpServer& server, net::EventLoop& loop);
+
+  void on_request(net::ExchangeId id, net::HttpRequest& request) override;
+  void on_client_gone(net::ExchangeId id) override;
+
+  // What the engine thread produced. True: it has drained.
+  bool take(OutputBatch batch);
+  // From now on /health says 503.
+  void start_draining() { draining_ = true; }
+
+  net::WorkerEntry entry(const std::string& host, uint16_t port) const;
+  net::WorkerLoad load() const;
+
+ private:
+  using ExchangeKey = uint64_t;  // ExchangeId::value: exchanges are looked up in order of arrival.
+
+  // All of one choice so far; in a stream only what has not been sent.
+  struct ChoiceReply {
+    std::string text;
+    std::vector<GeneratedToken> tokens;
+    FinishReason finish = FinishReason::kNone;
+  };
+  // One HTTP request: one generation per prompt, one reply.
+  struct Exchange {
+    net::ExchangeId http;
+    std::unique_ptr<net::ReplyWriter> writer;
+    std::vector<RequestId> generations;       // In order of prompts.
+    std::vector<std::vector<Token>> prompts;  // Their tokens, if they are to be reported.
+    std::vector<ChoiceReply> choices;         // Of prompt p: [p * n, p * n + n).
+    uint32_t choices_per_prompt = 1;
+    uint32_t choices_left = 0;
+    bool stream = false;
+    bool begun = false;                       // The head is out.
+    net::Usage usage;
+    std::string kv_transfer_params;           // Of the reply; empty: none.
+    std::vector<std::pair<std::string, std::string>> headers;
+    Instant arrived{};
+    Instant last_token{};
+  };
+
+  void on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& request);
+  void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
+  void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
+  void on_models(net::ExchangeId id);
+  void on_health(net::ExchangeId id);
+  void on_metrics(net::ExchangeId id);
+  void on_worker_info(net::ExchangeId id);
+
+  // The prompts as token ids.
+  std::variant<std::vector<std::vector<Token>>, net::ApiError> tokenize_prompts(const net::ApiRequest& request) const;
+  // The generation of one prompt; `first_choice` counts over all prompts.
+  std::variant<GenerationRequest, net::ApiError> make_generation(const net::ApiRequest& request, std::vector<Token> prompt,
+                                                                 uint32_t first_choice, uint64_t seed) const;
+  std::variant<std::vector<Token>, net::ApiError> chat_tokens(const std::vector<net::ApiMessage>& messages) const;
+  void start(net::ExchangeId id, const net::ApiRequest& request, std::vector<GenerationRequest> generations);
+  void refuse(net::ExchangeId id, const net::ApiError& error);
+
+  void take_output(TokenOutput& output);
+  void take_output(const KvFetched& output);
+  void take_output(const RequestFailed& output);
+  // False: the client reads too slowly, and the exchange is gone.
+  bool send_part(Exchange& exchange, uint32_t choice);
+  void finish(Exchange& exchange);
+  // Forgets the exchange; cancels what is still generated for it.
+  void drop(ExchangeKey key);
+
+  const OpenaiApiOptions options_;
+  const engine::Engine& engine_;
+  EngineThread& engine_thread_;
+  WorkerMetrics metrics_;
+  Metrics& registry_;
+  net::HttpServer* server_ = nullptr;
+  net::EventLoop* loop_ = nullptr;
+
+  struct Generation {
+    ExchangeKey exchange = 0;
+    uint32_t prompt_index = 0;
+  };
+  std::map<ExchangeKey, Exchange> exchanges_;
+  std::unordered_map<RequestId, Generation> generations_;
+  uint64_t next_request_ = 1;
+  std::string buffer_;   // Of the event being written.
+  CoreLoad load_;
+  bool draining_ = false;
+};
+
+}  // namespace pdjob::worker

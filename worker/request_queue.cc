@@ -1,0 +1,71 @@
+#include "worker/request_queue.h"
+
+#include <algorithm>
+
+namespace pdjob::worker {
+namespace {
+
+void refuse(RequestId request, ErrorCode code, std::string message, std::vector<Effect>& effects) {
+  effects.push_back(FailRequest{request, {code, std::move(message)}});
+  effects.push_back(EndRequest{request});
+}
+
+}  // namespace
+
+RequestQueue::RequestQueue(std::string worker, uint32_t requests_max, uint32_t sequences)
+    : worker_(std::move(worker)), requests_max_(requests_max), sequences_(sequences) {}
+
+void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effects) {
+  if (closed_) {
+    return refuse(request.request, ErrorCode::kUnavailable, "this " + worker_ + " is shutting down", effects);
+  }
+  if (waiting_.size() >= requests_max_) {
+    return refuse(request.request, ErrorCode::kOverloaded, "this " + worker_ + "'s queue is full", effects);
+  }
+  if (request.choices > sequences_) {
+    return refuse(request.request, ErrorCode::kInvalidArgument,
+                  "n is " + std::to_string(request.choices) + ", but this " + worker_ + " runs at most " +
+                      std::to_string(sequences_) + " sequences at once",
+                  effects);
+  }
+  waiting_.push_back(request);
+}
+
+bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const RequestArrived& waiting) { return waiting.request == request; });
+  if (found == waiting_.end()) {
+    return false;
+  }
+  waiting_.erase(found);
+  effects.push_back(EndRequest{request});
+  return true;
+}
+
+void RequestQueue::expire(Instant now, std::vector<Effect>& effects) {
+  std::erase_if(waiting_, [&](const RequestArrived& waiting) {
+    if (waiting.deadline > now) {
+      return false;
+    }
+    refuse(waiting.request, ErrorCode::kTimeout, "waited too long for a free sequence", effects);
+    return true;
+  });
+}
+
+uint64_t RequestQueue::prompt_tokens() const {
+  uint64_t tokens = 0;
+  for (const RequestArrived& waiting : waiting_) {
+    tokens += waiting.prompt_tokens;
+  }
+  return tokens;
+}
+
+Instant RequestQueue::next_deadline() const {
+  Instant next = kNever;
+  for (const RequestArrived& waiting : waiting_) {
+    next = std::min(next, waiting.deadline);
+  }
+  return next;
+}
+
+}  // namespace pdjob::worker

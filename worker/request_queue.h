@@ -1,0 +1,45 @@
+// RequestQueue: the requests that wait for sequences, in order of arrival, with a bound and a deadline each. Refuses at the door what can
+// never run or must not wait, so that every request gets exactly one answer. Pure.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "worker/worker_core.h"
+
+namespace pdjob::worker {
+
+class RequestQueue {
+ public:
+  // `worker` is what refusals call the worker: "prefill worker".
+  RequestQueue(std::string worker, uint32_t requests_max, uint32_t sequences);
+
+  // Queues the request, or fails it.
+  void push(const RequestArrived& request, std::vector<Effect>& effects);
+  // False: it does not wait here.
+  bool cancel(RequestId request, std::vector<Effect>& effects);
+  // Fails what has waited past its deadline.
+  void expire(Instant now, std::vector<Effect>& effects);
+  // From now on every push is refused.
+  void close() { closed_ = true; }
+
+  bool empty() const { return waiting_.empty(); }
+  const RequestArrived& front() const { return waiting_.front(); }
+  void pop() { waiting_.pop_front(); }
+
+  bool closed() const { return closed_; }
+  uint32_t size() const { return static_cast<uint32_t>(waiting_.size()); }
+  uint64_t prompt_tokens() const;
+  Instant next_deadline() const;
+
+ private:
+  const std::string worker_;
+  const uint32_t requests_max_;
+  const uint32_t sequences_;
+  std::deque<RequestArrived> waiting_;
+  bool closed_ = false;
+};
+
+}  // namespace pdjob::worker

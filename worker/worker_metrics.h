@@ -1,0 +1,28 @@
+// What an engine worker counts. Names follow vLLM's where vLLM has the fact, so that its dashboards read ours. Thread-safe.
+#pragma once
+
+#include "common/metrics.h"
+
+namespace pdjob::worker {
+
+struct WorkerMetrics {
+  explicit WorkerMetrics(Metrics& metrics);
+
+  Counter prompt_tokens;
+  Counter generation_tokens;
+  Counter requests_succeeded;
+  Counter requests_failed;
+  Counter requests_cancelled;
+  Counter kv_bytes_received;
+  Counter kv_transfers_received;
+  Histogram kv_transfer_seconds;
+  Histogram kv_visible_seconds;
+  Histogram time_to_first_token;
+  Histogram inter_token_latency;
+  Gauge requests_running;
+  Gauge requests_waiting;
+  Gauge kv_rows_used;
+  Gauge kv_rows_max;
+};
+
+}  // namespace pdjob::worker

@@ -1,0 +1,155 @@
+#include "worker/worker_process.h"
+
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/random.h"
+#include "engine/engine.h"
+#include "net/event_loop.h"
+#include "net/http_server.h"
+#include "net/job_member.h"
+#include "worker/engine_thread.h"
+#include "worker/openai_api.h"
+
+namespace pdjob::worker {
+namespace {
+
+kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
+  return {{"model_digest", facts.digest},
+          {"kv_type", facts.kv_type},
+          {"layers", std::to_string(facts.layers)},
+          {"heads", std::to_string(facts.heads)},
+          {"kv_heads", std::to_string(facts.kv_heads)},
+          {"head_dim", std::to_string(facts.head_dim)},
+          {"vocabulary", std::to_string(facts.vocabulary)},
+          {"rope", facts.rope},
+          {"kv_bytes_per_token", std::to_string(facts.kv_bytes_per_token)},
+          {"library", facts.library}};
+}
+
+// Everything of one worker, built in the order in which it depends on each other and taken down in the reverse.
+class WorkerProcess final : net::JobMember::Handler {
+ public:
+  explicit WorkerProcess(const WorkerOptions& options) : options_(options) {}
+
+  ~WorkerProcess() {
+    server_.reset();     // No new requests.
+    if (engine_thread_) {
+      engine_thread_->stop();
+    }
+    endpoint_.reset();   // Its sink, the engine thread's inbox, is still there.
+  }
+
+  Status start(const CoreFactory& make_core) {
+    PDJOB_TRY(engine_, engine::open_engine(options_.engine));
+    const engine::EngineConfig& built = engine_->config();
+    engine_thread_ = std::make_unique<EngineThread>(
+        *engine_,
+        make_core({.sequences = built.sequences,
+                   .rows_per_sequence = built.tokens_per_sequence,
+                   .batch_tokens = built.batch_tokens}),
+        options_.kv.lease, [this](OutputBatch batch) { post(std::move(batch)); });
+    PDJOB_TRY(endpoint_, kvtransfer::KvEndpoint::start(
+                             {.config = options_.kv,
+                              .engine_id = options_.spec.engine_id,
+                              .token = options_.spec.kv_token,
+                              .fingerprint = fingerprint(engine_->facts()),
+                              .sink = [this](kvtransfer::EndpointEvent event) {
+                                engine_thread_->on_endpoint_event(std::move(event));
+                              }}));
+    engine_thread_->start(*endpoint_);
+    api_ = std::make_unique<OpenaiApi>(
+        OpenaiApiOptions{.name = options_.spec.name, .role = options_.spec.role, .kv = endpoint_->address()}, *engine_,
+        *engine_thread_, metrics_);
+    PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
+                                             {.host = options_.spec.host,
+                                              .port = options_.spec.port,
+                                              .listen_fd = options_.spec.listen_fd}));
+    api_->attach(*server_, loop_);
+    PDJOB_TRY(member_, net::JobMember::open(loop_, *this, options_.spec, options_.drain_timeout));
+    member_->serve(api_->entry(options_.spec.host, server_->port()));
+    if (options_.spec.control.empty()) {
+      // Started by hand: whoever reads the pipe learns the port.
+      std::printf("ready url=http://%s:%u\n", options_.spec.host.c_str(), server_->port());
+      std::fflush(stdout);
+    }
+    log::info("serving " + engine_->facts().name + " as " + net::to_string(options_.spec.role) + " on http://" +
+              options_.spec.host + ":" + std::to_string(server_->port()));
+    return ok();
+  }
+
+  void run() { loop_.run(); }
+
+ private:
+  // On the engine thread.
+  void post(OutputBatch batch) {
+    loop_.post([this, batch = std::move(batch)]() mutable {
+      if (api_->take(std::move(batch)) && draining_) {
+        finish_drain();
+      }
+    });
+  }
+
+  void on_drain(Duration within) override {
+    if (std::exchange(draining_, true)) {
+      return;
+    }
+    log::info("draining");
+    api_->start_draining();
+    engine_thread_->drain();
+    deadline_ = loop_.call_at(loop_.now() + within, [this] {
+      log::warn("drain deadline passed with requests alive");
+      on_shutdown();
+    });
+  }
+
+  void finish_drain() {
+    server_->stop_accepting();
+    member_->drained();
+    // The last replies are still being written.
+    linger();
+  }
+
+  void linger() {
+    if (server_->exchanges_alive() == 0) {
+      on_shutdown();
+    } else {
+      loop_.call_at(loop_.now() + std::chrono::milliseconds(5), [this] { linger(); });
+    }
+  }
+
+  void on_shutdown() override { loop_.stop(); }
+
+  net::WorkerLoad current_load() override { return api_->load(); }
+
+  const WorkerOptions options_;
+  Metrics metrics_;
+  net::EventLoop loop_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<EngineThread> engine_thread_;
+  std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
+  std::unique_ptr<OpenaiApi> api_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<net::JobMember> member_;
+  std::optional<net::TimerId> deadline_;
+  bool draining_ = false;
+};
+
+}  // namespace
+
+int run_worker(const WorkerOptions& options, const CoreFactory& make_core) {
+  net::block_signals();
+  WorkerProcess process(options);
+  if (const Status started = process.start(make_core); !started) {
+    log::error("cannot start: " + started.error().message);
+    return kExitFailed;
+  }
+  process.run();
+  return kExitOk;
+}
+
+}  // namespace pdjob::worker
