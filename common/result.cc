@@ -18,6 +18,8 @@ const char* to_string(ErrorCode code) {
       return "cancelled";
     case ErrorCode::kCorrupt:
       return "corrupt";
+    case ErrorCode::kPeerFailed:
+      return "peer_failed";
     case ErrorCode::kUnsupported:
       return "unsupported";
     case ErrorCode::kInternal:

@@ -21,6 +21,7 @@ enum class ErrorCode {
   kTimeout,          // A deadline passed.
   kCancelled,        // The asker left.
   kCorrupt,          // Bytes are not what they claim: redo, and suspect the sender.
+  kPeerFailed,       // The other worker of a hand-over failed: not this one.
   kUnsupported,      // Never possible here.
   kInternal,         // We failed in a way nobody can act on.
 };

@@ -152,10 +152,11 @@ void DecodeWorker::on(const worker::DrainAsked& /*event*/, Instant /*now*/, Effe
 }
 
 void DecodeWorker::fail(RequestId request, const Error& error, Effects& effects) {
-  effects.push_back(worker::FailRequest{request, error});
-  if (batcher_.holds(request)) {
-    clear(batcher_.remove(request), effects);
+  if (!batcher_.holds(request)) {
+    return;  // It has failed already, in another choice.
   }
+  effects.push_back(worker::FailRequest{request, error});
+  clear(batcher_.remove(request), effects);
   effects.push_back(worker::EndRequest{request});
 }
 

@@ -8,7 +8,6 @@
 #include <llama.h>
 
 #include "common/check.h"
-#include "common/limits.h"
 #include "common/log.h"
 #include "engine/kv_spans.h"
 #include "engine/llama_vocabulary.h"

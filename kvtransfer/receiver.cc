@@ -28,6 +28,7 @@ struct Receiver::Fetch final : LinkWork {
   const Region target;
   const uint32_t rows_granted;
   ReceiveSession session;
+  bool same_machine = false;
   net::TimerId timer;
   std::unique_ptr<RowReceiver> rows;  // While it receives.
   PayloadSink* sink = nullptr;
@@ -68,6 +69,7 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
                                         .peer_writes = peers_.at(*link).link->transport().capabilities().writes_target,
                                         .deadline = deadline};
   Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
+  made.same_machine = on_same_machine(peer);
   ++context_.counters.fetches_alive;
   made.timer = context_.loop.call_at(deadline, [this, id] { step(*find(id), ReceiveSession::TimePassed{}); });
   if (link_of(made).ready()) {
@@ -88,8 +90,12 @@ void Receiver::refuse(TransferId id, const Error& why) {
 
 // --- links
 
+bool Receiver::on_same_machine(const EndpointAddress& peer) const {
+  return !peer.host_id.empty() && peer.host_id == context_.host_id;
+}
+
 Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region& target) const {
-  const bool same_machine = !peer.host_id.empty() && peer.host_id == context_.host_id;
+  const bool same_machine = on_same_machine(peer);
   const bool shm_possible = same_machine && !peer.unix_path.empty() && target.shared_fd >= 0;
   switch (context_.config.transport) {
     case TransportKind::kTcp:
@@ -128,7 +134,6 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                     .nonce = random_nonce()};
   Peer& peer = peers_[id];
   LinkHandler& handler = *this;
-  peer.same_machine = !address.host_id.empty() && address.host_id == context_.host_id;
   peer.link = std::make_unique<Link>(context_.loop, handler,
                                      Link::Options{.id = id,
                                                    .side = Link::Side::kInitiator,
@@ -288,15 +293,15 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) {
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
   const Instant now = real_now();
-  const Peer& peer = peers_.at(fetch.session.link());
+  --context_.counters.fetches_alive;
   ++context_.counters.transfers_received;
   context_.counters.bytes_received += effect.bytes;
   context_.emit(FetchDone{.id = fetch.id,
                           .rows = effect.rows,
                           .bytes = effect.bytes,
                           .duration = now - fetch.granted_at,
-                          .visible = peer.same_machine ? std::max(now - fetch.ready_at, Duration(0)) : Duration(0),
-                          .transport = peer.link->transport().capabilities().name,
+                          .visible = fetch.same_machine ? std::max(now - fetch.ready_at, Duration(0)) : Duration(0),
+                          .transport = link_of(fetch).transport().capabilities().name,
                           .tail = std::move(fetch.tail)});
 }
 
@@ -304,6 +309,9 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   stop_receiving(fetch);
   context_.loop.cancel(fetch.timer);
   ++context_.counters.transfers_failed;
+  if (effect.region_safe) {
+    --context_.counters.fetches_alive;
+  }
   if (effect.reason.code == ErrorCode::kCorrupt) {
     ++context_.counters.digest_errors;
   }
@@ -311,6 +319,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {
+  --context_.counters.fetches_alive;
   context_.emit(FetchReleased{fetch.id});
 }
 
@@ -327,7 +336,6 @@ void Receiver::stop_receiving(Fetch& fetch) {
 void Receiver::retire(Fetch& fetch) {
   stop_receiving(fetch);
   context_.loop.cancel(fetch.timer);
-  --context_.counters.fetches_alive;
   fetches_.erase(TransferId(fetch.id));
 }
 

@@ -27,8 +27,7 @@ class Receiver final : private LinkHandler {
   struct Fetch;
   struct Peer {
     std::unique_ptr<Link> link;
-    net::TimerId timer;         // While opening: the deadline. Then: the next sign of life.
-    bool same_machine = false;
+    net::TimerId timer;  // While opening: the deadline. Then: the next sign of life.
   };
   using PeerKey = std::pair<std::string, TransportKind>;
 
@@ -38,6 +37,7 @@ class Receiver final : private LinkHandler {
   void on_payload_complete(Link& link, const Rows& rows) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
+  bool on_same_machine(const EndpointAddress& peer) const;
   Result<TransportKind> choose(const EndpointAddress& peer, const Region& target) const;
   Result<LinkId> link_to(const EndpointAddress& peer, TransportKind transport);
   Result<LinkId> connect(const EndpointAddress& peer, TransportKind transport);

@@ -294,6 +294,7 @@ void Sender::apply(Offer& offer, const SendSession::SendCancelled& /*effect*/) {
 
 void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
   stop_pushing(offer);
+  --context_.counters.offers_alive;
   ++context_.counters.transfers_sent;
   remember(offer.id, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
   context_.emit(OfferDone{offer.id, effect.bytes});
@@ -301,6 +302,7 @@ void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
 
 void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
   stop_pushing(offer);
+  --context_.counters.offers_alive;
   ++context_.counters.transfers_failed;
   remember(offer.id, effect.reason);
   context_.emit(OfferFailed{offer.id, effect.reason});
@@ -331,7 +333,6 @@ void Sender::retire(Offer& offer) {
   if (offer.timer) {
     context_.loop.cancel(*offer.timer);
   }
-  --context_.counters.offers_alive;
   offers_.erase(TransferId(offer.id));
 }
 

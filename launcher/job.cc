@@ -130,6 +130,7 @@ void Job::spawn(Process& process) {
   process.engine_id = process.name + "." + nonce_ + "." + std::to_string(process.incarnation.value);
   process.pid = 0;
   process.suspected = process.killed = false;
+  process.entry = {};
   process.load = {};
   process.restart_policy.started(now_);
   enter(process, ProcessState::kStarting, now_ + timing_.start_timeout);

@@ -112,7 +112,7 @@ struct JobTiming {
   Duration stop_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
-  Duration probe_retry = std::chrono::milliseconds(200);
+  Duration probe_retry = std::chrono::milliseconds(100);
   RestartConfig restart;
 };
 

@@ -103,10 +103,19 @@ std::string status_json(const JobView& view) {
 }
 
 std::string progress_line(const Job& job) {
-  const auto ready = std::ranges::count(job.processes(), ProcessState::kReady, &Process::state);
-  const std::string waiting = job.waiting_for();
-  return std::to_string(ready) + " of " + std::to_string(job.processes().size()) + " ready" +
-         (waiting.empty() ? "" : "; " + waiting);
+  const auto count = [&job](ProcessState state) { return std::ranges::count(job.processes(), state, &Process::state); };
+  std::string text = std::to_string(count(ProcessState::kReady)) + " of " + std::to_string(job.processes().size()) + " ready";
+  for (const ProcessState state : {ProcessState::kStarting, ProcessState::kRegistered, ProcessState::kBackoff}) {
+    if (const auto some = count(state); some > 0) {
+      text += ", " + std::to_string(some) + " " + to_string(state);
+    }
+  }
+  for (const Process& process : job.processes()) {
+    if (process.state == ProcessState::kBackoff) {
+      return text + "; " + process.name + " died: " + process.last_exit;  // One is enough; status tells all.
+    }
+  }
+  return text;
 }
 
 JobMetrics::JobMetrics(const Job& job)

@@ -20,7 +20,7 @@ struct JobView {
 
 std::string status_text(const JobView& view);
 std::string status_json(const JobView& view);
-// One line while the job is not ready: "2 of 3 ready; decode-1 is starting".
+// One line while the job is not ready: "2 of 3 ready, 1 starting".
 std::string progress_line(const Job& job);
 
 // The Prometheus text of the same facts.

@@ -98,12 +98,14 @@ class Socket final : public FdHandler {
     return ok();
   }
 
-  // False: the peer is unknown or its queue is full.
-  bool send(std::span<const std::string> frames) {
-    bool sent = true;
-    for (size_t i = 0; i < frames.size() && sent; ++i) {
+  enum class Sent { kQueued, kGone, kFull };
+  Sent send(std::span<const std::string> frames) {
+    Sent sent = Sent::kQueued;
+    for (size_t i = 0; i < frames.size() && sent == Sent::kQueued; ++i) {
       const int more = i + 1 < frames.size() ? ZMQ_SNDMORE : 0;
-      sent = zmq_send(socket_, frames[i].data(), frames[i].size(), ZMQ_DONTWAIT | more) >= 0;
+      if (zmq_send(socket_, frames[i].data(), frames[i].size(), ZMQ_DONTWAIT | more) < 0) {
+        sent = zmq_errno() == EAGAIN ? Sent::kFull : Sent::kGone;
+      }
     }
     if (!reading_) {
       read_later();
@@ -258,8 +260,8 @@ class ZmqControlServer final : public ControlServer, Socket::Reader {
       return;
     }
     const Socket::Frames frames = {route->second, encode(message)};
-    if (!socket_.send(frames)) {
-      log::warn("control plane: a message to " + peer + " was dropped");
+    if (socket_.send(frames) == Socket::Sent::kFull) {
+      log::warn("control plane: " + peer + " does not read; a message to it was dropped");
     }
   }
 
@@ -312,8 +314,8 @@ class ZmqControlClient final : public ControlClient, Socket::Reader {
 
   void send(const Message& message) override {
     const Socket::Frames frames = {encode(message)};
-    if (!socket_.send(frames)) {
-      log::warn("control plane: a message to the launcher was dropped");
+    if (socket_.send(frames) != Socket::Sent::kQueued) {
+      log::warn("control plane: the launcher does not read; a message to it was dropped");
     }
   }
 

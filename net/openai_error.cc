@@ -29,6 +29,8 @@ HttpForm http_form(ErrorCode code) {
       return {504, kServerError};
     case ErrorCode::kCancelled:
       return {499, "cancelled_error"};
+    case ErrorCode::kPeerFailed:
+      return {502, kServerError};
     case ErrorCode::kUnsupported:
       return {400, kInvalidRequest};
     case ErrorCode::kCorrupt:

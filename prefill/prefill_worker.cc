@@ -130,10 +130,11 @@ void PrefillWorker::on(const worker::DrainAsked& /*event*/, Instant /*now*/, Eff
 }
 
 void PrefillWorker::fail(RequestId request, const Error& error, Effects& effects) {
-  effects.push_back(worker::FailRequest{request, error});
-  if (batcher_.holds(request)) {
-    drop_sequences(request, effects);
+  if (!batcher_.holds(request)) {
+    return;  // It has failed already, in another choice.
   }
+  effects.push_back(worker::FailRequest{request, error});
+  drop_sequences(request, effects);
   effects.push_back(worker::EndRequest{request});
 }
 

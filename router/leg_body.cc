@@ -1,9 +1,9 @@
 #include "router/leg_body.h"
 
+#include <array>
 #include <charconv>
 #include <utility>
-
-#include "router/json_members.h"
+#include <vector>
 
 namespace pdjob::router {
 namespace {
@@ -11,99 +11,81 @@ namespace {
 // For a request that names no limit; only load estimates see it.
 constexpr uint64_t kOutputTokensAssumed = 256;
 
+constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
+                                                              "n", "best_of"};
+constexpr std::array<std::string_view, 10> kNames = {
+    "model",   "max_tokens", "max_completion_tokens", "min_tokens",        "n",
+    "best_of", "stream",     "stream_options",        "kv_transfer_params", "prompt"};
+
 uint64_t number_or_zero(std::string_view text) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
-}  // namespace
-
-RequestBody::Edit RequestBody::edit_of(std::string_view name) {
-  if (name == "max_tokens" || name == "max_completion_tokens" || name == "min_tokens" ||
-      name == "n" || name == "best_of") {
-    return Edit::kOne;
+// Where the string or list that opens at text[0] ends: the position after it; npos if it does not.
+size_t end_of_element(std::string_view text) {
+  const char closing = text.front() == '[' ? ']' : '"';
+  for (size_t at = 1; at < text.size(); ++at) {
+    if (text[at] == '\\') {
+      ++at;
+    } else if (text[at] == closing) {
+      return at + 1;
+    }
   }
-  if (name == "stream") {
-    return Edit::kFalse;
-  }
-  if (name == "stream_options") {
-    return Edit::kDropped;
-  }
-  return name == "kv_transfer_params" ? Edit::kOurs : Edit::kKept;
+  return std::string_view::npos;
 }
+
+// A list of strings or of token lists that goes on after its first element. A list of one is one prompt.
+bool is_list_of_prompts(std::string_view prompt) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  if (!prompt.starts_with('[')) {
+    return false;
+  }
+  const size_t first = prompt.find_first_not_of(kSpaces, 1);
+  if (first == std::string_view::npos || (prompt[first] != '"' && prompt[first] != '[')) {
+    return false;
+  }
+  const std::string_view from_first = prompt.substr(first);
+  const size_t after = from_first.find_first_not_of(kSpaces, end_of_element(from_first));
+  return after != std::string_view::npos && from_first[after] == ',';
+}
+
+}  // namespace
 
 std::variant<RequestBody, net::ApiError> RequestBody::scan(std::string text) {
   RequestBody body;
-  body.text_ = std::move(text);
-  const auto members = json_members(body.text_);
-  if (!members) {
-    return net::to_api_error({ErrorCode::kInvalidArgument, "the body is not a JSON object"});
+  body.text_ = std::make_unique<const std::string>(std::move(text));
+  auto object = net::JsonObject::scan(*body.text_, kNames);
+  if (!object) {
+    return net::to_api_error(object.error());
   }
-  body.output_tokens_ = kOutputTokensAssumed;
-  for (const JsonMember& member : *members) {
-    const std::string_view value =
-        std::string_view(body.text_)
-            .substr(member.value_begin, member.value_end - member.value_begin);
-    if (member.name == "model") {
-      body.model_ = json_string(value).value_or("");
-    } else if (member.name == "max_tokens" || member.name == "max_completion_tokens") {
-      body.output_tokens_ = number_or_zero(value);
-      body.has_max_tokens_ = body.has_max_tokens_ || member.name == "max_tokens";
-    }
-    body.members_.push_back(
-        {edit_of(member.name), member.begin, member.value_begin, member.value_end, member.end});
-  }
+  body.model_ = net::json_string(object->value("model")).value_or("");
+  std::string_view limit = object->value("max_completion_tokens");
+  limit = limit.empty() ? object->value("max_tokens") : limit;
+  body.output_tokens_ = limit.empty() ? kOutputTokensAssumed : number_or_zero(limit);
+  body.several_prompts_ = is_list_of_prompts(object->value("prompt"));
+  body.object_ = std::move(*object);
   return body;
 }
 
-bool RequestBody::dropped(const Member& member, bool prefill) const {
-  return member.edit == Edit::kOurs || (prefill && member.edit == Edit::kDropped);
-}
-
-std::string RequestBody::spliced(bool prefill, std::string_view additions) const {
-  const std::string_view text = text_;
-  std::string out;
-  out.reserve(text.size() + additions.size() + 8);
-  const size_t inside = text.find('{') + 1;
-  out.append(text.substr(0, inside));
-  size_t end = inside;  // Of the last member.
-  bool first = true;
-  const auto comma = [&] {
-    if (!std::exchange(first, false)) {
-      out += ',';
-    }
-  };
-  for (const Member& member : members_) {
-    end = member.end;
-    if (dropped(member, prefill)) {
-      continue;
-    }
-    comma();
-    if (prefill && (member.edit == Edit::kOne || member.edit == Edit::kFalse)) {
-      out.append(text.substr(member.begin, member.value_begin - member.begin));
-      out.append(member.edit == Edit::kOne ? "1" : "false");
-      out.append(text.substr(member.value_end, member.end - member.value_end));
-    } else {
-      out.append(text.substr(member.begin, member.end - member.begin));
-    }
-  }
-  if (!additions.empty()) {
-    comma();
-    out.append(additions);
-  }
-  return out.append(text.substr(text.find('}', end)));
-}
-
 std::string RequestBody::prefill_leg(std::string_view kv_params) const {
-  std::string additions = has_max_tokens_ ? "" : R"("max_tokens":1,)";
-  additions.append(R"("kv_transfer_params":)").append(kv_params);
-  return spliced(true, additions);
+  std::vector<net::JsonEdit> edits = {{"max_tokens", "1"}, {"stream_options", ""}};
+  for (const std::string_view name : kOneWherePresent) {
+    if (!object_->value(name).empty()) {
+      edits.push_back({name, "1"});
+    }
+  }
+  if (!object_->value("stream").empty()) {
+    edits.push_back({"stream", "false"});
+  }
+  edits.push_back({"kv_transfer_params", kv_params});
+  return object_->edited(edits);
 }
 
 std::string RequestBody::decode_leg(std::string_view kv_params) const {
-  return spliced(
-      false, kv_params.empty() ? "" : std::string(R"("kv_transfer_params":)").append(kv_params));
+  const net::JsonEdit edit{"kv_transfer_params", kv_params};
+  return object_->edited({&edit, 1});
 }
 
 // --- kv_transfer_params
@@ -120,27 +102,20 @@ std::string offer_unnamed_params() {
 }
 
 std::string fetch_params(std::string_view kv_address, const TransferId& transfer) {
-  const std::string own = R"("do_remote_prefill":true,"do_remote_decode":false,"transfer_id":")" +
-                          transfer.to_string() + '"';
-  const auto members = json_members(kv_address);
-  if (!members || members->empty()) {
-    return '{' + own + '}';
-  }
-  return std::string(kv_address.substr(0, members->back().end)).append(",").append(own).append("}");
+  const std::string id = '"' + transfer.to_string() + '"';
+  const net::JsonEdit edits[] = {
+      {"do_remote_prefill", "true"}, {"do_remote_decode", "false"}, {"transfer_id", id}};
+  // The address comes from elsewhere: what is no object is left out, and the decode worker will say
+  // what it lacks.
+  auto params = net::edit_json_object(std::string(kv_address), edits);
+  return params ? std::move(*params) : net::edit_json_object("{}", edits).value();
 }
 
-std::string returned_params(std::string_view reply_body) {
-  const auto members = json_members(reply_body);
-  if (!members) {
-    return {};
-  }
-  for (const JsonMember& member : *members) {
-    if (member.name == "kv_transfer_params" && reply_body[member.value_begin] == '{') {
-      return std::string(
-          reply_body.substr(member.value_begin, member.value_end - member.value_begin));
-    }
-  }
-  return {};
+std::string returned_params(const std::string& reply_body) {
+  static constexpr std::string_view kName = "kv_transfer_params";
+  const auto object = net::JsonObject::scan(reply_body, {&kName, 1});
+  const std::string_view params = object ? object->value(kName) : std::string_view();
+  return params.starts_with('{') ? std::string(params) : std::string();
 }
 
 }  // namespace pdjob::router

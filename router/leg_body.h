@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "common/id.h"
+#include "net/json_edit.h"
 #include "net/openai.h"
 
 namespace pdjob::router {
@@ -21,8 +23,10 @@ class RequestBody {
 
   const std::string& model() const { return model_; }  // Empty: not named.
   // Estimates: about four bytes of text make a token.
-  uint64_t prompt_tokens() const { return text_.size() / 4; }
+  uint64_t prompt_tokens() const { return text_->size() / 4; }
   uint64_t output_tokens() const { return output_tokens_; }
+  // `prompt` is a list of prompts: each would need a hand-over of its own.
+  bool several_prompts() const { return several_prompts_; }
 
   // One token, not streamed, and kv_transfer_params.
   std::string prefill_leg(std::string_view kv_params) const;
@@ -30,30 +34,12 @@ class RequestBody {
   std::string decode_leg(std::string_view kv_params) const;
 
  private:
-  // What becomes of a member.
-  enum class Edit : uint8_t {
-    kKept,
-    kOne,      // 1 in the prefill leg.
-    kFalse,    // false in the prefill leg.
-    kDropped,  // Not in the prefill leg.
-    kOurs,     // The router's own: the client's is in neither leg.
-  };
-  struct Member {
-    Edit edit = Edit::kKept;
-    size_t begin = 0;  // As in JsonMember.
-    size_t value_begin = 0;
-    size_t value_end = 0;
-    size_t end = 0;
-  };
-  static Edit edit_of(std::string_view name);
-  bool dropped(const Member& member, bool prefill) const;
-  std::string spliced(bool prefill, std::string_view additions) const;
-
-  std::string text_;
+  // Where it is does not change when the body moves, as the scan has views of it.
+  std::unique_ptr<const std::string> text_;
+  std::optional<net::JsonObject> object_;
   std::string model_;
   uint64_t output_tokens_ = 0;
-  bool has_max_tokens_ = false;
-  std::vector<Member> members_;
+  bool several_prompts_ = false;
 };
 
 // --- kv_transfer_params, as vLLM names its fields.
@@ -65,6 +51,6 @@ std::string offer_unnamed_params();
 // Decode leg: the KV is at `kv_address` (the prefill worker's JSON object) under `transfer`.
 std::string fetch_params(std::string_view kv_address, const TransferId& transfer);
 // Two-hop: kv_transfer_params of a prefill reply, verbatim; empty if there are none.
-std::string returned_params(std::string_view reply_body);
+std::string returned_params(const std::string& reply_body);
 
 }  // namespace pdjob::router

@@ -13,6 +13,7 @@ namespace {
 
 // A flood of degraded requests is one line per this time; the counter has them all.
 constexpr Duration kWarnInterval = std::chrono::seconds(10);
+constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 
 std::string name_of(const LegId& leg) {
   return "request " + std::to_string(leg.request.value) +
@@ -47,7 +48,7 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 // --- events
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool generates) {
+                     bool one_prompt) {
   const RequestId id = request_of(client);
   Exchange& exchange = exchanges_[id];
   exchange.client = client;
@@ -59,7 +60,7 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.header_lines = leg_header_lines(request, exchange.request_id);
   exchange.arrived = loop_.now();
   RequestFacts facts{.model = body.model(),
-                     .generates = generates,
+                     .one_prompt = one_prompt,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .pin_prefill = std::string(request.header("x-pdjob-pin-prefill")),
@@ -244,6 +245,22 @@ void RelayApi::carry_out(const CancelLeg& effect) {
   const net::CallId call = calls_.at(effect.leg);
   client_->cancel(call);
   take_leg(call);
+}
+
+void RelayApi::carry_out(const ReleaseOffer& effect) {
+  const Worker* worker = core_.workers().find(effect.worker);
+  if (worker == nullptr) {
+    return;  // Its rows went with it.
+  }
+  const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
+  net::fetch(loop_, *client_,
+             {.to = {worker->entry.host, worker->entry.port},
+              .method = "DELETE",
+              .target = target,
+              .connect_timeout = config_.connect_timeout,
+              .head_timeout = kReleaseTimeout,
+              .idle_timeout = kReleaseTimeout},
+             limits::kKiB, [](const Result<net::HttpReply>&) {});  // If it fails, the lease ends the offer.
 }
 
 void RelayApi::carry_out(const Relay& effect) {

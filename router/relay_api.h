@@ -33,8 +33,8 @@ class RelayApi final : public net::HttpCallHandler {
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
-  // Takes the request over; it is answered from here on. `generates` false: one worker, no KV.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates);
+  // Takes the request over; it is answered from here on. `one_prompt` false: one worker, no KV.
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
@@ -78,6 +78,7 @@ class RelayApi final : public net::HttpCallHandler {
 
   void carry_out(const StartLeg& effect);
   void carry_out(const CancelLeg& effect);
+  void carry_out(const ReleaseOffer& effect);
   void carry_out(const Relay& effect);
   void carry_out(const Retried& effect);
   void carry_out(const Degraded& effect);

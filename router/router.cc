@@ -33,10 +33,6 @@ Verdict verdict_on(const LegAnswered& answer) {
   return answer.status >= 300 ? Verdict::kClientError : Verdict::kGood;
 }
 
-constexpr Stage other(Stage stage) {
-  return stage == Stage::kPrefill ? Stage::kDecode : Stage::kPrefill;
-}
-
 constexpr uint32_t kRetryAfterSeconds = 1;
 
 }  // namespace
@@ -160,7 +156,7 @@ std::optional<Router::Choice> Router::choose(const Request& request, Instant now
     return std::nullopt;
   }
   const Worker& worker = *table_.find(*decode);
-  if (worker.entry.role == net::Role::kBoth || !request.facts.generates) {
+  if (worker.entry.role == net::Role::kBoth || !request.facts.one_prompt) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
   // Both halves must hold the same model, also when the client named none.
@@ -229,6 +225,7 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   }
   request.state = State::kConcurrent;
   const TransferId transfer{random_.next(), random_.next()};
+  request.transfer = transfer;
   start_leg(request, Stage::kPrefill,
             {.worker = *choice.prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
   start_leg(request, Stage::kDecode,
@@ -282,8 +279,18 @@ void Router::cancel_leg(Request& request, Stage stage, Turn& turn) {
 }
 
 void Router::cancel_legs(Request& request, Turn& turn) {
-  cancel_leg(request, Stage::kPrefill, turn);
+  drop_prefill(request, turn);
   cancel_leg(request, Stage::kDecode, turn);
+}
+
+// Nobody will fetch this attempt's KV any more. A prefill leg that runs hears it by being cancelled; one that has ended holds rows
+// until its lease is over, unless it is told.
+void Router::drop_prefill(Request& request, Turn& turn) {
+  if (!request.prefill.running && request.transfer) {
+    turn.effects.emplace_back(ReleaseOffer{request.prefill.worker, *request.transfer});
+  }
+  request.transfer.reset();
+  cancel_leg(request, Stage::kPrefill, turn);
 }
 
 // --- what legs say
@@ -304,22 +311,32 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
     return;  // The other leg has been chosen for the client already.
   }
-  if (verdict == Verdict::kClientError || (verdict == Verdict::kGood && stage == Stage::kDecode)) {
+  if (verdict == Verdict::kGood && stage == Stage::kDecode) {
     relay(*request, stage, turn);
+  } else if (verdict == Verdict::kClientError) {
+    relay_refusal(*request, stage, turn);
   } else if (verdict != Verdict::kGood) {
     answer_badly(*request, event, turn);
   }
 }
 
 void Router::relay(Request& request, Stage stage, Turn& turn) {
-  // A prefill leg beside a decode leg that answers has moved its KV, and ends by itself in a
+  // A prefill leg beside a decode leg that answers well has moved its KV, and ends by itself in a
   // moment.
-  if (stage == Stage::kPrefill) {
-    cancel_leg(request, Stage::kDecode, turn);
-  }
+  request.transfer.reset();
   request.state = State::kRelaying;
   request.relayed = stage;
   turn.effects.emplace_back(Relay{{request.id, request.attempt, stage}});
+}
+
+// This leg's reply, which is no good one, goes to the client.
+void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
+  if (stage == Stage::kPrefill) {
+    cancel_leg(request, Stage::kDecode, turn);
+  } else {
+    drop_prefill(request, turn);
+  }
+  relay(request, stage, turn);
 }
 
 // The worker refused or failed with an HTTP answer: another pair, or else the client sees this very
@@ -351,8 +368,7 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
     }
   }
   if (!choice) {
-    cancel_leg(request, other(stage), turn);
-    relay(request, stage, turn);
+    relay_refusal(request, stage, turn);
     return;
   }
   cancel_legs(request, turn);
@@ -392,6 +408,9 @@ void Router::on(const LegFailed& event, Turn& turn) {
   const WorkerId worker = leg_of(*request, stage).worker;
   end_leg(*request, stage);
   table_.note_failed(worker, turn.now);
+  if (stage == Stage::kPrefill) {
+    request->transfer.reset();  // A worker whose client's connection broke has withdrawn the offer.
+  }
   if (request->state == State::kAnswered) {
     erase(*request);
   } else if (request->state == State::kRelaying) {

@@ -55,7 +55,8 @@ struct LegId {
 // What the core must know of a request; its body stays in the shell.
 struct RequestFacts {
   std::string model;           // Empty: any.
-  bool generates = true;       // False: any worker can answer (tokenize).
+  bool one_prompt = true;      // False: nothing or several to hand over (tokenize, a list of
+                               // prompts): one decode worker does it all.
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
   std::string pin_prefill;  // Names of workers that must be used; empty: free choice. A pinned
@@ -123,6 +124,10 @@ struct StartLeg {
 struct CancelLeg {
   LegId leg;
 };
+struct ReleaseOffer {  // The KV that this worker holds will not be fetched.
+  WorkerId worker;
+  TransferId transfer;
+};
 struct Relay {  // Pass this leg's reply on to the client: its head now, the rest as it comes.
   LegId leg;
 };
@@ -153,7 +158,7 @@ struct Forget {  // The client left.
 };
 struct Drained {};
 
-using RouterEffect = std::variant<StartLeg, CancelLeg, Relay, Retried, Degraded, Complete, Refuse,
+using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
                                   Abort, Forget, Drained>;
 
 class Router {
@@ -191,6 +196,7 @@ class Router {
     uint32_t attempt = 0;
     Leg prefill;
     Leg decode;
+    std::optional<TransferId> transfer;  // Of this attempt, until its KV is fetched or given up.
     Stage relayed = Stage::kDecode;  // In kRelaying: whose reply it is.
     bool prefill_overloaded =
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
@@ -231,8 +237,10 @@ class Router {
   void end_leg(Request& request, Stage stage);
   void cancel_leg(Request& request, Stage stage, Turn& turn);
   void cancel_legs(Request& request, Turn& turn);
+  void drop_prefill(Request& request, Turn& turn);
 
   void relay(Request& request, Stage stage, Turn& turn);
+  void relay_refusal(Request& request, Stage stage, Turn& turn);
   void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);
   void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
              Turn& turn);

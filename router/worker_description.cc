@@ -1,97 +1,96 @@
 #include "router/worker_description.h"
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
+#include <string_view>
 
-#include "router/json_members.h"
+#include "net/json_edit.h"
 
 namespace pdjob::router {
 namespace {
 
-// Calls `take(name, value)` for each member; false if `text` is no object.
-bool for_members(std::string_view text, const auto& take) {
-  const auto members = json_members(text);
-  if (!members) {
-    return false;
-  }
-  for (const JsonMember& member : *members) {
-    take(std::string_view(member.name),
-         text.substr(member.value_begin, member.value_end - member.value_begin));
-  }
-  return true;
-}
+using net::JsonObject;
+
+std::string string_or_empty(std::string_view value) { return net::json_string(value).value_or(""); }
 
 void take_number(std::string_view value, std::unsigned_integral auto& number) {
   std::from_chars(value.data(), value.data() + value.size(), number);
 }
 
-net::WorkerLoad parse_load(std::string_view text) {
+net::WorkerLoad parse_load(std::string_view value) {
+  static constexpr std::string_view kNames[] = {"requests_running", "requests_queued",
+                                                "tokens_queued", "kv_rows_used", "kv_rows_max"};
   net::WorkerLoad load;
-  for_members(text, [&load](std::string_view name, std::string_view value) {
-    if (name == "requests_running") {
-      take_number(value, load.requests_running);
-    } else if (name == "requests_queued") {
-      take_number(value, load.requests_queued);
-    } else if (name == "tokens_queued") {
-      take_number(value, load.tokens_queued);
-    } else if (name == "kv_rows_used") {
-      take_number(value, load.kv_rows_used);
-    } else if (name == "kv_rows_max") {
-      take_number(value, load.kv_rows_max);
-    }
-  });
+  const std::string text(value);
+  if (const auto object = JsonObject::scan(text, kNames)) {
+    take_number(object->value("requests_running"), load.requests_running);
+    take_number(object->value("requests_queued"), load.requests_queued);
+    take_number(object->value("tokens_queued"), load.tokens_queued);
+    take_number(object->value("kv_rows_used"), load.kv_rows_used);
+    take_number(object->value("kv_rows_max"), load.kv_rows_max);
+  }
   return load;
 }
 
 net::Role parse_role(std::string_view value) {
-  const std::string word = json_string(value).value_or("");
+  const std::string word = string_or_empty(value);
   if (word == "prefill") {
     return net::Role::kPrefill;
   }
   return word == "decode" ? net::Role::kDecode : net::Role::kBoth;
 }
 
+// The text of the first object in the text of an array.
+std::string_view first_object(std::string_view array) {
+  const size_t begin = std::min(array.find('{'), array.size());
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t at = begin; at < array.size(); ++at) {
+    if (array[at] == '\\') {
+      ++at;  // Only strings have them, and a quote may follow.
+    } else if (array[at] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && array[at] == '{') {
+      ++depth;
+    } else if (!in_string && array[at] == '}' && --depth == 0) {
+      return array.substr(begin, at + 1 - begin);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<WorkerDescription> parse_worker_description(std::string_view body) {
+Result<WorkerDescription> parse_worker_description(const std::string& body) {
+  static constexpr std::string_view kNames[] = {"name",     "engine_id",  "role", "model",
+                                                "draining", "kv_address", "load"};
+  PDJOB_TRY(const JsonObject object, JsonObject::scan(body, kNames));
   WorkerDescription described;
-  const bool object =
-      for_members(body, [&described](std::string_view name, std::string_view value) {
-        if (name == "name") {
-          described.entry.name = json_string(value).value_or("");
-        } else if (name == "engine_id") {
-          described.entry.engine_id = json_string(value).value_or("");
-        } else if (name == "role") {
-          described.entry.role = parse_role(value);
-        } else if (name == "model") {
-          described.entry.model = json_string(value).value_or("");
-        } else if (name == "kv_address") {
-          described.entry.kv_address = value.starts_with('{') ? value : "";
-        } else if (name == "draining") {
-          described.draining = value == "true";
-        } else if (name == "load") {
-          described.load = parse_load(value);
-        }
-      });
-  if (!object || described.entry.name.empty()) {
-    return Error{ErrorCode::kCorrupt, "not an object with a name"};
+  described.entry.name = string_or_empty(object.value("name"));
+  if (described.entry.name.empty()) {
+    return Error{ErrorCode::kCorrupt, "it says no name"};
   }
+  described.entry.engine_id = string_or_empty(object.value("engine_id"));
+  described.entry.role = parse_role(object.value("role"));
+  described.entry.model = string_or_empty(object.value("model"));
+  const std::string_view kv_address = object.value("kv_address");
+  described.entry.kv_address = kv_address.starts_with('{') ? kv_address : "";
+  described.draining = object.value("draining") == "true";
+  described.load = parse_load(object.value("load"));
   return described;
 }
 
-std::string first_model(std::string_view body) {
-  std::string model;
-  for_members(body, [&model](std::string_view name, std::string_view value) {
-    if (name == "data") {
-      for_members(json_first_element(value),
-                  [&model](std::string_view field, std::string_view text) {
-                    if (field == "id") {
-                      model = json_string(text).value_or("");
-                    }
-                  });
-    }
-  });
-  return model;
+std::string first_model(const std::string& body) {
+  static constexpr std::string_view kData = "data";
+  static constexpr std::string_view kId = "id";
+  const auto list = JsonObject::scan(body, {&kData, 1});
+  if (!list) {
+    return {};
+  }
+  const std::string text(first_object(list->value(kData)));
+  const auto model = JsonObject::scan(text, {&kId, 1});
+  return model ? string_or_empty(model->value(kId)) : std::string();
 }
 
 }  // namespace pdjob::router

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "common/result.h"
 #include "net/message.h"
@@ -16,9 +15,9 @@ struct WorkerDescription {
 };
 
 // The reply to GET /pdjob/worker.
-Result<WorkerDescription> parse_worker_description(std::string_view body);
+Result<WorkerDescription> parse_worker_description(const std::string& body);
 
 // The first model in the reply to GET /v1/models; empty if there is none.
-std::string first_model(std::string_view body);
+std::string first_model(const std::string& body);
 
 }  // namespace pdjob::router

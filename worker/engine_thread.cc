@@ -63,6 +63,8 @@ Status EngineThread::submit(GenerationRequest request) {
 
 void EngineThread::cancel(RequestId request) { inbox_.push_always(CancelCommand{request}); }
 
+void EngineThread::release(TransferId transfer) { inbox_.push_always(ReleaseCommand{transfer}); }
+
 void EngineThread::drain() { inbox_.push_always(DrainCommand{}); }
 
 void EngineThread::on_endpoint_event(kvtransfer::EndpointEvent event) { inbox_.push_always(std::move(event)); }
@@ -114,6 +116,7 @@ void EngineThread::take(Command command) {
                    feed(arrived);
                  },
                  [this](const CancelCommand& cancelled) { feed(RequestCancelled{cancelled.request}); },
+                 [this](const ReleaseCommand& released) { release_offer(released.transfer); },
                  [this](const DrainCommand&) { feed(DrainAsked{}); },
                  [this](const StopCommand&) { stopping_ = true; },
                  [this](kvtransfer::EndpointEvent& event) {
@@ -121,6 +124,17 @@ void EngineThread::take(Command command) {
                  },
              },
              command);
+}
+
+void EngineThread::release_offer(TransferId transfer) {
+  const auto found = transfers_.find(transfer);
+  if (found == transfers_.end()) {
+    return;
+  }
+  const Live& live = live_.at(found->second);
+  if (live.request.kv == KvMode::kOffer && live.transferring) {
+    endpoint_->withdraw(transfer, {ErrorCode::kCancelled, "the router gave up the request"});
+  }
 }
 
 RequestId EngineThread::request_of(TransferId transfer) const {
@@ -147,7 +161,7 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
   live.transferring = false;
   if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
     feed(FetchFailed{.request = request,
-                     .error = {ErrorCode::kCorrupt, "the prefill worker sent " + std::to_string(event.tail.size()) +
+                     .error = {ErrorCode::kPeerFailed, "the prefill worker sent " + std::to_string(event.tail.size()) +
                                                         " bytes of logits, not one row"}});
     return;
   }
@@ -163,7 +177,9 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
 void EngineThread::take_endpoint_event(const kvtransfer::FetchFailed& event) {
   const RequestId request = request_of(event.id);
   live_.at(request).transferring = !event.region_safe;
-  feed(FetchFailed{.request = request, .error = event.error, .region_safe = event.region_safe});
+  feed(FetchFailed{.request = request,
+                   .error = {ErrorCode::kPeerFailed, "the prompt's KV did not come: " + event.error.message},
+                   .region_safe = event.region_safe});
   forget(request);
 }
 

@@ -1,7 +1,7 @@
 // EngineThread: the shell that runs a worker's core and its engine on one thread, so that nothing stands between two steps: events in from
 // a bounded channel, effects done at once, tokens out in one batch per step.
 //
-// submit(), cancel(), drain() and on_endpoint_event() are Thread-safe. The destructor joins.
+// submit(), cancel(), release(), drain() and on_endpoint_event() are Thread-safe. The destructor joins.
 #pragma once
 
 #include <functional>
@@ -34,6 +34,8 @@ class EngineThread {
 
   Status submit(GenerationRequest request);
   void cancel(RequestId request);
+  // Nobody will fetch this offer. Unknown: nothing happens.
+  void release(TransferId transfer);
   void drain();
   void on_endpoint_event(kvtransfer::EndpointEvent event);
 
@@ -41,9 +43,12 @@ class EngineThread {
   struct CancelCommand {
     RequestId request;
   };
+  struct ReleaseCommand {
+    TransferId transfer;
+  };
   struct DrainCommand {};
   struct StopCommand {};
-  using Command = std::variant<GenerationRequest, CancelCommand, DrainCommand, StopCommand, kvtransfer::EndpointEvent>;
+  using Command = std::variant<GenerationRequest, CancelCommand, ReleaseCommand, DrainCommand, StopCommand, kvtransfer::EndpointEvent>;
 
   struct Choice {
     engine::TextStream text;
@@ -67,6 +72,7 @@ class EngineThread {
   void take_endpoint_event(kvtransfer::FetchDone& event);
   void take_endpoint_event(const kvtransfer::FetchFailed& event);
   void take_endpoint_event(const kvtransfer::FetchReleased& event);
+  void release_offer(TransferId transfer);
   RequestId request_of(TransferId transfer) const;
 
   // Steps the core with `event` and with all that follows from its effects.

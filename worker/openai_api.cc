@@ -17,6 +17,7 @@ namespace pdjob::worker {
 namespace {
 
 constexpr std::string_view kJson = "application/json";
+constexpr std::string_view kTransfers = "/pdjob/transfers/";
 
 net::ApiError invalid(std::string message, std::string param, std::string code = "") {
   return {.status = 400,
@@ -57,8 +58,9 @@ std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net:
   if (role == net::Role::kPrefill) {
     return invalid("this is a prefill worker: send do_remote_prefill to a decode worker", field);
   }
-  if (!kv.transfer || kv.remote_host.empty() || kv.remote_port == 0) {
-    return invalid("do_remote_prefill needs transfer_id, remote_host and remote_port: pass on what the prefill worker returned", field);
+  const bool has_address = kv.remote_port != 0 || !kv.remote_unix_path.empty();
+  if (!kv.transfer || !has_address) {
+    return invalid("do_remote_prefill needs transfer_id and the prefill worker's address: pass on what it returned", field);
   }
   return KvMode::kFetch;
 }
@@ -93,6 +95,9 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       {"/metrics", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
       {"/pdjob/worker", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
   };
+  if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
+    return on_release(id, request.path.substr(kTransfers.size()));
+  }
   const auto* route =
       std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == request.path; });
   if (route == std::end(kRoutes)) {
@@ -107,6 +112,15 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
                        .message = std::string(request.path) + " takes " + std::string(route->method)});
   }
   route->handle(*this, id, request);
+}
+
+void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {
+  if (const auto parsed = TransferId::parse(transfer)) {
+    engine_thread_.release(*parsed);
+    server_->reply(id, 204, kJson, "");
+  } else {
+    refuse(id, invalid("a transfer id is 32 hexadecimal digits", "transfer_id"));
+  }
 }
 
 void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& http) {
@@ -140,6 +154,17 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
   start(id, request, std::move(generations));
 }
 
+// A longer text has more tokens than rows whatever it says: it is refused before the work of tokenizing it.
+size_t OpenaiApi::text_bytes_max() const {
+  return size_t{engine_.config().tokens_per_sequence} * engine_.vocabulary().piece_bytes_max();
+}
+
+net::ApiError OpenaiApi::too_long(size_t bytes, const char* field) const {
+  return invalid("this model's maximum context length is " + std::to_string(engine_.config().tokens_per_sequence) +
+                     " tokens, but the text has " + std::to_string(bytes) + " bytes",
+                 field, "context_length_exceeded");
+}
+
 std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(const std::vector<net::ApiMessage>& messages) const {
   std::vector<engine::ChatMessage> chat;
   for (const net::ApiMessage& message : messages) {
@@ -148,6 +173,9 @@ std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(const std
   const auto text = engine_.vocabulary().apply_chat_template(chat);
   if (!text) {
     return invalid(text.error().message, "messages");
+  }
+  if (text->size() > text_bytes_max()) {
+    return too_long(text->size(), "messages");
   }
   return engine_.vocabulary().tokenize(*text, /*add_special=*/true, /*parse_special=*/true);
 }
@@ -162,6 +190,9 @@ std::variant<std::vector<std::vector<Token>>, net::ApiError> OpenaiApi::tokenize
     prompts.push_back(std::move(std::get<0>(tokens)));
   }
   for (const std::string& text : request.prompts) {
+    if (text.size() > text_bytes_max()) {
+      return too_long(text.size(), "prompt");
+    }
     prompts.push_back(engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true));
   }
   const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
@@ -403,6 +434,9 @@ void OpenaiApi::take_output(const RequestFailed& output) {
   metrics_.requests_failed.add();
   const net::ApiError error = net::to_api_error(output.error);
   if (!exchange.begun) {
+    if (output.error.code == ErrorCode::kOverloaded) {
+      exchange.headers.emplace_back("Retry-After", "1");
+    }
     server_->reply(exchange.http, error.status, kJson, net::error_body(error), exchange.headers);
   } else {
     // The 200 is out: say why, then break off, so that nobody takes this for a whole answer.
@@ -444,6 +478,9 @@ void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
   const auto& request = std::get<net::TokenizeRequest>(parsed);
   std::vector<Token> tokens;
   if (request.messages.empty()) {
+    if (request.prompt.size() > text_bytes_max()) {
+      return refuse(id, too_long(request.prompt.size(), "prompt"));
+    }
     tokens = engine_.vocabulary().tokenize(request.prompt, request.add_special_tokens, /*parse_special=*/true);
   } else {
     auto chat = chat_tokens(request.messages);

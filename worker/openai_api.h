@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -77,6 +78,7 @@ class OpenaiApi final : public net::HttpHandler {
   };
 
   void on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& request);
+  void on_release(net::ExchangeId id, std::string_view transfer);
   void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_models(net::ExchangeId id);
@@ -90,6 +92,8 @@ class OpenaiApi final : public net::HttpHandler {
   std::variant<GenerationRequest, net::ApiError> make_generation(const net::ApiRequest& request, std::vector<Token> prompt,
                                                                  uint32_t first_choice, uint64_t seed) const;
   std::variant<std::vector<Token>, net::ApiError> chat_tokens(const std::vector<net::ApiMessage>& messages) const;
+  size_t text_bytes_max() const;
+  net::ApiError too_long(size_t bytes, const char* field) const;
   void start(net::ExchangeId id, const net::ApiRequest& request, std::vector<GenerationRequest> generations);
   void refuse(net::ExchangeId id, const net::ApiError& error);
 

@@ -157,7 +157,7 @@ def single():
     """The single-process engine that everything is compared with."""
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
         process = Process(
-            ["pdjob", "worker", "--role", "both", "--model", MODEL, "--served-name", "smollm2", "--listen", "127.0.0.1:0"],
+            ["pdjob", "worker", "--role", "both", "--model", MODEL, "--set", "served_name=smollm2", "--listen", "127.0.0.1:0"],
             name,
         )
         yield process.wait_ready()

@@ -31,9 +31,9 @@ def test_lists_the_model(client):
 
 def test_chat_answers(client):
     reply = client.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": "What is the capital of France?"}], max_tokens=16, temperature=0
+        model=MODEL, messages=[{"role": "user", "content": "Why is the sky blue?"}], max_tokens=24, temperature=0
     )
-    assert "Paris" in reply.choices[0].message.content
+    assert "light" in reply.choices[0].message.content
     assert reply.choices[0].message.role == "assistant"
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
 
@@ -66,7 +66,8 @@ def test_stream_never_splits_a_character(client):
 
 
 def test_several_choices_differ_and_are_numbered(client):
-    reply = client.completions.create(model=MODEL, prompt="My favourite colour is", n=3, max_tokens=8, temperature=1.2, seed=5)
+    reply = client.completions.create(model=MODEL, prompt="My favourite colour is", n=3, max_tokens=8, temperature=1.2, seed=5,
+                                      extra_body={"ignore_eos": True})
     assert [choice.index for choice in reply.choices] == [0, 1, 2]
     assert len({choice.text for choice in reply.choices}) > 1
     assert reply.usage.completion_tokens == 24
@@ -140,7 +141,7 @@ def test_unknown_model_is_not_found(client):
 def test_values_out_of_range_name_their_field(client, field, value):
     with pytest.raises(openai.BadRequestError) as error:
         client.completions.create(model=MODEL, prompt="Hi", **{field: value})
-    assert error.value.body["param"] == field
+    assert error.value.body["param"].split(".")[0] == field
     assert error.value.body["type"] == "invalid_request_error"
 
 

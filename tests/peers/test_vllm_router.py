@@ -28,7 +28,7 @@ def free_port():
 
 def worker(role, folder):
     return Process(
-        ["pdjob", "worker", "--role", role, "--model", MODEL, "--served-name", "smollm2", "--listen", "127.0.0.1:0"], folder
+        ["pdjob", "worker", "--role", role, "--model", MODEL, "--set", "served_name=smollm2", "--listen", "127.0.0.1:0"], folder
     )
 
 
@@ -81,7 +81,7 @@ def test_official_router_serves_our_workers_and_kv_moves():
             expected = direct.completions.create(**ask).choices[0].text
             assert client.completions.create(**ask).choices[0].text == expected
             assert "".join(e.choices[0].text for e in client.completions.create(**ask, stream=True) if e.choices) == expected
-        chat = dict(model="smollm2", messages=[{"role": "user", "content": "What is the capital of France?"}], max_tokens=12, temperature=0)
+        chat = dict(model="smollm2", messages=[{"role": "user", "content": "Why is the sky blue?"}], max_tokens=12, temperature=0)
         assert client.chat.completions.create(**chat).choices[0].message.content == direct.chat.completions.create(**chat).choices[0].message.content
         moved = [metric(w, "pdjob_kv_received_total") for w in decode]
         assert sum(moved) == 2 * len(asks) + 1 and all(moved), moved

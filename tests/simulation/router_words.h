@@ -32,6 +32,7 @@ class RouterWording {
     return text("start ", leg(e.leg), " on w", e.worker, kKv[static_cast<int>(e.kv)]);
   }
   std::string operator()(const router::CancelLeg& e) const { return text("cancel ", leg(e.leg)); }
+  std::string operator()(const router::ReleaseOffer& e) const { return text("release ", e.transfer, " of w", e.worker); }
   std::string operator()(const router::Relay& e) const { return text("relay ", leg(e.leg)); }
   std::string operator()(const router::Retried& e) const { return text("retry ", e.id, ' ', router::to_string(e.reason)); }
   std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }

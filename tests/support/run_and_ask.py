@@ -82,19 +82,18 @@ def show_route(reply):
     print(f"prefill by {prefill or 'none'}, decode by {decode or 'none'}")
     if reply.getheader("x-pdjob-kv-bytes"):
         megabytes = int(reply.getheader("x-pdjob-kv-bytes")) / 1e6
-        milliseconds = float(reply.getheader("x-pdjob-kv-seconds", 0)) * 1000
         transport = reply.getheader("x-pdjob-kv-transport", "?")
-        print(f"KV cache moved: {megabytes:.2f} MB in {milliseconds:.2f} ms by {transport}")
+        total, tail = (float(reply.getheader(f"x-pdjob-kv-{name}", 0)) * 1000 for name in ("seconds", "visible-seconds"))
+        print(f"KV cache moved: {megabytes:.2f} MB by {transport}, while the prompt was computed: {total:.1f} ms in all,")
+        print(f"  {tail:.2f} ms of them after its last row was ready")
 
 
-def stop(job):
-    """The job's exit code; whoever ends it, its processes end with it."""
-    if job.poll() is None:
-        job.send_signal(signal.SIGTERM)
+def wait_stopped(job):
+    """The job's exit code, once all its processes have ended."""
     try:
         return job.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        job.kill()
+        job.kill()  # Its processes go with it.
         print(f"the job did not stop within {STOP_SECONDS} s: killed", file=sys.stderr)
         return 1
 
@@ -105,23 +104,23 @@ def main():
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
 
-    # SIGTERM ends the job in the same order as Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Its own session: Ctrl-C reaches this script, which then stops the job once.
-    job = subprocess.Popen(options.command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    # The job is in this script's process group: Ctrl-C reaches both. SIGTERM is passed on.
+    job = subprocess.Popen(options.command, stdout=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGTERM, lambda *_: job.terminate())
     try:
         url = wait_ready(job)
         answered = ask(url)
-        if options.once:
-            return stop(job) or (0 if answered else 1)
-        print(f"\nserving at {url}/v1 until Ctrl-C", flush=True)
-        return job.wait()
+        if not options.once:
+            print(f"\nserving at {url}/v1 until Ctrl-C", flush=True)
+            return job.wait()
+        job.terminate()
+        return wait_stopped(job) or (0 if answered else 1)
     except KeyboardInterrupt:
-        print("\nstopping", file=sys.stderr)
-        return stop(job)
+        return wait_stopped(job)
     finally:
         if job.poll() is None:
-            stop(job)
+            job.terminate()
+            wait_stopped(job)
 
 
 if __name__ == "__main__":

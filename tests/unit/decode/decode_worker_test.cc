@@ -188,6 +188,16 @@ TEST_F(DecodeWorkerTest, FailsARequestInAllItsChoicesWhenOneSampleFails) {
   EXPECT_TRUE(story.idle());
 }
 
+TEST_F(DecodeWorkerTest, FailsARequestOnceWhenSeveralOfItsSamplesFail) {
+  story.arrive(fetched(1, 2));
+  story.rows_fetched(1);
+  story.tail_sampled(1, 2);
+  story.run();
+  const worker::SampleFailure failure{RequestId{1}, {ErrorCode::kCorrupt, "not a number"}};
+  EXPECT_EQ(story.step(worker::StepFinished{.failed = {failure, failure}}),
+            (Words{"fail r1 corrupt", "clear s0", "clear s1", "end r1"}));
+}
+
 // --- time and drain
 
 TEST_F(DecodeWorkerTest, FailsWhatWaitedTooLongAndAdmitsWhatWaitedBehindIt) {

@@ -78,12 +78,12 @@ TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
 
 TEST(Wire, UnknownTypesAndRolesAreRefused) {
   std::string bytes = encode(Shutdown{});
-  for (const char type : {0, 9, 127}) {
+  for (const char type : {'\0', '\x09', '\x7f'}) {
     bytes[6] = type;
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }
   std::string registered = encode(Registered{});  // Two empty strings, then the role.
-  for (const char role : {0, 5, 127}) {
+  for (const char role : {'\0', '\x05', '\x7f'}) {
     registered[16] = role;
     EXPECT_FALSE(decode(bytes_of(registered)));
   }

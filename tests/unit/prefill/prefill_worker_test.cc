@@ -141,6 +141,15 @@ TEST_F(PrefillWorkerTest, EndsTheOfferOfASampleThatFailed) {
   EXPECT_TRUE(story.idle());
 }
 
+TEST_F(PrefillWorkerTest, FailsARequestOnceWhenSeveralOfItsSamplesFail) {
+  story.arrive(local(1, 2));
+  story.run_and_finish();
+  story.run();
+  const worker::SampleFailure failure{RequestId{1}, {ErrorCode::kCorrupt, "not a number"}};
+  EXPECT_EQ(story.step(worker::StepFinished{.failed = {failure, failure}}),
+            (Words{"fail r1 corrupt", "clear s0", "clear s1", "end r1"}));
+}
+
 TEST_F(PrefillWorkerTest, FailsWhatWaitedTooLong) {
   commit(1);
   commit(2);

@@ -11,7 +11,7 @@ RequestBody scanned(const std::string& text) {
   auto body = RequestBody::scan(text);
   const auto* error = std::get_if<net::ApiError>(&body);
   EXPECT_EQ(error, nullptr) << text << ": " << (error == nullptr ? "" : error->message);
-  return error == nullptr ? std::get<RequestBody>(body) : RequestBody();
+  return error == nullptr ? std::get<RequestBody>(std::move(body)) : RequestBody();
 }
 
 int status_of(const std::string& text) {
@@ -55,6 +55,19 @@ TEST(RequestBody, AClientCannotNameAKvSource) {
   EXPECT_EQ(body.prefill_leg("{}").find("evil"), std::string::npos);
 }
 
+TEST(RequestBody, AnEscapedOrRepeatedNameHidesNothing) {
+  const RequestBody body = scanned(
+      R"({"kv_transfer_p\u0061rams":{"h":"evil"},"kv_transfer_params":{"h":"evil"},"prompt":"x"})");
+  EXPECT_EQ(body.decode_leg("").find("evil"), std::string::npos);
+  EXPECT_EQ(body.prefill_leg("{}").find("evil"), std::string::npos);
+}
+
+TEST(RequestBody, KeepsItsPlaceWhenMoved) {
+  RequestBody first = scanned("{}");
+  const RequestBody second = std::move(first);
+  EXPECT_EQ(second.decode_leg("{}"), R"({"kv_transfer_params":{}})");
+}
+
 TEST(RequestBody, SplicesIntoAnEmptyObject) {
   EXPECT_EQ(scanned("{}").decode_leg("{}"), R"({"kv_transfer_params":{}})");
 }
@@ -90,6 +103,10 @@ TEST(KvParams, FetchExtendsTheAddress) {
       R"({"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
 }
 
+TEST(KvParams, FetchSurvivesAnAddressThatIsNone) {
+  EXPECT_EQ(fetch_params("nonsense", kTransfer), fetch_params("{}", kTransfer));
+}
+
 TEST(KvParams, ReturnedParamsAreVerbatim) {
   EXPECT_EQ(
       returned_params(
@@ -98,6 +115,16 @@ TEST(KvParams, ReturnedParamsAreVerbatim) {
   EXPECT_EQ(returned_params(R"({"kv_transfer_params":null})"), "");
   EXPECT_EQ(returned_params(R"({"choices":[]})"), "");
   EXPECT_EQ(returned_params("not json"), "");
+}
+
+TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
+  for (const char* one : {R"({"prompt":"a, b"})", R"({"prompt":["a"]})", R"({"prompt":[1, 2]})", R"({"prompt":[ [1,2] ]})",
+                          R"({"prompt":["a \"], b"]})", R"({"prompt":[]})", R"({"prompt":5})", R"({})"}) {
+    EXPECT_FALSE(scanned(one).several_prompts()) << one;
+  }
+  for (const char* several : {R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":[ "a \" ]" , "b" ]})"}) {
+    EXPECT_TRUE(scanned(several).several_prompts()) << several;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A whole router process: started, asked, told to end by a signal.
 #include "router/router_process.h"
 
-#include <cstdlib>
+#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -19,6 +19,7 @@ struct RouterProcessTest : testing::Test {
   void start() {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
+    std::fflush(nullptr);  // What is buffered would be said twice.
     child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
@@ -29,7 +30,7 @@ struct RouterProcessTest : testing::Test {
     }
     close(ends[1]);
     char line[256] = {};
-    ASSERT_GT(read(ends[0], line, sizeof line - 1), 0);
+    ASSERT_GT(::read(ends[0], line, sizeof line - 1), 0);
     close(ends[0]);
     ready = line;
   }

@@ -71,6 +71,9 @@ class World {
     ASSERT_TRUE(legs_.try_emplace(effect.leg, false).second);
   }
   void on(const CancelLeg& effect) { ASSERT_EQ(legs_.erase(effect.leg), 1U); }
+  void on(const ReleaseOffer& effect) {
+    ASSERT_TRUE(released_.insert(effect.transfer).second) << "an offer released twice";
+  }
   void on(const Relay& effect) {
     ASSERT_TRUE(relayed_.insert(effect.leg.request).second);
     ASSERT_TRUE(legs_.contains(effect.leg));
@@ -115,7 +118,7 @@ class World {
 
   void arrive() {
     RequestFacts facts;
-    facts.generates = random_.chance(0.9);
+    facts.one_prompt = random_.chance(0.9);
     facts.prompt_tokens = random_.below(1000);
     facts.output_tokens = random_.below(100);
     facts.model = random_.chance(0.1) ? "other" : random_.chance(0.5) ? "m" : "";
@@ -191,6 +194,7 @@ class World {
   uint64_t incarnation_ = 1;
   std::map<LegId, bool> legs_;  // That run, and whether they have answered.
   std::set<RequestId> relayed_;
+  std::set<TransferId> released_;
   std::set<RequestId> ended_;
   std::ostringstream trace_;
 };

@@ -50,6 +50,10 @@ struct RouterTest : testing::Test {
     if (const auto* cancel = std::get_if<CancelLeg>(&effect)) {
       return "cancel " + word(cancel->leg);
     }
+    if (const auto* release = std::get_if<ReleaseOffer>(&effect)) {
+      EXPECT_EQ(release->transfer, starts.back().transfer);
+      return "release @" + router().workers().find(release->worker)->entry.name;
+    }
     if (const auto* relay = std::get_if<Relay>(&effect)) {
       return "relay " + word(relay->leg);
     }
@@ -60,7 +64,7 @@ struct RouterTest : testing::Test {
       refusal = *refuse;
       return "refuse " + std::to_string(refuse->error.status);
     }
-    static constexpr const char* kWords[] = {"",         "", "",      "",       "degraded",
+    static constexpr const char* kWords[] = {"",         "", "", "",      "",       "degraded",
                                              "complete", "", "abort", "forget", "drained"};
     return kWords[effect.index()];
   }
@@ -152,7 +156,7 @@ TEST_F(RouterTest, SendsOneLegToAWorkerOfBothRoles) {
 
 TEST_F(RouterTest, SendsWhatGeneratesNothingToOneWorker) {
   workers(pair);
-  EXPECT_EQ(arrive({.generates = false}), Words{"decode#1@d0"});
+  EXPECT_EQ(arrive({.one_prompt = false}), Words{"decode#1@d0"});
 }
 
 TEST_F(RouterTest, APrefillLegMayEndAfterTheReply) {
@@ -301,8 +305,7 @@ TEST_F(RouterTest, PassesA4xxThroughWithoutRetry) {
 TEST_F(RouterTest, PassesTheDecodeLegs4xxThrough) {
   workers(two_pairs);
   arrive();
-  EXPECT_EQ(answered(Stage::kDecode, 422), Words{"relay decode#1"});
-  EXPECT_EQ(failed(Stage::kPrefill), Words{});
+  EXPECT_EQ(answered(Stage::kDecode, 422), (Words{"cancel prefill#1", "relay decode#1"}));
   EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
   expect_idle();
 }
@@ -508,6 +511,32 @@ TEST_F(RouterTest, DrainsWhatIsAliveAndRefusesTheRest) {
 }
 
 TEST_F(RouterTest, IsDrainedAtOnceWhenIdle) { EXPECT_EQ(step(DrainRequested{}), Words{"drained"}); }
+
+TEST_F(RouterTest, KvThatNobodyWillFetchIsReleasedAtOnce) {
+  workers(pair);
+  arrive();
+  ended(Stage::kPrefill);
+  EXPECT_EQ(answered(Stage::kDecode, 400), (Words{"release @p0", "relay decode#1"}));
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, ClientThatLeavesAfterThePrefillReleasesItsKv) {
+  workers(pair);
+  arrive();
+  ended(Stage::kPrefill);
+  EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"release @p0", "cancel decode#1", "forget"}));
+  expect_idle();
+}
+
+TEST_F(RouterTest, FetchedKvIsNotReleased) {
+  workers(pair);
+  arrive();
+  ended(Stage::kPrefill);
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"cancel decode#1", "forget"}));
+  expect_idle();
+}
 
 }  // namespace
 }  // namespace pdjob::router

@@ -1,0 +1,217 @@
+#include "net/json_edit.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <simdjson.h>
+#include <utility>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace pdjob::net {
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+
+// A parser takes about six bytes for each of the text; the one that is kept does not grow beyond this text.
+constexpr size_t kKeptParserText = 1 * limits::kMiB;
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+// The end of what precedes white space before `end`.
+size_t skip_space_back(std::string_view text, size_t end) {
+  while (end > 0 && is_space(text[end - 1])) {
+    --end;
+  }
+  return end;
+}
+
+bool may_start_value(char c) {
+  return std::string_view("{[\"-0123456789tfn").find(c) != std::string_view::npos;
+}
+
+struct Span {
+  size_t begin = 0;  // Of the name.
+  size_t value_begin = 0;
+};
+
+// Calls `found(unescaped name, span)` for each top-level member. False: not one JSON object.
+template <class Found>
+bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Found& found) {
+  ondemand::document document;
+  ondemand::object object;
+  if (parser.iterate(text).get(document) != simdjson::SUCCESS ||
+      document.get_object().get(object) != simdjson::SUCCESS) {
+    return false;
+  }
+  for (auto item : object) {
+    ondemand::field field;
+    if (std::move(item).get(field) != simdjson::SUCCESS) {
+      return false;
+    }
+    const char* const name_begin = field.key().raw() - 1;
+    std::string_view name;
+    if (field.unescaped_key().get(name) != simdjson::SUCCESS) {
+      return false;
+    }
+    const char* const value_begin = field.value().raw_json_token().data();
+    if (!may_start_value(*value_begin)) {
+      return false;
+    }
+    found(name, Span{static_cast<size_t>(name_begin - text.data()),
+                     static_cast<size_t>(value_begin - text.data())});
+  }
+  // Nothing follows the object: simdjson has no more direct word for it.
+  return document.current_location().error() == simdjson::OUT_OF_BOUNDS;
+}
+
+template <class Found>
+bool walk(simdjson::padded_string_view text, const Found& found) {
+  if (text.size() > kKeptParserText) {
+    ondemand::parser parser;
+    return walk(parser, text, found);
+  }
+  thread_local ondemand::parser parser;
+  return walk(parser, text, found);
+}
+
+}  // namespace
+
+size_t JsonObject::index_of(std::string_view name) const {
+  return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+}
+
+Result<JsonObject> JsonObject::scan(const std::string& text, std::span<const std::string_view> names) {
+  JsonObject object;
+  object.text_ = text;
+  object.names_.assign(names.begin(), names.end());
+  size_t gap_begin = 0;
+  bool previous_found = false;
+  const auto found = [&](std::string_view name, const Span& span) {
+    if (object.members_total_ == 0) {
+      object.inside_begin_ = gap_begin = text.find('{') + 1;
+    } else {
+      // Between two members stand white space and one comma.
+      gap_begin = skip_space_back(text, skip_space_back(text, span.begin) - 1);
+    }
+    if (previous_found) {
+      Member& previous = object.members_.back();
+      previous.is_last = false;
+      previous.value_end = gap_begin;
+      previous.next_begin = span.begin;
+    }
+    const size_t index = object.index_of(name);
+    previous_found = index < object.names_.size();
+    if (previous_found) {
+      object.members_.push_back({.name = index,
+                                 .is_first = object.members_total_ == 0,
+                                 .is_last = true,
+                                 .gap_begin = gap_begin,
+                                 .begin = span.begin,
+                                 .value_begin = span.value_begin});
+    }
+    ++object.members_total_;
+  };
+  const bool padded = text.capacity() - text.size() >= simdjson::SIMDJSON_PADDING;
+  const bool walked = padded
+                          ? walk(simdjson::padded_string_view(text.data(), text.size(), text.capacity()), found)
+                          : walk(simdjson::padded_string(text), found);
+  if (!walked) {
+    return Error{ErrorCode::kInvalidArgument, "not a JSON object"};
+  }
+  // The text ends in '}' and white space.
+  object.inside_end_ = skip_space_back(text, skip_space_back(text, text.size()) - 1);
+  if (object.members_total_ == 0) {
+    object.inside_begin_ = object.inside_end_;
+  }
+  if (previous_found) {
+    object.members_.back().value_end = object.inside_end_;
+  }
+  return object;
+}
+
+std::string_view JsonObject::value(std::string_view name) const {
+  const size_t index = index_of(name);
+  PDJOB_CHECK(index < names_.size(), name);
+  for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
+    if (member->name == index) {
+      return text_.substr(member->value_begin, member->value_end - member->value_begin);
+    }
+  }
+  return {};
+}
+
+std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
+  std::vector<const JsonEdit*> edit_of(names_.size(), nullptr);
+  size_t added_bytes = 0;
+  for (const JsonEdit& edit : edits) {
+    const size_t index = index_of(edit.name);
+    PDJOB_CHECK(index < names_.size(), edit.name);
+    edit_of[index] = &edit;
+    added_bytes += edit.name.size() + edit.value.size() + 4;
+  }
+  std::string out;
+  out.reserve(text_.size() + added_bytes);
+  size_t copied = 0;
+  const auto copy_to = [&](size_t end) {
+    if (end > copied) {
+      out.append(text_.substr(copied, end - copied));
+      copied = end;
+    }
+  };
+  size_t removed = 0;
+  bool starts_with_removed = true;  // Nothing but removed members so far.
+  size_t expected_begin = 0;        // Where the next member starts, as long as that is so.
+  std::vector<bool> present(names_.size(), false);
+  for (const Member& member : members_) {
+    const JsonEdit* const edit = edit_of[member.name];
+    present[member.name] = true;
+    starts_with_removed =
+        starts_with_removed && (member.is_first || (removed > 0 && member.begin == expected_begin));
+    if (edit == nullptr) {
+      starts_with_removed = false;
+    } else if (!edit->value.empty()) {
+      copy_to(member.value_begin);
+      out.append(edit->value);
+      copied = member.value_end;
+      starts_with_removed = false;
+    } else {
+      ++removed;
+      // The comma before goes with the member; where there is none, the comma after.
+      copy_to(member.gap_begin);
+      copied = starts_with_removed && !member.is_last ? member.next_begin : member.value_end;
+      expected_begin = member.next_begin;
+    }
+  }
+  copy_to(inside_end_);
+  bool is_empty = removed == members_total_;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (edit_of[i] != nullptr && !edit_of[i]->value.empty() && !present[i]) {
+      out.append(std::exchange(is_empty, false) ? "\"" : ",\"").append(names_[i]).append("\":");
+      out.append(edit_of[i]->value);
+    }
+  }
+  return out.append(text_.substr(copied));
+}
+
+Result<std::string> edit_json_object(const std::string& text, std::span<const JsonEdit> edits) {
+  std::vector<std::string_view> names;
+  for (const JsonEdit& edit : edits) {
+    names.push_back(edit.name);
+  }
+  PDJOB_TRY(const JsonObject object, JsonObject::scan(text, names));
+  return object.edited(edits);
+}
+
+std::optional<std::string> json_string(std::string_view value) {
+  if (value.size() < 2 || value.front() != '"' || value.back() != '"') {
+    return std::nullopt;
+  }
+  if (value.find('\\') == std::string_view::npos) {
+    return std::string(value.substr(1, value.size() - 2));
+  }
+  const auto parsed = nlohmann::json::parse(value, nullptr, false);
+  return parsed.is_string() ? std::optional(parsed.get<std::string>()) : std::nullopt;
+}
+
+}  // namespace pdjob::net
