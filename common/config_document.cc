@@ -204,7 +204,8 @@ std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigE
     return std::nullopt;
   };
   if (text.size() > limits::kConfigBytesMax) {
-    return refuse({}, "the file is larger than " + std::to_string(limits::kConfigBytesMax) + " bytes");
+    return refuse({},
+                  "the file is larger than " + std::to_string(limits::kConfigBytesMax) + " bytes");
   }
   if (text.find('\0') != std::string::npos) {
     return refuse({}, "the file is not UTF-8 text");
@@ -213,8 +214,8 @@ std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigE
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
-    // Two documents are enough to refuse them. YAML::LoadAll would ask for more, and from some inputs, of two bytes already, it
-    // gets them for ever.
+    // Two documents are enough to refuse them. YAML::LoadAll would ask for more, and from some
+    // inputs, of two bytes already, it gets them for ever.
     if (parser.HandleNextDocument(builder) && !builder.refused()) {
       parser.HandleNextDocument(builder);
     }

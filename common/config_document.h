@@ -1,4 +1,5 @@
-// ConfigDocument: the text of a config file as a small tree that remembers where everything stands. The only door to yaml-cpp.
+// ConfigDocument: the text of a config file as a small tree that remembers where everything stands.
+// The only door to yaml-cpp.
 //
 // Bounded while it is built, aliases expanded: no text makes it large, deep or endless. Value.
 #pragma once
@@ -35,8 +36,8 @@ struct ConfigEntry {
   TextPosition position() const;
 };
 
-// Reads one document that is a mapping. Otherwise nothing: `errors` then holds the one reason. Keys that are set twice or are
-// no words are errors too, but the rest can be read.
+// Reads one document that is a mapping. Otherwise nothing: `errors` then holds the one reason. Keys
+// that are set twice or are no words are errors too, but the rest can be read.
 std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors);
 
 // What the user wrote, for "got ...".

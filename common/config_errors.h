@@ -1,4 +1,5 @@
-// ConfigErrors: what is wrong with a config file, each error at its place in the text. Knows no YAML. Value.
+// ConfigErrors: what is wrong with a config file, each error at its place in the text. Knows no
+// YAML. Value.
 #pragma once
 
 #include <set>
@@ -21,9 +22,11 @@ class ConfigErrors {
   ConfigErrors() = default;
   ConfigErrors(std::string name, std::string_view text);
 
-  // `path` is the key, "decode.workers"; empty: the file as a whole. The same error twice (seen through an alias) is one.
+  // `path` is the key, "decode.workers"; empty: the file as a whole. The same error twice (seen
+  // through an alias) is one.
   void add(TextPosition position, const std::string& path, const std::string& message);
-  // The text cannot be read: drops what was found before, and names tabs, which parsers notice late and as something else.
+  // The text cannot be read: drops what was found before, and names tabs, which parsers notice late
+  // and as something else.
   void replace_by_syntax_error(TextPosition position, const std::string& message);
 
   // All of them in order of position, each with its line and a caret; empty: none.

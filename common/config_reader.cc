@@ -14,7 +14,8 @@
 namespace pdjob {
 namespace {
 
-// What one section's declarations and text have said; several readers may declare parts of the same section.
+// What one section's declarations and text have said; several readers may declare parts of the same
+// section.
 struct Section {
   std::string doc;
   std::vector<ConfigEntry> entries;
@@ -88,7 +89,8 @@ struct ConfigReader::State {
   };
 
   ConfigErrors errors;
-  std::optional<ConfigNode> root;  // Nothing: the text cannot be read, and nothing else is worth saying.
+  std::optional<ConfigNode>
+      root;  // Nothing: the text cannot be read, and nothing else is worth saying.
   bool describing = false;
   std::vector<Frame> frames;
   std::map<std::string, Section> sections;
@@ -264,8 +266,8 @@ void ConfigReader::field(std::string_view key, uint64_t& value, FieldText text,
 
 void ConfigReader::field(std::string_view key, double& value, FieldText text,
                          FieldRange<double> range) {
-  const ConfigEntry* entry = state_->declare_word(key, "number", format(value), bounds_text(range),
-                                                  text, "a number");
+  const ConfigEntry* entry =
+      state_->declare_word(key, "number", format(value), bounds_text(range), text, "a number");
   if (entry == nullptr) {
     return;
   }
@@ -283,8 +285,8 @@ void ConfigReader::field(std::string_view key, double& value, FieldText text,
 void ConfigReader::field(std::string_view key, Duration& value, FieldText text,
                          FieldRange<Duration> range) {
   constexpr const char* kExpected = "a duration such as 250ms, 5s, 10min or 2h";
-  const ConfigEntry* entry = state_->declare_word(key, "duration", format(value),
-                                                  bounds_text(range), text, kExpected);
+  const ConfigEntry* entry =
+      state_->declare_word(key, "duration", format(value), bounds_text(range), text, kExpected);
   if (entry == nullptr) {
     return;
   }
@@ -309,8 +311,7 @@ void ConfigReader::field(std::string_view key, std::vector<std::string>& value, 
   std::vector<std::string> items;
   for (const ConfigNode& item : entry->value.items) {
     if (item.kind != ConfigNode::Kind::kText) {
-      state_->complain(*entry,
-                       "expected a list of texts, got " + shown(item) + " in it");
+      state_->complain(*entry, "expected a list of texts, got " + shown(item) + " in it");
       return;
     }
     items.push_back(item.text);
@@ -324,8 +325,7 @@ void ConfigReader::choice(std::string_view key, size_t& index, std::span<const c
   for (const char* word : words) {
     type += (word == words.front() ? "" : ", ") + std::string(word);
   }
-  const ConfigEntry* entry =
-      state_->declare_word(key, type, words[index], "", text, type.c_str());
+  const ConfigEntry* entry = state_->declare_word(key, type, words[index], "", text, type.c_str());
   if (entry == nullptr) {
     return;
   }

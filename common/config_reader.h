@@ -1,10 +1,13 @@
-// ConfigReader: one declaration per key feeds the parser, the error messages and configs/REFERENCE.md.
+// ConfigReader: one declaration per key feeds the parser, the error messages and
+// configs/REFERENCE.md.
 //
-// A folder declares its keys in `void read(ConfigReader& in, XConfig& config)`; the values already in `config` are the defaults.
-// Errors are collected, never thrown: all of them at once, each as
+// A folder declares its keys in `void read(ConfigReader& in, XConfig& config)`; the values already
+// in `config` are the defaults. Errors are collected, never thrown: all of them at once, each as
 //   job.yaml:12:7: decode.workers: must be 1..1024, got 0
-//   with the source line and a caret below. Unknown keys are errors, with a suggestion when one is near.
-// The same calls run against no file at all (a describing reader) to generate the reference. Loop-bound.
+//   with the source line and a caret below. Unknown keys are errors, with a suggestion when one is
+//   near.
+// The same calls run against no file at all (a describing reader) to generate the reference.
+// Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +27,8 @@
 namespace pdjob {
 
 struct FieldText {
-  const char* doc;         // One sentence.
-  const char* unit = "";   // "tokens", "bytes"; durations need none.
+  const char* doc;        // One sentence.
+  const char* unit = "";  // "tokens", "bytes"; durations need none.
 };
 
 template <class T>
@@ -42,7 +45,8 @@ struct FieldRange<Duration> {
 
 class ConfigReader {
  public:
-  // Reads the text of a file; `name` is what errors call it. Syntax errors are collected like all others.
+  // Reads the text of a file; `name` is what errors call it. Syntax errors are collected like all
+  // others.
   static ConfigReader parse(std::string name, std::string text);
   // Reads nothing and records every declaration.
   static ConfigReader describe();
@@ -52,18 +56,24 @@ class ConfigReader {
 
   void field(std::string_view key, bool& value, FieldText text);
   void field(std::string_view key, std::string& value, FieldText text);
-  void field(std::string_view key, uint16_t& value, FieldText text, FieldRange<uint16_t> range = {});
-  void field(std::string_view key, uint32_t& value, FieldText text, FieldRange<uint32_t> range = {});
-  void field(std::string_view key, uint64_t& value, FieldText text, FieldRange<uint64_t> range = {});
+  void field(std::string_view key, uint16_t& value, FieldText text,
+             FieldRange<uint16_t> range = {});
+  void field(std::string_view key, uint32_t& value, FieldText text,
+             FieldRange<uint32_t> range = {});
+  void field(std::string_view key, uint64_t& value, FieldText text,
+             FieldRange<uint64_t> range = {});
   void field(std::string_view key, double& value, FieldText text, FieldRange<double> range = {});
   // "250ms", "5s", "10min"; a bare number is refused.
-  void field(std::string_view key, Duration& value, FieldText text, FieldRange<Duration> range = {});
+  void field(std::string_view key, Duration& value, FieldText text,
+             FieldRange<Duration> range = {});
   void field(std::string_view key, std::vector<std::string>& value, FieldText text);
 
   // One of a few words: the generic half of the enum overload below.
-  void choice(std::string_view key, size_t& index, std::span<const char* const> words, FieldText text);
+  void choice(std::string_view key, size_t& index, std::span<const char* const> words,
+              FieldText text);
   template <class Enum>
-  void field(std::string_view key, Enum& value, std::initializer_list<std::pair<const char*, Enum>> words, FieldText text) {
+  void field(std::string_view key, Enum& value,
+             std::initializer_list<std::pair<const char*, Enum>> words, FieldText text) {
     std::vector<const char*> names;
     size_t index = 0;
     for (const auto& [word, meaning] : words) {
@@ -77,14 +87,17 @@ class ConfigReader {
   }
 
   // A nested mapping: `body` declares its keys. Absent: defaults stay.
-  void section(std::string_view key, FieldText text, const std::function<void(ConfigReader&)>& body);
+  void section(std::string_view key, FieldText text,
+               const std::function<void(ConfigReader&)>& body);
 
-  // A rule that spans keys failed: reported at `key` of the current section (or at the section itself if the key is absent).
+  // A rule that spans keys failed: reported at `key` of the current section (or at the section
+  // itself if the key is absent).
   void fail(std::string_view key, const std::string& message);
   // Was the key written by the user?
   bool has(std::string_view key) const;
 
-  // Call once after all declarations: refuses unknown keys. All errors as one text, in order of position; empty: none.
+  // Call once after all declarations: refuses unknown keys. All errors as one text, in order of
+  // position; empty: none.
   std::string finish();
 
   // The recorded declarations as Markdown tables (describe() only).

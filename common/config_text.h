@@ -1,4 +1,5 @@
-// How values of a config file are read and shown in errors: durations, quoted excerpts, the nearest known word. Pure.
+// How values of a config file are read and shown in errors: durations, quoted excerpts, the nearest
+// known word. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ std::optional<Duration> parse_duration(std::string_view text);
 // The same form, in the largest unit that loses nothing.
 std::string format_duration(Duration duration);
 
-// Without control characters, so that a file cannot write to the terminal; at most `bytes_max` of it.
+// Without control characters, so that a file cannot write to the terminal; at most `bytes_max` of
+// it.
 std::string printable(std::string_view text, size_t bytes_max);
 // The same in double quotes, short enough for an error's line.
 std::string quote(std::string_view text);

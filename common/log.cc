@@ -27,8 +27,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
 }
 
 std::unique_ptr<spdlog::logger> make_logger(const std::string& process_name, Level level) {
-  auto logger = std::make_unique<spdlog::logger>(
-      process_name, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_unique<spdlog::logger>(process_name,
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   const std::string pattern =
       process_name.empty() ? "%Y-%m-%dT%H:%M:%S.%eZ %l %v" : "%Y-%m-%dT%H:%M:%S.%eZ %l %n %v";
   logger->set_formatter(

@@ -1,5 +1,6 @@
-// One line per event to stderr, which the launcher points at the process's own log file. The only door to spdlog.
-// Cores do not log; their shells log the events and effects. Secrets, prompts and outputs are never logged. Thread-safe.
+// One line per event to stderr, which the launcher points at the process's own log file. The only
+// door to spdlog. Cores do not log; their shells log the events and effects. Secrets, prompts and
+// outputs are never logged. Thread-safe.
 #pragma once
 
 #include <string>

@@ -35,9 +35,7 @@ struct Metrics::State {
   prometheus::Registry registry;
 };
 
-void Counter::add(double amount) {
-  static_cast<prometheus::Counter*>(inner_)->Increment(amount);
-}
+void Counter::add(double amount) { static_cast<prometheus::Counter*>(inner_)->Increment(amount); }
 void Gauge::set(double value) { static_cast<prometheus::Gauge*>(inner_)->Set(value); }
 void Gauge::add(double amount) { static_cast<prometheus::Gauge*>(inner_)->Increment(amount); }
 void Histogram::observe(double value) {
@@ -49,23 +47,32 @@ Metrics::~Metrics() = default;
 
 Counter Metrics::counter(const std::string& name, const std::string& help, const Labels& labels) {
   return Counter(made(name, [&] {
-    return &prometheus::BuildCounter().Name(name).Help(help).Register(state_->registry).Add(
-        to_map(labels));
+    return &prometheus::BuildCounter()
+                .Name(name)
+                .Help(help)
+                .Register(state_->registry)
+                .Add(to_map(labels));
   }));
 }
 
 Gauge Metrics::gauge(const std::string& name, const std::string& help, const Labels& labels) {
   return Gauge(made(name, [&] {
-    return &prometheus::BuildGauge().Name(name).Help(help).Register(state_->registry).Add(
-        to_map(labels));
+    return &prometheus::BuildGauge()
+                .Name(name)
+                .Help(help)
+                .Register(state_->registry)
+                .Add(to_map(labels));
   }));
 }
 
 Histogram Metrics::histogram(const std::string& name, const std::string& help,
                              std::vector<double> bounds, const Labels& labels) {
   return Histogram(made(name, [&] {
-    return &prometheus::BuildHistogram().Name(name).Help(help).Register(state_->registry).Add(
-        to_map(labels), std::move(bounds));
+    return &prometheus::BuildHistogram()
+                .Name(name)
+                .Help(help)
+                .Register(state_->registry)
+                .Add(to_map(labels), std::move(bounds));
   }));
 }
 
@@ -74,7 +81,7 @@ std::string Metrics::text() const {
 }
 
 std::vector<double> latency_bounds() {
-  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
           0.5,   1.0,    2.5,   5.0,  10.0,  20.0, 40.0, 60.0};
 }
 

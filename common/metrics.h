@@ -1,4 +1,5 @@
-// Metrics: counters, gauges and histograms of one process, and their Prometheus text. The only door to the Prometheus client.
+// Metrics: counters, gauges and histograms of one process, and their Prometheus text. The only door
+// to the Prometheus client.
 //
 // Updates are Thread-safe and do not allocate; families are made once, at start.
 #pragma once
@@ -44,7 +45,8 @@ class Histogram {
   void* inner_;
 };
 
-// Owns the families; handles point into it. Names carry their unit and end in _total, _seconds, _bytes as Prometheus asks.
+// Owns the families; handles point into it. Names carry their unit and end in _total, _seconds,
+// _bytes as Prometheus asks.
 class Metrics {
  public:
   Metrics();
@@ -53,7 +55,8 @@ class Metrics {
   Counter counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge gauge(const std::string& name, const std::string& help, const Labels& labels = {});
   // `bounds` ascend, without +Inf.
-  Histogram histogram(const std::string& name, const std::string& help, std::vector<double> bounds, const Labels& labels = {});
+  Histogram histogram(const std::string& name, const std::string& help, std::vector<double> bounds,
+                      const Labels& labels = {});
 
   // The text exposition format, version 0.0.4.
   std::string text() const;

@@ -119,6 +119,10 @@ bool Link::finish_connect() {
     fail(connected.error());
     return false;
   }
+  if (!peer_has_our_uid(socket_)) {
+    fail({ErrorCode::kUnsupported, "KV link: the peer runs as another user"});
+    return false;
+  }
   if (loopback_only_ && !peer_is_loopback(socket_)) {
     fail({ErrorCode::kUnsupported, "KV link: without a job token, peers must be on this machine"});
     return false;

@@ -35,7 +35,7 @@ uint64_t parse_count(std::string_view text) {
 }  // namespace
 
 Prober::Prober(net::EventLoop& loop, net::HttpAddress router, std::string model, std::function<void(Event)> report)
-        : loop_(loop),
+    : loop_(loop),
       router_(std::move(router)),
       model_(std::move(model)),
       report_(std::move(report)),

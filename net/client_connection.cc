@@ -1,13 +1,13 @@
 #include "net/client_connection.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "common/check.h"
 
@@ -51,7 +51,8 @@ void ClientConnection::on_ready(uint32_t epoll_events) {
     send();
   }
   if ((epoll_events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) {
-    receive((epoll_events & ~static_cast<uint32_t>(EPOLLOUT | EPOLLIN)) != 0 ? Ended::kMaybe : Ended::kNo);
+    receive((epoll_events & ~static_cast<uint32_t>(EPOLLOUT | EPOLLIN)) != 0 ? Ended::kMaybe
+                                                                             : Ended::kNo);
   }
 }
 
@@ -95,13 +96,15 @@ void ClientConnection::close() {
 void ClientConnection::send() {
   while (!request_sent() && !send_failed_) {
     const std::string_view head = request_.head.substr(std::min(sent_, request_.head.size()));
-    const std::string_view body = request_.body.substr(sent_ - (request_.head.size() - head.size()));
+    const std::string_view body =
+        request_.body.substr(sent_ - (request_.head.size() - head.size()));
     const ssize_t count = send_pieces(fd_.get(), std::array{head, body});
     if (count == -EAGAIN) {
       return;
     }
     if (count < 0) {
-      // The reply may have come before the request was complete (an early refusal): it is looked for before giving up.
+      // The reply may have come before the request was complete (an early refusal): it is looked
+      // for before giving up.
       send_failed_ = true;
       owner_.attend_soon(*this);
       return;
@@ -121,7 +124,8 @@ void ClientConnection::receive(Ended ended) {
     const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
     if (count > 0) {
       take({buffer.data(), static_cast<size_t>(count)});
-      // A short read has emptied the socket, and an edge will tell of more; but the end has no bytes to be told by.
+      // A short read has emptied the socket, and an edge will tell of more; but the end has no
+      // bytes to be told by.
       if (static_cast<size_t>(count) < buffer.size() && ended == Ended::kNo) {
         break;
       }
@@ -164,7 +168,8 @@ void ClientConnection::take(std::string_view bytes) {
   }
 }
 
-// The length of the head, or 0: more bytes are needed, or it failed. Interim replies (1xx) are skipped.
+// The length of the head, or 0: more bytes are needed, or it failed. Interim replies (1xx) are
+// skipped.
 size_t ClientConnection::take_head(std::string_view bytes) {
   const size_t head_bytes = finder_.find(bytes);
   if (finder_.refusal()) {
@@ -234,13 +239,14 @@ void ClientConnection::on_stream_end() {
   if (phase_ == Phase::kBusy && head_done_ && head_.framing == BodyFraming::kUntilClose) {
     end({});
   } else {
-    fail(ErrorCode::kUnavailable, reply_started_ ? "the reply broke off" : "closed without a reply");
+    fail(ErrorCode::kUnavailable,
+         reply_started_ ? "the reply broke off" : "closed without a reply");
   }
 }
 
 void ClientConnection::end(std::string_view unexpected) {
-  const bool reusable = head_.keep_alive && head_.framing != BodyFraming::kUntilClose && request_sent() &&
-                        unexpected.empty();
+  const bool reusable = head_.keep_alive && head_.framing != BodyFraming::kUntilClose &&
+                        request_sent() && unexpected.empty();
   if (reusable) {
     phase_ = Phase::kIdle;
     request_ = {};

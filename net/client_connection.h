@@ -1,5 +1,6 @@
-// ClientConnection: one connection of an HttpClient to a worker, with at most one call on it. It sends the request, follows the reply's
-// framing and hands out raw bytes; it knows no pool, no retries and no deadlines. Loop-bound.
+// ClientConnection: one connection of an HttpClient to a worker, with at most one call on it. It
+// sends the request, follows the reply's framing and hands out raw bytes; it knows no pool, no
+// retries and no deadlines. Loop-bound.
 //
 //   kConnecting ──> kBusy ──> kIdle ──> kBusy ...      and kClosed from anywhere
 #pragma once
@@ -29,7 +30,8 @@ class ClientConnection final : public FdHandler {
     // The connection is closed, with or without a call on it.
     virtual void on_failed(ClientConnection& connection, const Error& error) = 0;
 
-    // Calls attend() in a later turn, once for any number of calls. A closed connection may be destroyed then.
+    // Calls attend() in a later turn, once for any number of calls. A closed connection may be
+    // destroyed then.
     virtual void attend_soon(ClientConnection& connection) = 0;
 
     virtual EventLoop& loop() = 0;
@@ -43,7 +45,7 @@ class ClientConnection final : public FdHandler {
   struct Request {
     std::string_view head;  // With its empty line.
     std::string_view body;
-    bool is_head = false;   // The reply has no body.
+    bool is_head = false;  // The reply has no body.
   };
 
   // `fd` is connecting.
@@ -95,7 +97,7 @@ class ClientConnection final : public FdHandler {
   bool input_waits_ = false;  // The socket may hold more that we did not read yet.
   bool reply_started_ = false;
   bool head_done_ = false;
-  std::string input_;         // Of a head that came in pieces.
+  std::string input_;  // Of a head that came in pieces.
   HeadFinder finder_;
   ResponseHead head_;
   HttpReplyHead reply_;

@@ -1,9 +1,5 @@
 #include "net/event_loop.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,6 +8,10 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "common/channel.h"
 #include "common/check.h"
@@ -28,13 +28,15 @@ constexpr size_t kDeadTimersTolerated = 64;
 struct DueTimer {
   Instant when;
   TimerId id;
-  // std::push_heap keeps the largest in front; we want the earliest. Equal times run in order of creation.
+  // std::push_heap keeps the largest in front; we want the earliest. Equal times run in order of
+  // creation.
   bool operator<(const DueTimer& other) const {
     return when != other.when ? when > other.when : id > other.id;
   }
 };
 
-// An event carries the generation of its watch: it is stale when the descriptor was unwatched, or closed and reused, since.
+// An event carries the generation of its watch: it is stale when the descriptor was unwatched, or
+// closed and reused, since.
 uint64_t event_key(int fd, uint32_t generation) {
   return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
 }
@@ -90,7 +92,8 @@ void EventLoop::State::dispatch(const epoll_event& event) {
 }
 
 void EventLoop::State::run_timers() {
-  // A timer made meanwhile runs in a later turn, so that one that renews itself cannot hold the loop.
+  // A timer made meanwhile runs in a later turn, so that one that renews itself cannot hold the
+  // loop.
   const TimerId last{timers_made};
   while (!timer_heap.empty() && timer_heap.front().when <= now && timer_heap.front().id <= last) {
     std::pop_heap(timer_heap.begin(), timer_heap.end());
@@ -122,7 +125,8 @@ int EventLoop::State::wait_ms() const {
   if (timer_heap.empty() || timer_heap.front().when == kNever) {
     return -1;
   }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timer_heap.front().when - real_now());
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(timer_heap.front().when - real_now());
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
   return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), kLongest).count());
 }

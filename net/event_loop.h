@@ -1,7 +1,8 @@
-// EventLoop: one thread's epoll, timers and posted work. Everything a process waits for is a file descriptor here: sockets, ZeroMQ,
-// signalfd, pidfd. Why not Asio: docs/decisions/0002.
+// EventLoop: one thread's epoll, timers and posted work. Everything a process waits for is a file
+// descriptor here: sockets, ZeroMQ, signalfd, pidfd. Why not Asio: docs/decisions/0002.
 //
-// Time is read once per turn and passed on. Loop-bound, but for post() and stop(), which are Thread-safe.
+// Time is read once per turn and passed on. Loop-bound, but for post() and stop(), which are
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ class EventLoop {
   TimerId call_at(Instant when, std::function<void()> work);
   void cancel(TimerId timer);  // Unknown or run: nothing happens.
 
-  // The handler is not owned, and is not called any more after unwatch(), not even in the same turn.
+  // The handler is not owned, and is not called any more after unwatch(), not even in the same
+  // turn.
   Status watch(int fd, uint32_t epoll_events, FdHandler& handler);
   void unwatch(int fd);
 

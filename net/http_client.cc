@@ -19,6 +19,20 @@ constexpr Duration kSweepInterval = std::chrono::milliseconds(50);
 // Below the idle timeout of our own servers, so that it is mostly we who close.
 constexpr Duration kIdleMax = std::chrono::seconds(60);
 
+enum class Awaited { kConnection, kHead, kBody };
+
+const char* to_string(Awaited awaited) {
+  switch (awaited) {
+    case Awaited::kConnection:
+      return "connection to ";
+    case Awaited::kHead:
+      return "reply of ";
+    case Awaited::kBody:
+      break;
+  }
+  return "rest of the reply of ";
+}
+
 struct Call {
   HttpCallHandler& handler;
   HttpAddress to;
@@ -29,7 +43,7 @@ struct Call {
   Duration head_timeout;
   Duration idle_timeout;
 
-  const char* waits_for = "connect";  // What a timeout says.
+  Awaited awaited = Awaited::kConnection;
   Instant deadline = kNever;
   ClientConnection* connection = nullptr;
   std::vector<SocketAddress> addresses;  // Not tried yet.
@@ -70,7 +84,7 @@ class HttpClientOverEpoll final : public HttpClient, public ClientConnection::Ow
   bool start_pooled(CallId id, Call& call);
   void connect(CallId id, Call& call);
   void on_resolved(const HttpAddress& address, const Resolver::Addresses& addresses);
-  std::optional<Error> connect_next(CallId id, Call& call);
+  std::optional<Error> connect_next(CallId id, Call& call, Error error = {});
   void attach(CallId id, Call& call, ClientConnection& connection);
   void fail(CallId id, const Error& error);
   void fail_soon(CallId id, Error error);
@@ -115,17 +129,16 @@ std::string request_head(const HttpCall& call) {
 
 CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
   const CallId id{++calls_made_};
-  Call& started =
-      calls_
-          .emplace(id, Call{.handler = handler,
-                            .to = call.to,
-                            .head = request_head(call),
-                            .body = std::move(call.body),
-                            .is_head = call.method == "HEAD",
-                            .connect_timeout = call.connect_timeout,
-                            .head_timeout = call.head_timeout,
-                            .idle_timeout = call.idle_timeout})
-          .first->second;
+  Call& started = calls_
+                      .emplace(id, Call{.handler = handler,
+                                        .to = call.to,
+                                        .head = request_head(call),
+                                        .body = std::move(call.body),
+                                        .is_head = call.method == "HEAD",
+                                        .connect_timeout = call.connect_timeout,
+                                        .head_timeout = call.head_timeout,
+                                        .idle_timeout = call.idle_timeout})
+                      .first->second;
   if (!start_pooled(id, started)) {
     connect(id, started);
   }
@@ -150,7 +163,7 @@ bool HttpClientOverEpoll::start_pooled(CallId id, Call& call) {
 // On a fresh connection.
 void HttpClientOverEpoll::connect(CallId id, Call& call) {
   call.replaceable = false;
-  call.waits_for = "connect";
+  call.awaited = Awaited::kConnection;
   call.deadline = loop_.now() + call.connect_timeout;
   auto known = resolved_.find(call.to);
   if (known == resolved_.end()) {
@@ -168,12 +181,14 @@ void HttpClientOverEpoll::connect(CallId id, Call& call) {
   std::vector<CallId>& waiting = resolving_[call.to];
   waiting.push_back(id);
   if (waiting.size() == 1) {
-    resolver_.look_up(call.to.host, call.to.port,
-                      [this, to = call.to](const Resolver::Addresses& found) { on_resolved(to, found); });
+    resolver_.look_up(
+        call.to.host, call.to.port,
+        [this, to = call.to](const Resolver::Addresses& found) { on_resolved(to, found); });
   }
 }
 
-void HttpClientOverEpoll::on_resolved(const HttpAddress& address, const Resolver::Addresses& addresses) {
+void HttpClientOverEpoll::on_resolved(const HttpAddress& address,
+                                      const Resolver::Addresses& addresses) {
   const auto waiting = resolving_.extract(address);
   if (addresses) {
     resolved_[address] = *addresses;
@@ -194,9 +209,9 @@ void HttpClientOverEpoll::on_resolved(const HttpAddress& address, const Resolver
   }
 }
 
-// Tries the call's addresses in turn; the error of the last one if all have failed at once.
-std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call) {
-  Error error{ErrorCode::kUnavailable, "no address"};
+// Tries the call's addresses in turn. When none is left: why the last one failed, which is `error`
+// if that is known already.
+std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Error error) {
   while (!call.addresses.empty()) {
     const SocketAddress address = call.addresses.front();
     call.addresses.erase(call.addresses.begin());
@@ -286,14 +301,14 @@ Call& HttpClientOverEpoll::call_of(ClientConnection& connection) {
 
 void HttpClientOverEpoll::on_connected(ClientConnection& connection) {
   Call& call = call_of(connection);
-  call.waits_for = "reply";
+  call.awaited = Awaited::kHead;
   call.deadline = loop_.now() + call.head_timeout;
 }
 
 void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyHead& head) {
   const CallId id = connections_.at(&connection).call;
   Call& call = call_of(connection);
-  call.waits_for = "rest of the reply";
+  call.awaited = Awaited::kBody;
   call.deadline = loop_.now() + call.idle_timeout;
   if (connection.request_sent()) {
     call.body = std::string();  // A long prompt need not stay as long as its answer streams.
@@ -336,16 +351,14 @@ void HttpClientOverEpoll::on_failed(ClientConnection& connection, const Error& e
     return;
   }
   call->connection = nullptr;
-  if (!connection.reply_started() && call->replaceable) {
+  if (call->replaceable && !connection.reply_started()) {
     connect(id, *call);
-  } else if (call->waits_for == std::string_view("connect") && !call->addresses.empty()) {
-    if (const auto last = connect_next(id, *call)) {
+  } else if (call->awaited == Awaited::kConnection) {
+    const auto last = connect_next(id, *call, error);
+    if (last) {
       fail(id, *last);
     }
   } else {
-    if (call->waits_for == std::string_view("connect")) {
-      resolved_.erase(call->to);
-    }
     fail(id, error.during("calling " + call->to.to_string()));
   }
 }
@@ -407,8 +420,9 @@ void HttpClientOverEpoll::sweep() {
         connection->close();
       }
       call.mapped().handler.on_error(
-          id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") + call.mapped().waits_for +
-                                        " of " + call.mapped().to.to_string()});
+          id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") +
+                                        to_string(call.mapped().awaited) +
+                                        call.mapped().to.to_string()});
     }
   }
   for (const auto& [socket, connection] : connections_) {
@@ -427,7 +441,8 @@ bool is_host_char(char c) {
          c == '-' || c == '_';
 }
 bool is_ipv6_char(char c) {
-  return (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || (c >= '0' && c <= '9') || c == ':' || c == '.';
+  return (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || (c >= '0' && c <= '9') || c == ':' ||
+         c == '.';
 }
 
 }  // namespace
@@ -454,7 +469,8 @@ Result<HttpAddress> parse_http_address(std::string_view text) {
     const size_t end = std::min(text.find(']'), text.size() - 1);
     address.host = text.substr(1, end - 1);
     text.remove_prefix(end + 1);
-    if (address.host.find(':') == std::string::npos || !std::ranges::all_of(address.host, is_ipv6_char)) {
+    if (address.host.find(':') == std::string::npos ||
+        !std::ranges::all_of(address.host, is_ipv6_char)) {
       return error;
     }
   } else {

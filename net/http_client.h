@@ -1,5 +1,5 @@
-// HttpClient: pooled keep-alive HTTP/1.1 connections for the router's legs, probes and admin calls. Reply bodies are passed on raw, in
-// their own framing (pass-through), or collected. Loop-bound.
+// HttpClient: pooled keep-alive HTTP/1.1 connections for the router's legs, probes and admin calls.
+// Reply bodies are passed on raw, in their own framing (pass-through), or collected. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,15 @@ struct HttpAddress {
   std::string to_string() const;  // "host:port", "[::1]:port"
   friend auto operator<=>(const HttpAddress&, const HttpAddress&) = default;
 };
-// "http://host:port" or "host:port"; a path is refused. Port 0 is for those who listen: any free one.
+// "http://host:port" or "host:port"; a path is refused. Port 0 is for those who listen: any free
+// one.
 Result<HttpAddress> parse_http_address(std::string_view text);
 
 struct HttpReplyHead {
   int status = 0;
   std::vector<HttpHeader> headers;  // Valid during on_head only.
   BodyFraming framing = BodyFraming::kNone;
-  std::string_view raw;             // The whole head, as received.
+  std::string_view raw;  // The whole head, as received.
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };
 
@@ -65,12 +66,15 @@ struct HttpCall {
 class HttpClient {
  public:
   static std::unique_ptr<HttpClient> create(EventLoop& loop);
-  virtual ~HttpClient() = default;
+  virtual ~HttpClient() = default;  // Calls that are alive end without a word.
 
-  // Never calls back before it returned. A pooled connection that fails before the first reply byte is replaced once by a fresh one.
+  // Never calls back before it returned. A pooled connection that fails before the first reply byte
+  // is replaced once by a fresh one. The views of `call` need live no longer than this call.
   virtual CallId start(HttpCall call, HttpCallHandler& handler) = 0;
-  virtual void cancel(CallId id) = 0;   // Closes the connection; the worker sees its client leave.
-  virtual void pause(CallId id) = 0;    // Stops reading (back-pressure).
+  virtual void cancel(CallId id) = 0;  // Closes the connection; the worker sees its client leave.
+  // Stops reading (back-pressure), and the idle timeout with it. What was read already may still
+  // come: at most one on_body().
+  virtual void pause(CallId id) = 0;
   virtual void resume(CallId id) = 0;
   // Drops idle connections to a worker that is gone.
   virtual void forget(const HttpAddress& address) = 0;
@@ -81,6 +85,7 @@ struct HttpReply {
   int status = 0;
   std::string body;
 };
-void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max, std::function<void(Result<HttpReply>)> then);
+void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
+           std::function<void(Result<HttpReply>)> then);
 
 }  // namespace pdjob::net

@@ -1,12 +1,12 @@
 #include "net/http_connection.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -29,32 +29,58 @@ constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
 
 std::string_view reason_phrase(int status) {
   switch (status) {
-    case 100: return "Continue";
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 204: return "No Content";
-    case 304: return "Not Modified";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 413: return "Content Too Large";
-    case 417: return "Expectation Failed";
-    case 422: return "Unprocessable Content";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 499: return "Client Closed Request";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 505: return "HTTP Version Not Supported";
-    default: return "Unknown";
+    case 100:
+      return "Continue";
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 204:
+      return "No Content";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
+    case 422:
+      return "Unprocessable Content";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Unknown";
   }
 }
 
@@ -68,7 +94,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out.append(name).append(": ");
   // A line break in a value would start a header of its own.
   std::ranges::replace_copy_if(
-      value, std::back_inserter(out), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
+      value, std::back_inserter(out), [](char c) { return c == '\r' || c == '\n' || c == '\0'; },
+      ' ');
   out.append("\r\n");
 }
 
@@ -184,7 +211,8 @@ void HttpConnection::receive(Ended ended) {
     input_waits_ = false;
     input_ended_ = count == 0;
     take({buffer.data(), static_cast<size_t>(count)});
-    // A short read has emptied the socket, and an edge will tell of more; but the end has no bytes to be told by.
+    // A short read has emptied the socket, and an edge will tell of more; but the end has no bytes
+    // to be told by.
     if (static_cast<size_t>(count) < buffer.size() && ended == Ended::kNo) {
       return;
     }
@@ -353,9 +381,9 @@ void HttpConnection::reply(int status, std::string_view content_type, std::strin
 
 void HttpConnection::begin(int status, std::string_view content_type, const Headers& headers) {
   PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
-  form_ = head_.method == "HEAD"  ? ReplyForm::kBodiless
-          : head_.is_http_1_0     ? ReplyForm::kUntilClose
-                                  : ReplyForm::kChunked;
+  form_ = head_.method == "HEAD" ? ReplyForm::kBodiless
+          : head_.is_http_1_0    ? ReplyForm::kUntilClose
+                                 : ReplyForm::kChunked;
   close_after_reply_ = close_after_reply_ || form_ == ReplyForm::kUntilClose;
   start_head(status, content_type, headers);
   reply_head_.append(form_ == ReplyForm::kChunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");

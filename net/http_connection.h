@@ -1,5 +1,6 @@
-// HttpConnection: one client of an HttpServer. Takes requests off its socket, one exchange at a time in order, and sends the replies.
-// It knows no ids and no handlers: what it finds it tells its owner. Loop-bound.
+// HttpConnection: one client of an HttpServer. Takes requests off its socket, one exchange at a
+// time in order, and sends the replies. It knows no ids and no handlers: what it finds it tells its
+// owner. Loop-bound.
 //
 //   kHead ──> kBody ──> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
 //     └────────────────────^
@@ -27,7 +28,8 @@ class HttpConnection final : public FdHandler {
 
   class Owner {
    public:
-    // These three may run a handler's code, so they are never called from within reply(), write() and their like.
+    // These three may run a handler's code, so they are never called from within reply(), write()
+    // and their like.
     virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
     virtual void on_client_gone(HttpConnection& connection) = 0;
     virtual void on_writable(HttpConnection& connection) = 0;
@@ -54,7 +56,8 @@ class HttpConnection final : public FdHandler {
   // False: the connection is of no use.
   bool watch();
   void on_ready(uint32_t epoll_events) override;
-  // What could not be done where it was noticed: flushing a held head, pipelined requests, telling of a broken connection.
+  // What could not be done where it was noticed: flushing a held head, pipelined requests, telling
+  // of a broken connection.
   void attend();
   // Ends what took too long.
   void check_deadline(Instant now);
@@ -63,7 +66,8 @@ class HttpConnection final : public FdHandler {
   bool closed() const { return phase_ == Phase::kClosed; }
 
   // Of the exchange under way; as in HttpServer.
-  void reply(int status, std::string_view content_type, std::string_view body, const Headers& headers);
+  void reply(int status, std::string_view content_type, std::string_view body,
+             const Headers& headers);
   void begin(int status, std::string_view content_type, const Headers& headers);
   void write(std::string_view bytes);
   void end();
@@ -79,7 +83,8 @@ class HttpConnection final : public FdHandler {
     kHead,    // Waiting for a request, or amid its head.
     kBody,    // Amid its body.
     kReply,   // The handler has it.
-    kLinger,  // Our last byte is sent; reading until the client closes, lest a reset destroy what it has not read yet.
+    kLinger,  // Our last byte is sent; reading until the client closes, lest a reset destroy what
+              // it has not read yet.
     kClosed,
   };
   enum class ReplyForm { kNone, kChunked, kUntilClose, kBodiless, kRaw };
@@ -110,7 +115,7 @@ class HttpConnection final : public FdHandler {
   Phase phase_ = Phase::kHead;
   Instant deadline_ = kNever;
 
-  std::string input_;      // Received, not yet taken: a partial head, pipelined requests.
+  std::string input_;  // Received, not yet taken: a partial head, pipelined requests.
   size_t input_at_ = 0;
   bool input_waits_ = false;  // The socket may hold more that we did not read yet.
   bool input_ended_ = false;

@@ -58,7 +58,8 @@ class Fetch final : public HttpCallHandler {
 
 void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
            std::function<void(Result<HttpReply>)> then) {
-  // A timer that never fires owns the exchange: it ends with the exchange, or with the loop if the client goes first.
+  // A timer that never fires owns the exchange: it ends with the exchange, or with the loop if the
+  // client goes first.
   auto exchange = std::make_shared<Fetch>(loop, client, body_bytes_max, std::move(then));
   exchange->kept_by(loop.call_at(kNever, [exchange] {}));
   client.start(std::move(call), *exchange);

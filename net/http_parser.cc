@@ -11,8 +11,8 @@ namespace {
 
 using Refused = std::optional<HttpRefusal>;
 
-// Extensions and trailers of one chunked body. Nobody sends them in earnest, so the bound is small, but large chunk counts with
-// short extensions stay possible.
+// Extensions and trailers of one chunked body. Nobody sends them in earnest, so the bound is small,
+// but large chunk counts with short extensions stay possible.
 constexpr size_t kChunkLineBytesMax = limits::kHttpHeadBytesMax;
 // 15 hexadecimal digits stay far from overflow.
 constexpr size_t kChunkDigitsMax = 15;
@@ -90,7 +90,8 @@ Refused parse_header_lines(std::string_view bytes, std::vector<HttpHeader>& head
       return HttpRefusal{431, "too many header fields"};
     }
     const size_t colon = line.find(':');
-    // A folded line, a space before the colon and a missing colon all show as a name that is no token.
+    // A folded line, a space before the colon and a missing colon all show as a name that is no
+    // token.
     if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
       return bad("malformed header field name");
     }
@@ -160,7 +161,8 @@ Refused parse_version(std::string_view text, bool& is_http_1_0) {
 
 // Origin form, absolute form (as to a proxy: its authority is ours), or "*" of OPTIONS.
 Refused parse_target(std::string_view target, RequestHead& head) {
-  if (target.empty() || !std::ranges::all_of(target, is_visible) || target.find('#') != target.npos) {
+  if (target.empty() || !std::ranges::all_of(target, is_visible) ||
+      target.find('#') != target.npos) {
     return bad("malformed request target");
   }
   constexpr std::string_view kScheme = "http://";
@@ -231,7 +233,8 @@ Refused parse_status_line(std::string_view line, bool& is_http_1_0, int& status)
   if (const Refused refused = parse_version(line.substr(0, kStatusAt - 1), is_http_1_0)) {
     return refused;
   }
-  status = (line[kStatusAt] - '0') * 100 + (line[kStatusAt + 1] - '0') * 10 + line[kStatusAt + 2] - '0';
+  status =
+      (line[kStatusAt] - '0') * 100 + (line[kStatusAt + 1] - '0') * 10 + line[kStatusAt + 2] - '0';
   if (status < 100) {
     return bad("malformed status line");
   }
@@ -249,8 +252,8 @@ int hex_digit(char c) {
 }  // namespace
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](char x, char y) { return lower(x) == lower(y); });
 }
 
 std::string_view find_header(const std::vector<HttpHeader>& headers, std::string_view name) {
@@ -293,9 +296,9 @@ std::optional<HttpRefusal> parse_request_head(std::string_view bytes, RequestHea
   }
   head.keep_alive = framing.keep_alive;
   head.content_length = framing.length;
-  head.framing = framing.chunked           ? BodyFraming::kChunked
+  head.framing = framing.chunked      ? BodyFraming::kChunked
                  : framing.length > 0 ? BodyFraming::kLength
-                                           : BodyFraming::kNone;
+                                      : BodyFraming::kNone;
   return check_request_headers(head);
 }
 
@@ -314,7 +317,8 @@ std::optional<HttpRefusal> parse_response_head(std::string_view bytes, std::stri
   }
   head.keep_alive = framing.keep_alive;
   head.content_length = framing.length;
-  const bool bodiless = method == "HEAD" || head.status < 200 || head.status == 204 || head.status == 304;
+  const bool bodiless =
+      method == "HEAD" || head.status < 200 || head.status == 204 || head.status == 304;
   if (bodiless || (framing.has_length && framing.length == 0)) {
     head.framing = BodyFraming::kNone;
   } else if (framing.chunked) {
@@ -355,7 +359,8 @@ ChunkScanner::State ChunkScanner::step(char c) {
       if (c == '\r') {
         return State::kSizeLf;
       }
-      return is_field_char(c) && ++line_bytes_ <= kChunkLineBytesMax ? State::kExtension : State::kFailed;
+      return is_field_char(c) && ++line_bytes_ <= kChunkLineBytesMax ? State::kExtension
+                                                                     : State::kFailed;
     case State::kSizeLf:
       return c == '\n' ? after_size_line() : State::kFailed;
     case State::kPayloadCr:
@@ -371,7 +376,8 @@ ChunkScanner::State ChunkScanner::step(char c) {
       if (c == '\r') {
         return State::kTrailerLf;
       }
-      return is_field_char(c) && ++line_bytes_ <= kChunkLineBytesMax ? State::kTrailerLine : State::kFailed;
+      return is_field_char(c) && ++line_bytes_ <= kChunkLineBytesMax ? State::kTrailerLine
+                                                                     : State::kFailed;
     case State::kTrailerLf:
       return expect('\n', State::kTrailer);
     case State::kEndLf:

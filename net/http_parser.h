@@ -1,5 +1,6 @@
-// HTTP/1.1 heads and chunked bodies, read strictly: what two parsers could read differently (two lengths, a folded line, a bare LF,
-// a space before the colon) is refused, so that no request can be smuggled past the router. Views point into the parsed bytes.
+// HTTP/1.1 heads and chunked bodies, read strictly: what two parsers could read differently (two
+// lengths, a folded line, a bare LF, a space before the colon) is refused, so that no request can
+// be smuggled past the router. Views point into the parsed bytes.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +52,9 @@ struct ResponseHead {
 // Finds where a head ends in bytes that arrive piece by piece; each byte is looked at once. Value.
 class HeadFinder {
  public:
-  // `bytes` start at the head's first byte and only grow from call to call. The length of the head with its empty line, or 0: more
-  // is needed. A bare LF and a head over limits::kHttpHeadBytesMax are refused.
+  // `bytes` start at the head's first byte and only grow from call to call. The length of the head
+  // with its empty line, or 0: more is needed. A bare LF and a head over limits::kHttpHeadBytesMax
+  // are refused.
   size_t find(std::string_view bytes);
   const std::optional<HttpRefusal>& refusal() const { return refusal_; }
   void reset() { *this = {}; }
@@ -81,9 +83,9 @@ class ChunkScanner {
 
  private:
   enum class State {
-    kSize,         // Hexadecimal digits.
-    kExtension,    // After ';', to CR.
-    kSizeLf,       // LF of the size line.
+    kSize,       // Hexadecimal digits.
+    kExtension,  // After ';', to CR.
+    kSizeLf,     // LF of the size line.
     kPayload,
     kPayloadCr,
     kPayloadLf,
@@ -99,7 +101,7 @@ class ChunkScanner {
   State after_size_line();
 
   State state_ = State::kSize;
-  uint64_t left_ = 0;      // Of the chunk: while reading its size, the size so far.
+  uint64_t left_ = 0;  // Of the chunk: while reading its size, the size so far.
   size_t digits_ = 0;
   size_t line_bytes_ = 0;  // Of extensions and trailers, over the whole body.
 };

@@ -1,14 +1,14 @@
 #include "net/http_server.h"
 
-#include <fcntl.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <unordered_map>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "common/limits.h"
 #include "net/http_connection.h"
@@ -21,14 +21,16 @@ constexpr Duration kSweepIntervalMax = std::chrono::seconds(1);
 constexpr Duration kSweepIntervalMin = std::chrono::milliseconds(10);
 
 constexpr std::string_view kTooManyConnections =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
+    "close\r\n\r\n"
     R"({"error":{"message":"too many connections","type":"overloaded_error","param":null,"code":null}})";
 
 class HttpServerOverEpoll final : public HttpServer,
                                   public FdHandler,
                                   public HttpConnection::Owner {
  public:
-  HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options, Fd listener);
+  HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options,
+                      Fd listener);
   ~HttpServerOverEpoll() override;
   Status start();
 
@@ -122,7 +124,8 @@ void HttpServerOverEpoll::on_ready(uint32_t) {
 
 void HttpServerOverEpoll::accept(Fd fd) {
   if (clients_.size() >= options_.connections_max) {
-    // Its request is read, as far as it has come, lest closing reset the connection and with it the reply.
+    // Its request is read, as far as it has come, lest closing reset the connection and with it the
+    // reply.
     while (recv(fd.get(), buffer_.data(), buffer_.size(), 0) > 0) {
     }
     send_pieces(fd.get(), std::array{kTooManyConnections});
@@ -274,7 +277,8 @@ size_t HttpServerOverEpoll::bytes_queued(ExchangeId id) const {
 Result<Fd> adopt(int fd) {
   Fd listener(fd);
   const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
     return Error{ErrorCode::kInvalidArgument, "listening socket: " + std::string(strerror(errno))};
   }
   return listener;
@@ -293,7 +297,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandle
   }
   PDJOB_TRY(Fd listener, options.listen_fd >= 0 ? adopt(options.listen_fd)
                                                 : listen_on(options.host, options.port));
-  auto server = std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listener));
+  auto server =
+      std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listener));
   PDJOB_TRY_STATUS(server->start());
   return Result<std::unique_ptr<HttpServer>>(std::move(server));
 }

@@ -1,8 +1,9 @@
-// HttpServer: HTTP/1.1 for all roles. Strict head parser, whole bounded request bodies, replies whole or streamed, raw pass-through for
-// the router. Keep-alive and pipelined requests are answered in order. No TLS: loopback, or a proxy that has it.
+// HttpServer: HTTP/1.1 for all roles. Strict head parser, whole bounded request bodies, replies
+// whole or streamed, raw pass-through for the router. Keep-alive and pipelined requests are
+// answered in order. No TLS: loopback, or a proxy that has it.
 //
-// A request is named by an ExchangeId. Ids of ended exchanges are inert: writing to them does nothing, so a late token of a helper
-// thread can never reach the wrong client. Loop-bound.
+// A request is named by an ExchangeId. Ids of ended exchanges are inert: writing to them does
+// nothing, so a late token of a helper thread can never reach the wrong client. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -48,23 +49,26 @@ class HttpHandler {
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;           // 0: any free one.
-  int listen_fd = -1;          // An already listening socket, which is taken over; host and port are ignored then.
-  size_t body_bytes_max = 0;   // 0: limits::kHttpBodyBytesMax.
-  Duration idle_timeout = std::chrono::seconds(75);   // Of a connection between requests.
-  Duration request_timeout = std::chrono::seconds(60); // For a whole request to arrive.
-  size_t connections_max = 0;  // 0: limits::kHttpConnectionsMax.
+  uint16_t port = 0;  // 0: any free one.
+  int listen_fd =
+      -1;  // An already listening socket, which is taken over; host and port are ignored then.
+  size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.
+  Duration idle_timeout = std::chrono::seconds(75);     // Of a connection between requests.
+  Duration request_timeout = std::chrono::seconds(60);  // For a whole request to arrive.
+  size_t connections_max = 0;                           // 0: limits::kHttpConnectionsMax.
 };
 
 class HttpServer {
  public:
-  static Result<std::unique_ptr<HttpServer>> open(EventLoop& loop, HttpHandler& handler, const HttpServerOptions& options);
+  static Result<std::unique_ptr<HttpServer>> open(EventLoop& loop, HttpHandler& handler,
+                                                  const HttpServerOptions& options);
   virtual ~HttpServer() = default;  // Closes everything.
 
   virtual uint16_t port() const = 0;
 
   // One whole reply. `headers` are extra ones; Content-Length and Content-Type are added.
-  virtual void reply(ExchangeId id, int status, std::string_view content_type, std::string_view body,
+  virtual void reply(ExchangeId id, int status, std::string_view content_type,
+                     std::string_view body,
                      const std::vector<std::pair<std::string, std::string>>& headers = {}) = 0;
 
   // A streamed reply: begin, write..., end. Chunked for HTTP/1.1, until close for 1.0.
@@ -73,10 +77,12 @@ class HttpServer {
   virtual void write(ExchangeId id, std::string_view bytes) = 0;
   virtual void end(ExchangeId id) = 0;
 
-  // Pass-through: `head` is a whole status line and header block ending in an empty line, and raw bytes follow with their own framing.
+  // Pass-through: `head` is a whole status line and header block ending in an empty line, and raw
+  // bytes follow with their own framing.
   virtual void begin_raw(ExchangeId id, std::string_view head) = 0;
   virtual void write_raw(ExchangeId id, std::string_view bytes) = 0;
-  // `keep_alive` false: the framing is "until close", or the upstream broke off: the connection is closed.
+  // `keep_alive` false: the framing is "until close", or the upstream broke off: the connection is
+  // closed.
   virtual void end_raw(ExchangeId id, bool keep_alive) = 0;
   // Cuts the connection: the client sees an incomplete reply, which is the truth.
   virtual void abort(ExchangeId id) = 0;

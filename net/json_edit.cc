@@ -1,9 +1,10 @@
 #include "net/json_edit.h"
 
 #include <algorithm>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 #include <simdjson.h>
-#include <utility>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -13,7 +14,8 @@ namespace {
 
 namespace ondemand = simdjson::ondemand;
 
-// A parser takes about six bytes for each of the text; the one that is kept does not grow beyond this text.
+// A parser takes about six bytes for each of the text; the one that is kept does not grow beyond
+// this text.
 constexpr size_t kKeptParserText = 1 * limits::kMiB;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -81,7 +83,8 @@ size_t JsonObject::index_of(std::string_view name) const {
   return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
 }
 
-Result<JsonObject> JsonObject::scan(const std::string& text, std::span<const std::string_view> names) {
+Result<JsonObject> JsonObject::scan(const std::string& text,
+                                    std::span<const std::string_view> names) {
   JsonObject object;
   object.text_ = text;
   object.names_.assign(names.begin(), names.end());
@@ -113,9 +116,9 @@ Result<JsonObject> JsonObject::scan(const std::string& text, std::span<const std
     ++object.members_total_;
   };
   const bool padded = text.capacity() - text.size() >= simdjson::SIMDJSON_PADDING;
-  const bool walked = padded
-                          ? walk(simdjson::padded_string_view(text.data(), text.size(), text.capacity()), found)
-                          : walk(simdjson::padded_string(text), found);
+  const bool walked =
+      padded ? walk(simdjson::padded_string_view(text.data(), text.size(), text.capacity()), found)
+             : walk(simdjson::padded_string(text), found);
   if (!walked) {
     return Error{ErrorCode::kInvalidArgument, "not a JSON object"};
   }

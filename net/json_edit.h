@@ -1,6 +1,7 @@
-// JSON objects edited where they stand: one pass of simdjson finds a few top-level members, and new bodies are composed around them.
-// What is not edited stays as it was, byte for byte. Members are found whatever escapes their names are written with, and an edit
-// applies to every repetition of a name, since readers differ in which of them counts.
+// JSON objects edited where they stand: one pass of simdjson finds a few top-level members, and new
+// bodies are composed around them. What is not edited stays as it was, byte for byte. Members are
+// found whatever escapes their names are written with, and an edit applies to every repetition of a
+// name, since readers differ in which of them counts.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +23,17 @@ struct JsonEdit {
 // One object, scanned. Holds positions, and a view of the text, which must outlive it. Value.
 class JsonObject {
  public:
-  // Finds the members called `names`. kInvalidArgument unless `text` is one JSON object and nothing else; what is inside values is
-  // not looked at more closely than is needed to find their ends. A text with 64 bytes of spare capacity is parsed where it is.
+  // Finds the members called `names`. kInvalidArgument unless `text` is one JSON object and nothing
+  // else; what is inside values is not looked at more closely than is needed to find their ends. A
+  // text with 64 bytes of spare capacity is parsed where it is.
   static Result<JsonObject> scan(const std::string& text, std::span<const std::string_view> names);
 
-  // The value as it stands, of the last of that name; empty: none. Requires: `name` was scanned for.
+  // The value as it stands, of the last of that name; empty: none. Requires: `name` was scanned
+  // for.
   std::string_view value(std::string_view name) const;
 
-  // A new text: members replaced where they are, or removed; absent ones are added at the end. Requires: the names were scanned for.
+  // A new text: members replaced where they are, or removed; absent ones are added at the end.
+  // Requires: the names were scanned for.
   std::string edited(std::span<const JsonEdit> edits) const;
 
  private:
@@ -37,8 +41,8 @@ class JsonObject {
     size_t name = 0;  // Index in names_.
     bool is_first = false;
     bool is_last = false;
-    size_t gap_begin = 0;   // Where the member before ends, or after '{'.
-    size_t begin = 0;       // Of the name's quote.
+    size_t gap_begin = 0;  // Where the member before ends, or after '{'.
+    size_t begin = 0;      // Of the name's quote.
     size_t value_begin = 0;
     size_t value_end = 0;
     size_t next_begin = 0;  // Of the following member; meaningless for the last.

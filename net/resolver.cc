@@ -1,11 +1,11 @@
 #include "net/resolver.h"
 
+#include <utility>
+
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <utility>
 
 #include "common/check.h"
 #include "common/limits.h"

@@ -1,5 +1,5 @@
-// Resolver: host names to socket addresses, without ever blocking the loop: getaddrinfo runs in one helper thread, started by the
-// first name. Loop-bound.
+// Resolver: host names to socket addresses, without ever blocking the loop: getaddrinfo runs in one
+// helper thread, started by the first name. Loop-bound.
 #pragma once
 
 #include <atomic>

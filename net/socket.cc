@@ -1,15 +1,15 @@
 #include "net/socket.h"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -63,7 +63,8 @@ Result<Fd> listen_on(const std::string& host, uint16_t port) {
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
       listen(fd.get(), kListenBacklog) != 0) {
-    return system_error(ErrorCode::kUnavailable, "cannot listen on " + host + ":" + std::to_string(port));
+    return system_error(ErrorCode::kUnavailable,
+                        "cannot listen on " + host + ":" + std::to_string(port));
   }
   return fd;
 }
@@ -159,7 +160,8 @@ bool SendQueue::flush(int fd) {
 }
 
 void SendQueue::append(std::span<const std::string_view> pieces, size_t skipped) {
-  // Sent bytes in front are dropped once they are the larger half, so that each byte moves at most once more.
+  // Sent bytes in front are dropped once they are the larger half, so that each byte moves at most
+  // once more.
   if (at_ > bytes_.size() / 2) {
     bytes_.erase(0, std::exchange(at_, 0));
   }

@@ -1,8 +1,6 @@
 // TCP sockets as the HTTP half uses them: owned descriptors, non-blocking, without Nagle's delay.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +8,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <sys/socket.h>
 
 #include "common/result.h"
 
@@ -53,15 +53,17 @@ Result<Fd> connect_to(const SocketAddress& address);
 int socket_error(int fd);
 void set_no_delay(int fd);
 
-// One non-blocking send of several pieces, at most kSendPiecesMax. Bytes sent, or -errno; never raises SIGPIPE.
+// One non-blocking send of several pieces, at most kSendPiecesMax. Bytes sent, or -errno; never
+// raises SIGPIPE.
 inline constexpr size_t kSendPiecesMax = 8;
 ssize_t send_pieces(int fd, std::span<const std::string_view> pieces);
 
-// Bytes on their way to one reader. What the kernel does not take at once waits here; while something waits, nothing is tried until
-// flush(). In the steady state nothing is allocated. Value.
+// Bytes on their way to one reader. What the kernel does not take at once waits here; while
+// something waits, nothing is tried until flush(). In the steady state nothing is allocated. Value.
 class SendQueue {
  public:
-  // Keeps `bytes` for the next send(), so that a head and the first piece of its body leave together.
+  // Keeps `bytes` for the next send(), so that a head and the first piece of its body leave
+  // together.
   void hold(std::string_view bytes) { bytes_.append(bytes); }
   // False: the connection is broken.
   [[nodiscard]] bool send(int fd, std::span<const std::string_view> pieces);

@@ -283,14 +283,14 @@ void Router::cancel_legs(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kDecode, turn);
 }
 
-// Nobody will fetch this attempt's KV any more. A prefill leg that runs hears it by being cancelled; one that has ended holds rows
-// until its lease is over, unless it is told.
+// Nobody will fetch this attempt's KV any more. The worker is told even if its leg is cancelled: its reply may be under way already,
+// and then its rows would stay until their lease is over.
 void Router::drop_prefill(Request& request, Turn& turn) {
-  if (!request.prefill.running && request.transfer) {
+  cancel_leg(request, Stage::kPrefill, turn);
+  if (request.transfer && table_.find(request.prefill.worker) != nullptr) {
     turn.effects.emplace_back(ReleaseOffer{request.prefill.worker, *request.transfer});
   }
   request.transfer.reset();
-  cancel_leg(request, Stage::kPrefill, turn);
 }
 
 // --- what legs say

@@ -1,4 +1,5 @@
-// Any text read as a job: every declaration type is met, and whatever is wrong ends as one error text.
+// Any text read as a job: every declaration type is met, and whatever is wrong ends as one error
+// text.
 #include <cstddef>
 #include <cstdint>
 #include <string>

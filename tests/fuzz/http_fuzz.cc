@@ -1,5 +1,6 @@
-// Reads hostile heads and chunked bodies. How the bytes are split must change nothing, and what is accepted must have one meaning: no
-// control character in a name or value, and views inside the bytes.
+// Reads hostile heads and chunked bodies. How the bytes are split must change nothing, and what is
+// accepted must have one meaning: no control character in a name or value, and views inside the
+// bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace {
 using namespace pdjob::net;
 
 bool inside(std::string_view part, std::string_view whole) {
-  return part.empty() || (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
+  return part.empty() ||
+         (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
 }
 
 void check_headers(const std::vector<HttpHeader>& headers, std::string_view head) {
@@ -22,7 +24,8 @@ void check_headers(const std::vector<HttpHeader>& headers, std::string_view head
     PDJOB_CHECK(inside(header.name, head) && inside(header.value, head));
     PDJOB_CHECK(!header.name.empty());
     for (const std::string_view text : {header.name, header.value}) {
-      PDJOB_CHECK(std::ranges::none_of(text, [](char c) { return c == '\r' || c == '\n' || c == '\0'; }));
+      PDJOB_CHECK(
+          std::ranges::none_of(text, [](char c) { return c == '\r' || c == '\n' || c == '\0'; }));
     }
   }
 }
@@ -58,8 +61,10 @@ void read_chunks(std::string_view bytes, size_t split) {
   const size_t scanned = scanner.feed(bytes);
   ChunkDecoder decoder;
   std::string payload;
-  const size_t decoded = decoder.decode(bytes.substr(0, split), payload) + decoder.decode(bytes.substr(split), payload);
-  PDJOB_CHECK(scanned == decoded && scanner.done() == decoder.done() && scanner.failed() == decoder.failed());
+  const size_t decoded = decoder.decode(bytes.substr(0, split), payload) +
+                         decoder.decode(bytes.substr(split), payload);
+  PDJOB_CHECK(scanned == decoded && scanner.done() == decoder.done() &&
+              scanner.failed() == decoder.failed());
   PDJOB_CHECK(payload.size() <= bytes.size());
 }
 

@@ -1,4 +1,5 @@
-// Edits hostile JSON. Without edits nothing changes; what was set is found, what was removed is not, and the result is one object again.
+// Edits hostile JSON. Without edits nothing changes; what was set is found, what was removed is
+// not, and the result is one object again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -117,13 +117,27 @@ def metric(url, name, **labels):
 
 
 def eventually(condition, seconds=30, what="condition"):
+    """Waits until `condition` returns something true; what it raises until then is the reason why not."""
     deadline = time.monotonic() + seconds
+    reason = None
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, AssertionError, KeyError):
+        try:
             if condition():
                 return
+        except (OSError, AssertionError, KeyError) as error:
+            reason = error
         time.sleep(0.05)
-    raise AssertionError(f"{what} did not become true in {seconds} s")
+    raise AssertionError(f"{what} did not become true in {seconds} s: {reason}")
+
+
+def assert_idle(job):
+    """No engine worker of the job holds a request or a row."""
+    for name, process in job.processes().items():
+        if process["role"] in ("prefill", "decode"):
+            for gauge in ("pdjob_kv_rows_used", "pdjob_requests_running", "pdjob_requests_waiting"):
+                held = metric(process["url"], gauge)
+                assert held == 0, f"{name}: {gauge} is {held}"
+    return True
 
 
 def job_yaml(folder, prefill=1, decode=1, transport="auto", extra=""):

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from conftest import Job, eventually, job_yaml, metric, running_job
+from conftest import Job, assert_idle, eventually, job_yaml, running_job
 
 BODY = {"model": "smollm2", "prompt": "Tell me a story about a river.", "max_tokens": 24, "temperature": 0, "stream": False}
 
@@ -57,11 +57,6 @@ def open_files(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def idle(job):
-    urls = [p["url"] for p in job.processes().values() if p["role"] in ("prefill", "decode")]
-    return all(metric(url, "pdjob_kv_rows_used") == 0 and metric(url, "pdjob_requests_running") == 0 for url in urls)
-
-
 @pytest.mark.parametrize("victim", ["prefill-0", "decode-0", "router-0"])
 def test_job_serves_again_after_kill_9(victim):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
@@ -85,7 +80,7 @@ def test_job_serves_again_after_kill_9(victim):
             assert load.successes_after(killed) > 0
             assert job.processes()[victim]["pid"] != before[victim]["pid"]
             assert {n: p["pid"] for n, p in job.processes().items() if n != victim} == survivors, "nobody else was restarted"
-            eventually(lambda: idle(job), 30, "no rows left in use")
+            eventually(lambda: assert_idle(job), 30, "no rows left in use")
             eventually(
                 lambda: all(open_files(pid) <= files[name] + 4 for name, pid in survivors.items()), 20, "no descriptors leaked"
             )

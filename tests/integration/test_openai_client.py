@@ -8,7 +8,7 @@ import time
 import openai
 import pytest
 
-from conftest import eventually, get, metric, running_job
+from conftest import assert_idle, eventually, get, metric, running_job
 
 MODEL = "smollm2"
 
@@ -161,18 +161,13 @@ def test_impossible_schema_is_refused_and_harms_nobody(client):
     assert client.completions.create(model=MODEL, prompt="One, two,", max_tokens=2).choices[0].text
 
 
-def workers_idle(job):
-    urls = [p["url"] for p in job.processes().values() if p["role"] in ("prefill", "decode")]
-    return all(metric(url, "pdjob_kv_rows_used") == 0 and metric(url, "pdjob_requests_running") == 0 for url in urls)
-
-
 def test_leaving_a_stream_frees_everything(client, job):
     stream = client.completions.create(model=MODEL, prompt="Tell me a long story.", max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
     for index, _ in enumerate(stream):
         if index == 3:
             stream.close()
             break
-    eventually(lambda: workers_idle(job), what="rows of the cancelled request freed")
+    eventually(lambda: assert_idle(job), what="rows of the cancelled request freed")
     decode = next(p["url"] for p in job.processes().values() if p["role"] == "decode")
     assert metric(decode, "pdjob_requests_total", outcome="cancelled") >= 1
 
@@ -181,7 +176,7 @@ def test_cancelling_during_prefill_frees_everything(client, job):
     impatient = client.with_options(timeout=0.3)
     with pytest.raises(openai.APITimeoutError):
         impatient.completions.create(model=MODEL, prompt=[7] * 1500, max_tokens=100)
-    eventually(lambda: workers_idle(job), what="rows of the cancelled request freed")
+    eventually(lambda: assert_idle(job), what="rows of the cancelled request freed")
 
 
 def test_many_at_once_are_all_answered(client):

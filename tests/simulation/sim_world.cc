@@ -42,7 +42,7 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.router.fallback = random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
   shape.router.queue_timeout = seconds(2);
   shape.workload = {.asks = draw(10, 60),
-                    .duration = milliseconds(draw(100, 3000)),
+                    .duration = milliseconds(random.chance(0.3) ? draw(1, 20) : draw(100, 3000)),
                     .prompt_tokens_max = draw(1, 70),
                     .max_tokens_max = draw(1, 30),
                     .choices_max = 3,

@@ -129,5 +129,35 @@ TEST(SimulationCanary, FindsADecodeThatDoesNotAwaitItsRows) {
   EXPECT_NE(caught<CannotWait>().find("decoding starts only"), std::string::npos);
 }
 
+// Answers what a peer or a fault did as if the client had asked for something wrong.
+struct BlamesTheClient final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    BrokenCore::step(event, now, effects);
+    for (Effect& effect : effects) {
+      if (auto* failed = std::get_if<worker::FailRequest>(&effect)) {
+        failed->error.code = ErrorCode::kCancelled;
+      }
+    }
+  }
+};
+TEST(SimulationCanary, FindsAClientThatIsBlamed) {
+  EXPECT_NE(caught<BlamesTheClient>().find("never called wrong"), std::string::npos);
+}
+
+// Does not run its engine any more after a while: somebody waits for ever.
+struct StopsRunning final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    if (!std::holds_alternative<worker::EngineFree>(event) || ++steps_ < 100) {
+      BrokenCore::step(event, now, effects);
+    }
+  }
+  int steps_ = 0;
+};
+TEST(SimulationCanary, FindsARequestThatHangs) {
+  EXPECT_NE(caught<StopsRunning>().find("soon after the last fault"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace pdjob::simulation

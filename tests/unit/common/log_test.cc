@@ -39,7 +39,8 @@ TEST(Log, WritesNothingBelowItsLevel) {
 
 TEST(Log, KeepsOneEventOnOneLine) {
   start("router", Level::kDebug);
-  EXPECT_EQ(without_time(written([] { debug("a\nb\x1b[31m {} %v"); })), "@ debug router a b [31m {} %v\n");
+  EXPECT_EQ(without_time(written([] { debug("a\nb\x1b[31m {} %v"); })),
+            "@ debug router a b [31m {} %v\n");
   EXPECT_LT(written([] { info(std::string(100'000, 'x')); }).size(), 9000U);
 }
 

@@ -22,13 +22,12 @@ TEST(Metrics, WritesThePrometheusText) {
   wait.observe(3);
 
   const std::string text = metrics.text();
-  for (const char* line : {"# HELP pdjob_requests_total Requests.\n",
-                           "# TYPE pdjob_requests_total counter\n",
-                           "pdjob_requests_total{role=\"decode\"} 3\n",
-                           "pdjob_requests_total{role=\"prefill\"} 1\n", "pdjob_queued 5\n",
-                           "pdjob_wait_seconds_count 2\n", "pdjob_wait_seconds_sum 3.25\n",
-                           "pdjob_wait_seconds_bucket{le=\"0.5\"} 1\n",
-                           "pdjob_wait_seconds_bucket{le=\"+Inf\"} 2\n"}) {
+  for (const char* line :
+       {"# HELP pdjob_requests_total Requests.\n", "# TYPE pdjob_requests_total counter\n",
+        "pdjob_requests_total{role=\"decode\"} 3\n", "pdjob_requests_total{role=\"prefill\"} 1\n",
+        "pdjob_queued 5\n", "pdjob_wait_seconds_count 2\n", "pdjob_wait_seconds_sum 3.25\n",
+        "pdjob_wait_seconds_bucket{le=\"0.5\"} 1\n",
+        "pdjob_wait_seconds_bucket{le=\"+Inf\"} 2\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "is missing in\n" << text;
   }
 }

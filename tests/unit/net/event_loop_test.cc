@@ -1,14 +1,14 @@
 #include "net/event_loop.h"
 
-#include <gtest/gtest.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <array>
 #include <functional>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/real_clock.h"
 #include "net/socket.h"
@@ -40,9 +40,15 @@ TEST(EventLoop, RunsTimersInOrderOfTimeAndThenOfCreation) {
   EventLoop loop;
   std::vector<int> order;
   const Instant now = loop.now();
-  loop.call_at(now + milliseconds(20), [&] { order.push_back(3); loop.stop(); });
+  loop.call_at(now + milliseconds(20), [&] {
+    order.push_back(3);
+    loop.stop();
+  });
   loop.call_at(now, [&] { order.push_back(1); });
-  loop.call_at(now + milliseconds(5), [&] { EXPECT_GE(loop.now(), now + milliseconds(5)); order.push_back(2); });
+  loop.call_at(now + milliseconds(5), [&] {
+    EXPECT_GE(loop.now(), now + milliseconds(5));
+    order.push_back(2);
+  });
   loop.call_at(now, [&] { order.push_back(10); });
   loop.run();
   EXPECT_EQ(order, (std::vector<int>{1, 10, 2, 3}));
@@ -68,7 +74,10 @@ TEST(EventLoop, ForgetsManyCancelledTimers) {
     loop.cancel(loop.call_at(loop.now() + std::chrono::hours(1), [] {}));
   }
   bool ran = false;
-  loop.call_at(loop.now(), [&] { ran = true; loop.stop(); });
+  loop.call_at(loop.now(), [&] {
+    ran = true;
+    loop.stop();
+  });
   loop.run();
   EXPECT_TRUE(ran);
 }
@@ -145,8 +154,14 @@ TEST(EventLoop, CallsNoHandlerThatWasUnwatchedInTheSameTurn) {
   int calls = 0;
   LambdaFd handlers[2];
   // Whichever is told first takes the other one away.
-  handlers[0].ready = [&](uint32_t) { ++calls; loop.unwatch(second.a.get()); };
-  handlers[1].ready = [&](uint32_t) { ++calls; loop.unwatch(first.a.get()); };
+  handlers[0].ready = [&](uint32_t) {
+    ++calls;
+    loop.unwatch(second.a.get());
+  };
+  handlers[1].ready = [&](uint32_t) {
+    ++calls;
+    loop.unwatch(first.a.get());
+  };
   ASSERT_TRUE(loop.watch(first.a.get(), EPOLLIN, handlers[0]).has_value());
   ASSERT_TRUE(loop.watch(second.a.get(), EPOLLIN, handlers[1]).has_value());
   first.poke();
@@ -164,7 +179,8 @@ TEST(EventLoop, GivesNoStaleEventToTheNextOwnerOfADescriptor) {
   LambdaFd newcomer;
   newcomer.ready = [&](uint32_t events) { stale += (events & EPOLLIN) != 0 ? 1 : 0; };
   Fd reopened;
-  // Whichever is told first closes the other one, whose descriptor is at once given to something that is never readable.
+  // Whichever is told first closes the other one, whose descriptor is at once given to something
+  // that is never readable.
   const auto replace = [&](Pair& other) {
     const int number = other.a.get();
     loop.unwatch(number);
@@ -189,7 +205,10 @@ TEST(EventLoop, MayBeRunAgain) {
   EventLoop loop;
   for (int i = 0; i < 3; ++i) {
     bool ran = false;
-    loop.post([&] { ran = true; loop.stop(); });
+    loop.post([&] {
+      ran = true;
+      loop.stop();
+    });
     loop.run();
     EXPECT_TRUE(ran);
   }

@@ -1,10 +1,10 @@
 #include "net/http_client.h"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/limits.h"
 #include "loop_test_support.h"
@@ -116,7 +116,9 @@ class RawServer {
 
 class HttpClientTest : public testing::Test {
  protected:
-  HttpCall get(std::string_view target = "/") { return {.to = server.address(), .method = "GET", .target = target}; }
+  HttpCall get(std::string_view target = "/") {
+    return {.to = server.address(), .method = "GET", .target = target};
+  }
   bool finished(const Recorder& recorder) {
     return run_until(loop, [&] { return recorder.over(); });
   }
@@ -138,7 +140,9 @@ class HttpClientTest : public testing::Test {
 
 TEST_F(HttpClientTest, SendsARequestAndTakesTheReply) {
   Recorder recorder;
-  client->start({.to = server.address(), .target = "/v1/x", .header_lines = "X-A: b\r\n", .body = "{}"}, recorder);
+  client->start(
+      {.to = server.address(), .target = "/v1/x", .header_lines = "X-A: b\r\n", .body = "{}"},
+      recorder);
   ASSERT_TRUE(server.accept());
   ASSERT_TRUE(server.wait_for(0, "{}"));
   EXPECT_EQ(server.take(0), "POST /v1/x HTTP/1.1\r\nHost: " + server.address().to_string() +
@@ -162,14 +166,19 @@ struct FramingCase {
 
 TEST_F(HttpClientTest, FollowsEachFramingThroughAnySplit) {
   const std::vector<FramingCase> cases = {
-      {"length", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "hello", false, BodyFraming::kLength},
-      {"chunked", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\nT: t\r\n\r\n",
-       false, BodyFraming::kChunked},
+      {"length", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "hello", false,
+       BodyFraming::kLength},
+      {"chunked", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+       "2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\nT: t\r\n\r\n", false, BodyFraming::kChunked},
       {"until close", "GET", "HTTP/1.1 200 OK\r\n\r\n", "hello", true, BodyFraming::kUntilClose},
       {"no content", "GET", "HTTP/1.1 204 No Content\r\n\r\n", "", false, BodyFraming::kNone},
-      {"not modified", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "", false, BodyFraming::kNone},
-      {"head", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "", false, BodyFraming::kNone},
-      {"interim", "GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n",
+      {"not modified", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "", false,
+       BodyFraming::kNone},
+      {"head", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "", false,
+       BodyFraming::kNone},
+      {"interim", "GET",
+       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 "
+       "OK\r\nContent-Length: 1\r\n\r\n",
        "x", false, BodyFraming::kLength},
   };
   size_t peer = 0;
@@ -191,7 +200,8 @@ TEST_F(HttpClientTest, FollowsEachFramingThroughAnySplit) {
         server.close(peer);
       }
       ASSERT_TRUE(finished(recorder)) << framing.name << piece;
-      EXPECT_TRUE(recorder.ended) << framing.name << (recorder.error ? recorder.error->message : "");
+      EXPECT_TRUE(recorder.ended) << framing.name
+                                  << (recorder.error ? recorder.error->message : "");
       EXPECT_EQ(recorder.body, framing.body) << framing.name;
       EXPECT_EQ(recorder.framing, framing.framing) << framing.name;
       ++peer;
@@ -311,8 +321,9 @@ TEST_F(HttpClientTest, HonoursConnectionClose) {
 }
 
 TEST_F(HttpClientTest, SaysThatAReplyBrokeOff) {
-  for (const std::string_view head : {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
-                                      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
+  for (const std::string_view head :
+       {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
     RawServer other(loop);
     Recorder recorder;
     client->start({.to = other.address(), .method = "GET"}, recorder);
@@ -329,8 +340,8 @@ TEST_F(HttpClientTest, SaysThatAReplyBrokeOff) {
 
 TEST_F(HttpClientTest, RefusesWhatIsNotHttp) {
   for (const std::string_view reply :
-       {"SSH-2.0-OpenSSH\r\n\r\n", "HTTP/1.1 200 OK\nContent-Length: 0\n\n", "HTTP/1.1 2x0 OK\r\n\r\n",
-        "HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/2 200\r\n\r\n",
+       {"SSH-2.0-OpenSSH\r\n\r\n", "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+        "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/2 200\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"}) {
     RawServer other(loop);
@@ -355,7 +366,8 @@ TEST_F(HttpClientTest, SaysThatNobodyListens) {
   ASSERT_TRUE(finished(recorder));
   ASSERT_TRUE(recorder.error.has_value());
   EXPECT_EQ(recorder.error->code, ErrorCode::kUnavailable);
-  EXPECT_NE(recorder.error->message.find(address.to_string()), std::string::npos) << recorder.error->message;
+  EXPECT_NE(recorder.error->message.find(address.to_string()), std::string::npos)
+      << recorder.error->message;
 }
 
 TEST_F(HttpClientTest, TimesOutWithoutAHead) {
@@ -395,7 +407,8 @@ TEST_F(HttpClientTest, ConnectTimesOutWhenTheBacklogIsFull) {
   std::vector<std::unique_ptr<Recorder>> recorders;
   for (int i = 0; i < 4; ++i) {
     recorders.push_back(std::make_unique<Recorder>());
-    client->start({.to = to, .method = "GET", .connect_timeout = std::chrono::milliseconds(200)}, *recorders.back());
+    client->start({.to = to, .method = "GET", .connect_timeout = std::chrono::milliseconds(200)},
+                  *recorders.back());
   }
   ASSERT_TRUE(finished(*recorders.back()));
   ASSERT_TRUE(recorders.back()->error.has_value());
@@ -445,7 +458,9 @@ TEST_F(HttpClientTest, PauseHoldsThePeerBack) {
   const std::string piece(limits::kMiB, 'x');
   const auto push = [&] {
     ssize_t count = 0;
-    while (sent < kSize && (count = ::send(server.fd(0), piece.data(), std::min(piece.size(), kSize - sent), MSG_NOSIGNAL)) > 0) {
+    while (sent < kSize &&
+           (count = ::send(server.fd(0), piece.data(), std::min(piece.size(), kSize - sent),
+                           MSG_NOSIGNAL)) > 0) {
       sent += static_cast<size_t>(count);
     }
     return sent == kSize;
@@ -464,7 +479,9 @@ TEST_F(HttpClientTest, SendsALargeBody) {
   LambdaHandler handler;
   auto opened = HttpServer::open(loop, handler, {});
   ASSERT_TRUE(opened.has_value());
-  handler.answer = [&](ExchangeId id, HttpRequest& request) { (*opened)->reply(id, 200, "text/plain", request.body); };
+  handler.answer = [&](ExchangeId id, HttpRequest& request) {
+    (*opened)->reply(id, 200, "text/plain", request.body);
+  };
   std::string body(20 * limits::kMiB, 'b');
   Recorder recorder;
   client->start({.to = {"127.0.0.1", (*opened)->port()}, .body = body}, recorder);
@@ -477,7 +494,9 @@ TEST_F(HttpClientTest, HearsARefusalGivenBeforeTheBodyIsSent) {
   auto opened = HttpServer::open(loop, handler, {.body_bytes_max = 10});
   ASSERT_TRUE(opened.has_value());
   Recorder recorder;
-  client->start({.to = {"127.0.0.1", (*opened)->port()}, .body = std::string(8 * limits::kMiB, 'b')}, recorder);
+  client->start(
+      {.to = {"127.0.0.1", (*opened)->port()}, .body = std::string(8 * limits::kMiB, 'b')},
+      recorder);
   ASSERT_TRUE(finished(recorder));
   EXPECT_EQ(recorder.status, 413) << (recorder.error ? recorder.error->message : "");
 }
@@ -501,7 +520,10 @@ TEST_F(HttpClientTest, ResolvesNamesBesideTheLoop) {
 
 TEST_F(HttpClientTest, SaysThatANameIsUnknown) {
   Recorder recorder;
-  client->start({.to = {"no-such-host.invalid", 80}, .method = "GET", .connect_timeout = std::chrono::seconds(15)}, recorder);
+  client->start({.to = {"no-such-host.invalid", 80},
+                 .method = "GET",
+                 .connect_timeout = std::chrono::seconds(15)},
+                recorder);
   ASSERT_TRUE(finished(recorder));
   ASSERT_TRUE(recorder.error.has_value());
   EXPECT_NE(recorder.error->message.find("no-such-host.invalid"), std::string::npos);
@@ -527,7 +549,8 @@ TEST_F(HttpClientTest, FetchCollectsAWholeReply) {
   fetch(loop, *client, get(), 100, [&](Result<HttpReply> result) { reply = std::move(result); });
   ASSERT_TRUE(server.accept());
   ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));
-  server.send(0, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n");
+  server.send(
+      0, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n");
   ASSERT_TRUE(run_until(loop, [&] { return reply.has_value(); }));
   ASSERT_TRUE(reply->has_value());
   EXPECT_EQ((*reply)->status, 200);
@@ -559,7 +582,8 @@ TEST_F(HttpClientTest, MakesAThousandCallsAtOnce) {
     for (int i = 0; i < 1000; ++i) {
       recorders.push_back(std::make_unique<Recorder>());
       const std::string target = "/" + std::to_string(i);
-      client->start({.to = {"127.0.0.1", (*opened)->port()}, .method = "GET", .target = target}, *recorders.back());
+      client->start({.to = {"127.0.0.1", (*opened)->port()}, .method = "GET", .target = target},
+                    *recorders.back());
     }
     for (size_t i = 0; i < recorders.size(); ++i) {
       ASSERT_TRUE(finished(*recorders[i]));
@@ -575,8 +599,10 @@ TEST(HttpAddress, IsParsedStrictly) {
   EXPECT_EQ(parse_http_address("http://a").value(), (HttpAddress{"a", 80}));
   EXPECT_EQ(parse_http_address("http://[::1]:8").value(), (HttpAddress{"::1", 8}));
   EXPECT_EQ(parse_http_address("[::1]:8").value().to_string(), "[::1]:8");
-  for (const char* text : {"", ":", ":1", "a", "a:", "a:65536", "a:1x", "http://", "http://a:1/", "http://a/",
-                           "https://a:1", "http://u@a:1", "a b:1", "[", "[]", "[]:1", "[::1", "[::1]x", "[a]:1", "a:1:2", "a:-1"}) {
+  for (const char* text :
+       {"",        ":",           ":1",        "a",           "a:",           "a:65536", "a:1x",
+        "http://", "http://a:1/", "http://a/", "https://a:1", "http://u@a:1", "a b:1",   "[",
+        "[]",      "[]:1",        "[::1",      "[::1]x",      "[a]:1",        "a:1:2",   "a:-1"}) {
     EXPECT_FALSE(parse_http_address(text).has_value()) << text;
   }
 }

@@ -1,9 +1,9 @@
 #include "net/http_parser.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/limits.h"
 
@@ -34,7 +34,8 @@ std::string with(const std::string& headers) { return request("POST / HTTP/1.1",
 
 TEST(HttpRequestHead, IsTakenApart) {
   const std::string bytes =
-      "POST /v1/chat/completions?a=b&c HTTP/1.1\r\nHOST: example:80\r\nX-Empty:\r\nX-Padded: \t two  words \t\r\n"
+      "POST /v1/chat/completions?a=b&c HTTP/1.1\r\nHOST: example:80\r\nX-Empty:\r\nX-Padded: \t "
+      "two  words \t\r\n"
       "X-Latin: caf\xc3\xa9\r\ncontent-length: 12\r\nX-Padded: again\r\n\r\n";
   RequestHead head;
   ASSERT_EQ(request_status(bytes, head), 0);
@@ -61,8 +62,13 @@ struct TargetCase {
 
 TEST(HttpRequestHead, KnowsTheFormsOfATarget) {
   const std::vector<TargetCase> cases = {
-      {"/", "/", ""},         {"/a?b?c", "/a", "b?c"},           {"/?", "/", ""},          {"http://h/x?y", "/x", "y"},
-      {"HTTP://h", "/", ""},  {"http://h:80/", "/", ""},         {"/%00%0d", "/%00%0d", ""},
+      {"/", "/", ""},
+      {"/a?b?c", "/a", "b?c"},
+      {"/?", "/", ""},
+      {"http://h/x?y", "/x", "y"},
+      {"HTTP://h", "/", ""},
+      {"http://h:80/", "/", ""},
+      {"/%00%0d", "/%00%0d", ""},
   };
   for (const TargetCase& target : cases) {
     const std::string bytes = request("GET " + target.target + " HTTP/1.1");
@@ -198,7 +204,9 @@ TEST(HttpRequestHead, BoundsTheNumberOfFields) {
 
 TEST(HttpRequestHead, ForgetsTheHeadBefore) {
   RequestHead head;
-  ASSERT_EQ(request_status(with("Content-Length: 7\r\nConnection: close\r\nExpect: 100-continue\r\n"), head), 0);
+  ASSERT_EQ(request_status(
+                with("Content-Length: 7\r\nConnection: close\r\nExpect: 100-continue\r\n"), head),
+            0);
   EXPECT_TRUE(head.expects_continue);
   ASSERT_EQ(request_status(with(""), head), 0);
   EXPECT_FALSE(head.expects_continue);
@@ -253,15 +261,19 @@ TEST(HttpResponseHead, KnowsStatusConnectionAndFraming) {
   const std::vector<ResponseCase> cases = {
       {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "GET", 200, true, BodyFraming::kLength},
       {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "GET", 200, true, BodyFraming::kNone},
-      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "POST", 200, true, BodyFraming::kChunked},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "POST", 200, true,
+       BodyFraming::kChunked},
       {"HTTP/1.1 200 OK\r\n\r\n", "GET", 200, true, BodyFraming::kUntilClose},
       {"HTTP/1.0 200 OK\r\n\r\n", "GET", 200, false, BodyFraming::kUntilClose},
-      {"HTTP/1.1 503 \r\nContent-Length: 3\r\nConnection: close\r\n\r\n", "GET", 503, false, BodyFraming::kLength},
+      {"HTTP/1.1 503 \r\nContent-Length: 3\r\nConnection: close\r\n\r\n", "GET", 503, false,
+       BodyFraming::kLength},
       {"HTTP/1.1 599\r\nContent-Length: 3\r\n\r\n", "GET", 599, true, BodyFraming::kLength},
       {"HTTP/1.1 204 No Content\r\n\r\n", "GET", 204, true, BodyFraming::kNone},
-      {"HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n", "GET", 304, true, BodyFraming::kNone},
+      {"HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n", "GET", 304, true,
+       BodyFraming::kNone},
       {"HTTP/1.1 100 Continue\r\n\r\n", "GET", 100, true, BodyFraming::kNone},
-      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HEAD", 200, true, BodyFraming::kNone},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HEAD", 200, true,
+       BodyFraming::kNone},
   };
   for (const ResponseCase& response : cases) {
     ResponseHead head;
@@ -274,9 +286,10 @@ TEST(HttpResponseHead, KnowsStatusConnectionAndFraming) {
 
 TEST(HttpResponseHead, RefusesWhatCouldBeReadInTwoWays) {
   for (const char* bytes :
-       {"HTTP/1.1\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/1.1  200 OK\r\n\r\n", "HTTP/1.1 099 x\r\n\r\n",
-        "http/1.1 200 OK\r\n\r\n", "HTTP/2 200\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 200 O\x01K\r\n\r\n", "ICY 200 OK\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+       {"HTTP/1.1\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1  200 OK\r\n\r\n", "HTTP/1.1 099 x\r\n\r\n", "http/1.1 200 OK\r\n\r\n",
+        "HTTP/2 200\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 200 O\x01K\r\n\r\n",
+        "ICY 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 200 OK\r\nX : y\r\n\r\n"}) {
     ResponseHead head;
@@ -309,7 +322,8 @@ TEST(ChunkScanner, FindsTheEndInAnySplit) {
       std::string payload;
       size_t scanned = 0;
       size_t decoded = 0;
-      for (const std::string_view piece : {std::string_view(raw).substr(0, first), std::string_view(raw).substr(first)}) {
+      for (const std::string_view piece :
+           {std::string_view(raw).substr(0, first), std::string_view(raw).substr(first)}) {
         scanned += scanner.feed(piece);
         decoded += decoder.decode(piece, payload);
       }
@@ -324,19 +338,36 @@ TEST(ChunkScanner, FindsTheEndInAnySplit) {
 TEST(ChunkScanner, IsNotDoneBeforeTheLastByte) {
   for (const ChunkedCase& body : chunked_bodies()) {
     ChunkScanner scanner;
-    EXPECT_EQ(scanner.feed(std::string_view(body.raw).substr(0, body.raw.size() - 1)), body.raw.size() - 1);
+    EXPECT_EQ(scanner.feed(std::string_view(body.raw).substr(0, body.raw.size() - 1)),
+              body.raw.size() - 1);
     EXPECT_FALSE(scanner.done() || scanner.failed());
   }
 }
 
 TEST(ChunkScanner, RefusesWhatCouldBeReadInTwoWays) {
-  for (const std::string& raw :
-       {std::string("\r\n"), std::string("x\r\n"), std::string("-1\r\n"), std::string("+1\r\n"), std::string("0x1\r\n"), std::string(" 1\r\n"),
-        std::string("1 \r\n"), std::string("1\n"), std::string("1\rx"), std::string(";x\r\n"), std::string("1;a\nb\r\n"), std::string("1;a\rb"),
-        std::string("1\r\naa\r\n"), std::string("1\r\na\n"), std::string("1\r\na\rx"), std::string("0\r\nT: x\n\r\n"), std::string("0\r\n\n"),
-        std::string("0\r\n\rx"), std::string("1000000000000000\r\n"), std::string("ffffffffffffffffff\r\n"),
-        std::string("0\r\nT: a\x01\r\n\r\n"), "1;" + std::string(limits::kHttpHeadBytesMax + 1, 'x'),
-        "0\r\nT: " + std::string(limits::kHttpHeadBytesMax + 1, 'x')}) {
+  for (const std::string& raw : {std::string("\r\n"),
+                                 std::string("x\r\n"),
+                                 std::string("-1\r\n"),
+                                 std::string("+1\r\n"),
+                                 std::string("0x1\r\n"),
+                                 std::string(" 1\r\n"),
+                                 std::string("1 \r\n"),
+                                 std::string("1\n"),
+                                 std::string("1\rx"),
+                                 std::string(";x\r\n"),
+                                 std::string("1;a\nb\r\n"),
+                                 std::string("1;a\rb"),
+                                 std::string("1\r\naa\r\n"),
+                                 std::string("1\r\na\n"),
+                                 std::string("1\r\na\rx"),
+                                 std::string("0\r\nT: x\n\r\n"),
+                                 std::string("0\r\n\n"),
+                                 std::string("0\r\n\rx"),
+                                 std::string("1000000000000000\r\n"),
+                                 std::string("ffffffffffffffffff\r\n"),
+                                 std::string("0\r\nT: a\x01\r\n\r\n"),
+                                 "1;" + std::string(limits::kHttpHeadBytesMax + 1, 'x'),
+                                 "0\r\nT: " + std::string(limits::kHttpHeadBytesMax + 1, 'x')}) {
     ChunkScanner scanner;
     scanner.feed(raw);
     EXPECT_TRUE(scanner.failed()) << raw;

@@ -1,11 +1,11 @@
 #include "net/http_server.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/limits.h"
 #include "loop_test_support.h"
@@ -63,7 +63,9 @@ TEST_F(HttpServerTest, TakesRequestsByteByByte) {
   client->send_in_pieces("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", 1);
   ASSERT_TRUE(client->wait_for("POST /p  hello"));
   client->send_in_pieces(
-      "POST /q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: t\r\n\r\n", 1);
+      "POST /q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: t\r\n\r\n",
+      1);
   ASSERT_TRUE(client->wait_for("POST /q  abcde"));
 }
 
@@ -71,14 +73,17 @@ TEST_F(HttpServerTest, KeepsPipelinedRepliesInOrder) {
   open();
   // Each is answered later, so that all of them wait in the connection.
   handler.answer = [this](ExchangeId id, HttpRequest& request) {
-    loop.call_at(loop.now(), [this, id, path = std::string(request.path)] { server->reply(id, 200, "text/plain", path); });
+    loop.call_at(loop.now(), [this, id, path = std::string(request.path)] {
+      server->reply(id, 200, "text/plain", path);
+    });
   };
   const auto client = connect();
   std::string requests;
   std::string expected;
   for (int i = 100; i < 200; ++i) {
     requests += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: h\r\n\r\n";
-    expected += "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\n/" + std::to_string(i);
+    expected += "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\n/" +
+                std::to_string(i);
   }
   client->send_in_pieces(requests, 1000);
   ASSERT_TRUE(client->wait_for("/199"));
@@ -96,11 +101,14 @@ TEST_F(HttpServerTest, HoldsOnlySoManyPipelinedBytes) {
   for (size_t i = 1; i < kRequests; ++i) {
     rest += kGet;
   }
-  handler.answer = [this](ExchangeId id, HttpRequest&) { server->reply(id, 200, "text/plain", "answer"); };
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 200, "text/plain", "answer");
+  };
   loop.call_at(loop.now() + std::chrono::milliseconds(100),
                [&] { server->reply(handler.requests.front(), 200, "text/plain", "answer"); });
   client->send(rest);
-  ASSERT_TRUE(run_until(loop, [&] { return client->received(), handler.requests.size() == kRequests; }));
+  ASSERT_TRUE(
+      run_until(loop, [&] { return client->received(), handler.requests.size() == kRequests; }));
   ASSERT_TRUE(run_until(loop, [&] { return count_of(client->received(), "answer") == kRequests; }));
 }
 
@@ -151,7 +159,8 @@ TEST_F(HttpServerTest, PassesRawRepliesThrough) {
   };
   const auto client = connect();
   client->send(std::string(kGet) + std::string(kGet));
-  const std::string reply = "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+  const std::string reply =
+      "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
   ASSERT_TRUE(client->wait_for_bytes(2 * reply.size()));
   EXPECT_EQ(client->received(), reply + reply);
 }
@@ -229,10 +238,15 @@ TEST_F(HttpServerTest, RefusesWithAnOpenAiErrorAndCloses) {
       {"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
       {"large body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n", 413},
       {"large chunked body",
-       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n" + std::string(1024, 'x'), 413},
-      {"malformed chunk", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
-      {"other encoding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
-      {"large head", "GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(limits::kHttpHeadBytesMax, 'x'), 431},
+       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n" +
+           std::string(1024, 'x'),
+       413},
+      {"malformed chunk", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+       400},
+      {"other encoding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+       501},
+      {"large head",
+       "GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(limits::kHttpHeadBytesMax, 'x'), 431},
       {"unknown expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", 417},
   };
   for (const RefusedCase& refused : cases) {
@@ -240,9 +254,11 @@ TEST_F(HttpServerTest, RefusesWithAnOpenAiErrorAndCloses) {
     client->send(refused.bytes);
     ASSERT_TRUE(client->wait_for_end()) << refused.name;
     const std::string& reply = client->received();
-    EXPECT_TRUE(reply.starts_with("HTTP/1.1 " + std::to_string(refused.status) + " ")) << refused.name << reply;
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 " + std::to_string(refused.status) + " "))
+        << refused.name << reply;
     EXPECT_NE(reply.find(R"({"error":{"message":")"), std::string::npos) << reply;
-    EXPECT_TRUE(reply.ends_with(R"(","type":"invalid_request_error","param":null,"code":null}})")) << reply;
+    EXPECT_TRUE(reply.ends_with(R"(","type":"invalid_request_error","param":null,"code":null}})"))
+        << reply;
     EXPECT_NE(reply.find("Connection: close\r\n"), std::string::npos) << reply;
   }
   EXPECT_TRUE(handler.requests.empty());
@@ -251,7 +267,8 @@ TEST_F(HttpServerTest, RefusesWithAnOpenAiErrorAndCloses) {
 TEST_F(HttpServerTest, LetsAClientReadTheRefusalOfABodyItIsStillSending) {
   open({.body_bytes_max = 1000});
   const auto client = connect();
-  client->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" + std::string(4000000, 'x'));
+  client->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" +
+               std::string(4000000, 'x'));
   ASSERT_TRUE(client->wait_for_end());
   EXPECT_TRUE(client->received().starts_with("HTTP/1.1 413 "));
 }
@@ -268,8 +285,11 @@ TEST_F(HttpServerTest, TakesALargeBodyAndSendsALargeReply) {
     body[i] = static_cast<char>(i * 7 + i / 251);
   }
   const auto client = connect();
-  client->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-  ASSERT_TRUE(run_until(loop, [&] { return client->received().ends_with(std::string_view(body).substr(body.size() - 64)); }));
+  client->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
+               "\r\n\r\n" + body);
+  ASSERT_TRUE(run_until(loop, [&] {
+    return client->received().ends_with(std::string_view(body).substr(body.size() - 64));
+  }));
   EXPECT_TRUE(got == body);
   EXPECT_TRUE(client->received().ends_with(body));
 }
@@ -477,7 +497,8 @@ TEST_F(HttpServerTest, ServesAThousandConnections) {
     ::send(clients.back()->fd(), kGet.data(), kGet.size(), MSG_NOSIGNAL);
   }
   const auto all_answered = [&] {
-    return std::ranges::all_of(clients, [](const auto& client) { return client->received().ends_with("GET /x y=1 "); });
+    return std::ranges::all_of(
+        clients, [](const auto& client) { return client->received().ends_with("GET /x y=1 "); });
   };
   ASSERT_TRUE(run_until(loop, all_answered));
   EXPECT_EQ(handler.requests.size(), 1000U);

@@ -1,12 +1,12 @@
 #include "net/json_edit.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "common/random.h"
 
@@ -38,13 +38,17 @@ TEST(JsonEdit, ChangesOnlyWhatItNames) {
       {R"({"a":1,"b":2,"c":3})", {{"a", ""}, {"c", ""}}, R"({"b":2})"},
       {R"({"a":1,"b":2,"c":3})", {{"a", ""}, {"b", ""}, {"c", ""}, {"d", "4"}}, R"({"d":4})"},
       {R"({"a":1,"b":2,"c":3})", {{"a", ""}, {"b", "5"}}, R"({"b":5,"c":3})"},
-      {"{ \"x\" : 1.50 ,\n\t\"a\" : \"q\" ,\r\n \"y\" : 1e5 }\n", {{"a", "true"}}, "{ \"x\" : 1.50 ,\n\t\"a\" : true ,\r\n \"y\" : 1e5 }\n"},
+      {"{ \"x\" : 1.50 ,\n\t\"a\" : \"q\" ,\r\n \"y\" : 1e5 }\n",
+       {{"a", "true"}},
+       "{ \"x\" : 1.50 ,\n\t\"a\" : true ,\r\n \"y\" : 1e5 }\n"},
       // Repetitions, and names in other spellings.
       {R"({"a":1,"b":2,"a":3})", {{"a", "9"}}, R"({"a":9,"b":2,"a":9})"},
       {R"({"a":1,"a":2,"a":3})", {{"a", ""}}, R"({})"},
       {R"({"\u0061":1,"x":"\"a\":1"})", {{"a", "9"}}, R"({"\u0061":9,"x":"\"a\":1"})"},
       // Below the top level nothing is touched.
-      {R"({"x":{"a":1},"y":[{"a":2}],"a":{"a":[]}})", {{"a", "0"}}, R"({"x":{"a":1},"y":[{"a":2}],"a":0})"},
+      {R"({"x":{"a":1},"y":[{"a":2}],"a":{"a":[]}})",
+       {{"a", "0"}},
+       R"({"x":{"a":1},"y":[{"a":2}],"a":0})"},
       {R"({"a":"}{][,:\\\"","b":2})", {{"b", "3"}}, R"({"a":"}{][,:\\\"","b":3})"},
   };
   for (const EditCase& edit : cases) {
@@ -55,17 +59,43 @@ TEST(JsonEdit, ChangesOnlyWhatItNames) {
 }
 
 TEST(JsonEdit, RefusesWhatIsNotOneObject) {
-  for (const std::string text :
-       {"", " ", "null", "1", "\"a\"", "[]", "{", "}", "{\"a\":1", "{\"a\":1}}", "{\"a\":1} x", "{\"a\":1} {\"a\":2}",
-        "{\"a\":1},", "{\"a\"}", "{\"a\":}", "{\"a\":,\"b\":1}", "{\"a\" 1}", "{\"a\":1 2}", "{\"a\":1,}", "{,}", "{\"a\":1,,\"b\":2}",
-        "{a:1}", "{'a':1}", "{\"a\":[}", "{\"a\":\"x}", "{\"a\":1 \"b\":2}", "{\"\\ud800\":1}", "{\"a\n\":1}", "{\"a\":\"\xff\"}",
-        "\xef\xbb\xbf{}x"}) {
+  for (const std::string text : {"",
+                                 " ",
+                                 "null",
+                                 "1",
+                                 "\"a\"",
+                                 "[]",
+                                 "{",
+                                 "}",
+                                 "{\"a\":1",
+                                 "{\"a\":1}}",
+                                 "{\"a\":1} x",
+                                 "{\"a\":1} {\"a\":2}",
+                                 "{\"a\":1},",
+                                 "{\"a\"}",
+                                 "{\"a\":}",
+                                 "{\"a\":,\"b\":1}",
+                                 "{\"a\" 1}",
+                                 "{\"a\":1 2}",
+                                 "{\"a\":1,}",
+                                 "{,}",
+                                 "{\"a\":1,,\"b\":2}",
+                                 "{a:1}",
+                                 "{'a':1}",
+                                 "{\"a\":[}",
+                                 "{\"a\":\"x}",
+                                 "{\"a\":1 \"b\":2}",
+                                 "{\"\\ud800\":1}",
+                                 "{\"a\n\":1}",
+                                 "{\"a\":\"\xff\"}",
+                                 "\xef\xbb\xbf{}x"}) {
     EXPECT_FALSE(edit_json_object(text, std::vector<JsonEdit>{{"a", "1"}}).has_value()) << text;
   }
 }
 
 TEST(JsonEdit, SurvivesDeepNesting) {
-  const std::string deep = R"({"x":)" + std::string(100000, '[') + std::string(100000, ']') + R"(,"a":1})";
+  const std::string deep =
+      R"({"x":)" + std::string(100000, '[') + std::string(100000, ']') + R"(,"a":1})";
   const auto result = edit_json_object(deep, std::vector<JsonEdit>{{"a", "2"}});
   ASSERT_TRUE(result.has_value());
   EXPECT_TRUE(result->ends_with(R"(],"a":2})"));
@@ -87,7 +117,8 @@ TEST(JsonEdit, EditsALargeBody) {
 }
 
 TEST(JsonObject, HandsOutValuesAsTheyStand) {
-  const std::string text = R"({ "model" : "m\u0031" , "n":2,"messages" : [ {"role":"user"} ] ,"n" : 3 })";
+  const std::string text =
+      R"({ "model" : "m\u0031" , "n":2,"messages" : [ {"role":"user"} ] ,"n" : 3 })";
   const std::vector<std::string_view> names = {"model", "n", "messages", "stream"};
   const auto object = JsonObject::scan(text, names);
   ASSERT_TRUE(object.has_value());
@@ -103,38 +134,48 @@ TEST(JsonObject, HandsOutValuesAsTheyStand) {
 }
 
 TEST(JsonObject, ComposesSeveralBodiesFromOneScan) {
-  const std::string text = R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7})";
-  const std::vector<std::string_view> names = {"model", "stream", "stream_options", "max_tokens", "kv_transfer_params"};
+  const std::string text =
+      R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7})";
+  const std::vector<std::string_view> names = {"model", "stream", "stream_options", "max_tokens",
+                                               "kv_transfer_params"};
   const auto object = JsonObject::scan(text, names);
   ASSERT_TRUE(object.has_value());
-  EXPECT_EQ(object->edited(std::vector<JsonEdit>{
-                {"stream", "false"}, {"stream_options", ""}, {"max_tokens", "1"}, {"kv_transfer_params", "{}"}}),
+  EXPECT_EQ(object->edited(std::vector<JsonEdit>{{"stream", "false"},
+                                                 {"stream_options", ""},
+                                                 {"max_tokens", "1"},
+                                                 {"kv_transfer_params", "{}"}}),
             R"({"model":"m","stream":false,"max_tokens":1,"kv_transfer_params":{}})");
-  EXPECT_EQ(object->edited(std::vector<JsonEdit>{{"kv_transfer_params", R"({"x":1})"}}),
-            R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"kv_transfer_params":{"x":1}})");
+  EXPECT_EQ(
+      object->edited(std::vector<JsonEdit>{{"kv_transfer_params", R"({"x":1})"}}),
+      R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"kv_transfer_params":{"x":1}})");
 }
 
-// A slow second opinion: the same edits made on a parsed document, over random objects, spacings and repetitions.
+// A slow second opinion: the same edits made on a parsed document, over random objects, spacings
+// and repetitions.
 TEST(JsonEdit, AgreesWithAParsedDocument) {
   using Json = nlohmann::ordered_json;
   Random random(7);
   const std::vector<std::string_view> names = {"a", "b", "c", "d"};
-  const std::vector<std::string_view> spellings = {R"("a")", R"("\u0061")", R"("b")", R"("c")", R"("e")", R"("f")"};
-  const std::vector<std::string_view> values = {"1", "-2.5e3", "\"s,}\"", "[1,{\"a\":2}]", "{\"b\":[]}", "null", "true"};
+  const std::vector<std::string_view> spellings = {R"("a")", R"("\u0061")", R"("b")",
+                                                   R"("c")", R"("e")",      R"("f")"};
+  const std::vector<std::string_view> values = {"1",          "-2.5e3", "\"s,}\"", "[1,{\"a\":2}]",
+                                                "{\"b\":[]}", "null",   "true"};
   const std::vector<std::string_view> spaces = {"", "", " ", "\n\t"};
   const auto space = [&] { return std::string(spaces[random.below(spaces.size())]); };
   for (int round = 0; round < 3000; ++round) {
     std::string text = space() + "{" + space();
     const size_t members = random.below(6);
     for (size_t i = 0; i < members; ++i) {
-      text += (i > 0 ? "," + space() : "") + std::string(spellings[random.below(spellings.size())]) + space() + ":" + space() +
+      text += (i > 0 ? "," + space() : "") +
+              std::string(spellings[random.below(spellings.size())]) + space() + ":" + space() +
               std::string(values[random.below(values.size())]) + space();
     }
     text += "}" + space();
     std::vector<JsonEdit> edits;
     for (const std::string_view name : names) {
       if (random.chance(0.6)) {
-        edits.push_back({name, random.chance(0.4) ? std::string_view() : values[random.below(values.size())]});
+        edits.push_back(
+            {name, random.chance(0.4) ? std::string_view() : values[random.below(values.size())]});
       }
     }
     Json expected = Json::parse(text);

@@ -1,13 +1,6 @@
-// What the tests of the HTTP half share: an event loop run until something is true, a server whose answers are lambdas, and a raw
-// client socket that sends exactly the bytes it is given.
+// What the tests of the HTTP half share: an event loop run until something is true, a server whose
+// answers are lambdas, and a raw client socket that sends exactly the bytes it is given.
 #pragma once
-
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <functional>
@@ -15,6 +8,13 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/real_clock.h"
 #include "net/event_loop.h"
@@ -48,12 +48,14 @@ inline void run_for(EventLoop& loop, Duration time) {
 // Connects to a loopback port and speaks in raw bytes.
 class RawClient {
  public:
-  explicit RawClient(EventLoop& loop, uint16_t port) : loop_(loop), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(EventLoop& loop, uint16_t port)
+      : loop_(loop), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << errno;
+    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0)
+        << errno;
     fcntl(fd_.get(), F_SETFL, O_NONBLOCK);
     set_no_delay(fd_.get());
   }

@@ -1,5 +1,6 @@
 #include "router/router.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,10 @@ struct RouterTest : testing::Test {
       return "cancel " + word(cancel->leg);
     }
     if (const auto* release = std::get_if<ReleaseOffer>(&effect)) {
-      EXPECT_EQ(release->transfer, starts.back().transfer);
+      const auto started = std::find_if(starts.begin(), starts.end(), [&](const StartLeg& start) {
+        return start.transfer == release->transfer && start.worker == release->worker;
+      });
+      EXPECT_NE(started, starts.end()) << "a transfer that this worker was never told of";
       return "release @" + router().workers().find(release->worker)->entry.name;
     }
     if (const auto* relay = std::get_if<Relay>(&effect)) {
@@ -202,7 +206,7 @@ TEST_F(RouterTest, RetriesOnAnotherPrefillWorkerWhenOneIsDead) {
 TEST_F(RouterTest, RetriesOnAnotherDecodeWorkerWhenOneIsDead) {
   workers(two_pairs);
   arrive();
-  EXPECT_EQ(failed(Stage::kDecode), (Words{"cancel prefill#1", "retry unreachable",
+  EXPECT_EQ(failed(Stage::kDecode), (Words{"cancel prefill#1", "release @p0", "retry unreachable",
                                            "prefill#2@p0 offer", "decode#2@d1 fetch"}));
 }
 
@@ -210,7 +214,7 @@ TEST_F(RouterTest, RetriesWhenThePrefillLegSays500) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kPrefill, 500),
-            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
                    "decode#2@d0 fetch"}));
 }
 
@@ -218,7 +222,7 @@ TEST_F(RouterTest, AvoidsBothWorkersOfAPairWhoseDecodeLegSays500) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 500),
-            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
                    "decode#2@d1 fetch"}));
 }
 
@@ -226,7 +230,7 @@ TEST_F(RouterTest, AvoidsOnlyThePrefillWorkerWhenTheHandOverFailed) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 502),
-            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
                    "decode#2@d0 fetch"}));
   EXPECT_EQ(router().workers().find("d0")->failures, 0U);
 }
@@ -236,7 +240,7 @@ TEST_F(RouterTest, AsksTheOnlyDecodeWorkerAgainWithAnotherPrefillWorker) {
            entry("d0", net::Role::kDecode)});
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 500),
-            (Words{"cancel prefill#1", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
                    "decode#2@d0 fetch"}));
 }
 
@@ -305,7 +309,7 @@ TEST_F(RouterTest, PassesA4xxThroughWithoutRetry) {
 TEST_F(RouterTest, PassesTheDecodeLegs4xxThrough) {
   workers(two_pairs);
   arrive();
-  EXPECT_EQ(answered(Stage::kDecode, 422), (Words{"cancel prefill#1", "relay decode#1"}));
+  EXPECT_EQ(answered(Stage::kDecode, 422), (Words{"cancel prefill#1", "release @p0", "relay decode#1"}));
   EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
   expect_idle();
 }
@@ -314,11 +318,11 @@ TEST_F(RouterTest, TriesAnotherWhenOverloadedWithoutSuspicion) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 503, 1, true),
-            (Words{"cancel prefill#1", "cancel decode#1", "retry overloaded", "prefill#2@p0 offer",
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry overloaded", "prefill#2@p0 offer",
                    "decode#2@d1 fetch"}));
   EXPECT_EQ(router().workers().find("d0")->failures, 0U);
   // Nobody is left: the client sees the last worker's own answer, with its Retry-After.
-  EXPECT_EQ(answered(Stage::kDecode, 429, 2), (Words{"cancel prefill#2", "relay decode#2"}));
+  EXPECT_EQ(answered(Stage::kDecode, 429, 2), (Words{"cancel prefill#2", "release @p0", "relay decode#2"}));
   EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
   expect_idle();
 }
@@ -410,7 +414,7 @@ TEST_F(RouterTest, RefusesAtTheDeadlineBeforeTheFirstByte) {
   workers(pair);
   arrive();
   EXPECT_EQ(sleep(config.request_timeout),
-            (Words{"cancel prefill#1", "cancel decode#1", "refuse 504"}));
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "refuse 504"}));
   expect_idle();
 }
 
@@ -419,7 +423,7 @@ TEST_F(RouterTest, RefusesAtTheDeadlineBeforeTheFirstByte) {
 TEST_F(RouterTest, CancelsBothLegsWhenTheClientLeaves) {
   workers(pair);
   arrive();
-  EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"cancel prefill#1", "cancel decode#1", "forget"}));
+  EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "forget"}));
   expect_idle();
 }
 
