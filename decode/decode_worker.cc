@@ -123,9 +123,7 @@ void DecodeWorker::on(const worker::FetchFailed& event, Instant /*now*/, Effects
   }
   clear(fetch.sequences, effects);
   if (!fetch.cancelled) {
-    // Whatever the peer calls it ("cancelled", "invalid"), it is not the client's doing: another pair may serve the request.
-    effects.push_back(worker::FailRequest{
-        event.request, {ErrorCode::kUnavailable, "the prompt's KV did not come: " + event.error.message}});
+    effects.push_back(worker::FailRequest{event.request, event.error});
   }
   effects.push_back(worker::EndRequest{event.request});
   admit(effects);

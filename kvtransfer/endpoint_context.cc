@@ -7,15 +7,16 @@ namespace pdjob::kvtransfer {
 
 Status check_region(const Region& region, uint32_t rows) {
   const uint64_t row_bytes = bytes_per_row(region.windows);
-  bool sound = !region.windows.empty() && region.windows.size() <= limits::kWindowsMax && rows <= region.rows_max &&
-               row_bytes <= limits::kTransferRowBytesMax;
+  bool sound = !region.windows.empty() && region.windows.size() <= limits::kWindowsMax &&
+               rows <= region.rows_max && row_bytes <= limits::kTransferRowBytesMax;
   for (const Window& window : region.windows) {
     sound = sound && window.base != nullptr && window.row_bytes > 0;
   }
   if (!sound) {
-    return Error{ErrorCode::kInvalidArgument, "unusable KV region of " + std::to_string(region.windows.size()) + " windows, " +
-                                                  std::to_string(row_bytes) + " bytes per row, for " + std::to_string(rows) +
-                                                  " of " + std::to_string(region.rows_max) + " rows"};
+    return Error{ErrorCode::kInvalidArgument,
+                 "unusable KV region of " + std::to_string(region.windows.size()) + " windows, " +
+                     std::to_string(row_bytes) + " bytes per row, for " + std::to_string(rows) +
+                     " of " + std::to_string(region.rows_max) + " rows"};
   }
   return ok();
 }

@@ -22,7 +22,7 @@ namespace {
 std::string machine_id() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  struct stat network {};
+  struct stat network{};
   if (boot_id.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
     return "";  // Same machine as nobody.
   }
@@ -90,19 +90,26 @@ class EndpointThread final : public KvEndpoint {
   const EndpointAddress& address() const override { return address_; }
 
   void offer(TransferId id, Region source, Instant deadline) override {
-    loop_.post([=, this, source = std::move(source)]() mutable { sender_.offer(id, std::move(source), deadline); });
+    loop_.post([=, this, source = std::move(source)]() mutable {
+      sender_.offer(id, std::move(source), deadline);
+    });
   }
   void rows_ready(TransferId id, uint32_t ready) override {
     loop_.post([=, this] { sender_.rows_ready(id, ready); });
   }
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) override {
-    loop_.post([=, this, tail = std::move(tail), now = real_now()]() mutable { sender_.commit(id, rows, std::move(tail), now); });
+    loop_.post([=, this, tail = std::move(tail), now = real_now()]() mutable {
+      sender_.commit(id, rows, std::move(tail), now);
+    });
   }
   void withdraw(TransferId id, Error reason) override {
     loop_.post([=, this] { sender_.withdraw(id, reason); });
   }
-  void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows, Instant deadline) override {
-    loop_.post([=, this, target = std::move(target)]() mutable { receiver_.fetch(id, peer, std::move(target), rows, deadline); });
+  void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
+             Instant deadline) override {
+    loop_.post([=, this, target = std::move(target)]() mutable {
+      receiver_.fetch(id, peer, std::move(target), rows, deadline);
+    });
   }
   void cancel(TransferId id) override {
     loop_.post([=, this] { receiver_.cancel(id); });
@@ -137,7 +144,8 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
   if (encode(options.fingerprint).size() > limits::kLinkMessageBytesMax / 2) {
     return Error{ErrorCode::kInvalidArgument, "the KV fingerprint is too long"};
   }
-  EndpointAddress address{.engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
+  EndpointAddress address{
+      .engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
   UniqueFd tcp;
   UniqueFd shm;
   if (options.config.transport != TransportKind::kShm) {

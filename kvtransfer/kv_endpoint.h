@@ -1,12 +1,14 @@
-// KvEndpoint: a worker's end of the KV data plane. It moves rows of registered windows from one process to another; it knows no
-// models and no requests.
+// KvEndpoint: a worker's end of the KV data plane. It moves rows of registered windows from one
+// process to another; it knows no models and no requests.
 //
-// A decode worker *fetches*: it connects to the prefill worker's endpoint (one link per pair of workers, kept and reused), presents a
-// transfer id and grants the rows of one region. The prefill worker *offers* the same id, and its rows are pushed as they become
-// ready, then committed with their count, an xxh3 digest, and a small tail (the last token's logits). Either may come first.
+// A decode worker *fetches*: it connects to the prefill worker's endpoint (one link per pair of
+// workers, kept and reused), presents a transfer id and grants the rows of one region. The prefill
+// worker *offers* the same id, and its rows are pushed as they become ready, then committed with
+// their count, an xxh3 digest, and a small tail (the last token's logits). Either may come first.
 //
-// The endpoint has one thread ("kv") on which links, sessions and copies live. All methods are Thread-safe and return at once; outcomes
-// come to the sink, on the kv thread, exactly once per offer and per fetch.
+// The endpoint has one thread ("kv") on which links, sessions and copies live. All methods are
+// Thread-safe and return at once; outcomes come to the sink, on the kv thread, exactly once per
+// offer and per fetch.
 #pragma once
 
 #include <cstddef>
@@ -25,55 +27,65 @@
 
 namespace pdjob::kvtransfer {
 
-// One strided array of rows. The memory belongs to the caller and outlives every transfer that names it.
+// One strided array of rows. The memory belongs to the caller and outlives every transfer that
+// names it.
 struct Window {
   std::byte* base = nullptr;
   uint64_t shared_offset = 0;  // Of row 0 in Region::shared_fd.
   uint32_t row_bytes = 0;
 };
 
-// Rows that move together: row r of a transfer is row r of every window. Equal window counts and row sizes on both ends.
+// Rows that move together: row r of a transfer is row r of every window. Equal window counts and
+// row sizes on both ends.
 struct Region {
   std::vector<Window> windows;
   uint32_t rows_max = 0;
-  int shared_fd = -1;         // Sealed memfd that holds all windows (shm may write it directly); -1: private memory. Not owned.
+  int shared_fd = -1;  // Sealed memfd that holds all windows (shm may write it directly); -1:
+                       // private memory. Not owned.
   uint64_t shared_bytes = 0;
 };
 
-// Named fields that must be equal on both ends of a link ("model_digest", "kv_type", ...): a mismatch refuses the link, naming the field.
+// Named fields that must be equal on both ends of a link ("model_digest", "kv_type", ...): a
+// mismatch refuses the link, naming the field.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 // Where an endpoint listens. It travels inside kv_transfer_params.
 struct EndpointAddress {
-  std::string engine_id;    // Of this incarnation: a restarted worker has another one, and links never survive a restart.
+  std::string engine_id;  // Of this incarnation: a restarted worker has another one, and links
+                          // never survive a restart.
   std::string host;
-  uint16_t port = 0;        // tcp
-  std::string unix_path;    // "@name" (abstract socket) for shm; empty: not offered. Only usable on the same machine (host_id).
-  std::string host_id;      // Boot id of the machine: equal means same machine.
+  uint16_t port = 0;      // tcp
+  std::string unix_path;  // "@name" (abstract socket) for shm; empty: not offered. Only usable on
+                          // the same machine (host_id).
+  std::string host_id;    // Boot id of the machine: equal means same machine.
 };
 
 // What the endpoint tells its worker.
-struct OfferDone {          // The receiver has committed: the rows may be freed.
+struct OfferDone {  // The receiver has committed: the rows may be freed.
   TransferId id;
   uint64_t bytes = 0;
 };
-struct OfferFailed {        // Cancelled, refused, peer gone, or the deadline (lease) passed: the rows may be freed.
+struct OfferFailed {  // Cancelled, refused, peer gone, or the deadline (lease) passed: the rows may
+                      // be freed.
   TransferId id;
   Error error;
 };
-struct FetchDone {          // All rows are in place and match the digest. Nobody writes the region any more.
+struct FetchDone {  // All rows are in place and match the digest. Nobody writes the region any
+                    // more.
   TransferId id;
   uint32_t rows = 0;
   uint64_t bytes = 0;
-  Duration duration{};      // From the grant to COMMIT.
-  Duration visible{};       // From the sender's last row being ready to COMMIT seen here (same machine: else 0).
-  std::string transport;    // "shm", "tcp"
+  Duration duration{};  // From the grant to COMMIT.
+  Duration visible{};   // From the sender's last row being ready to COMMIT seen here (same machine:
+                        // else 0).
+  std::string transport;  // "shm", "tcp"
   std::vector<std::byte> tail;
 };
 struct FetchFailed {
   TransferId id;
   Error error;
-  bool region_safe = true;  // False: the peer may still write the rows (it is stopped, not dead). A FetchReleased follows when it cannot.
+  bool region_safe = true;  // False: the peer may still write the rows (it is stopped, not dead). A
+                            // FetchReleased follows when it cannot.
 };
 struct FetchReleased {
   TransferId id;
@@ -83,24 +95,28 @@ using EndpointEvent = std::variant<OfferDone, OfferFailed, FetchDone, FetchFaile
 struct EndpointOptions {
   KvTransferConfig config;
   std::string engine_id;
-  std::string token;          // Shared secret of the job; both ends prove they know it. Empty: stand-alone, loopback only.
+  std::string token;  // Shared secret of the job; both ends prove they know it. Empty: stand-alone,
+                      // loopback only.
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
 };
 
 struct EndpointStats {
   uint64_t links = 0, offers_alive = 0, fetches_alive = 0;
-  uint64_t bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0, transfers_failed = 0, digest_errors = 0;
+  uint64_t bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0,
+           transfers_failed = 0, digest_errors = 0;
 };
 
 class KvEndpoint {
  public:
   static Result<std::unique_ptr<KvEndpoint>> start(EndpointOptions options);
-  virtual ~KvEndpoint() = default;  // Fails what is alive (no events follow), closes links, joins the thread.
+  virtual ~KvEndpoint() =
+      default;  // Fails what is alive (no events follow), closes links, joins the thread.
 
   virtual const EndpointAddress& address() const = 0;
 
-  // Sender. Rows 0..rows-1 of `source` will be ready in the end. Ends at `deadline` (the lease) if nobody fetches.
+  // Sender. Rows 0..rows-1 of `source` will be ready in the end. Ends at `deadline` (the lease) if
+  // nobody fetches.
   virtual void offer(TransferId id, Region source, Instant deadline) = 0;
   // Rows [0, ready) are final; pushed at once if granted.
   virtual void rows_ready(TransferId id, uint32_t ready) = 0;
@@ -109,7 +125,8 @@ class KvEndpoint {
   virtual void withdraw(TransferId id, Error reason) = 0;
 
   // Receiver. Requires: rows <= target.rows_max, and nobody else writes them.
-  virtual void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows, Instant deadline) = 0;
+  virtual void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
+                     Instant deadline) = 0;
   virtual void cancel(TransferId id) = 0;
 
   virtual EndpointStats stats() const = 0;

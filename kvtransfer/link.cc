@@ -20,7 +20,8 @@ constexpr size_t kPiecesMax = 64;
 constexpr size_t kWorksPerTurn = 16;
 constexpr size_t kSharedWaitingMax = 16;  // File descriptors that came and whose GRANT has not.
 
-const std::array<std::byte, 64 * limits::kKiB> kZeros{};  // What abandoned payloads are filled up with.
+const std::array<std::byte, 64 * limits::kKiB>
+    kZeros{};  // What abandoned payloads are filled up with.
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -99,8 +100,9 @@ void Link::fail(Error reason) {
 }
 
 void Link::end(Error reason) {
-  const bool may_be_written = side_ == Side::kInitiator && transport_->capabilities().writes_target &&
-                              state_ == State::kReady && !peer_closed_;
+  const bool may_be_written = side_ == Side::kInitiator &&
+                              transport_->capabilities().writes_target && state_ == State::kReady &&
+                              !peer_closed_;
   if (may_be_written) {
     state_ = State::kDraining;
     work_.clear();
@@ -159,7 +161,8 @@ void Link::read_some() {
 
 // Uses what is buffered; false when more must come first.
 bool Link::take_input() {
-  const std::span<const std::byte> buffered(input_.data() + input_begin_, input_end_ - input_begin_);
+  const std::span<const std::byte> buffered(input_.data() + input_begin_,
+                                            input_end_ - input_begin_);
   if (state_ == State::kDraining) {
     input_begin_ = input_end_;
     return false;
@@ -234,7 +237,8 @@ ssize_t Link::receive_message(std::span<iovec> pieces) {
   if (received < 0) {
     return received;
   }
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
       continue;
     }
@@ -256,7 +260,8 @@ void Link::take_payload(std::span<const std::byte> bytes) {
   while (!bytes.empty() && alive()) {
     size_t taken = bytes.size();
     if (commit_in_) {
-      std::copy(bytes.begin(), bytes.end(), tail_in_.end() - static_cast<ptrdiff_t>(payload_in_left_));
+      std::copy(bytes.begin(), bytes.end(),
+                tail_in_.end() - static_cast<ptrdiff_t>(payload_in_left_));
     } else if (sink_ != nullptr) {
       std::array<iovec, 1> piece;
       sink_->next_pieces(piece, bytes.size());
@@ -317,9 +322,11 @@ void Link::open(const LinkMessage& message) {
 }
 
 void Link::dispatch(LinkMessage message) {
-  const bool expected = side_ == Side::kAcceptor ? is_from_receiver(message) : is_from_sender(message);
+  const bool expected =
+      side_ == Side::kAcceptor ? is_from_receiver(message) : is_from_sender(message);
   if (!expected) {
-    return fail({ErrorCode::kCorrupt, std::string("unexpected ") + name_of(message) + " on a KV link"});
+    return fail(
+        {ErrorCode::kCorrupt, std::string("unexpected ") + name_of(message) + " on a KV link"});
   }
   if (const auto* rows = std::get_if<Rows>(&message)) {
     return begin_rows(*rows);
@@ -493,7 +500,8 @@ ssize_t Link::write(const Outgoing& item) {
 }
 
 bool Link::write_zeros() {
-  const iovec piece{const_cast<std::byte*>(kZeros.data()), std::min<uint64_t>(payload_out_left_, kZeros.size())};
+  const iovec piece{const_cast<std::byte*>(kZeros.data()),
+                    std::min<uint64_t>(payload_out_left_, kZeros.size())};
   return write_payload(std::span(&piece, 1)) > 0;
 }
 

@@ -1,8 +1,9 @@
-// Link: one connected socket between two endpoints: opens it (LinkHandshake), frames messages, and gives transports their stream.
-// A fetching endpoint initiates, an offering one accepts; a link never changes sides. It knows no transfers.
+// Link: one connected socket between two endpoints: opens it (LinkHandshake), frames messages, and
+// gives transports their stream. A fetching endpoint initiates, an offering one accepts; a link
+// never changes sides. It knows no transfers.
 //
-// What takes long is LinkWork, done piece by piece between messages, so that neither a big transfer nor a slow peer holds up the loop.
-// Loop-bound.
+// What takes long is LinkWork, done piece by piece between messages, so that neither a big transfer
+// nor a slow peer holds up the loop. Loop-bound.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ class LinkHandler {
   // The handshake is complete. An acceptor's error is told to the initiator instead of WELCOME.
   virtual Status on_opened(Link& link) = 0;
   // `shared` is the memfd that came with a Grant; `tail` the bytes that followed a Commit.
-  virtual void on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) = 0;
+  virtual void on_message(Link& link, LinkMessage message, UniqueFd shared,
+                          std::vector<std::byte> tail) = 0;
   // ROWS: where its payload goes; nullptr discards it.
   virtual PayloadSink* on_rows(Link& link, const Rows& rows) = 0;
   // The sink has taken all of it.
@@ -59,7 +61,7 @@ class Link final : public LinkStream, private net::FdHandler {
     LinkId id;
     Side side;
     TransportKind transport;
-    UniqueFd socket;           // Connecting or connected.
+    UniqueFd socket;  // Connecting or connected.
     LinkHandshake handshake;
     bool loopback_only = false;
   };
@@ -93,8 +95,8 @@ class Link final : public LinkStream, private net::FdHandler {
   // What still comes for this sink is discarded.
   void drop_sink(PayloadSink& sink);
 
-  // Ends the link; on_lost() follows in a later turn. An initiator whose peer writes our memory then only gives the link up, and waits
-  // for the peer to close its end.
+  // Ends the link; on_lost() follows in a later turn. An initiator whose peer writes our memory
+  // then only gives the link up, and waits for the peer to close its end.
   void fail(Error reason);
 
  private:
@@ -159,7 +161,7 @@ class Link final : public LinkStream, private net::FdHandler {
   // Out
   std::deque<Outgoing> out_;
   std::deque<Outgoing> out_after_payload_;
-  size_t out_bytes_ = 0;          // Of the messages in both, without tails.
+  size_t out_bytes_ = 0;  // Of the messages in both, without tails.
   uint64_t payload_out_left_ = 0;
   LinkWork* payload_owner_ = nullptr;
   std::deque<LinkWork*> work_;

@@ -1,5 +1,5 @@
-// Proof of the job's token on a KV link: HMAC-SHA-512-256 over what both ends said, so the token never crosses the wire.
-// The only door to libsodium. Pure, but for random_nonce().
+// Proof of the job's token on a KV link: HMAC-SHA-512-256 over what both ends said, so the token
+// never crosses the wire. The only door to libsodium. Pure, but for random_nonce().
 #pragma once
 
 #include <array>

@@ -20,8 +20,8 @@ Error mismatch(const std::string& name, const std::string* ours, const std::stri
   const auto quoted = [](const std::string* value) {
     return value == nullptr ? std::string("absent") : "'" + *value + "'";
   };
-  return {ErrorCode::kUnsupported, "KV fingerprint differs in " + name + ": sender " + quoted(ours) +
-                                       ", receiver " + quoted(theirs)};
+  return {ErrorCode::kUnsupported, "KV fingerprint differs in " + name + ": sender " +
+                                       quoted(ours) + ", receiver " + quoted(theirs)};
 }
 
 }  // namespace
@@ -42,12 +42,16 @@ std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs)
 }
 
 LinkHandshake::LinkHandshake(const LinkIdentity& self, Hello hello)
-    : self_(self), expects_(Expects::kChallenge), transport_(hello.transport), hello_(std::move(hello)) {}
+    : self_(self),
+      expects_(Expects::kChallenge),
+      transport_(hello.transport),
+      hello_(std::move(hello)) {}
 
 LinkHandshake::LinkHandshake(const LinkIdentity& self, TransportKind transport, Nonce nonce)
     : self_(self), expects_(Expects::kHello), transport_(transport), acceptor_nonce_(nonce) {}
 
-LinkHandshake::Outcome LinkHandshake::step(const LinkMessage& message, std::vector<LinkMessage>& replies) {
+LinkHandshake::Outcome LinkHandshake::step(const LinkMessage& message,
+                                           std::vector<LinkMessage>& replies) {
   if (const auto* hello = std::get_if<Hello>(&message); hello && expects_ == Expects::kHello) {
     return on_hello(*hello, replies);
   }
@@ -65,26 +69,31 @@ LinkHandshake::Outcome LinkHandshake::step(const LinkMessage& message, std::vect
       refuse && (expects_ == Expects::kChallenge || expects_ == Expects::kWelcome)) {
     return fail(refuse->error);
   }
-  return fail({ErrorCode::kCorrupt, std::string("unexpected ") + name_of(message) + " while a KV link opens"});
+  return fail({ErrorCode::kCorrupt,
+               std::string("unexpected ") + name_of(message) + " while a KV link opens"});
 }
 
-LinkHandshake::Outcome LinkHandshake::on_hello(const Hello& hello, std::vector<LinkMessage>& replies) {
+LinkHandshake::Outcome LinkHandshake::on_hello(const Hello& hello,
+                                               std::vector<LinkMessage>& replies) {
   if (hello.version != kLinkVersion) {
-    return refuse({ErrorCode::kUnsupported, "KV link versions differ: sender " + std::to_string(kLinkVersion) +
-                                                ", receiver " + std::to_string(hello.version)},
+    return refuse({ErrorCode::kUnsupported, "KV link versions differ: sender " +
+                                                std::to_string(kLinkVersion) + ", receiver " +
+                                                std::to_string(hello.version)},
                   replies);
   }
   if (hello.peer_engine_id != self_.engine_id) {
-    return refuse({ErrorCode::kUnavailable, "KV link: engine '" + hello.peer_engine_id + "' is gone, here is '" +
-                                                self_.engine_id + "'"},
+    return refuse({ErrorCode::kUnavailable, "KV link: engine '" + hello.peer_engine_id +
+                                                "' is gone, here is '" + self_.engine_id + "'"},
                   replies);
   }
   if (hello.transport != transport_) {
-    return refuse({ErrorCode::kInvalidArgument, "KV link: this socket serves another transport"}, replies);
+    return refuse({ErrorCode::kInvalidArgument, "KV link: this socket serves another transport"},
+                  replies);
   }
   hello_ = hello;
   expects_ = Expects::kProve;
-  replies.push_back(Challenge{.nonce = acceptor_nonce_, .proof = make_proof(self_.key, said_before_challenge())});
+  replies.push_back(
+      Challenge{.nonce = acceptor_nonce_, .proof = make_proof(self_.key, said_before_challenge())});
   return Outcome::kGoesOn;
 }
 
@@ -100,9 +109,11 @@ LinkHandshake::Outcome LinkHandshake::on_challenge(const Challenge& challenge,
   return Outcome::kGoesOn;
 }
 
-LinkHandshake::Outcome LinkHandshake::on_prove(const Prove& prove, std::vector<LinkMessage>& replies) {
+LinkHandshake::Outcome LinkHandshake::on_prove(const Prove& prove,
+                                               std::vector<LinkMessage>& replies) {
   if (!proof_matches(prove.proof, self_.key, said_before_prove(prove.fingerprint))) {
-    return refuse({ErrorCode::kUnsupported, "KV link: the receiver does not know this job's token"}, replies);
+    return refuse({ErrorCode::kUnsupported, "KV link: the receiver does not know this job's token"},
+                  replies);
   }
   if (const std::optional<Error> difference = compare(self_.fingerprint, prove.fingerprint)) {
     return refuse(*difference, replies);
@@ -126,8 +137,8 @@ std::string LinkHandshake::said_before_challenge() const {
 }
 
 std::string LinkHandshake::said_before_prove(const Fingerprint& fingerprint) const {
-  return "pdjob kv initiator" + encode(LinkMessage(hello_)) + std::string(text_of(acceptor_nonce_)) +
-         encode(fingerprint);
+  return "pdjob kv initiator" + encode(LinkMessage(hello_)) +
+         std::string(text_of(acceptor_nonce_)) + encode(fingerprint);
 }
 
 }  // namespace pdjob::kvtransfer

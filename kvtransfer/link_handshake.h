@@ -2,11 +2,14 @@
 //
 //   initiator                                   acceptor
 //   HELLO {ids, epoch, nonce}        ------->
-//                                    <-------   CHALLENGE {nonce, proof}     the initiator now knows the acceptor has the token,
-//   PROVE {proof, fingerprint}       ------->                                and only then shows its fingerprint
+//                                    <-------   CHALLENGE {nonce, proof}     the initiator now
+//                                    knows the acceptor has the token,
+//   PROVE {proof, fingerprint}       ------->                                and only then shows
+//   its fingerprint
 //                                    <-------   WELCOME, or REFUSE {error}
 //
-// Each proof covers all that was said before, and its side, so that it cannot be replayed or reflected. Pure.
+// Each proof covers all that was said before, and its side, so that it cannot be replayed or
+// reflected. Pure.
 #pragma once
 
 #include <optional>

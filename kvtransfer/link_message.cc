@@ -10,7 +10,7 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-constexpr uint32_t kMagic = 0x4b564450;  // "PDVK" read as text, in HELLO only.
+constexpr uint32_t kMagic = 0x564b4450;  // "PDKV" read as text, in HELLO only.
 constexpr size_t kTextBytesMax = 4 * limits::kKiB;
 constexpr size_t kFieldsMax = 64;  // Of a fingerprint.
 
@@ -21,7 +21,8 @@ class Writer {
     requires std::is_integral_v<Int>
   void number(Int value) {
     for (size_t byte = 0; byte < sizeof(Int); ++byte) {
-      bytes_.push_back(static_cast<char>(static_cast<std::make_unsigned_t<Int>>(value) >> (8 * byte)));
+      bytes_.push_back(
+          static_cast<char>(static_cast<std::make_unsigned_t<Int>>(value) >> (8 * byte)));
     }
   }
   void text(const std::string& value) {
@@ -219,7 +220,8 @@ Result<LinkMessage> decode_alternative(size_t index, std::span<const std::byte> 
     fields(reader, message);
     LinkMessage decoded = std::move(message);
     if (!reader.good() || !reader.at_end()) {
-      return Error{ErrorCode::kCorrupt, std::string("malformed ") + name_of(decoded) + " on a KV link"};
+      return Error{ErrorCode::kCorrupt,
+                   std::string("malformed ") + name_of(decoded) + " on a KV link"};
     }
     return decoded;
   } else {
@@ -230,8 +232,9 @@ Result<LinkMessage> decode_alternative(size_t index, std::span<const std::byte> 
 }  // namespace
 
 const char* name_of(const LinkMessage& message) {
-  static constexpr const char* kNames[] = {"HELLO", "CHALLENGE", "PROVE",     "WELCOME",   "REFUSE", "GRANT", "COMMITTED",
-                                           "CANCEL", "RENEW",    "ROWS",      "COMMIT",    "CANCELLED", "ABORT", "RENEWED"};
+  static constexpr const char* kNames[] = {"HELLO",  "CHALLENGE", "PROVE",  "WELCOME", "REFUSE",
+                                           "GRANT",  "COMMITTED", "CANCEL", "RENEW",   "ROWS",
+                                           "COMMIT", "CANCELLED", "ABORT",  "RENEWED"};
   static_assert(std::size(kNames) == std::variant_size_v<LinkMessage>);
   return kNames[message.index()];
 }
@@ -257,11 +260,13 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> 
   reader.number(header.type);
   reader.number(zero_byte);
   reader.number(zero_word);
-  if (header.type == 0 || header.type > std::variant_size_v<LinkMessage> || zero_byte != 0 || zero_word != 0) {
+  if (header.type == 0 || header.type > std::variant_size_v<LinkMessage> || zero_byte != 0 ||
+      zero_word != 0) {
     return Error{ErrorCode::kCorrupt, "not a KV link: unknown message type"};
   }
   if (header.body_bytes > limits::kLinkMessageBytesMax) {
-    return Error{ErrorCode::kCorrupt, "KV link message of " + std::to_string(header.body_bytes) + " bytes is too long"};
+    return Error{ErrorCode::kCorrupt,
+                 "KV link message of " + std::to_string(header.body_bytes) + " bytes is too long"};
   }
   return header;
 }

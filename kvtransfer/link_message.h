@@ -1,5 +1,6 @@
-// The messages of a link and their bytes: a fixed header, then fields in order, little-endian, every count bounded. Row bytes and
-// tails follow their message on the socket and are not part of it. Format: docs/kv_link.md. Values.
+// The messages of a link and their bytes: a fixed header, then fields in order, little-endian,
+// every count bounded. Row bytes and tails follow their message on the socket and are not part of
+// it. Format: docs/kv_link.md. Values.
 #pragma once
 
 #include <array>
@@ -22,10 +23,10 @@ using Nonce = std::array<std::byte, 32>;
 using LinkProof = std::array<std::byte, 32>;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
-struct Hello {      // I: who I am and whom I want.
+struct Hello {  // I: who I am and whom I want.
   uint16_t version = kLinkVersion;
   TransportKind transport = TransportKind::kTcp;
-  uint64_t epoch = 0;          // Grows with every link that this initiator opens: a lower one is stale.
+  uint64_t epoch = 0;  // Grows with every link that this initiator opens: a lower one is stale.
   std::string engine_id;
   std::string peer_engine_id;
   Nonce nonce{};
@@ -36,15 +37,15 @@ struct Challenge {  // A: proves that it knows the token, and asks the same of t
   LinkProof proof{};
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
-struct Prove {      // I: the proof, and what must be equal on both ends.
+struct Prove {  // I: the proof, and what must be equal on both ends.
   LinkProof proof{};
   Fingerprint fingerprint;
   friend bool operator==(const Prove&, const Prove&) = default;
 };
-struct Welcome {    // A: the link is ready.
+struct Welcome {  // A: the link is ready.
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
-struct Refuse {     // A: and closes.
+struct Refuse {  // A: and closes.
   Error error;
   friend bool operator==(const Refuse&, const Refuse&) = default;
 };
@@ -55,7 +56,7 @@ struct GrantedWindow {
   uint64_t shared_offset = 0;
   friend bool operator==(const GrantedWindow&, const GrantedWindow&) = default;
 };
-struct Grant {      // "Push transfer `id` into these windows." With shm, the memfd travels along.
+struct Grant {  // "Push transfer `id` into these windows." With shm, the memfd travels along.
   TransferId id;
   uint32_t rows = 0;
   uint64_t shared_bytes = 0;
@@ -66,24 +67,24 @@ struct Committed {  // "All is in place and correct."
   TransferId id;
   friend bool operator==(const Committed&, const Committed&) = default;
 };
-struct Cancel {     // "Stop writing." Always answered by Cancelled.
+struct Cancel {  // "Stop writing." Always answered by Cancelled.
   TransferId id;
   Error error;
   friend bool operator==(const Cancel&, const Cancel&) = default;
 };
-struct Renew {      // "I still wait for all I granted." Always answered by Renewed.
+struct Renew {  // "I still wait for all I granted." Always answered by Renewed.
   friend bool operator==(const Renew&, const Renew&) = default;
 };
 
 // --- sender to receiver
-struct Rows {       // tcp: `payload_bytes` of rows follow. shm: they are in place.
+struct Rows {  // tcp: `payload_bytes` of rows follow. shm: they are in place.
   TransferId id;
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t payload_bytes = 0;
   friend bool operator==(const Rows&, const Rows&) = default;
 };
-struct Commit {     // "These were all." `tail_bytes` of tail follow.
+struct Commit {  // "These were all." `tail_bytes` of tail follow.
   TransferId id;
   uint32_t rows = 0;
   uint64_t bytes = 0;
@@ -96,7 +97,7 @@ struct Cancelled {  // "I shall not write any more."
   TransferId id;
   friend bool operator==(const Cancelled&, const Cancelled&) = default;
 };
-struct Abort {      // "I cannot, and shall not write any more."
+struct Abort {  // "I cannot, and shall not write any more."
   TransferId id;
   Error error;
   friend bool operator==(const Abort&, const Abort&) = default;
@@ -106,8 +107,8 @@ struct Renewed {
 };
 
 // The order is the wire's type number, from 1.
-using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel, Renew, Rows, Commit, Cancelled,
-                                 Abort, Renewed>;
+using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel,
+                                 Renew, Rows, Commit, Cancelled, Abort, Renewed>;
 const char* name_of(const LinkMessage& message);
 
 inline constexpr size_t kFrameHeaderBytes = 8;

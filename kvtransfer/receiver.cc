@@ -14,12 +14,17 @@ namespace pdjob::kvtransfer {
 
 struct Receiver::Fetch final : LinkWork {
   Fetch(Receiver& owner_, TransferId id_, Region target_, const ReceiveSession::Options& options)
-      : owner(owner_), id(id_), target(std::move(target_)), rows_granted(options.rows), session(options) {}
+      : owner(owner_),
+        id(id_),
+        target(std::move(target_)),
+        rows_granted(options.rows),
+        session(options) {}
 
   Progress work(size_t bytes_max) override {
     const Progress progress = rows->advance(bytes_max);
     queued = progress != Progress::kDone;
-    owner.step(*this, ReceiveSession::RowsArrived{rows->rows_arrived(), rows->digest()});  // May destroy us.
+    owner.step(*this, ReceiveSession::RowsArrived{rows->rows_arrived(),
+                                                  rows->digest()});  // May destroy us.
     return progress;
   }
 
@@ -32,9 +37,9 @@ struct Receiver::Fetch final : LinkWork {
   net::TimerId timer;
   std::unique_ptr<RowReceiver> rows;  // While it receives.
   PayloadSink* sink = nullptr;
-  bool queued = false;                // As work of its link.
+  bool queued = false;  // As work of its link.
   Instant granted_at{};
-  Instant ready_at{};                 // In the sender's clock.
+  Instant ready_at{};  // In the sender's clock.
   std::vector<std::byte> tail;
 };
 
@@ -44,7 +49,8 @@ Receiver::~Receiver() = default;
 
 // --- what the worker wants
 
-void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows, Instant deadline) {
+void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows,
+                     Instant deadline) {
   if (fetches_.contains(id)) {
     log::error("kv: transfer " + id.to_string() + " is fetched twice; the second fetch is ignored");
     return;
@@ -63,15 +69,17 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   if (!link) {
     return refuse(id, link.error());
   }
-  const ReceiveSession::Options options{.link = *link,
-                                        .rows = rows,
-                                        .row_bytes = bytes_per_row(target.windows),
-                                        .peer_writes = peers_.at(*link).link->transport().capabilities().writes_target,
-                                        .deadline = deadline};
+  const ReceiveSession::Options options{
+      .link = *link,
+      .rows = rows,
+      .row_bytes = bytes_per_row(target.windows),
+      .peer_writes = peers_.at(*link).link->transport().capabilities().writes_target,
+      .deadline = deadline};
   Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
   made.same_machine = on_same_machine(peer);
   ++context_.counters.fetches_alive;
-  made.timer = context_.loop.call_at(deadline, [this, id] { step(*find(id), ReceiveSession::TimePassed{}); });
+  made.timer = context_.loop.call_at(deadline,
+                                     [this, id] { step(*find(id), ReceiveSession::TimePassed{}); });
   if (link_of(made).ready()) {
     step(made, ReceiveSession::LinkReady{*link});
   }
@@ -79,7 +87,8 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
 
 void Receiver::cancel(TransferId id) {
   if (Fetch* fetch = find(id)) {
-    step(*fetch, ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
+    step(*fetch,
+         ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
   }
 }
 
@@ -124,8 +133,9 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
   if (peers_.size() >= limits::kLinksMax) {
     return Error{ErrorCode::kOverloaded, "too many KV links"};
   }
-  PDJOB_TRY(UniqueFd socket, transport == TransportKind::kShm ? connect_unix(address.unix_path)
-                                                              : connect_tcp(address.host, address.port));
+  PDJOB_TRY(UniqueFd socket, transport == TransportKind::kShm
+                                 ? connect_unix(address.unix_path)
+                                 : connect_tcp(address.host, address.port));
   const LinkId id = context_.next_link_id();
   const Hello hello{.transport = transport,
                     .epoch = ++epoch_,
@@ -134,14 +144,16 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                     .nonce = random_nonce()};
   Peer& peer = peers_[id];
   LinkHandler& handler = *this;
-  peer.link = std::make_unique<Link>(context_.loop, handler,
-                                     Link::Options{.id = id,
-                                                   .side = Link::Side::kInitiator,
-                                                   .transport = transport,
-                                                   .socket = std::move(socket),
-                                                   .handshake = LinkHandshake(context_.identity, hello),
-                                                   .loopback_only = context_.loopback_only});
-  peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
+  peer.link =
+      std::make_unique<Link>(context_.loop, handler,
+                             Link::Options{.id = id,
+                                           .side = Link::Side::kInitiator,
+                                           .transport = transport,
+                                           .socket = std::move(socket),
+                                           .handshake = LinkHandshake(context_.identity, hello),
+                                           .loopback_only = context_.loopback_only});
+  peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this,
+                                                                                             id] {
     peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
   });
   links_by_peer_[{address.engine_id, transport}] = id;
@@ -157,14 +169,18 @@ Status Receiver::on_opened(Link& link) {
 }
 
 void Receiver::renew_later(LinkId id) {
-  const Duration interval = std::min(context_.config.lease / 3, context_.config.connect_timeout / 2);
-  peers_.at(id).timer = context_.loop.call_at(context_.loop.now() + interval, [this, id] { renew(id); });
+  const Duration interval =
+      std::min(context_.config.lease / 3, context_.config.connect_timeout / 2);
+  peers_.at(id).timer =
+      context_.loop.call_at(context_.loop.now() + interval, [this, id] { renew(id); });
 }
 
 void Receiver::renew(LinkId id) {
   Link& link = *peers_.at(id).link;
   const Duration silence_max = 2 * context_.config.connect_timeout;
-  const auto silent = [&] { return link.silent_since() != kNever && context_.loop.now() - link.silent_since() > silence_max; };
+  const auto silent = [&] {
+    return link.silent_since() != kNever && context_.loop.now() - link.silent_since() > silence_max;
+  };
   if (silent()) {
     link.poll();
   }
@@ -220,16 +236,21 @@ void Receiver::on_payload_complete(Link& link, const Rows& rows) {
   }
 }
 
-void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/, std::vector<std::byte> tail) {
+void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
+                          std::vector<std::byte> tail) {
   if (const auto* commit = std::get_if<Commit>(&message)) {
     if (Fetch* fetch = find(commit->id, link)) {
       fetch->tail = std::move(tail);
       fetch->ready_at = Instant(Duration(static_cast<int64_t>(commit->ready_at_ns)));
-      step(*fetch, ReceiveSession::CommitReceived{.link = link.id(), .rows = commit->rows, .bytes = commit->bytes, .digest = commit->digest});
+      step(*fetch, ReceiveSession::CommitReceived{.link = link.id(),
+                                                  .rows = commit->rows,
+                                                  .bytes = commit->bytes,
+                                                  .digest = commit->digest});
     }
   } else if (const auto* cancelled = std::get_if<Cancelled>(&message)) {
     if (Fetch* fetch = find(cancelled->id, link)) {
-      step(*fetch, ReceiveSession::PeerStopped{link.id(), {ErrorCode::kUnavailable, "the sender stopped unasked"}});
+      step(*fetch, ReceiveSession::PeerStopped{
+                       link.id(), {ErrorCode::kUnavailable, "the sender stopped unasked"}});
     }
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
     if (Fetch* fetch = find(abort->id, link)) {
@@ -296,13 +317,14 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
   --context_.counters.fetches_alive;
   ++context_.counters.transfers_received;
   context_.counters.bytes_received += effect.bytes;
-  context_.emit(FetchDone{.id = fetch.id,
-                          .rows = effect.rows,
-                          .bytes = effect.bytes,
-                          .duration = now - fetch.granted_at,
-                          .visible = fetch.same_machine ? std::max(now - fetch.ready_at, Duration(0)) : Duration(0),
-                          .transport = link_of(fetch).transport().capabilities().name,
-                          .tail = std::move(fetch.tail)});
+  context_.emit(FetchDone{
+      .id = fetch.id,
+      .rows = effect.rows,
+      .bytes = effect.bytes,
+      .duration = now - fetch.granted_at,
+      .visible = fetch.same_machine ? std::max(now - fetch.ready_at, Duration(0)) : Duration(0),
+      .transport = link_of(fetch).transport().capabilities().name,
+      .tail = std::move(fetch.tail)});
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
@@ -315,7 +337,8 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   if (effect.reason.code == ErrorCode::kCorrupt) {
     ++context_.counters.digest_errors;
   }
-  context_.emit(FetchFailed{.id = fetch.id, .error = effect.reason, .region_safe = effect.region_safe});
+  context_.emit(
+      FetchFailed{.id = fetch.id, .error = effect.reason, .region_safe = effect.region_safe});
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {

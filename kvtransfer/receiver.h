@@ -1,5 +1,5 @@
-// Receiver: the fetching half of an endpoint: opens one link per (peer, transport) and keeps it, grants rows, checks what arrives.
-// Decisions are ReceiveSession's. Loop-bound.
+// Receiver: the fetching half of an endpoint: opens one link per (peer, transport) and keeps it,
+// grants rows, checks what arrives. Decisions are ReceiveSession's. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ class Receiver final : private LinkHandler {
   explicit Receiver(EndpointContext& context);
   ~Receiver();
 
-  void fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows, Instant deadline);
+  void fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows,
+             Instant deadline);
   void cancel(TransferId id);
 
  private:
@@ -32,7 +33,8 @@ class Receiver final : private LinkHandler {
   using PeerKey = std::pair<std::string, TransportKind>;
 
   Status on_opened(Link& link) override;
-  void on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) override;
+  void on_message(Link& link, LinkMessage message, UniqueFd shared,
+                  std::vector<std::byte> tail) override;
   PayloadSink* on_rows(Link& link, const Rows& rows) override;
   void on_payload_complete(Link& link, const Rows& rows) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;

@@ -15,7 +15,8 @@ namespace pdjob::kvtransfer {
 
 void copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kLine = 64;
-  // Only whole, aligned lines are streamed: a partly written line would be flushed as several small writes.
+  // Only whole, aligned lines are streamed: a partly written line would be flushed as several small
+  // writes.
   const size_t to_line = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
   const size_t head = std::min(bytes, to_line);
   std::memcpy(to, from, head);

@@ -1,5 +1,5 @@
-// Rows [first, first + count) of a set of windows as one sequence of bytes, in the canonical order in which they are hashed and
-// streamed: window by window, and row by row within a window. Value.
+// Rows [first, first + count) of a set of windows as one sequence of bytes, in the canonical order
+// in which they are hashed and streamed: window by window, and row by row within a window. Value.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// xxh3-64 over the bytes of rows, fed piece by piece: it finds wrong, stale or missing rows, not a forger. The only door to xxhash.
-// Value (move only).
+// xxh3-64 over the bytes of rows, fed piece by piece: it finds wrong, stale or missing rows, not a
+// forger. The only door to xxhash. Value (move only).
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ class RowDigest {
   std::unique_ptr<void, Free> state_;
 };
 
-// Hashes the next `bytes` of the cursor and moves it past them. Requires: bytes <= cursor.bytes_left().
+// Hashes the next `bytes` of the cursor and moves it past them. Requires: bytes <=
+// cursor.bytes_left().
 void hash_and_advance(RowDigest& digest, RowCursor& cursor, size_t bytes);
 
 }  // namespace pdjob::kvtransfer

@@ -12,14 +12,16 @@ namespace {
 
 std::optional<Error> misfit(const Region& source, const Grant& grant) {
   if (source.windows.size() != grant.windows.size()) {
-    return Error{ErrorCode::kInvalidArgument, "KV regions differ: " + std::to_string(source.windows.size()) + " windows here, " +
-                                                  std::to_string(grant.windows.size()) + " granted"};
+    return Error{ErrorCode::kInvalidArgument,
+                 "KV regions differ: " + std::to_string(source.windows.size()) + " windows here, " +
+                     std::to_string(grant.windows.size()) + " granted"};
   }
   for (size_t i = 0; i < source.windows.size(); ++i) {
     if (source.windows[i].row_bytes != grant.windows[i].row_bytes) {
-      return Error{ErrorCode::kInvalidArgument, "KV regions differ: rows of window " + std::to_string(i) + " have " +
-                                                    std::to_string(source.windows[i].row_bytes) + " bytes here, " +
-                                                    std::to_string(grant.windows[i].row_bytes) + " granted"};
+      return Error{ErrorCode::kInvalidArgument,
+                   "KV regions differ: rows of window " + std::to_string(i) + " have " +
+                       std::to_string(source.windows[i].row_bytes) + " bytes here, " +
+                       std::to_string(grant.windows[i].row_bytes) + " granted"};
     }
   }
   return std::nullopt;
@@ -29,7 +31,8 @@ SendSession::Options session_options(const Region& source, Instant deadline, Dur
   const uint64_t row_bytes = bytes_per_row(source.windows);
   return {.row_bytes = row_bytes,
           .rows_max = source.rows_max,
-          .rows_per_push = static_cast<uint32_t>(std::max<uint64_t>(1, limits::kTransferRangeBytes / row_bytes)),
+          .rows_per_push =
+              static_cast<uint32_t>(std::max<uint64_t>(1, limits::kTransferRangeBytes / row_bytes)),
           .deadline = deadline,
           .lease = lease};
 }
@@ -38,7 +41,10 @@ SendSession::Options session_options(const Region& source, Instant deadline, Dur
 
 struct Sender::Offer final : LinkWork {
   Offer(Sender& owner_, TransferId id_, Region source_, Instant deadline, Duration lease)
-      : owner(owner_), id(id_), source(std::move(source_)), session(session_options(source, deadline, lease)) {}
+      : owner(owner_),
+        id(id_),
+        source(std::move(source_)),
+        session(session_options(source, deadline, lease)) {}
 
   Progress work(size_t bytes_max) override {
     if (!started) {
@@ -93,11 +99,12 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
                     .loopback_only = context_.loopback_only});
-  peer.opening = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
-    if (Link* link = find(id); link != nullptr && !link->ready()) {
-      link->fail({ErrorCode::kTimeout, "a KV link did not open in time"});
-    }
-  });
+  peer.opening =
+      context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
+        if (Link* link = find(id); link != nullptr && !link->ready()) {
+          link->fail({ErrorCode::kTimeout, "a KV link did not open in time"});
+        }
+      });
   ++context_.counters.links;
 }
 
@@ -111,10 +118,12 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   const Status sound = check_region(source, 0);
   if (!sound || offers_.size() >= limits::kTransfersMax) {
     ++context_.counters.transfers_failed;
-    context_.emit(OfferFailed{id, sound ? Error{ErrorCode::kOverloaded, "too many KV transfers"} : sound.error()});
+    context_.emit(OfferFailed{
+        id, sound ? Error{ErrorCode::kOverloaded, "too many KV transfers"} : sound.error()});
     return;
   }
-  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline, context_.config.lease));
+  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline,
+                                                        context_.config.lease));
   ++context_.counters.offers_alive;
   ended_.erase(id);
   arm(made);
@@ -136,7 +145,8 @@ void Sender::commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, I
     return;
   }
   if (tail.size() > limits::kTransferTailBytesMax) {
-    return step(*offer, SendSession::Withdrawn{{ErrorCode::kInvalidArgument, "the tail of a KV transfer is too long"}});
+    return step(*offer, SendSession::Withdrawn{{ErrorCode::kInvalidArgument,
+                                                "the tail of a KV transfer is too long"}});
   }
   offer->tail = std::move(tail);
   offer->ready_at = ready_at;
@@ -156,7 +166,8 @@ Status Sender::on_opened(Link& link) {
   LinkId& known = links_by_engine_[{hello.engine_id, hello.transport}];
   if (Link* older = find(known); older != nullptr && older != &link) {
     if (hello.epoch <= older->hello().epoch) {
-      return Error{ErrorCode::kUnavailable, "KV link: epoch " + std::to_string(hello.epoch) + " is stale"};
+      return Error{ErrorCode::kUnavailable,
+                   "KV link: epoch " + std::to_string(hello.epoch) + " is stale"};
     }
     older->fail({ErrorCode::kUnavailable, "KV link replaced by a newer one"});
   }
@@ -164,7 +175,8 @@ Status Sender::on_opened(Link& link) {
   return ok();
 }
 
-void Sender::on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> /*tail*/) {
+void Sender::on_message(Link& link, LinkMessage message, UniqueFd shared,
+                        std::vector<std::byte> /*tail*/) {
   if (auto* grant = std::get_if<Grant>(&message)) {
     on_grant(link, std::move(*grant), std::move(shared));
   } else if (const auto* cancel = std::get_if<Cancel>(&message)) {
@@ -192,7 +204,8 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   }
   Offer* offer = find(granted.id);
   const auto waiting = waiting_.find(granted.id);
-  if ((offer != nullptr && offer->session.state() != SendSession::State::kOffered) || waiting != waiting_.end()) {
+  if ((offer != nullptr && offer->session.state() != SendSession::State::kOffered) ||
+      waiting != waiting_.end()) {
     const LinkId holder = offer != nullptr ? offer->session.link() : waiting->second.link;
     if (holder == link.id()) {
       return link.fail({ErrorCode::kCorrupt, "a KV transfer was granted twice"});
@@ -202,7 +215,8 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   if (waiting_.size() >= limits::kTransfersMax) {
     return refuse({ErrorCode::kOverloaded, "too many KV transfers"});
   }
-  Result<std::unique_ptr<RowSender>> rows = link.transport().open_sender(granted, std::move(shared));
+  Result<std::unique_ptr<RowSender>> rows =
+      link.transport().open_sender(granted, std::move(shared));
   if (!rows) {
     return refuse(rows.error());
   }
@@ -214,7 +228,8 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   }
 }
 
-void Sender::grant(Offer& offer, LinkId link, const Grant& granted, std::unique_ptr<RowSender> rows) {
+void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
+                   std::unique_ptr<RowSender> rows) {
   if (std::optional<Error> why = misfit(offer.source, granted)) {
     find(link)->send(Abort{offer.id, *std::move(why)});
     return;
@@ -224,11 +239,13 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted, std::unique_
 }
 
 void Sender::on_cancel(Link& link, const Cancel& cancel) {
-  if (Offer* offer = find(cancel.id);
-      offer != nullptr && offer->session.state() != SendSession::State::kOffered && offer->session.link() == link.id()) {
+  if (Offer* offer = find(cancel.id); offer != nullptr &&
+                                      offer->session.state() != SendSession::State::kOffered &&
+                                      offer->session.link() == link.id()) {
     return step(*offer, SendSession::PeerCancelled{link.id(), cancel.error});
   }
-  if (const auto waiting = waiting_.find(cancel.id); waiting != waiting_.end() && waiting->second.link == link.id()) {
+  if (const auto waiting = waiting_.find(cancel.id);
+      waiting != waiting_.end() && waiting->second.link == link.id()) {
     waiting_.erase(waiting);
   }
   link.send(Cancelled{cancel.id});
@@ -273,12 +290,13 @@ void Sender::apply(Offer& offer, const SendSession::Push& effect) {
 }
 
 void Sender::apply(Offer& offer, const SendSession::SendCommit& effect) {
-  const Commit commit{.id = offer.id,
-                      .rows = effect.rows,
-                      .bytes = effect.bytes,
-                      .digest = offer.rows->digest(),
-                      .ready_at_ns = static_cast<uint64_t>(offer.ready_at.time_since_epoch().count()),
-                      .tail_bytes = static_cast<uint32_t>(offer.tail.size())};
+  const Commit commit{
+      .id = offer.id,
+      .rows = effect.rows,
+      .bytes = effect.bytes,
+      .digest = offer.rows->digest(),
+      .ready_at_ns = static_cast<uint64_t>(offer.ready_at.time_since_epoch().count()),
+      .tail_bytes = static_cast<uint32_t>(offer.tail.size())};
   find(offer.session.link())->send(commit, UniqueFd(), std::move(offer.tail));
 }
 

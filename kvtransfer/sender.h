@@ -1,5 +1,5 @@
-// Sender: the offering half of an endpoint: accepts links, brings offers and grants together whichever comes first, and pushes.
-// Decisions are SendSession's. Loop-bound.
+// Sender: the offering half of an endpoint: accepts links, brings offers and grants together
+// whichever comes first, and pushes. Decisions are SendSession's. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,8 @@ class Sender final : private LinkHandler {
   };
 
   Status on_opened(Link& link) override;
-  void on_message(Link& link, LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) override;
+  void on_message(Link& link, LinkMessage message, UniqueFd shared,
+                  std::vector<std::byte> tail) override;
   PayloadSink* on_rows(Link& link, const Rows& rows) override;
   void on_payload_complete(Link& link, const Rows& rows) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;

@@ -13,13 +13,15 @@ namespace pdjob::kvtransfer {
 
 SharedMapping::~SharedMapping() { ::munmap(base_, bytes_); }
 
-Result<std::shared_ptr<const SharedMapping>> MappingCache::map(const UniqueFd& memfd, uint64_t bytes) {
+Result<std::shared_ptr<const SharedMapping>> MappingCache::map(const UniqueFd& memfd,
+                                                               uint64_t bytes) {
   const int seals = ::fcntl(memfd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Error{ErrorCode::kUnsupported, "granted memory is not a memfd sealed against shrinking"};
   }
-  struct stat file {};
-  if (::fstat(memfd.get(), &file) != 0 || bytes == 0 || static_cast<uint64_t>(file.st_size) < bytes) {
+  struct stat file{};
+  if (::fstat(memfd.get(), &file) != 0 || bytes == 0 ||
+      static_cast<uint64_t>(file.st_size) < bytes) {
     return Error{ErrorCode::kInvalidArgument, "granted memory is smaller than announced"};
   }
   const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
@@ -34,9 +36,12 @@ Result<std::shared_ptr<const SharedMapping>> MappingCache::map(const UniqueFd& m
   }
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (base == MAP_FAILED) {
-    return Error{ErrorCode::kUnavailable, std::string("cannot map granted memory: ") + std::strerror(errno)};
+    return Error{ErrorCode::kUnavailable,
+                 std::string("cannot map granted memory: ") + std::strerror(errno)};
   }
-  entries_.push_front({file.st_dev, file.st_ino, std::make_shared<const SharedMapping>(static_cast<std::byte*>(base), bytes)});
+  entries_.push_front(
+      {file.st_dev, file.st_ino,
+       std::make_shared<const SharedMapping>(static_cast<std::byte*>(base), bytes)});
   std::shared_ptr<const SharedMapping> mapping = entries_.front().mapping;
   if (entries_.size() > mappings_max_) {
     entries_.pop_back();

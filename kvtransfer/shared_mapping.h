@@ -32,8 +32,8 @@ class MappingCache {
  public:
   explicit MappingCache(size_t mappings_max) : mappings_max_(mappings_max) {}
 
-  // The mapping of `bytes` of `memfd`. kUnsupported: it is not sealed against shrinking, so its owner could kill us with SIGBUS.
-  // kInvalidArgument: it is smaller than announced.
+  // The mapping of `bytes` of `memfd`. kUnsupported: it is not sealed against shrinking, so its
+  // owner could kill us with SIGBUS. kInvalidArgument: it is smaller than announced.
   Result<std::shared_ptr<const SharedMapping>> map(const UniqueFd& memfd, uint64_t bytes);
 
   size_t size() const { return entries_.size(); }

@@ -16,8 +16,12 @@ constexpr size_t kPieceBytes = 64 * limits::kKiB;
 
 class ShmRowSender final : public RowSender {
  public:
-  ShmRowSender(LinkStream& stream, TransferId id, std::shared_ptr<const SharedMapping> mapping, std::vector<Window> target)
-      : stream_(stream), id_(id), mapping_(std::move(mapping)), target_windows_(std::move(target)) {}
+  ShmRowSender(LinkStream& stream, TransferId id, std::shared_ptr<const SharedMapping> mapping,
+               std::vector<Window> target)
+      : stream_(stream),
+        id_(id),
+        mapping_(std::move(mapping)),
+        target_windows_(std::move(target)) {}
 
   void start(const Region& source, RowRange range) override {
     range_ = range;
@@ -59,7 +63,8 @@ class ShmRowReceiver final : public RowReceiver {
  public:
   explicit ShmRowReceiver(const Region& target) : windows_(target.windows) {}
 
-  // Announced ranges follow each other, but each is hashed window by window: they must be kept apart.
+  // Announced ranges follow each other, but each is hashed window by window: they must be kept
+  // apart.
   PayloadSink* announced(RowRange range) override {
     ranges_.push_back(range);
     return nullptr;
@@ -102,15 +107,18 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
   if (!shared.valid()) {
     return Error{ErrorCode::kInvalidArgument, "a grant came without its memory"};
   }
-  PDJOB_TRY(std::shared_ptr<const SharedMapping> mapping, mappings_.map(shared, grant.shared_bytes));
+  PDJOB_TRY(std::shared_ptr<const SharedMapping> mapping,
+            mappings_.map(shared, grant.shared_bytes));
   std::vector<Window> windows;
   windows.reserve(grant.windows.size());
   for (const GrantedWindow& window : grant.windows) {
     const uint64_t bytes = uint64_t{window.row_bytes} * grant.rows;
-    if (window.shared_offset > grant.shared_bytes || bytes > grant.shared_bytes - window.shared_offset) {
+    if (window.shared_offset > grant.shared_bytes ||
+        bytes > grant.shared_bytes - window.shared_offset) {
       return Error{ErrorCode::kInvalidArgument, "a granted window lies outside of its memory"};
     }
-    windows.push_back({.base = mapping->base() + window.shared_offset, .row_bytes = window.row_bytes});
+    windows.push_back(
+        {.base = mapping->base() + window.shared_offset, .row_bytes = window.row_bytes});
   }
   return std::unique_ptr<RowSender>(
       std::make_unique<ShmRowSender>(stream_, grant.id, std::move(mapping), std::move(windows)));

@@ -1,5 +1,5 @@
-// shm: the receiver's memfd comes with the grant, and the sender copies rows straight into it. ROWS only tells the receiver what to
-// hash. Loop-bound.
+// shm: the receiver's memfd comes with the grant, and the sender copies rows straight into it. ROWS
+// only tells the receiver what to hash. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,9 @@ class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(LinkStream& stream) : stream_(stream) {}
 
-  TransportCapabilities capabilities() const override { return {.name = "shm", .writes_target = true, .rows_on_link = false}; }
+  TransportCapabilities capabilities() const override {
+    return {.name = "shm", .writes_target = true, .rows_on_link = false};
+  }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Region& target) override;
 

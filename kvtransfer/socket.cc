@@ -62,7 +62,8 @@ Result<UniqueFd> listen_at(const Address& address, const std::string& told) {
   const int on = 1;
   if (!listener.valid() ||
       ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(listener.get(), address.raw(), address.size) != 0 || ::listen(listener.get(), kBacklog) != 0) {
+      ::bind(listener.get(), address.raw(), address.size) != 0 ||
+      ::listen(listener.get(), kBacklog) != 0) {
     return failed("cannot listen on " + told);
   }
   return listener;
@@ -92,7 +93,8 @@ Result<UniqueFd> listen_unix(const std::string& name) {
 Result<uint16_t> bound_port(const UniqueFd& socket) {
   Address address;
   address.size = sizeof address.storage;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) !=
+      0) {
     return failed("getsockname");
   }
   return address.storage.ss_family == AF_INET6
@@ -131,14 +133,16 @@ UniqueFd accept_next(const UniqueFd& listener) {
 bool peer_is_loopback(const UniqueFd& socket) {
   Address address;
   address.size = sizeof address.storage;
-  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) !=
+      0) {
     return false;
   }
   switch (address.storage.ss_family) {
     case AF_UNIX:
       return true;
     case AF_INET:
-      return ntohl(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr) >> 24 == 127;
+      return ntohl(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr) >> 24 ==
+             127;
     case AF_INET6: {
       const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
       return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
@@ -159,7 +163,8 @@ bool peer_has_our_uid(const UniqueFd& socket) {
   }
   ucred peer{};
   size = sizeof peer;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == ::geteuid();
 }
 
 void tune_tcp(const UniqueFd& socket) {

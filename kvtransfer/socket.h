@@ -1,4 +1,5 @@
-// Non-blocking stream sockets for links: numeric TCP addresses and abstract unix names. Thread-safe.
+// Non-blocking stream sockets for links: numeric TCP addresses and abstract unix names.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ bool peer_is_loopback(const UniqueFd& socket);
 // True for every TCP socket.
 bool peer_has_our_uid(const UniqueFd& socket);
 
-// No delay, and the death of the peer's machine is noticed. Buffers are left to the kernel: a fixed SO_RCVBUF is capped by rmem_max
-// and would switch off its growth to several megabytes.
+// No delay, and the death of the peer's machine is noticed. Buffers are left to the kernel: a fixed
+// SO_RCVBUF is capped by rmem_max and would switch off its growth to several megabytes.
 void tune_tcp(const UniqueFd& socket);
 
 }  // namespace pdjob::kvtransfer

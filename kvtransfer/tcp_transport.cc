@@ -15,7 +15,10 @@ class TcpRowSender final : public RowSender {
 
   void start(const Region& source, RowRange range) override {
     cursor_ = RowCursor(source.windows, range);
-    stream_.send(Rows{.id = id_, .first = range.first, .count = range.count, .payload_bytes = cursor_.bytes_left()});
+    stream_.send(Rows{.id = id_,
+                      .first = range.first,
+                      .count = range.count,
+                      .payload_bytes = cursor_.bytes_left()});
     stream_.begin_payload(cursor_.bytes_left());
   }
 
@@ -78,7 +81,8 @@ class TcpRowReceiver final : public RowReceiver, public PayloadSink {
 
 }  // namespace
 
-Result<std::unique_ptr<RowSender>> TcpTransport::open_sender(const Grant& grant, UniqueFd /*shared*/) {
+Result<std::unique_ptr<RowSender>> TcpTransport::open_sender(const Grant& grant,
+                                                             UniqueFd /*shared*/) {
   return std::unique_ptr<RowSender>(std::make_unique<TcpRowSender>(stream_, grant.id));
 }
 

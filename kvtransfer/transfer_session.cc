@@ -32,7 +32,8 @@ void SendSession::on(const CommitRequested& event, Instant /*now*/, Effects& eff
     return;
   }
   if (event.rows > options_.rows_max || event.rows < rows_ready_) {
-    return abort({ErrorCode::kInvalidArgument, "the rows of a transfer were counted wrong"}, effects);
+    return abort({ErrorCode::kInvalidArgument, "the rows of a transfer were counted wrong"},
+                 effects);
   }
   rows_ready_ = event.rows;
   commit_requested_ = true;
@@ -72,7 +73,8 @@ void SendSession::on(const PeerCommitted& event, Instant /*now*/, Effects& effec
     return;
   }
   if (state_ != State::kCommitted) {
-    return abort({ErrorCode::kCorrupt, "the receiver confirmed a transfer that was not committed"}, effects);
+    return abort({ErrorCode::kCorrupt, "the receiver confirmed a transfer that was not committed"},
+                 effects);
   }
   state_ = State::kDone;
   effects.push_back(ReportDone{rows_pushed_ * options_.row_bytes});
@@ -100,7 +102,8 @@ void SendSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
 void SendSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   if (now >= deadline_) {
     const bool granted = state_ != State::kOffered;
-    abort({ErrorCode::kTimeout, granted ? "the receiver's lease of the KV rows ended" : "nobody fetched the KV rows in time"},
+    abort({ErrorCode::kTimeout, granted ? "the receiver's lease of the KV rows ended"
+                                        : "nobody fetched the KV rows in time"},
           effects);
   }
 }
@@ -110,7 +113,8 @@ void SendSession::go_on(Effects& effects) {
     return;
   }
   if (rows_ready_ > rows_granted_) {
-    return abort({ErrorCode::kInvalidArgument, "the receiver granted " + std::to_string(rows_granted_) + " KV rows, " +
+    return abort({ErrorCode::kInvalidArgument, "the receiver granted " +
+                                                   std::to_string(rows_granted_) + " KV rows, " +
                                                    std::to_string(rows_ready_) + " are ready"},
                  effects);
   }
@@ -156,11 +160,13 @@ void ReceiveSession::on(const RowsAnnounced& event, Instant /*now*/, Effects& ef
     return;
   }
   const RowRange range = event.range;
-  const bool fits = range.first == rows_announced_ && range.count > 0 && range.count <= options_.rows - rows_announced_;
+  const bool fits = range.first == rows_announced_ && range.count > 0 &&
+                    range.count <= options_.rows - rows_announced_;
   if (!fits || state_ == State::kVerifying) {
-    return stop({ErrorCode::kCorrupt, "the sender announced KV rows " + std::to_string(range.first) + "+" +
-                                          std::to_string(range.count) + ", expected from " + std::to_string(rows_announced_) +
-                                          " up to " + std::to_string(options_.rows)},
+    return stop({ErrorCode::kCorrupt,
+                 "the sender announced KV rows " + std::to_string(range.first) + "+" +
+                     std::to_string(range.count) + ", expected from " +
+                     std::to_string(rows_announced_) + " up to " + std::to_string(options_.rows)},
                 effects);
   }
   state_ = State::kReceiving;
@@ -171,7 +177,8 @@ void ReceiveSession::on(const RowsArrived& event, Instant /*now*/, Effects& effe
   if (state_ != State::kReceiving && state_ != State::kVerifying) {
     return;
   }
-  PDJOB_CHECK(event.rows >= rows_arrived_ && event.rows <= rows_announced_, event.rows, rows_announced_);
+  PDJOB_CHECK(event.rows >= rows_arrived_ && event.rows <= rows_announced_, event.rows,
+              rows_announced_);
   rows_arrived_ = event.rows;
   digest_arrived_ = event.digest;
   if (state_ == State::kVerifying) {
@@ -189,9 +196,10 @@ void ReceiveSession::on(const CommitReceived& event, Instant /*now*/, Effects& e
   state_ = State::kVerifying;
   commit_ = event;
   if (event.rows != rows_announced_ || event.bytes != rows_announced_ * options_.row_bytes) {
-    return stop({ErrorCode::kCorrupt, "the sender committed " + std::to_string(event.rows) + " KV rows (" +
-                                          std::to_string(event.bytes) + " bytes), " + std::to_string(rows_announced_) + " (" +
-                                          std::to_string(rows_announced_ * options_.row_bytes) + ") came"},
+    return stop({ErrorCode::kCorrupt,
+                 "the sender committed " + std::to_string(event.rows) + " KV rows (" +
+                     std::to_string(event.bytes) + " bytes), " + std::to_string(rows_announced_) +
+                     " (" + std::to_string(rows_announced_ * options_.row_bytes) + ") came"},
                 effects);
   }
   verify(effects);
@@ -219,8 +227,8 @@ void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects
   if (event.link != options_.link) {
     return;
   }
-  const bool may_write = options_.peer_writes && event.loss == LinkLoss::kGivenUp && state_ != State::kRequested &&
-                         state_ != State::kVerifying;
+  const bool may_write = options_.peer_writes && event.loss == LinkLoss::kGivenUp &&
+                         state_ != State::kRequested && state_ != State::kVerifying;
   if (state_ == State::kCancelling) {
     if (!may_write) {
       state_ = State::kFailed;

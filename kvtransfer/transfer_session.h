@@ -1,5 +1,6 @@
-// The two halves of one transfer as pure cores: what to do when, never how bytes move. A session lives on one link incarnation;
-// whatever comes from another one (an old epoch, a stranger) is ignored. Pure.
+// The two halves of one transfer as pure cores: what to do when, never how bytes move. A session
+// lives on one link incarnation; whatever comes from another one (an old epoch, a stranger) is
+// ignored. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,22 @@ namespace pdjob::kvtransfer {
 using LinkId = StrongId<struct LinkTag, uint64_t>;
 
 enum class LinkLoss {
-  kClosed,   // Nothing the peer does reaches our memory any more: its socket is closed, or it could write only through ours.
-  kGivenUp,  // We stopped listening, but the peer may still write memory it has mapped. kClosed follows.
+  kClosed,   // Nothing the peer does reaches our memory any more: its socket is closed, or it could
+             // write only through ours.
+  kGivenUp,  // We stopped listening, but the peer may still write memory it has mapped. kClosed
+             // follows.
 };
 
 // The sender's half.
 //
-//              Granted             RowsReady              RangePushed, all committed   PeerCommitted
-//   kOffered ----------> kGranted ----------> kPushing -----------------------------> kCommitted ----------> kDone
-//      |                    |  ^------------------|                                       |
-//      |                    |   RangePushed, none left                                    |
-//      +--------------------+------------------ Withdrawn, PushFailed, PeerCancelled, ----+----------------> kFailed
-//                                               LinkLost, a deadline, a broken promise
+//            Granted            RowsReady            all pushed, CommitRequested
+//   kOffered -------> kGranted ----------> kPushing -----------------------------> kCommitted
+//      |                 |  ^                 |                                      |    |
+//      |                 |  +-----------------+ RangePushed, none left               |    | Peer-
+//      |                 |                    |                                      |    | Committed
+//      +-----------------+--------------------+----------> kFailed <-----------------+    v
+//           Withdrawn, PushFailed, PeerCancelled, LinkLost, a deadline,                  kDone
+//           a broken promise
 class SendSession {
  public:
   enum class State {
@@ -80,8 +85,9 @@ class SendSession {
     Error reason;
   };
   struct TimePassed {};
-  using Event = std::variant<RowsReady, CommitRequested, Withdrawn, Granted, RangePushed, PushFailed, PeerCommitted, PeerCancelled,
-                             PeerRenewed, LinkLost, TimePassed>;
+  using Event =
+      std::variant<RowsReady, CommitRequested, Withdrawn, Granted, RangePushed, PushFailed,
+                   PeerCommitted, PeerCancelled, PeerRenewed, LinkLost, TimePassed>;
 
   // Effects
   struct Push {  // Answered by RangePushed or PushFailed; at most one is under way.
@@ -146,22 +152,27 @@ class SendSession {
 
 // The receiver's half.
 //
-//                LinkReady             RowsAnnounced               CommitReceived               RowsArrived, all equal
-//   kRequested ------------> kGranted ---------------> kReceiving ----------------> kVerifying -----------------------> kDone
-//       |                       |                          |                            |
-//       |                       +--------------------------+                            | wrong digest: nobody writes any more
-//       | CancelRequested,      | CancelRequested, a deadline, a broken promise         |
-//       | LinkLost, a deadline  |                                                       v
-//       |                       +-- the sender may still write --> kCancelling ----> kFailed
-//       +-----------------------+-----------------------------------------------------> ^
-//                                                       PeerStopped, LinkLost (kClosed)
+//              LinkReady          RowsAnnounced            CommitReceived
+//   kRequested ---------> kGranted ----------> kReceiving ---------------> kVerifying ---> kDone
+//       |                    |                     |                           |    RowsArrived,
+//       |                    +---------+-----------+                           |    all equal
+//       |                              |                                       |
+//       |         the sender may write | else                                  | not equal
+//       |              +---------------+---------------+                       |
+//       |              v                               v                       |
+//       |         kCancelling ---------------------> kFailed <-----------------+
+//       |              PeerStopped, LinkLost (kClosed) ^
+//       +----------------------------------------------+
+//
+// Down and left go CancelRequested, PeerStopped, LinkLost, a deadline and broken promises.
 class ReceiveSession {
  public:
   enum class State {
-    kRequested,   // The link is not open yet.
-    kGranted,     // The sender knows the target and may write it.
-    kReceiving,   // First rows are announced.
-    kVerifying,   // COMMIT is here; the digest of the last rows is not. The sender has stopped writing.
+    kRequested,  // The link is not open yet.
+    kGranted,    // The sender knows the target and may write it.
+    kReceiving,  // First rows are announced.
+    kVerifying,  // COMMIT is here; the digest of the last rows is not. The sender has stopped
+                 // writing.
     kDone,
     kCancelling,  // Failed and reported, but the sender may still write the target.
     kFailed,
@@ -182,7 +193,7 @@ class ReceiveSession {
     LinkId link;
     RowRange range;
   };
-  struct RowsArrived {     // Rows [0, rows) are in place, and this is the digest of them all.
+  struct RowsArrived {  // Rows [0, rows) are in place, and this is the digest of them all.
     uint32_t rows = 0;
     uint64_t digest = 0;
   };
@@ -192,7 +203,7 @@ class ReceiveSession {
     uint64_t bytes = 0;
     uint64_t digest = 0;
   };
-  struct PeerStopped {     // CANCELLED or ABORT: the sender does not write any more.
+  struct PeerStopped {  // CANCELLED or ABORT: the sender does not write any more.
     LinkId link;
     Error reason;
   };
@@ -205,7 +216,8 @@ class ReceiveSession {
     Error reason;
   };
   struct TimePassed {};
-  using Event = std::variant<LinkReady, RowsAnnounced, RowsArrived, CommitReceived, PeerStopped, CancelRequested, LinkLost, TimePassed>;
+  using Event = std::variant<LinkReady, RowsAnnounced, RowsArrived, CommitReceived, PeerStopped,
+                             CancelRequested, LinkLost, TimePassed>;
 
   // Effects
   struct SendGrant {};
@@ -222,7 +234,8 @@ class ReceiveSession {
     bool region_safe = true;
   };
   struct ReportReleased {};
-  using Effect = std::variant<SendGrant, SendCommitted, SendCancel, ReportDone, ReportFailed, ReportReleased>;
+  using Effect =
+      std::variant<SendGrant, SendCommitted, SendCancel, ReportDone, ReportFailed, ReportReleased>;
 
   explicit ReceiveSession(Options options) : options_(options) {}
 

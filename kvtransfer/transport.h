@@ -1,5 +1,6 @@
-// Transport: how rows of a source region reach a granted target, on one link. Sessions decide when; a transport only moves.
-// To add one (cuda_ipc, nccl, a fault decorator): implement these classes and name it in open_transport().
+// Transport: how rows of a source region reach a granted target, on one link. Sessions decide when;
+// a transport only moves. To add one (cuda_ipc, nccl, a fault decorator): implement these classes
+// and name it in open_transport().
 #pragma once
 
 #include <cstddef>
@@ -74,8 +75,8 @@ class RowReceiver {
 
 struct TransportCapabilities {
   const char* name = "";
-  // The sender writes the target's shared memory itself: the memfd goes along with the grant, and the rows of a failed transfer are
-  // not safe before the sender has stopped.
+  // The sender writes the target's shared memory itself: the memfd goes along with the grant, and
+  // the rows of a failed transfer are not safe before the sender has stopped.
   bool writes_target = false;
   // The rows are the payload of ROWS messages.
   bool rows_on_link = false;
@@ -86,7 +87,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual TransportCapabilities capabilities() const = 0;
-  // `shared` is the memfd that came with the grant, if any. kInvalidArgument, kUnsupported: the grant cannot be served.
+  // `shared` is the memfd that came with the grant, if any. kInvalidArgument, kUnsupported: the
+  // grant cannot be served.
   virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) = 0;
   virtual std::unique_ptr<RowReceiver> open_receiver(const Region& target) = 0;
 };

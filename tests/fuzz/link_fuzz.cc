@@ -1,4 +1,5 @@
-// Bytes of a KV link: whatever decodes must encode to the same bytes again, and the handshake must survive it.
+// Bytes of a KV link: whatever decodes must encode to the same bytes again, and the handshake must
+// survive it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -8,6 +8,10 @@ constexpr uint64_t kFaultlessOneIn = 4;
 
 }  // namespace
 
+bool FaultPlan::empty() const {
+  return faults.empty() && dials.push_fails + dials.row_damaged + dials.step_fails + dials.reserve_fails == 0;
+}
+
 FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed) {
   FaultPlan plan{.end = start + duration};
   if (seed % kFaultlessOneIn == 0) {

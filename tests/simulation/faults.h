@@ -36,6 +36,8 @@ struct FaultPlan {
   std::vector<Fault> faults;
   FaultDials dials;
   Instant end;  // From here on nothing goes wrong any more.
+
+  bool empty() const;
 };
 
 // Every fourth seed has no faults at all: then everything must succeed.

@@ -42,15 +42,16 @@ struct SimChannel {
   Instant last_arrival{};
 };
 
-// How long messages take. Between connections they overtake each other.
+// How long messages take. With jitter, messages of different connections overtake each other.
 class SimNetwork {
  public:
-  SimNetwork(SimLoop& loop, uint64_t seed) : loop_(loop), random_(seed) {
+  enum class Jitter { kNo, kYes };
+  SimNetwork(SimLoop& loop, Jitter jitter, uint64_t seed) : loop_(loop), jitter_(jitter), random_(seed) {
     slowest_ = std::chrono::microseconds(100 + random_.below(3000));
   }
 
   // When a message that is sent now arrives at another process.
-  Instant arrival(SimChannel& channel) { return in_order(channel, slowest_); }
+  Instant arrival(SimChannel& channel) { return jitter_ == Jitter::kYes ? in_order(channel, slowest_) : loop_.now() + slowest_ / 2; }
   // The same for another thread of this process.
   Instant hand_over(SimChannel& channel) { return in_order(channel, std::chrono::microseconds(20)); }
   Duration delay() { return Duration(1 + random_.below(static_cast<uint64_t>(slowest_.count()))); }
@@ -63,6 +64,7 @@ class SimNetwork {
   }
 
   SimLoop& loop_;
+  const Jitter jitter_;
   Random random_;
   Duration slowest_;
 };

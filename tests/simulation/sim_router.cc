@@ -148,6 +148,12 @@ void SimRouter::apply(const router::CancelLeg& effect) {
   }
 }
 
+void SimRouter::apply(const router::ReleaseOffer& effect) {
+  SimChannel connection;
+  world_.post(world_.network().arrival(connection), incarnation_of(effect.worker),
+              [transfer = effect.transfer](SimWorker& worker) { worker.on_release(transfer); });
+}
+
 void SimRouter::close_at_worker(const router::LegId& id, Leg& leg) {
   world_.post(world_.network().arrival(leg.to_worker), leg.worker, [id](SimWorker& worker) { worker.on_leg_closed(id); });
 }

@@ -49,7 +49,7 @@ class SimRouter {
   void wake_at(Instant when);
   void apply(const router::StartLeg& effect);
   void apply(const router::CancelLeg& effect);
-  void apply(const router::ReleaseOffer& /*effect*/) {}  // A hint that may be lost: here it always is, and leases do the work.
+  void apply(const router::ReleaseOffer& effect);
   void apply(const router::Relay& effect);
   void apply(const router::Complete& effect);
   void apply(const router::Refuse& effect);

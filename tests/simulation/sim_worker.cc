@@ -67,6 +67,17 @@ void SimWorker::on_leg_closed(const router::LegId& leg) {
   }
 }
 
+void SimWorker::on_release(TransferId transfer) {
+  enqueue([this, transfer] {
+    const auto found = transfers_.find(transfer);
+    if (found != transfers_.end() && live(found->second).transferring) {
+      to_kv([transfer](SimWorker& worker) {
+        worker.sender_.withdraw(transfer, {ErrorCode::kCancelled, "the router gave up the request"});
+      });
+    }
+  });
+}
+
 std::vector<router::LegId> SimWorker::legs() const {
   std::vector<router::LegId> legs;
   for (const auto& [leg, exchange] : exchanges_) {
@@ -369,7 +380,8 @@ void SimWorker::fetch_failed(TransferId id, const Error& error, bool region_safe
   from_kv([=, this] {
     const RequestId request = request_of(id);
     live(request).transferring = !region_safe;
-    feed(worker::FetchFailed{.request = request, .error = error, .region_safe = region_safe});
+    feed(worker::FetchFailed{
+        .request = request, .error = {ErrorCode::kPeerFailed, error.message}, .region_safe = region_safe});
     forget(request);
   });
 }

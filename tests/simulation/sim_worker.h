@@ -60,6 +60,7 @@ class SimWorker {
   // From the router, or anybody else who speaks HTTP.
   void on_leg(const LegAsk& ask);
   void on_leg_closed(const router::LegId& leg);
+  void on_release(TransferId transfer);
   std::vector<router::LegId> legs() const;
   void drain();
 

@@ -27,6 +27,9 @@ struct RunOptions {
   uint64_t seed = 0;
   SimTrace::Print print = SimTrace::Print::kNo;
   Sabotage sabotage;
+  // Also where nothing fails. A burst of requests whose legs overtake each other can then stall until leases end: prefill workers hold
+  // the rows of requests that wait for a decode worker, and decode workers hold sequences for requests that wait for a prefill worker.
+  bool jitter_always = false;
 };
 struct RunResult {
   std::string violation;  // Empty: all invariants held.
@@ -92,6 +95,7 @@ class SimWorld {
     std::vector<std::function<void(SimWorker&)>> backlog;
   };
   static Shape draw_shape(uint64_t seed);
+  static SimNetwork::Jitter jitter(const RunOptions& options, const FaultPlan& plan);
 
   Slot* slot_of(Incarnation incarnation);
   void start_job();
@@ -117,9 +121,9 @@ class SimWorld {
   SimTrace trace_;
   Invariants invariants_;
   Random random_;
+  const FaultPlan plan_;
   SimNetwork network_;
   SimLinks links_;
-  FaultPlan plan_;
   Clients clients_;
   SimRouter router_;
   SimChannel to_router_;  // From the launcher.

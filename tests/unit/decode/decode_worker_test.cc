@@ -112,14 +112,6 @@ TEST_F(DecodeWorkerTest, RetiresTheSequenceThatAPeerMayStillWrite) {
   EXPECT_EQ(story.fetch_released(1), (Words{"clear s0", "fetch r3 s0 rows 10"}));
 }
 
-TEST_F(DecodeWorkerTest, BlamesAFailedFetchOnTheHandOverWhateverThePeerSays) {
-  for (const ErrorCode code : {ErrorCode::kCancelled, ErrorCode::kInvalidArgument, ErrorCode::kUnsupported}) {
-    story.arrive(fetched(1));
-    EXPECT_EQ(story.step(worker::FetchFailed{RequestId{1}, {code, "the peer's words"}}),
-              (Words{"clear s0", "fail r1 unavailable", "end r1"}));
-  }
-}
-
 // --- a client leaves
 
 TEST_F(DecodeWorkerTest, ForgetsACancelledRequestThatWaits) {

@@ -63,16 +63,18 @@ TEST_P(KvEndpointMoves, RowsOfAnOfferThatComesLater) {
 
 TEST_P(KvEndpointMoves, ManySizesOneAfterTheOther) {
   uint64_t number = 0;
-  for (const TestRegion::Shape shape : {TestRegion::Shape{.windows = 1, .rows = 1, .row_bytes = 1},
-                                        TestRegion::Shape{.windows = 1, .rows = 7, .row_bytes = 3},
-                                        TestRegion::Shape{.windows = 60, .rows = 100, .row_bytes = 384},
-                                        TestRegion::Shape{.windows = 2, .rows = 3000, .row_bytes = 1024},
-                                        TestRegion::Shape{.windows = 3, .rows = 2, .row_bytes = 3 << 20}}) {
+  for (const TestRegion::Shape shape :
+       {TestRegion::Shape{.windows = 1, .rows = 1, .row_bytes = 1},
+        TestRegion::Shape{.windows = 1, .rows = 7, .row_bytes = 3},
+        TestRegion::Shape{.windows = 60, .rows = 100, .row_bytes = 384},
+        TestRegion::Shape{.windows = 2, .rows = 3000, .row_bytes = 1024},
+        TestRegion::Shape{.windows = 3, .rows = 2, .row_bytes = 3 << 20}}) {
     TestRegion source(shape);
     TestRegion to = target(shape);
     source.fill(++number, 0, shape.rows);
     sender_->offer(transfer_id(number), source.region(), in(kDeadline));
-    receiver_->fetch(transfer_id(number), sender_->address(), to.region(), shape.rows, in(kDeadline));
+    receiver_->fetch(transfer_id(number), sender_->address(), to.region(), shape.rows,
+                     in(kDeadline));
     sender_->commit(transfer_id(number), shape.rows, std::vector<std::byte>(shape.rows));
     EXPECT_EQ(receiver_.expect<FetchDone>().bytes, source.row_bytes() * shape.rows);
     sender_.expect<OfferDone>();
@@ -112,8 +114,10 @@ TEST_P(KvEndpointMoves, ManyAtOnce) {
     sources.back().fill(number, 0, kRows);
   }
   for (uint64_t number = 0; number < kTransfers; ++number) {
-    receiver_->fetch(transfer_id(number), sender_->address(), targets[number].region(), kRows, in(kDeadline));
-    sender_->offer(transfer_id(kTransfers - 1 - number), sources[kTransfers - 1 - number].region(), in(kDeadline));
+    receiver_->fetch(transfer_id(number), sender_->address(), targets[number].region(), kRows,
+                     in(kDeadline));
+    sender_->offer(transfer_id(kTransfers - 1 - number), sources[kTransfers - 1 - number].region(),
+                   in(kDeadline));
   }
   for (uint32_t ready = 100; ready <= kRows; ready += 100) {
     for (uint64_t number = 0; number < kTransfers; ++number) {
@@ -148,7 +152,8 @@ TEST_P(KvEndpointMoves, ThousandTransfersLeakNothing) {
     }
   };
   const auto entries = [](const char* folder) {
-    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator(folder),
+                         std::filesystem::directory_iterator());
   };
   transfer(0);
   const auto fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
@@ -238,12 +243,15 @@ TEST_P(KvEndpointMoves, FetchFailsAtItsDeadline) {
 }
 
 TEST_P(KvEndpointMoves, FingerprintMismatchFailsAtOnceNamingTheField) {
-  TestEndpoint other({.engine_id = "other", .transport = GetParam(), .fingerprint = {{"model_digest", "abc"}, {"kv_type", "q8_0"}}});
+  TestEndpoint other({.engine_id = "other",
+                      .transport = GetParam(),
+                      .fingerprint = {{"model_digest", "abc"}, {"kv_type", "q8_0"}}});
   TestRegion to = target({});
   receiver_->fetch(transfer_id(1), other->address(), to.region(), 64, in(kDeadline));
   const auto failed = receiver_.expect<FetchFailed>(seconds(3));
   EXPECT_EQ(failed.error.code, ErrorCode::kUnsupported);
-  EXPECT_EQ(failed.error.message, "KV fingerprint differs in kv_type: sender 'q8_0', receiver 'f16'");
+  EXPECT_EQ(failed.error.message,
+            "KV fingerprint differs in kv_type: sender 'q8_0', receiver 'f16'");
   EXPECT_TRUE(failed.region_safe);
 }
 
@@ -294,7 +302,8 @@ TEST_P(KvEndpointMoves, SecondReceiverIsRefused) {
 TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
   TestRegion source({});
   TestRegion to = target({});
-  auto ending = std::make_unique<TestEndpoint>(TestEndpoint::Options{.engine_id = "ending", .transport = GetParam()});
+  auto ending = std::make_unique<TestEndpoint>(
+      TestEndpoint::Options{.engine_id = "ending", .transport = GetParam()});
   (*ending)->offer(transfer_id(1), source.region(), in(kDeadline));
   receiver_->fetch(transfer_id(1), (*ending)->address(), to.region(), 64, in(kDeadline));
   EXPECT_FALSE(receiver_.next(milliseconds(100)));
@@ -304,8 +313,11 @@ TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
   EXPECT_TRUE(failed.region_safe);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves, testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& param) { return param.param == TransportKind::kShm ? "Shm" : "Tcp"; });
+INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
+                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
+                         [](const auto& param) {
+                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
+                         });
 
 TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
   TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});
@@ -313,7 +325,8 @@ TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
   TestRegion shared({}, TestRegion::Memory::kShared), own({});
   EndpointAddress elsewhere = sender->address();
   elsewhere.host_id = "another machine";
-  const auto transport_of = [&](uint64_t number, const EndpointAddress& address, const TestRegion& to) {
+  const auto transport_of = [&](uint64_t number, const EndpointAddress& address,
+                                const TestRegion& to) {
     sender->offer(transfer_id(number), source.region(), in(kDeadline));
     sender->commit(transfer_id(number), 64, {});
     receiver->fetch(transfer_id(number), address, to.region(), 64, in(kDeadline));
@@ -328,11 +341,13 @@ TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
 }
 
 TEST(KvEndpoint, ForcedSharedMemoryFailsNamingWhatIsMissing) {
-  TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode", .transport = TransportKind::kShm});
+  TestEndpoint sender({.engine_id = "prefill"}),
+      receiver({.engine_id = "decode", .transport = TransportKind::kShm});
   TestRegion own({});
   receiver->fetch(transfer_id(1), sender->address(), own.region(), 64, in(kDeadline));
   EXPECT_EQ(receiver.expect<FetchFailed>().error,
-            (Error{ErrorCode::kUnsupported, "kvtransfer.transport is shm, but the target is not shared memory"}));
+            (Error{ErrorCode::kUnsupported,
+                   "kvtransfer.transport is shm, but the target is not shared memory"}));
 }
 
 TEST(KvEndpoint, UnsealedMemoryIsRefusedByTheSender) {
@@ -385,7 +400,8 @@ TEST(KvEndpoint, TwoTransfersOfOneIdDoNotDisturbTheFirst) {
 }
 
 TEST(KvEndpoint, RunsWithoutATokenOnLoopback) {
-  TestEndpoint sender({.engine_id = "prefill", .token = ""}), receiver({.engine_id = "decode", .token = ""});
+  TestEndpoint sender({.engine_id = "prefill", .token = ""}),
+      receiver({.engine_id = "decode", .token = ""});
   TestRegion source({}), to({});
   sender->offer(transfer_id(1), source.region(), in(kDeadline));
   sender->commit(transfer_id(1), 64, {});

@@ -1,4 +1,5 @@
-// Peers that die, stop, or lie: forked processes killed for real, and sockets that speak the link's protocol badly.
+// Peers that die, stop, or lie: forked processes killed for real, and sockets that speak the link's
+// protocol badly.
 #include <csignal>
 #include <functional>
 #include <sstream>
@@ -34,7 +35,9 @@ class Pipe {
     read_ = UniqueFd(fds[0]);
     write_ = UniqueFd(fds[1]);
   }
-  void say(const std::string& line) { PDJOB_CHECK(::write(write_.get(), (line + "\n").data(), line.size() + 1) > 0); }
+  void say(const std::string& line) {
+    PDJOB_CHECK(::write(write_.get(), (line + "\n").data(), line.size() + 1) > 0);
+  }
   std::string hear() {
     std::string line;
     for (char byte = 0; ::read(read_.get(), &byte, 1) == 1 && byte != '\n';) {
@@ -111,7 +114,8 @@ class KvFaults : public testing::TestWithParam<TransportKind> {
   static TestEndpoint::Options options(const std::string& engine_id) {
     return {.engine_id = engine_id, .transport = GetParam()};
   }
-  // Offers transfer 1, of which half is ready, and says "moving" when that is sent. Whole transfers follow for each number it is told.
+  // Offers transfer 1, of which half is ready, and says "moving" when that is sent. Whole transfers
+  // follow for each number it is told.
   static void send_half(Pipe& to_test, Pipe& from_test) {
     TestEndpoint sender(options("prefill"));
     TestRegion source(kBig);
@@ -145,7 +149,8 @@ TEST_P(KvFaults, KilledSenderFailsTheFetchAtOnce) {
   ForkedPeer peer(send_half);
   TestEndpoint receiver(options("decode"));
   TestRegion to = target(kBig);
-  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows, in(kDeadline));
+  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                  in(kDeadline));
   ASSERT_EQ(peer.to_test.hear(), "moving");
   peer.kill();
   const auto failed = receiver.expect<FetchFailed>(seconds(2));
@@ -158,7 +163,8 @@ TEST_P(KvFaults, KilledReceiverFailsTheOfferAtOnce) {
   ForkedPeer peer([](Pipe& /*to_test*/, Pipe& from_test) {
     TestRegion to = target(kBig);
     TestEndpoint receiver(options("decode"));
-    receiver->fetch(transfer_id(1), from_test.hear_address(), to.region(), kBig.rows, in(kDeadline));
+    receiver->fetch(transfer_id(1), from_test.hear_address(), to.region(), kBig.rows,
+                    in(kDeadline));
     ::pause();
   });
   TestEndpoint sender(options("prefill"));
@@ -176,7 +182,8 @@ TEST_P(KvFaults, StoppedSenderCannotHoldAFetchPastItsDeadline) {
   ForkedPeer peer(send_half);
   TestEndpoint receiver(options("decode"));
   TestRegion to = target(kBig);
-  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows, in(milliseconds(1500)));
+  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                  in(milliseconds(1500)));
   ASSERT_EQ(peer.to_test.hear(), "moving");
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));
@@ -196,7 +203,8 @@ TEST_P(KvFaults, StoppedAndThenKilledSenderReleasesTheRows) {
   ForkedPeer peer(send_half);
   TestEndpoint receiver(options("decode"));
   TestRegion to = target(kBig);
-  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows, in(kDeadline));
+  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                  in(kDeadline));
   ASSERT_EQ(peer.to_test.hear(), "moving");
   peer.stop();
   receiver->cancel(transfer_id(1));
@@ -235,7 +243,8 @@ TEST_P(KvFaults, StoppedReceiverLosesItsLease) {
   ForkedPeer peer([](Pipe& /*to_test*/, Pipe& from_test) {
     TestRegion to = target(kBig);
     TestEndpoint receiver(options("decode"));
-    receiver->fetch(transfer_id(1), from_test.hear_address(), to.region(), kBig.rows, in(kDeadline));
+    receiver->fetch(transfer_id(1), from_test.hear_address(), to.region(), kBig.rows,
+                    in(kDeadline));
     ::pause();
   });
   TestEndpoint::Options strict = options("prefill");
@@ -263,18 +272,24 @@ TEST_P(KvFaults, WaitingReceiverKeepsItsLease) {
   receiver.expect<FetchDone>();
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, KvFaults, testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& param) { return param.param == TransportKind::kShm ? "Shm" : "Tcp"; });
+INSTANTIATE_TEST_SUITE_P(Transports, KvFaults,
+                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
+                         [](const auto& param) {
+                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
+                         });
 
 // One end of a tcp link in the test's own hands.
 class RawLink {
  public:
   explicit RawLink(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  static RawLink connect(const EndpointAddress& address) { return RawLink(*connect_tcp(address.host, address.port)); }
+  static RawLink connect(const EndpointAddress& address) {
+    return RawLink(*connect_tcp(address.host, address.port));
+  }
   void write(const std::string& bytes) {
     ready(POLLOUT);
-    PDJOB_CHECK(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    PDJOB_CHECK(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+                static_cast<ssize_t>(bytes.size()));
   }
   void send(const LinkMessage& message) { write(encode(message)); }
   // The next message; none when the link was closed.
@@ -290,7 +305,8 @@ class RawLink {
   bool is_closed_by_peer() { return !hear(); }
   // True when the handshake succeeds; as initiator with `hello`, else as acceptor.
   bool open(const LinkIdentity& self, const std::optional<Hello>& hello) {
-    LinkHandshake handshake = hello ? LinkHandshake(self, *hello) : LinkHandshake(self, TransportKind::kTcp, random_nonce());
+    LinkHandshake handshake = hello ? LinkHandshake(self, *hello)
+                                    : LinkHandshake(self, TransportKind::kTcp, random_nonce());
     if (hello) {
       send(*hello);
     }
@@ -329,10 +345,16 @@ class RawLink {
 };
 
 LinkIdentity raw_identity(const std::string& engine_id) {
-  return {.engine_id = engine_id, .key = make_key("secret"), .fingerprint = {{"model_digest", "abc"}, {"kv_type", "f16"}}};
+  return {.engine_id = engine_id,
+          .key = make_key("secret"),
+          .fingerprint = {{"model_digest", "abc"}, {"kv_type", "f16"}}};
 }
 Hello raw_hello(uint64_t epoch = 1) {
-  return {.transport = TransportKind::kTcp, .epoch = epoch, .engine_id = "raw", .peer_engine_id = "prefill", .nonce = random_nonce()};
+  return {.transport = TransportKind::kTcp,
+          .epoch = epoch,
+          .engine_id = "raw",
+          .peer_engine_id = "prefill",
+          .nonce = random_nonce()};
 }
 Grant raw_grant(uint64_t number, const TestRegion& region) {
   Grant grant{.id = transfer_id(number), .rows = 64};
@@ -346,7 +368,8 @@ Grant raw_grant(uint64_t number, const TestRegion& region) {
 class LyingSender : public testing::Test {
  protected:
   LyingSender() {
-    EndpointAddress address{.engine_id = "raw", .host = "127.0.0.1", .port = *bound_port(listener_)};
+    EndpointAddress address{
+        .engine_id = "raw", .host = "127.0.0.1", .port = *bound_port(listener_)};
     receiver_->fetch(transfer_id(1), address, to_.region(), 64, in(kDeadline));
     pollfd waited{.fd = listener_.get(), .events = POLLIN, .revents = 0};
     PDJOB_CHECK(::poll(&waited, 1, 20'000) == 1);
@@ -358,7 +381,10 @@ class LyingSender : public testing::Test {
     digest_.update(std::as_bytes(std::span(rows_)));
   }
   Rows rows(uint32_t first, uint32_t count) const {
-    return {.id = transfer_id(1), .first = first, .count = count, .payload_bytes = count * to_.row_bytes()};
+    return {.id = transfer_id(1),
+            .first = first,
+            .count = count,
+            .payload_bytes = count * to_.row_bytes()};
   }
   Commit commit() const {
     return {.id = transfer_id(1), .rows = 2, .bytes = rows_.size(), .digest = digest_.value()};
@@ -460,8 +486,9 @@ TEST_F(LyingReceiver, SilentConnectionIsClosedAfterTheTimeout) {
 }
 
 TEST_F(LyingReceiver, GarbageIsClosedAtOnce) {
-  for (const std::string& garbage : {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100, '\0'), std::string(100, '\xff'),
-                                     encode(Grant{}), encode(Rows{}), encode(Commit{})}) {
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100, '\0'),
+        std::string(100, '\xff'), encode(Grant{}), encode(Rows{}), encode(Commit{})}) {
     RawLink link = RawLink::connect(sender_->address());
     link.write(garbage);
     EXPECT_TRUE(link.is_closed_by_peer());

@@ -45,7 +45,8 @@ TestRegion::TestRegion(Shape shape, Memory memory) {
     region_.shared_bytes = bytes_;
     PDJOB_CHECK(::ftruncate(region_.shared_fd, static_cast<off_t>(bytes_)) == 0);
     if (memory == Memory::kShared) {
-      PDJOB_CHECK(::fcntl(region_.shared_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+      PDJOB_CHECK(
+          ::fcntl(region_.shared_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
     }
   }
   void* base = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, region_.shared_fd, 0);
@@ -81,7 +82,8 @@ bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {
     const Window& in_window = region_.windows[window];
     for (uint32_t row = first; row < first + count; ++row) {
       for (uint32_t byte = 0; byte < in_window.row_bytes; ++byte) {
-        if (in_window.base[uint64_t{row} * in_window.row_bytes + byte] != pattern(seed, window, row, byte)) {
+        if (in_window.base[uint64_t{row} * in_window.row_bytes + byte] !=
+            pattern(seed, window, row, byte)) {
           return false;
         }
       }

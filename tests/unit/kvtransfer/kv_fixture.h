@@ -1,4 +1,5 @@
-// What the tests of kvtransfer share: regions with known bytes, and an endpoint whose events can be waited for.
+// What the tests of kvtransfer share: regions with known bytes, and an endpoint whose events can be
+// waited for.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +20,8 @@
 
 namespace pdjob::kvtransfer {
 
-// A region in private memory or in a sealed memfd: `windows` windows of `rows` rows, of different row sizes.
+// A region in private memory or in a sealed memfd: `windows` windows of `rows` rows, of different
+// row sizes.
 class TestRegion {
  public:
   struct Shape {
@@ -31,7 +33,9 @@ class TestRegion {
 
   explicit TestRegion(Shape shape, Memory memory = Memory::kPrivate);
   TestRegion(TestRegion&& other) noexcept
-      : region_(std::exchange(other.region_, {})), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+      : region_(std::exchange(other.region_, {})),
+        base_(std::exchange(other.base_, nullptr)),
+        bytes_(other.bytes_) {}
   ~TestRegion();
 
   const Region& region() const { return region_; }

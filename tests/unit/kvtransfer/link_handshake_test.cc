@@ -19,13 +19,19 @@ Nonce nonce(int value) {
 }
 
 Hello hello() {
-  return {.transport = TransportKind::kTcp, .epoch = 1, .engine_id = "decode", .peer_engine_id = "prefill", .nonce = nonce(1)};
+  return {.transport = TransportKind::kTcp,
+          .epoch = 1,
+          .engine_id = "decode",
+          .peer_engine_id = "prefill",
+          .nonce = nonce(1)};
 }
 
 // Both ends, talking until one of them is done.
 struct Conversation {
-  Conversation(const LinkIdentity& initiator_identity, const LinkIdentity& acceptor_identity, const Hello& first)
-      : initiator(initiator_identity, first), acceptor(acceptor_identity, TransportKind::kTcp, nonce(2)) {
+  Conversation(const LinkIdentity& initiator_identity, const LinkIdentity& acceptor_identity,
+               const Hello& first)
+      : initiator(initiator_identity, first),
+        acceptor(acceptor_identity, TransportKind::kTcp, nonce(2)) {
     std::vector<LinkMessage> to_acceptor = {first};
     while (!to_acceptor.empty() || !to_initiator.empty()) {
       for (const LinkMessage& message : std::exchange(to_acceptor, {})) {
@@ -84,24 +90,30 @@ TEST(LinkHandshake, ReplayedProofDoesNotFitAnotherNonce) {
 }
 
 TEST(LinkHandshake, MismatchNamesTheFieldWithBothValues) {
-  const LinkIdentity prefill = identity("prefill", "secret", {{"kv_type", "f16"}, {"layers", "30"}});
+  const LinkIdentity prefill =
+      identity("prefill", "secret", {{"kv_type", "f16"}, {"layers", "30"}});
   const LinkIdentity decode = identity("decode", "secret", {{"kv_type", "q8_0"}, {"layers", "30"}});
   const Conversation talk(decode, prefill, hello());
   EXPECT_EQ(talk.initiator.error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(talk.initiator.error().message, "KV fingerprint differs in kv_type: sender 'f16', receiver 'q8_0'");
+  EXPECT_EQ(talk.initiator.error().message,
+            "KV fingerprint differs in kv_type: sender 'f16', receiver 'q8_0'");
   EXPECT_EQ(talk.acceptor_outcome, Outcome::kFailed);
 }
 
 TEST(LinkHandshake, AbsentFieldsDiffer) {
   EXPECT_FALSE(compare({{"a", "1"}, {"b", "2"}}, {{"b", "2"}, {"a", "1"}}));
-  EXPECT_EQ(compare({{"a", "1"}}, {})->message, "KV fingerprint differs in a: sender '1', receiver absent");
-  EXPECT_EQ(compare({}, {{"a", "1"}})->message, "KV fingerprint differs in a: sender absent, receiver '1'");
+  EXPECT_EQ(compare({{"a", "1"}}, {})->message,
+            "KV fingerprint differs in a: sender '1', receiver absent");
+  EXPECT_EQ(compare({}, {{"a", "1"}})->message,
+            "KV fingerprint differs in a: sender absent, receiver '1'");
 }
 
 TEST(LinkHandshake, RefusesAnEarlierIncarnationsLink) {
   const LinkIdentity decode = identity("decode"), prefill = identity("prefill-2");
   const Conversation talk(decode, prefill, hello());
-  EXPECT_EQ(talk.initiator.error(), (Error{ErrorCode::kUnavailable, "KV link: engine 'prefill' is gone, here is 'prefill-2'"}));
+  EXPECT_EQ(
+      talk.initiator.error(),
+      (Error{ErrorCode::kUnavailable, "KV link: engine 'prefill' is gone, here is 'prefill-2'"}));
 }
 
 TEST(LinkHandshake, RefusesAnotherVersionOrTransport) {
@@ -116,14 +128,16 @@ TEST(LinkHandshake, RefusesAnotherVersionOrTransport) {
 
 TEST(LinkHandshake, MessagesOutOfOrderFail) {
   const LinkIdentity prefill = identity("prefill");
-  for (const LinkMessage& message : {LinkMessage(Challenge{}), LinkMessage(Prove{}), LinkMessage(Welcome{}), LinkMessage(Refuse{}),
-                                     LinkMessage(Grant{}), LinkMessage(Rows{})}) {
+  for (const LinkMessage& message :
+       {LinkMessage(Challenge{}), LinkMessage(Prove{}), LinkMessage(Welcome{}),
+        LinkMessage(Refuse{}), LinkMessage(Grant{}), LinkMessage(Rows{})}) {
     LinkHandshake acceptor(prefill, TransportKind::kTcp, nonce(2));
     std::vector<LinkMessage> replies;
     EXPECT_EQ(acceptor.step(message, replies), Outcome::kFailed) << name_of(message);
     EXPECT_TRUE(replies.empty());
   }
-  for (const LinkMessage& message : {LinkMessage(hello()), LinkMessage(Welcome{}), LinkMessage(Prove{}), LinkMessage(Rows{})}) {
+  for (const LinkMessage& message :
+       {LinkMessage(hello()), LinkMessage(Welcome{}), LinkMessage(Prove{}), LinkMessage(Rows{})}) {
     LinkHandshake initiator(prefill, hello());
     std::vector<LinkMessage> replies;
     EXPECT_EQ(initiator.step(message, replies), Outcome::kFailed) << name_of(message);

@@ -24,7 +24,11 @@ std::vector<LinkMessage> one_of_each() {
   const Error error{ErrorCode::kTimeout, "too late"};
   Nonce nonce{};
   nonce.fill(std::byte{7});
-  return {Hello{.transport = TransportKind::kShm, .epoch = 3, .engine_id = "a", .peer_engine_id = "b", .nonce = nonce},
+  return {Hello{.transport = TransportKind::kShm,
+                .epoch = 3,
+                .engine_id = "a",
+                .peer_engine_id = "b",
+                .nonce = nonce},
           Challenge{.nonce = nonce, .proof = nonce},
           Prove{.proof = nonce, .fingerprint = {{"kv_type", "f16"}, {"model", ""}}},
           Welcome{},
@@ -53,14 +57,17 @@ TEST(LinkMessage, EveryMessageSurvivesTheWire) {
 
 TEST(LinkMessage, BytesAreAsDocumented) {
   const std::string frame = encode(Committed{{.high = 0x0102030405060708, .low = 9}});
-  EXPECT_EQ(frame, std::string("\x10\0\0\0\x07\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0", 24));
+  EXPECT_EQ(
+      frame,
+      std::string("\x10\0\0\0\x07\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0", 24));
 }
 
 TEST(LinkMessage, RefusesEveryTruncationAndTrailingByte) {
   for (const LinkMessage& message : one_of_each()) {
     const std::string frame = encode(message);
     for (size_t size = kFrameHeaderBytes; size < frame.size(); ++size) {
-      EXPECT_FALSE(decode(frame.substr(0, size)).has_value()) << name_of(message) << " cut to " << size;
+      EXPECT_FALSE(decode(frame.substr(0, size)).has_value())
+          << name_of(message) << " cut to " << size;
     }
     EXPECT_FALSE(decode(frame + '\0').has_value()) << name_of(message);
   }
@@ -87,7 +94,8 @@ TEST(LinkMessage, RefusesMoreWindowsThanAllowed) {
 }
 
 TEST(LinkMessage, CutsOverlongTextsOfErrors) {
-  const Result<LinkMessage> decoded = decode(encode(Abort{{}, {ErrorCode::kInternal, std::string(1 << 20, 'x')}}));
+  const Result<LinkMessage> decoded =
+      decode(encode(Abort{{}, {ErrorCode::kInternal, std::string(1 << 20, 'x')}}));
   ASSERT_TRUE(decoded.has_value());
   EXPECT_EQ(std::get<Abort>(*decoded).error.message.size(), 4096);
 }

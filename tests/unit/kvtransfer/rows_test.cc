@@ -1,11 +1,10 @@
 // Rows as bytes: cursor, copy, digest, mappings of peers' memory, and configuration.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -34,7 +33,8 @@ TEST(RowCursor, WalksWindowByWindow) {
   region.fill(1, 0, 10);
   std::vector<std::byte> wanted;
   for (const Window& window : region.region().windows) {
-    wanted.insert(wanted.end(), window.base + 2 * window.row_bytes, window.base + 7 * window.row_bytes);
+    wanted.insert(wanted.end(), window.base + 2 * window.row_bytes,
+                  window.base + 7 * window.row_bytes);
   }
   for (const size_t step : {1, 7, 64, 1 << 20}) {
     EXPECT_EQ(bytes_in_order(region.region(), {2, 5}, step), wanted);
@@ -66,7 +66,8 @@ TEST(RowCopy, EqualsMemcpyAtEveryAlignment) {
     from[i] = static_cast<std::byte>(i * 7);
   }
   for (size_t offset = 0; offset < 70; ++offset) {
-    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{200}, size_t{900}}) {
+    for (const size_t bytes :
+         {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{200}, size_t{900}}) {
       std::fill(to.begin(), to.end(), std::byte{0});
       wanted = to;
       std::copy_n(from.begin() + 3, bytes, wanted.begin() + static_cast<ptrdiff_t>(offset));
@@ -104,7 +105,8 @@ UniqueFd memfd(size_t bytes, int seals) {
 TEST(MappingCache, RefusesMemoryThatCouldShrink) {
   MappingCache cache(4);
   EXPECT_EQ(cache.map(memfd(4096, F_SEAL_GROW), 4096).error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(cache.map(UniqueFd(::open("/dev/zero", O_RDWR)), 4096).error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(cache.map(UniqueFd(::open("/dev/zero", O_RDWR)), 4096).error().code,
+            ErrorCode::kUnsupported);
 }
 
 TEST(MappingCache, RefusesMemoryThatIsTooSmall) {
@@ -115,7 +117,8 @@ TEST(MappingCache, RefusesMemoryThatIsTooSmall) {
 
 TEST(MappingCache, MapsTheSameMemoryOnceAndForgetsTheOldest) {
   MappingCache cache(2);
-  const UniqueFd first = memfd(8192, F_SEAL_SHRINK), second = memfd(4096, F_SEAL_SHRINK), third = memfd(4096, F_SEAL_SHRINK);
+  const UniqueFd first = memfd(8192, F_SEAL_SHRINK), second = memfd(4096, F_SEAL_SHRINK),
+                 third = memfd(4096, F_SEAL_SHRINK);
   const auto mapping = *cache.map(first, 8192);
   EXPECT_EQ(*cache.map(UniqueFd(::dup(first.get())), 4096), mapping);
   EXPECT_EQ(cache.size(), 1);

@@ -34,14 +34,22 @@ class SendSessionTest : public testing::Test {
   }
   // Brings the session to a state; every one is reachable.
   void reach(State state) {
-    if (state == State::kOffered) return;
+    if (state == State::kOffered) {
+      return;
+    }
     step(S::Granted{kLink, 100});
-    if (state == State::kGranted) return;
+    if (state == State::kGranted) {
+      return;
+    }
     step(S::RowsReady{10});
-    if (state == State::kPushing) return;
+    if (state == State::kPushing) {
+      return;
+    }
     step(S::CommitRequested{10});
     step(S::RangePushed{});
-    if (state == State::kCommitted) return;
+    if (state == State::kCommitted) {
+      return;
+    }
     if (state == State::kDone) {
       step(S::PeerCommitted{kLink});
     } else {
@@ -50,14 +58,19 @@ class SendSessionTest : public testing::Test {
   }
   void restart() { session_ = make(); }
   static SendSession make() {
-    return SendSession({.row_bytes = 8, .rows_max = 100, .rows_per_push = 32, .deadline = kStart + seconds(10), .lease = seconds(5)});
+    return SendSession({.row_bytes = 8,
+                        .rows_max = 100,
+                        .rows_per_push = 32,
+                        .deadline = kStart + seconds(10),
+                        .lease = seconds(5)});
   }
 
   SendSession session_ = make();
 };
 
-constexpr SendSession::State kLiveSendStates[] = {SendSession::State::kOffered, SendSession::State::kGranted,
-                                                  SendSession::State::kPushing, SendSession::State::kCommitted};
+constexpr SendSession::State kLiveSendStates[] = {
+    SendSession::State::kOffered, SendSession::State::kGranted, SendSession::State::kPushing,
+    SendSession::State::kCommitted};
 
 TEST_F(SendSessionTest, PushesRangesThenCommits) {
   EXPECT_TRUE(step(S::RowsReady{40}).empty());  // Nobody has asked yet.
@@ -121,8 +134,8 @@ TEST_F(SendSessionTest, LostLinkFailsWhatItCarried) {
 }
 
 TEST_F(SendSessionTest, OtherLinksAreIgnoredInEveryState) {
-  const S::Event strangers[] = {S::PeerCommitted{kOtherLink}, S::PeerCancelled{kOtherLink, kWhy}, S::LinkLost{kOtherLink, kWhy},
-                                S::PeerRenewed{kOtherLink}};
+  const S::Event strangers[] = {S::PeerCommitted{kOtherLink}, S::PeerCancelled{kOtherLink, kWhy},
+                                S::LinkLost{kOtherLink, kWhy}, S::PeerRenewed{kOtherLink}};
   for (const State state : kLiveSendStates) {
     for (const S::Event& event : strangers) {
       restart();
@@ -141,9 +154,12 @@ TEST_F(SendSessionTest, SecondGrantIsIgnored) {
 }
 
 TEST_F(SendSessionTest, NothingHappensAfterTheEnd) {
-  const S::Event all[] = {S::RowsReady{20},      S::CommitRequested{20},       S::Withdrawn{kWhy}, S::Granted{kLink, 100},
-                          S::RangePushed{},      S::PushFailed{kWhy},          S::PeerCommitted{kLink}, S::PeerCancelled{kLink, kWhy},
-                          S::PeerRenewed{kLink}, S::LinkLost{kLink, kWhy},     S::TimePassed{}};
+  const S::Event all[] = {S::RowsReady{20},        S::CommitRequested{20},
+                          S::Withdrawn{kWhy},      S::Granted{kLink, 100},
+                          S::RangePushed{},        S::PushFailed{kWhy},
+                          S::PeerCommitted{kLink}, S::PeerCancelled{kLink, kWhy},
+                          S::PeerRenewed{kLink},   S::LinkLost{kLink, kWhy},
+                          S::TimePassed{}};
   for (const State state : {State::kDone, State::kFailed}) {
     restart();
     reach(state);
@@ -226,31 +242,45 @@ class ReceiveSessionTest : public testing::TestWithParam<bool> {
   }
   void restart() { session_ = make(); }
   ReceiveSession make() const {
-    return ReceiveSession({.link = kLink, .rows = 20, .row_bytes = 8, .peer_writes = peer_writes(), .deadline = kStart + seconds(10)});
+    return ReceiveSession({.link = kLink,
+                           .rows = 20,
+                           .row_bytes = 8,
+                           .peer_writes = peer_writes(),
+                           .deadline = kStart + seconds(10)});
   }
   void reach(State state) {
-    if (state == State::kRequested) return;
+    if (state == State::kRequested) {
+      return;
+    }
     step(R::LinkReady{kLink});
-    if (state == State::kGranted) return;
+    if (state == State::kGranted) {
+      return;
+    }
     step(R::RowsAnnounced{kLink, {0, 10}});
-    if (state == State::kReceiving) return;
+    if (state == State::kReceiving) {
+      return;
+    }
     if (state == State::kCancelling) {
       step(R::CancelRequested{kWhy});
       return;
     }
     step(R::CommitReceived{kLink, 10, 80, 99});
-    if (state == State::kVerifying) return;
+    if (state == State::kVerifying) {
+      return;
+    }
     step(R::RowsArrived{10, state == State::kDone ? 99u : 98u});
   }
   std::vector<State> live_states() const {
-    std::vector<State> states = {State::kRequested, State::kGranted, State::kReceiving, State::kVerifying};
+    std::vector<State> states = {State::kRequested, State::kGranted, State::kReceiving,
+                                 State::kVerifying};
     if (peer_writes()) {
       states.push_back(State::kCancelling);
     }
     return states;
   }
   bool may_be_written(State state) const {
-    return peer_writes() && (state == State::kGranted || state == State::kReceiving || state == State::kCancelling);
+    return peer_writes() &&
+           (state == State::kGranted || state == State::kReceiving || state == State::kCancelling);
   }
   void expect_failure(const std::vector<R::Effect>& effects, ErrorCode code, State before) {
     const auto* failed = find<R::ReportFailed>(effects);
@@ -296,8 +326,9 @@ TEST_P(ReceiveSessionTest, WrongDigestIsCorruptAndSafe) {
 }
 
 TEST_P(ReceiveSessionTest, WrongCountsInCommitAreCorrupt) {
-  for (const auto& commit : {R::CommitReceived{kLink, 9, 72, 99}, R::CommitReceived{kLink, 11, 88, 99},
-                             R::CommitReceived{kLink, 10, 79, 99}}) {
+  for (const auto& commit :
+       {R::CommitReceived{kLink, 9, 72, 99}, R::CommitReceived{kLink, 11, 88, 99},
+        R::CommitReceived{kLink, 10, 79, 99}}) {
     restart();
     reach(State::kReceiving);
     const auto effects = step(commit);
@@ -307,8 +338,9 @@ TEST_P(ReceiveSessionTest, WrongCountsInCommitAreCorrupt) {
 }
 
 TEST_P(ReceiveSessionTest, WrongRangesAreCorrupt) {
-  for (const RowRange range : {RowRange{10, 11}, RowRange{9, 1}, RowRange{11, 1}, RowRange{10, 0}, RowRange{10, 0xffffffff},
-                               RowRange{0xffffffff, 10}, RowRange{0, 10}}) {
+  for (const RowRange range :
+       {RowRange{10, 11}, RowRange{9, 1}, RowRange{11, 1}, RowRange{10, 0},
+        RowRange{10, 0xffffffff}, RowRange{0xffffffff, 10}, RowRange{0, 10}}) {
     restart();
     reach(State::kReceiving);
     expect_failure(step(R::RowsAnnounced{kLink, range}), ErrorCode::kCorrupt, State::kReceiving);
@@ -320,7 +352,8 @@ TEST_P(ReceiveSessionTest, RowsOrCommitAfterCommitAreCorrupt) {
   expect_failure(step(R::RowsAnnounced{kLink, {10, 1}}), ErrorCode::kCorrupt, State::kVerifying);
   restart();
   reach(State::kVerifying);
-  expect_failure(step(R::CommitReceived{kLink, 10, 80, 99}), ErrorCode::kCorrupt, State::kVerifying);
+  expect_failure(step(R::CommitReceived{kLink, 10, 80, 99}), ErrorCode::kCorrupt,
+                 State::kVerifying);
 }
 
 TEST_P(ReceiveSessionTest, CancelInEveryState) {
@@ -400,8 +433,7 @@ TEST_P(ReceiveSessionTest, StoppedSenderFailsOrReleases) {
 }
 
 TEST_P(ReceiveSessionTest, OtherLinksAreIgnoredInEveryState) {
-  const R::Event strangers[] = {R::LinkReady{kOtherLink},
-                                R::RowsAnnounced{kOtherLink, {0, 1}},
+  const R::Event strangers[] = {R::LinkReady{kOtherLink}, R::RowsAnnounced{kOtherLink, {0, 1}},
                                 R::CommitReceived{kOtherLink, 10, 80, 99},
                                 R::PeerStopped{kOtherLink, kWhy},
                                 R::LinkLost{kOtherLink, LinkLoss::kClosed, kWhy}};
@@ -427,8 +459,9 @@ TEST_P(ReceiveSessionTest, LateMessagesWhileCancellingAreIgnored) {
 }
 
 TEST_P(ReceiveSessionTest, NothingHappensAfterTheEnd) {
-  const R::Event all[] = {R::LinkReady{kLink},         R::RowsAnnounced{kLink, {0, 1}}, R::RowsArrived{1, 1},
-                          R::CommitReceived{kLink, 1}, R::PeerStopped{kLink, kWhy},     R::CancelRequested{kWhy},
+  const R::Event all[] = {R::LinkReady{kLink},         R::RowsAnnounced{kLink, {0, 1}},
+                          R::RowsArrived{1, 1},        R::CommitReceived{kLink, 1},
+                          R::PeerStopped{kLink, kWhy}, R::CancelRequested{kWhy},
                           R::LinkLost{kLink},          R::TimePassed{}};
   for (const State state : {State::kDone, State::kFailed}) {
     restart();

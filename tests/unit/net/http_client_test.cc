@@ -452,7 +452,7 @@ TEST_F(HttpClientTest, PauseHoldsThePeerBack) {
   const CallId id = client->start(std::move(call), recorder);
   ASSERT_TRUE(server.accept());
   ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));
-  constexpr size_t kSize = 64 * limits::kMiB;
+  constexpr size_t kSize = 24 * limits::kMiB;
   server.send(0, "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(kSize) + "\r\n\r\n");
   size_t sent = 0;
   const std::string piece(limits::kMiB, 'x');
@@ -465,7 +465,7 @@ TEST_F(HttpClientTest, PauseHoldsThePeerBack) {
     }
     return sent == kSize;
   };
-  EXPECT_FALSE(run_until(loop, push, std::chrono::milliseconds(300)));
+  EXPECT_FALSE(run_until(loop, push, std::chrono::milliseconds(100)));
   EXPECT_LT(recorder.body.size(), limits::kMiB);
   EXPECT_FALSE(recorder.over());
   client->resume(id);
@@ -482,7 +482,7 @@ TEST_F(HttpClientTest, SendsALargeBody) {
   handler.answer = [&](ExchangeId id, HttpRequest& request) {
     (*opened)->reply(id, 200, "text/plain", request.body);
   };
-  std::string body(20 * limits::kMiB, 'b');
+  std::string body(8 * limits::kMiB, 'b');
   Recorder recorder;
   client->start({.to = {"127.0.0.1", (*opened)->port()}, .body = body}, recorder);
   ASSERT_TRUE(finished(recorder));

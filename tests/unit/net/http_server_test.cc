@@ -280,7 +280,7 @@ TEST_F(HttpServerTest, TakesALargeBodyAndSendsALargeReply) {
     got = std::move(request.body);
     server->reply(id, 200, "application/octet-stream", got);
   };
-  std::string body(limits::kHttpBodyBytesMax, ' ');
+  std::string body(8 * limits::kMiB, ' ');
   for (size_t i = 0; i < body.size(); ++i) {
     body[i] = static_cast<char>(i * 7 + i / 251);
   }

@@ -25,7 +25,7 @@ namespace pdjob::net {
 
 // False: `done` did not become true within `timeout`.
 inline bool run_until(EventLoop& loop, const std::function<bool()>& done,
-                      Duration timeout = std::chrono::seconds(20)) {
+                      Duration timeout = std::chrono::seconds(60)) {
   const Instant deadline = real_now() + timeout;
   bool is_done = false;
   std::function<void()> poll = [&] {
