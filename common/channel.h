@@ -30,7 +30,8 @@ class Channel {
     return true;
   }
 
-  // For what must not be refused (cancel, shutdown): ignores the bound, so its callers are bounded themselves.
+  // For what must not be refused (cancel, shutdown): ignores the bound, so its callers are bounded
+  // themselves.
   void push_always(T item) {
     {
       const std::lock_guard lock(mutex_);

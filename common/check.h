@@ -1,5 +1,6 @@
-// PDJOB_CHECK(condition, values...): for our own bugs. Always on; prints the expression and the values, then aborts, and the
-// launcher's restart policy sees the exit. Never for what the world, a peer or a user may cause.
+// PDJOB_CHECK(condition, values...): for our own bugs. Always on; prints the expression and the
+// values, then aborts, and the launcher's restart policy sees the exit. Never for what the world, a
+// peer or a user may cause.
 #pragma once
 
 #include <sstream>

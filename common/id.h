@@ -26,8 +26,8 @@ using WorkerId = StrongId<struct WorkerTag, uint64_t>;
 // A sequence's place ("stream") in an engine's KV memory: dense, 0 .. sequences-1, reused.
 using SequenceId = StrongId<struct SequenceTag, uint32_t>;
 
-// One KV hand-over, unique across processes and restarts: 128 random bits, made by the router (concurrent legs) or by
-// the prefill worker (two-hop). On the wire: 32 hexadecimal digits.
+// One KV hand-over, unique across processes and restarts: 128 random bits, made by the router
+// (concurrent legs) or by the prefill worker (two-hop). On the wire: 32 hexadecimal digits.
 struct TransferId {
   uint64_t high = 0;
   uint64_t low = 0;

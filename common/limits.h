@@ -1,4 +1,5 @@
-// Every bound of pdjob in one place: what is full answers "overloaded" upstream instead of taking memory.
+// Every bound of pdjob in one place: what is full answers "overloaded" upstream instead of taking
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,15 @@ inline constexpr size_t kConfigDepthMax = 32;
 // HTTP
 inline constexpr size_t kHttpHeadBytesMax = 64 * kKiB;
 inline constexpr size_t kHttpHeadersMax = 128;
-inline constexpr size_t kHttpBodyBytesMax = 32 * kMiB;      // A request; beyond: 413.
-inline constexpr size_t kHttpConnectionsMax = 16384;        // Beyond: accepted, told 503, closed.
-inline constexpr size_t kHttpSendQueueBytesMax = 4 * kMiB;  // To one slow reader, before its source is paused.
-inline constexpr size_t kHttpIdleConnectionsMax = 256;      // Of a client, kept to one address.
-inline constexpr size_t kNamesLookedUpMax = 1024;           // At one time; beyond: the call fails.
+inline constexpr size_t kHttpBodyBytesMax = 32 * kMiB;  // A request; beyond: 413.
+inline constexpr size_t kHttpConnectionsMax = 16384;    // Beyond: accepted, told 503, closed.
+inline constexpr size_t kHttpSendQueueBytesMax =
+    4 * kMiB;  // To one slow reader, before its source is paused.
+inline constexpr size_t kHttpIdleConnectionsMax = 256;  // Of a client, kept to one address.
+inline constexpr size_t kNamesLookedUpMax = 1024;       // At one time; beyond: the call fails.
 inline constexpr size_t kJsonDepthMax = 64;
-inline constexpr size_t kJsonFieldsMax = 256;               // Of an object of a request that is read field by field.
+inline constexpr size_t kJsonFieldsMax =
+    256;  // Of an object of a request that is read field by field.
 
 // A worker
 inline constexpr size_t kRequestsQueuedMax = 1024;  // Waiting in one worker; beyond: 503.
@@ -39,21 +42,27 @@ inline constexpr size_t kGrammarBytesMax = 64 * kKiB;
 inline constexpr size_t kLogitBiasMax = 1024;
 
 // KV transfer
-inline constexpr size_t kTransfersMax = 4096;              // Alive in one process.
-inline constexpr size_t kTransferTailBytesMax = 4 * kMiB;  // What travels with COMMIT (the last logits).
-inline constexpr size_t kLinkMessageBytesMax = 64 * kKiB;  // Control messages of a link; rows and tails apart.
+inline constexpr size_t kTransfersMax = 4096;  // Alive in one process.
+inline constexpr size_t kTransferTailBytesMax =
+    4 * kMiB;  // What travels with COMMIT (the last logits).
+inline constexpr size_t kLinkMessageBytesMax =
+    64 * kKiB;  // Control messages of a link; rows and tails apart.
 inline constexpr size_t kLinksMax = 1024;
 inline constexpr size_t kWindowsMax = 4096;                // (layer, K or V) windows of one region.
 inline constexpr size_t kTransferRangeBytes = 4 * kMiB;    // Rows under one ROWS message.
 inline constexpr size_t kTransferRowBytesMax = 64 * kMiB;  // One row over all windows.
-inline constexpr size_t kTransferTurnBytes = 1 * kMiB;     // Moved or hashed for one link before others have their turn.
-inline constexpr size_t kLinkQueueBytesMax = 4 * kMiB;     // Control messages waiting for one peer; beyond: the link fails.
-inline constexpr size_t kSharedMappingsMax = 512;          // Of one link: as many sequences as a peer has, and some.
+inline constexpr size_t kTransferTurnBytes =
+    1 * kMiB;  // Moved or hashed for one link before others have their turn.
+inline constexpr size_t kLinkQueueBytesMax =
+    4 * kMiB;  // Control messages waiting for one peer; beyond: the link fails.
+inline constexpr size_t kSharedMappingsMax =
+    512;  // Of one link: as many sequences as a peer has, and some.
 
 // Control plane
-inline constexpr size_t kControlMessageBytesMax = 32 * kMiB;  // A Membership of kWorkersMax entries fits.
-inline constexpr size_t kControlStringBytesMax = 1 * kKiB;   // One field.
-inline constexpr size_t kControlQueueMax = 4096;             // Messages waiting for one peer; beyond: dropped.
+inline constexpr size_t kControlMessageBytesMax =
+    32 * kMiB;  // A Membership of kWorkersMax entries fits.
+inline constexpr size_t kControlStringBytesMax = 1 * kKiB;  // One field.
+inline constexpr size_t kControlQueueMax = 4096;  // Messages waiting for one peer; beyond: dropped.
 inline constexpr size_t kWorkersMax = 4096;
 
 // Between threads

@@ -1,6 +1,8 @@
-// Seeded random numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), the same on every machine. Value.
+// Seeded random numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), the same on every machine.
+// Value.
 //
-// Cores get one passed in; `mix` serves what is keyed rather than drawn, such as sampling by (seed, position).
+// Cores get one passed in; `mix` serves what is keyed rather than drawn, such as sampling by (seed,
+// position).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,8 @@ class Random {
     state_ += 0x9e3779b97f4a7c15;
     return drawn;
   }
-  // Uniform in [0, bound). Requires: bound > 0. The modulo bias is below 2^-32 for bounds below 2^32.
+  // Uniform in [0, bound). Requires: bound > 0. The modulo bias is below 2^-32 for bounds below
+  // 2^32.
   uint64_t below(uint64_t bound) { return next() % bound; }
   // Uniform in [0, 1).
   double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }

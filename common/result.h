@@ -1,7 +1,7 @@
 // Result<T>: a value or an Error, for what may fail because the world failed.
 //
-// Our own bugs are PDJOB_CHECK (check.h); what a peer refuses is a message. The method names are those of
-// std::expected, so that C++23 makes this file one alias. Value.
+// Our own bugs are PDJOB_CHECK (check.h); what a peer refuses is a message. The method names are
+// those of std::expected, so that C++23 makes this file one alias. Value.
 #pragma once
 
 #include <string>
@@ -95,5 +95,5 @@ inline Status ok() { return Done{}; }
   declaration = std::move(result).value()
 
 // PDJOB_TRY_STATUS(listen()); the same where there is no value.
-#define PDJOB_TRY_STATUS(...)                                                       \
+#define PDJOB_TRY_STATUS(...) \
   if (auto pdjob_status = (__VA_ARGS__); !pdjob_status.has_value()) return pdjob_status.error()

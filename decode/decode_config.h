@@ -8,8 +8,9 @@
 namespace pdjob::decode {
 
 struct DecodeConfig {
-  uint32_t local_chunk_tokens = 128;  // Of prompts computed here, in one step: bounds what they add to everybody's ITL.
-  uint32_t requests_queued = 256;     // Beyond: 503.
+  uint32_t local_chunk_tokens =
+      128;  // Of prompts computed here, in one step: bounds what they add to everybody's ITL.
+  uint32_t requests_queued = 256;  // Beyond: 503.
 };
 
 // Declares the keys of `decode:` that are about batching.

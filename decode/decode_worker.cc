@@ -36,7 +36,8 @@ void DecodeWorker::admit(Effects& effects) {
           .request = next.request, .sequence = sequences->front(), .rows = next.prompt_tokens});
       fetches_[next.request] = {.request = next, .sequences = std::move(*sequences)};
     } else {
-      batcher_.start_prompt(next.request, std::move(*sequences), next.prompt_tokens, next.max_tokens);
+      batcher_.start_prompt(next.request, std::move(*sequences), next.prompt_tokens,
+                            next.max_tokens);
     }
   }
 }
@@ -189,7 +190,9 @@ worker::CoreLoad DecodeWorker::load() const {
 }
 
 worker::CoreFactory core_factory(const DecodeConfig& config) {
-  return [config](const worker::EngineSize& engine) { return std::make_unique<DecodeWorker>(config, engine); };
+  return [config](const worker::EngineSize& engine) {
+    return std::make_unique<DecodeWorker>(config, engine);
+  };
 }
 
 }  // namespace pdjob::decode

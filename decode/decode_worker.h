@@ -1,12 +1,15 @@
-// DecodeWorker: the core of a decode worker. Admits a request when its sequences are free, has the prompt's KV fetched into the first of
-// them (or computes a prompt itself that comes without KV), then decodes all requests in continuous batches.
+// DecodeWorker: the core of a decode worker. Admits a request when its sequences are free, has the
+// prompt's KV fetched into the first of them (or computes a prompt itself that comes without KV),
+// then decodes all requests in continuous batches.
 //
 //   queued --sequences free--> fetching --RowsFetched--> decoding --> (ended)
-//      |                          |  \--FetchFailed: the client, here the router, hears it and tries another pair
-//      |                          \--cancelled--> cancelling --FetchFailed, RowsFetched--> (ended)
+//      |                          |  \--FetchFailed: the client, here the router, hears it and
+//      tries another pair |                          \--cancelled--> cancelling --FetchFailed,
+//      RowsFetched--> (ended)
 //      \--local prompt----------> computing, then decoding (Batcher)
 //
-// A fetch that failed while its peer may still write leaves its sequence retired until FetchReleased: nobody else gets the rows. Pure.
+// A fetch that failed while its peer may still write leaves its sequence retired until
+// FetchReleased: nobody else gets the rows. Pure.
 #pragma once
 
 #include <map>
@@ -31,7 +34,8 @@ class DecodeWorker final : public worker::WorkerCore {
   struct Fetch {
     worker::RequestArrived request;
     std::vector<SequenceId> sequences;
-    bool cancelled = false;  // The client left; the outcome of the fetch is awaited only for its rows.
+    bool cancelled =
+        false;  // The client left; the outcome of the fetch is awaited only for its rows.
   };
   using Effects = std::vector<worker::Effect>;
 

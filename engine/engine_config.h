@@ -14,20 +14,23 @@ enum class KvType { kF16, kQ8_0 };
 
 struct EngineConfig {
   EngineKind kind = EngineKind::kLlama;
-  std::string model_path;           // Absolute path of a GGUF file; empty for the fake engine.
-  std::string served_name;          // Empty: the file's name without its ending.
-  KvType kv_type = KvType::kQ8_0;   // q8_0: every batch composition and chunking gives the same logits (docs/determinism.md).
+  std::string model_path;          // Absolute path of a GGUF file; empty for the fake engine.
+  std::string served_name;         // Empty: the file's name without its ending.
+  KvType kv_type = KvType::kQ8_0;  // q8_0: every batch composition and chunking gives the same
+                                   // logits (docs/determinism.md).
   uint32_t threads = 1;
-  uint32_t sequences = 8;           // Decoded or held at once.
-  uint32_t tokens_per_sequence = 2048;  // Prompt and output; rounded up so that a window is whole pages.
-  uint32_t batch_tokens = 512;      // Of one step, over all sequences.
-  bool shared_kv = true;            // KV memory in one sealed memfd per sequence, for the shm transport.
+  uint32_t sequences = 8;  // Decoded or held at once.
+  uint32_t tokens_per_sequence =
+      2048;                     // Prompt and output; rounded up so that a window is whole pages.
+  uint32_t batch_tokens = 512;  // Of one step, over all sequences.
+  bool shared_kv = true;  // KV memory in one sealed memfd per sequence, for the shm transport.
   Duration fake_delay_per_token{};  // The fake engine sleeps this long for each token of a step.
 };
 
 const char* to_string(KvType type);
 
-// Declares the keys of `engine:` (all but model_path and served_name, which come from the job's `model:`).
+// Declares the keys of `engine:` (all but model_path and served_name, which come from the job's
+// `model:`).
 void read(ConfigReader& in, EngineConfig& config);
 
 }  // namespace pdjob::engine

@@ -1,13 +1,12 @@
 #include "engine/fake_engine.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 #include <thread>
 
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "common/check.h"
@@ -157,7 +156,7 @@ Result<std::unique_ptr<Engine>> FakeEngine::open(const EngineConfig& config) {
 
 Status FakeEngine::make_windows() {
   const size_t window_bytes = size_t{config_.tokens_per_sequence} * kRowBytes;
-  const size_t bytes = config_.sequences * kWindows * window_bytes;
+  const size_t bytes = size_t{config_.sequences} * kWindows * window_bytes;
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) {
     return Error{ErrorCode::kUnavailable, "no memory for the fake engine's KV"};

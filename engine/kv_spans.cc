@@ -11,8 +11,9 @@
 namespace pdjob::engine {
 namespace {
 
-// The two interfaces as this file relies on them. If one of these fails after a change of libllama's version, read state_write and
-// state_read of llama_kv_cache again before changing it: the metadata below is theirs.
+// The two interfaces as this file relies on them. If one of these fails after a change of
+// libllama's version, read state_write and state_read of llama_kv_cache again before changing it:
+// the metadata below is theirs.
 static_assert(std::is_same_v<decltype(&llama_memory_i::state_write),
                              void (llama_memory_i::*)(llama_io_write_i&, llama_seq_id,
                                                       llama_state_seq_flags) const>);
@@ -31,7 +32,8 @@ static_assert(std::is_same_v<decltype(llama_get_memory(nullptr)), llama_memory_i
 
 // Bytes of one cell in the metadata: i32 position, u32 count of sequences (1), i32 sequence.
 constexpr size_t kCellBytes = 12;
-// Before the windows: u32 "V is transposed", u32 layers. For each window: i32 type, u64 bytes of a row.
+// Before the windows: u32 "V is transposed", u32 layers. For each window: i32 type, u64 bytes of a
+// row.
 constexpr size_t kHeadBytes = 8;
 constexpr size_t kWindowBytes = 12;
 
@@ -122,8 +124,9 @@ bool is_plain(const KvLayout& layout, const std::vector<Span>& spans, uint32_t r
   return true;
 }
 
-// The metadata libllama would have saved of a sequence of `rows` cells in a context of `streams` sequences. Cells of one sequence
-// come under any stream: state_read puts them where the sequence lives.
+// The metadata libllama would have saved of a sequence of `rows` cells in a context of `streams`
+// sequences. Cells of one sequence come under any stream: state_read puts them where the sequence
+// lives.
 std::string metadata_of(const KvLayout& layout, uint32_t streams, uint32_t rows) {
   std::string out;
   out.reserve(8 + kCellBytes * rows + layout.description.size() + 4 * size_t{streams});
@@ -218,7 +221,8 @@ bool rows_in_order(llama_context* context, const KvLayout& layout, SequenceId se
   llama_synchronize(context);
   SpanWriter saved;
   llama_get_memory(context)->state_write(saved, static_cast<llama_seq_id>(sequence.value), 0);
-  size_t at = 4 + 4 * (size_t{sequence.value} + 1);  // u32 streams, then the empty streams before ours.
+  size_t at =
+      4 + 4 * (size_t{sequence.value} + 1);  // u32 streams, then the empty streams before ours.
   if (read_at<uint32_t>(saved.metadata, at - 4) != rows) {
     return false;
   }

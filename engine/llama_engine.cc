@@ -19,7 +19,8 @@ namespace {
 
 static_assert(std::is_same_v<Token, llama_token>);
 
-// How long ggml's workers spin for the next graph before they sleep: about a millisecond, the gap between two steps of a busy engine.
+// How long ggml's workers spin for the next graph before they sleep: about a millisecond, the gap
+// between two steps of a busy engine.
 constexpr uint32_t kThreadPolling = 1;
 constexpr uint32_t kProbeTokens = 256;
 
@@ -129,14 +130,16 @@ llama_context_params context_params(const EngineConfig& config, ContextSize size
   params.n_ctx = size.sequences * size.rows;
   params.n_batch = size.batch_tokens;
   params.n_ubatch = size.batch_tokens;
-  // One row of logits per sequence and step; the default reserves one per token of a batch, 100 MB for a small model.
+  // One row of logits per sequence and step; the default reserves one per token of a batch, 100 MB
+  // for a small model.
   params.n_outputs_max = size.sequences;
   params.n_threads = static_cast<int32_t>(config.threads);
   params.n_threads_batch = static_cast<int32_t>(config.threads);
   params.type_k = config.kv_type == KvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
   params.type_v = params.type_k;
-  // Without flash attention V is transposed, and a row is no longer contiguous. One stream per sequence makes steps of many
-  // sequences several times faster than one shared stream, and gives each sequence rows of its own.
+  // Without flash attention V is transposed, and a row is no longer contiguous. One stream per
+  // sequence makes steps of many sequences several times faster than one shared stream, and gives
+  // each sequence rows of its own.
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
   params.kv_unified = false;
   params.no_perf = true;
@@ -154,7 +157,8 @@ Result<ContextPtr> make_context(llama_model& model, const llama_context_params& 
   return context;
 }
 
-// Runs one token in a small context of its own, to see what KV rows of this model are before the real context is sized.
+// Runs one token in a small context of its own, to see what KV rows of this model are before the
+// real context is sized.
 Result<KvLayout> probe_layout(llama_model& model, const EngineConfig& config) {
   PDJOB_TRY(const ContextPtr context,
             make_context(model, context_params(config, {1, kProbeTokens, 1})));
@@ -210,7 +214,8 @@ class LlamaEngine final : public Engine {
   EngineConfig config_;
   KvLayout layout_;
   ModelFacts facts_;
-  // In order of construction: each uses the ones before it, and the memfds are closed after the context has unmapped its buffers.
+  // In order of construction: each uses the ones before it, and the memfds are closed after the
+  // context has unmapped its buffers.
   ModelPtr model_;
   std::unique_ptr<LlamaVocabulary> vocabulary_;
   std::vector<SealedMemory> shared_;
@@ -218,7 +223,8 @@ class LlamaEngine final : public Engine {
   ContextPtr context_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
-  std::vector<int32_t> outputs_;  // By sequence: index of its last token in the last batch, if it wanted logits.
+  std::vector<int32_t>
+      outputs_;  // By sequence: index of its last token in the last batch, if it wanted logits.
   Batch batch_;
 };
 
@@ -251,7 +257,8 @@ Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
 }
 
 Status LlamaEngine::make_threads_and_context() {
-  ggml_threadpool_params threads = ggml_threadpool_params_default(static_cast<int>(config_.threads));
+  ggml_threadpool_params threads =
+      ggml_threadpool_params_default(static_cast<int>(config_.threads));
   threads.poll = kThreadPolling;
   threads_.reset(ggml_threadpool_new(&threads));
   if (threads_ == nullptr) {
@@ -341,8 +348,8 @@ Status LlamaEngine::step(std::span<const StepItem> items) {
 Status LlamaEngine::explain(int32_t code, std::span<const StepItem> items) {
   std::fill(outputs_.begin(), outputs_.end(), kNoOutput);
   for (const StepItem& item : items) {
-    const llama_pos last = llama_memory_seq_pos_max(
-        llama_get_memory(context_.get()), static_cast<llama_seq_id>(item.sequence.value));
+    const llama_pos last = llama_memory_seq_pos_max(llama_get_memory(context_.get()),
+                                                    static_cast<llama_seq_id>(item.sequence.value));
     lengths_[item.sequence.value] = static_cast<uint32_t>(last + 1);
   }
   if (code == 1) {

@@ -16,11 +16,11 @@ namespace pdjob::engine {
 namespace {
 
 constexpr size_t kNestingMax = limits::kJsonDepthMax;
-constexpr size_t kSchemaKeysMax = 1024;               // The converter recurses over optional properties.
+constexpr size_t kSchemaKeysMax = 1024;  // The converter recurses over optional properties.
 constexpr size_t kGeneratedBytesMax = 16 * limits::kGrammarBytesMax;
-constexpr uint64_t kLeftPathsMax = 1U << 16;          // Ways to reach the first character of a rule.
+constexpr uint64_t kLeftPathsMax = 1U << 16;  // Ways to reach the first character of a rule.
 constexpr size_t kLeftDepthMax = 4096;
-constexpr size_t kStacksMax = 512;                    // Readings of the text so far that are still possible.
+constexpr size_t kStacksMax = 512;  // Readings of the text so far that are still possible.
 constexpr size_t kMessageBytesMax = 200;
 
 Error invalid(const std::string& why) {
@@ -99,8 +99,9 @@ Status check_json_size(std::string_view json) {
   return ok();
 }
 
-// libllama looks for left recursion by walking every path to the leftmost rules, again and again, and overlooks rules that are empty
-// only by way of others; so we count the paths first, once per rule, and know all rules that may be empty.
+// libllama looks for left recursion by walking every path to the leftmost rules, again and again,
+// and overlooks rules that are empty only by way of others; so we count the paths first, once per
+// rule, and know all rules that may be empty.
 class LeftPaths {
  public:
   explicit LeftPaths(const llama_grammar_rules& rules)
@@ -134,7 +135,8 @@ class LeftPaths {
         }
         empty_so_far = true;
       } else {
-        empty_so_far = empty_so_far && element.type == LLAMA_GRETYPE_RULE_REF && nullable_[element.value];
+        empty_so_far =
+            empty_so_far && element.type == LLAMA_GRETYPE_RULE_REF && nullable_[element.value];
       }
     }
     return false;
@@ -189,7 +191,8 @@ class LeftPaths {
 // libllama's own parse() prints what users sent to stderr, so its steps are taken here.
 Status parse_rules(const std::string& gbnf, llama_grammar_parser& parser) {
   size_t start = 0;
-  while (start < gbnf.size() && (std::isspace(static_cast<unsigned char>(gbnf[start])) != 0 || gbnf[start] == '#')) {
+  while (start < gbnf.size() &&
+         (std::isspace(static_cast<unsigned char>(gbnf[start])) != 0 || gbnf[start] == '#')) {
     start = gbnf[start] == '#' ? skip_comment(gbnf, start) : start + 1;
   }
   try {

@@ -1,5 +1,6 @@
-// Grammar: what may follow of a text that must match a GBNF grammar or a JSON schema. Made of what users send, so everything that could
-// make libllama's parser recurse, multiply or abort is refused here first. Loop-bound.
+// Grammar: what may follow of a text that must match a GBNF grammar or a JSON schema. Made of what
+// users send, so everything that could make libllama's parser recurse, multiply or abort is refused
+// here first. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,8 @@ namespace pdjob::engine {
 
 class Grammar {
  public:
-  // kInvalidArgument: the grammar is wrong, or too much; kUnsupported: the vocabulary is not one of libllama (the fake engine's).
+  // kInvalidArgument: the grammar is wrong, or too much; kUnsupported: the vocabulary is not one of
+  // libllama (the fake engine's).
   static Result<Grammar> from_gbnf(const Vocabulary& vocabulary, const std::string& gbnf);
   static Result<Grammar> from_json_schema(const Vocabulary& vocabulary, const std::string& schema);
   Grammar(Grammar&&) noexcept;
@@ -24,7 +26,8 @@ class Grammar {
   bool allows(Token token) const;
   // Sets what may not follow to -infinity. Looks at the whole vocabulary: milliseconds.
   void mask(std::span<float> logits);
-  // kInvalidArgument: the token may not follow, or the grammar is so ambiguous that following it takes too much.
+  // kInvalidArgument: the token may not follow, or the grammar is so ambiguous that following it
+  // takes too much.
   Status accept(Token token);
   // Only an end token may follow, or one came.
   bool finished() const;

@@ -35,7 +35,8 @@ void LlamaVocabulary::FreeTemplates::operator()(common_chat_templates* templates
 
 std::vector<Token> LlamaVocabulary::tokenize(std::string_view text, bool add_special,
                                              bool parse_special) const {
-  // A token is rarely shorter than two bytes; when the guess is too small the answer is the true size, negated.
+  // A token is rarely shorter than two bytes; when the guess is too small the answer is the true
+  // size, negated.
   std::vector<Token> tokens(text.size() / 2 + 8);
   const auto run = [&] {
     return llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
@@ -60,7 +61,8 @@ std::string LlamaVocabulary::piece(Token token, bool render_special) const {
     return "";
   }
   std::array<char, 64> small;
-  const int32_t length = llama_token_to_piece(vocab_, token, small.data(), small.size(), 0, render_special);
+  const int32_t length =
+      llama_token_to_piece(vocab_, token, small.data(), small.size(), 0, render_special);
   if (length >= 0) {
     return {small.data(), static_cast<size_t>(length)};
   }
@@ -94,7 +96,9 @@ Result<std::string> LlamaVocabulary::apply_chat_template(
   }
 }
 
-bool LlamaVocabulary::is_end(Token token) const { return has(token) && llama_vocab_is_eog(vocab_, token); }
+bool LlamaVocabulary::is_end(Token token) const {
+  return has(token) && llama_vocab_is_eog(vocab_, token);
+}
 
 bool LlamaVocabulary::is_control(Token token) const {
   return has(token) && llama_vocab_is_control(vocab_, token);

@@ -1,4 +1,5 @@
-// The text side of a GGUF model: its tokenizer, and its chat template run as the Jinja it is. Thread-safe.
+// The text side of a GGUF model: its tokenizer, and its chat template run as the Jinja it is.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -41,7 +42,8 @@ class LlamaVocabulary final : public Vocabulary {
   const llama_vocab* vocab_;
   uint32_t size_;
   size_t piece_bytes_max_ = 1;
-  std::unique_ptr<common_chat_templates, FreeTemplates> templates_;  // Null: the model's own template is not valid Jinja.
+  std::unique_ptr<common_chat_templates, FreeTemplates>
+      templates_;  // Null: the model's own template is not valid Jinja.
   std::string template_error_;
 };
 

@@ -88,8 +88,7 @@ Result<std::string> model_digest(const std::string& path) {
     return unreadable;
   }
   for (int64_t tensor = 0; tensor < gguf_get_n_tensors(gguf.get()); ++tensor) {
-    const uint64_t bytes =
-        std::min(kTensorSampleBytes, gguf_get_tensor_size(gguf.get(), tensor));
+    const uint64_t bytes = std::min(kTensorSampleBytes, gguf_get_tensor_size(gguf.get(), tensor));
     if (!add(hash.get(), file.get(), start + gguf_get_tensor_offset(gguf.get(), tensor), bytes)) {
       return unreadable;
     }
@@ -100,9 +99,8 @@ Result<std::string> model_digest(const std::string& path) {
 Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
                               const EngineConfig& config) {
   ModelFacts facts;
-  facts.name = config.served_name.empty()
-                   ? std::filesystem::path(config.model_path).stem().string()
-                   : config.served_name;
+  facts.name = config.served_name.empty() ? std::filesystem::path(config.model_path).stem().string()
+                                          : config.served_name;
   PDJOB_TRY(facts.digest, model_digest(config.model_path));
   facts.kv_type = to_string(config.kv_type);
   facts.layers = layout.layers;
@@ -115,9 +113,9 @@ Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
       std::accumulate(layout.row_bytes.begin(), layout.row_bytes.end(), uint64_t{0});
   facts.library = std::string("llama.cpp ") + llama_version() + " " + ggml_commit();
   const ggml_type type = config.kv_type == KvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
-  facts.head_dim =
-      static_cast<uint32_t>(layout.row_bytes.front() / ggml_type_size(type) *
-                            static_cast<size_t>(ggml_blck_size(type)) / std::max(1U, facts.kv_heads));
+  facts.head_dim = static_cast<uint32_t>(layout.row_bytes.front() / ggml_type_size(type) *
+                                         static_cast<size_t>(ggml_blck_size(type)) /
+                                         std::max(1U, facts.kv_heads));
   return facts;
 }
 

@@ -35,9 +35,11 @@ double keyed_unit(uint64_t seed, uint64_t position, uint64_t attempt) {
   return static_cast<double>(mix(mix(mix(seed) + position) + attempt) >> 11) * 0x1.0p-53;
 }
 
-// The most likely token, the lowest of equals; nothing if some logit is NaN or +infinity, or none is above -infinity.
+// The most likely token, the lowest of equals; nothing if some logit is NaN or +infinity, or none
+// is above -infinity.
 std::optional<Token> argmax(std::span<const float> logits) {
-  // Eight lanes, so that the compiler can use vector instructions for the pass that reads everything.
+  // Eight lanes, so that the compiler can use vector instructions for the pass that reads
+  // everything.
   constexpr size_t kLanes = 8;
   float best[kLanes];
   bool sound = true;
@@ -63,7 +65,8 @@ std::optional<Token> argmax(std::span<const float> logits) {
 
 // The k most likely tokens, in order of token. `k` >= 1.
 void take_top(std::span<const float> logits, size_t k, std::vector<Candidate>& out) {
-  // A heap with the least likely of the best k on top: most tokens fail the first comparison, and nothing is sorted.
+  // A heap with the least likely of the best k on top: most tokens fail the first comparison, and
+  // nothing is sorted.
   out.clear();
   for (size_t token = 0; token < logits.size(); ++token) {
     const Candidate candidate{static_cast<Token>(token), logits[token]};
@@ -125,10 +128,11 @@ class TokenSampler final : public Sampler {
   const SamplingParams params_;
   const uint32_t vocabulary_;
   std::optional<Grammar> grammar_;
-  std::optional<Error> failed_;      // A token was accepted that the grammar does not allow.
-  uint64_t position_ = 0;            // Of the next token.
-  std::vector<Token> seen_;          // Distinct tokens of prompt and output.
-  std::vector<int32_t> seen_count_;  // By token: kUnseen, or how often it is in the output. Empty without penalties.
+  std::optional<Error> failed_;  // A token was accepted that the grammar does not allow.
+  uint64_t position_ = 0;        // Of the next token.
+  std::vector<Token> seen_;      // Distinct tokens of prompt and output.
+  std::vector<int32_t>
+      seen_count_;  // By token: kUnseen, or how often it is in the output. Empty without penalties.
   // Reused from token to token.
   std::vector<float> adjusted_;
   std::vector<Candidate> candidates_;
@@ -208,10 +212,11 @@ void TokenSampler::penalize() {
   }
 }
 
-// With a grammar, the choice is made as if there were none; only if the grammar refuses it, the vocabulary is masked and the choice made
-// again, with a draw of its own. Greedily that is the masked choice. A drawn token has exactly the masked distribution's probability
-// where nothing is cut off (p(t) + p(refused) * p(t) / p(allowed) = p(t) / p(allowed)); with top-k, top-p or min-p the first
-// choice is cut on the unmasked vocabulary, as if the grammar were checked last.
+// With a grammar, the choice is made as if there were none; only if the grammar refuses it, the
+// vocabulary is masked and the choice made again, with a draw of its own. Greedily that is the
+// masked choice. A drawn token has exactly the masked distribution's probability where nothing is
+// cut off (p(t) + p(refused) * p(t) / p(allowed) = p(t) / p(allowed)); with top-k, top-p or min-p
+// the first choice is cut on the unmasked vocabulary, as if the grammar were checked last.
 Result<Token> TokenSampler::choose(std::span<const float> logits) {
   PDJOB_TRY(const Token token, choose_once(logits, 0));
   if (!grammar_ || grammar_->allows(token)) {
@@ -255,7 +260,8 @@ Token TokenSampler::draw(std::span<const float> logits, Token most_likely, uint6
     keep_top_p();
   }
   if (params_.min_p > 0.0F) {
-    std::erase_if(candidates_, [this](const Candidate& each) { return each.weight < params_.min_p; });
+    std::erase_if(candidates_,
+                  [this](const Candidate& each) { return each.weight < params_.min_p; });
   }
   double left = keyed_unit(params_.seed, position_, attempt) * total_weight(candidates_);
   for (const Candidate& candidate : candidates_) {
@@ -270,7 +276,8 @@ Token TokenSampler::draw(std::span<const float> logits, Token most_likely, uint6
 // Keeps the fewest most likely candidates that together have probability top_p.
 void TokenSampler::keep_top_p() {
   const double total = total_weight(candidates_);
-  // Candidates below this add up to less than 1 - top_p, so none of them is needed: few are left to be sorted.
+  // Candidates below this add up to less than 1 - top_p, so none of them is needed: few are left to
+  // be sorted.
   const double negligible = (1.0 - params_.top_p) * total / static_cast<double>(candidates_.size());
   nucleus_.clear();
   std::copy_if(candidates_.begin(), candidates_.end(), std::back_inserter(nucleus_),
@@ -341,7 +348,8 @@ Status check_params(const SamplingParams& params, uint32_t vocabulary) {
   return ok();
 }
 
-Result<std::optional<Grammar>> open_grammar(const Vocabulary& vocabulary, const SamplingParams& params) {
+Result<std::optional<Grammar>> open_grammar(const Vocabulary& vocabulary,
+                                            const SamplingParams& params) {
   if (!params.grammar.empty() && !params.json_schema.empty()) {
     return Error{ErrorCode::kInvalidArgument, "either a grammar or a JSON schema, not both"};
   }

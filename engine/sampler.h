@@ -1,10 +1,11 @@
-// Sampler: turns one row of logits into the next token of one choice, by rules that depend only on (logits, tokens so far, seed,
-// position): never on a running generator. So a stream that is continued elsewhere, by replaying its tokens, is the same stream.
+// Sampler: turns one row of logits into the next token of one choice, by rules that depend only on
+// (logits, tokens so far, seed, position): never on a running generator. So a stream that is
+// continued elsewhere, by replaying its tokens, is the same stream.
 //
-// Order, as in vLLM: logit bias, penalties, temperature, top-k, top-p, min-p, draw. Logprobs are of the raw logits. A grammar is asked
-// about the token so chosen; only if it refuses, the vocabulary is masked and the token chosen again (sampler.cc says what that means
-// for the distribution).
-// Used on the engine thread. Loop-bound.
+// Order, as in vLLM: logit bias, penalties, temperature, top-k, top-p, min-p, draw. Logprobs are of
+// the raw logits. A grammar is asked about the token so chosen; only if it refuses, the vocabulary
+// is masked and the token chosen again (sampler.cc says what that means for the distribution). Used
+// on the engine thread. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -21,8 +22,9 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // The token at position `tokens seen so far`; accepts it. `logits` is read only. kCorrupt: they are not numbers (KV rows were
-  // damaged); kInvalidArgument: the grammar allows no token, or did not allow one that was replayed. Then the choice has failed.
+  // The token at position `tokens seen so far`; accepts it. `logits` is read only. kCorrupt: they
+  // are not numbers (KV rows were damaged); kInvalidArgument: the grammar allows no token, or did
+  // not allow one that was replayed. Then the choice has failed.
   virtual Result<GeneratedToken> sample(std::span<const float> logits) = 0;
   // Tells of a token that was chosen elsewhere (replay): exactly as if it had been sampled.
   virtual void accept(Token token) = 0;

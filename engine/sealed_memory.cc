@@ -1,12 +1,12 @@
 #include "engine/sealed_memory.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <string>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace pdjob::engine {
 namespace {
@@ -15,7 +15,8 @@ namespace {
 constexpr unsigned kNoExecSeal = 0x0008U;
 
 Error failed(const char* call) {
-  return {ErrorCode::kUnsupported, std::string("shared KV memory: ") + call + ": " + strerror(errno)};
+  return {ErrorCode::kUnsupported,
+          std::string("shared KV memory: ") + call + ": " + strerror(errno)};
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ SealedMemory::~SealedMemory() {
 }
 
 Status SealedMemory::map_over(std::byte* address, uint64_t offset, uint64_t bytes) const {
-  // Present from the start: a page fault in the first request costs more than the copy, and memory that is not there must fail now.
+  // Present from the start: a page fault in the first request costs more than the copy, and memory
+  // that is not there must fail now.
   void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
                       fd_, static_cast<off_t>(offset));
   return mapped == MAP_FAILED ? Status(failed("mmap")) : ok();

@@ -1,5 +1,6 @@
-// SealedMemory: anonymous memory behind a file descriptor that another process may map but never resize, so that whoever holds it
-// cannot make us die of SIGBUS. Owns the descriptor. Value (move-only).
+// SealedMemory: anonymous memory behind a file descriptor that another process may map but never
+// resize, so that whoever holds it cannot make us die of SIGBUS. Owns the descriptor. Value
+// (move-only).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@ namespace pdjob::engine {
 
 class SealedMemory {
  public:
-  // Zeroed memory of `bytes`, sealed against shrinking, growing and further seals. kUnsupported: the kernel will not.
+  // Zeroed memory of `bytes`, sealed against shrinking, growing and further seals. kUnsupported:
+  // the kernel will not.
   static Result<SealedMemory> create(const char* name, uint64_t bytes);
 
   SealedMemory() = default;
@@ -28,7 +30,8 @@ class SealedMemory {
   int fd() const { return fd_; }
   uint64_t bytes() const { return bytes_; }
 
-  // Replaces the pages at `address` by bytes [offset, offset + bytes) of this memory, all of them present. Requires: pages throughout.
+  // Replaces the pages at `address` by bytes [offset, offset + bytes) of this memory, all of them
+  // present. Requires: pages throughout.
   Status map_over(std::byte* address, uint64_t offset, uint64_t bytes) const;
 
  private:

@@ -1,7 +1,5 @@
 #include "engine/shared_kv.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -9,6 +7,7 @@
 #include <ggml-backend-impl.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
+#include <sys/mman.h>
 
 #include "common/check.h"
 
@@ -16,9 +15,9 @@ namespace pdjob::engine {
 namespace {
 
 constexpr uint32_t kPageBytes = 4096;
-constexpr uint32_t kLibraryRows = 256;      // libllama rounds the rows of a sequence up to this.
+constexpr uint32_t kLibraryRows = 256;  // libllama rounds the rows of a sequence up to this.
 constexpr size_t kBigBytes = size_t{1} << 20;
-constexpr size_t kMappingsMax = 32768;      // Half of Linux's default vm.max_map_count.
+constexpr size_t kMappingsMax = 32768;  // Half of Linux's default vm.max_map_count.
 
 using AllocateBuffer = ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, size_t);
 AllocateBuffer allocate_normally = nullptr;  // What PageAlignedBuffers replaced.
@@ -43,7 +42,8 @@ bool is_page_aligned(uint64_t value) { return value % kPageBytes == 0; }
 
 Status check_geometry(std::span<const KvRegion> regions) {
   if (regions.size() * regions.front().windows.size() > kMappingsMax) {
-    return Error{ErrorCode::kUnsupported, "more than " + std::to_string(kMappingsMax) + " mappings"};
+    return Error{ErrorCode::kUnsupported,
+                 "more than " + std::to_string(kMappingsMax) + " mappings"};
   }
   for (const KvRegion& region : regions) {
     for (const KvWindow& window : region.windows) {
@@ -102,7 +102,8 @@ Result<std::vector<SealedMemory>> share_windows(std::span<KvRegion> regions) {
   for (KvRegion& region : regions) {
     auto memory = share(region);
     if (!memory.has_value()) {
-      // Windows that were mapped already stay where they are and work; without a descriptor they are private memory.
+      // Windows that were mapped already stay where they are and work; without a descriptor they
+      // are private memory.
       for (KvRegion& each : regions) {
         each.shared_fd = -1;
         each.shared_bytes = 0;

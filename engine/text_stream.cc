@@ -14,7 +14,8 @@ struct Character {
   enum { kWhole, kInvalid, kUnfinished } state = kInvalid;
 };
 
-// The character at the beginning of `text` (not empty). An invalid one spans its maximal valid prefix, as Unicode recommends.
+// The character at the beginning of `text` (not empty). An invalid one spans its maximal valid
+// prefix, as Unicode recommends.
 Character first_character(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = at(0);
@@ -25,7 +26,8 @@ Character first_character(std::string_view text) {
     return {1, Character::kInvalid};
   }
   const size_t bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte is narrower for some leads: no overlong forms, surrogates, or code points past U+10FFFF.
+  // The second byte is narrower for some leads: no overlong forms, surrogates, or code points past
+  // U+10FFFF.
   const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < bytes; ++i) {
@@ -39,7 +41,8 @@ Character first_character(std::string_view text) {
   return {bytes, Character::kWhole};
 }
 
-// Appends the characters that begin in the first `limit` bytes of `text` and are certain; returns how many bytes that were.
+// Appends the characters that begin in the first `limit` bytes of `text` and are certain; returns
+// how many bytes that were.
 size_t append_characters(std::string_view text, size_t limit, std::string& out) {
   size_t done = 0;
   while (done < limit) {
@@ -65,8 +68,8 @@ struct Match {
   size_t end = 0;
 };
 
-// The stop string that is complete first, byte by byte; of several that end there, the one that begins first. So the answer does
-// not depend on how the text was cut into tokens.
+// The stop string that is complete first, byte by byte; of several that end there, the one that
+// begins first. So the answer does not depend on how the text was cut into tokens.
 std::optional<Match> find_stop(std::string_view text, const std::vector<std::string>& stops) {
   std::optional<Match> found;
   for (const std::string& stop : stops) {
@@ -75,14 +78,16 @@ std::optional<Match> find_stop(std::string_view text, const std::vector<std::str
       continue;
     }
     const Match match{begin, begin + stop.size()};
-    if (!found || match.end < found->end || (match.end == found->end && match.begin < found->begin)) {
+    if (!found || match.end < found->end ||
+        (match.end == found->end && match.begin < found->begin)) {
       found = match;
     }
   }
   return found;
 }
 
-// Where the longest end of `text` that begins some stop string starts; text.size() if there is none.
+// Where the longest end of `text` that begins some stop string starts; text.size() if there is
+// none.
 size_t possible_stop(std::string_view text, const std::vector<std::string>& stops) {
   size_t start = text.size();
   for (const std::string& stop : stops) {

@@ -99,10 +99,9 @@ void Link::fail(Error reason) {
   }
 }
 
-void Link::end(Error reason) {
-  const bool may_be_written = side_ == Side::kInitiator &&
-                              transport_->capabilities().writes_target && state_ == State::kReady &&
-                              !peer_closed_;
+void Link::end(const Error& reason) {
+  const bool may_be_written = side_ == Side::kInitiator && state_ == State::kReady &&
+                              transport_->capabilities().writes_target && !peer_has_closed(socket_);
   if (may_be_written) {
     state_ = State::kDraining;
     work_.clear();
@@ -195,7 +194,7 @@ bool Link::receive(size_t& budget) {
   size_t count = 1;
   const bool into_payload = payload_in_left_ > 0 && state_ != State::kDraining;
   if (!into_payload) {
-    std::copy(input_.begin() + input_begin_, input_.begin() + input_end_, input_.begin());
+    std::copy(input_.data() + input_begin_, input_.data() + input_end_, input_.data());
     input_end_ -= std::exchange(input_begin_, 0);
     pieces[0] = {input_.data() + input_end_, input_.size() - input_end_};
   } else if (commit_in_) {

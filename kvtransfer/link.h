@@ -111,7 +111,7 @@ class Link final : public LinkStream, private net::FdHandler {
   void on_ready(uint32_t epoll_events) override;
   void schedule_turn();
   void run_turn();
-  void end(Error reason);
+  void end(const Error& reason);
   bool finish_connect();
   bool alive() const { return !failure_; }
 

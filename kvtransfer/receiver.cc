@@ -13,10 +13,11 @@
 namespace pdjob::kvtransfer {
 
 struct Receiver::Fetch final : LinkWork {
-  Fetch(Receiver& owner_, TransferId id_, Region target_, const ReceiveSession::Options& options)
-      : owner(owner_),
-        id(id_),
-        target(std::move(target_)),
+  Fetch(Receiver& receiver, TransferId transfer, Region region,
+        const ReceiveSession::Options& options)
+      : owner(receiver),
+        id(transfer),
+        target(std::move(region)),
         rows_granted(options.rows),
         session(options) {}
 

@@ -40,10 +40,10 @@ SendSession::Options session_options(const Region& source, Instant deadline, Dur
 }  // namespace
 
 struct Sender::Offer final : LinkWork {
-  Offer(Sender& owner_, TransferId id_, Region source_, Instant deadline, Duration lease)
-      : owner(owner_),
-        id(id_),
-        source(std::move(source_)),
+  Offer(Sender& sender, TransferId transfer, Region region, Instant deadline, Duration lease)
+      : owner(sender),
+        id(transfer),
+        source(std::move(region)),
         session(session_options(source, deadline, lease)) {}
 
   Progress work(size_t bytes_max) override {
@@ -221,10 +221,10 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
     return refuse(rows.error());
   }
   if (offer != nullptr) {
-    grant(*offer, link.id(), granted, *std::move(rows));
+    grant(*offer, link.id(), granted, *std::move(region));
   } else {
     const TransferId id = granted.id;
-    waiting_.emplace(id, WaitingGrant{link.id(), std::move(granted), *std::move(rows)});
+    waiting_.emplace(id, WaitingGrant{link.id(), std::move(granted), *std::move(region)});
   }
 }
 
@@ -234,7 +234,7 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
     find(link)->send(Abort{offer.id, *std::move(why)});
     return;
   }
-  offer.rows = std::move(rows);
+  offer.rows = std::move(region);
   step(offer, SendSession::Granted{link, granted.rows});
 }
 

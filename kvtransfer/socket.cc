@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -150,6 +151,11 @@ bool peer_is_loopback(const UniqueFd& socket) {
     default:
       return false;
   }
+}
+
+bool peer_has_closed(const UniqueFd& socket) {
+  pollfd state{.fd = socket.get(), .events = 0, .revents = 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
 }
 
 bool peer_has_our_uid(const UniqueFd& socket) {

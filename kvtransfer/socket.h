@@ -26,6 +26,8 @@ UniqueFd accept_next(const UniqueFd& listener);
 
 // A unix socket, or an address of this machine that nobody else can have.
 bool peer_is_loopback(const UniqueFd& socket);
+// The peer's socket is gone, whether or not all it sent has been read. Of unix sockets only.
+bool peer_has_closed(const UniqueFd& socket);
 // True for every TCP socket.
 bool peer_has_our_uid(const UniqueFd& socket);
 

@@ -29,11 +29,11 @@ enum class LinkLoss {
 //            Granted            RowsReady            all pushed, CommitRequested
 //   kOffered -------> kGranted ----------> kPushing -----------------------------> kCommitted
 //      |                 |  ^                 |                                      |    |
-//      |                 |  +-----------------+ RangePushed, none left               |    | Peer-
-//      |                 |                    |                                      |    | Committed
-//      +-----------------+--------------------+----------> kFailed <-----------------+    v
-//           Withdrawn, PushFailed, PeerCancelled, LinkLost, a deadline,                  kDone
-//           a broken promise
+//      |                 |  +-----------------+ RangePushed, none left               |    |
+//      |                 |                    |                        PeerCommitted |    |
+//      |                 |                    |                    kDone <-----------+    |
+//      +-----------------+--------------------+----------> kFailed <----------------------+
+//           Withdrawn, PushFailed, PeerCancelled, LinkLost, a deadline, a broken promise
 class SendSession {
  public:
   enum class State {

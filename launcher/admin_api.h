@@ -1,5 +1,5 @@
-// AdminApi: the launcher's own HTTP: /status (text with ?as=text), /plan, /metrics, /health. Loopback only, and nothing it answers
-// changes the job. Loop-bound.
+// AdminApi: the launcher's own HTTP: /status (text with ?as=text), /plan, /metrics, /health.
+// Loopback only, and nothing it answers changes the job. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ struct AdminPages {
 class AdminApi final : net::HttpHandler {
  public:
   // `listen`: "127.0.0.1:0".
-  static Result<std::unique_ptr<AdminApi>> open(net::EventLoop& loop, const std::string& listen, AdminPages pages);
+  static Result<std::unique_ptr<AdminApi>> open(net::EventLoop& loop, const std::string& listen,
+                                                AdminPages pages);
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 

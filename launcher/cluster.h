@@ -1,6 +1,7 @@
-// Cluster: the machines a job runs on. Listening sockets are opened on a node before the process that will serve them exists, so that
-// its port is known and waiting connections survive its restart. It knows no job: which process to start, and when, is the Job core's.
-// Facts come back through the Handler, never inside a call. Loop-bound.
+// Cluster: the machines a job runs on. Listening sockets are opened on a node before the process
+// that will serve them exists, so that its port is known and waiting connections survive its
+// restart. It knows no job: which process to start, and when, is the Job core's. Facts come back
+// through the Handler, never inside a call. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace pdjob::launcher {
 
 struct Node {
   std::string name;
-  std::string host;          // Where its processes listen.
+  std::string host;  // Where its processes listen.
   uint32_t cores = 0;
   uint64_t memory_bytes = 0;
 };
@@ -23,7 +24,8 @@ struct Node {
 struct SpawnOrder {
   std::string node;
   Incarnation incarnation;
-  net::ProcessSpec spec;     // spec.port and spec.listen_fd are filled in from the listener of spec.name.
+  net::ProcessSpec
+      spec;  // spec.port and spec.listen_fd are filled in from the listener of spec.name.
 };
 
 class Cluster {
@@ -40,8 +42,10 @@ class Cluster {
 
   virtual std::vector<Node> nodes() const = 0;
 
-  // Opens the listening socket of the process called `name`; the port it got. Replaces one that is open.
-  virtual Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host, uint16_t port) = 0;
+  // Opens the listening socket of the process called `name`; the port it got. Replaces one that is
+  // open.
+  virtual Result<uint16_t> listen(const std::string& name, const std::string& node,
+                                  const std::string& host, uint16_t port) = 0;
   virtual bool listening(const std::string& name) const = 0;
   virtual void close_listener(const std::string& name) = 0;
 

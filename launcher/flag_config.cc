@@ -14,13 +14,17 @@ struct Tree {
 };
 
 bool is_key(std::string_view text) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
   return !text.empty() && std::ranges::all_of(text, plain);
 }
 
 // Single-quoted, unless it is a plain word or number: a quoted number would be text.
 std::string yaml_value(const std::string& value) {
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_'; };
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_';
+  };
   if (!value.empty() && std::ranges::all_of(value, plain)) {
     return value;
   }
@@ -33,7 +37,7 @@ std::string yaml_value(const std::string& value) {
 
 void write(const Tree& tree, const std::string& indent, std::string& yaml) {
   for (const auto& [key, child] : tree.children) {
-    yaml += indent + key + ":";
+    yaml += indent + key + ':';
     if (child.children.empty()) {
       yaml += " " + yaml_value(child.value) + "\n";
     } else {
@@ -48,7 +52,8 @@ void write(const Tree& tree, const std::string& indent, std::string& yaml) {
 Result<std::string> yaml_of_settings(const std::vector<std::string>& settings) {
   Tree root;
   for (const std::string& setting : settings) {
-    const Error wrong{ErrorCode::kInvalidArgument, "--set " + setting + ": must be SECTION.KEY=VALUE, such as engine.threads=2"};
+    const Error wrong{ErrorCode::kInvalidArgument,
+                      "--set " + setting + ": must be SECTION.KEY=VALUE, such as engine.threads=2"};
     const size_t equals = setting.find('=');
     if (equals == std::string::npos) {
       return wrong;

@@ -58,14 +58,16 @@ const char* to_string(ProcessState state) {
 }
 
 bool Process::alive() const {
-  return state == ProcessState::kStarting || state == ProcessState::kRegistered || state == ProcessState::kReady ||
-         state == ProcessState::kDraining;
+  return state == ProcessState::kStarting || state == ProcessState::kRegistered ||
+         state == ProcessState::kReady || state == ProcessState::kDraining;
 }
 
-Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce) : timing_(timing), nonce_(std::move(nonce)) {
+Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce)
+    : timing_(timing), nonce_(std::move(nonce)) {
   for (ProcessPlan& planned : plan) {
-    processes_.push_back(
-        {.name = std::move(planned.name), .role = planned.role, .restart_policy = RestartPolicy(timing.restart)});
+    processes_.push_back({.name = std::move(planned.name),
+                          .role = planned.role,
+                          .restart_policy = RestartPolicy(timing.restart)});
   }
 }
 
@@ -93,7 +95,9 @@ Instant Job::next_wakeup() const {
   for (const Process& process : processes_) {
     next = std::min(next, process.deadline);
     if (process.serving() && !process.killed) {
-      next = std::min(next, process.last_heartbeat + (process.suspected ? timing_.hang_timeout : timing_.heartbeat_timeout));
+      next =
+          std::min(next, process.last_heartbeat + (process.suspected ? timing_.hang_timeout
+                                                                     : timing_.heartbeat_timeout));
     }
   }
   if (!probe_ && probe_wanted()) {
@@ -186,7 +190,8 @@ void Job::enter(Process& process, ProcessState state, Instant deadline) {
 
 void Job::on(const TimePassed&) {
   if (state_ == JobState::kStarting && now_ >= start_deadline_) {
-    const auto stuck = std::ranges::find_if(processes_, [](const Process& p) { return p.state != ProcessState::kReady; });
+    const auto stuck = std::ranges::find_if(
+        processes_, [](const Process& p) { return p.state != ProcessState::kReady; });
     fail("not ready after " + in_seconds(timing_.start_timeout) + ": " + waiting_for(),
          stuck == processes_.end() ? "" : stuck->name);
   } else if (state_ == JobState::kDraining && now_ >= stop_deadline_) {
@@ -225,7 +230,8 @@ void Job::check_heartbeat(Process& process) {
   }
 }
 
-// Silence means nothing if we were the one who slept (a stopped launcher, a paused machine): everybody gets a fresh start.
+// Silence means nothing if we were the one who slept (a stopped launcher, a paused machine):
+// everybody gets a fresh start.
 void Job::forgive_own_sleep() {
   if (wakeup_promised_ != kNever && now_ > wakeup_promised_ + timing_.heartbeat_timeout / 2) {
     for (Process& process : processes_) {
@@ -245,7 +251,8 @@ void Job::on(const MessageArrived& event) {
     on_registered(*process, *registered);
   } else if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
     on_heartbeat(*process, *heartbeat);
-  } else if (std::holds_alternative<net::Drained>(event.message) && process->state == ProcessState::kDraining) {
+  } else if (std::holds_alternative<net::Drained>(event.message) &&
+             process->state == ProcessState::kDraining) {
     emit(Send{process->name, net::Shutdown{}});
   }
 }
@@ -322,9 +329,12 @@ bool Job::probe_wanted() const {
     }
     return serving || !exists;
   };
-  const bool path_exists = all_of_some(is_router) && all_of_some(is_prefill) && all_of_some(is_decode);
+  const bool path_exists =
+      all_of_some(is_router) && all_of_some(is_prefill) && all_of_some(is_decode);
   return path_exists && state_ != JobState::kDraining &&
-         std::ranges::any_of(processes_, [](const Process& p) { return p.state == ProcessState::kRegistered && !p.suspected; });
+         std::ranges::any_of(processes_, [](const Process& p) {
+           return p.state == ProcessState::kRegistered && !p.suspected;
+         });
 }
 
 // One not yet probed, else any that serves.
@@ -350,7 +360,9 @@ void Job::probe_next() {
   const Process* prefill = pick_for_probe(is_prefill);
   const Process* decode = pick_for_probe(is_decode);
   PDJOB_CHECK(router != nullptr && decode != nullptr);
-  probe_ = ProbeInFlight{.id = ++probes_made_, .through = {router->incarnation, decode->incarnation}, .path = decode->name};
+  probe_ = ProbeInFlight{.id = ++probes_made_,
+                         .through = {router->incarnation, decode->incarnation},
+                         .path = decode->name};
   Probe probe{.probe = probe_->id, .prefill = "", .decode = decode->name};
   if (prefill != nullptr) {
     probe_->through.push_back(prefill->incarnation);
@@ -393,7 +405,8 @@ void Job::probe_failed(const std::string& reason) {
 }
 
 void Job::check_ready() {
-  const bool all_ready = std::ranges::all_of(processes_, [](const Process& p) { return p.state == ProcessState::kReady; });
+  const bool all_ready = std::ranges::all_of(
+      processes_, [](const Process& p) { return p.state == ProcessState::kReady; });
   if (state_ == JobState::kStarting && all_ready) {
     state_ = JobState::kReady;
     start_deadline_ = kNever;
@@ -429,8 +442,8 @@ void Job::on(const StopAsked& event) {
 }
 
 void Job::drain_next() {
-  const bool routers_alive =
-      std::ranges::any_of(processes_, [](const Process& p) { return is_router(p.role) && p.alive(); });
+  const bool routers_alive = std::ranges::any_of(
+      processes_, [](const Process& p) { return is_router(p.role) && p.alive(); });
   for (Process& process : processes_) {
     if (process.serving() && (is_router(process.role) || !routers_alive)) {
       drain(process);
@@ -458,7 +471,8 @@ void Job::kill_all() {
   finish_if_all_exited();
 }
 
-// A failed job is not worth draining: nobody was told that it is ready, or nothing is left that could answer.
+// A failed job is not worth draining: nobody was told that it is ready, or nothing is left that
+// could answer.
 void Job::fail(const std::string& reason, const std::string& culprit) {
   PDJOB_CHECK(state_ == JobState::kStarting || state_ == JobState::kReady);
   state_ = JobState::kDraining;
@@ -471,7 +485,8 @@ void Job::fail(const std::string& reason, const std::string& culprit) {
 }
 
 void Job::finish_if_all_exited() {
-  const bool all_exited = std::ranges::all_of(processes_, [](const Process& p) { return p.state == ProcessState::kExited; });
+  const bool all_exited = std::ranges::all_of(
+      processes_, [](const Process& p) { return p.state == ProcessState::kExited; });
   if (state_ == JobState::kDraining && all_exited) {
     state_ = JobState::kDone;
     emit(Finish{exit_code_, failure_, culprit_});

@@ -1,5 +1,6 @@
-// The Job core: which processes of a job should run, what became of them, and what to do next. It starts them, waits until each has
-// registered and a probe request has gone through it, replaces what dies or hangs, tells routers who is there, and stops all in order.
+// The Job core: which processes of a job should run, what became of them, and what to do next. It
+// starts them, waits until each has registered and a probe request has gone through it, replaces
+// what dies or hangs, tells routers who is there, and stops all in order.
 //
 //   job:      starting --> ready --> draining --> done
 //                 |                     ^           ^
@@ -11,8 +12,8 @@
 //                            |  v          v            v
 //                           backoff <--------------------
 //
-// A process that dies goes to `backoff` and starts again as a new incarnation, with a new engine id; once the job drains, it goes to
-// `exited`. It knows no files, sockets or machines. Pure.
+// A process that dies goes to `backoff` and starts again as a new incarnation, with a new engine
+// id; once the job drains, it goes to `exited`. It knows no files, sockets or machines. Pure.
 #pragma once
 
 #include <compare>
@@ -73,7 +74,8 @@ struct StopAsked {
 };
 struct TimePassed {};
 
-using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived, ProbeSucceeded, ProbeFailed, StopAsked, TimePassed>;
+using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
+                           ProbeSucceeded, ProbeFailed, StopAsked, TimePassed>;
 
 // --- effects, to be done in order
 
@@ -90,7 +92,8 @@ struct Send {
   std::string peer;
   net::Message message;
 };
-// One token through the router, pinned to these workers; `prefill` is empty where the job is not disaggregated.
+// One token through the router, pinned to these workers; `prefill` is empty where the job is not
+// disaggregated.
 struct Probe {
   uint64_t probe = 0;
   std::string prefill;
@@ -126,23 +129,25 @@ struct Process {
   std::string name;
   net::Role role = net::Role::kBoth;
   ProcessState state = ProcessState::kWaiting;
-  Incarnation incarnation;         // 0: never started.
+  Incarnation incarnation;  // 0: never started.
   std::string engine_id;
   int64_t pid = 0;
   uint32_t restarts = 0;
-  Instant since{};                 // Of this state.
+  Instant since{};  // Of this state.
   Instant last_heartbeat{};
-  bool suspected = false;          // Silent for heartbeat_timeout: gets no new requests.
-  bool killed = false;             // By us; its exit has not come yet.
-  net::WorkerEntry entry;          // As registered.
+  bool suspected = false;  // Silent for heartbeat_timeout: gets no new requests.
+  bool killed = false;     // By us; its exit has not come yet.
+  net::WorkerEntry entry;  // As registered.
   net::WorkerLoad load;
   std::string last_exit;
   // Of the state: when to start again, or when starting has taken too long. kNever elsewhere.
   Instant deadline = kNever;
   RestartPolicy restart_policy{RestartConfig{}};
 
-  bool alive() const;              // Spawned, and its exit has not come yet.
-  bool serving() const { return state == ProcessState::kRegistered || state == ProcessState::kReady; }
+  bool alive() const;  // Spawned, and its exit has not come yet.
+  bool serving() const {
+    return state == ProcessState::kRegistered || state == ProcessState::kReady;
+  }
 };
 
 class Job {
@@ -162,8 +167,9 @@ class Job {
  private:
   struct ProbeInFlight {
     uint64_t id = 0;
-    std::vector<Incarnation> through;  // Who is ready if it succeeds: routers, a prefill and a decode worker.
-    std::string path;                  // "prefill-0 -> decode-0"
+    std::vector<Incarnation>
+        through;       // Who is ready if it succeeds: routers, a prefill and a decode worker.
+    std::string path;  // "prefill-0 -> decode-0"
     bool must_move_kv = false;
   };
 
@@ -212,9 +218,9 @@ class Job {
   JobState state_ = JobState::kStarting;
   std::vector<Process> processes_;
   Instant start_deadline_ = kNever;
-  Instant drain_deadline_ = kNever;    // What the processes are told.
-  Instant stop_deadline_ = kNever;     // When what is left is killed.
-  Instant wakeup_promised_ = kNever;   // next_wakeup() after the last step.
+  Instant drain_deadline_ = kNever;   // What the processes are told.
+  Instant stop_deadline_ = kNever;    // When what is left is killed.
+  Instant wakeup_promised_ = kNever;  // next_wakeup() after the last step.
   uint64_t incarnations_made_ = 0;
   uint64_t membership_version_ = 1;
   uint64_t probes_made_ = 0;

@@ -23,31 +23,57 @@ constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
 constexpr size_t kConfigBytesMax = 1 * limits::kMiB;
 
 bool is_job_name(std::string_view name) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; };
-  return !name.empty() && name.size() <= kJobNameBytesMax && name.front() != '-' && std::ranges::all_of(name, plain);
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return !name.empty() && name.size() <= kJobNameBytesMax && name.front() != '-' &&
+         std::ranges::all_of(name, plain);
 }
 
 void read_launcher(ConfigReader& in, LauncherConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;
   using std::chrono::seconds;
-  in.field("admin", config.admin, {.doc = "Where status, /metrics and /plan are served; loopback only. Port 0: any free one."});
-  in.field("start_timeout", config.start_timeout, {.doc = "The job must be ready, and a restarted process must have registered, within it."},
-           {seconds(1), hours(24)});
-  in.field("stop_timeout", config.stop_timeout, {.doc = "Requests may finish for this long after SIGTERM or SIGINT; then everything is killed."},
-           {seconds(0), hours(24)});
-  in.field("heartbeat_timeout", config.heartbeat_timeout, {.doc = "A process that was silent this long gets no new requests."},
+  in.field(
+      "admin", config.admin,
+      {.doc = "Where status, /metrics and /plan are served; loopback only. Port 0: any free one."});
+  in.field(
+      "start_timeout", config.start_timeout,
+      {.doc = "The job must be ready, and a restarted process must have registered, within it."},
+      {seconds(1), hours(24)});
+  in.field(
+      "stop_timeout", config.stop_timeout,
+      {.doc =
+           "Requests may finish for this long after SIGTERM or SIGINT; then everything is killed."},
+      {seconds(0), hours(24)});
+  in.field("heartbeat_timeout", config.heartbeat_timeout,
+           {.doc = "A process that was silent this long gets no new requests."},
            {seconds(1), hours(1)});
-  in.field("hang_timeout", config.hang_timeout, {.doc = "A process that was silent this long is killed and replaced."}, {seconds(2), hours(1)});
-  in.section("restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
-    RestartConfig& restart = config.restart;
-    section.field("backoff_min", restart.backoff_min, {.doc = "The first wait; it doubles with each death in a row."}, {milliseconds(10), hours(1)});
-    section.field("backoff_max", restart.backoff_max, {.doc = "The longest wait."}, {milliseconds(10), hours(1)});
-    section.field("healthy_after", restart.healthy_after, {.doc = "A process that lived this long starts counting anew."}, {seconds(1), hours(24)});
-    section.field("attempts", restart.attempts, {.doc = "A process that died this often without ever being ready fails the job."}, {1, 1000});
-  });
-  in.field("state_dir", config.state_dir, {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
-  in.field("log_dir", config.log_dir, {.doc = "Holds one log file per process. Default: logs in the job's folder in state_dir."});
+  in.field("hang_timeout", config.hang_timeout,
+           {.doc = "A process that was silent this long is killed and replaced."},
+           {seconds(2), hours(1)});
+  in.section(
+      "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
+        RestartConfig& restart = config.restart;
+        section.field("backoff_min", restart.backoff_min,
+                      {.doc = "The first wait; it doubles with each death in a row."},
+                      {milliseconds(10), hours(1)});
+        section.field("backoff_max", restart.backoff_max, {.doc = "The longest wait."},
+                      {milliseconds(10), hours(1)});
+        section.field("healthy_after", restart.healthy_after,
+                      {.doc = "A process that lived this long starts counting anew."},
+                      {seconds(1), hours(24)});
+        section.field(
+            "attempts", restart.attempts,
+            {.doc = "A process that died this often without ever being ready fails the job."},
+            {1, 1000});
+      });
+  in.field(
+      "state_dir", config.state_dir,
+      {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
+  in.field(
+      "log_dir", config.log_dir,
+      {.doc = "Holds one log file per process. Default: logs in the job's folder in state_dir."});
 }
 
 // The reference need not tell the keys of `engine` three times.
@@ -65,17 +91,25 @@ void read_override(ConfigReader& in, Overrides overrides, engine::EngineConfig& 
 }
 
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
-  in.field("name", config.name, {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
-  in.field("mode", config.mode, {{"serve", Mode::kServe}}, {.doc = "What the job does: answer requests until it is stopped."});
-  in.field("model", config.model, {.doc = "A .gguf file, or the name of a model that `./dev model` installed."});
-  in.field("served_name", config.served_name, {.doc = "What clients call the model. Default: the file's name without its ending."});
+  in.field("name", config.name,
+           {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
+  in.field("mode", config.mode, {{"serve", Mode::kServe}},
+           {.doc = "What the job does: answer requests until it is stopped."});
+  in.field("model", config.model,
+           {.doc = "A .gguf file, or the name of a model that `./dev model` installed."});
+  in.field("served_name", config.served_name,
+           {.doc = "What clients call the model. Default: the file's name without its ending."});
 
   engine::EngineConfig engine;
-  in.section("engine", {.doc = "The engine of every worker; each role may override keys in its own `engine`."},
-             [&](ConfigReader& section) { engine::read(section, engine); });
+  in.section(
+      "engine",
+      {.doc = "The engine of every worker; each role may override keys in its own `engine`."},
+      [&](ConfigReader& section) { engine::read(section, engine); });
   config.prefill_engine = config.decode_engine = engine;
   in.section("prefill", {.doc = "The workers that compute prompts."}, [&](ConfigReader& section) {
-    section.field("workers", config.prefill_workers, {.doc = "How many. 0: decode workers compute their prompts themselves."}, {0, kWorkersPerRoleMax});
+    section.field("workers", config.prefill_workers,
+                  {.doc = "How many. 0: decode workers compute their prompts themselves."},
+                  {0, kWorkersPerRoleMax});
     prefill::read(section, config.prefill);
     read_override(section, overrides, config.prefill_engine);
   });
@@ -92,19 +126,21 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
       section.fail("listen", "must be HOST:PORT, got " + config.router.listen);
     }
   });
-  in.section("launcher", {.doc = "How processes are started, watched and stopped."}, [&](ConfigReader& section) {
-    read_launcher(section, config.launcher);
-    const auto admin = net::parse_http_address(config.launcher.admin);
-    if (!admin || (admin->host != "127.0.0.1" && admin->host != "localhost")) {
-      section.fail("admin", "must be 127.0.0.1:PORT, got " + config.launcher.admin + "; it has no access control");
-    }
-    if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
-      section.fail("hang_timeout", "must not be below heartbeat_timeout");
-    }
-    if (config.launcher.restart.backoff_max < config.launcher.restart.backoff_min) {
-      section.fail("restart", "backoff_max must not be below backoff_min");
-    }
-  });
+  in.section("launcher", {.doc = "How processes are started, watched and stopped."},
+             [&](ConfigReader& section) {
+               read_launcher(section, config.launcher);
+               const auto admin = net::parse_http_address(config.launcher.admin);
+               if (!admin || (admin->host != "127.0.0.1" && admin->host != "localhost")) {
+                 section.fail("admin", "must be 127.0.0.1:PORT, got " + config.launcher.admin +
+                                           "; it has no access control");
+               }
+               if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
+                 section.fail("hang_timeout", "must not be below heartbeat_timeout");
+               }
+               if (config.launcher.restart.backoff_max < config.launcher.restart.backoff_min) {
+                 section.fail("restart", "backoff_max must not be below backoff_min");
+               }
+             });
 }
 
 // KV rows can only move between engines of the same shape.
@@ -115,25 +151,30 @@ void check_engines(ConfigReader& in, const JobConfig& config) {
     return;
   }
   if (p.kind != d.kind) {
-    in.fail("decode", "engine.kind must be the same for prefill and decode: KV cannot move between different engines");
+    in.fail("decode",
+            "engine.kind must be the same for prefill and decode: KV cannot move between different "
+            "engines");
   }
   if (p.kv_type != d.kv_type) {
-    in.fail("decode", std::string("engine.kv_type must be the same for prefill and decode, got ") + to_string(p.kv_type) +
-                          " and " + to_string(d.kv_type));
+    in.fail("decode", std::string("engine.kv_type must be the same for prefill and decode, got ") +
+                          to_string(p.kv_type) + " and " + to_string(d.kv_type));
   }
 }
 
 // All workers share one machine's ports, and one `kvtransfer` section.
 void check_ports(ConfigReader& in, const JobConfig& config) {
   if (config.kvtransfer.listen_port != 0 && config.prefill_workers + config.decode_workers > 1) {
-    in.fail("kvtransfer", "listen_port must be 0 where there is more than one worker: they cannot share a port");
+    in.fail("kvtransfer",
+            "listen_port must be 0 where there is more than one worker: they cannot share a port");
   }
 }
 
 void check_names(ConfigReader& in, const JobConfig& config) {
   if (!is_job_name(config.name)) {
-    in.fail("name", config.name.empty() ? "is missing: give the job a name"
-                                        : "must be 1..63 of a-z, 0-9, - and _, and not begin with -; got " + config.name);
+    in.fail("name",
+            config.name.empty()
+                ? "is missing: give the job a name"
+                : "must be 1..63 of a-z, 0-9, - and _, and not begin with -; got " + config.name);
   }
   if (config.served_name.size() > kServedNameBytesMax) {
     in.fail("served_name", "must have at most 256 bytes");
@@ -141,8 +182,10 @@ void check_names(ConfigReader& in, const JobConfig& config) {
 }
 
 void resolve_model(ConfigReader& in, const Places& places, JobConfig& config) {
-  if (config.prefill_engine.kind == engine::EngineKind::kFake && config.decode_engine.kind == engine::EngineKind::kFake) {
-    config.served_name = config.served_name.empty() ? (config.model.empty() ? "fake" : config.model) : config.served_name;
+  if (config.prefill_engine.kind == engine::EngineKind::kFake &&
+      config.decode_engine.kind == engine::EngineKind::kFake) {
+    config.served_name = config.served_name.empty() ? (config.model.empty() ? "fake" : config.model)
+                                                    : config.served_name;
   } else {
     const Result<std::string> path = find_model(config.model, places);
     if (!path) {
@@ -169,7 +212,9 @@ Places places_from_environment() {
     const char* value = std::getenv(name);
     return value == nullptr ? "" : value;
   };
-  return {.home = variable("HOME"), .models = variable("PDJOB_MODELS"), .state_home = variable("XDG_STATE_HOME")};
+  return {.home = variable("HOME"),
+          .models = variable("PDJOB_MODELS"),
+          .state_home = variable("XDG_STATE_HOME")};
 }
 
 std::string expand_home(const std::string& path, const Places& places) {
@@ -182,7 +227,8 @@ std::string default_state_dir(const Places& places) {
 
 Result<std::string> find_model(const std::string& model, const Places& places) {
   if (model.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "is missing: name a .gguf file or a model that `./dev model` installed"};
+    return Error{ErrorCode::kInvalidArgument,
+                 "is missing: name a .gguf file or a model that `./dev model` installed"};
   }
   const bool is_path = model.ends_with(".gguf") || model.find('/') != std::string::npos;
   std::vector<std::filesystem::path> candidates;
@@ -205,7 +251,8 @@ Result<std::string> find_model(const std::string& model, const Places& places) {
   return Error{ErrorCode::kInvalidArgument, "not found: no file " + tried + advice};
 }
 
-Result<JobConfig> parse_job_config(const std::string& source, const std::string& text, const Places& places) {
+Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
+                                   const Places& places) {
   JobConfig config;
   config.text = text;
   config.source = source;
@@ -221,8 +268,10 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
   }
   LauncherConfig& launcher = config.launcher;
   launcher.state_dir = std::filesystem::absolute(expand_home(launcher.state_dir, places)).string();
-  launcher.log_dir = launcher.log_dir.empty() ? launcher.state_dir + "/" + config.name + "/logs"
-                                              : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
+  launcher.log_dir =
+      launcher.log_dir.empty()
+          ? launcher.state_dir + "/" + config.name + "/logs"
+          : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
   return config;
 }
 
@@ -236,7 +285,8 @@ Result<JobConfig> read_job_config(const std::string& path, const Places& places)
     return Error{ErrorCode::kInvalidArgument, path + ": cannot be read\n"};
   }
   if (text.size() > kConfigBytesMax) {
-    return Error{ErrorCode::kInvalidArgument, path + ": larger than 1 MiB; this is not a job file\n"};
+    return Error{ErrorCode::kInvalidArgument,
+                 path + ": larger than 1 MiB; this is not a job file\n"};
   }
   return parse_job_config(path, text, places);
 }
@@ -246,7 +296,8 @@ std::string config_reference() {
   JobConfig config;
   read_keys(in, config, Overrides::kOnlyNamed);
   return "# Job file reference\n\n"
-         "Every key of a job file. Generated by `pdjob reference` from the declarations in the code; a test keeps it current.\n\n" +
+         "Every key of a job file. Generated by `pdjob reference` from the declarations in the "
+         "code; a test keeps it current.\n\n" +
          in.reference();
 }
 

@@ -1,4 +1,5 @@
-// JobConfig: a whole job file. Composes the folders' own structs, finds the model, and checks the rules that span sections. Value.
+// JobConfig: a whole job file. Composes the folders' own structs, finds the model, and checks the
+// rules that span sections. Value.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,10 @@ struct LauncherConfig {
 struct JobConfig {
   std::string name;
   Mode mode = Mode::kServe;
-  std::string model;        // As written.
+  std::string model;  // As written.
   std::string served_name;
-  uint32_t prefill_workers = 1;  // 0: not disaggregated, decode workers compute their prompts themselves.
+  uint32_t prefill_workers =
+      1;  // 0: not disaggregated, decode workers compute their prompts themselves.
   uint32_t decode_workers = 1;
   engine::EngineConfig prefill_engine;  // The common `engine:` keys, overridden by the role's own.
   engine::EngineConfig decode_engine;
@@ -59,14 +61,17 @@ struct Places {
 };
 Places places_from_environment();
 
-// kInvalidArgument: the message is the text of all errors, as config_reader.h has it. Looks at the file system for the model only.
-Result<JobConfig> parse_job_config(const std::string& source, const std::string& text, const Places& places);
+// kInvalidArgument: the message is the text of all errors, as config_reader.h has it. Looks at the
+// file system for the model only.
+Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
+                                   const Places& places);
 Result<JobConfig> read_job_config(const std::string& path, const Places& places);
 
 // `~/x` is below home; anything else stays.
 std::string expand_home(const std::string& path, const Places& places);
 std::string default_state_dir(const Places& places);
-// The file of a model as a job file or a flag names it: a path to a .gguf, or a name that `./dev model` installed.
+// The file of a model as a job file or a flag names it: a path to a .gguf, or a name that `./dev
+// model` installed.
 Result<std::string> find_model(const std::string& model, const Places& places);
 
 // configs/REFERENCE.md.

@@ -1,15 +1,15 @@
 #include "launcher/job_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "net/json_fields.h"
 #include "net/json_writer.h"
@@ -23,7 +23,9 @@ namespace fs = std::filesystem;
 constexpr std::streamoff kTailBytes = 4096;
 constexpr int kTailLines = 15;
 
-Error cannot(const std::string& what, const std::string& why) { return {ErrorCode::kUnavailable, "cannot " + what + ": " + why}; }
+Error cannot(const std::string& what, const std::string& why) {
+  return {ErrorCode::kUnavailable, "cannot " + what + ": " + why};
+}
 
 // Only for its owner: launcher.json leads to the admin port, logs may name files.
 Status make_private_folder(const std::string& path) {
@@ -49,7 +51,9 @@ Result<LauncherAddress> read_address(const std::string& path) {
   return address;
 }
 
-net::Fd open_folder(const std::string& path) { return net::Fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
+net::Fd open_folder(const std::string& path) {
+  return net::Fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
 
 bool is_locked(const std::string& path) {
   const net::Fd folder = open_folder(path);
@@ -78,8 +82,9 @@ Result<JobFolder> JobFolder::claim(const JobConfig& config) {
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     const auto running = read_address(path + "/launcher.json");
     const std::string pid = running ? std::to_string(running->pid) : "unknown";
-    return Error{ErrorCode::kInvalidArgument, "a job called " + config.name + " is already running (launcher pid " + pid +
-                                                  "): stop it with `kill " + pid + "`, or give this one another name"};
+    return Error{ErrorCode::kInvalidArgument,
+                 "a job called " + config.name + " is already running (launcher pid " + pid +
+                     "): stop it with `kill " + pid + "`, or give this one another name"};
   }
   std::error_code ignored;
   fs::remove(path + "/launcher.json", ignored);  // Of a launcher that was killed.
@@ -97,12 +102,18 @@ JobFolder::~JobFolder() {
 Status JobFolder::publish(const LauncherAddress& address) const {
   std::string text;
   net::JsonWriter json(text);
-  json.begin_object().key("pid").integer(address.pid).key("admin").string(address.admin).end_object();
+  json.begin_object()
+      .key("pid")
+      .integer(address.pid)
+      .key("admin")
+      .string(address.admin)
+      .end_object();
   text += "\n";
   const std::string path = path_ + "/launcher.json";
   const std::string draft = path + ".new";
   const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid() || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+  if (!file.valid() ||
+      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       rename(draft.c_str(), path.c_str()) != 0) {
     return cannot("write " + path, std::strerror(errno));
   }

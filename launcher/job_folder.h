@@ -1,6 +1,7 @@
-// JobFolder: a running job's place on disk: state_dir/NAME with launcher.json (how `pdjob status` finds the launcher) and logs. Holding
-// its lock is what makes a job's name unique; the lock goes with the process, so a killed launcher leaves nothing that must be cleaned
-// up by hand. Loop-bound.
+// JobFolder: a running job's place on disk: state_dir/NAME with launcher.json (how `pdjob status`
+// finds the launcher) and logs. Holding its lock is what makes a job's name unique; the lock goes
+// with the process, so a killed launcher leaves nothing that must be cleaned up by hand.
+// Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,9 @@ class JobFolder {
 
   // The last lines of a process's log, for an error message.
   std::string log_tail(const std::string& process_name) const;
-  std::string log_path(const std::string& process_name) const { return log_dir_ + "/" + process_name + ".log"; }
+  std::string log_path(const std::string& process_name) const {
+    return log_dir_ + "/" + process_name + ".log";
+  }
 
   // kNotFound: no such job runs.
   static Result<LauncherAddress> find(const std::string& state_dir, const std::string& job);

@@ -9,7 +9,9 @@ namespace pdjob::launcher {
 namespace {
 
 struct MessageText {
-  std::string operator()(const net::Registered& m) const { return "Registered pid=" + std::to_string(m.pid); }
+  std::string operator()(const net::Registered& m) const {
+    return "Registered pid=" + std::to_string(m.pid);
+  }
   std::string operator()(const net::HeartbeatSent&) const { return ""; }
   std::string operator()(const net::Drained&) const { return "Drained"; }
   std::string operator()(const net::Acknowledge&) const { return "Acknowledge"; }
@@ -21,11 +23,15 @@ struct MessageText {
     return "Membership version=" + std::to_string(m.version) + " workers=" + names;
   }
   std::string operator()(const net::LoadReported&) const { return ""; }
-  std::string operator()(const net::Drain& m) const { return "Drain deadline_ms=" + std::to_string(m.deadline_ms); }
+  std::string operator()(const net::Drain& m) const {
+    return "Drain deadline_ms=" + std::to_string(m.deadline_ms);
+  }
   std::string operator()(const net::Shutdown&) const { return "Shutdown"; }
 };
 
-std::string id(Incarnation incarnation) { return " incarnation=" + std::to_string(incarnation.value); }
+std::string id(Incarnation incarnation) {
+  return " incarnation=" + std::to_string(incarnation.value);
+}
 
 std::string with_peer(const std::string& peer, const net::Message& message, const char* direction) {
   const std::string text = std::visit(MessageText(), message);
@@ -34,30 +40,48 @@ std::string with_peer(const std::string& peer, const net::Message& message, cons
 
 struct EventText {
   std::string operator()(const Started&) const { return "Started"; }
-  std::string operator()(const Spawned& e) const { return "Spawned" + id(e.incarnation) + " pid=" + std::to_string(e.pid); }
-  std::string operator()(const SpawnFailed& e) const { return "SpawnFailed" + id(e.incarnation) + ": " + e.reason; }
-  std::string operator()(const ProcessExited& e) const { return "ProcessExited" + id(e.incarnation) + ": " + e.how; }
-  std::string operator()(const MessageArrived& e) const { return with_peer(e.peer, e.message, "from "); }
-  std::string operator()(const ProbeSucceeded& e) const {
-    return "ProbeSucceeded probe=" + std::to_string(e.probe) + " kv_bytes=" + std::to_string(e.kv_bytes);
+  std::string operator()(const Spawned& e) const {
+    return "Spawned" + id(e.incarnation) + " pid=" + std::to_string(e.pid);
   }
-  std::string operator()(const ProbeFailed& e) const { return "ProbeFailed probe=" + std::to_string(e.probe) + ": " + e.reason; }
-  std::string operator()(const StopAsked& e) const { return "StopAsked exit_code=" + std::to_string(e.exit_code); }
+  std::string operator()(const SpawnFailed& e) const {
+    return "SpawnFailed" + id(e.incarnation) + ": " + e.reason;
+  }
+  std::string operator()(const ProcessExited& e) const {
+    return "ProcessExited" + id(e.incarnation) + ": " + e.how;
+  }
+  std::string operator()(const MessageArrived& e) const {
+    return with_peer(e.peer, e.message, "from ");
+  }
+  std::string operator()(const ProbeSucceeded& e) const {
+    return "ProbeSucceeded probe=" + std::to_string(e.probe) +
+           " kv_bytes=" + std::to_string(e.kv_bytes);
+  }
+  std::string operator()(const ProbeFailed& e) const {
+    return "ProbeFailed probe=" + std::to_string(e.probe) + ": " + e.reason;
+  }
+  std::string operator()(const StopAsked& e) const {
+    return "StopAsked exit_code=" + std::to_string(e.exit_code);
+  }
   std::string operator()(const TimePassed&) const { return ""; }
 };
 
 struct EffectText {
-  std::string operator()(const Spawn& e) const { return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id; }
+  std::string operator()(const Spawn& e) const {
+    return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id;
+  }
   std::string operator()(const SendSignal& e) const {
     return std::string(e.signal == Signal::kKill ? "Kill" : "Terminate") + id(e.incarnation);
   }
   std::string operator()(const Send& e) const { return with_peer(e.peer, e.message, "to "); }
   std::string operator()(const Probe& e) const {
-    return "Probe probe=" + std::to_string(e.probe) + " prefill=" + e.prefill + " decode=" + e.decode;
+    return "Probe probe=" + std::to_string(e.probe) + " prefill=" + e.prefill +
+           " decode=" + e.decode;
   }
   std::string operator()(const ReportReady&) const { return "ReportReady"; }
   std::string operator()(const CloseDoors&) const { return "CloseDoors"; }
-  std::string operator()(const Finish& e) const { return "Finish exit_code=" + std::to_string(e.exit_code) + " " + e.reason; }
+  std::string operator()(const Finish& e) const {
+    return "Finish exit_code=" + std::to_string(e.exit_code) + " " + e.reason;
+  }
 };
 
 void log_unless_empty(const char* kind, const std::string& text) {
@@ -69,6 +93,8 @@ void log_unless_empty(const char* kind, const std::string& text) {
 }  // namespace
 
 void log_event(const Event& event) { log_unless_empty("event ", std::visit(EventText(), event)); }
-void log_effect(const Effect& effect) { log_unless_empty("effect ", std::visit(EffectText(), effect)); }
+void log_effect(const Effect& effect) {
+  log_unless_empty("effect ", std::visit(EffectText(), effect));
+}
 
 }  // namespace pdjob::launcher

@@ -1,4 +1,5 @@
-// One log line for each event and effect of the Job core, so that the launcher's log is its trace. Heartbeats are left out.
+// One log line for each event and effect of the Job core, so that the launcher's log is its trace.
+// Heartbeats are left out.
 #pragma once
 
 #include "launcher/job.h"

@@ -16,7 +16,8 @@ struct NodeShare {
   uint32_t cores_used = 0;
 };
 
-// The node with the most free cores; the first of equals. Overcommitment is allowed and warned about: it is slow, not wrong.
+// The node with the most free cores; the first of equals. Overcommitment is allowed and warned
+// about: it is slow, not wrong.
 NodeShare& roomiest(std::vector<NodeShare>& shares) {
   return *std::ranges::max_element(shares, {}, [](const NodeShare& share) {
     return static_cast<int64_t>(share.node->cores) - share.cores_used;
@@ -40,16 +41,19 @@ void judge_invariance(const JobConfig& config, LaunchPlan& plan) {
   } else if (decode.kv_type == engine::KvType::kQ8_0) {
     plan.invariant = true;
     plan.invariant_because = "q8_0 KV";
-  } else if (decode.threads == 1 && config.prefill_engine.threads == 1 && config.prefill.chunk_tokens >= 64) {
+  } else if (decode.threads == 1 && config.prefill_engine.threads == 1 &&
+             config.prefill.chunk_tokens >= 64) {
     plan.invariant = true;
     plan.invariant_because = "one thread per engine and chunks of 64 tokens or more";
   } else {
-    plan.invariant_because = "f16 KV; choose q8_0 KV, or one thread per engine and chunks of 64 tokens or more";
+    plan.invariant_because =
+        "f16 KV; choose q8_0 KV, or one thread per engine and chunks of 64 tokens or more";
   }
 }
 
 Status check_memory(const std::vector<Node>& nodes, uint64_t model_bytes) {
-  const bool fits = std::ranges::any_of(nodes, [&](const Node& node) { return node.memory_bytes >= model_bytes; });
+  const bool fits = std::ranges::any_of(
+      nodes, [&](const Node& node) { return node.memory_bytes >= model_bytes; });
   if (!fits) {
     return Error{ErrorCode::kUnavailable, "the model has " + std::to_string(model_bytes >> 20) +
                                               " MiB, more than the memory of any node"};
@@ -63,12 +67,16 @@ std::string address_text(const PlanRow& row) {
   return row.host + ":" + (row.port == 0 ? "any" : std::to_string(row.port));
 }
 
-Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes, uint64_t model_bytes) {
+Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
+                             uint64_t model_bytes) {
   PDJOB_TRY_STATUS(check_memory(nodes, model_bytes));
   PDJOB_TRY(const net::HttpAddress front, net::parse_http_address(config.router.listen));
   LaunchPlan plan{.job = config.name, .model = config.served_name};
-  plan.rows.push_back(
-      {.name = "router-0", .role = net::Role::kRouter, .node = nodes.front().name, .host = front.host, .port = front.port});
+  plan.rows.push_back({.name = "router-0",
+                       .role = net::Role::kRouter,
+                       .node = nodes.front().name,
+                       .host = front.host,
+                       .port = front.port});
 
   std::vector<NodeShare> shares;
   for (const Node& node : nodes) {
@@ -76,16 +84,22 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   }
   for (uint32_t i = 0; i < config.prefill_workers; ++i) {
     place(plan, shares,
-          {.name = "prefill-" + std::to_string(i), .role = net::Role::kPrefill, .cores = config.prefill_engine.threads});
+          {.name = "prefill-" + std::to_string(i),
+           .role = net::Role::kPrefill,
+           .cores = config.prefill_engine.threads});
   }
   const net::Role decode_role = config.disaggregated() ? net::Role::kDecode : net::Role::kBoth;
   for (uint32_t i = 0; i < config.decode_workers; ++i) {
-    place(plan, shares, {.name = "decode-" + std::to_string(i), .role = decode_role, .cores = config.decode_engine.threads});
+    place(plan, shares,
+          {.name = "decode-" + std::to_string(i),
+           .role = decode_role,
+           .cores = config.decode_engine.threads});
   }
   for (const NodeShare& share : shares) {
     if (share.cores_used > share.node->cores) {
-      plan.warnings.push_back("node " + share.node->name + " has " + std::to_string(share.node->cores) + " cores for " +
-                              std::to_string(share.cores_used) + " engine threads: expect them to slow each other");
+      plan.warnings.push_back(
+          "node " + share.node->name + " has " + std::to_string(share.node->cores) + " cores for " +
+          std::to_string(share.cores_used) + " engine threads: expect them to slow each other");
     }
   }
   judge_invariance(config, plan);
@@ -95,11 +109,12 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
 std::string LaunchPlan::to_text() const {
   std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
   for (const PlanRow& row : rows) {
-    table.push_back(
-        {row.name, to_string(row.role), row.node, row.cores == 0 ? "-" : std::to_string(row.cores), address_text(row)});
+    table.push_back({row.name, to_string(row.role), row.node,
+                     row.cores == 0 ? "-" : std::to_string(row.cores), address_text(row)});
   }
   std::string text = "job " + job + ", model " + model + "\n" + format_table(table);
-  text += std::string("invariant: ") + (invariant ? "yes" : "no") + " (" + invariant_because + ")\n";
+  text +=
+      std::string("invariant: ") + (invariant ? "yes" : "no") + " (" + invariant_because + ")\n";
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + "\n";
   }

@@ -1,10 +1,5 @@
 #include "launcher/launcher_process.h"
 
-#include <signal.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -14,6 +9,11 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -73,7 +73,8 @@ std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
 // SIGTERM, SIGINT and SIGHUP, as an exit code: net::block_signals() has blocked the first two.
 class StopSignals final : public net::FdHandler {
  public:
-  StopSignals(net::EventLoop& loop, std::function<void(int)> then) : loop_(loop), then_(std::move(then)) {
+  StopSignals(net::EventLoop& loop, std::function<void(int)> then)
+      : loop_(loop), then_(std::move(then)) {
     sigset_t set;
     sigemptyset(&set);
     for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
@@ -126,8 +127,9 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
     const PlanRow& router = plan_.rows.front();
     url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
-    prober_ = std::make_unique<Prober>(loop_, net::HttpAddress{reachable(router.host), router.port}, plan_.model,
-                                       [this](const Event& event) { dispatch(event); });
+    prober_ =
+        std::make_unique<Prober>(loop_, net::HttpAddress{reachable(router.host), router.port},
+                                 plan_.model, [this](const Event& event) { dispatch(event); });
     return folder_.publish({.pid = getpid(), .admin = admin_->address()});
   }
 
@@ -141,18 +143,23 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
 
  private:
   // "0.0.0.0" is where to listen, not where to connect to.
-  static std::string reachable(const std::string& host) { return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host; }
+  static std::string reachable(const std::string& host) {
+    return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
+  }
 
   JobView view() const {
     return {.plan = plan_, .job = job_, .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
   }
 
-  void on_exited(Incarnation incarnation, const std::string& how) override { dispatch(ProcessExited{incarnation, how}); }
+  void on_exited(Incarnation incarnation, const std::string& how) override {
+    dispatch(ProcessExited{incarnation, how});
+  }
   void on_message(const std::string& peer, net::Message message) override {
     dispatch(MessageArrived{peer, std::move(message)});
   }
 
-  // Effects may cause events (a spawn that fails): these wait until all effects of the step before are done.
+  // Effects may cause events (a spawn that fails): these wait until all effects of the step before
+  // are done.
   void dispatch(Event event) {
     events_.push_back(std::move(event));
     if (events_.size() > 1) {
@@ -199,7 +206,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     PDJOB_CHECK(row != plan_.rows.end(), effect.name);
     const bool router = row->role == net::Role::kRouter;
     if (!cluster_.listening(row->name)) {
-      PDJOB_TRY(row->port, cluster_.listen(row->name, row->node, row->host, router ? row->port : 0));
+      PDJOB_TRY(row->port,
+                cluster_.listen(row->name, row->node, row->host, router ? row->port : 0));
     }
     const net::CurveKeys keys = net::make_curve_keys();
     control_->allow(row->name, keys.public_key);
@@ -214,7 +222,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     order.spec.config_name = config_.source;
     Result<int64_t> pid = cluster_.spawn(order);
     if (!router) {
-      // A dead worker must refuse connections at once; a router's socket stays, so that clients wait while it is replaced.
+      // A dead worker must refuse connections at once; a router's socket stays, so that clients
+      // wait while it is replaced.
       cluster_.close_listener(row->name);
     }
     return pid;
@@ -239,7 +248,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
       terminal_.say("pdjob: the job failed: " + effect.reason + "\n");
     }
     if (!effect.culprit.empty()) {
-      terminal_.say("--- end of " + folder_.log_path(effect.culprit) + "\n" + folder_.log_tail(effect.culprit));
+      terminal_.say("--- end of " + folder_.log_path(effect.culprit) + "\n" +
+                    folder_.log_tail(effect.culprit));
     }
     loop_.stop();
   }
@@ -278,7 +288,8 @@ int run_job(const JobConfig& config) {
   }
   Result<JobFolder> folder = JobFolder::claim(config);
   if (!folder) {
-    return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed, folder.error());
+    return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
+                  folder.error());
   }
   Result<Terminal> terminal = Terminal::open(folder->log_path("launcher"));
   if (!terminal) {

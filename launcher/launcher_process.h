@@ -1,5 +1,5 @@
-// The launcher as a process: the shell around the Job core. It gives the core what happened (exits, control messages, probe results,
-// signals, time) and does what the core decides.
+// The launcher as a process: the shell around the Job core. It gives the core what happened (exits,
+// control messages, probe results, signals, time) and does what the core decides.
 #pragma once
 
 #include "launcher/job_config.h"

@@ -1,5 +1,11 @@
 #include "launcher/local_cluster.h"
 
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -9,12 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <utility>
-
 #include "common/check.h"
 #include "common/log.h"
 
@@ -22,7 +22,9 @@ namespace pdjob::launcher {
 
 namespace {
 
-Error system_error(const std::string& what) { return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)}; }
+Error system_error(const std::string& what) {
+  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+}
 
 Result<net::Fd> memfd_with(const std::string& text) {
   net::Fd fd(memfd_create("pdjob-spec", MFD_CLOEXEC));
@@ -43,7 +45,8 @@ Result<net::Fd> memfd_with(const std::string& text) {
   return fd;
 }
 
-// All that the child needs, made before the fork: after it, only async-signal-safe calls are allowed.
+// All that the child needs, made before the fork: after it, only async-signal-safe calls are
+// allowed.
 struct ChildSetup {
   const char* program;
   std::array<const char*, 5> argv;
@@ -121,7 +124,8 @@ class LocalCluster::Child final : public net::FdHandler {
 
   std::string reap() {
     siginfo_t status{};
-    while (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &status, WEXITED) != 0 && errno == EINTR) {
+    while (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &status, WEXITED) != 0 &&
+           errno == EINTR) {
     }
     reaped_ = true;
     return describe_exit(status);
@@ -145,12 +149,16 @@ LocalCluster::~LocalCluster() = default;
 Node LocalCluster::this_node() {
   const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
   const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return {.name = "local", .host = "127.0.0.1", .cores = usable_cores(), .memory_bytes = pages * page_bytes};
+  return {.name = "local",
+          .host = "127.0.0.1",
+          .cores = usable_cores(),
+          .memory_bytes = pages * page_bytes};
 }
 
 std::vector<Node> LocalCluster::nodes() const { return {this_node()}; }
 
-Result<uint16_t> LocalCluster::listen(const std::string& name, const std::string& /*node*/, const std::string& host, uint16_t port) {
+Result<uint16_t> LocalCluster::listen(const std::string& name, const std::string& /*node*/,
+                                      const std::string& host, uint16_t port) {
   close_listener(name);
   PDJOB_TRY(net::Fd socket, net::listen_on(host, port));
   const uint16_t bound = net::local_port(socket.get());
@@ -176,7 +184,8 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
   const std::string spec_fd_text = std::to_string(spec_fd.get());
   const ChildSetup setup{
       .program = options_.program.c_str(),
-      .argv = {title.c_str(), spec.role == net::Role::kRouter ? "router" : "worker", "--spec-fd", spec_fd_text.c_str(), nullptr},
+      .argv = {title.c_str(), spec.role == net::Role::kRouter ? "router" : "worker", "--spec-fd",
+               spec_fd_text.c_str(), nullptr},
       .listen_fd = spec.listen_fd,
       .spec_fd = spec_fd.get(),
       .log_fd = log_fd.get(),
@@ -211,7 +220,8 @@ void LocalCluster::exited(Incarnation incarnation) {
   PDJOB_CHECK(found != children_.end(), incarnation);
   const std::unique_ptr<Child> child = std::move(found->second);
   children_.erase(found);
-  child->send(SIGKILL);  // What it may have left in its group; before reaping, for then its id is free.
+  child->send(
+      SIGKILL);  // What it may have left in its group; before reaping, for then its id is free.
   handler_.on_exited(incarnation, child->reap());
 }
 

@@ -1,5 +1,6 @@
-// LocalCluster: this machine. Processes are this very binary, forked and executed, with their spec on an inherited memfd and their
-// output in a log file each. None of them outlives the launcher, however it ends (PR_SET_PDEATHSIG). Loop-bound.
+// LocalCluster: this machine. Processes are this very binary, forked and executed, with their spec
+// on an inherited memfd and their output in a log file each. None of them outlives the launcher,
+// however it ends (PR_SET_PDEATHSIG). Loop-bound.
 #pragma once
 
 #include <map>
@@ -20,10 +21,11 @@ class LocalCluster final : public Cluster {
     std::string log_dir;  // Must exist.
   };
   LocalCluster(net::EventLoop& loop, Handler& handler, Options options);
-  ~LocalCluster();  // Kills and reaps what is left.
+  ~LocalCluster() override;  // Kills and reaps what is left.
 
   std::vector<Node> nodes() const override;
-  Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host, uint16_t port) override;
+  Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host,
+                          uint16_t port) override;
   bool listening(const std::string& name) const override { return listeners_.contains(name); }
   void close_listener(const std::string& name) override { listeners_.erase(name); }
   Result<int64_t> spawn(const SpawnOrder& order) override;

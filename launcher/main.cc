@@ -1,8 +1,8 @@
 // The command line of pdjob. The only door to CLI11.
-#include <CLI/CLI.hpp>
-
 #include <cstdio>
 #include <string>
+
+#include <CLI/CLI.hpp>
 
 #include "common/exit_code.h"
 #include "launcher/job_config.h"
@@ -57,26 +57,32 @@ struct CommandLine {
     add_status();
     add_worker();
     add_router();
-    app.add_subcommand("reference", "Print the reference of all job file keys, as Markdown")->callback([this] {
-      std::fputs(config_reference().c_str(), stdout);
-      exit_code = kExitOk;
-    });
+    app.add_subcommand("reference", "Print the reference of all job file keys, as Markdown")
+        ->callback([this] {
+          std::fputs(config_reference().c_str(), stdout);
+          exit_code = kExitOk;
+        });
   }
 
   void add_plan() {
-    CLI::App* command = app.add_subcommand("plan", "Show which processes a job would run, where and on which ports");
+    CLI::App* command = app.add_subcommand(
+        "plan", "Show which processes a job would run, where and on which ports");
     command->add_option("--config", config_path, "The job file")->type_name("FILE")->required();
     command->add_flag("--json", json, "As JSON");
     command->callback([this] {
       const auto config = read_job_config(config_path, places);
-      exit_code = config ? show_plan(*config, json ? PlanForm::kJson : PlanForm::kText) : refuse(config.error());
+      exit_code = config ? show_plan(*config, json ? PlanForm::kJson : PlanForm::kText)
+                         : refuse(config.error());
     });
   }
 
   void add_status() {
     CLI::App* command = app.add_subcommand("status", "Show the processes of a running job");
     auto* by_name = command->add_option("--job", job_name, "The job's name")->type_name("NAME");
-    auto* by_file = command->add_option("--config", config_path, "The job's file, if its state_dir is not the default")->type_name("FILE");
+    auto* by_file = command
+                        ->add_option("--config", config_path,
+                                     "The job's file, if its state_dir is not the default")
+                        ->type_name("FILE");
     by_name->excludes(by_file);
     command->add_flag("--json", json, "As JSON");
     command->callback([this] { exit_code = status(); });
@@ -86,44 +92,64 @@ struct CommandLine {
     const StatusForm form = json ? StatusForm::kJson : StatusForm::kText;
     if (config_path.empty()) {
       if (job_name.empty()) {
-        return refuse({ErrorCode::kInvalidArgument, "pdjob status: name the job: --job NAME or --config FILE\n"});
+        return refuse({ErrorCode::kInvalidArgument,
+                       "pdjob status: name the job: --job NAME or --config FILE\n"});
       }
       return show_status(default_state_dir(places), job_name, form);
     }
     const auto config = read_job_config(config_path, places);
-    return config ? show_status(config->launcher.state_dir, config->name, form) : refuse(config.error());
+    return config ? show_status(config->launcher.state_dir, config->name, form)
+                  : refuse(config.error());
   }
 
   void add_worker() {
     CLI::App* command = app.add_subcommand("worker", "Run one engine worker by hand");
     command->add_option("--role", worker.role, "prefill, decode or both")->capture_default_str();
-    command->add_option("--model", worker.model, "A .gguf file or the name of an installed model")->type_name("MODEL");
-    command->add_option("--listen", worker.listen, "Where to serve")->type_name("HOST:PORT")->capture_default_str();
+    command->add_option("--model", worker.model, "A .gguf file or the name of an installed model")
+        ->type_name("MODEL");
+    command->add_option("--listen", worker.listen, "Where to serve")
+        ->type_name("HOST:PORT")
+        ->capture_default_str();
     command->add_option("--name", worker.name, "Its name in logs and replies");
-    command->add_option("--set", worker.settings, "A key of the job file: engine.threads=2, kvtransfer.transport=tcp; repeatable")
-        ->type_name("KEY=VALUE")->allow_extra_args(false);
+    command
+        ->add_option(
+            "--set", worker.settings,
+            "A key of the job file: engine.threads=2, kvtransfer.transport=tcp; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
     command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
     command->callback([this] {
-      exit_code = spec_fd >= 0 ? run_worker_by_spec(spec_fd, places) : run_worker_by_flags(worker, places);
+      exit_code =
+          spec_fd >= 0 ? run_worker_by_spec(spec_fd, places) : run_worker_by_flags(worker, places);
     });
   }
 
   void add_router() {
     CLI::App* command = app.add_subcommand("router", "Run the front door by hand");
-    command->add_option("--listen", router.listen, "Where to serve")->type_name("HOST:PORT")->capture_default_str();
-    command->add_option("--prefill", router.prefill, "A prefill worker; repeatable")->type_name("URL");
+    command->add_option("--listen", router.listen, "Where to serve")
+        ->type_name("HOST:PORT")
+        ->capture_default_str();
+    command->add_option("--prefill", router.prefill, "A prefill worker; repeatable")
+        ->type_name("URL");
     command->add_option("--decode", router.decode, "A decode worker; repeatable")->type_name("URL");
-    command->add_option("--worker", router.workers, "A worker that does both; repeatable")->type_name("URL");
-    command->add_option("--policy", policy, "Short for router.prefill_policy and router.decode_policy")->type_name("POLICY");
-    command->add_option("--set", router.settings, "A key of the job file: router.attempts=2; repeatable")
-        ->type_name("KEY=VALUE")->allow_extra_args(false);
+    command->add_option("--worker", router.workers, "A worker that does both; repeatable")
+        ->type_name("URL");
+    command
+        ->add_option("--policy", policy, "Short for router.prefill_policy and router.decode_policy")
+        ->type_name("POLICY");
+    command
+        ->add_option("--set", router.settings,
+                     "A key of the job file: router.attempts=2; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
     command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
     command->callback([this] {
       if (!policy.empty()) {
         router.settings.push_back("router.prefill_policy=" + policy);
         router.settings.push_back("router.decode_policy=" + policy);
       }
-      exit_code = spec_fd >= 0 ? run_router_by_spec(spec_fd, places) : run_router_by_flags(router, places);
+      exit_code =
+          spec_fd >= 0 ? run_router_by_spec(spec_fd, places) : run_router_by_flags(router, places);
     });
   }
 

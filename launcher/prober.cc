@@ -10,7 +10,8 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr Duration kProbeTimeout = std::chrono::seconds(30);
-// The membership travels to the router on another way than the probe; without this the pinned worker may not be known there yet.
+// The membership travels to the router on another way than the probe; without this the pinned
+// worker may not be known there yet.
 constexpr Duration kHeadStart = std::chrono::milliseconds(20);
 constexpr size_t kErrorBodyBytesMax = 512;
 
@@ -34,7 +35,8 @@ uint64_t parse_count(std::string_view text) {
 
 }  // namespace
 
-Prober::Prober(net::EventLoop& loop, net::HttpAddress router, std::string model, std::function<void(Event)> report)
+Prober::Prober(net::EventLoop& loop, net::HttpAddress router, std::string model,
+               std::function<void(Event)> report)
     : loop_(loop),
       router_(std::move(router)),
       model_(std::move(model)),
@@ -46,7 +48,8 @@ void Prober::start(const Probe& probe) {
 }
 
 void Prober::send(const Probe& probe) {
-  std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" + std::to_string(probe.probe) + "\r\n";
+  std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
+                        std::to_string(probe.probe) + "\r\n";
   headers += "x-pdjob-pin-decode: " + probe.decode + "\r\n";
   if (!probe.prefill.empty()) {
     headers += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
@@ -77,7 +80,8 @@ void Prober::on_end(net::CallId id) {
   if (running.status == 200) {
     report_(ProbeSucceeded{running.probe, running.kv_bytes});
   } else {
-    report_(ProbeFailed{running.probe, "status " + std::to_string(running.status) + ": " + running.body});
+    report_(ProbeFailed{running.probe,
+                        "status " + std::to_string(running.status) + ": " + running.body});
   }
 }
 

@@ -1,5 +1,5 @@
-// Prober: sends one-token requests through the router, pinned to given workers, and reports whether an answer came and how much KV
-// moved for it. Loop-bound.
+// Prober: sends one-token requests through the router, pinned to given workers, and reports whether
+// an answer came and how much KV moved for it. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@ namespace pdjob::launcher {
 class Prober final : net::HttpCallHandler {
  public:
   // `report` gets ProbeSucceeded or ProbeFailed, once for each probe and never inside start().
-  Prober(net::EventLoop& loop, net::HttpAddress router, std::string model, std::function<void(Event)> report);
+  Prober(net::EventLoop& loop, net::HttpAddress router, std::string model,
+         std::function<void(Event)> report);
 
   void start(const Probe& probe);
 

@@ -1,4 +1,5 @@
-// RestartPolicy: when a process that died is started again, and when that is given up. One per process. Pure.
+// RestartPolicy: when a process that died is started again, and when that is given up. One per
+// process. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ class RestartPolicy {
 
   void started(Instant now) { started_at_ = now; }
   void became_ready() { ever_ready_ = true; }
-  // When to start again; none: it has never been ready and died too often. What was ready once is tried for ever, since the
-  // rest of the job goes on serving.
+  // When to start again; none: it has never been ready and died too often. What was ready once is
+  // tried for ever, since the rest of the job goes on serving.
   std::optional<Instant> died(Instant now);
 
   uint32_t deaths_in_a_row() const { return deaths_in_a_row_; }

@@ -1,12 +1,12 @@
 #include "launcher/role_command.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
 #include <utility>
+
+#include <unistd.h>
 
 #include "common/exit_code.h"
 #include "common/limits.h"
@@ -40,18 +40,21 @@ Result<net::ProcessSpec> read_spec(int fd) {
   }
   close(fd);  // It holds secrets.
   if (got != 0) {
-    return Error{ErrorCode::kInvalidArgument, "pdjob: --spec-fd is the launcher's; it cannot be read here"};
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob: --spec-fd is the launcher's; it cannot be read here"};
   }
   return net::decode_spec(text);
 }
 
 int run_worker_as(net::ProcessSpec spec, const JobConfig& config) {
   const bool prefill = spec.role == net::Role::kPrefill;
-  const worker::WorkerOptions options{.spec = std::move(spec),
-                                      .engine = prefill ? config.prefill_engine : config.decode_engine,
-                                      .kv = config.kvtransfer,
-                                      .drain_timeout = config.launcher.stop_timeout};
-  return worker::run_worker(options, prefill ? prefill::core_factory(config.prefill) : decode::core_factory(config.decode));
+  const worker::WorkerOptions options{
+      .spec = std::move(spec),
+      .engine = prefill ? config.prefill_engine : config.decode_engine,
+      .kv = config.kvtransfer,
+      .drain_timeout = config.launcher.stop_timeout};
+  return worker::run_worker(options, prefill ? prefill::core_factory(config.prefill)
+                                             : decode::core_factory(config.decode));
 }
 
 // A job file of the flags. The name is of no use here, and the reader wants one.
@@ -66,7 +69,8 @@ Result<net::Role> role_of(const std::string& word) {
       {"prefill", net::Role::kPrefill}, {"decode", net::Role::kDecode}, {"both", net::Role::kBoth}};
   const auto found = roles.find(word);
   if (found == roles.end()) {
-    return Error{ErrorCode::kInvalidArgument, "pdjob: --role must be prefill, decode or both, got " + word};
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob: --role must be prefill, decode or both, got " + word};
   }
   return found->second;
 }
@@ -105,7 +109,9 @@ Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
   net::ProcessSpec spec;
   spec.role = role;
-  spec.name = !flags.name.empty() ? flags.name : flags.role + "-" + std::to_string(listen.port != 0 ? listen.port : getpid());
+  spec.name = !flags.name.empty()
+                  ? flags.name
+                  : flags.role + "-" + std::to_string(listen.port != 0 ? listen.port : getpid());
   spec.engine_id = spec.name + "." + std::to_string(entropy());
   spec.host = listen.host;
   spec.port = listen.port;
@@ -122,7 +128,8 @@ Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
     return Error{ErrorCode::kInvalidArgument, "pdjob router: --prefill and --decode come together"};
   }
   if (options.decode.empty() && options.workers.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL"};
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL"};
   }
   std::vector<std::string> settings = flags.settings;
   // A router needs no model; the fake engine keeps the reader from looking for one.
@@ -139,9 +146,17 @@ int code_of(const Result<int>& outcome) { return outcome ? *outcome : refuse(out
 
 }  // namespace
 
-int run_worker_by_spec(int spec_fd, const Places& places) { return code_of(worker_by_spec(spec_fd, places)); }
-int run_router_by_spec(int spec_fd, const Places& places) { return code_of(router_by_spec(spec_fd, places)); }
-int run_worker_by_flags(const WorkerFlags& flags, const Places& places) { return code_of(worker_by_flags(flags, places)); }
-int run_router_by_flags(const RouterFlags& flags, const Places& places) { return code_of(router_by_flags(flags, places)); }
+int run_worker_by_spec(int spec_fd, const Places& places) {
+  return code_of(worker_by_spec(spec_fd, places));
+}
+int run_router_by_spec(int spec_fd, const Places& places) {
+  return code_of(router_by_spec(spec_fd, places));
+}
+int run_worker_by_flags(const WorkerFlags& flags, const Places& places) {
+  return code_of(worker_by_flags(flags, places));
+}
+int run_router_by_flags(const RouterFlags& flags, const Places& places) {
+  return code_of(router_by_flags(flags, places));
+}
 
 }  // namespace pdjob::launcher

@@ -1,4 +1,5 @@
-// `pdjob worker` and `pdjob router`: one process of a job, started by the launcher (with a spec) or by hand (with flags).
+// `pdjob worker` and `pdjob router`: one process of a job, started by the launcher (with a spec) or
+// by hand (with flags).
 #pragma once
 
 #include <string>

@@ -41,7 +41,8 @@ std::string load_text(const Process& process) {
     return "-";
   }
   const net::WorkerLoad& load = process.load;
-  std::string text = std::to_string(load.requests_running) + " running, " + std::to_string(load.requests_queued) + " queued";
+  std::string text = std::to_string(load.requests_running) + " running, " +
+                     std::to_string(load.requests_queued) + " queued";
   if (load.kv_rows_max > 0) {
     text += ", KV " + std::to_string(100 * load.kv_rows_used / load.kv_rows_max) + "%";
   }
@@ -73,14 +74,17 @@ void append_process(net::JsonWriter& json, const Process& process, const JobView
 }  // namespace
 
 std::string status_text(const JobView& view) {
-  std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "STATE", "FOR", "PID", "RESTARTS", "URL", "LOAD"}};
+  std::vector<std::vector<std::string>> table = {
+      {"NAME", "ROLE", "STATE", "FOR", "PID", "RESTARTS", "URL", "LOAD"}};
   for (const Process& process : view.job.processes()) {
-    table.push_back({process.name, to_string(process.role), state_text(process), duration_text(view.now - process.since),
-                     process.pid == 0 ? "-" : std::to_string(process.pid), std::to_string(process.restarts),
-                     url_of(process, view.plan), load_text(process)});
+    table.push_back({process.name, to_string(process.role), state_text(process),
+                     duration_text(view.now - process.since),
+                     process.pid == 0 ? "-" : std::to_string(process.pid),
+                     std::to_string(process.restarts), url_of(process, view.plan),
+                     load_text(process)});
   }
-  return "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url + ", launcher pid " +
-         std::to_string(view.launcher_pid) + "\n" + format_table(table);
+  return "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url +
+         ", launcher pid " + std::to_string(view.launcher_pid) + "\n" + format_table(table);
 }
 
 std::string status_json(const JobView& view) {
@@ -92,7 +96,8 @@ std::string status_json(const JobView& view) {
   json.key("url").string(view.url);
   json.key("model").string(view.plan.model);
   json.key("launcher_pid").integer(view.launcher_pid);
-  json.key("waiting_for").string(view.job.state() == JobState::kStarting ? view.job.waiting_for() : "");
+  json.key("waiting_for")
+      .string(view.job.state() == JobState::kStarting ? view.job.waiting_for() : "");
   json.key("processes").begin_array();
   for (const Process& process : view.job.processes()) {
     append_process(json, process, view);
@@ -103,28 +108,36 @@ std::string status_json(const JobView& view) {
 }
 
 std::string progress_line(const Job& job) {
-  const auto count = [&job](ProcessState state) { return std::ranges::count(job.processes(), state, &Process::state); };
-  std::string text = std::to_string(count(ProcessState::kReady)) + " of " + std::to_string(job.processes().size()) + " ready";
-  for (const ProcessState state : {ProcessState::kStarting, ProcessState::kRegistered, ProcessState::kBackoff}) {
+  const auto count = [&job](ProcessState state) {
+    return std::ranges::count(job.processes(), state, &Process::state);
+  };
+  std::string text = std::to_string(count(ProcessState::kReady)) + " of " +
+                     std::to_string(job.processes().size()) + " ready";
+  for (const ProcessState state :
+       {ProcessState::kStarting, ProcessState::kRegistered, ProcessState::kBackoff}) {
     if (const auto some = count(state); some > 0) {
       text += ", " + std::to_string(some) + " " + to_string(state);
     }
   }
   for (const Process& process : job.processes()) {
     if (process.state == ProcessState::kBackoff) {
-      return text + "; " + process.name + " died: " + process.last_exit;  // One is enough; status tells all.
+      return text + "; " + process.name +
+             " died: " + process.last_exit;  // One is enough; status tells all.
     }
   }
   return text;
 }
 
 JobMetrics::JobMetrics(const Job& job)
-    : ready_(metrics_.gauge("pdjob_job_ready", "1 once every process was ready, until the job drains.")) {
+    : ready_(metrics_.gauge("pdjob_job_ready",
+                            "1 once every process was ready, until the job drains.")) {
   for (const Process& process : job.processes()) {
     const Labels labels = {{"name", process.name}, {"role", to_string(process.role)}};
     processes_.push_back(
-        {.up = metrics_.gauge("pdjob_process_up", "1 while the process serves and is heard of.", labels),
-         .restarts = metrics_.counter("pdjob_process_restarts_total", "Starts of the process after its first.", labels)});
+        {.up = metrics_.gauge("pdjob_process_up", "1 while the process serves and is heard of.",
+                              labels),
+         .restarts = metrics_.counter("pdjob_process_restarts_total",
+                                      "Starts of the process after its first.", labels)});
   }
 }
 
@@ -133,7 +146,8 @@ std::string JobMetrics::text(const Job& job) {
   for (size_t i = 0; i < processes_.size(); ++i) {
     const Process& process = job.processes()[i];
     processes_[i].up.set(process.serving() && !process.suspected ? 1 : 0);
-    processes_[i].restarts.add(process.restarts - std::exchange(processes_[i].restarts_counted, process.restarts));
+    processes_[i].restarts.add(process.restarts -
+                               std::exchange(processes_[i].restarts_counted, process.restarts));
   }
   return metrics_.text();
 }

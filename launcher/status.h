@@ -14,7 +14,7 @@ struct JobView {
   const LaunchPlan& plan;
   const Job& job;
   int64_t launcher_pid = 0;
-  std::string url;    // Of the front door.
+  std::string url;  // Of the front door.
   Instant now{};
 };
 

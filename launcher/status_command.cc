@@ -25,16 +25,18 @@ Result<std::string> ask(const net::HttpAddress& admin, const char* target) {
   call.target = target;
   call.head_timeout = call.idle_timeout = kAnswerTimeout;
   Result<std::string> answer = Error{};
-  net::fetch(loop, *client, std::move(call), limits::kControlMessageBytesMax, [&](Result<net::HttpReply> reply) {
-    if (!reply) {
-      answer = reply.error().during("asking the launcher at " + admin.to_string());
-    } else if (reply->status != 200) {
-      answer = Error{ErrorCode::kInternal, "the launcher answered " + std::to_string(reply->status)};
-    } else {
-      answer = std::move(reply->body);
-    }
-    loop.stop();
-  });
+  net::fetch(loop, *client, std::move(call), limits::kControlMessageBytesMax,
+             [&](Result<net::HttpReply> reply) {
+               if (!reply) {
+                 answer = reply.error().during("asking the launcher at " + admin.to_string());
+               } else if (reply->status != 200) {
+                 answer = Error{ErrorCode::kInternal,
+                                "the launcher answered " + std::to_string(reply->status)};
+               } else {
+                 answer = std::move(reply->body);
+               }
+               loop.stop();
+             });
   loop.run();
   return answer;
 }

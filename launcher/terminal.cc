@@ -1,13 +1,13 @@
 #include "launcher/terminal.h"
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 namespace pdjob::launcher {
 
@@ -42,7 +42,8 @@ Result<Terminal> Terminal::open(const std::string& log_path) {
   return Terminal(std::move(person));
 }
 
-Terminal::Terminal(net::Fd person) : person_(std::move(person)), is_terminal_(isatty(person_.get()) == 1) {}
+Terminal::Terminal(net::Fd person)
+    : person_(std::move(person)), is_terminal_(isatty(person_.get()) == 1) {}
 
 Terminal::~Terminal() {
   if (person_.valid()) {

@@ -1,6 +1,7 @@
-// Terminal: what the person (or script) who runs `pdjob --config` sees: the plan and progress on stderr, and on stdout one line
-// `ready url=...`. On a terminal the progress is one line that changes; in a pipe it is a line per change. While it lives, this process's log lines
-// go to a file instead of between them. Loop-bound.
+// Terminal: what the person (or script) who runs `pdjob --config` sees: the plan and progress on
+// stderr, and on stdout one line `ready url=...`. On a terminal the progress is one line that
+// changes; in a pipe it is a line per change. While it lives, this process's log lines go to a file
+// instead of between them. Loop-bound.
 #pragma once
 
 #include <string>

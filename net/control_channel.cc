@@ -1,14 +1,14 @@
 #include "net/control_channel.h"
 
-#include <sys/epoll.h>
-#include <zmq.h>
-
 #include <array>
 #include <cerrno>
 #include <map>
 #include <optional>
 #include <span>
 #include <utility>
+
+#include <sys/epoll.h>
+#include <zmq.h>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -27,7 +27,8 @@ Error zmq_error(const std::string& what) {
   return {ErrorCode::kUnavailable, what + ": " + zmq_strerror(zmq_errno())};
 }
 
-// Each end has its own context: the ZAP endpoint is one per context, and a context ends with its socket.
+// Each end has its own context: the ZAP endpoint is one per context, and a context ends with its
+// socket.
 class Context {
  public:
   Context() : context_(zmq_ctx_new()) { PDJOB_CHECK(context_ != nullptr); }
@@ -42,8 +43,9 @@ class Context {
 
 // One ZeroMQ socket in the event loop.
 //
-// ZMQ_FD is edge-triggered and tells of the socket's inner mailbox, which any zmq call may empty: after every send and receive the
-// true state (ZMQ_EVENTS) is asked again, until nothing is left to read.
+// ZMQ_FD is edge-triggered and tells of the socket's inner mailbox, which any zmq call may empty:
+// after every send and receive the true state (ZMQ_EVENTS) is asked again, until nothing is left to
+// read.
 class Socket final : public FdHandler {
  public:
   using Frames = std::vector<std::string>;
@@ -117,7 +119,8 @@ class Socket final : public FdHandler {
 
  private:
   void set_bytes(int option, const void* value, size_t size) {
-    PDJOB_CHECK(zmq_setsockopt(socket_, option, value, size) == 0, option, zmq_strerror(zmq_errno()));
+    PDJOB_CHECK(zmq_setsockopt(socket_, option, value, size) == 0, option,
+                zmq_strerror(zmq_errno()));
   }
 
   bool readable() {
@@ -192,8 +195,9 @@ Result<Message> decode_frame(const std::string& frame) {
 // Whom the server knows: peer names by public key (Z85).
 using AllowList = std::map<std::string, std::string>;
 
-// The ZAP handler (rfc.zeromq.org/spec/27): lets in exactly the allowed public keys. A connection's User-Id is its key, so that what
-// an older incarnation of a process still sends is told from what the newer one does.
+// The ZAP handler (rfc.zeromq.org/spec/27): lets in exactly the allowed public keys. A connection's
+// User-Id is its key, so that what an older incarnation of a process still sends is told from what
+// the newer one does.
 class Gate final : public Socket::Reader {
  public:
   Gate(EventLoop& loop, Context& context, const AllowList& allowed)
@@ -207,8 +211,10 @@ class Gate final : public Socket::Reader {
   // version, request id, domain, address, identity, mechanism, credentials
   void on_frames(Socket::Frames frames, const std::string& /*user*/) override {
     std::array<char, kKeyTextBytes + 1> key{};
-    if (frames.size() == 7 && frames[0] == "1.0" && frames[5] == "CURVE" && frames[6].size() == 32) {
-      zmq_z85_encode(key.data(), reinterpret_cast<const uint8_t*>(frames[6].data()), frames[6].size());
+    if (frames.size() == 7 && frames[0] == "1.0" && frames[5] == "CURVE" &&
+        frames[6].size() == 32) {
+      zmq_z85_encode(key.data(), reinterpret_cast<const uint8_t*>(frames[6].data()),
+                     frames[6].size());
     }
     const bool allowed = allowed_.contains(key.data());
     if (!allowed) {
@@ -227,7 +233,10 @@ class Gate final : public Socket::Reader {
 class ZmqControlServer final : public ControlServer, Socket::Reader {
  public:
   ZmqControlServer(EventLoop& loop, Handler& handler)
-      : handler_(handler), keys_(make_curve_keys()), gate_(loop, context_, allowed_), socket_(loop, context_, ZMQ_ROUTER, *this) {}
+      : handler_(handler),
+        keys_(make_curve_keys()),
+        gate_(loop, context_, allowed_),
+        socket_(loop, context_, ZMQ_ROUTER, *this) {}
 
   Status start(const std::string& host) {
     PDJOB_TRY_STATUS(gate_.open());  // First: without a gate libzmq lets everybody in.
@@ -294,12 +303,15 @@ class ZmqControlServer final : public ControlServer, Socket::Reader {
 
 class ZmqControlClient final : public ControlClient, Socket::Reader {
  public:
-  ZmqControlClient(EventLoop& loop, Handler& handler) : handler_(handler), socket_(loop, context_, ZMQ_DEALER, *this) {}
+  ZmqControlClient(EventLoop& loop, Handler& handler)
+      : handler_(handler), socket_(loop, context_, ZMQ_DEALER, *this) {}
 
   Status start(const ControlAddress& address) {
-    for (const std::string* key : {&address.server_public_key, &address.client.public_key, &address.client.secret_key}) {
+    for (const std::string* key :
+         {&address.server_public_key, &address.client.public_key, &address.client.secret_key}) {
       if (key->size() != kKeyTextBytes) {
-        return Error{ErrorCode::kInvalidArgument, "control plane: a key is not 40 characters of Z85"};
+        return Error{ErrorCode::kInvalidArgument,
+                     "control plane: a key is not 40 characters of Z85"};
       }
     }
     set_common(socket_);
@@ -320,7 +332,8 @@ class ZmqControlClient final : public ControlClient, Socket::Reader {
   }
 
   void on_frames(Socket::Frames frames, const std::string& /*user*/) override {
-    Result<Message> message = frames.size() == 1 ? decode_frame(frames[0]) : Error{ErrorCode::kCorrupt, "frames"};
+    Result<Message> message =
+        frames.size() == 1 ? decode_frame(frames[0]) : Error{ErrorCode::kCorrupt, "frames"};
     if (!message) {
       log::warn("control plane: from the launcher: " + message.error().message);
       return;
@@ -343,13 +356,15 @@ CurveKeys make_curve_keys() {
   return {public_key.data(), secret_key.data()};
 }
 
-Result<std::unique_ptr<ControlServer>> ControlServer::open(EventLoop& loop, Handler& handler, const std::string& host) {
+Result<std::unique_ptr<ControlServer>> ControlServer::open(EventLoop& loop, Handler& handler,
+                                                           const std::string& host) {
   auto server = std::make_unique<ZmqControlServer>(loop, handler);
   PDJOB_TRY_STATUS(server->start(host));
   return std::unique_ptr<ControlServer>(std::move(server));
 }
 
-Result<std::unique_ptr<ControlClient>> ControlClient::open(EventLoop& loop, Handler& handler, const ControlAddress& address,
+Result<std::unique_ptr<ControlClient>> ControlClient::open(EventLoop& loop, Handler& handler,
+                                                           const ControlAddress& address,
                                                            const std::string& /*name*/) {
   auto client = std::make_unique<ZmqControlClient>(loop, handler);
   PDJOB_TRY_STATUS(client->start(address));

@@ -1,5 +1,6 @@
-// The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. Keys are made per job by the launcher and reach
-// a process inside its spec (process_spec.h), never on a command line. The only door to ZeroMQ. Loop-bound.
+// The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. Keys are made
+// per job by the launcher and reach a process inside its spec (process_spec.h), never on a command
+// line. The only door to ZeroMQ. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,8 @@ struct ControlAddress {
   bool empty() const { return endpoint.empty(); }
 };
 
-// The launcher's end. Only clients whose public key was allowed get in (ZAP), and each is known by the name it was allowed under.
+// The launcher's end. Only clients whose public key was allowed get in (ZAP), and each is known by
+// the name it was allowed under.
 class ControlServer {
  public:
   class Handler {
@@ -36,7 +38,8 @@ class ControlServer {
    protected:
     ~Handler() = default;
   };
-  static Result<std::unique_ptr<ControlServer>> open(EventLoop& loop, Handler& handler, const std::string& host);
+  static Result<std::unique_ptr<ControlServer>> open(EventLoop& loop, Handler& handler,
+                                                     const std::string& host);
   virtual ~ControlServer() = default;
 
   virtual const std::string& endpoint() const = 0;
@@ -57,7 +60,9 @@ class ControlClient {
    protected:
     ~Handler() = default;
   };
-  static Result<std::unique_ptr<ControlClient>> open(EventLoop& loop, Handler& handler, const ControlAddress& address, const std::string& name);
+  static Result<std::unique_ptr<ControlClient>> open(EventLoop& loop, Handler& handler,
+                                                     const ControlAddress& address,
+                                                     const std::string& name);
   virtual ~ControlClient() = default;
   virtual void send(const Message& message) = 0;
 };

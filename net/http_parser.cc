@@ -264,6 +264,11 @@ std::string_view find_header(const std::vector<HttpHeader>& headers, std::string
 
 size_t HeadFinder::find(std::string_view bytes) {
   const size_t limit = std::min(bytes.size(), limits::kHttpHeadBytesMax);
+  // A TLS hello begins so, and would be waited on: it need not have a line's end.
+  constexpr char kTlsHandshake = 0x16;
+  if (!bytes.empty() && bytes.front() == kTlsHandshake) {
+    refusal_ = bad("this is not HTTP: it looks like TLS, which is not spoken here");
+  }
   while (!refusal_) {
     const size_t lf = bytes.substr(0, limit).find('\n', scanned_);
     if (lf == bytes.npos) {

@@ -25,10 +25,11 @@ sigset_t stop_signals() {
 
 class JobMemberImpl final : public JobMember, FdHandler, ControlClient::Handler {
  public:
-  JobMemberImpl(EventLoop& loop, JobMember::Handler& handler, const ProcessSpec& spec, Duration drain_timeout)
+  JobMemberImpl(EventLoop& loop, JobMember::Handler& handler, const ProcessSpec& spec,
+                Duration drain_timeout)
       : loop_(loop), handler_(handler), name_(spec.name), drain_timeout_(drain_timeout) {}
 
-  ~JobMemberImpl() {
+  ~JobMemberImpl() override {
     if (heartbeat_) {
       loop_.cancel(*heartbeat_);
     }
@@ -96,7 +97,7 @@ class JobMemberImpl final : public JobMember, FdHandler, ControlClient::Handler 
       draining_ = true;
       handler_.on_drain(std::chrono::milliseconds(drain->deadline_ms));
     } else {
-      handler_.on_control(std::move(message));
+      handler_.on_control(message);
     }
   }
 
@@ -121,7 +122,8 @@ void block_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-Result<std::unique_ptr<JobMember>> JobMember::open(EventLoop& loop, Handler& handler, const ProcessSpec& spec,
+Result<std::unique_ptr<JobMember>> JobMember::open(EventLoop& loop, Handler& handler,
+                                                   const ProcessSpec& spec,
                                                    Duration drain_timeout) {
   auto member = std::make_unique<JobMemberImpl>(loop, handler, spec, drain_timeout);
   PDJOB_TRY_STATUS(member->start(spec));

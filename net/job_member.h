@@ -1,5 +1,6 @@
-// JobMember: what every process of a job does besides its work: registers with the launcher and sends heartbeats, hears Drain and Shutdown,
-// and takes SIGTERM or SIGINT for the same (a second one ends at once). Without a launcher only the signals are left. Loop-bound.
+// JobMember: what every process of a job does besides its work: registers with the launcher and
+// sends heartbeats, hears Drain and Shutdown, and takes SIGTERM or SIGINT for the same (a second
+// one ends at once). Without a launcher only the signals are left. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@
 
 namespace pdjob::net {
 
-// Blocks SIGTERM and SIGINT (for JobMember's signalfd) and SIGPIPE in this thread and those it will start: call first in a process.
+// Blocks SIGTERM and SIGINT (for JobMember's signalfd) and SIGPIPE in this thread and those it will
+// start: call first in a process.
 void block_signals();
 
 class JobMember {
@@ -26,15 +28,15 @@ class JobMember {
     virtual void on_shutdown() = 0;
     virtual WorkerLoad current_load() = 0;
     // Any other message of the launcher (Membership, LoadReported).
-    virtual void on_control(Message message) { static_cast<void>(message); }
+    virtual void on_control(const Message& message) { static_cast<void>(message); }
 
    protected:
     ~Handler() = default;
   };
 
   // `drain_timeout` bounds a drain that a signal asked for.
-  static Result<std::unique_ptr<JobMember>> open(EventLoop& loop, Handler& handler, const ProcessSpec& spec,
-                                                 Duration drain_timeout);
+  static Result<std::unique_ptr<JobMember>> open(EventLoop& loop, Handler& handler,
+                                                 const ProcessSpec& spec, Duration drain_timeout);
   virtual ~JobMember() = default;
 
   // Serving from now on as `self`: registers, again and again until acknowledged.

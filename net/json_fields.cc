@@ -1,6 +1,7 @@
 #include "net/json_fields.h"
 
 #include <limits>
+
 #include <nlohmann/json.hpp>
 
 namespace pdjob::net {
@@ -27,7 +28,8 @@ struct JsonFields::State {
   }
 };
 
-JsonFields::JsonFields(const std::string& what, const std::string& text) : state_(std::make_unique<State>()) {
+JsonFields::JsonFields(const std::string& what, const std::string& text)
+    : state_(std::make_unique<State>()) {
   state_->what = what;
   state_->json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!state_->json.is_object()) {

@@ -1,5 +1,5 @@
-// JsonFields: the fields of one flat JSON object of our own making (a process spec, a state file), taken by name and type. The first
-// that is missing or wrong is remembered. Value.
+// JsonFields: the fields of one flat JSON object of our own making (a process spec, a state file),
+// taken by name and type. The first that is missing or wrong is remembered. Value.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Every message of the control plane, one struct each, one variant. Past-tense facts go up to the launcher, imperatives go down.
-// Bytes: wire.h. Values.
+// Every message of the control plane, one struct each, one variant. Past-tense facts go up to the
+// launcher, imperatives go down. Bytes: wire.h. Values.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,16 @@ namespace pdjob::net {
 enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
 const char* to_string(Role role);  // "prefill", ...
 
-// What a router must know to use a worker. `kv_address` is the JSON object that goes into a decode leg's kv_transfer_params
-// (remote_host, remote_port, remote_engine_id, ...), opaque to the router; empty: the engine speaks the two-hop protocol only.
+// What a router must know to use a worker. `kv_address` is the JSON object that goes into a decode
+// leg's kv_transfer_params (remote_host, remote_port, remote_engine_id, ...), opaque to the router;
+// empty: the engine speaks the two-hop protocol only.
 struct WorkerEntry {
-  std::string name;         // "prefill-0": the same over restarts.
-  std::string engine_id;    // Of this incarnation.
+  std::string name;       // "prefill-0": the same over restarts.
+  std::string engine_id;  // Of this incarnation.
   Role role = Role::kBoth;
   std::string host;
   uint16_t port = 0;
-  std::string model;        // Served model name.
+  std::string model;  // Served model name.
   std::string kv_address;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
@@ -29,53 +30,55 @@ struct WorkerEntry {
 struct WorkerLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;
-  uint64_t tokens_queued = 0;     // Prompt tokens not yet prefilled.
+  uint64_t tokens_queued = 0;  // Prompt tokens not yet prefilled.
   uint64_t kv_rows_used = 0;
   uint64_t kv_rows_max = 0;
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 
 // --- up: to the launcher
-struct Registered {        // "I serve now." Sent until acknowledged, and again after a reconnect.
+struct Registered {  // "I serve now." Sent until acknowledged, and again after a reconnect.
   WorkerEntry worker;
   int64_t pid = 0;
   friend bool operator==(const Registered&, const Registered&) = default;
 };
-struct HeartbeatSent {     // Every heartbeat_interval.
+struct HeartbeatSent {  // Every heartbeat_interval.
   std::string name;
   std::string engine_id;
   uint64_t sequence = 0;
   WorkerLoad load;
   friend bool operator==(const HeartbeatSent&, const HeartbeatSent&) = default;
 };
-struct Drained {           // Answer to Drain: nothing is alive here any more.
+struct Drained {  // Answer to Drain: nothing is alive here any more.
   std::string name;
   friend bool operator==(const Drained&, const Drained&) = default;
 };
 
 // --- down: to a worker or router
-struct Acknowledge {       // Registered was taken.
+struct Acknowledge {  // Registered was taken.
   friend bool operator==(const Acknowledge&, const Acknowledge&) = default;
 };
-struct Membership {        // To routers: the whole list, whenever it changes. A lower version than one seen is stale.
+struct Membership {  // To routers: the whole list, whenever it changes. A lower version than one
+                     // seen is stale.
   uint64_t version = 0;
   std::vector<WorkerEntry> workers;
   friend bool operator==(const Membership&, const Membership&) = default;
 };
-struct LoadReported {      // To routers: one worker's heartbeat, passed on.
+struct LoadReported {  // To routers: one worker's heartbeat, passed on.
   std::string name;
   std::string engine_id;
   WorkerLoad load;
   friend bool operator==(const LoadReported&, const LoadReported&) = default;
 };
-struct Drain {             // Stop accepting, finish what is alive until the deadline, say Drained.
+struct Drain {  // Stop accepting, finish what is alive until the deadline, say Drained.
   uint64_t deadline_ms = 0;  // From now.
   friend bool operator==(const Drain&, const Drain&) = default;
 };
-struct Shutdown {          // End at once, exit 0.
+struct Shutdown {  // End at once, exit 0.
   friend bool operator==(const Shutdown&, const Shutdown&) = default;
 };
 
-using Message = std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership, LoadReported, Drain, Shutdown>;
+using Message = std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership,
+                             LoadReported, Drain, Shutdown>;
 
 }  // namespace pdjob::net

@@ -1,5 +1,6 @@
-// What the launcher hands to a process it starts: one JSON document on an inherited file descriptor (`--spec-fd N`), because it holds
-// secrets. A process started by hand gets the same struct from its flags. Value.
+// What the launcher hands to a process it starts: one JSON document on an inherited file descriptor
+// (`--spec-fd N`), because it holds secrets. A process started by hand gets the same struct from
+// its flags. Value.
 #pragma once
 
 #include <string>
@@ -11,17 +12,17 @@
 namespace pdjob::net {
 
 struct ProcessSpec {
-  std::string job;              // Name of the job.
-  std::string name;             // "prefill-0", "router-0"
+  std::string job;   // Name of the job.
+  std::string name;  // "prefill-0", "router-0"
   Role role = Role::kBoth;
-  std::string engine_id;        // New with every start.
+  std::string engine_id;  // New with every start.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
-  int listen_fd = -1;           // Inherited, listening HTTP socket; -1: bind host and port.
-  ControlAddress control;       // Empty: stand-alone.
-  std::string kv_token;         // Secret of the job's KV links; empty: stand-alone.
-  std::string config_yaml;      // The job's whole configuration text; roles read their own sections.
-  std::string config_name;      // What errors call it.
+  int listen_fd = -1;       // Inherited, listening HTTP socket; -1: bind host and port.
+  ControlAddress control;   // Empty: stand-alone.
+  std::string kv_token;     // Secret of the job's KV links; empty: stand-alone.
+  std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
+  std::string config_name;  // What errors call it.
 };
 
 std::string encode_spec(const ProcessSpec& spec);

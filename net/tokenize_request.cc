@@ -11,11 +11,15 @@ namespace pdjob::net {
 namespace {
 
 ApiError invalid(std::string message, std::string param) {
-  return {.status = 400, .type = "invalid_request_error", .message = std::move(message), .param = std::move(param)};
+  return {.status = 400,
+          .type = "invalid_request_error",
+          .message = std::move(message),
+          .param = std::move(param)};
 }
 
 // The body as an object, or what is wrong with it. `parser` owns what the object points to.
-std::variant<simdjson::dom::object, ApiError> parse_object(simdjson::dom::parser& parser, std::string_view body) {
+std::variant<simdjson::dom::object, ApiError> parse_object(simdjson::dom::parser& parser,
+                                                           std::string_view body) {
   simdjson::dom::element root;
   if (const auto error = parser.parse(body.data(), body.size()).get(root)) {
     return invalid(std::string("the body is not JSON: ") + simdjson::error_message(error), "");
@@ -87,7 +91,8 @@ std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_
   for (const auto element : array) {
     int64_t token = 0;
     if (element.get(token) != simdjson::SUCCESS || token < 0 || token > INT32_MAX) {
-      return invalid("tokens must be a list of token ids", "tokens[" + std::to_string(tokens.size()) + "]");
+      return invalid("tokens must be a list of token ids",
+                     "tokens[" + std::to_string(tokens.size()) + "]");
     }
     tokens.push_back(static_cast<Token>(token));
   }

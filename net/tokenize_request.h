@@ -12,8 +12,8 @@
 namespace pdjob::net {
 
 struct TokenizeRequest {
-  std::string prompt;                 // Or ...
-  std::vector<ApiMessage> messages;   // ... a conversation, if not empty.
+  std::string prompt;                // Or ...
+  std::vector<ApiMessage> messages;  // ... a conversation, if not empty.
   bool add_special_tokens = true;
 };
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body);

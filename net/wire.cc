@@ -52,7 +52,8 @@ class Writer {
   std::string& out_;
 };
 
-// Takes fields off hostile bytes. The first that does not fit sets `failed`; all later ones read as zero.
+// Takes fields off hostile bytes. The first that does not fit sets `failed`; all later ones read as
+// zero.
 class Reader {
  public:
   template <class T>
@@ -184,7 +185,8 @@ void fields(Codec& codec, typename Codec::template Ref<Drain> message) {
 template <class Codec>
 void fields(Codec&, typename Codec::template Ref<Shutdown>) {}
 
-// A message's type on the wire is its place in the variant plus one; the order is frozen within a version.
+// A message's type on the wire is its place in the variant plus one; the order is frozen within a
+// version.
 static_assert(std::variant_size_v<Message> == 8);
 
 template <size_t... I>
@@ -195,7 +197,9 @@ Message blank(size_t index, std::index_sequence<I...>) {
   return kMake[index]();
 }
 
-Error corrupt(std::string what) { return {ErrorCode::kCorrupt, "control message: " + std::move(what)}; }
+Error corrupt(std::string what) {
+  return {ErrorCode::kCorrupt, "control message: " + std::move(what)};
+}
 
 }  // namespace
 
@@ -225,8 +229,8 @@ Result<Message> decode(std::span<const std::byte> bytes) {
     return corrupt("wrong magic");
   }
   if (version != kWireVersion) {
-    return Error{ErrorCode::kUnsupported, "control message: version " + std::to_string(version) + ", here is " +
-                                              std::to_string(kWireVersion)};
+    return Error{ErrorCode::kUnsupported, "control message: version " + std::to_string(version) +
+                                              ", here is " + std::to_string(kWireVersion)};
   }
   constexpr size_t kTypes = std::variant_size_v<Message>;
   if (type < 1 || type > kTypes) {

@@ -1,5 +1,6 @@
-// The bytes of a control message: magic, version, type, then fields in order; little-endian; strings and lists carry a bounded count.
-// Nothing in it can execute, and every decoder is fuzzed (tests/fuzz/wire_fuzz.cc). Format: docs/wire_format.md. Pure.
+// The bytes of a control message: magic, version, type, then fields in order; little-endian;
+// strings and lists carry a bounded count. Nothing in it can execute, and every decoder is fuzzed
+// (tests/fuzz/wire_fuzz.cc). Format: docs/wire_format.md. Pure.
 #pragma once
 
 #include <span>

@@ -8,8 +8,9 @@
 namespace pdjob::prefill {
 
 struct PrefillConfig {
-  uint32_t chunk_tokens = 256;    // Of one prompt in one step; the KV of a chunk moves while the next is computed.
-  uint32_t requests_queued = 256; // Beyond: 503.
+  uint32_t chunk_tokens =
+      256;  // Of one prompt in one step; the KV of a chunk moves while the next is computed.
+  uint32_t requests_queued = 256;  // Beyond: 503.
 };
 
 // Declares the keys of `prefill:` that are about batching.

@@ -36,7 +36,8 @@ void PrefillWorker::admit(Effects& effects) {
     if (next.kv == KvMode::kOffer) {
       batcher_.keep_first(next.request);
       offers_[next.request] = {.sequence = sequences->front()};
-      effects.push_back(worker::StartOffer{.request = next.request, .sequence = sequences->front()});
+      effects.push_back(
+          worker::StartOffer{.request = next.request, .sequence = sequences->front()});
     }
   }
 }
@@ -69,8 +70,8 @@ void PrefillWorker::on(const worker::StepFinished& event, Instant /*now*/, Effec
     offer.rows = progress.rows;
     if (progress.complete) {
       offer.state = OfferState::kCommitted;
-      effects.push_back(
-          worker::CommitOffer{.request = progress.request, .sequence = offer.sequence, .rows = offer.rows});
+      effects.push_back(worker::CommitOffer{
+          .request = progress.request, .sequence = offer.sequence, .rows = offer.rows});
     } else {
       effects.push_back(worker::OfferRows{.request = progress.request, .ready = offer.rows});
     }
@@ -102,13 +103,16 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
   const Offer offer = found->second;
   offers_.erase(found);
   if (batcher_.holds(event.request)) {
-    // The offer ended before its prompt did: the decode worker, or the lease, gave up. Nobody wants the rest.
+    // The offer ended before its prompt did: the decode worker, or the lease, gave up. Nobody wants
+    // the rest.
     for (const SequenceId sequence : batcher_.remove(event.request)) {
       effects.push_back(worker::ClearSequence{sequence});
       batcher_.give_back(sequence);
     }
-    // Nor is it the client's doing: the decode worker or the link may have died, and another pair can serve it.
-    effects.push_back(worker::FailRequest{event.request, {ErrorCode::kUnavailable, "the decode worker gave up this prompt"}});
+    // Nor is it the client's doing: the decode worker or the link may have died, and another pair
+    // can serve it.
+    effects.push_back(worker::FailRequest{
+        event.request, {ErrorCode::kUnavailable, "the decode worker gave up this prompt"}});
     effects.push_back(worker::EndRequest{event.request});
   } else {
     effects.push_back(worker::ClearSequence{offer.sequence});
@@ -175,7 +179,9 @@ worker::CoreLoad PrefillWorker::load() const {
 }
 
 worker::CoreFactory core_factory(const PrefillConfig& config) {
-  return [config](const worker::EngineSize& engine) { return std::make_unique<PrefillWorker>(config, engine); };
+  return [config](const worker::EngineSize& engine) {
+    return std::make_unique<PrefillWorker>(config, engine);
+  };
 }
 
 }  // namespace pdjob::prefill

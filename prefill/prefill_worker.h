@@ -1,11 +1,13 @@
-// PrefillWorker: the core of a prefill worker. Computes prompts in chunks, offers the KV of each to the decode worker that fetches it,
-// and keeps the rows until they are fetched or the lease is over. It also answers whole generations of clients that come directly.
+// PrefillWorker: the core of a prefill worker. Computes prompts in chunks, offers the KV of each to
+// the decode worker that fetches it, and keeps the rows until they are fetched or the lease is
+// over. It also answers whole generations of clients that come directly.
 //
 //   queued --sequence free--> computing --last chunk--> committed --OfferEnded--> (cleared)
 //      \__ cancelled, late       \__ cancelled: WithdrawOffer __________________________/
 //
-// A request's reply (one token, vLLM's convention) is complete when its prompt is; its rows stay until OfferEnded. A client that leaves
-// after that does not end the offer: in the two-hop protocol it always leaves, and its decode worker comes later. Pure.
+// A request's reply (one token, vLLM's convention) is complete when its prompt is; its rows stay
+// until OfferEnded. A client that leaves after that does not end the offer: in the two-hop protocol
+// it always leaves, and its decode worker comes later. Pure.
 #pragma once
 
 #include <map>

@@ -14,7 +14,7 @@ constexpr uint64_t kOutputTokensAssumed = 256;
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
 constexpr std::array<std::string_view, 10> kNames = {
-    "model",   "max_tokens", "max_completion_tokens", "min_tokens",        "n",
+    "model",   "max_tokens", "max_completion_tokens", "min_tokens",         "n",
     "best_of", "stream",     "stream_options",        "kv_transfer_params", "prompt"};
 
 uint64_t number_or_zero(std::string_view text) {
@@ -36,7 +36,8 @@ size_t end_of_element(std::string_view text) {
   return std::string_view::npos;
 }
 
-// A list of strings or of token lists that goes on after its first element. A list of one is one prompt.
+// A list of strings or of token lists that goes on after its first element. A list of one is one
+// prompt.
 bool is_list_of_prompts(std::string_view prompt) {
   constexpr std::string_view kSpaces = " \t\r\n";
   if (!prompt.starts_with('[')) {

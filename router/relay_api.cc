@@ -260,7 +260,8 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
               .connect_timeout = config_.connect_timeout,
               .head_timeout = kReleaseTimeout,
               .idle_timeout = kReleaseTimeout},
-             limits::kKiB, [](const Result<net::HttpReply>&) {});  // If it fails, the lease ends the offer.
+             limits::kKiB,
+             [](const Result<net::HttpReply>&) {});  // If it fails, the lease ends the offer.
 }
 
 void RelayApi::carry_out(const Relay& effect) {

@@ -283,8 +283,8 @@ void Router::cancel_legs(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kDecode, turn);
 }
 
-// Nobody will fetch this attempt's KV any more. The worker is told even if its leg is cancelled: its reply may be under way already,
-// and then its rows would stay until their lease is over.
+// Nobody will fetch this attempt's KV any more. The worker is told even if its leg is cancelled:
+// its reply may be under way already, and then its rows would stay until their lease is over.
 void Router::drop_prefill(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kPrefill, turn);
   if (request.transfer && table_.find(request.prefill.worker) != nullptr) {

@@ -158,8 +158,8 @@ struct Forget {  // The client left.
 };
 struct Drained {};
 
-using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
-                                  Abort, Forget, Drained>;
+using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
+                                  Complete, Refuse, Abort, Forget, Drained>;
 
 class Router {
  public:
@@ -197,7 +197,7 @@ class Router {
     Leg prefill;
     Leg decode;
     std::optional<TransferId> transfer;  // Of this attempt, until its KV is fetched or given up.
-    Stage relayed = Stage::kDecode;  // In kRelaying: whose reply it is.
+    Stage relayed = Stage::kDecode;      // In kRelaying: whose reply it is.
     bool prefill_overloaded =
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
     std::vector<WorkerId> failed;  // Not tried again while somebody else is left.

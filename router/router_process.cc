@@ -98,12 +98,11 @@ class RouterProcess final : net::JobMember::Handler {
             .requests_queued = static_cast<uint32_t>(queued)};
   }
 
-  void on_control(net::Message message) override {
-    if (auto* membership = std::get_if<net::Membership>(&message)) {
-      take_membership(std::move(*membership));
-    } else if (auto* load = std::get_if<net::LoadReported>(&message)) {
-      api_->relay().submit(
-          LoadChanged{std::move(load->name), std::move(load->engine_id), load->load});
+  void on_control(const net::Message& message) override {
+    if (const auto* membership = std::get_if<net::Membership>(&message)) {
+      take_membership(*membership);
+    } else if (const auto* load = std::get_if<net::LoadReported>(&message)) {
+      api_->relay().submit(LoadChanged{load->name, load->engine_id, load->load});
     }
   }
 

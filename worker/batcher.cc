@@ -6,7 +6,8 @@ namespace pdjob::worker {
 
 Batcher::Batcher(BatcherOptions options) : options_(options) {
   PDJOB_CHECK(options_.engine.sequences > 0);
-  PDJOB_CHECK(options_.engine.batch_tokens >= options_.engine.sequences, options_.engine.batch_tokens);
+  PDJOB_CHECK(options_.engine.batch_tokens >= options_.engine.sequences,
+              options_.engine.batch_tokens);
   for (uint32_t sequence = 0; sequence < options_.engine.sequences; ++sequence) {
     free_.insert(SequenceId{sequence});
   }
@@ -28,9 +29,10 @@ void Batcher::give_back(SequenceId sequence) {
   PDJOB_CHECK(was_taken, sequence);
 }
 
-void Batcher::start_prompt(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
-                           uint32_t max_tokens) {
-  PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence, prompt_tokens);
+void Batcher::start_prompt(RequestId request, std::vector<SequenceId> sequences,
+                           uint32_t prompt_tokens, uint32_t max_tokens) {
+  PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence,
+              prompt_tokens);
   PDJOB_CHECK(max_tokens > 0);
   Request entry{.prompt_tokens = prompt_tokens, .max_tokens = max_tokens};
   for (const SequenceId sequence : sequences) {
@@ -40,8 +42,8 @@ void Batcher::start_prompt(RequestId request, std::vector<SequenceId> sequences,
   PDJOB_CHECK(is_new, request);
 }
 
-void Batcher::start_decoding(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
-                             uint32_t max_tokens) {
+void Batcher::start_decoding(RequestId request, std::vector<SequenceId> sequences,
+                             uint32_t prompt_tokens, uint32_t max_tokens) {
   start_prompt(request, std::move(sequences), prompt_tokens, max_tokens);
   requests_.at(request).prompt_computed = prompt_tokens;
 }
@@ -52,7 +54,8 @@ std::vector<SequenceId> Batcher::remove(RequestId request) {
   const Request& entry = found->second;
   std::vector<SequenceId> held;
   for (const Choice& choice : entry.choices) {
-    const bool first_outlives = &choice == &entry.choices.front() && (entry.keep_first || !entry.forked);
+    const bool first_outlives =
+        &choice == &entry.choices.front() && (entry.keep_first || !entry.forked);
     if (!choice.ended || first_outlives) {
       held.push_back(choice.sequence);
     }
@@ -78,7 +81,8 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
     for (uint32_t index = 0; index < request.choices.size(); ++index) {
       const Choice& choice = request.choices[index];
       if (!choice.ended) {
-        items.push_back({.sequence = choice.sequence, .request = id, .choice = index, .samples = 1});
+        items.push_back(
+            {.sequence = choice.sequence, .request = id, .choice = index, .samples = 1});
       }
     }
   }
@@ -86,7 +90,8 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
 
 void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
   const auto decoding = static_cast<uint32_t>(items.size());
-  uint32_t room = std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
+  uint32_t room =
+      std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
   for (const auto& [id, request] : requests_) {
     const uint32_t left = request.prompt_tokens - request.prompt_computed;
     const uint32_t count = std::min(left, room);
@@ -126,7 +131,8 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   Choice& choice = request.choices[token.choice];
   PDJOB_CHECK(!choice.ended, token.request, token.choice);
   ++choice.generated;
-  // The next step would write row prompt + generated - 1: the last one there is ends the generation too.
+  // The next step would write row prompt + generated - 1: the last one there is ends the generation
+  // too.
   const bool full = request.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
   const bool long_enough = choice.generated >= request.max_tokens || full;
   const FinishReason finish = token.stopped ? FinishReason::kStop
@@ -134,7 +140,8 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
                                             : FinishReason::kNone;
   effects.push_back(Deliver{.request = token.request, .choice = token.choice, .finish = finish});
   if (finish == FinishReason::kNone && !request.forked && token.choice > 0) {
-    effects.push_back(ForkSequence{.from = request.choices.front().sequence, .to = choice.sequence});
+    effects.push_back(
+        ForkSequence{.from = request.choices.front().sequence, .to = choice.sequence});
   }
   if (finish != FinishReason::kNone) {
     end_choice(request, choice, effects);
@@ -148,8 +155,8 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
       give_back(first.sequence);
     }
   }
-  const bool all_ended =
-      std::all_of(request.choices.begin(), request.choices.end(), [](const Choice& c) { return c.ended; });
+  const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(),
+                                     [](const Choice& c) { return c.ended; });
   if (all_ended) {
     requests_.erase(token.request);
   }
@@ -172,7 +179,8 @@ std::vector<RequestId> Batcher::requests_in_batch() const {
   std::vector<RequestId> in_batch;
   for (const BatchItem& item : running_) {
     if (requests_.contains(item.request) &&
-        (in_batch.empty() || std::find(in_batch.begin(), in_batch.end(), item.request) == in_batch.end())) {
+        (in_batch.empty() ||
+         std::find(in_batch.begin(), in_batch.end(), item.request) == in_batch.end())) {
       in_batch.push_back(item.request);
     }
   }

@@ -1,9 +1,11 @@
-// Batcher: the sequences of one engine: who holds which, and what the next step runs. What prefill and decode workers have in common.
+// Batcher: the sequences of one engine: who holds which, and what the next step runs. What prefill
+// and decode workers have in common.
 //
-// A request holds one sequence per choice. Its prompt is computed once, in the first of them, and forked into the others; then every
-// choice adds a token per step. Decoding goes first in every batch (it is one token each), prompts fill the rest in order of arrival:
-// so a batch never waits for a prompt, and a prompt is slowed by at most the sequences decoding beside it.
-// Sequences are given lowest first: libllama batches streams with dense ids fastest. Pure.
+// A request holds one sequence per choice. Its prompt is computed once, in the first of them, and
+// forked into the others; then every choice adds a token per step. Decoding goes first in every
+// batch (it is one token each), prompts fill the rest in order of arrival: so a batch never waits
+// for a prompt, and a prompt is slowed by at most the sequences decoding beside it. Sequences are
+// given lowest first: libllama batches streams with dense ids fastest. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +27,19 @@ class Batcher {
  public:
   explicit Batcher(BatcherOptions options);
 
-  // A request's sequences, one per choice; nothing if too few are free. `rows` is what one of them may come to hold.
+  // A request's sequences, one per choice; nothing if too few are free. `rows` is what one of them
+  // may come to hold.
   std::optional<std::vector<SequenceId>> take(uint32_t choices);
   // Gives back sequences that no request of this batcher holds any more.
   void give_back(SequenceId sequence);
 
   // The request computes its prompt, then decodes `max_tokens` per choice.
-  void start_prompt(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens, uint32_t max_tokens);
-  // The request's prompt is in its first sequence and its first tokens are being sampled: only decoding is left.
-  void start_decoding(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens, uint32_t max_tokens);
+  void start_prompt(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
+                    uint32_t max_tokens);
+  // The request's prompt is in its first sequence and its first tokens are being sampled: only
+  // decoding is left.
+  void start_decoding(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
+                      uint32_t max_tokens);
   // Forgets the request; what it held must be given back by the caller, in this order.
   std::vector<SequenceId> remove(RequestId request);
   bool holds(RequestId request) const { return requests_.contains(request); }
@@ -50,8 +56,9 @@ class Batcher {
   };
   std::vector<PromptProgress> batch_finished();
 
-  // A token of a choice was sampled: delivers it, forks or clears sequences as needed. True: the request's last choice has ended; it is
-  // forgotten, and its sequences, but for the first one if `keep_first`, are cleared and given back.
+  // A token of a choice was sampled: delivers it, forks or clears sequences as needed. True: the
+  // request's last choice has ended; it is forgotten, and its sequences, but for the first one if
+  // `keep_first`, are cleared and given back.
   bool token_sampled(const SampledToken& token, std::vector<Effect>& effects);
   // Keeps the first sequence of this request when it ends (its rows are offered).
   void keep_first(RequestId request);
@@ -75,7 +82,7 @@ class Batcher {
     uint32_t prompt_tokens = 0;
     uint32_t prompt_computed = 0;
     uint32_t max_tokens = 0;
-    bool forked = false;      // Every choice has the prompt's rows.
+    bool forked = false;  // Every choice has the prompt's rows.
     bool keep_first = false;
   };
 

@@ -11,12 +11,14 @@ namespace pdjob::worker {
 namespace {
 
 kvtransfer::Region to_region(const engine::KvRegion& region) {
-  kvtransfer::Region result{
-      .rows_max = region.rows_max, .shared_fd = region.shared_fd, .shared_bytes = region.shared_bytes};
+  kvtransfer::Region result{.rows_max = region.rows_max,
+                            .shared_fd = region.shared_fd,
+                            .shared_bytes = region.shared_bytes};
   result.windows.reserve(region.windows.size());
   for (const engine::KvWindow& window : region.windows) {
-    result.windows.push_back(
-        {.base = window.base, .shared_offset = window.shared_offset, .row_bytes = window.row_bytes});
+    result.windows.push_back({.base = window.base,
+                              .shared_offset = window.shared_offset,
+                              .row_bytes = window.row_bytes});
   }
   return result;
 }
@@ -33,7 +35,8 @@ struct Overloaded : Handlers... {
 
 }  // namespace
 
-EngineThread::EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core, Duration kv_lease, Sink sink)
+EngineThread::EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core,
+                           Duration kv_lease, Sink sink)
     : engine_(engine),
       core_(std::move(core)),
       kv_lease_(kv_lease),
@@ -67,7 +70,9 @@ void EngineThread::release(TransferId transfer) { inbox_.push_always(ReleaseComm
 
 void EngineThread::drain() { inbox_.push_always(DrainCommand{}); }
 
-void EngineThread::on_endpoint_event(kvtransfer::EndpointEvent event) { inbox_.push_always(std::move(event)); }
+void EngineThread::on_endpoint_event(kvtransfer::EndpointEvent event) {
+  inbox_.push_always(std::move(event));
+}
 
 void EngineThread::run() {
   std::vector<Command> commands;
@@ -92,38 +97,42 @@ void EngineThread::run() {
 }
 
 void EngineThread::take(Command command) {
-  std::visit(Overloaded{
-                 [this](GenerationRequest& request) {
-                   const RequestArrived arrived{.request = request.id,
-                                                .prompt_tokens = static_cast<uint32_t>(request.prompt.size()),
-                                                .choices = static_cast<uint32_t>(request.samplers.size()),
-                                                .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
-                                                .kv = request.kv,
-                                                .deadline = request.deadline};
-                   if (request.kv != KvMode::kLocal && !transfers_.emplace(request.transfer, request.id).second) {
-                     outputs_.push_back(RequestFailed{
-                         .request = request.id,
-                         .error = {ErrorCode::kInvalidArgument,
-                                   "transfer " + request.transfer.to_string() + " is under way here already"}});
-                     return;
-                   }
-                   Live live{.request = std::move(request)};
-                   for (size_t i = 0; i < live.request.samplers.size(); ++i) {
-                     live.choices.push_back({.text = engine::TextStream(live.request.stop)});
-                   }
-                   const bool is_new = live_.emplace(arrived.request, std::move(live)).second;
-                   PDJOB_CHECK(is_new, arrived.request);
-                   feed(arrived);
-                 },
-                 [this](const CancelCommand& cancelled) { feed(RequestCancelled{cancelled.request}); },
-                 [this](const ReleaseCommand& released) { release_offer(released.transfer); },
-                 [this](const DrainCommand&) { feed(DrainAsked{}); },
-                 [this](const StopCommand&) { stopping_ = true; },
-                 [this](kvtransfer::EndpointEvent& event) {
-                   std::visit([this](auto& e) { take_endpoint_event(e); }, event);
-                 },
-             },
-             command);
+  std::visit(
+      Overloaded{
+          [this](GenerationRequest& request) {
+            const RequestArrived arrived{
+                .request = request.id,
+                .prompt_tokens = static_cast<uint32_t>(request.prompt.size()),
+                .choices = static_cast<uint32_t>(request.samplers.size()),
+                .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
+                .kv = request.kv,
+                .deadline = request.deadline};
+            if (request.kv != KvMode::kLocal &&
+                !transfers_.emplace(request.transfer, request.id).second) {
+              outputs_.push_back(RequestFailed{
+                  .request = request.id,
+                  .error = {
+                      ErrorCode::kInvalidArgument,
+                      "transfer " + request.transfer.to_string() + " is under way here already"}});
+              return;
+            }
+            Live live{.request = std::move(request)};
+            for (size_t i = 0; i < live.request.samplers.size(); ++i) {
+              live.choices.push_back({.text = engine::TextStream(live.request.stop)});
+            }
+            const bool is_new = live_.emplace(arrived.request, std::move(live)).second;
+            PDJOB_CHECK(is_new, arrived.request);
+            feed(arrived);
+          },
+          [this](const CancelCommand& cancelled) { feed(RequestCancelled{cancelled.request}); },
+          [this](const ReleaseCommand& released) { release_offer(released.transfer); },
+          [this](const DrainCommand&) { feed(DrainAsked{}); },
+          [this](const StopCommand&) { stopping_ = true; },
+          [this](kvtransfer::EndpointEvent& event) {
+            std::visit([this](auto& e) { take_endpoint_event(e); }, event);
+          },
+      },
+      command);
 }
 
 void EngineThread::release_offer(TransferId transfer) {
@@ -161,8 +170,9 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
   live.transferring = false;
   if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
     feed(FetchFailed{.request = request,
-                     .error = {ErrorCode::kPeerFailed, "the prefill worker sent " + std::to_string(event.tail.size()) +
-                                                        " bytes of logits, not one row"}});
+                     .error = {ErrorCode::kPeerFailed, "the prefill worker sent " +
+                                                           std::to_string(event.tail.size()) +
+                                                           " bytes of logits, not one row"}});
     return;
   }
   live.tail = std::move(event.tail);
@@ -177,9 +187,10 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
 void EngineThread::take_endpoint_event(const kvtransfer::FetchFailed& event) {
   const RequestId request = request_of(event.id);
   live_.at(request).transferring = !event.region_safe;
-  feed(FetchFailed{.request = request,
-                   .error = {ErrorCode::kPeerFailed, "the prompt's KV did not come: " + event.error.message},
-                   .region_safe = event.region_safe});
+  feed(FetchFailed{
+      .request = request,
+      .error = {ErrorCode::kPeerFailed, "the prompt's KV did not come: " + event.error.message},
+      .region_safe = event.region_safe});
   forget(request);
 }
 
@@ -219,15 +230,20 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
           [&](const StartOffer& e) {
             Live& live = live_.at(e.request);
             live.transferring = true;
-            endpoint_->offer(live.request.transfer, to_region(engine_.kv_region(e.sequence)), real_now() + kv_lease_);
+            endpoint_->offer(live.request.transfer, to_region(engine_.kv_region(e.sequence)),
+                             real_now() + kv_lease_);
           },
-          [&](const OfferRows& e) { endpoint_->rows_ready(live_.at(e.request).request.transfer, e.ready); },
+          [&](const OfferRows& e) {
+            endpoint_->rows_ready(live_.at(e.request).request.transfer, e.ready);
+          },
           [&](const CommitOffer& e) {
-            endpoint_->commit(live_.at(e.request).request.transfer, e.rows, to_bytes(engine_.logits(e.sequence)));
+            endpoint_->commit(live_.at(e.request).request.transfer, e.rows,
+                              to_bytes(engine_.logits(e.sequence)));
           },
           [&](const WithdrawOffer& e) {
-            endpoint_->withdraw(live_.at(e.request).request.transfer,
-                                {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
+            endpoint_->withdraw(
+                live_.at(e.request).request.transfer,
+                {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
           },
           [&](const ForkSequence& e) {
             if (const Status forked = engine_.fork(e.from, e.to); !forked) {
@@ -253,10 +269,11 @@ void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events)
   items.reserve(effect.items.size());
   for (const BatchItem& item : effect.items) {
     Live& live = live_.at(item.request);
-    const std::span<const Token> tokens = item.prompt
-                                              ? std::span<const Token>(live.request.prompt).subspan(item.first, item.count)
-                                              : std::span<const Token>(&live.choices[item.choice].newest, 1);
-    items.push_back({.sequence = item.sequence, .tokens = tokens, .wants_logits = item.samples > 0});
+    const std::span<const Token> tokens =
+        item.prompt ? std::span<const Token>(live.request.prompt).subspan(item.first, item.count)
+                    : std::span<const Token>(&live.choices[item.choice].newest, 1);
+    items.push_back(
+        {.sequence = item.sequence, .tokens = tokens, .wants_logits = item.samples > 0});
   }
   stepped_ = true;
   if (const Status done = engine_.step(items); !done) {
@@ -267,8 +284,8 @@ void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events)
   StepFinished outcome;
   for (const BatchItem& item : effect.items) {
     if (item.samples > 0) {
-      sample(live_.at(item.request), item.choice, item.samples, engine_.logits(item.sequence), outcome.sampled,
-             outcome.failed);
+      sample(live_.at(item.request), item.choice, item.samples, engine_.logits(item.sequence),
+             outcome.sampled, outcome.failed);
     }
   }
   events.emplace_back(std::move(outcome));
@@ -277,16 +294,19 @@ void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events)
 void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& events) {
   Live& live = live_.at(effect.request);
   if (const Status reserved = engine_.reserve(effect.sequence, effect.rows); !reserved) {
-    events.emplace_back(FetchFailed{.request = effect.request, .error = reserved.error().during("reserving KV rows")});
+    events.emplace_back(FetchFailed{.request = effect.request,
+                                    .error = reserved.error().during("reserving KV rows")});
     return;
   }
   live.transferring = true;
-  endpoint_->fetch(live.request.transfer, live.request.peer, to_region(engine_.kv_region(effect.sequence)), effect.rows,
+  endpoint_->fetch(live.request.transfer, live.request.peer,
+                   to_region(engine_.kv_region(effect.sequence)), effect.rows,
                    real_now() + kv_lease_);
 }
 
-void EngineThread::sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
-                          std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed) {
+void EngineThread::sample(Live& live, uint32_t choice, uint32_t count,
+                          std::span<const float> logits, std::vector<SampledToken>& sampled,
+                          std::vector<SampleFailure>& failed) {
   for (uint32_t index = choice; index < choice + count; ++index) {
     auto token = live.request.samplers[index]->sample(logits);
     if (!token) {
@@ -307,14 +327,15 @@ bool EngineThread::take_token(Live& live, Choice& choice, GeneratedToken token) 
   choice.output.text.clear();
   const bool may_stop = choice.generated > static_cast<uint32_t>(stop.min_tokens);
   const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;
-  const bool is_stop_token =
-      std::find(stop.token_ids.begin(), stop.token_ids.end(), choice.newest) != stop.token_ids.end();
+  const bool is_stop_token = std::find(stop.token_ids.begin(), stop.token_ids.end(),
+                                       choice.newest) != stop.token_ids.end();
   choice.output.shown = !(may_stop && (is_end || is_stop_token));
   if (!choice.output.shown) {
     return true;
   }
   // A stop string always ends the text, even before min_tokens: what is shown cannot be taken back.
-  return choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens), choice.output.text);
+  return choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens),
+                          choice.output.text);
 }
 
 void EngineThread::apply_deliver(const Deliver& effect) {

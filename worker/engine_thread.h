@@ -1,7 +1,9 @@
-// EngineThread: the shell that runs a worker's core and its engine on one thread, so that nothing stands between two steps: events in from
-// a bounded channel, effects done at once, tokens out in one batch per step.
+// EngineThread: the shell that runs a worker's core and its engine on one thread, so that nothing
+// stands between two steps: events in from a bounded channel, effects done at once, tokens out in
+// one batch per step.
 //
-// submit(), cancel(), release(), drain() and on_endpoint_event() are Thread-safe. The destructor joins.
+// submit(), cancel(), release(), drain() and on_endpoint_event() are Thread-safe. The destructor
+// joins.
 #pragma once
 
 #include <functional>
@@ -25,7 +27,8 @@ class EngineThread {
   // Called on the engine thread with what a turn produced; must not block.
   using Sink = std::function<void(OutputBatch)>;
 
-  EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core, Duration kv_lease, Sink sink);
+  EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core, Duration kv_lease,
+               Sink sink);
   ~EngineThread();
 
   // Must come before the first submit(). The endpoint outlives this object's thread, i.e. stop().
@@ -48,21 +51,22 @@ class EngineThread {
   };
   struct DrainCommand {};
   struct StopCommand {};
-  using Command = std::variant<GenerationRequest, CancelCommand, ReleaseCommand, DrainCommand, StopCommand, kvtransfer::EndpointEvent>;
+  using Command = std::variant<GenerationRequest, CancelCommand, ReleaseCommand, DrainCommand,
+                               StopCommand, kvtransfer::EndpointEvent>;
 
   struct Choice {
     engine::TextStream text;
     Token newest = 0;
     uint32_t generated = 0;
-    TokenOutput output;   // Of the newest token, until Deliver says what becomes of it.
+    TokenOutput output;  // Of the newest token, until Deliver says what becomes of it.
   };
   // What the core does not need to know of a request.
   struct Live {
     GenerationRequest request;
     std::vector<Choice> choices;
-    std::vector<std::byte> tail;   // Fetched logits.
-    bool ended = false;            // No client any more; only its offer or fetch is alive.
-    bool transferring = false;     // Its transfer has not ended.
+    std::vector<std::byte> tail;  // Fetched logits.
+    bool ended = false;           // No client any more; only its offer or fetch is alive.
+    bool transferring = false;    // Its transfer has not ended.
   };
 
   void run();
@@ -82,7 +86,8 @@ class EngineThread {
   void apply_step(const RunStep& effect, std::vector<Event>& events);
   void apply_fetch(const StartFetch& effect, std::vector<Event>& events);
   void apply_deliver(const Deliver& effect);
-  // Samples choices of `live` from `logits`: one token for `choice`, or, with `count` > 1, the first token of choices 0 .. count-1.
+  // Samples choices of `live` from `logits`: one token for `choice`, or, with `count` > 1, the
+  // first token of choices 0 .. count-1.
   void sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
               std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed);
   // Takes the sampled token into the choice's text; true if it ends the generation.
@@ -102,7 +107,7 @@ class EngineThread {
   std::unordered_map<TransferId, RequestId> transfers_;  // Of every live request that has one.
   std::vector<Output> outputs_;
   std::vector<Effect> effects_;
-  bool stepped_ = false;   // This turn ran the engine.
+  bool stepped_ = false;  // This turn ran the engine.
   bool load_changed_ = false;
   bool stopping_ = false;
 

@@ -1,4 +1,5 @@
-// What the loop thread and the engine thread of a worker tell each other. Values; moved, never shared.
+// What the loop thread and the engine thread of a worker tell each other. Values; moved, never
+// shared.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,8 @@
 
 namespace pdjob::worker {
 
-// One prompt and its choices, ready to run: token ids are in range, the prompt fits, grammars are compiled.
+// One prompt and its choices, ready to run: token ids are in range, the prompt fits, grammars are
+// compiled.
 struct GenerationRequest {
   RequestId id;
   std::vector<Token> prompt;
@@ -24,8 +26,8 @@ struct GenerationRequest {
   StopParams stop;
   bool ignore_eos = false;
   KvMode kv = KvMode::kLocal;
-  TransferId transfer;                // Of kOffer and kFetch.
-  kvtransfer::EndpointAddress peer;   // Of kFetch.
+  TransferId transfer;               // Of kOffer and kFetch.
+  kvtransfer::EndpointAddress peer;  // Of kFetch.
   Instant deadline = kNever;
 };
 
@@ -35,11 +37,11 @@ struct TokenOutput {
   RequestId request;
   uint32_t choice = 0;
   GeneratedToken token;
-  std::string text;          // What may be shown now: may be empty, or more than this token's.
-  bool shown = true;         // False: an end token, which is counted but not part of the text.
+  std::string text;   // What may be shown now: may be empty, or more than this token's.
+  bool shown = true;  // False: an end token, which is counted but not part of the text.
   FinishReason finish = FinishReason::kNone;
 };
-struct KvFetched {           // Before the first TokenOutput of a kFetch request.
+struct KvFetched {  // Before the first TokenOutput of a kFetch request.
   RequestId request;
   uint64_t bytes = 0;
   Duration duration{};

@@ -1,4 +1,5 @@
-// A worker's KV address and vLLM's kv_transfer_params: the JSON that lets a decode worker find the rows of a prefill worker. Pure.
+// A worker's KV address and vLLM's kv_transfer_params: the JSON that lets a decode worker find the
+// rows of a prefill worker. Pure.
 #pragma once
 
 #include <string>
@@ -9,12 +10,14 @@
 
 namespace pdjob::worker {
 
-// The JSON object of a worker's address: remote_engine_id, remote_host, remote_port, remote_unix_path, remote_host_id.
+// The JSON object of a worker's address: remote_engine_id, remote_host, remote_port,
+// remote_unix_path, remote_host_id.
 std::string kv_address_json(const kvtransfer::EndpointAddress& address);
 
-// What a prefill worker answers in the two-hop protocol, and a router passes on unread: the address, the transfer's id, and the
-// fields that vLLM's own replies have.
-std::string prefill_reply_params(const kvtransfer::EndpointAddress& address, TransferId transfer, uint32_t prompt_tokens);
+// What a prefill worker answers in the two-hop protocol, and a router passes on unread: the
+// address, the transfer's id, and the fields that vLLM's own replies have.
+std::string prefill_reply_params(const kvtransfer::EndpointAddress& address, TransferId transfer,
+                                 uint32_t prompt_tokens);
 
 kvtransfer::EndpointAddress peer_address(const net::KvTransferParams& params);
 

@@ -47,11 +47,14 @@ std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net:
     return invalid("a prompt is either prefilled here or fetched, not both", field);
   }
   if (std::max(request.prompts.size(), request.token_prompts.size()) > 1) {
-    return invalid("one hand-over is one prompt: send several prompts without kv_transfer_params", field);
+    return invalid("one hand-over is one prompt: send several prompts without kv_transfer_params",
+                   field);
   }
   if (kv.do_remote_decode) {
     if (role != net::Role::kPrefill) {
-      return invalid(std::string("this is a ") + net::to_string(role) + " worker: send do_remote_decode to a prefill worker", field);
+      return invalid(std::string("this is a ") + net::to_string(role) +
+                         " worker: send do_remote_decode to a prefill worker",
+                     field);
     }
     return KvMode::kOffer;
   }
@@ -60,15 +63,23 @@ std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net:
   }
   const bool has_address = kv.remote_port != 0 || !kv.remote_unix_path.empty();
   if (!kv.transfer || !has_address) {
-    return invalid("do_remote_prefill needs transfer_id and the prefill worker's address: pass on what it returned", field);
+    return invalid(
+        "do_remote_prefill needs transfer_id and the prefill worker's address: pass on what it "
+        "returned",
+        field);
   }
   return KvMode::kFetch;
 }
 
 }  // namespace
 
-OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread, Metrics& metrics)
-    : options_(std::move(options)), engine_(engine), engine_thread_(engine_thread), metrics_(metrics), registry_(metrics) {
+OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
+                     EngineThread& engine_thread, Metrics& metrics)
+    : options_(std::move(options)),
+      engine_(engine),
+      engine_thread_(engine_thread),
+      metrics_(metrics),
+      registry_(metrics) {
   load_.rows_max = uint64_t{engine.config().sequences} * engine.config().tokens_per_sequence;
 }
 
@@ -85,21 +96,33 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   };
   static constexpr Route kRoutes[] = {
       {"/v1/chat/completions", "POST",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_generate(i, net::ApiKind::kChat, r); }},
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
+         api.on_generate(i, net::ApiKind::kChat, r);
+       }},
       {"/v1/completions", "POST",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_generate(i, net::ApiKind::kCompletion, r); }},
-      {"/tokenize", "POST", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_tokenize(i, r); }},
-      {"/detokenize", "POST", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_detokenize(i, r); }},
-      {"/v1/models", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_models(i); }},
-      {"/health", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_health(i); }},
-      {"/metrics", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
-      {"/pdjob/worker", "GET", [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
+         api.on_generate(i, net::ApiKind::kCompletion, r);
+       }},
+      {"/tokenize", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_tokenize(i, r); }},
+      {"/detokenize", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
+         api.on_detokenize(i, r);
+       }},
+      {"/v1/models", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_models(i); }},
+      {"/health", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_health(i); }},
+      {"/metrics", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
+      {"/pdjob/worker", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
   };
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
   }
-  const auto* route =
-      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == request.path; });
+  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                   [&](const Route& r) { return r.path == request.path; });
   if (route == std::end(kRoutes)) {
     return refuse(id, {.status = 404,
                        .type = "invalid_request_error",
@@ -107,9 +130,10 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
                        .code = "not_found"});
   }
   if (route->method != request.method) {
-    return refuse(id, {.status = 405,
-                       .type = "invalid_request_error",
-                       .message = std::string(request.path) + " takes " + std::string(route->method)});
+    return refuse(id,
+                  {.status = 405,
+                   .type = "invalid_request_error",
+                   .message = std::string(request.path) + " takes " + std::string(route->method)});
   }
   route->handle(*this, id, request);
 }
@@ -130,12 +154,13 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
   }
   auto& request = std::get<net::ApiRequest>(parsed);
   if (!request.model.empty() && request.model != engine_.facts().name) {
-    return refuse(id, {.status = 404,
-                       .type = "invalid_request_error",
-                       .message = "the model `" + request.model + "` does not exist; this worker serves `" +
-                                  engine_.facts().name + "`",
-                       .param = "model",
-                       .code = "model_not_found"});
+    return refuse(
+        id, {.status = 404,
+             .type = "invalid_request_error",
+             .message = "the model `" + request.model + "` does not exist; this worker serves `" +
+                        engine_.facts().name + "`",
+             .param = "model",
+             .code = "model_not_found"});
   }
   auto prompts = tokenize_prompts(request);
   if (const auto* error = std::get_if<net::ApiError>(&prompts)) {
@@ -154,18 +179,21 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
   start(id, request, std::move(generations));
 }
 
-// A longer text has more tokens than rows whatever it says: it is refused before the work of tokenizing it.
+// A longer text has more tokens than rows whatever it says: it is refused before the work of
+// tokenizing it.
 size_t OpenaiApi::text_bytes_max() const {
   return size_t{engine_.config().tokens_per_sequence} * engine_.vocabulary().piece_bytes_max();
 }
 
 net::ApiError OpenaiApi::too_long(size_t bytes, const char* field) const {
-  return invalid("this model's maximum context length is " + std::to_string(engine_.config().tokens_per_sequence) +
+  return invalid("this model's maximum context length is " +
+                     std::to_string(engine_.config().tokens_per_sequence) +
                      " tokens, but the text has " + std::to_string(bytes) + " bytes",
                  field, "context_length_exceeded");
 }
 
-std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(const std::vector<net::ApiMessage>& messages) const {
+std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(
+    const std::vector<net::ApiMessage>& messages) const {
   std::vector<engine::ChatMessage> chat;
   for (const net::ApiMessage& message : messages) {
     chat.push_back({.role = message.role, .content = message.content});
@@ -180,7 +208,8 @@ std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(const std
   return engine_.vocabulary().tokenize(*text, /*add_special=*/true, /*parse_special=*/true);
 }
 
-std::variant<std::vector<std::vector<Token>>, net::ApiError> OpenaiApi::tokenize_prompts(const net::ApiRequest& request) const {
+std::variant<std::vector<std::vector<Token>>, net::ApiError> OpenaiApi::tokenize_prompts(
+    const net::ApiRequest& request) const {
   std::vector<std::vector<Token>> prompts = request.token_prompts;
   if (request.kind == net::ApiKind::kChat) {
     auto tokens = chat_tokens(request.messages);
@@ -193,24 +222,28 @@ std::variant<std::vector<std::vector<Token>>, net::ApiError> OpenaiApi::tokenize
     if (text.size() > text_bytes_max()) {
       return too_long(text.size(), "prompt");
     }
-    prompts.push_back(engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true));
+    prompts.push_back(
+        engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true));
   }
   const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
   for (const auto& prompt : prompts) {
     if (prompt.empty()) {
       return invalid("the prompt has no tokens", "prompt");
     }
-    const auto bad = std::find_if(prompt.begin(), prompt.end(), [&](Token t) { return t < 0 || t >= vocabulary; });
+    const auto bad = std::find_if(prompt.begin(), prompt.end(),
+                                  [&](Token t) { return t < 0 || t >= vocabulary; });
     if (bad != prompt.end()) {
-      return invalid("token id " + std::to_string(*bad) + " is not in the vocabulary (0.." + std::to_string(vocabulary - 1) + ")",
+      return invalid("token id " + std::to_string(*bad) + " is not in the vocabulary (0.." +
+                         std::to_string(vocabulary - 1) + ")",
                      "prompt");
     }
   }
   return prompts;
 }
 
-std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(const net::ApiRequest& request, std::vector<Token> prompt,
-                                                                          uint32_t first_choice, uint64_t seed) const {
+std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(
+    const net::ApiRequest& request, std::vector<Token> prompt, uint32_t first_choice,
+    uint64_t seed) const {
   const auto mode = kv_mode(request, options_.role);
   if (const auto* error = std::get_if<net::ApiError>(&mode)) {
     return *error;
@@ -223,9 +256,10 @@ std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(const 
   const uint32_t room = engine_.config().tokens_per_sequence;
   const auto prompt_size = static_cast<uint32_t>(prompt.size());
   if (prompt_size >= room) {
-    return invalid("this model's maximum context length is " + std::to_string(room) + " tokens, but the prompt has " +
-                       std::to_string(prompt_size),
-                   request.kind == net::ApiKind::kChat ? "messages" : "prompt", "context_length_exceeded");
+    return invalid("this model's maximum context length is " + std::to_string(room) +
+                       " tokens, but the prompt has " + std::to_string(prompt_size),
+                   request.kind == net::ApiKind::kChat ? "messages" : "prompt",
+                   "context_length_exceeded");
   }
   if (offered) {
     generation.stop = {.max_tokens = 1};
@@ -233,8 +267,9 @@ std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(const 
     generation.stop.max_tokens = static_cast<int32_t>(room - prompt_size);
   }
   if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
-    return invalid("this model's maximum context length is " + std::to_string(room) + " tokens, but " +
-                       std::to_string(prompt_size) + " of the prompt and max_tokens = " +
+    return invalid("this model's maximum context length is " + std::to_string(room) +
+                       " tokens, but " + std::to_string(prompt_size) +
+                       " of the prompt and max_tokens = " +
                        std::to_string(generation.stop.max_tokens) + " were asked for",
                    "max_tokens", "context_length_exceeded");
   }
@@ -242,7 +277,8 @@ std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(const 
     generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
     generation.peer = peer_address(*request.kv_transfer);
   }
-  // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples from the logits itself.
+  // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples
+  // from the logits itself.
   const uint32_t choices = offered ? 1 : request.choices;
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
@@ -257,7 +293,8 @@ std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(const 
   return generation;
 }
 
-void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request, std::vector<GenerationRequest> generations) {
+void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request,
+                      std::vector<GenerationRequest> generations) {
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
   const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
   net::ReplyOptions reply = net::reply_options(request);
@@ -266,24 +303,25 @@ void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request, std::v
   reply.created = unix_seconds();
   reply.choices = choices;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
-  Exchange exchange{.http = id,
-                    .writer = std::make_unique<net::ReplyWriter>(
-                        std::move(reply),
-                        [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
-                    .choices = std::vector<ChoiceReply>(choices),
-                    .choices_per_prompt = choices_per_prompt,
-                    .choices_left = choices,
-                    .stream = request.stream,
-                    .headers = {{"x-pdjob-worker", options_.name}},
-                    .arrived = loop_->now()};
+  Exchange exchange{
+      .http = id,
+      .writer = std::make_unique<net::ReplyWriter>(
+          std::move(reply),
+          [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
+      .choices = std::vector<ChoiceReply>(choices),
+      .choices_per_prompt = choices_per_prompt,
+      .choices_left = choices,
+      .stream = request.stream,
+      .headers = {{"x-pdjob-worker", options_.name}},
+      .arrived = loop_->now()};
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.generations.size());
     generation.id = RequestId{next_request_++};
     exchange.generations.push_back(generation.id);
     exchange.usage.prompt_tokens += generation.prompt.size();
     if (generation.kv == KvMode::kOffer) {
-      exchange.kv_transfer_params =
-          prefill_reply_params(options_.kv, generation.transfer, static_cast<uint32_t>(generation.prompt.size()));
+      exchange.kv_transfer_params = prefill_reply_params(
+          options_.kv, generation.transfer, static_cast<uint32_t>(generation.prompt.size()));
     }
     if (request.echo) {
       std::string text;
@@ -362,11 +400,12 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index) {
   }
   ChoiceReply& choice = exchange.choices[index];
   buffer_.clear();
-  exchange.writer->append_part(buffer_, {.choice = index,
-                                         .text = choice.text,
-                                         .tokens = choice.tokens,
-                                         .finish = choice.finish,
-                                         .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+  exchange.writer->append_part(buffer_,
+                               {.choice = index,
+                                .text = choice.text,
+                                .tokens = choice.tokens,
+                                .finish = choice.finish,
+                                .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
   choice.text.clear();
   choice.tokens.clear();
   if (!buffer_.empty()) {
@@ -467,7 +506,8 @@ void OpenaiApi::drop(ExchangeKey key) {
 
 void OpenaiApi::refuse(net::ExchangeId id, const net::ApiError& error) {
   metrics_.requests_failed.add();
-  server_->reply(id, error.status, kJson, net::error_body(error), {{"x-pdjob-worker", options_.name}});
+  server_->reply(id, error.status, kJson, net::error_body(error),
+                 {{"x-pdjob-worker", options_.name}});
 }
 
 void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
@@ -481,7 +521,8 @@ void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
     if (request.prompt.size() > text_bytes_max()) {
       return refuse(id, too_long(request.prompt.size(), "prompt"));
     }
-    tokens = engine_.vocabulary().tokenize(request.prompt, request.add_special_tokens, /*parse_special=*/true);
+    tokens = engine_.vocabulary().tokenize(request.prompt, request.add_special_tokens,
+                                           /*parse_special=*/true);
   } else {
     auto chat = chat_tokens(request.messages);
     if (const auto* error = std::get_if<net::ApiError>(&chat)) {
@@ -500,7 +541,8 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
   std::string text;
   for (const Token token : std::get<0>(parsed)) {
     if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
-      return refuse(id, invalid("token id " + std::to_string(token) + " is not in the vocabulary", "tokens"));
+      return refuse(
+          id, invalid("token id " + std::to_string(token) + " is not in the vocabulary", "tokens"));
     }
     text += engine_.vocabulary().piece(token, /*render_special=*/true);
   }
@@ -516,7 +558,10 @@ void OpenaiApi::on_models(net::ExchangeId id) {
 
 void OpenaiApi::on_health(net::ExchangeId id) {
   if (draining_) {
-    return refuse(id, {.status = 503, .type = "overloaded_error", .message = "this worker is shutting down", .code = "draining"});
+    return refuse(id, {.status = 503,
+                       .type = "overloaded_error",
+                       .message = "this worker is shutting down",
+                       .code = "draining"});
   }
   server_->reply(id, 200, kJson, R"({"status":"ok"})");
 }

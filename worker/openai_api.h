@@ -1,5 +1,6 @@
-// OpenaiApi: the HTTP face of an engine worker. Turns OpenAI requests into GenerationRequests and their tokens into replies; answers
-// /v1/models, /tokenize, /detokenize, /health, /metrics and /pdjob/worker itself. Runs on the loop thread. Loop-bound.
+// OpenaiApi: the HTTP face of an engine worker. Turns OpenAI requests into GenerationRequests and
+// their tokens into replies; answers /v1/models, /tokenize, /detokenize, /health, /metrics and
+// /pdjob/worker itself. Runs on the loop thread. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,16 @@ namespace pdjob::worker {
 class EngineThread;
 
 struct OpenaiApiOptions {
-  std::string name;                 // Of the worker, for x-pdjob-worker.
+  std::string name;  // Of the worker, for x-pdjob-worker.
   net::Role role = net::Role::kBoth;
-  kvtransfer::EndpointAddress kv;   // Where this worker's rows are fetched.
+  kvtransfer::EndpointAddress kv;  // Where this worker's rows are fetched.
   Duration queue_timeout = std::chrono::minutes(10);
 };
 
 class OpenaiApi final : public net::HttpHandler {
  public:
-  OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread, Metrics& metrics);
+  OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread,
+            Metrics& metrics);
 
   // The server replies go to; it needs this handler to be made. Requires: before the first request.
   void attach(net::HttpServer& server, net::EventLoop& loop);
@@ -69,9 +71,9 @@ class OpenaiApi final : public net::HttpHandler {
     uint32_t choices_per_prompt = 1;
     uint32_t choices_left = 0;
     bool stream = false;
-    bool begun = false;                       // The head is out.
+    bool begun = false;  // The head is out.
     net::Usage usage;
-    std::string kv_transfer_params;           // Of the reply; empty: none.
+    std::string kv_transfer_params;  // Of the reply; empty: none.
     std::vector<std::pair<std::string, std::string>> headers;
     Instant arrived{};
     Instant last_token{};
@@ -87,14 +89,19 @@ class OpenaiApi final : public net::HttpHandler {
   void on_worker_info(net::ExchangeId id);
 
   // The prompts as token ids.
-  std::variant<std::vector<std::vector<Token>>, net::ApiError> tokenize_prompts(const net::ApiRequest& request) const;
+  std::variant<std::vector<std::vector<Token>>, net::ApiError> tokenize_prompts(
+      const net::ApiRequest& request) const;
   // The generation of one prompt; `first_choice` counts over all prompts.
-  std::variant<GenerationRequest, net::ApiError> make_generation(const net::ApiRequest& request, std::vector<Token> prompt,
-                                                                 uint32_t first_choice, uint64_t seed) const;
-  std::variant<std::vector<Token>, net::ApiError> chat_tokens(const std::vector<net::ApiMessage>& messages) const;
+  std::variant<GenerationRequest, net::ApiError> make_generation(const net::ApiRequest& request,
+                                                                 std::vector<Token> prompt,
+                                                                 uint32_t first_choice,
+                                                                 uint64_t seed) const;
+  std::variant<std::vector<Token>, net::ApiError> chat_tokens(
+      const std::vector<net::ApiMessage>& messages) const;
   size_t text_bytes_max() const;
   net::ApiError too_long(size_t bytes, const char* field) const;
-  void start(net::ExchangeId id, const net::ApiRequest& request, std::vector<GenerationRequest> generations);
+  void start(net::ExchangeId id, const net::ApiRequest& request,
+             std::vector<GenerationRequest> generations);
   void refuse(net::ExchangeId id, const net::ApiError& error);
 
   void take_output(TokenOutput& output);
@@ -121,7 +128,7 @@ class OpenaiApi final : public net::HttpHandler {
   std::map<ExchangeKey, Exchange> exchanges_;
   std::unordered_map<RequestId, Generation> generations_;
   uint64_t next_request_ = 1;
-  std::string buffer_;   // Of the event being written.
+  std::string buffer_;  // Of the event being written.
   CoreLoad load_;
   bool draining_ = false;
 };

@@ -17,23 +17,26 @@ RequestQueue::RequestQueue(std::string worker, uint32_t requests_max, uint32_t s
 
 void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effects) {
   if (closed_) {
-    return refuse(request.request, ErrorCode::kUnavailable, "this " + worker_ + " is shutting down", effects);
+    return refuse(request.request, ErrorCode::kUnavailable, "this " + worker_ + " is shutting down",
+                  effects);
   }
   if (waiting_.size() >= requests_max_) {
-    return refuse(request.request, ErrorCode::kOverloaded, "this " + worker_ + "'s queue is full", effects);
+    return refuse(request.request, ErrorCode::kOverloaded, "this " + worker_ + "'s queue is full",
+                  effects);
   }
   if (request.choices > sequences_) {
     return refuse(request.request, ErrorCode::kInvalidArgument,
-                  "n is " + std::to_string(request.choices) + ", but this " + worker_ + " runs at most " +
-                      std::to_string(sequences_) + " sequences at once",
+                  "n is " + std::to_string(request.choices) + ", but this " + worker_ +
+                      " runs at most " + std::to_string(sequences_) + " sequences at once",
                   effects);
   }
   waiting_.push_back(request);
 }
 
 bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
-  const auto found = std::find_if(waiting_.begin(), waiting_.end(),
-                                  [&](const RequestArrived& waiting) { return waiting.request == request; });
+  const auto found =
+      std::find_if(waiting_.begin(), waiting_.end(),
+                   [&](const RequestArrived& waiting) { return waiting.request == request; });
   if (found == waiting_.end()) {
     return false;
   }

@@ -1,5 +1,6 @@
-// RequestQueue: the requests that wait for sequences, in order of arrival, with a bound and a deadline each. Refuses at the door what can
-// never run or must not wait, so that every request gets exactly one answer. Pure.
+// RequestQueue: the requests that wait for sequences, in order of arrival, with a bound and a
+// deadline each. Refuses at the door what can never run or must not wait, so that every request
+// gets exactly one answer. Pure.
 #pragma once
 
 #include <cstdint>

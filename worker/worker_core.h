@@ -1,7 +1,9 @@
-// The core of an engine worker: which request gets which sequence, and what the engine runs next. Prefill and decode workers each have
-// their own (prefill/prefill_worker.h, decode/decode_worker.h); this is the seam to the shell that runs either (engine_thread.h).
+// The core of an engine worker: which request gets which sequence, and what the engine runs next.
+// Prefill and decode workers each have their own (prefill/prefill_worker.h,
+// decode/decode_worker.h); this is the seam to the shell that runs either (engine_thread.h).
 //
-// A core knows numbers of tokens, not tokens: prompts, samplers and texts stay in the shell, keyed by RequestId. Pure.
+// A core knows numbers of tokens, not tokens: prompts, samplers and texts stay in the shell, keyed
+// by RequestId. Pure.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +32,24 @@ struct RequestArrived {
   RequestId request;
   uint32_t prompt_tokens = 0;  // At least 1.
   uint32_t choices = 1;
-  uint32_t max_tokens = 1;     // Of each choice; prompt_tokens + max_tokens may exceed the rows: generation then ends by length.
+  uint32_t max_tokens = 1;  // Of each choice; prompt_tokens + max_tokens may exceed the rows:
+                            // generation then ends by length.
   KvMode kv = KvMode::kLocal;
-  Instant deadline = kNever;   // To be running by then; passed while queued: kTimeout.
+  Instant deadline = kNever;  // To be running by then; passed while queued: kTimeout.
 };
 struct RequestCancelled {
   RequestId request;
 };
-// The engine is idle: run something, if there is anything. Answered by at most one RunStep, whose outcome comes before the next EngineFree.
+// The engine is idle: run something, if there is anything. Answered by at most one RunStep, whose
+// outcome comes before the next EngineFree.
 struct EngineFree {};
 struct SampledToken {
   RequestId request;
   uint32_t choice = 0;
   bool stopped = false;  // By an end token, a stop token or a stop string.
 };
-struct SampleFailure {   // The sampler refused (broken logits, grammar at a dead end): the request fails alone.
+struct SampleFailure {  // The sampler refused (broken logits, grammar at a dead end): the request
+                        // fails alone.
   RequestId request;
   Error error;
 };
@@ -52,7 +57,7 @@ struct StepFinished {
   std::vector<SampledToken> sampled;
   std::vector<SampleFailure> failed;
 };
-struct StepFailed {      // The engine refused the whole batch.
+struct StepFailed {  // The engine refused the whole batch.
   Error error;
 };
 // Answer to SampleTail.
@@ -60,7 +65,7 @@ struct TailSampled {
   std::vector<SampledToken> sampled;
   std::vector<SampleFailure> failed;
 };
-struct RowsFetched {     // Every row is in place; the tail is at hand.
+struct RowsFetched {  // Every row is in place; the tail is at hand.
   RequestId request;
 };
 struct FetchFailed {
@@ -71,14 +76,15 @@ struct FetchFailed {
 struct FetchReleased {
   RequestId request;
 };
-struct OfferEnded {      // Fetched, or given up: the rows are nobody's any more.
+struct OfferEnded {  // Fetched, or given up: the rows are nobody's any more.
   RequestId request;
 };
-struct TimePassed {};    // Looks at deadlines.
-struct DrainAsked {};    // Take nothing new; ReportDrained when all is done.
+struct TimePassed {};  // Looks at deadlines.
+struct DrainAsked {};  // Take nothing new; ReportDrained when all is done.
 
-using Event = std::variant<RequestArrived, RequestCancelled, EngineFree, StepFinished, StepFailed, TailSampled, RowsFetched,
-                           FetchFailed, FetchReleased, OfferEnded, TimePassed, DrainAsked>;
+using Event = std::variant<RequestArrived, RequestCancelled, EngineFree, StepFinished, StepFailed,
+                           TailSampled, RowsFetched, FetchFailed, FetchReleased, OfferEnded,
+                           TimePassed, DrainAsked>;
 
 // --- effects, to be done in order
 
@@ -86,23 +92,25 @@ struct BatchItem {
   SequenceId sequence;
   RequestId request;
   uint32_t choice = 0;
-  bool prompt = false;   // Prompt tokens [first, first + count), else the choice's newest token.
+  bool prompt = false;  // Prompt tokens [first, first + count), else the choice's newest token.
   uint32_t first = 0;
   uint32_t count = 1;
-  uint32_t samples = 0;  // Choices 0 .. samples-1 are sampled from the last token's logits (a whole prompt); 1 for a newest token.
+  uint32_t samples = 0;  // Choices 0 .. samples-1 are sampled from the last token's logits (a whole
+                         // prompt); 1 for a newest token.
 };
-struct RunStep {         // Items ordered by sequence.
+struct RunStep {  // Items ordered by sequence.
   std::vector<BatchItem> items;
 };
-struct StartFetch {      // Reserve the rows, then fetch into them. A failed reservation comes back as FetchFailed.
+struct StartFetch {  // Reserve the rows, then fetch into them. A failed reservation comes back as
+                     // FetchFailed.
   RequestId request;
   SequenceId sequence;
   uint32_t rows = 0;
 };
-struct CancelFetch {     // FetchFailed follows.
+struct CancelFetch {  // FetchFailed follows.
   RequestId request;
 };
-struct SampleTail {      // Choices 0 .. choices-1 are sampled from the fetched logits.
+struct SampleTail {  // Choices 0 .. choices-1 are sampled from the fetched logits.
   RequestId request;
   uint32_t choices = 1;
 };
@@ -110,16 +118,17 @@ struct StartOffer {
   RequestId request;
   SequenceId sequence;
 };
-struct OfferRows {       // Rows [0, ready) are final.
+struct OfferRows {  // Rows [0, ready) are final.
   RequestId request;
   uint32_t ready = 0;
 };
-struct CommitOffer {     // All rows are final; the tail is the logits of `sequence` in the step that just finished.
+struct CommitOffer {  // All rows are final; the tail is the logits of `sequence` in the step that
+                      // just finished.
   RequestId request;
   SequenceId sequence;
   uint32_t rows = 0;
 };
-struct WithdrawOffer {   // OfferEnded follows.
+struct WithdrawOffer {  // OfferEnded follows.
   RequestId request;
 };
 struct ForkSequence {
@@ -129,28 +138,32 @@ struct ForkSequence {
 struct ClearSequence {
   SequenceId sequence;
 };
-struct Deliver {         // The choice's newest token goes to the client, with the reason if it was the last.
+struct Deliver {  // The choice's newest token goes to the client, with the reason if it was the
+                  // last.
   RequestId request;
   uint32_t choice = 0;
   FinishReason finish = FinishReason::kNone;
 };
-struct EndRequest {      // Every choice is delivered, or the client knows; the shell forgets what it kept of it.
+struct EndRequest {  // Every choice is delivered, or the client knows; the shell forgets what it
+                     // kept of it.
   RequestId request;
 };
-struct FailRequest {     // The client gets the error; EndRequest follows at once or when nothing is in flight any more.
+struct FailRequest {  // The client gets the error; EndRequest follows at once or when nothing is in
+                      // flight any more.
   RequestId request;
   Error error;
 };
 struct ReportDrained {};
 
-using Effect = std::variant<RunStep, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows, CommitOffer, WithdrawOffer,
-                            ForkSequence, ClearSequence, Deliver, EndRequest, FailRequest, ReportDrained>;
+using Effect = std::variant<RunStep, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows,
+                            CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, Deliver,
+                            EndRequest, FailRequest, ReportDrained>;
 
 // What the autoscaler and the router want to know.
 struct CoreLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;
-  uint64_t tokens_queued = 0;   // Prompt tokens not yet computed.
+  uint64_t tokens_queued = 0;  // Prompt tokens not yet computed.
   uint64_t rows_used = 0;
   uint64_t rows_max = 0;
 };

@@ -1,4 +1,5 @@
-// What an engine worker counts. Names follow vLLM's where vLLM has the fact, so that its dashboards read ours. Thread-safe.
+// What an engine worker counts. Names follow vLLM's where vLLM has the fact, so that its dashboards
+// read ours. Thread-safe.
 #pragma once
 
 #include "common/metrics.h"

@@ -31,17 +31,18 @@ kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
           {"library", facts.library}};
 }
 
-// Everything of one worker, built in the order in which it depends on each other and taken down in the reverse.
+// Everything of one worker, built in the order in which it depends on each other and taken down in
+// the reverse.
 class WorkerProcess final : net::JobMember::Handler {
  public:
   explicit WorkerProcess(const WorkerOptions& options) : options_(options) {}
 
   ~WorkerProcess() {
-    server_.reset();     // No new requests.
+    server_.reset();  // No new requests.
     if (engine_thread_) {
       engine_thread_->stop();
     }
-    endpoint_.reset();   // Its sink, the engine thread's inbox, is still there.
+    endpoint_.reset();  // Its sink, the engine thread's inbox, is still there.
   }
 
   Status start(const CoreFactory& make_core) {
@@ -53,18 +54,19 @@ class WorkerProcess final : net::JobMember::Handler {
                    .rows_per_sequence = built.tokens_per_sequence,
                    .batch_tokens = built.batch_tokens}),
         options_.kv.lease, [this](OutputBatch batch) { post(std::move(batch)); });
-    PDJOB_TRY(endpoint_, kvtransfer::KvEndpoint::start(
-                             {.config = options_.kv,
-                              .engine_id = options_.spec.engine_id,
-                              .token = options_.spec.kv_token,
-                              .fingerprint = fingerprint(engine_->facts()),
-                              .sink = [this](kvtransfer::EndpointEvent event) {
-                                engine_thread_->on_endpoint_event(std::move(event));
-                              }}));
+    PDJOB_TRY(endpoint_,
+              kvtransfer::KvEndpoint::start({.config = options_.kv,
+                                             .engine_id = options_.spec.engine_id,
+                                             .token = options_.spec.kv_token,
+                                             .fingerprint = fingerprint(engine_->facts()),
+                                             .sink = [this](kvtransfer::EndpointEvent event) {
+                                               engine_thread_->on_endpoint_event(std::move(event));
+                                             }}));
     engine_thread_->start(*endpoint_);
     api_ = std::make_unique<OpenaiApi>(
-        OpenaiApiOptions{.name = options_.spec.name, .role = options_.spec.role, .kv = endpoint_->address()}, *engine_,
-        *engine_thread_, metrics_);
+        OpenaiApiOptions{
+            .name = options_.spec.name, .role = options_.spec.role, .kv = endpoint_->address()},
+        *engine_, *engine_thread_, metrics_);
     PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
                                              {.host = options_.spec.host,
                                               .port = options_.spec.port,
@@ -77,8 +79,8 @@ class WorkerProcess final : net::JobMember::Handler {
       std::printf("ready url=http://%s:%u\n", options_.spec.host.c_str(), server_->port());
       std::fflush(stdout);
     }
-    log::info("serving " + engine_->facts().name + " as " + net::to_string(options_.spec.role) + " on http://" +
-              options_.spec.host + ":" + std::to_string(server_->port()));
+    log::info("serving " + engine_->facts().name + " as " + net::to_string(options_.spec.role) +
+              " on http://" + options_.spec.host + ":" + std::to_string(server_->port()));
     return ok();
   }
 

@@ -1,4 +1,5 @@
-// One engine worker as a process: HTTP, control plane, KV endpoint and engine thread around the core of its role.
+// One engine worker as a process: HTTP, control plane, KV endpoint and engine thread around the
+// core of its role.
 #pragma once
 
 #include <memory>
@@ -18,8 +19,8 @@ struct WorkerOptions {
   Duration drain_timeout = std::chrono::seconds(30);
 };
 
-// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. `make_core` builds the role's core once the
-// engine's size is known. The exit code (common/exit_code.h).
+// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. `make_core`
+// builds the role's core once the engine's size is known. The exit code (common/exit_code.h).
 int run_worker(const WorkerOptions& options, const CoreFactory& make_core);
 
 }  // namespace pdjob::worker

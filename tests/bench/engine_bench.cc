@@ -1,6 +1,8 @@
-// engine_bench MODEL.gguf [threads] [repetitions]: tokens per second of our Engine, as one line of JSON, to be set beside llama-bench
-// (`-p 512 -n 64 -t THREADS -fa 1 -ctk q8_0 -ctv q8_0`) by ./dev bench. Prompt: 512 tokens in one step. Decode: greedy through our
-// sampler, from an empty context, as llama-bench does, with 1 and with 8 sequences per step.
+// engine_bench MODEL.gguf [threads] [repetitions]: tokens per second of our Engine, as one line of
+// JSON, to be set beside llama-bench
+// (`-p 512 -n 64 -t THREADS -fa 1 -ctk q8_0 -ctv q8_0`) by ./dev bench. Prompt: 512 tokens in one
+// step. Decode: greedy through our sampler, from an empty context, as llama-bench does, with 1 and
+// with 8 sequences per step.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -81,7 +83,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: engine_bench MODEL.gguf [threads] [repetitions]\n");
     return 2;
   }
-  EngineConfig config{.model_path = argv[1], .sequences = 8, .tokens_per_sequence = 1024, .batch_tokens = 512};
+  EngineConfig config{
+      .model_path = argv[1], .sequences = 8, .tokens_per_sequence = 1024, .batch_tokens = 512};
   config.threads = argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1;
   const int repetitions = argc > 3 ? std::max(1, std::atoi(argv[3])) : 3;
   auto engine = open_engine(config);
@@ -95,9 +98,10 @@ int main(int argc, char** argv) {
     decode_1.push_back(decode_rate(**engine, 1));
     decode_8.push_back(decode_rate(**engine, 8));
   }
-  std::printf("{\"model\":\"%s\",\"threads\":%u,\"kv_type\":\"%s\",\"prompt_512_tokens_per_second\":%s,"
-              "\"decode_1_tokens_per_second\":%s,\"decode_8_tokens_per_second\":%s}\n",
-              (*engine)->facts().name.c_str(), config.threads, (*engine)->facts().kv_type.c_str(),
-              summary(prompt).c_str(), summary(decode_1).c_str(), summary(decode_8).c_str());
+  std::printf(
+      "{\"model\":\"%s\",\"threads\":%u,\"kv_type\":\"%s\",\"prompt_512_tokens_per_second\":%s,"
+      "\"decode_1_tokens_per_second\":%s,\"decode_8_tokens_per_second\":%s}\n",
+      (*engine)->facts().name.c_str(), config.threads, (*engine)->facts().kv_type.c_str(),
+      summary(prompt).c_str(), summary(decode_1).c_str(), summary(decode_8).c_str());
   return 0;
 }

@@ -1,4 +1,5 @@
-// Runs a fuzz target over every file of its corpus: what libFuzzer once found stays found, with any compiler.
+// Runs a fuzz target over every file of its corpus: what libFuzzer once found stays found, with any
+// compiler.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

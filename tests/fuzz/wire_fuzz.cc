@@ -1,4 +1,5 @@
-// Decodes hostile control messages. What decodes must encode to the same bytes: the form is canonical.
+// Decodes hostile control messages. What decodes must encode to the same bytes: the form is
+// canonical.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

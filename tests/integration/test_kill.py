@@ -117,7 +117,7 @@ def test_stop_finishes_what_is_under_way_and_leaves_nothing(sig, code):
         children = descendants(job.pid)
         answers = []
         client = threading.Thread(
-            target=lambda: answers.append(httpx.post(job.url + "/v1/completions", json={**BODY, "max_tokens": 48}, timeout=60))
+            target=lambda: answers.append(httpx.post(job.url + "/v1/completions", json={**BODY, "max_tokens": 250, "ignore_eos": True}, timeout=60))
         )
         client.start()
         eventually(lambda: any(p["load"]["requests_running"] for p in job.processes().values() if p.get("load")), 20, "request running")

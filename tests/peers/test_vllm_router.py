@@ -63,7 +63,7 @@ def vllm_router(prefill, decode, folder):
         log.close()
 
 
-@pytest.mark.skipif(not shutil.which(ROUTER), reason=f"no vllm-router at {ROUTER}: run ./dev setup peers")
+@pytest.mark.skipif(not shutil.which(ROUTER), reason=f"no vllm-router at {ROUTER}: run ./dev setup")
 def test_official_router_serves_our_workers_and_kv_moves():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder, contextlib.ExitStack() as stack:
         workers = [worker(role, folder) for role in ("prefill", "prefill", "decode", "decode", "both")]

@@ -9,7 +9,8 @@ constexpr uint64_t kFaultlessOneIn = 4;
 }  // namespace
 
 bool FaultPlan::empty() const {
-  return faults.empty() && dials.push_fails + dials.row_damaged + dials.step_fails + dials.reserve_fails == 0;
+  return faults.empty() &&
+         dials.push_fails + dials.row_damaged + dials.step_fails + dials.reserve_fails == 0;
 }
 
 FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed) {
@@ -19,8 +20,9 @@ FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed) {
   }
   Random random(mix(seed));
   // Few kinds at a time: a run in which everything fails at once explores little.
-  static constexpr FaultKind kKinds[] = {FaultKind::kKill,      FaultKind::kFreeze,     FaultKind::kSlow,
-                                         FaultKind::kStepFails, FaultKind::kLinkBreaks, FaultKind::kLegBreaks};
+  static constexpr FaultKind kKinds[] = {FaultKind::kKill,       FaultKind::kFreeze,
+                                         FaultKind::kSlow,       FaultKind::kStepFails,
+                                         FaultKind::kLinkBreaks, FaultKind::kLegBreaks};
   std::vector<FaultKind> kinds;
   for (const FaultKind kind : kKinds) {
     if (random.chance(0.4)) {
@@ -35,7 +37,10 @@ FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed) {
     plan.faults.push_back(fault);
   }
   const auto dial = [&random](double max) { return random.chance(0.3) ? max * random.unit() : 0; };
-  plan.dials = {.push_fails = dial(0.05), .row_damaged = dial(0.05), .step_fails = dial(0.02), .reserve_fails = dial(0.05)};
+  plan.dials = {.push_fails = dial(0.05),
+                .row_damaged = dial(0.05),
+                .step_fails = dial(0.02),
+                .reserve_fails = dial(0.05)};
   return plan;
 }
 

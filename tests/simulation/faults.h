@@ -1,4 +1,5 @@
-// What goes wrong in a run: events at instants, and chances that hold while the faults last. All drawn from the seed. Values.
+// What goes wrong in a run: events at instants, and chances that hold while the faults last. All
+// drawn from the seed. Values.
 #pragma once
 
 #include <cstdint>

@@ -13,9 +13,10 @@ void CoreWatch::after(const worker::Effect& effect) {
 }
 
 void CoreWatch::check(const worker::CoreLoad& load) {
-  expect(load.requests_queued <= bounds_.requests_queued, "the queue keeps its bound, but has", load.requests_queued);
-  expect(load.requests_running <= bounds_.engine.sequences, "no more requests run than there are sequences:",
-         load.requests_running);
+  expect(load.requests_queued <= bounds_.requests_queued, "the queue keeps its bound, but has",
+         load.requests_queued);
+  expect(load.requests_running <= bounds_.engine.sequences,
+         "no more requests run than there are sequences:", load.requests_running);
 }
 
 bool CoreWatch::may_be_written(SequenceId sequence, RequestId request) const {
@@ -25,7 +26,9 @@ bool CoreWatch::may_be_written(SequenceId sequence, RequestId request) const {
 
 // --- events
 
-void CoreWatch::on(const worker::RequestArrived& event) { requests_[event.request] = {.asked = event}; }
+void CoreWatch::on(const worker::RequestArrived& event) {
+  requests_[event.request] = {.asked = event};
+}
 
 void CoreWatch::on(const worker::RequestCancelled& event) {
   if (Request* request = find(event.request)) {
@@ -57,29 +60,32 @@ void CoreWatch::on(const worker::RunStep& effect) {
     if (request == nullptr) {
       return;
     }
-    expect(last == nullptr || last->sequence < item.sequence, "a batch is ordered by sequence:", item.sequence);
+    expect(last == nullptr || last->sequence < item.sequence,
+           "a batch is ordered by sequence:", item.sequence);
     expect(request->asked.kv != KvMode::kFetch || (request->fetched && !item.prompt),
            "decoding starts only when the rows have come, but request", item.request, "runs");
     if (item.prompt && item.first == 0 && !owners_.contains(item.sequence)) {
       own(item.sequence, item.request);
     }
     const auto owner = owners_.find(item.sequence);
-    expect(owner != owners_.end() && owner->second == item.request, "a request runs in its own sequence:", item.request,
-           item.sequence);
+    expect(owner != owners_.end() && owner->second == item.request,
+           "a request runs in its own sequence:", item.request, item.sequence);
     tokens += item.count;
     last = &item;
   }
-  expect(!effect.items.empty() && tokens <= bounds_.engine.batch_tokens, "a batch keeps its bound:", tokens);
+  expect(!effect.items.empty() && tokens <= bounds_.engine.batch_tokens,
+         "a batch keeps its bound:", tokens);
 }
 
 void CoreWatch::on(const worker::CommitOffer& effect) {
-  expect(may_be_written(effect.sequence, effect.request), "what is committed is offered:", effect.request);
+  expect(may_be_written(effect.sequence, effect.request),
+         "what is committed is offered:", effect.request);
 }
 
 void CoreWatch::on(const worker::SampleTail& effect) {
   const Request* request = find(effect.request);
-  expect(request != nullptr && request->fetched, "decoding starts only when the rows have come, but request", effect.request,
-         "samples");
+  expect(request != nullptr && request->fetched,
+         "decoding starts only when the rows have come, but request", effect.request, "samples");
 }
 
 void CoreWatch::on(const worker::ForkSequence& effect) {
@@ -91,15 +97,18 @@ void CoreWatch::on(const worker::ForkSequence& effect) {
 }
 
 void CoreWatch::on(const worker::ClearSequence& effect) {
-  expect(!exposed_.contains(effect.sequence), "rows that a transfer may touch are not given on, but sequence", effect.sequence);
+  expect(!exposed_.contains(effect.sequence),
+         "rows that a transfer may touch are not given on, but sequence", effect.sequence);
   owners_.erase(effect.sequence);
 }
 
 void CoreWatch::on(const worker::Deliver& effect) {
   Request* request = find(effect.request);
-  const bool expected = request != nullptr && !request->failed && effect.choice < request->asked.choices &&
+  const bool expected = request != nullptr && !request->failed &&
+                        effect.choice < request->asked.choices &&
                         !request->finished.contains(effect.choice);
-  expect(expected, "tokens come between arrival and end, but not those of", effect.request, effect.choice);
+  expect(expected, "tokens come between arrival and end, but not those of", effect.request,
+         effect.choice);
   if (expected && effect.finish != FinishReason::kNone) {
     request->finished.insert(effect.choice);
   }
@@ -119,11 +128,12 @@ void CoreWatch::on(const worker::EndRequest& effect) {
   if (request == nullptr) {
     return;
   }
-  expect(request->cancelled || request->failed || request->finished.size() == request->asked.choices,
-         "a request ends when all is delivered:", effect.request);
+  expect(
+      request->cancelled || request->failed || request->finished.size() == request->asked.choices,
+      "a request ends when all is delivered:", effect.request);
   for (const auto& [sequence, owner] : owners_) {
-    expect(owner != effect.request || exposed_.contains(sequence), "what has ended holds no sequence, but request", owner,
-           "holds", sequence);
+    expect(owner != effect.request || exposed_.contains(sequence),
+           "what has ended holds no sequence, but request", owner, "holds", sequence);
   }
   requests_.erase(effect.request);
 }
@@ -137,7 +147,8 @@ CoreWatch::Request* CoreWatch::find(RequestId request) {
 
 void CoreWatch::own(SequenceId sequence, RequestId request) {
   const auto [place, is_free] = owners_.emplace(sequence, request);
-  expect(is_free, "a sequence is held by one request, but", sequence, "by", place->second, "and", request);
+  expect(is_free, "a sequence is held by one request, but", sequence, "by", place->second, "and",
+         request);
 }
 
 void CoreWatch::expose(SequenceId sequence, RequestId request) {

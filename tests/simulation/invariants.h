@@ -32,8 +32,9 @@ class Invariants {
   std::string violation_;
 };
 
-// Watches one worker core from outside: each request ends exactly once, a sequence is held by one request at a time, is not given on
-// while a transfer may still read or write it, and is decoded only when its rows have come.
+// Watches one worker core from outside: each request ends exactly once, a sequence is held by one
+// request at a time, is not given on while a transfer may still read or write it, and is decoded
+// only when its rows have come.
 class CoreWatch {
  public:
   struct Bounds {
@@ -95,9 +96,10 @@ class CoreWatch {
   Invariants& invariants_;
   const std::string name_;
   const Bounds bounds_;
-  std::map<RequestId, Request> requests_;       // That have not ended.
-  std::map<SequenceId, RequestId> owners_;      // Since a sequence was first used; a request may have ended before its transfer.
-  std::map<SequenceId, RequestId> exposed_;     // A transfer may read or write the rows.
+  std::map<RequestId, Request> requests_;  // That have not ended.
+  std::map<SequenceId, RequestId>
+      owners_;  // Since a sequence was first used; a request may have ended before its transfer.
+  std::map<SequenceId, RequestId> exposed_;  // A transfer may read or write the rows.
 };
 
 }  // namespace pdjob::simulation

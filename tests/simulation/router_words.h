@@ -11,7 +11,9 @@ namespace pdjob::simulation {
 class RouterWording {
  public:
   std::string operator()(const router::RequestArrived& e) const { return text("arrived ", e.id); }
-  std::string operator()(const router::LegAnswered& e) const { return text("answered ", leg(e.leg), ' ', e.status); }
+  std::string operator()(const router::LegAnswered& e) const {
+    return text("answered ", leg(e.leg), ' ', e.status);
+  }
   std::string operator()(const router::LegEnded& e) const { return text("ended ", leg(e.leg)); }
   std::string operator()(const router::LegFailed& e) const { return text("failed ", leg(e.leg)); }
   std::string operator()(const router::ClientLeft& e) const { return text("left ", e.id); }
@@ -22,7 +24,9 @@ class RouterWording {
     }
     return names;
   }
-  std::string operator()(const router::LoadChanged& e) const { return text("load ", e.name, ' ', e.load.tokens_queued); }
+  std::string operator()(const router::LoadChanged& e) const {
+    return text("load ", e.name, ' ', e.load.tokens_queued);
+  }
   std::string operator()(const router::WorkerProbed& e) const { return text("probed ", e.name); }
   std::string operator()(const router::DrainRequested&) const { return "drain"; }
   std::string operator()(const router::TimePassed&) const { return "time-passed"; }
@@ -32,12 +36,18 @@ class RouterWording {
     return text("start ", leg(e.leg), " on w", e.worker, kKv[static_cast<int>(e.kv)]);
   }
   std::string operator()(const router::CancelLeg& e) const { return text("cancel ", leg(e.leg)); }
-  std::string operator()(const router::ReleaseOffer& e) const { return text("release ", e.transfer, " of w", e.worker); }
+  std::string operator()(const router::ReleaseOffer& e) const {
+    return text("release ", e.transfer, " of w", e.worker);
+  }
   std::string operator()(const router::Relay& e) const { return text("relay ", leg(e.leg)); }
-  std::string operator()(const router::Retried& e) const { return text("retry ", e.id, ' ', router::to_string(e.reason)); }
+  std::string operator()(const router::Retried& e) const {
+    return text("retry ", e.id, ' ', router::to_string(e.reason));
+  }
   std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }
   std::string operator()(const router::Complete& e) const { return text("complete ", e.id); }
-  std::string operator()(const router::Refuse& e) const { return text("refuse ", e.id, ' ', e.error.status, ' ', e.error.message); }
+  std::string operator()(const router::Refuse& e) const {
+    return text("refuse ", e.id, ' ', e.error.status, ' ', e.error.message);
+  }
   std::string operator()(const router::Abort& e) const { return text("abort ", e.id); }
   std::string operator()(const router::Forget& e) const { return text("forget ", e.id); }
   std::string operator()(const router::Drained&) const { return "drained"; }
@@ -50,7 +60,8 @@ class RouterWording {
     return out.str();
   }
   static std::string leg(const router::LegId& id) {
-    return text(id.request, id.stage == router::Stage::kPrefill ? "/prefill#" : "/decode#", id.attempt);
+    return text(id.request, id.stage == router::Stage::kPrefill ? "/prefill#" : "/decode#",
+                id.attempt);
   }
 };
 

@@ -1,5 +1,5 @@
-// The KV links between simulated workers: who is at the two ends, and messages that arrive in order, late, or, when a process has died,
-// as the news that the link is closed.
+// The KV links between simulated workers: who is at the two ends, and messages that arrive in
+// order, late, or, when a process has died, as the news that the link is closed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Virtual time: tasks run one after the other, each at its instant; equal instants in the order in which they were asked for.
+// Virtual time: tasks run one after the other, each at its instant; equal instants in the order in
+// which they were asked for.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,9 @@ class SimLoop {
   using Task = std::function<void()>;
 
   Instant now() const { return now_; }
-  void at(Instant when, Task task) { tasks_.emplace(std::pair(std::max(when, now_), ++tasks_made_), std::move(task)); }
+  void at(Instant when, Task task) {
+    tasks_.emplace(std::pair(std::max(when, now_), ++tasks_made_), std::move(task));
+  }
   void after(Duration delay, Task task) { at(now_ + delay, std::move(task)); }
 
   // Runs the next task, unless it is due after `until`.
@@ -46,14 +49,19 @@ struct SimChannel {
 class SimNetwork {
  public:
   enum class Jitter { kNo, kYes };
-  SimNetwork(SimLoop& loop, Jitter jitter, uint64_t seed) : loop_(loop), jitter_(jitter), random_(seed) {
+  SimNetwork(SimLoop& loop, Jitter jitter, uint64_t seed)
+      : loop_(loop), jitter_(jitter), random_(seed) {
     slowest_ = std::chrono::microseconds(100 + random_.below(3000));
   }
 
   // When a message that is sent now arrives at another process.
-  Instant arrival(SimChannel& channel) { return jitter_ == Jitter::kYes ? in_order(channel, slowest_) : loop_.now() + slowest_ / 2; }
+  Instant arrival(SimChannel& channel) {
+    return jitter_ == Jitter::kYes ? in_order(channel, slowest_) : loop_.now() + slowest_ / 2;
+  }
   // The same for another thread of this process.
-  Instant hand_over(SimChannel& channel) { return in_order(channel, std::chrono::microseconds(20)); }
+  Instant hand_over(SimChannel& channel) {
+    return in_order(channel, std::chrono::microseconds(20));
+  }
   Duration delay() { return Duration(1 + random_.below(static_cast<uint64_t>(slowest_.count()))); }
 
  private:

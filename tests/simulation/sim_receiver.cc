@@ -14,16 +14,21 @@ constexpr Duration kSilenceMax = 2 * kConnectTimeout;
 
 // --- what the worker wants
 
-void SimReceiver::fetch(TransferId id, Incarnation peer, SequenceId target, uint32_t rows, Instant deadline) {
+void SimReceiver::fetch(TransferId id, Incarnation peer, SequenceId target, uint32_t rows,
+                        Instant deadline) {
   const LinkId link = link_to(peer);
   const ReceiveSession session({.link = link,
                                 .rows = rows,
                                 .row_bytes = sizeof(Row),
                                 .peer_writes = world_.shared_kv(),
                                 .deadline = deadline});
-  const bool is_new = fetches_.emplace(id, Fetch{.id = id, .target = target, .rows = rows, .session = session}).second;
+  const bool is_new =
+      fetches_.emplace(id, Fetch{.id = id, .target = target, .rows = rows, .session = session})
+          .second;
   world_.invariants().expect(is_new, "a transfer is fetched once:", id);
-  world_.post(deadline, worker_.incarnation(), [id](SimWorker& worker) { worker.receiver().step(id, ReceiveSession::TimePassed{}); });
+  world_.post(deadline, worker_.incarnation(), [id](SimWorker& worker) {
+    worker.receiver().step(id, ReceiveSession::TimePassed{});
+  });
   if (peers_.at(link).ready) {
     step(id, ReceiveSession::LinkReady{link});
   }
@@ -44,7 +49,8 @@ LinkId SimReceiver::link_to(Incarnation peer) {
   world_.links().to_sender(link, [link](SimWorker& worker) { worker.sender().on_opened(link); });
   world_.post(world_.now() + kConnectTimeout, worker_.incarnation(), [link](SimWorker& worker) {
     SimReceiver& self = worker.receiver();
-    if (const auto found = self.peers_.find(link); found != self.peers_.end() && !found->second.ready) {
+    if (const auto found = self.peers_.find(link);
+        found != self.peers_.end() && !found->second.ready) {
       self.fail(link, {ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
     }
   });
@@ -74,7 +80,8 @@ void SimReceiver::renew(LinkId link) {
   }
   peer.silent_since = std::min(peer.silent_since, world_.now());
   world_.links().to_sender(link, [link](SimWorker& worker) { worker.sender().on_renew(link); });
-  world_.post(world_.now() + kRenewInterval, worker_.incarnation(), [link](SimWorker& worker) { worker.receiver().renew(link); });
+  world_.post(world_.now() + kRenewInterval, worker_.incarnation(),
+              [link](SimWorker& worker) { worker.receiver().renew(link); });
 }
 
 void SimReceiver::on_renewed(LinkId link) {
@@ -101,16 +108,20 @@ void SimReceiver::fail(LinkId link, const Error& reason) {
 
 void SimReceiver::on_closed(LinkId link) {
   if (peers_.erase(link) > 0) {
-    step_all_of(link, ReceiveSession::LinkLost{link, kvtransfer::LinkLoss::kClosed, {ErrorCode::kUnavailable, "the KV link closed"}});
+    step_all_of(link, ReceiveSession::LinkLost{link,
+                                               kvtransfer::LinkLoss::kClosed,
+                                               {ErrorCode::kUnavailable, "the KV link closed"}});
   }
 }
 
 // --- what links say of one transfer
 
-void SimReceiver::on_rows(LinkId link, TransferId id, kvtransfer::RowRange range, const std::vector<Row>& rows) {
+void SimReceiver::on_rows(LinkId link, TransferId id, kvtransfer::RowRange range,
+                          const std::vector<Row>& rows) {
   step(id, ReceiveSession::RowsAnnounced{link, range});
   const auto found = fetches_.find(id);
-  if (found == fetches_.end() || found->second.session.state() != ReceiveSession::State::kReceiving) {
+  if (found == fetches_.end() ||
+      found->second.session.state() != ReceiveSession::State::kReceiving) {
     return;
   }
   if (!rows.empty()) {
@@ -118,25 +129,32 @@ void SimReceiver::on_rows(LinkId link, TransferId id, kvtransfer::RowRange range
   }
   world_.post(world_.network().hand_over(hashing_), worker_.incarnation(), [=](SimWorker& worker) {
     SimReceiver& self = worker.receiver();
-    if (const auto fetch = self.fetches_.find(id); fetch != self.fetches_.end() && fetch->second.session.link() == link) {
+    if (const auto fetch = self.fetches_.find(id);
+        fetch != self.fetches_.end() && fetch->second.session.link() == link) {
       const uint32_t arrived = range.first + range.count;
-      self.step(id, ReceiveSession::RowsArrived{arrived, worker.engine().digest(fetch->second.target, arrived)});
+      self.step(id, ReceiveSession::RowsArrived{
+                        arrived, worker.engine().digest(fetch->second.target, arrived)});
     }
   });
 }
 
-void SimReceiver::on_commit(LinkId link, TransferId id, uint32_t rows, uint64_t digest, uint64_t tail) {
+void SimReceiver::on_commit(LinkId link, TransferId id, uint32_t rows, uint64_t digest,
+                            uint64_t tail) {
   if (const auto found = fetches_.find(id); found != fetches_.end()) {
     found->second.tail = tail;
-    step(id, ReceiveSession::CommitReceived{.link = link, .rows = rows, .bytes = rows * sizeof(Row), .digest = digest});
+    step(id, ReceiveSession::CommitReceived{
+                 .link = link, .rows = rows, .bytes = rows * sizeof(Row), .digest = digest});
   }
 }
 
 void SimReceiver::on_cancelled(LinkId link, TransferId id) {
-  step(id, ReceiveSession::PeerStopped{link, {ErrorCode::kUnavailable, "the sender stopped unasked"}});
+  step(id,
+       ReceiveSession::PeerStopped{link, {ErrorCode::kUnavailable, "the sender stopped unasked"}});
 }
 
-void SimReceiver::on_abort(LinkId link, TransferId id, const Error& reason) { step(id, ReceiveSession::PeerStopped{link, reason}); }
+void SimReceiver::on_abort(LinkId link, TransferId id, const Error& reason) {
+  step(id, ReceiveSession::PeerStopped{link, reason});
+}
 
 // --- sessions
 
@@ -170,14 +188,16 @@ void SimReceiver::step_all_of(LinkId link, const ReceiveSession::Event& event) {
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) {
   const LinkId link = fetch.session.link();
-  world_.links().to_sender(link, [=, id = fetch.id, target = fetch.target, rows = fetch.rows](SimWorker& worker) {
-    worker.sender().on_grant(link, id, target, rows);
-  });
+  world_.links().to_sender(
+      link, [=, id = fetch.id, target = fetch.target, rows = fetch.rows](SimWorker& worker) {
+        worker.sender().on_grant(link, id, target, rows);
+      });
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::SendCommitted& /*effect*/) {
   const LinkId link = fetch.session.link();
-  world_.links().to_sender(link, [link, id = fetch.id](SimWorker& worker) { worker.sender().on_committed(link, id); });
+  world_.links().to_sender(
+      link, [link, id = fetch.id](SimWorker& worker) { worker.sender().on_committed(link, id); });
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) {
@@ -187,12 +207,16 @@ void SimReceiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) 
   });
 }
 
-void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& /*effect*/) { worker_.fetch_done(fetch.id, fetch.tail); }
+void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& /*effect*/) {
+  worker_.fetch_done(fetch.id, fetch.tail);
+}
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   worker_.fetch_failed(fetch.id, effect.reason, effect.region_safe);
 }
 
-void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) { worker_.fetch_released(fetch.id); }
+void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {
+  worker_.fetch_released(fetch.id);
+}
 
 }  // namespace pdjob::simulation

@@ -1,4 +1,5 @@
-// The fetching half of a simulated KV endpoint: kvtransfer/receiver.h on virtual time, around the real ReceiveSession.
+// The fetching half of a simulated KV endpoint: kvtransfer/receiver.h on virtual time, around the
+// real ReceiveSession.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ class SimReceiver {
 
   // What links say.
   void on_ready(LinkId link);
-  void on_rows(LinkId link, TransferId id, kvtransfer::RowRange range, const std::vector<Row>& rows);
+  void on_rows(LinkId link, TransferId id, kvtransfer::RowRange range,
+               const std::vector<Row>& rows);
   void on_commit(LinkId link, TransferId id, uint32_t rows, uint64_t digest, uint64_t tail);
   void on_cancelled(LinkId link, TransferId id);
   void on_abort(LinkId link, TransferId id, const Error& reason);

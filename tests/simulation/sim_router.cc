@@ -11,7 +11,9 @@ using worker::KvMode;
 // --- from clients and the launcher
 
 void SimRouter::arrive(const Ask& ask) {
-  step(router::RequestArrived{ask.id, {.model = "m", .prompt_tokens = ask.prompt.tokens, .output_tokens = ask.prompt.max_tokens}});
+  step(router::RequestArrived{
+      ask.id,
+      {.model = "m", .prompt_tokens = ask.prompt.tokens, .output_tokens = ask.prompt.max_tokens}});
 }
 
 void SimRouter::client_left(RequestId id) {
@@ -20,10 +22,14 @@ void SimRouter::client_left(RequestId id) {
   }
 }
 
-void SimRouter::on_workers_changed(const std::vector<net::WorkerEntry>& workers) { step(router::WorkersChanged{workers}); }
+void SimRouter::on_workers_changed(const std::vector<net::WorkerEntry>& workers) {
+  step(router::WorkersChanged{workers});
+}
 
-void SimRouter::on_load(const std::string& name, Incarnation incarnation, const net::WorkerLoad& load) {
-  step(router::LoadChanged{.name = name, .engine_id = std::to_string(incarnation.value), .load = load});
+void SimRouter::on_load(const std::string& name, Incarnation incarnation,
+                        const net::WorkerLoad& load) {
+  step(router::LoadChanged{
+      .name = name, .engine_id = std::to_string(incarnation.value), .load = load});
 }
 
 void SimRouter::drain() { step(router::DrainRequested{}); }
@@ -60,7 +66,8 @@ void SimRouter::on_end(const router::LegId& id, const std::optional<KvPlace>& pl
 
 void SimRouter::on_broken(const router::LegId& id) {
   if (legs_.erase(id) > 0) {
-    step(router::LegFailed{.leg = id, .error = {ErrorCode::kUnavailable, "the connection broke off"}});
+    step(router::LegFailed{.leg = id,
+                           .error = {ErrorCode::kUnavailable, "the connection broke off"}});
   }
 }
 
@@ -84,7 +91,8 @@ void SimRouter::step(const router::RouterEvent& event) {
     world_.trace("router", "  > " + std::visit(RouterWording{}, effect));
     std::visit([this](const auto& what) { apply(what); }, effect);
   }
-  world_.invariants().expect(core_.requests_alive() <= config_.requests_max, "the router keeps its bound");
+  world_.invariants().expect(core_.requests_alive() <= config_.requests_max,
+                             "the router keeps its bound");
   wake_at(core_.next_wakeup());
 }
 
@@ -141,7 +149,8 @@ void SimRouter::apply(const router::StartLeg& effect) {
 
 void SimRouter::apply(const router::CancelLeg& effect) {
   const auto found = legs_.find(effect.leg);
-  world_.invariants().expect(found != legs_.end(), "only a leg that runs is cancelled:", effect.leg.request);
+  world_.invariants().expect(found != legs_.end(),
+                             "only a leg that runs is cancelled:", effect.leg.request);
   if (found != legs_.end()) {
     close_at_worker(effect.leg, found->second);
     legs_.erase(found);
@@ -155,7 +164,8 @@ void SimRouter::apply(const router::ReleaseOffer& effect) {
 }
 
 void SimRouter::close_at_worker(const router::LegId& id, Leg& leg) {
-  world_.post(world_.network().arrival(leg.to_worker), leg.worker, [id](SimWorker& worker) { worker.on_leg_closed(id); });
+  world_.post(world_.network().arrival(leg.to_worker), leg.worker,
+              [id](SimWorker& worker) { worker.on_leg_closed(id); });
 }
 
 void SimRouter::apply(const router::Relay& effect) {
@@ -169,7 +179,9 @@ void SimRouter::apply(const router::Relay& effect) {
 
 void SimRouter::apply(const router::Complete& effect) { world_.clients().on_complete(effect.id); }
 
-void SimRouter::apply(const router::Refuse& effect) { world_.clients().on_refused(effect.id, effect.error.status); }
+void SimRouter::apply(const router::Refuse& effect) {
+  world_.clients().on_refused(effect.id, effect.error.status);
+}
 
 void SimRouter::apply(const router::Abort& effect) { world_.clients().on_aborted(effect.id); }
 

@@ -1,4 +1,5 @@
-// The simulated router process: the real Router core, in a shell that keeps what legs have said until it is relayed.
+// The simulated router process: the real Router core, in a shell that keeps what legs have said
+// until it is relayed.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +67,9 @@ class SimRouter {
   const router::RouterConfig config_;
   router::Router core_;
   Instant wake_ = kNever;
-  std::map<router::LegId, Leg> legs_;        // That the core has not seen the end of.
-  std::map<RequestId, KvPlace> places_;      // Of the two-hop: what the newest prefill leg's reply said.
+  std::map<router::LegId, Leg> legs_;  // That the core has not seen the end of.
+  std::map<RequestId, KvPlace>
+      places_;  // Of the two-hop: what the newest prefill leg's reply said.
   bool drained_ = false;
 };
 

@@ -19,7 +19,8 @@ void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
                        .rows_per_push = kRowsPerPush,
                        .deadline = deadline,
                        .lease = SimWorld::kLease});
-  const bool is_new = offers_.emplace(id, Offer{.id = id, .source = source, .session = session}).second;
+  const bool is_new =
+      offers_.emplace(id, Offer{.id = id, .source = source, .session = session}).second;
   world_.invariants().expect(is_new, "a transfer is offered once:", id);
   ended_.erase(id);
   arm(id);
@@ -29,7 +30,9 @@ void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
   }
 }
 
-void SimSender::rows_ready(TransferId id, uint32_t ready) { step(id, SendSession::RowsReady{ready}); }
+void SimSender::rows_ready(TransferId id, uint32_t ready) {
+  step(id, SendSession::RowsReady{ready});
+}
 
 void SimSender::commit(TransferId id, uint32_t rows, uint64_t tail) {
   if (const auto found = offers_.find(id); found != offers_.end()) {
@@ -38,7 +41,9 @@ void SimSender::commit(TransferId id, uint32_t rows, uint64_t tail) {
   step(id, SendSession::CommitRequested{rows});
 }
 
-void SimSender::withdraw(TransferId id, const Error& reason) { step(id, SendSession::Withdrawn{reason}); }
+void SimSender::withdraw(TransferId id, const Error& reason) {
+  step(id, SendSession::Withdrawn{reason});
+}
 
 // --- what links say
 
@@ -59,7 +64,8 @@ void SimSender::on_grant(LinkId link, TransferId id, SequenceId target, uint32_t
     waiting_[id] = {.link = link, .target = target, .rows = rows};
     return;
   }
-  world_.invariants().expect(offer->second.session.state() == SendSession::State::kOffered, "a transfer is granted once:", id);
+  world_.invariants().expect(offer->second.session.state() == SendSession::State::kOffered,
+                             "a transfer is granted once:", id);
   offer->second.target = target;
   step(id, SendSession::Granted{link, rows});
 }
@@ -70,16 +76,20 @@ void SimSender::on_cancel(LinkId link, TransferId id, const Error& reason) {
     return step(id, SendSession::PeerCancelled{link, reason});
   }
   waiting_.erase(id);
-  world_.links().to_receiver(link, [=](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
+  world_.links().to_receiver(link,
+                             [=](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
 }
 
-void SimSender::on_committed(LinkId link, TransferId id) { step(id, SendSession::PeerCommitted{link}); }
+void SimSender::on_committed(LinkId link, TransferId id) {
+  step(id, SendSession::PeerCommitted{link});
+}
 
 void SimSender::on_renew(LinkId link) {
   for (auto& [id, offer] : offers_) {
     step(id, SendSession::PeerRenewed{link});  // Ends no session.
   }
-  world_.links().to_receiver(link, [link](SimWorker& worker) { worker.receiver().on_renewed(link); });
+  world_.links().to_receiver(link,
+                             [link](SimWorker& worker) { worker.receiver().on_renewed(link); });
 }
 
 void SimSender::on_closed(LinkId link) {
@@ -118,7 +128,9 @@ void SimSender::apply(Offer& offer, const SendSession::Push& effect) {
   offer.range = effect.range;
   const Duration duration = kRowDuration * effect.range.count + world_.network().delay() / 8;
   world_.post(world_.now() + duration, worker_.incarnation(),
-              [id = offer.id, push = offer.push](SimWorker& worker) { worker.sender().finish_push(id, push); });
+              [id = offer.id, push = offer.push](SimWorker& worker) {
+                worker.sender().finish_push(id, push);
+              });
 }
 
 void SimSender::finish_push(TransferId id, uint64_t push) {
@@ -143,7 +155,9 @@ void SimSender::finish_push(TransferId id, uint64_t push) {
     }
     rows.clear();
   }
-  world_.links().to_receiver(link, [=, range = offer.range](SimWorker& worker) { worker.receiver().on_rows(link, id, range, rows); });
+  world_.links().to_receiver(link, [=, range = offer.range](SimWorker& worker) {
+    worker.receiver().on_rows(link, id, range, rows);
+  });
   step(id, SendSession::RangePushed{});
 }
 
@@ -161,14 +175,17 @@ void SimSender::apply(Offer& offer, const SendSession::SendAbort& effect) {
 
 void SimSender::apply(Offer& offer, const SendSession::SendCancelled& /*effect*/) {
   const LinkId link = offer.session.link();
-  world_.links().to_receiver(link, [link, id = offer.id](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
+  world_.links().to_receiver(
+      link, [link, id = offer.id](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
 }
 
 void SimSender::apply(Offer& offer, const SendSession::ReportDone& /*effect*/) {
   end(offer, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
 }
 
-void SimSender::apply(Offer& offer, const SendSession::ReportFailed& effect) { end(offer, effect.reason); }
+void SimSender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
+  end(offer, effect.reason);
+}
 
 void SimSender::end(Offer& offer, Error why) {
   ended_.insert_or_assign(offer.id, std::move(why));
@@ -176,7 +193,8 @@ void SimSender::end(Offer& offer, Error why) {
 }
 
 void SimSender::abort(LinkId link, TransferId id, const Error& reason) {
-  world_.links().to_receiver(link, [=](SimWorker& worker) { worker.receiver().on_abort(link, id, reason); });
+  world_.links().to_receiver(
+      link, [=](SimWorker& worker) { worker.receiver().on_abort(link, id, reason); });
 }
 
 void SimSender::arm(TransferId id) {

@@ -1,5 +1,6 @@
-// The offering half of a simulated KV endpoint: kvtransfer/sender.h on virtual time, around the real SendSession. What is simulated is
-// the moving of rows, which takes time, and can fail or damage them.
+// The offering half of a simulated KV endpoint: kvtransfer/sender.h on virtual time, around the
+// real SendSession. What is simulated is the moving of rows, which takes time, and can fail or
+// damage them.
 #pragma once
 
 #include <cstdint>

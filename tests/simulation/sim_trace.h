@@ -1,4 +1,5 @@
-// What happened in a run, line by line: hashed, so that two runs can be compared, and printed if asked for.
+// What happened in a run, line by line: hashed, so that two runs can be compared, and printed if
+// asked for.
 #pragma once
 
 #include <cstdint>

@@ -25,16 +25,18 @@ SimWorker::SimWorker(SimWorld& world, Incarnation incarnation, std::string name,
       name_(std::move(name)),
       role_(role),
       core_(std::move(core)),
-      watch_(world.invariants(), name_, {.engine = world.engine_size(), .requests_queued = queue_max}),
+      watch_(world.invariants(), name_,
+             {.engine = world.engine_size(), .requests_queued = queue_max}),
       engine_(world.engine_size()),
       sender_(world, *this),
       receiver_(world, *this) {}
 
 bool SimWorker::idle() const {
   const worker::CoreLoad load = core_->load();
-  const bool core_idle = load.requests_running == 0 && load.requests_queued == 0 && load.rows_used == 0 && load.tokens_queued == 0;
-  return core_idle && watch_.idle() && live_.empty() && transfers_.empty() && sender_.idle() && receiver_.idle() && !busy_ &&
-         exchanges_.empty() && generations_.empty();
+  const bool core_idle = load.requests_running == 0 && load.requests_queued == 0 &&
+                         load.rows_used == 0 && load.tokens_queued == 0;
+  return core_idle && watch_.idle() && live_.empty() && transfers_.empty() && sender_.idle() &&
+         receiver_.idle() && !busy_ && exchanges_.empty() && generations_.empty();
 }
 
 // --- the API
@@ -50,12 +52,13 @@ void SimWorker::on_leg(const LegAsk& ask) {
       world_.invariants().expect(is_new, "a transfer is used once:", ask.place.transfer);
     }
     live_[request] = {.ask = ask, .choices = std::vector<Choice>(choices)};
-    feed(worker::RequestArrived{.request = request,
-                                .prompt_tokens = ask.ask.prompt.tokens,
-                                .choices = choices,
-                                .max_tokens = ask.kv == KvMode::kOffer ? 1 : ask.ask.prompt.max_tokens,
-                                .kv = ask.kv,
-                                .deadline = deadline});
+    feed(worker::RequestArrived{
+        .request = request,
+        .prompt_tokens = ask.ask.prompt.tokens,
+        .choices = choices,
+        .max_tokens = ask.kv == KvMode::kOffer ? 1 : ask.ask.prompt.max_tokens,
+        .kv = ask.kv,
+        .deadline = deadline});
   });
 }
 
@@ -72,7 +75,8 @@ void SimWorker::on_release(TransferId transfer) {
     const auto found = transfers_.find(transfer);
     if (found != transfers_.end() && live(found->second).transferring) {
       to_kv([transfer](SimWorker& worker) {
-        worker.sender_.withdraw(transfer, {ErrorCode::kCancelled, "the router gave up the request"});
+        worker.sender_.withdraw(transfer,
+                                {ErrorCode::kCancelled, "the router gave up the request"});
       });
     }
   });
@@ -129,7 +133,8 @@ void SimWorker::finish(Exchange& exchange) {
   if (ask.names_place) {
     place = KvPlace{.worker = incarnation_, .transfer = ask.place.transfer};
   }
-  world_.to_router(exchange.out, [leg = ask.leg, place](SimRouter& router) { router.on_end(leg, place); });
+  world_.to_router(exchange.out,
+                   [leg = ask.leg, place](SimRouter& router) { router.on_end(leg, place); });
   drop(exchange.request);
 }
 
@@ -142,7 +147,8 @@ void SimWorker::apply(const worker::FailRequest& effect, std::vector<Event>& /*e
   if (exchange->begun) {
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_broken(leg); });
   } else {
-    send_head(*exchange, net::to_api_error(effect.error).status, effect.error.code == ErrorCode::kOverloaded);
+    send_head(*exchange, net::to_api_error(effect.error).status,
+              effect.error.code == ErrorCode::kOverloaded);
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_end(leg, std::nullopt); });
   }
   drop(effect.request);
@@ -161,7 +167,9 @@ void SimWorker::send_head(Exchange& exchange, int status, bool retry_after) {
 }
 
 void SimWorker::send_chunk(Exchange& exchange, const TokenChunk& chunk) {
-  world_.to_router(exchange.out, [leg = exchange.ask.leg, chunk](SimRouter& router) { router.on_chunk(leg, chunk); });
+  world_.to_router(exchange.out, [leg = exchange.ask.leg, chunk](SimRouter& router) {
+    router.on_chunk(leg, chunk);
+  });
 }
 
 // --- the engine thread
@@ -220,7 +228,8 @@ void SimWorker::apply(const worker::RunStep& effect, std::vector<Event>& /*event
     tokens += item.count;
   }
   const Duration duration = (kStepDuration + kTokenDuration * tokens) * slowness_;
-  world_.post(world_.now() + duration, incarnation_, [effect](SimWorker& worker) { worker.finish_step(effect); });
+  world_.post(world_.now() + duration, incarnation_,
+              [effect](SimWorker& worker) { worker.finish_step(effect); });
 }
 
 void SimWorker::finish_step(const worker::RunStep& step) {
@@ -232,7 +241,8 @@ void SimWorker::finish_step(const worker::RunStep& step) {
   worker::StepFinished outcome;
   for (const worker::BatchItem& item : step.items) {
     Live& request = live(item.request);
-    for (uint32_t position = item.first; item.prompt && position < item.first + item.count; ++position) {
+    for (uint32_t position = item.first; item.prompt && position < item.first + item.count;
+         ++position) {
       engine_.append(item.sequence, toy_prompt_token(request.ask.ask.prompt.seed, position));
     }
     if (!item.prompt) {
@@ -244,13 +254,15 @@ void SimWorker::finish_step(const worker::RunStep& step) {
   turn();
 }
 
-void SimWorker::sample(const worker::BatchItem& item, uint64_t logits, worker::StepFinished& outcome) {
+void SimWorker::sample(const worker::BatchItem& item, uint64_t logits,
+                       worker::StepFinished& outcome) {
   Live& request = live(item.request);
   const Ask& ask = request.ask.ask;
   for (uint32_t index = item.choice; index < item.choice + item.samples; ++index) {
     Choice& choice = request.choices.at(index);
     if (ask.poisoned && choice.generated + 1 == kPoisonedToken) {
-      outcome.failed.push_back({item.request, {ErrorCode::kInternal, "the sampler is at a dead end"}});
+      outcome.failed.push_back(
+          {item.request, {ErrorCode::kInternal, "the sampler is at a dead end"}});
       return;
     }
     const ToyToken token = toy_sample(logits, ask.prompt.seed, index, choice.generated);
@@ -282,11 +294,17 @@ void SimWorker::apply(const worker::EndRequest& effect, std::vector<Event>& /*ev
   forget(effect.request);
 }
 
-void SimWorker::apply(const worker::ReportDrained& /*effect*/, std::vector<Event>& /*events*/) { drained_ = true; }
+void SimWorker::apply(const worker::ReportDrained& /*effect*/, std::vector<Event>& /*events*/) {
+  drained_ = true;
+}
 
-void SimWorker::apply(const worker::ForkSequence& effect, std::vector<Event>& /*events*/) { engine_.fork(effect.from, effect.to); }
+void SimWorker::apply(const worker::ForkSequence& effect, std::vector<Event>& /*events*/) {
+  engine_.fork(effect.from, effect.to);
+}
 
-void SimWorker::apply(const worker::ClearSequence& effect, std::vector<Event>& /*events*/) { engine_.clear(effect.sequence); }
+void SimWorker::apply(const worker::ClearSequence& effect, std::vector<Event>& /*events*/) {
+  engine_.clear(effect.sequence);
+}
 
 // --- the engine thread and the endpoint
 
@@ -301,7 +319,8 @@ void SimWorker::from_kv(Command command) {
 
 void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& events) {
   if (world_.fault(world_.dials().reserve_fails)) {
-    events.push_back(worker::FetchFailed{effect.request, {ErrorCode::kOverloaded, "no rows could be reserved"}});
+    events.push_back(
+        worker::FetchFailed{effect.request, {ErrorCode::kOverloaded, "no rows could be reserved"}});
     return;
   }
   engine_.reserve(effect.sequence, effect.rows);
@@ -314,12 +333,16 @@ void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& even
 }
 
 void SimWorker::apply(const worker::CancelFetch& effect, std::vector<Event>& /*events*/) {
-  to_kv([id = live(effect.request).ask.place.transfer](SimWorker& worker) { worker.receiver_.cancel(id); });
+  to_kv([id = live(effect.request).ask.place.transfer](SimWorker& worker) {
+    worker.receiver_.cancel(id);
+  });
 }
 
 void SimWorker::apply(const worker::SampleTail& effect, std::vector<Event>& events) {
   Live& request = live(effect.request);
-  world_.invariants().expect(request.tail.has_value(), "decoding starts only when the transfer is complete:", name_, effect.request);
+  world_.invariants().expect(request.tail.has_value(),
+                             "decoding starts only when the transfer is complete:", name_,
+                             effect.request);
   if (!request.tail) {
     return;
   }
@@ -331,8 +354,10 @@ void SimWorker::apply(const worker::SampleTail& effect, std::vector<Event>& even
 void SimWorker::apply(const worker::StartOffer& effect, std::vector<Event>& /*events*/) {
   Live& request = live(effect.request);
   request.transferring = true;
-  to_kv([id = request.ask.place.transfer, source = effect.sequence, deadline = world_.now() + SimWorld::kLease](
-            SimWorker& worker) { worker.sender_.offer(id, source, deadline); });
+  to_kv([id = request.ask.place.transfer, source = effect.sequence,
+         deadline = world_.now() + SimWorld::kLease](SimWorker& worker) {
+    worker.sender_.offer(id, source, deadline);
+  });
 }
 
 void SimWorker::apply(const worker::OfferRows& effect, std::vector<Event>& /*events*/) {
@@ -342,13 +367,16 @@ void SimWorker::apply(const worker::OfferRows& effect, std::vector<Event>& /*eve
 }
 
 void SimWorker::apply(const worker::CommitOffer& effect, std::vector<Event>& /*events*/) {
-  to_kv([id = live(effect.request).ask.place.transfer, rows = effect.rows, tail = engine_.logits(effect.sequence)](
-            SimWorker& worker) { worker.sender_.commit(id, rows, tail); });
+  to_kv([id = live(effect.request).ask.place.transfer, rows = effect.rows,
+         tail = engine_.logits(effect.sequence)](SimWorker& worker) {
+    worker.sender_.commit(id, rows, tail);
+  });
 }
 
 void SimWorker::apply(const worker::WithdrawOffer& effect, std::vector<Event>& /*events*/) {
   to_kv([id = live(effect.request).ask.place.transfer](SimWorker& worker) {
-    worker.sender_.withdraw(id, {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
+    worker.sender_.withdraw(id,
+                            {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
   });
 }
 
@@ -380,8 +408,9 @@ void SimWorker::fetch_failed(TransferId id, const Error& error, bool region_safe
   from_kv([=, this] {
     const RequestId request = request_of(id);
     live(request).transferring = !region_safe;
-    feed(worker::FetchFailed{
-        .request = request, .error = {ErrorCode::kPeerFailed, error.message}, .region_safe = region_safe});
+    feed(worker::FetchFailed{.request = request,
+                             .error = {ErrorCode::kPeerFailed, error.message},
+                             .region_safe = region_safe});
     forget(request);
   });
 }
@@ -395,10 +424,12 @@ void SimWorker::fetch_released(TransferId id) {
   });
 }
 
-void SimWorker::write_rows(TransferId id, SequenceId target, uint32_t first, const std::vector<Row>& rows) {
+void SimWorker::write_rows(TransferId id, SequenceId target, uint32_t first,
+                           const std::vector<Row>& rows) {
   const auto found = transfers_.find(id);
   const bool theirs = found != transfers_.end() && watch_.may_be_written(target, found->second);
-  world_.invariants().expect(theirs, "no rows are written for a sequence that was given on, but", target, "at", name_);
+  world_.invariants().expect(theirs, "no rows are written for a sequence that was given on, but",
+                             target, "at", name_);
   if (theirs) {
     std::copy(rows.begin(), rows.end(), engine_.rows(target).begin() + first);
   }

@@ -1,7 +1,9 @@
-// One life of one simulated worker process: the real core of its role, in a shell that does on virtual time what
-// worker/openai_api, worker/engine_thread and kvtransfer/kv_endpoint do in a real one.
+// One life of one simulated worker process: the real core of its role, in a shell that does on
+// virtual time what worker/openai_api, worker/engine_thread and kvtransfer/kv_endpoint do in a real
+// one.
 //
-// The engine is busy while a step runs: what comes meanwhile waits in the inbox, as in the channel of the engine thread.
+// The engine is busy while a step runs: what comes meanwhile waits in the inbox, as in the channel
+// of the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +50,8 @@ struct TokenChunk {
 
 class SimWorker {
  public:
-  SimWorker(SimWorld& world, Incarnation incarnation, std::string name, net::Role role, std::unique_ptr<worker::WorkerCore> core,
-            uint32_t queue_max);
+  SimWorker(SimWorld& world, Incarnation incarnation, std::string name, net::Role role,
+            std::unique_ptr<worker::WorkerCore> core, uint32_t queue_max);
 
   Incarnation incarnation() const { return incarnation_; }
   net::Role role() const { return role_; }

@@ -15,12 +15,15 @@ constexpr Instant kStart{std::chrono::hours(1)};
 constexpr Duration kFaultsDuration = seconds(3);
 // Once faults and arrivals are over, every request has its end within this.
 constexpr Duration kLivenessBound = seconds(20);
-// Once every request has its end, everything they left behind is gone within this: leases and silences are over.
+// Once every request has its end, everything they left behind is gone within this: leases and
+// silences are over.
 constexpr Duration kCleanupBound = 2 * SimWorld::kLease + seconds(1);
 constexpr Duration kHeartbeatTimeout = milliseconds(400);
 constexpr Duration kLoadInterval = milliseconds(50);
 
-std::vector<Ask> workload_of(const WorkloadShape& shape, uint64_t seed) { return make_workload(shape, kStart, mix(seed + 1)); }
+std::vector<Ask> workload_of(const WorkloadShape& shape, uint64_t seed) {
+  return make_workload(shape, kStart, mix(seed + 1));
+}
 
 }  // namespace
 
@@ -28,7 +31,9 @@ RunResult simulate(const RunOptions& options) { return SimWorld(options).run(); 
 
 SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   Random random(mix(seed + 2));
-  const auto draw = [&random](uint64_t low, uint64_t high) { return static_cast<uint32_t>(low + random.below(high - low + 1)); };
+  const auto draw = [&random](uint64_t low, uint64_t high) {
+    return static_cast<uint32_t>(low + random.below(high - low + 1));
+  };
   Shape shape;
   shape.engine = {.sequences = draw(3, 8), .rows_per_sequence = 80, .batch_tokens = draw(8, 64)};
   shape.prefill_workers = draw(1, 3);
@@ -39,7 +44,8 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.two_hop = random.chance(0.25);
   shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(3));
   shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(3));
-  shape.router.fallback = random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
+  shape.router.fallback =
+      random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
   shape.router.queue_timeout = seconds(2);
   shape.workload = {.asks = draw(10, 60),
                     .duration = milliseconds(random.chance(0.3) ? draw(1, 20) : draw(100, 3000)),
@@ -63,13 +69,15 @@ SimWorld::SimWorld(const RunOptions& options)
       plan_(make_fault_plan(kStart, kFaultsDuration, options.seed)),
       network_(loop_, jitter(options, plan_), mix(options.seed + 4)),
       links_(*this),
-      clients_(invariants_, workload_of(shape_.workload, options.seed), shape_.engine.rows_per_sequence),
+      clients_(invariants_, workload_of(shape_.workload, options.seed),
+               shape_.engine.rows_per_sequence),
       router_(*this, shape_.router, mix(options.seed + 5)) {}
 
 SimWorld::~SimWorld() = default;
 
 SimNetwork::Jitter SimWorld::jitter(const RunOptions& options, const FaultPlan& plan) {
-  return options.jitter_always || !plan.empty() ? SimNetwork::Jitter::kYes : SimNetwork::Jitter::kNo;
+  return options.jitter_always || !plan.empty() ? SimNetwork::Jitter::kYes
+                                                : SimNetwork::Jitter::kNo;
 }
 
 // --- processes
@@ -104,10 +112,12 @@ void SimWorld::to_router(SimChannel& channel, std::function<void(SimRouter&)> me
 }
 
 std::unique_ptr<worker::WorkerCore> SimWorld::make_core(net::Role role) const {
-  auto core = role == net::Role::kPrefill
-                  ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens, .requests_queued = shape_.requests_queued})(shape_.engine)
-                  : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
-                                          .requests_queued = shape_.requests_queued})(shape_.engine);
+  auto core =
+      role == net::Role::kPrefill
+          ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens,
+                                   .requests_queued = shape_.requests_queued})(shape_.engine)
+          : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
+                                  .requests_queued = shape_.requests_queued})(shape_.engine);
   return options_.sabotage ? options_.sabotage(std::move(core)) : std::move(core);
 }
 
@@ -131,8 +141,9 @@ void SimWorld::start_job() {
 
 void SimWorld::start_worker(Slot& slot) {
   slot.incarnation = Incarnation{++incarnations_made_};
-  slot.worker = std::make_unique<SimWorker>(*this, slot.incarnation, slot.name + "#" + std::to_string(slot.incarnation.value),
-                                            slot.role, make_core(slot.role), shape_.requests_queued);
+  slot.worker = std::make_unique<SimWorker>(
+      *this, slot.incarnation, slot.name + "#" + std::to_string(slot.incarnation.value), slot.role,
+      make_core(slot.role), shape_.requests_queued);
   slot.visible = true;
 }
 
@@ -164,9 +175,10 @@ void SimWorld::report_loads() {
                                      .tokens_queued = load.tokens_queued,
                                      .kv_rows_used = load.rows_used,
                                      .kv_rows_max = load.rows_max};
-      to_router(to_router_, [name = slot.name, incarnation = slot.incarnation, reported](SimRouter& router) {
-        router.on_load(name, incarnation, reported);
-      });
+      to_router(to_router_,
+                [name = slot.name, incarnation = slot.incarnation, reported](SimRouter& router) {
+                  router.on_load(name, incarnation, reported);
+                });
     }
   }
   loop_.after(kLoadInterval, [this] { report_loads(); });
@@ -193,7 +205,8 @@ void SimWorld::strike(const Fault& fault) {
     case FaultKind::kSlow:
       if (slot.worker) {
         slot.worker->set_slowness(20);
-        post(now() + fault.duration, slot.incarnation, [](SimWorker& worker) { worker.set_slowness(1); });
+        post(now() + fault.duration, slot.incarnation,
+             [](SimWorker& worker) { worker.set_slowness(1); });
       }
       return;
   }
@@ -228,7 +241,9 @@ void SimWorld::freeze(Slot& slot, Duration duration) {
   trace(slot.name, "frozen");
   slot.frozen = true;
   const Incarnation incarnation = slot.incarnation;
-  const auto still_frozen = [&slot, incarnation] { return slot.worker && slot.incarnation == incarnation && slot.frozen; };
+  const auto still_frozen = [&slot, incarnation] {
+    return slot.worker && slot.incarnation == incarnation && slot.frozen;
+  };
   loop_.after(kHeartbeatTimeout, [this, &slot, still_frozen] {
     if (still_frozen()) {
       slot.visible = false;
@@ -292,35 +307,43 @@ void SimWorld::run_until(Instant when) {
 }
 
 void SimWorld::finish() {
-  for (const Instant end = now() + kLivenessBound; clients_.waiting_count() > 0 && now() < end && !invariants_.broken();) {
+  for (const Instant end = now() + kLivenessBound;
+       clients_.waiting_count() > 0 && now() < end && !invariants_.broken();) {
     run_until(now() + milliseconds(100));
     loop_.at(now() + milliseconds(100), [] {});
   }
-  invariants_.expect(clients_.waiting_count() == 0, "every request has its end soon after the last fault, but not:",
-                     clients_.list_waiting());
+  invariants_.expect(
+      clients_.waiting_count() == 0,
+      "every request has its end soon after the last fault, but not:", clients_.list_waiting());
   const Clients::Counts& counts = clients_.counts();
   invariants_.expect(!plan_.empty() || counts.failed + counts.refused + counts.aborted == 0,
-                     "without faults every request is served, but not", counts.failed, counts.refused, counts.aborted);
+                     "without faults every request is served, but not", counts.failed,
+                     counts.refused, counts.aborted);
   run_until(now() + kCleanupBound);
   expect_idle("after the last request");
   // A request that needs every sequence finds every sequence free.
   for (Slot& slot : slots_) {
-    const Ask probe{.id = RequestId{1'000'000}, .prompt = {.tokens = 1, .max_tokens = 2, .choices = shape_.engine.sequences}};
-    post(now(), slot.incarnation, [probe](SimWorker& worker) { worker.on_leg({.leg = {.request = probe.id}, .ask = probe}); });
+    const Ask probe{.id = RequestId{1'000'000},
+                    .prompt = {.tokens = 1, .max_tokens = 2, .choices = shape_.engine.sequences}};
+    post(now(), slot.incarnation, [probe](SimWorker& worker) {
+      worker.on_leg({.leg = {.request = probe.id}, .ask = probe});
+    });
     post(now() + seconds(1), slot.incarnation, [](SimWorker& worker) { worker.drain(); });
   }
   router_.drain();
   run_until(now() + seconds(2));
   expect_idle("after a request for all sequences");
   for (const Slot& slot : slots_) {
-    invariants_.expect(slot.worker && slot.worker->drained(), "an idle worker is drained at once, but not", slot.name);
+    invariants_.expect(slot.worker && slot.worker->drained(),
+                       "an idle worker is drained at once, but not", slot.name);
   }
   invariants_.expect(router_.drained(), "an idle router is drained at once");
 }
 
 void SimWorld::expect_idle(const char* when) {
   for (const Slot& slot : slots_) {
-    invariants_.expect(slot.worker && slot.worker->idle(), "nothing is left", when, "but at", slot.name);
+    invariants_.expect(slot.worker && slot.worker->idle(), "nothing is left", when, "but at",
+                       slot.name);
   }
   invariants_.expect(router_.idle(), "nothing is left", when, "but at the router");
 }

@@ -1,5 +1,6 @@
-// SimWorld: one run of a whole job on virtual time, in one thread, from one seed: clients, the real Router core, real PrefillWorker and
-// DecodeWorker cores, real transfer sessions, and a network, processes and engines that fail. After every event the invariants hold.
+// SimWorld: one run of a whole job on virtual time, in one thread, from one seed: clients, the real
+// Router core, real PrefillWorker and DecodeWorker cores, real transfer sessions, and a network,
+// processes and engines that fail. After every event the invariants hold.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,16 @@
 namespace pdjob::simulation {
 
 // Wraps every core that the world makes: how canaries break them.
-using Sabotage = std::function<std::unique_ptr<worker::WorkerCore>(std::unique_ptr<worker::WorkerCore>)>;
+using Sabotage =
+    std::function<std::unique_ptr<worker::WorkerCore>(std::unique_ptr<worker::WorkerCore>)>;
 
 struct RunOptions {
   uint64_t seed = 0;
   SimTrace::Print print = SimTrace::Print::kNo;
   Sabotage sabotage;
-  // Also where nothing fails. A burst of requests whose legs overtake each other can then stall until leases end: prefill workers hold
-  // the rows of requests that wait for a decode worker, and decode workers hold sequences for requests that wait for a prefill worker.
+  // Also where nothing fails. A burst of requests whose legs overtake each other can then stall
+  // until leases end: prefill workers hold the rows of requests that wait for a decode worker, and
+  // decode workers hold sequences for requests that wait for a prefill worker.
   bool jitter_always = false;
 };
 struct RunResult {

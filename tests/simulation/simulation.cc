@@ -1,5 +1,6 @@
 // simulation --seed N               one run, with its trace
-// simulation --runs N [--from SEED] many runs, each made twice; the first that breaks an invariant ends it, with exit code 1
+// simulation --runs N [--from SEED] many runs, each made twice; the first that breaks an invariant
+// ends it, with exit code 1
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +23,8 @@ struct Arguments {
 char replay_line[64];
 
 void remember_seed(uint64_t seed) {
-  std::snprintf(replay_line, sizeof replay_line, "replay: ./dev sim --seed %llu\n", static_cast<unsigned long long>(seed));
+  std::snprintf(replay_line, sizeof replay_line, "replay: ./dev sim --seed %llu\n",
+                static_cast<unsigned long long>(seed));
 }
 
 extern "C" void on_abort(int /*signal*/) {
@@ -62,9 +64,11 @@ bool run_one(uint64_t seed) {
   remember_seed(seed);
   const RunResult result = simulate({.seed = seed, .print = SimTrace::Print::kYes});
   const Clients::Counts& counts = result.counts;
-  std::printf("served %u, failed %u, refused %u, aborted %u, left %u; trace %016llx of %llu lines\n", counts.served, counts.failed,
-              counts.refused, counts.aborted, counts.left, static_cast<unsigned long long>(result.trace_hash),
-              static_cast<unsigned long long>(result.trace_lines));
+  std::printf(
+      "served %u, failed %u, refused %u, aborted %u, left %u; trace %016llx of %llu lines\n",
+      counts.served, counts.failed, counts.refused, counts.aborted, counts.left,
+      static_cast<unsigned long long>(result.trace_hash),
+      static_cast<unsigned long long>(result.trace_lines));
   return report(seed, result);
 }
 
@@ -87,9 +91,12 @@ bool run_many(const Arguments& arguments) {
     sum.aborted += result.counts.aborted;
     sum.left += result.counts.left;
   }
-  std::printf("%llu seeds from %llu: served %u, failed %u, refused %u, aborted %u, left %u; %llu trace lines\n",
-              static_cast<unsigned long long>(arguments.runs), static_cast<unsigned long long>(arguments.seed), sum.served, sum.failed,
-              sum.refused, sum.aborted, sum.left, static_cast<unsigned long long>(lines));
+  std::printf(
+      "%llu seeds from %llu: served %u, failed %u, refused %u, aborted %u, left %u; %llu trace "
+      "lines\n",
+      static_cast<unsigned long long>(arguments.runs),
+      static_cast<unsigned long long>(arguments.seed), sum.served, sum.failed, sum.refused,
+      sum.aborted, sum.left, static_cast<unsigned long long>(lines));
   return true;
 }
 

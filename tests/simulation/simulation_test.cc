@@ -1,4 +1,5 @@
-// The simulator itself: a run is what its seed says, and cores that are broken on purpose are found out.
+// The simulator itself: a run is what its seed says, and cores that are broken on purpose are found
+// out.
 #include <gtest/gtest.h>
 
 #include "tests/simulation/sim_world.h"
@@ -15,7 +16,9 @@ class BrokenCore : public worker::WorkerCore {
  public:
   explicit BrokenCore(std::unique_ptr<WorkerCore> core) : core_(std::move(core)) {}
 
-  void step(const Event& event, Instant now, Effects& effects) override { core_->step(event, now, effects); }
+  void step(const Event& event, Instant now, Effects& effects) override {
+    core_->step(event, now, effects);
+  }
   Instant next_deadline() const override { return core_->next_deadline(); }
   worker::CoreLoad load() const override { return core_->load(); }
 
@@ -27,8 +30,10 @@ class BrokenCore : public worker::WorkerCore {
 template <class Broken>
 std::string caught() {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    const RunResult result = simulate(
-        {.seed = seed, .sabotage = [](std::unique_ptr<worker::WorkerCore> core) { return std::make_unique<Broken>(std::move(core)); }});
+    const RunResult result =
+        simulate({.seed = seed, .sabotage = [](std::unique_ptr<worker::WorkerCore> core) {
+                    return std::make_unique<Broken>(std::move(core));
+                  }});
     if (!result.violation.empty()) {
       return result.violation;
     }
@@ -75,7 +80,8 @@ struct DeliversTwice final : BrokenCore {
     BrokenCore::step(event, now, once);
     for (const Effect& effect : once) {
       effects.push_back(effect);
-      if (const auto* deliver = std::get_if<worker::Deliver>(&effect); deliver != nullptr && deliver->finish == FinishReason::kNone) {
+      if (const auto* deliver = std::get_if<worker::Deliver>(&effect);
+          deliver != nullptr && deliver->finish == FinishReason::kNone) {
         effects.push_back(effect);
       }
     }
@@ -113,7 +119,9 @@ struct TrustsEveryPeer final : BrokenCore {
     BrokenCore::step(changed, now, effects);
   }
 };
-TEST(SimulationCanary, FindsRowsGivenOnThatMayStillBeWritten) { EXPECT_NE(caught<TrustsEveryPeer>(), ""); }
+TEST(SimulationCanary, FindsRowsGivenOnThatMayStillBeWritten) {
+  EXPECT_NE(caught<TrustsEveryPeer>(), "");
+}
 
 // Decodes before the rows have come.
 struct CannotWait final : BrokenCore {

@@ -1,6 +1,7 @@
-// ToyEngine: an engine in a few lines. The row of a token is a number made of (token, position), logits are a hash of all rows, and a
-// sampled token is drawn from (logits, seed, choice, position): a row that a transfer lost, damaged or misplaced changes every token
-// after it. `reference` says what one process alone would generate.
+// ToyEngine: an engine in a few lines. The row of a token is a number made of (token, position),
+// logits are a hash of all rows, and a sampled token is drawn from (logits, seed, choice,
+// position): a row that a transfer lost, damaged or misplaced changes every token after it.
+// `reference` says what one process alone would generate.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,9 @@ class ToyEngine {
   void reserve(SequenceId sequence, uint32_t rows);
   void fork(SequenceId from, SequenceId to);
   void clear(SequenceId sequence) { rows(sequence).clear(); }
-  uint64_t logits(SequenceId sequence) { return digest(sequence, static_cast<uint32_t>(rows(sequence).size())); }
+  uint64_t logits(SequenceId sequence) {
+    return digest(sequence, static_cast<uint32_t>(rows(sequence).size()));
+  }
   // Of the first `count` rows.
   uint64_t digest(SequenceId sequence, uint32_t count);
   std::vector<Row>& rows(SequenceId sequence) { return sequences_.at(sequence.value); }

@@ -10,7 +10,9 @@ std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64
     ask.prompt = {.seed = random.next(),
                   .tokens = static_cast<uint32_t>(1 + random.below(shape.prompt_tokens_max)),
                   .max_tokens = static_cast<uint32_t>(1 + random.below(shape.max_tokens_max)),
-                  .choices = random.chance(0.7) ? 1 : static_cast<uint32_t>(1 + random.below(shape.choices_max))};
+                  .choices = random.chance(0.7)
+                                 ? 1
+                                 : static_cast<uint32_t>(1 + random.below(shape.choices_max))};
     ask.stream = random.chance(0.5);
     ask.poisoned = random.chance(shape.poisoned);
     ask.arrives = start + Duration(random.below(static_cast<uint64_t>(shape.duration.count())));
@@ -39,18 +41,21 @@ void Clients::on_status(RequestId id, int status) {
 // All requests are valid, and nobody else answers for a client that left.
 void Clients::check_status(RequestId id, int status) {
   const bool excuse = status == 200 || status == 429 || status >= 500;
-  invariants_.expect(excuse, "a valid request is never called wrong, but request", id, "got", status);
+  invariants_.expect(excuse, "a valid request is never called wrong, but request", id, "got",
+                     status);
 }
 
 void Clients::on_token(RequestId id, uint32_t choice, Token token, FinishReason finish) {
   Client& client = rows_.at(id);
-  invariants_.expect(!client.ended && client.status == 200, "tokens come after a good head and before the end", id);
+  invariants_.expect(!client.ended && client.status == 200,
+                     "tokens come after a good head and before the end", id);
   invariants_.expect(choice < client.texts.size(), "a choice that was asked for", id, choice);
   if (invariants_.broken()) {
     return;
   }
   ToyText& text = client.texts[choice];
-  invariants_.expect(text.finish == FinishReason::kNone, "no token follows the last one", id, choice);
+  invariants_.expect(text.finish == FinishReason::kNone, "no token follows the last one", id,
+                     choice);
   text.tokens.push_back(token);
   text.finish = finish;
 }
@@ -71,7 +76,8 @@ void Clients::on_complete(RequestId id) {
     invariants_.expect(client.texts == reference(client.ask.prompt, rows_per_sequence_),
                        "a complete reply has the reference's tokens, but not that of request", id);
     for (const ToyText& text : client.texts) {
-      invariants_.expect(!client.ask.poisoned || text.tokens.size() < kPoisonedToken, "a failed sampler is no success", id);
+      invariants_.expect(!client.ask.poisoned || text.tokens.size() < kPoisonedToken,
+                         "a failed sampler is no success", id);
     }
   }
 }

@@ -21,9 +21,9 @@ struct Ask {
   RequestId id;
   ToyPrompt prompt;
   bool stream = false;
-  bool poisoned = false;     // Its sampler fails, wherever it runs.
+  bool poisoned = false;  // Its sampler fails, wherever it runs.
   Instant arrives;
-  Instant leaves = kNever;   // The client's patience.
+  Instant leaves = kNever;  // The client's patience.
 };
 
 struct WorkloadShape {
@@ -32,7 +32,7 @@ struct WorkloadShape {
   uint32_t prompt_tokens_max = 60;
   uint32_t max_tokens_max = 30;
   uint32_t choices_max = 3;
-  double leaving = 0.1;      // The share of clients that do not wait.
+  double leaving = 0.1;  // The share of clients that do not wait.
   double poisoned = 0.0;
 };
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed);

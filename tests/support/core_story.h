@@ -1,5 +1,5 @@
-// A worker core told as a story: each step's effects come back as words, and the engine answers each batch with one token for each
-// choice that wanted one, unless the test says otherwise.
+// A worker core told as a story: each step's effects come back as words, and the engine answers
+// each batch with one token for each choice that wanted one, unless the test says otherwise.
 #pragma once
 
 #include <memory>
@@ -61,14 +61,16 @@ class CoreStory {
   Words offer_ended(uint64_t request) { return step(OfferEnded{RequestId{request}}); }
   Words rows_fetched(uint64_t request) { return step(RowsFetched{RequestId{request}}); }
   Words fetch_failed(uint64_t request, bool region_safe = true) {
-    return step(FetchFailed{RequestId{request}, {ErrorCode::kUnavailable, "the link broke"}, region_safe});
+    return step(
+        FetchFailed{RequestId{request}, {ErrorCode::kUnavailable, "the link broke"}, region_safe});
   }
   Words fetch_released(uint64_t request) { return step(FetchReleased{RequestId{request}}); }
 
   const WorkerCore& core() const { return *core_; }
   bool idle() const {
     const CoreLoad load = core_->load();
-    return load.requests_running == 0 && load.requests_queued == 0 && load.rows_used == 0 && load.tokens_queued == 0;
+    return load.requests_running == 0 && load.requests_queued == 0 && load.rows_used == 0 &&
+           load.tokens_queued == 0;
   }
 
   Instant now{std::chrono::hours(1)};

@@ -1,4 +1,5 @@
-// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16: makes a test model of another weight type from the one at hand.
+// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16: makes a test model of another weight type from the
+// one at hand.
 #include <cstdio>
 #include <cstring>
 
@@ -21,11 +22,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "quantize_model: unknown type %s\n", argv[3]);
     return 2;
   }
-  llama_log_set([](ggml_log_level level, const char* text, void*) {
-    if (level == GGML_LOG_LEVEL_ERROR) {
-      std::fputs(text, stderr);
-    }
-  }, nullptr);
+  llama_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level == GGML_LOG_LEVEL_ERROR) {
+          std::fputs(text, stderr);
+        }
+      },
+      nullptr);
   llama_backend_init();
   return llama_model_quantize(argv[1], argv[2], &params) == 0 ? 0 : 1;
 }

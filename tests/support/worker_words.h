@@ -1,5 +1,5 @@
-// Events and effects of worker cores as short words, so that a test reads as a story and a simulation's trace as one, too:
-// "offer r1 s0", "run s0:r1[0+8]", "deliver r1.0 stop".
+// Events and effects of worker cores as short words, so that a test reads as a story and a
+// simulation's trace as one, too: "offer r1 s0", "run s0:r1[0+8]", "deliver r1.0 stop".
 #pragma once
 
 #include <sstream>
@@ -17,8 +17,8 @@ class Wording {
  public:
   // --- effects
 
-  // A newest token is "s0:r1.0" (sequence, request, choice); prompt tokens are "s0:r1[8+4]" (first, count), "*2" if two choices
-  // are sampled from the last of them.
+  // A newest token is "s0:r1.0" (sequence, request, choice); prompt tokens are "s0:r1[8+4]" (first,
+  // count), "*2" if two choices are sampled from the last of them.
   std::string operator()(const RunStep& e) const {
     std::ostringstream out;
     out << "run";
@@ -39,9 +39,15 @@ class Wording {
     return text("fetch r", e.request, " s", e.sequence, " rows ", e.rows);
   }
   std::string operator()(const CancelFetch& e) const { return text("cancel-fetch r", e.request); }
-  std::string operator()(const SampleTail& e) const { return text("sample-tail r", e.request, '*', e.choices); }
-  std::string operator()(const StartOffer& e) const { return text("offer r", e.request, " s", e.sequence); }
-  std::string operator()(const OfferRows& e) const { return text("rows r", e.request, ' ', e.ready); }
+  std::string operator()(const SampleTail& e) const {
+    return text("sample-tail r", e.request, '*', e.choices);
+  }
+  std::string operator()(const StartOffer& e) const {
+    return text("offer r", e.request, " s", e.sequence);
+  }
+  std::string operator()(const OfferRows& e) const {
+    return text("rows r", e.request, ' ', e.ready);
+  }
   std::string operator()(const CommitOffer& e) const {
     return text("commit r", e.request, " s", e.sequence, " rows ", e.rows);
   }
@@ -53,26 +59,33 @@ class Wording {
                 e.finish == FinishReason::kNone ? "" : to_string(e.finish));
   }
   std::string operator()(const EndRequest& e) const { return text("end r", e.request); }
-  std::string operator()(const FailRequest& e) const { return text("fail r", e.request, ' ', to_string(e.error.code)); }
+  std::string operator()(const FailRequest& e) const {
+    return text("fail r", e.request, ' ', to_string(e.error.code));
+  }
   std::string operator()(const ReportDrained&) const { return "drained"; }
 
   // --- events
 
   std::string operator()(const RequestArrived& e) const {
     static constexpr const char* kModes[] = {"local", "offer", "fetch"};
-    return text("arrived r", e.request, ' ', kModes[static_cast<int>(e.kv)], " prompt ", e.prompt_tokens, " n ", e.choices,
-                " max ", e.max_tokens);
+    return text("arrived r", e.request, ' ', kModes[static_cast<int>(e.kv)], " prompt ",
+                e.prompt_tokens, " n ", e.choices, " max ", e.max_tokens);
   }
   std::string operator()(const RequestCancelled& e) const { return text("cancelled r", e.request); }
   std::string operator()(const EngineFree&) const { return "engine-free"; }
   std::string operator()(const StepFinished& e) const { return text("step-finished", outcome(e)); }
-  std::string operator()(const StepFailed& e) const { return text("step-failed ", to_string(e.error.code)); }
+  std::string operator()(const StepFailed& e) const {
+    return text("step-failed ", to_string(e.error.code));
+  }
   std::string operator()(const TailSampled& e) const { return text("tail-sampled", outcome(e)); }
   std::string operator()(const RowsFetched& e) const { return text("rows-fetched r", e.request); }
   std::string operator()(const FetchFailed& e) const {
-    return text("fetch-failed r", e.request, ' ', to_string(e.error.code), e.region_safe ? "" : " unsafe");
+    return text("fetch-failed r", e.request, ' ', to_string(e.error.code),
+                e.region_safe ? "" : " unsafe");
   }
-  std::string operator()(const FetchReleased& e) const { return text("fetch-released r", e.request); }
+  std::string operator()(const FetchReleased& e) const {
+    return text("fetch-released r", e.request);
+  }
   std::string operator()(const OfferEnded& e) const { return text("offer-ended r", e.request); }
   std::string operator()(const TimePassed&) const { return "time-passed"; }
   std::string operator()(const DrainAsked&) const { return "drain-asked"; }

@@ -63,7 +63,8 @@ TEST_F(DecodeWorkerTest, FetchesOnceForAllChoices) {
 TEST_F(DecodeWorkerTest, EndsARequestOfOneTokenWithoutAStep) {
   story.arrive(fetched(1, 2, 1));
   story.rows_fetched(1);
-  EXPECT_EQ(story.tail_sampled(1, 2), (Words{"deliver r1.0 length", "deliver r1.1 length", "clear s1", "clear s0", "end r1"}));
+  EXPECT_EQ(story.tail_sampled(1, 2), (Words{"deliver r1.0 length", "deliver r1.1 length",
+                                             "clear s1", "clear s0", "end r1"}));
   EXPECT_TRUE(story.idle());
 }
 
@@ -80,8 +81,9 @@ TEST_F(DecodeWorkerTest, FetchesForTheNextWhenSequencesAreFree) {
   story.arrive(fetched(1, 3, 1));
   EXPECT_EQ(story.arrive(fetched(2)), Words{});
   story.rows_fetched(1);
-  EXPECT_EQ(story.tail_sampled(1, 3), (Words{"deliver r1.0 length", "deliver r1.1 length", "clear s1", "deliver r1.2 length",
-                                             "clear s2", "clear s0", "end r1", "fetch r2 s0 rows 10"}));
+  EXPECT_EQ(story.tail_sampled(1, 3),
+            (Words{"deliver r1.0 length", "deliver r1.1 length", "clear s1", "deliver r1.2 length",
+                   "clear s2", "clear s0", "end r1", "fetch r2 s0 rows 10"}));
 }
 
 TEST_F(DecodeWorkerTest, KeepsTheOrderOfArrivalAlsoWhereALaterRequestWouldFit) {
@@ -100,7 +102,8 @@ TEST_F(DecodeWorkerTest, CountsRowsThatAreOnTheirWay) {
 
 TEST_F(DecodeWorkerTest, FreesTheSequencesOfAFailedFetchAtOnce) {
   story.arrive(fetched(1, 2));
-  EXPECT_EQ(story.fetch_failed(1), (Words{"clear s0", "clear s1", "fail r1 unavailable", "end r1"}));
+  EXPECT_EQ(story.fetch_failed(1),
+            (Words{"clear s0", "clear s1", "fail r1 unavailable", "end r1"}));
   EXPECT_TRUE(story.idle());
 }
 

@@ -1,13 +1,13 @@
 #include "engine/fake_engine.h"
 
-#include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/shared_kv.h"
 
@@ -15,8 +15,11 @@ namespace pdjob::engine {
 namespace {
 
 std::unique_ptr<Engine> open(bool shared = false) {
-  return open_engine({.kind = EngineKind::kFake, .sequences = 4, .tokens_per_sequence = 100,
-                      .batch_tokens = 64, .shared_kv = shared})
+  return open_engine({.kind = EngineKind::kFake,
+                      .sequences = 4,
+                      .tokens_per_sequence = 100,
+                      .batch_tokens = 64,
+                      .shared_kv = shared})
       .value();
 }
 

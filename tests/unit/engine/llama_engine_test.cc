@@ -1,9 +1,3 @@
-#include "engine/engine.h"
-
-#include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -12,7 +6,12 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "common/random.h"
+#include "engine/engine.h"
 #include "engine/model_facts.h"
 #include "engine/shared_kv.h"
 #include "tests/unit/engine/test_model.h"
@@ -198,7 +197,8 @@ TEST_F(LlamaEngine, RowsWrittenThroughTheMemfdContinueBitForBit) {
   const KvRegion& target = engine_->kv_region(SequenceId{3});
   ASSERT_GE(target.shared_fd, 0);
   ASSERT_TRUE(engine_->reserve(SequenceId{3}, 90).has_value());
-  void* mapped = mmap(nullptr, target.shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, target.shared_fd, 0);
+  void* mapped =
+      mmap(nullptr, target.shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, target.shared_fd, 0);
   ASSERT_NE(mapped, MAP_FAILED);
   for (size_t window = 0; window < source.windows.size(); ++window) {
     std::memcpy(static_cast<std::byte*>(mapped) + target.windows[window].shared_offset,

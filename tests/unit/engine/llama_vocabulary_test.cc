@@ -1,12 +1,11 @@
 #include "engine/llama_vocabulary.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "common/random.h"
@@ -74,7 +73,8 @@ class LlamaVocabularyTest : public testing::Test {
 Engine* LlamaVocabularyTest::engine_ = nullptr;
 
 TEST_F(LlamaVocabularyTest, TextSurvivesItsTokens) {
-  for (const std::string& text : std::vector<std::string>{"Hello, world!", " two  spaces\n\ttab", "na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x98\x80"}) {
+  for (const std::string& text : std::vector<std::string>{
+           "Hello, world!", " two  spaces\n\ttab", "na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x98\x80"}) {
     std::string back;
     TextStream stream({});
     for (const Token token : vocabulary().tokenize(text, false, false)) {
@@ -120,7 +120,8 @@ TEST_F(LlamaVocabularyTest, HostileTextIsOnlyText) {
 }
 
 TEST_F(LlamaVocabularyTest, ChatTemplateIsTheModels) {
-  const ChatMessage messages[] = {{"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes?"}, {"user", "Bye"}};
+  const ChatMessage messages[] = {
+      {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes?"}, {"user", "Bye"}};
   const std::string prompt = vocabulary().apply_chat_template(messages).value();
   EXPECT_EQ(prompt,
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
@@ -129,7 +130,8 @@ TEST_F(LlamaVocabularyTest, ChatTemplateIsTheModels) {
 }
 
 TEST_F(LlamaVocabularyTest, JsonSchemaGivesJson) {
-  const std::string schema = R"({"type":"object","properties":{"name":{"type":"string","maxLength":8},
+  const std::string schema =
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":8},
       "age":{"type":"integer","minimum":0,"maximum":120},"tags":{"type":"array","items":{"enum":["a","b"]},"maxItems":2}},
       "required":["name","age","tags"],"additionalProperties":false})";
   for (const float temperature : {0.0F, 1.0F}) {
@@ -148,14 +150,16 @@ TEST_F(LlamaVocabularyTest, JsonSchemaGivesJson) {
 }
 
 TEST_F(LlamaVocabularyTest, GrammarForcesTheText) {
-  const SamplingParams params{.temperature = 0, .grammar = "root ::= \"yes, \" (\"sir\" | \"madam\")"};
+  const SamplingParams params{.temperature = 0,
+                              .grammar = "root ::= \"yes, \" (\"sir\" | \"madam\")"};
   bool ended = false;
   const std::string text = generate(params, 20, &ended);
   EXPECT_TRUE(ended);
   EXPECT_TRUE(text == "yes, sir" || text == "yes, madam") << text;
 }
 
-// What the sampler chooses with a grammar is the most likely token of the masked vocabulary, though it rarely masks it.
+// What the sampler chooses with a grammar is the most likely token of the masked vocabulary, though
+// it rarely masks it.
 TEST_F(LlamaVocabularyTest, GreedyWithAGrammarIsTheMaskedArgmax) {
   const std::string gbnf = "root ::= [0-9]+ [.] [0-9]+";
   auto sampler = open_sampler(*engine_, {.temperature = 0, .grammar = gbnf}, {}).value();
@@ -171,11 +175,15 @@ TEST_F(LlamaVocabularyTest, GreedyWithAGrammarIsTheMaskedArgmax) {
       // Allowed: digits, with one dot after the first digit and before the last.
       const std::string whole = text + vocabulary().piece(token, true);
       const size_t dot = whole.find('.');
-      const bool digits = !whole.empty() && whole.find_first_not_of("0123456789.") == std::string::npos &&
-                          whole[0] != '.' && (dot == std::string::npos || whole.find('.', dot + 1) == std::string::npos);
-      const bool end = vocabulary().is_end(token) && text.find('.') != std::string::npos && text.back() != '.';
+      const bool digits =
+          !whole.empty() && whole.find_first_not_of("0123456789.") == std::string::npos &&
+          whole[0] != '.' &&
+          (dot == std::string::npos || whole.find('.', dot + 1) == std::string::npos);
+      const bool end =
+          vocabulary().is_end(token) && text.find('.') != std::string::npos && text.back() != '.';
       const bool empty = vocabulary().piece(token, true).empty();
-      if (((digits && !vocabulary().is_end(token) && !empty) || end) && (expected < 0 || row[token] > row[expected])) {
+      if (((digits && !vocabulary().is_end(token) && !empty) || end) &&
+          (expected < 0 || row[token] > row[expected])) {
         expected = token;
       }
     }
@@ -189,7 +197,8 @@ TEST_F(LlamaVocabularyTest, GreedyWithAGrammarIsTheMaskedArgmax) {
 }
 
 TEST_F(LlamaVocabularyTest, GrammarStateIsRebuiltByReplay) {
-  const SamplingParams params{.temperature = 1, .seed = 9, .grammar = "root ::= [a-z]{4,9} \" \" [0-9]{3}"};
+  const SamplingParams params{
+      .temperature = 1, .seed = 9, .grammar = "root ::= [a-z]{4,9} \" \" [0-9]{3}"};
   const std::vector<float> flat(engine_->facts().vocabulary, 0.0F);
   auto one = open_sampler(*engine_, params, {}).value();
   std::vector<Token> tokens;
@@ -207,7 +216,8 @@ TEST_F(LlamaVocabularyTest, GrammarStateIsRebuiltByReplay) {
 }
 
 TEST_F(LlamaVocabularyTest, OnlyAnEndMayFollowAFinishedGrammar) {
-  auto sampler = open_sampler(*engine_, {.temperature = 0, .grammar = "root ::= \"7\""}, {}).value();
+  auto sampler =
+      open_sampler(*engine_, {.temperature = 0, .grammar = "root ::= \"7\""}, {}).value();
   EXPECT_FALSE(sampler->finished());
   const std::vector<float> flat(engine_->facts().vocabulary, 0.0F);
   EXPECT_EQ(vocabulary().piece(sampler->sample(flat).value().token, false), "7");
@@ -230,16 +240,18 @@ TEST_F(LlamaVocabularyTest, WrongGrammarsAreRefused) {
   for (const std::string& grammar :
        {std::string("nonsense"), std::string("root ::= other"), std::string("start ::= \"a\""),
         std::string("root ::= \"a"), std::string("root ::= [a"), std::string("root ::= (\"a\""),
-        std::string("root ::= root \"a\" | \"b\""), std::string("root ::= \"a\"{99999999999999999999}"),
-        std::string("root ::= <[99999999999]>"), std::string("root ::= \"\\x"), std::string("\0root", 5),
-        std::string("root ::= \"a\"{2001,}")}) {
+        std::string("root ::= root \"a\" | \"b\""),
+        std::string("root ::= \"a\"{99999999999999999999}"),
+        std::string("root ::= <[99999999999]>"), std::string("root ::= \"\\x"),
+        std::string("\0root", 5), std::string("root ::= \"a\"{2001,}")}) {
     EXPECT_EQ(refusal({.grammar = grammar}), ErrorCode::kInvalidArgument) << grammar;
   }
 }
 
 TEST_F(LlamaVocabularyTest, GrammarBombsAreRefusedAtOnce) {
   // Nesting that would overflow the parser's stack.
-  EXPECT_EQ(refusal({.grammar = "root ::= " + std::string(60000, '(')}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal({.grammar = "root ::= " + std::string(60000, '(')}),
+            ErrorCode::kInvalidArgument);
   // Left recursion through rules that are empty only by way of others.
   EXPECT_EQ(refusal({.grammar = "root ::= a root \"x\" | \"y\"\na ::= b\nb ::= \"z\" | \"\""}),
             ErrorCode::kInvalidArgument);
@@ -256,11 +268,13 @@ TEST_F(LlamaVocabularyTest, GrammarBombsAreRefusedAtOnce) {
   }
   chain.resize(std::min<size_t>(chain.size(), 60000));
   EXPECT_EQ(refusal({.grammar = chain}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(refusal({.grammar = "root ::= ((\"a\"{2000}){2000}){2000}"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal({.grammar = "root ::= ((\"a\"{2000}){2000}){2000}"}),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(LlamaVocabularyTest, AGrammarThatBecomesTooAmbiguousFailsItsChoiceOnly) {
-  const SamplingParams params{.temperature = 0, .grammar = "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"d\""};
+  const SamplingParams params{.temperature = 0,
+                              .grammar = "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"d\""};
   auto sampler = open_sampler(*engine_, params, {}).value();
   const Token a = vocabulary().tokenize("a", false, false)[0];
   for (int i = 0; i < 64; ++i) {
@@ -275,11 +289,13 @@ TEST_F(LlamaVocabularyTest, WrongSchemasAreRefused) {
     many += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + "\":{}";
   }
   for (const std::string& schema :
-       {std::string("{"), std::string("\"text\""), std::string("[1]"), std::string(R"({"type":"nonsense"})"),
-        std::string(R"({"$ref":"#/nowhere"})"), std::string(R"({"$ref":"http://127.0.0.1:1/x"})"),
-        std::string(R"({"pattern":"^((((a$","type":"string"})"), std::string(30000, '['), many + "}}",
-        std::string(R"({"type":"string","minLength":1000000000})")}) {
-    EXPECT_EQ(refusal({.json_schema = schema}), ErrorCode::kInvalidArgument) << schema.substr(0, 60);
+       {std::string("{"), std::string("\"text\""), std::string("[1]"),
+        std::string(R"({"type":"nonsense"})"), std::string(R"({"$ref":"#/nowhere"})"),
+        std::string(R"({"$ref":"http://127.0.0.1:1/x"})"),
+        std::string(R"({"pattern":"^((((a$","type":"string"})"), std::string(30000, '['),
+        many + "}}", std::string(R"({"type":"string","minLength":1000000000})")}) {
+    EXPECT_EQ(refusal({.json_schema = schema}), ErrorCode::kInvalidArgument)
+        << schema.substr(0, 60);
   }
 }
 
@@ -295,8 +311,10 @@ TEST_F(LlamaVocabularyTest, LogprobsOfTheRealModelAddUp) {
   const auto tokens = vocabulary().tokenize("The capital of France is", true, false);
   const StepItem item{SequenceId{0}, tokens, true};
   ASSERT_TRUE(engine_->step({&item, 1}).has_value());
-  const GeneratedToken token =
-      open_sampler(*engine_, params, tokens).value()->sample(engine_->logits(SequenceId{0})).value();
+  const GeneratedToken token = open_sampler(*engine_, params, tokens)
+                                   .value()
+                                   ->sample(engine_->logits(SequenceId{0}))
+                                   .value();
   ASSERT_EQ(token.top.size(), 20U);
   EXPECT_EQ(token.top[0].token, token.token);
   EXPECT_FLOAT_EQ(token.top[0].logprob, token.logprob);

@@ -1,13 +1,13 @@
 #include "engine/sampler.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <set>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/limits.h"
 #include "common/random.h"
@@ -53,12 +53,11 @@ TEST_F(SamplerTest, GreedyTakesTheLowestOfEquals) {
 }
 
 TEST_F(SamplerTest, RefusesLogitsThatAreNotNumbers) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (const float temperature : {0.0F, 1.0F}) {
       for (const Token token : {0, 100, 257}) {
-        const auto result =
-            open({.temperature = temperature})->sample(logits({{token, bad}}));
+        const auto result = open({.temperature = temperature})->sample(logits({{token, bad}}));
         ASSERT_FALSE(result.has_value());
         EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
       }
@@ -207,7 +206,8 @@ TEST_F(SamplerTest, RepetitionPenaltyCoversPromptAndOutput) {
 
 TEST_F(SamplerTest, PresenceAndFrequencyPenaltiesCoverOutputOnly) {
   const auto row = logits({{5, 4.0F}, {6, 3.0F}, {7, 2.2F}});
-  EXPECT_EQ(open({.temperature = 0, .presence_penalty = 1.5F}, {5, 5})->sample(row).value().token, 5);
+  EXPECT_EQ(open({.temperature = 0, .presence_penalty = 1.5F}, {5, 5})->sample(row).value().token,
+            5);
   auto presence = open({.temperature = 0, .presence_penalty = 1.5F});
   EXPECT_EQ(presence->sample(row).value().token, 5);
   EXPECT_EQ(presence->sample(row).value().token, 6);  // 5 has 2.5 now.

@@ -1,9 +1,9 @@
 #include "engine/shared_kv.h"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-
-#include <vector>
 
 namespace pdjob::engine {
 namespace {

@@ -1,4 +1,5 @@
-// The real model that engine tests run on: PDJOB_TEST_MODEL, from the environment or else as configured. Tests skip without it.
+// The real model that engine tests run on: PDJOB_TEST_MODEL, from the environment or else as
+// configured. Tests skip without it.
 #pragma once
 
 #include <cstdlib>
@@ -17,7 +18,11 @@ inline constexpr const char* kNoTestModel =
     "no model: set PDJOB_TEST_MODEL to the path of a GGUF file (./dev test does)";
 
 inline EngineConfig test_config() {
-  return {.model_path = test_model(), .threads = 1, .sequences = 4, .tokens_per_sequence = 512, .batch_tokens = 256};
+  return {.model_path = test_model(),
+          .threads = 1,
+          .sequences = 4,
+          .tokens_per_sequence = 512,
+          .batch_tokens = 256};
 }
 
 }  // namespace pdjob::engine

@@ -1,10 +1,10 @@
 #include "engine/text_stream.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace pdjob::engine {
 namespace {
@@ -73,14 +73,16 @@ TEST(TextStream, HoldsACharacterUntilItIsWhole) {
 
 TEST(TextStream, ReplacesACharacterThatNeverBecomesWhole) {
   EXPECT_EQ(run({}, {"a\xE2\x82"}).text, "a\xEF\xBF\xBD");
-  EXPECT_EQ(run({}, {"a\xE2\x82", "b"}).text, "a\xEF\xBF\xBD"  "b");
+  EXPECT_EQ(run({}, {"a\xE2\x82", "b"}).text,
+            "a\xEF\xBF\xBD"
+            "b");
 }
 
 TEST(TextStream, ReplacesInvalidBytes) {
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(run({}, {"\x80x"}).text, bad + "x");
-  EXPECT_EQ(run({}, {"\xC0\xAF"}).text, bad + bad);          // Overlong.
-  EXPECT_EQ(run({}, {"\xED\xA0\x80"}).text, bad + bad + bad);  // Surrogate.
+  EXPECT_EQ(run({}, {"\xC0\xAF"}).text, bad + bad);                      // Overlong.
+  EXPECT_EQ(run({}, {"\xED\xA0\x80"}).text, bad + bad + bad);            // Surrogate.
   EXPECT_EQ(run({}, {"\xF4\x90\x80\x80"}).text, bad + bad + bad + bad);  // Past U+10FFFF.
   EXPECT_EQ(run({}, {"\xFFok"}).text, bad + "ok");
 }
@@ -133,7 +135,10 @@ TEST(TextStream, StopStringsMayBeMultiByte) {
 }
 
 TEST(TextStream, AStopAfterAnUnfinishedCharacterStillCounts) {
-  expect_however_cut(stops({"END"}), "a\xE2\x82" "END", {"a\xEF\xBF\xBD", true});
+  expect_however_cut(stops({"END"}),
+                     "a\xE2\x82"
+                     "END",
+                     {"a\xEF\xBF\xBD", true});
 }
 
 TEST(TextStream, EmptyStopStringsAreNone) {

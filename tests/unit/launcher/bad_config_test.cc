@@ -1,12 +1,12 @@
 // Every job file of bad_configs.txt is refused with exactly the text that stands below it.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "launcher/job_config.h"
 
@@ -93,11 +93,14 @@ TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {
   EXPECT_EQ(*find_model(folder + "/tiny.gguf", {}), folder + "/tiny.gguf");
   EXPECT_EQ(*find_model("~/tiny.gguf", {.home = folder}), folder + "/tiny.gguf");
   EXPECT_EQ(find_model("huge", {.home = "/h", .models = folder}).error().message,
-            "not found: no file " + folder + "/huge.gguf nor /h/.cache/pdjob/models/huge.gguf; `./dev model` installs the default one");
+            "not found: no file " + folder +
+                "/huge.gguf nor /h/.cache/pdjob/models/huge.gguf; `./dev model` installs the "
+                "default one");
 }
 
 TEST(JobConfig, AFileThatCannotBeReadIsAnError) {
-  EXPECT_EQ(read_job_config("/nonexistent/job.yaml", kPlaces).error().message, "/nonexistent/job.yaml: cannot be read\n");
+  EXPECT_EQ(read_job_config("/nonexistent/job.yaml", kPlaces).error().message,
+            "/nonexistent/job.yaml: cannot be read\n");
 }
 
 TEST(JobConfig, ReferenceFileIsCurrent) {
@@ -107,7 +110,8 @@ TEST(JobConfig, ReferenceFileIsCurrent) {
 }
 
 TEST(JobConfig, EveryExampleIsValid) {
-  const std::string folder = testing::TempDir() + "/example_models";  // The real model is not installed where tests run.
+  const std::string folder =
+      testing::TempDir() + "/example_models";  // The real model is not installed where tests run.
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/smollm2-135m-instruct.gguf") << "x";
   size_t examples = 0;

@@ -1,10 +1,10 @@
 #include "launcher/job.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/exit_code.h"
 #include "common/random.h"
@@ -20,16 +20,22 @@ const JobTiming kTiming{.start_timeout = seconds(60),
                         .heartbeat_timeout = seconds(3),
                         .hang_timeout = seconds(15),
                         .probe_retry = milliseconds(200),
-                        .restart = {.backoff_min = milliseconds(250), .backoff_max = seconds(8), .healthy_after = seconds(60), .attempts = 3}};
+                        .restart = {.backoff_min = milliseconds(250),
+                                    .backoff_max = seconds(8),
+                                    .healthy_after = seconds(60),
+                                    .attempts = 3}};
 
 std::vector<ProcessPlan> one_of_each() {
-  return {{"router-0", net::Role::kRouter}, {"prefill-0", net::Role::kPrefill}, {"decode-0", net::Role::kDecode}};
+  return {{"router-0", net::Role::kRouter},
+          {"prefill-0", net::Role::kPrefill},
+          {"decode-0", net::Role::kDecode}};
 }
 
 // A Job and what it asked for. Time passes by hand.
 class World {
  public:
-  explicit World(std::vector<ProcessPlan> plan = one_of_each()) : job(std::move(plan), kTiming, "n") {}
+  explicit World(std::vector<ProcessPlan> plan = one_of_each())
+      : job(std::move(plan), kTiming, "n") {}
 
   Job job;
   Instant now{seconds(1000)};
@@ -47,11 +53,13 @@ class World {
   ProcessState state_of(const std::string& name) const { return process(name).state; }
 
   void register_process(const std::string& name) {
-    net::Registered message{.worker = {.name = name, .engine_id = process(name).engine_id, .port = 40001}, .pid = 1};
+    net::Registered message{
+        .worker = {.name = name, .engine_id = process(name).engine_id, .port = 40001}, .pid = 1};
     tell(MessageArrived{name, message});
   }
   void beat(const std::string& name) {
-    tell(MessageArrived{name, net::HeartbeatSent{.name = name, .engine_id = process(name).engine_id}});
+    tell(MessageArrived{name,
+                        net::HeartbeatSent{.name = name, .engine_id = process(name).engine_id}});
   }
   void beat_all() {
     for (const Process& each : job.processes()) {
@@ -126,7 +134,9 @@ class World {
   }
   template <class M>
   bool sent(const std::string& peer) const {
-    return std::ranges::any_of(all<Send>(), [&](const Send& send) { return send.peer == peer && std::holds_alternative<M>(send.message); });
+    return std::ranges::any_of(all<Send>(), [&](const Send& send) {
+      return send.peer == peer && std::holds_alternative<M>(send.message);
+    });
   }
 };
 
@@ -170,7 +180,8 @@ TEST(Job, AProbeThatMovedNoKvDoesNotMakeItReady) {
   world.register_all();
   world.tell(ProbeSucceeded{1, 0});
   EXPECT_EQ(world.job.state(), JobState::kStarting);
-  EXPECT_NE(world.job.waiting_for().find("prefill-0 -> decode-0: answered, but moved no KV"), std::string::npos);
+  EXPECT_NE(world.job.waiting_for().find("prefill-0 -> decode-0: answered, but moved no KV"),
+            std::string::npos);
 }
 
 TEST(Job, WithoutPrefillWorkersAProbeNeedsNoKv) {
@@ -250,9 +261,10 @@ TEST(Job, NamesAndRolesInsideARegistrationAreNotBelieved) {
   World world;
   world.start();
   world.register_process("router-0");
-  world.tell(MessageArrived{"decode-0", net::Registered{.worker = {.name = "prefill-0",
-                                                                   .engine_id = world.process("decode-0").engine_id,
-                                                                   .role = net::Role::kPrefill}}});
+  world.tell(MessageArrived{
+      "decode-0", net::Registered{.worker = {.name = "prefill-0",
+                                             .engine_id = world.process("decode-0").engine_id,
+                                             .role = net::Role::kPrefill}}});
   EXPECT_EQ(world.members(), (Names{"decode-0"}));
   EXPECT_EQ(world.process("decode-0").entry.role, net::Role::kDecode);
 }
@@ -348,7 +360,8 @@ TEST(Job, AProcessThatNeverBecomesReadyFailsTheJob) {
   world.exit_process("prefill-0");
   ASSERT_NE(world.last<Finish>(), nullptr);
   EXPECT_EQ(world.last<Finish>()->exit_code, kExitFailed);
-  EXPECT_EQ(world.last<Finish>()->reason, "decode-0 died 3 times before it was ready, last: exit code 1");
+  EXPECT_EQ(world.last<Finish>()->reason,
+            "decode-0 died 3 times before it was ready, last: exit code 1");
   EXPECT_EQ(world.last<Finish>()->culprit, "decode-0");
   EXPECT_EQ(world.job.state(), JobState::kDone);
   EXPECT_EQ(world.job.next_wakeup(), kNever);
@@ -375,7 +388,8 @@ TEST(Job, AJobThatIsNotReadyInTimeFailsAndSaysWhatItWaitedFor) {
   }
   ASSERT_NE(world.last<Finish>(), nullptr);
   EXPECT_EQ(world.last<Finish>()->reason,
-            "not ready after 60 s: router-0 is registered, prefill-0 is registered, decode-0 is starting");
+            "not ready after 60 s: router-0 is registered, prefill-0 is registered, decode-0 is "
+            "starting");
 }
 
 TEST(Job, ARestartedProcessThatDoesNotRegisterInTimeIsKilled) {
@@ -444,8 +458,9 @@ TEST(Job, SilenceWhileTheLauncherItselfSleptIsForgiven) {
 TEST(Job, HeartbeatsArePassedOnToRoutersAsLoad) {
   World world;
   world.make_ready();
-  world.tell(MessageArrived{
-      "decode-0", net::HeartbeatSent{.engine_id = world.process("decode-0").engine_id, .load = {.requests_running = 5}}});
+  world.tell(MessageArrived{"decode-0",
+                            net::HeartbeatSent{.engine_id = world.process("decode-0").engine_id,
+                                               .load = {.requests_running = 5}}});
   ASSERT_TRUE(world.sent<net::LoadReported>("router-0"));
   EXPECT_EQ(std::get<net::LoadReported>(world.last<Send>()->message).load.requests_running, 5U);
   world.effects.clear();
@@ -544,14 +559,30 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
       const std::string& name = names[random.below(3)];
       world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
       switch (random.below(8)) {
-        case 0: world.register_process(name); break;
-        case 1: world.beat_all(); break;
-        case 2: world.exit_process(name); break;
-        case 3: world.tell(ProbeSucceeded{random.below(20), random.below(2)}); break;
-        case 4: world.tell(ProbeFailed{random.below(20), "x"}); break;
-        case 5: world.tell(MessageArrived{name, net::Drained{}}); break;
-        case 6: random.chance(0.02) ? world.tell(StopAsked{0}) : world.beat_all(); break;
-        default: world.tell(TimePassed{}); break;
+        case 0:
+          world.register_process(name);
+          break;
+        case 1:
+          world.beat_all();
+          break;
+        case 2:
+          world.exit_process(name);
+          break;
+        case 3:
+          world.tell(ProbeSucceeded{random.below(20), random.below(2)});
+          break;
+        case 4:
+          world.tell(ProbeFailed{random.below(20), "x"});
+          break;
+        case 5:
+          world.tell(MessageArrived{name, net::Drained{}});
+          break;
+        case 6:
+          random.chance(0.02) ? world.tell(StopAsked{0}) : world.beat_all();
+          break;
+        default:
+          world.tell(TimePassed{});
+          break;
       }
       world.tell(TimePassed{});
       if (world.job.state() != JobState::kDone) {

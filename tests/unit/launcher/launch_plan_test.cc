@@ -6,15 +6,18 @@ namespace pdjob::launcher {
 namespace {
 
 JobConfig job(const std::string& yaml) {
-  auto config = parse_job_config("job.yaml", "name: demo\nserved_name: tiny\nengine: {kind: fake}\n" + yaml, {.home = "/h"});
+  auto config = parse_job_config(
+      "job.yaml", "name: demo\nserved_name: tiny\nengine: {kind: fake}\n" + yaml, {.home = "/h"});
   PDJOB_CHECK(config.has_value(), config.error().message);
   return std::move(*config);
 }
 
-const std::vector<Node> kOneNode = {{.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
+const std::vector<Node> kOneNode = {
+    {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
 
 TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
-  const auto plan = make_plan(job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, 0);
+  const auto plan = make_plan(
+      job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, 0);
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->to_text(),
             "job demo, model tiny\n"
@@ -29,16 +32,18 @@ TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
 TEST(LaunchPlan, JsonHoldsTheSameFacts) {
   const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, 0);
   ASSERT_TRUE(plan.has_value());
-  EXPECT_EQ(plan->to_json(),
-            R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
-            R"("processes":[{"name":"router-0","role":"router","node":"local","cores":0,"host":"127.0.0.1","port":8000},)"
-            R"({"name":"decode-0","role":"both","node":"local","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
-            "\n");
+  EXPECT_EQ(
+      plan->to_json(),
+      R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
+      R"("processes":[{"name":"router-0","role":"router","node":"local","cores":0,"host":"127.0.0.1","port":8000},)"
+      R"({"name":"decode-0","role":"both","node":"local","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
+      "\n");
 }
 
 TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
-  const std::vector<Node> nodes = {{.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
-                                   {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
+  const std::vector<Node> nodes = {
+      {.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
+      {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
   const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, 0);
   ASSERT_TRUE(plan.has_value());
   std::string placed;
@@ -52,8 +57,9 @@ TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
 TEST(LaunchPlan, OvercommitmentIsAWarning) {
   const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, 0);
   ASSERT_TRUE(plan.has_value());
-  EXPECT_EQ(plan->warnings, std::vector<std::string>{
-                                "node local has 8 cores for 9 engine threads: expect them to slow each other"});
+  EXPECT_EQ(plan->warnings,
+            std::vector<std::string>{
+                "node local has 8 cores for 9 engine threads: expect them to slow each other"});
 }
 
 TEST(LaunchPlan, AModelLargerThanEveryNodeIsNotPlaced) {

@@ -1,11 +1,6 @@
 // Real processes: shell scripts in place of the pdjob binary.
 #include "launcher/local_cluster.h"
 
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +8,11 @@
 #include <functional>
 #include <iterator>
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/real_clock.h"
 
@@ -24,12 +24,16 @@ using std::chrono::seconds;
 
 struct Exits final : Cluster::Handler {
   std::function<void(Incarnation, const std::string&)> then;
-  void on_exited(Incarnation incarnation, const std::string& how) override { then(incarnation, how); }
+  void on_exited(Incarnation incarnation, const std::string& how) override {
+    then(incarnation, how);
+  }
 };
 
 class LocalClusterTest : public testing::Test {
  protected:
-  LocalClusterTest() : folder_(testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  LocalClusterTest()
+      : folder_(testing::TempDir() + "/" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     exits_.then = [this](Incarnation, const std::string& how) {
@@ -61,7 +65,8 @@ class LocalClusterTest : public testing::Test {
   }
 
   void wait_for_log(const std::string& text) const {
-    for (const Instant deadline = real_now() + seconds(20); log().find(text) == std::string::npos && real_now() < deadline;) {
+    for (const Instant deadline = real_now() + seconds(20);
+         log().find(text) == std::string::npos && real_now() < deadline;) {
       std::this_thread::sleep_for(milliseconds(10));
     }
   }
@@ -73,7 +78,8 @@ class LocalClusterTest : public testing::Test {
 };
 
 TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
-  LocalCluster cluster(loop_, exits_, script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
+  LocalCluster cluster(loop_, exits_,
+                       script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
   const auto port = cluster.listen("decode-0", "local", "127.0.0.1", 0);
   ASSERT_TRUE(port.has_value());
   EXPECT_GT(*port, 0);
@@ -137,7 +143,8 @@ TEST_F(LocalClusterTest, NothingOutlivesTheCluster) {
 
 // A launcher that is killed cannot clean up: the kernel does it for us.
 TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
-  const LocalCluster::Options options = script("trap '' TERM HUP INT; echo started; while :; do sleep 0.1; done");
+  const LocalCluster::Options options =
+      script("trap '' TERM HUP INT; echo started; while :; do sleep 0.1; done");
   int report[2];
   ASSERT_EQ(pipe(report), 0);
   const pid_t launcher = fork();

@@ -9,11 +9,21 @@ using std::chrono::seconds;
 
 class StatusTest : public testing::Test {
  protected:
-  StatusTest() : job_({{"router-0", net::Role::kRouter}, {"decode-0", net::Role::kBoth}}, JobTiming{}, "n") {
+  StatusTest()
+      : job_({{"router-0", net::Role::kRouter}, {"decode-0", net::Role::kBoth}}, JobTiming{}, "n") {
     plan_.job = "demo";
     plan_.model = "tiny";
-    plan_.rows = {{.name = "router-0", .role = net::Role::kRouter, .node = "local", .host = "127.0.0.1", .port = 8000},
-                  {.name = "decode-0", .role = net::Role::kBoth, .node = "local", .cores = 1, .host = "127.0.0.1", .port = 40001}};
+    plan_.rows = {{.name = "router-0",
+                   .role = net::Role::kRouter,
+                   .node = "local",
+                   .host = "127.0.0.1",
+                   .port = 8000},
+                  {.name = "decode-0",
+                   .role = net::Role::kBoth,
+                   .node = "local",
+                   .cores = 1,
+                   .host = "127.0.0.1",
+                   .port = 40001}};
     tell(Started{});
     tell(Spawned{{1}, 101});
     tell(Spawned{{2}, 102});
@@ -21,7 +31,11 @@ class StatusTest : public testing::Test {
 
   void tell(const Event& event) { job_.step(event, start_, effects_); }
   JobView view(Duration later) const {
-    return {.plan = plan_, .job = job_, .launcher_pid = 100, .url = "http://127.0.0.1:8000", .now = start_ + later};
+    return {.plan = plan_,
+            .job = job_,
+            .launcher_pid = 100,
+            .url = "http://127.0.0.1:8000",
+            .now = start_ + later};
   }
 
   LaunchPlan plan_;
@@ -31,21 +45,26 @@ class StatusTest : public testing::Test {
 };
 
 TEST_F(StatusTest, TextIsATableOfProcesses) {
-  tell(MessageArrived{"router-0", net::Registered{.worker = {.engine_id = "router-0.n.1", .port = 8000}}});
+  tell(MessageArrived{"router-0",
+                      net::Registered{.worker = {.engine_id = "router-0.n.1", .port = 8000}}});
   tell(ProcessExited{{2}, "exit code 1"});
   EXPECT_EQ(status_text(view(seconds(75))),
             "job demo: starting, http://127.0.0.1:8000, launcher pid 100\n"
             "NAME      ROLE    STATE       FOR    PID  RESTARTS  URL                     LOAD\n"
-            "router-0  router  registered  1m15s  101  0         http://127.0.0.1:8000   0 running, 0 queued\n"
+            "router-0  router  registered  1m15s  101  0         http://127.0.0.1:8000   0 "
+            "running, 0 queued\n"
             "decode-0  both    backoff     1m15s  -    0         http://127.0.0.1:40001  -\n");
-  EXPECT_EQ(progress_line(job_), "0 of 2 ready, 1 registered, 1 backoff; decode-0 died: exit code 1");
+  EXPECT_EQ(progress_line(job_),
+            "0 of 2 ready, 1 registered, 1 backoff; decode-0 died: exit code 1");
 }
 
 TEST_F(StatusTest, JsonHoldsTheSameFacts) {
   const std::string json = status_json(view(seconds(2)));
   EXPECT_NE(json.find(R"("state":"starting")"), std::string::npos);
-  EXPECT_NE(json.find(R"({"name":"decode-0","role":"both","state":"starting","suspected":false,"pid":102,"engine_id":"decode-0.n.2")"),
-            std::string::npos)
+  EXPECT_NE(
+      json.find(
+          R"({"name":"decode-0","role":"both","state":"starting","suspected":false,"pid":102,"engine_id":"decode-0.n.2")"),
+      std::string::npos)
       << json;
 }
 
@@ -55,7 +74,9 @@ TEST_F(StatusTest, MetricsCountRestartsOnceEach) {
   tell(ProcessExited{{2}, "exit code 1"});
   job_.step(TimePassed{}, start_ + seconds(1), effects_);
   for (int scrape = 0; scrape < 2; ++scrape) {
-    EXPECT_NE(metrics.text(job_).find(R"(pdjob_process_restarts_total{name="decode-0",role="both"} 1)"), std::string::npos);
+    EXPECT_NE(
+        metrics.text(job_).find(R"(pdjob_process_restarts_total{name="decode-0",role="both"} 1)"),
+        std::string::npos);
   }
 }
 

@@ -1,12 +1,12 @@
 #include "net/control_channel.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace pdjob::net {
 namespace {
@@ -15,7 +15,9 @@ using std::chrono::milliseconds;
 
 struct ServerSide final : ControlServer::Handler {
   std::function<void(const std::string&, Message)> then = [](const std::string&, const Message&) {};
-  void on_message(const std::string& peer, Message message) override { then(peer, std::move(message)); }
+  void on_message(const std::string& peer, Message message) override {
+    then(peer, std::move(message));
+  }
 };
 
 struct ClientSide final : ControlClient::Handler {
@@ -31,7 +33,9 @@ class ControlChannel : public testing::Test {
     server_ = std::move(*opened);
   }
 
-  ControlAddress address(const CurveKeys& keys) const { return {server_->endpoint(), server_->public_key(), keys}; }
+  ControlAddress address(const CurveKeys& keys) const {
+    return {server_->endpoint(), server_->public_key(), keys};
+  }
 
   std::unique_ptr<ControlClient> connect(ClientSide& side, const CurveKeys& keys) {
     auto opened = ControlClient::open(loop_, side, address(keys), "client");
@@ -148,7 +152,8 @@ TEST_F(ControlChannel, AMessageToNobodyIsDropped) {
 TEST(ControlClient, BadKeysAreAnErrorNotACrash) {
   EventLoop loop;
   ClientSide side;
-  const auto client = ControlClient::open(loop, side, {"tcp://127.0.0.1:1", "short", {"p", "s"}}, "x");
+  const auto client =
+      ControlClient::open(loop, side, {"tcp://127.0.0.1:1", "short", {"p", "s"}}, "x");
   EXPECT_EQ(client.error().code, ErrorCode::kInvalidArgument);
 }
 

@@ -230,6 +230,13 @@ TEST(HeadFinder, FindsTheEndInAnySplit) {
   }
 }
 
+TEST(HeadFinder, RefusesATlsHelloAtOnce) {
+  HeadFinder finder;
+  EXPECT_EQ(finder.find("\x16\x03\x01"), 0U);
+  ASSERT_TRUE(finder.refusal().has_value());
+  EXPECT_EQ(finder.refusal()->status, 400);
+}
+
 TEST(HeadFinder, BoundsTheHead) {
   HeadFinder fitting;
   std::string head = "GET / HTTP/1.1\r\nX: ";

@@ -13,7 +13,9 @@ ProcessSpec spec() {
           .host = "127.0.0.1",
           .port = 40001,
           .listen_fd = 7,
-          .control = {.endpoint = "tcp://127.0.0.1:1", .server_public_key = "s", .client = {.public_key = "p", .secret_key = "k"}},
+          .control = {.endpoint = "tcp://127.0.0.1:1",
+                      .server_public_key = "s",
+                      .client = {.public_key = "p", .secret_key = "k"}},
           .kv_token = "token",
           .config_yaml = "name: x\nmode: serve\n",
           .config_name = "job.yaml"};

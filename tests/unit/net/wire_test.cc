@@ -1,8 +1,8 @@
 #include "net/wire.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/limits.h"
 #include "common/random.h"
@@ -10,7 +10,9 @@
 namespace pdjob::net {
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 WorkerEntry worker_entry() {
   return {.name = "prefill-0",
@@ -23,7 +25,11 @@ WorkerEntry worker_entry() {
 }
 
 WorkerLoad worker_load() {
-  return {.requests_running = 1, .requests_queued = 2, .tokens_queued = 3, .kv_rows_used = 4, .kv_rows_max = 1ULL << 40};
+  return {.requests_running = 1,
+          .requests_queued = 2,
+          .tokens_queued = 3,
+          .kv_rows_used = 4,
+          .kv_rows_max = 1ULL << 40};
 }
 
 std::vector<Message> one_of_each() {
@@ -49,8 +55,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 }
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
-  EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}), std::string("pdjb\x01\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x01\x00\x03\x00\x02\x00\x00\x00" "ab", 14));
+  EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
+            std::string("pdjb\x01\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x01\x00\x03\x00\x02\x00\x00\x00"
+                                                       "ab",
+                                                       14));
 }
 
 TEST(Wire, EveryTruncationIsRefused) {

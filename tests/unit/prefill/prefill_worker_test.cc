@@ -15,14 +15,18 @@ using worker::Words;
 constexpr worker::EngineSize kEngine{.sequences = 2, .rows_per_sequence = 32, .batch_tokens = 16};
 
 struct PrefillWorkerTest : testing::Test {
-  static RequestArrived offered(uint64_t request, uint32_t prompt_tokens = 12, Instant deadline = kNever) {
+  static RequestArrived offered(uint64_t request, uint32_t prompt_tokens = 12,
+                                Instant deadline = kNever) {
     return {.request = RequestId{request},
             .prompt_tokens = prompt_tokens,
             .kv = KvMode::kOffer,
             .deadline = deadline};
   }
   static RequestArrived local(uint64_t request, uint32_t choices = 1, uint32_t max_tokens = 2) {
-    return {.request = RequestId{request}, .prompt_tokens = 4, .choices = choices, .max_tokens = max_tokens};
+    return {.request = RequestId{request},
+            .prompt_tokens = 4,
+            .choices = choices,
+            .max_tokens = max_tokens};
   }
   // Request `request` has its reply; its rows wait for their fetch.
   void commit(uint64_t request) {
@@ -65,7 +69,8 @@ TEST_F(PrefillWorkerTest, AnswersAWholeGenerationOfADirectClient) {
   EXPECT_EQ(story.run(), Words{"run s0:r1[0+4]*2"});
   EXPECT_EQ(story.ran(), (Words{"deliver r1.0", "deliver r1.1", "fork s0 s1"}));
   EXPECT_EQ(story.run(), Words{"run s0:r1.0 s1:r1.1"});
-  EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "clear s0", "deliver r1.1 length", "clear s1", "end r1"}));
+  EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "clear s0", "deliver r1.1 length",
+                                "clear s1", "end r1"}));
   EXPECT_TRUE(story.idle());
 }
 
@@ -117,7 +122,8 @@ TEST_F(PrefillWorkerTest, GivesACancelledRequestsPlaceInTheQueueToTheNext) {
 TEST_F(PrefillWorkerTest, FailsThePromptWhoseOfferEndsEarly) {
   story.arrive(offered(1, 20));
   story.run_and_finish();
-  // Unavailable, not cancelled: the router tries another pair when a decode worker or its link died.
+  // Unavailable, not cancelled: the router tries another pair when a decode worker or its link
+  // died.
   EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "fail r1 unavailable", "end r1"}));
   EXPECT_EQ(story.run(), Words{});
   EXPECT_TRUE(story.idle());
@@ -135,8 +141,10 @@ TEST_F(PrefillWorkerTest, FailsExactlyTheRequestsOfAFailedStep) {
 TEST_F(PrefillWorkerTest, EndsTheOfferOfASampleThatFailed) {
   story.arrive(offered(1, 4));
   story.run();
-  const worker::StepFinished failed{.failed = {{RequestId{1}, {ErrorCode::kInternal, "not a number"}}}};
-  EXPECT_EQ(story.step(failed), (Words{"commit r1 s0 rows 4", "fail r1 internal", "withdraw r1", "end r1"}));
+  const worker::StepFinished failed{
+      .failed = {{RequestId{1}, {ErrorCode::kInternal, "not a number"}}}};
+  EXPECT_EQ(story.step(failed),
+            (Words{"commit r1 s0 rows 4", "fail r1 internal", "withdraw r1", "end r1"}));
   EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
   EXPECT_TRUE(story.idle());
 }
@@ -189,9 +197,7 @@ TEST_F(PrefillWorkerTest, FinishesWhatWaitsBeforeItIsDrained) {
   EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "drained"}));
 }
 
-TEST_F(PrefillWorkerTest, NeverFetches) {
-  EXPECT_DEATH(story.rows_fetched(1), "never fetches");
-}
+TEST_F(PrefillWorkerTest, NeverFetches) { EXPECT_DEATH(story.rows_fetched(1), "never fetches"); }
 
 }  // namespace
 }  // namespace pdjob::prefill

@@ -118,11 +118,13 @@ TEST(KvParams, ReturnedParamsAreVerbatim) {
 }
 
 TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
-  for (const char* one : {R"({"prompt":"a, b"})", R"({"prompt":["a"]})", R"({"prompt":[1, 2]})", R"({"prompt":[ [1,2] ]})",
-                          R"({"prompt":["a \"], b"]})", R"({"prompt":[]})", R"({"prompt":5})", R"({})"}) {
+  for (const char* one : {R"({"prompt":"a, b"})", R"({"prompt":["a"]})", R"({"prompt":[1, 2]})",
+                          R"({"prompt":[ [1,2] ]})", R"({"prompt":["a \"], b"]})",
+                          R"({"prompt":[]})", R"({"prompt":5})", R"({})"}) {
     EXPECT_FALSE(scanned(one).several_prompts()) << one;
   }
-  for (const char* several : {R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":[ "a \" ]" , "b" ]})"}) {
+  for (const char* several :
+       {R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":[ "a \" ]" , "b" ]})"}) {
     EXPECT_TRUE(scanned(several).several_prompts()) << several;
   }
 }

@@ -68,8 +68,8 @@ struct RouterTest : testing::Test {
       refusal = *refuse;
       return "refuse " + std::to_string(refuse->error.status);
     }
-    static constexpr const char* kWords[] = {"",         "", "", "",      "",       "degraded",
-                                             "complete", "", "abort", "forget", "drained"};
+    static constexpr const char* kWords[] = {
+        "", "", "", "", "", "degraded", "complete", "", "abort", "forget", "drained"};
     return kWords[effect.index()];
   }
 
@@ -214,24 +214,24 @@ TEST_F(RouterTest, RetriesWhenThePrefillLegSays500) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kPrefill, 500),
-            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
-                   "decode#2@d0 fetch"}));
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed",
+                   "prefill#2@p1 offer", "decode#2@d0 fetch"}));
 }
 
 TEST_F(RouterTest, AvoidsBothWorkersOfAPairWhoseDecodeLegSays500) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 500),
-            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
-                   "decode#2@d1 fetch"}));
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed",
+                   "prefill#2@p1 offer", "decode#2@d1 fetch"}));
 }
 
 TEST_F(RouterTest, AvoidsOnlyThePrefillWorkerWhenTheHandOverFailed) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 502),
-            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
-                   "decode#2@d0 fetch"}));
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed",
+                   "prefill#2@p1 offer", "decode#2@d0 fetch"}));
   EXPECT_EQ(router().workers().find("d0")->failures, 0U);
 }
 
@@ -240,8 +240,8 @@ TEST_F(RouterTest, AsksTheOnlyDecodeWorkerAgainWithAnotherPrefillWorker) {
            entry("d0", net::Role::kDecode)});
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 500),
-            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "prefill#2@p1 offer",
-                   "decode#2@d0 fetch"}));
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed",
+                   "prefill#2@p1 offer", "decode#2@d0 fetch"}));
 }
 
 TEST_F(RouterTest, RetriesTheSecondHopAsAWholePair) {
@@ -309,7 +309,8 @@ TEST_F(RouterTest, PassesA4xxThroughWithoutRetry) {
 TEST_F(RouterTest, PassesTheDecodeLegs4xxThrough) {
   workers(two_pairs);
   arrive();
-  EXPECT_EQ(answered(Stage::kDecode, 422), (Words{"cancel prefill#1", "release @p0", "relay decode#1"}));
+  EXPECT_EQ(answered(Stage::kDecode, 422),
+            (Words{"cancel prefill#1", "release @p0", "relay decode#1"}));
   EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
   expect_idle();
 }
@@ -318,11 +319,12 @@ TEST_F(RouterTest, TriesAnotherWhenOverloadedWithoutSuspicion) {
   workers(two_pairs);
   arrive();
   EXPECT_EQ(answered(Stage::kDecode, 503, 1, true),
-            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry overloaded", "prefill#2@p0 offer",
-                   "decode#2@d1 fetch"}));
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry overloaded",
+                   "prefill#2@p0 offer", "decode#2@d1 fetch"}));
   EXPECT_EQ(router().workers().find("d0")->failures, 0U);
   // Nobody is left: the client sees the last worker's own answer, with its Retry-After.
-  EXPECT_EQ(answered(Stage::kDecode, 429, 2), (Words{"cancel prefill#2", "release @p0", "relay decode#2"}));
+  EXPECT_EQ(answered(Stage::kDecode, 429, 2),
+            (Words{"cancel prefill#2", "release @p0", "relay decode#2"}));
   EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
   expect_idle();
 }
@@ -423,7 +425,8 @@ TEST_F(RouterTest, RefusesAtTheDeadlineBeforeTheFirstByte) {
 TEST_F(RouterTest, CancelsBothLegsWhenTheClientLeaves) {
   workers(pair);
   arrive();
-  EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "forget"}));
+  EXPECT_EQ(step(ClientLeft{kRequest}),
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "forget"}));
   expect_idle();
 }
 

@@ -18,7 +18,8 @@ std::vector<SequenceId> sequences(std::initializer_list<uint32_t> values) {
 }
 
 struct BatcherTest : testing::Test {
-  void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1, uint32_t max_tokens = 4) {
+  void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1,
+             uint32_t max_tokens = 4) {
     batcher.start_prompt(RequestId{request}, *batcher.take(choices), prompt_tokens, max_tokens);
   }
   // The next batch in words; its prompts count as computed.
@@ -29,7 +30,8 @@ struct BatcherTest : testing::Test {
   }
   Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false) {
     std::vector<Effect> effects;
-    ended = batcher.token_sampled({.request = RequestId{request}, .choice = choice, .stopped = stopped}, effects);
+    ended = batcher.token_sampled(
+        {.request = RequestId{request}, .choice = choice, .stopped = stopped}, effects);
     return words(effects);
   }
 
@@ -121,7 +123,8 @@ TEST_F(BatcherTest, NamesEachRequestOfTheBatchOnce) {
   start(3, 4);
   start(4, 4);  // Waits for a sequence: not in the batch.
   batcher.next_batch();
-  EXPECT_EQ(batcher.requests_in_batch(), (std::vector<RequestId>{RequestId{1}, RequestId{2}, RequestId{3}}));
+  EXPECT_EQ(batcher.requests_in_batch(),
+            (std::vector<RequestId>{RequestId{1}, RequestId{2}, RequestId{3}}));
 }
 
 // --- what a token does

@@ -1,4 +1,5 @@
-// Core, engine and KV endpoint together, with the fake engine: what a prefill worker computed, its decode worker continues.
+// Core, engine and KV endpoint together, with the fake engine: what a prefill worker computed, its
+// decode worker continues.
 #include "worker/engine_thread.h"
 
 #include <gtest/gtest.h>
@@ -24,15 +25,17 @@ class TestWorker {
                                     .batch_tokens = 32,
                                     .fake_delay_per_token = std::chrono::microseconds(100)});
     const EngineSize size{.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 32};
-    thread_ = std::make_unique<EngineThread>(*engine_, make_core(size), kPatience, [this](OutputBatch batch) {
-      for (Output& output : batch.outputs) {
-        outputs_.push_always(std::move(output));
-      }
-    });
-    endpoint_ = *kvtransfer::KvEndpoint::start(
-        {.engine_id = name,
-         .fingerprint = {{"model", "fake"}},
-         .sink = [this](kvtransfer::EndpointEvent event) { thread_->on_endpoint_event(std::move(event)); }});
+    thread_ = std::make_unique<EngineThread>(*engine_, make_core(size), kPatience,
+                                             [this](OutputBatch batch) {
+                                               for (Output& output : batch.outputs) {
+                                                 outputs_.push_always(std::move(output));
+                                               }
+                                             });
+    endpoint_ = *kvtransfer::KvEndpoint::start({.engine_id = name,
+                                                .fingerprint = {{"model", "fake"}},
+                                                .sink = [this](kvtransfer::EndpointEvent event) {
+                                                  thread_->on_endpoint_event(std::move(event));
+                                                }});
     thread_->start(*endpoint_);
   }
   ~TestWorker() {
@@ -43,8 +46,10 @@ class TestWorker {
   EngineThread& thread() { return *thread_; }
   const kvtransfer::EndpointAddress& address() const { return endpoint_->address(); }
 
-  GenerationRequest request(uint64_t id, KvMode kv, int32_t max_tokens = 8, uint32_t choices = 1) const {
-    GenerationRequest made{.id = RequestId{id}, .stop = {.max_tokens = max_tokens}, .ignore_eos = true, .kv = kv};
+  GenerationRequest request(uint64_t id, KvMode kv, int32_t max_tokens = 8,
+                            uint32_t choices = 1) const {
+    GenerationRequest made{
+        .id = RequestId{id}, .stop = {.max_tokens = max_tokens}, .ignore_eos = true, .kv = kv};
     for (const char c : std::string("the quick brown fox jumps over the lazy dog")) {
       made.prompt.push_back(c);
     }
@@ -66,7 +71,8 @@ class TestWorker {
     if (next_ < taken_.size() && std::holds_alternative<Wanted>(taken_[next_])) {
       return std::get<Wanted>(std::move(taken_[next_++]));
     }
-    ADD_FAILURE() << "got " << (next_ < taken_.size() ? static_cast<int>(taken_[next_].index()) : -1);
+    ADD_FAILURE() << "got "
+                  << (next_ < taken_.size() ? static_cast<int>(taken_[next_].index()) : -1);
     return {};
   }
   std::string text(int32_t tokens) {

@@ -12,7 +12,11 @@ using std::chrono::seconds;
 struct RequestQueueTest : testing::Test {
   Words push(uint64_t request, Instant deadline = kNever, uint32_t choices = 1) {
     effects.clear();
-    queue.push({.request = RequestId{request}, .prompt_tokens = 10, .choices = choices, .deadline = deadline}, effects);
+    queue.push({.request = RequestId{request},
+                .prompt_tokens = 10,
+                .choices = choices,
+                .deadline = deadline},
+               effects);
     return words(effects);
   }
   Words expire(Instant now) {
