@@ -221,10 +221,10 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
     return refuse(rows.error());
   }
   if (offer != nullptr) {
-    grant(*offer, link.id(), granted, *std::move(region));
+    grant(*offer, link.id(), granted, *std::move(rows));
   } else {
     const TransferId id = granted.id;
-    waiting_.emplace(id, WaitingGrant{link.id(), std::move(granted), *std::move(region)});
+    waiting_.emplace(id, WaitingGrant{link.id(), std::move(granted), *std::move(rows)});
   }
 }
 
@@ -234,7 +234,7 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
     find(link)->send(Abort{offer.id, *std::move(why)});
     return;
   }
-  offer.rows = std::move(region);
+  offer.rows = std::move(rows);
   step(offer, SendSession::Granted{link, granted.rows});
 }
 
