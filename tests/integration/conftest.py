@@ -4,6 +4,7 @@
 than pass unseen.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -39,11 +40,17 @@ class Process:
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
+        atexit.register(self._kill)  # A test that fails half-way leaves nothing running.
         self.url = None
         self.stdout = []
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def _kill(self):
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
 
     def _read(self):
         for line in self.child.stdout:
