@@ -13,6 +13,10 @@ void DecodeWorker::step(const worker::Event& event, Instant now, Effects& effect
   std::visit([&](const auto& e) { on(e, now, effects); }, event);
 }
 
+void DecodeWorker::on(const worker::OfferAwaited& event, Instant /*now*/, Effects& /*effects*/) {
+  PDJOB_CHECK(false, "a decode worker never offers", event.request);
+}
+
 void DecodeWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects& /*effects*/) {
   PDJOB_CHECK(false, "a decode worker never offers", event.request);
 }
@@ -25,12 +29,12 @@ void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effe
 
 void DecodeWorker::admit(Effects& effects) {
   while (!queue_.empty()) {
-    const worker::RequestArrived next = queue_.front();
+    const worker::RequestArrived next = queue_.waiting().front();
     auto sequences = batcher_.take(next.choices);
     if (!sequences) {
       return;
     }
-    queue_.pop();
+    queue_.take(next.request);
     if (next.kv == KvMode::kFetch) {
       effects.push_back(worker::StartFetch{
           .request = next.request, .sequence = sequences->front(), .rows = next.prompt_tokens});

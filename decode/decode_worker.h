@@ -51,6 +51,7 @@ class DecodeWorker final : public worker::WorkerCore {
   void on(const worker::TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
   // Of prefill workers only.
+  void on(const worker::OfferAwaited& event, Instant now, Effects& effects);
   void on(const worker::OfferEnded& event, Instant now, Effects& effects);
 
   void admit(Effects& effects);

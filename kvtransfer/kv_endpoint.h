@@ -61,6 +61,11 @@ struct EndpointAddress {
 };
 
 // What the endpoint tells its worker.
+struct OfferAwaited {  // A receiver has reserved its rows and waits for an offer that was not made
+                       // yet; awaited = false follows once it is made, or the receiver has gone.
+  TransferId id;
+  bool awaited = true;
+};
 struct OfferDone {  // The receiver has committed: the rows may be freed.
   TransferId id;
   uint64_t bytes = 0;
@@ -90,7 +95,8 @@ struct FetchFailed {
 struct FetchReleased {
   TransferId id;
 };
-using EndpointEvent = std::variant<OfferDone, OfferFailed, FetchDone, FetchFailed, FetchReleased>;
+using EndpointEvent =
+    std::variant<OfferAwaited, OfferDone, OfferFailed, FetchDone, FetchFailed, FetchReleased>;
 
 struct EndpointOptions {
   KvTransferConfig config;

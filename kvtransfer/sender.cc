@@ -128,6 +128,7 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   ended_.erase(id);
   arm(made);
   if (auto waiting = waiting_.extract(id)) {
+    context_.emit(OfferAwaited{.id = id, .awaited = false});
     WaitingGrant& first = waiting.mapped();
     grant(made, first.link, first.grant, std::move(first.rows));
   }
@@ -225,6 +226,7 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   } else {
     const TransferId id = granted.id;
     waiting_.emplace(id, WaitingGrant{link.id(), std::move(granted), *std::move(rows)});
+    context_.emit(OfferAwaited{.id = id});
   }
 }
 
@@ -247,6 +249,7 @@ void Sender::on_cancel(Link& link, const Cancel& cancel) {
   if (const auto waiting = waiting_.find(cancel.id);
       waiting != waiting_.end() && waiting->second.link == link.id()) {
     waiting_.erase(waiting);
+    context_.emit(OfferAwaited{.id = cancel.id, .awaited = false});
   }
   link.send(Cancelled{cancel.id});
 }
@@ -262,7 +265,13 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
       step(*offer, SendSession::LinkLost{id, reason});
     }
   }
-  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.link == id; });
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const bool gone = entry.second.link == id;
+    if (gone) {
+      context_.emit(OfferAwaited{.id = entry.first, .awaited = false});
+    }
+    return gone;
+  });
   std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).opening);
   peers_.erase(id);

@@ -1,5 +1,7 @@
 #include "prefill/prefill_worker.h"
 
+#include <algorithm>
+
 namespace pdjob::prefill {
 
 using worker::KvMode;
@@ -24,14 +26,35 @@ void PrefillWorker::on(const worker::RequestArrived& event, Instant /*now*/, Eff
   admit(effects);
 }
 
-void PrefillWorker::admit(Effects& effects) {
-  while (!queue_.empty()) {
-    const worker::RequestArrived next = queue_.front();
-    const auto sequences = batcher_.take(next.choices);
-    if (!sequences) {
-      return;
+// Who gets sequences next: prompts that are waited for, else in order of arrival.
+std::optional<RequestId> PrefillWorker::next_of_queue() const {
+  const uint32_t free = batcher_.sequences_free();
+  const auto& waiting = queue_.waiting();
+  const auto awaited = std::find_if(waiting.begin(), waiting.end(), [free](const auto& request) {
+    return request.awaited && request.choices <= free;
+  });
+  if (awaited != waiting.end()) {
+    return awaited->request;
+  }
+  for (const worker::RequestArrived& request : waiting) {
+    // A prompt of the two-hop is never waited for: where there is one sequence, it may have that.
+    const bool leaves_one =
+        request.kv == KvMode::kOffer && (!request.two_hop || engine_.sequences > 1);
+    if (request.choices + (leaves_one ? 1 : 0) <= free) {
+      return request.request;
     }
-    queue_.pop();
+    if (!leaves_one) {
+      return std::nullopt;  // Else requests of many choices would be overtaken for ever.
+    }
+  }
+  return std::nullopt;
+}
+
+void PrefillWorker::admit(Effects& effects) {
+  while (const auto request = next_of_queue()) {
+    const worker::RequestArrived next = queue_.take(*request);
+    const auto sequences = batcher_.take(next.choices);
+    PDJOB_CHECK(sequences.has_value(), next.request);
     batcher_.start_prompt(next.request, *sequences, next.prompt_tokens, next.max_tokens);
     if (next.kv == KvMode::kOffer) {
       batcher_.keep_first(next.request);
@@ -95,6 +118,11 @@ void PrefillWorker::on(const worker::StepFailed& event, Instant /*now*/, Effects
   }
   admit(effects);
   report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::OfferAwaited& event, Instant /*now*/, Effects& effects) {
+  queue_.set_awaited(event.request, event.awaited);
+  admit(effects);
 }
 
 void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects& effects) {

@@ -7,10 +7,15 @@
 //
 // A request's reply (one token, vLLM's convention) is complete when its prompt is; its rows stay
 // until OfferEnded. A client that leaves after that does not end the offer: in the two-hop protocol
-// it always leaves, and its decode worker comes later. Pure.
+// it always leaves, and its decode worker comes later.
+//
+// The last free sequence is for prompts that a decode worker waits for. Otherwise two queues could
+// wait for each other until leases end: all sequences here hold rows whose requests queue at decode
+// workers, whose sequences are all reserved for prompts that queue here. Pure.
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "prefill/prefill_config.h"
 #include "worker/batcher.h"
@@ -41,6 +46,7 @@ class PrefillWorker final : public worker::WorkerCore {
   void on(const worker::EngineFree& event, Instant now, Effects& effects);
   void on(const worker::StepFinished& event, Instant now, Effects& effects);
   void on(const worker::StepFailed& event, Instant now, Effects& effects);
+  void on(const worker::OfferAwaited& event, Instant now, Effects& effects);
   void on(const worker::OfferEnded& event, Instant now, Effects& effects);
   void on(const worker::TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
@@ -48,6 +54,7 @@ class PrefillWorker final : public worker::WorkerCore {
   template <class Other>
   void on(const Other& event, Instant now, Effects& effects);
 
+  std::optional<RequestId> next_of_queue() const;
   void admit(Effects& effects);
   void fail(RequestId request, const Error& error, Effects& effects);
   void drop_sequences(RequestId request, Effects& effects);

@@ -106,7 +106,9 @@ void EngineThread::take(Command command) {
                 .choices = static_cast<uint32_t>(request.samplers.size()),
                 .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
                 .kv = request.kv,
-                .deadline = request.deadline};
+                .deadline = request.deadline,
+                .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.transfer),
+                .two_hop = request.two_hop};
             if (request.kv != KvMode::kLocal &&
                 !transfers_.emplace(request.transfer, request.id).second) {
               outputs_.push_back(RequestFailed{
@@ -150,6 +152,19 @@ RequestId EngineThread::request_of(TransferId transfer) const {
   const auto found = transfers_.find(transfer);
   PDJOB_CHECK(found != transfers_.end(), transfer);
   return found->second;
+}
+
+void EngineThread::take_endpoint_event(const kvtransfer::OfferAwaited& event) {
+  if (event.awaited) {
+    awaited_.insert(event.id);
+  } else {
+    awaited_.erase(event.id);
+  }
+  // A peer may wait for anything, also for what is no offer.
+  const auto found = transfers_.find(event.id);
+  if (found != transfers_.end() && live_.at(found->second).request.kv == KvMode::kOffer) {
+    feed(OfferAwaited{.request = found->second, .awaited = event.awaited});
+  }
 }
 
 void EngineThread::take_endpoint_event(const kvtransfer::OfferDone& event) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -71,6 +72,7 @@ class EngineThread {
 
   void run();
   void take(Command command);
+  void take_endpoint_event(const kvtransfer::OfferAwaited& event);
   void take_endpoint_event(const kvtransfer::OfferDone& event);
   void take_endpoint_event(const kvtransfer::OfferFailed& event);
   void take_endpoint_event(kvtransfer::FetchDone& event);
@@ -105,6 +107,7 @@ class EngineThread {
   // Only touched by the engine thread.
   std::unordered_map<RequestId, Live> live_;
   std::unordered_map<TransferId, RequestId> transfers_;  // Of every live request that has one.
+  std::unordered_set<TransferId> awaited_;  // Offers that are waited for, known here or not yet.
   std::vector<Output> outputs_;
   std::vector<Effect> effects_;
   bool stepped_ = false;  // This turn ran the engine.

@@ -27,6 +27,7 @@ struct GenerationRequest {
   bool ignore_eos = false;
   KvMode kv = KvMode::kLocal;
   TransferId transfer;               // Of kOffer and kFetch.
+  bool two_hop = false;              // Of kOffer: RequestArrived::two_hop.
   kvtransfer::EndpointAddress peer;  // Of kFetch.
   Instant deadline = kNever;
 };

@@ -275,6 +275,7 @@ std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(
   }
   if (request.kv_transfer) {
     generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
+    generation.two_hop = !request.kv_transfer->transfer;
     generation.peer = peer_address(*request.kv_transfer);
   }
   // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples

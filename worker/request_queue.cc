@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/check.h"
+
 namespace pdjob::worker {
 namespace {
 
@@ -34,15 +36,32 @@ void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effe
 }
 
 bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
-  const auto found =
-      std::find_if(waiting_.begin(), waiting_.end(),
-                   [&](const RequestArrived& waiting) { return waiting.request == request; });
+  const auto found = find(request);
   if (found == waiting_.end()) {
     return false;
   }
   waiting_.erase(found);
   effects.push_back(EndRequest{request});
   return true;
+}
+
+RequestArrived RequestQueue::take(RequestId request) {
+  const auto found = find(request);
+  PDJOB_CHECK(found != waiting_.end(), request);
+  const RequestArrived taken = *found;
+  waiting_.erase(found);
+  return taken;
+}
+
+void RequestQueue::set_awaited(RequestId request, bool awaited) {
+  if (const auto found = find(request); found != waiting_.end()) {
+    found->awaited = awaited;
+  }
+}
+
+std::deque<RequestArrived>::iterator RequestQueue::find(RequestId request) {
+  return std::find_if(waiting_.begin(), waiting_.end(),
+                      [&](const RequestArrived& waiting) { return waiting.request == request; });
 }
 
 void RequestQueue::expire(Instant now, std::vector<Effect>& effects) {

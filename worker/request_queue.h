@@ -27,8 +27,12 @@ class RequestQueue {
   void close() { closed_ = true; }
 
   bool empty() const { return waiting_.empty(); }
-  const RequestArrived& front() const { return waiting_.front(); }
-  void pop() { waiting_.pop_front(); }
+  // In order of arrival.
+  const std::deque<RequestArrived>& waiting() const { return waiting_; }
+  // Requires: it waits here.
+  RequestArrived take(RequestId request);
+  // Unknown: nothing happens.
+  void set_awaited(RequestId request, bool awaited);
 
   bool closed() const { return closed_; }
   uint32_t size() const { return static_cast<uint32_t>(waiting_.size()); }
@@ -36,6 +40,8 @@ class RequestQueue {
   Instant next_deadline() const;
 
  private:
+  std::deque<RequestArrived>::iterator find(RequestId request);
+
   const std::string worker_;
   const uint32_t requests_max_;
   const uint32_t sequences_;

@@ -36,6 +36,9 @@ struct RequestArrived {
                             // generation then ends by length.
   KvMode kv = KvMode::kLocal;
   Instant deadline = kNever;  // To be running by then; passed while queued: kTimeout.
+  // Of kOffer:
+  bool awaited = false;  // A decode worker has reserved rows and waits for these.
+  bool two_hop = false;  // Nobody can wait for them yet: only the reply says where they are.
 };
 struct RequestCancelled {
   RequestId request;
@@ -76,6 +79,10 @@ struct FetchFailed {
 struct FetchReleased {
   RequestId request;
 };
+struct OfferAwaited {  // A decode worker began to wait for the rows of this request, or left.
+  RequestId request;
+  bool awaited = true;
+};
 struct OfferEnded {  // Fetched, or given up: the rows are nobody's any more.
   RequestId request;
 };
@@ -83,8 +90,8 @@ struct TimePassed {};  // Looks at deadlines.
 struct DrainAsked {};  // Take nothing new; ReportDrained when all is done.
 
 using Event = std::variant<RequestArrived, RequestCancelled, EngineFree, StepFinished, StepFailed,
-                           TailSampled, RowsFetched, FetchFailed, FetchReleased, OfferEnded,
-                           TimePassed, DrainAsked>;
+                           TailSampled, RowsFetched, FetchFailed, FetchReleased, OfferAwaited,
+                           OfferEnded, TimePassed, DrainAsked>;
 
 // --- effects, to be done in order
 

@@ -45,19 +45,15 @@ struct SimChannel {
   Instant last_arrival{};
 };
 
-// How long messages take. With jitter, messages of different connections overtake each other.
+// How long messages take. Messages of different connections overtake each other.
 class SimNetwork {
  public:
-  enum class Jitter { kNo, kYes };
-  SimNetwork(SimLoop& loop, Jitter jitter, uint64_t seed)
-      : loop_(loop), jitter_(jitter), random_(seed) {
+  SimNetwork(SimLoop& loop, uint64_t seed) : loop_(loop), random_(seed) {
     slowest_ = std::chrono::microseconds(100 + random_.below(3000));
   }
 
   // When a message that is sent now arrives at another process.
-  Instant arrival(SimChannel& channel) {
-    return jitter_ == Jitter::kYes ? in_order(channel, slowest_) : loop_.now() + slowest_ / 2;
-  }
+  Instant arrival(SimChannel& channel) { return in_order(channel, slowest_); }
   // The same for another thread of this process.
   Instant hand_over(SimChannel& channel) {
     return in_order(channel, std::chrono::microseconds(20));
@@ -72,7 +68,6 @@ class SimNetwork {
   }
 
   SimLoop& loop_;
-  const Jitter jitter_;
   Random random_;
   Duration slowest_;
 };

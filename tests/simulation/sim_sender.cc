@@ -15,7 +15,7 @@ constexpr Duration kRowDuration = std::chrono::microseconds(10);
 
 void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
   SendSession session({.row_bytes = sizeof(Row),
-                       .rows_max = world_.engine_size().rows_per_sequence,
+                       .rows_max = world_.engine_size(worker_.role()).rows_per_sequence,
                        .rows_per_push = kRowsPerPush,
                        .deadline = deadline,
                        .lease = SimWorld::kLease});
@@ -25,6 +25,7 @@ void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
   ended_.erase(id);
   arm(id);
   if (const auto waiting = waiting_.extract(id)) {
+    worker_.offer_awaited(id, false);
     offers_.at(id).target = waiting.mapped().target;
     step(id, SendSession::Granted{waiting.mapped().link, waiting.mapped().rows});
   }
@@ -62,6 +63,7 @@ void SimSender::on_grant(LinkId link, TransferId id, SequenceId target, uint32_t
   const auto offer = offers_.find(id);
   if (offer == offers_.end()) {
     waiting_[id] = {.link = link, .target = target, .rows = rows};
+    worker_.offer_awaited(id, true);
     return;
   }
   world_.invariants().expect(offer->second.session.state() == SendSession::State::kOffered,
@@ -75,7 +77,9 @@ void SimSender::on_cancel(LinkId link, TransferId id, const Error& reason) {
   if (offer != offers_.end() && offer->second.session.state() != SendSession::State::kOffered) {
     return step(id, SendSession::PeerCancelled{link, reason});
   }
-  waiting_.erase(id);
+  if (waiting_.erase(id) > 0) {
+    worker_.offer_awaited(id, false);
+  }
   world_.links().to_receiver(link,
                              [=](SimWorker& worker) { worker.receiver().on_cancelled(link, id); });
 }
@@ -101,7 +105,13 @@ void SimSender::on_closed(LinkId link) {
   for (const TransferId id : ids) {
     step(id, SendSession::LinkLost{link, {ErrorCode::kUnavailable, "the KV link closed"}});
   }
-  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.link == link; });
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const bool gone = entry.second.link == link;
+    if (gone) {
+      worker_.offer_awaited(entry.first, false);
+    }
+    return gone;
+  });
   world_.links().close_at_sender(link);
 }
 

@@ -26,8 +26,8 @@ SimWorker::SimWorker(SimWorld& world, Incarnation incarnation, std::string name,
       role_(role),
       core_(std::move(core)),
       watch_(world.invariants(), name_,
-             {.engine = world.engine_size(), .requests_queued = queue_max}),
-      engine_(world.engine_size()),
+             {.engine = world.engine_size(role), .requests_queued = queue_max}),
+      engine_(world.engine_size(role)),
       sender_(world, *this),
       receiver_(world, *this) {}
 
@@ -35,8 +35,8 @@ bool SimWorker::idle() const {
   const worker::CoreLoad load = core_->load();
   const bool core_idle = load.requests_running == 0 && load.requests_queued == 0 &&
                          load.rows_used == 0 && load.tokens_queued == 0;
-  return core_idle && watch_.idle() && live_.empty() && transfers_.empty() && sender_.idle() &&
-         receiver_.idle() && !busy_ && exchanges_.empty() && generations_.empty();
+  return core_idle && watch_.idle() && live_.empty() && transfers_.empty() && awaited_.empty() &&
+         sender_.idle() && receiver_.idle() && !busy_ && exchanges_.empty() && generations_.empty();
 }
 
 // --- the API
@@ -58,7 +58,9 @@ void SimWorker::on_leg(const LegAsk& ask) {
         .choices = choices,
         .max_tokens = ask.kv == KvMode::kOffer ? 1 : ask.ask.prompt.max_tokens,
         .kv = ask.kv,
-        .deadline = deadline});
+        .deadline = deadline,
+        .awaited = ask.kv == KvMode::kOffer && awaited_.contains(ask.place.transfer),
+        .two_hop = ask.names_place});
   });
 }
 
@@ -384,6 +386,20 @@ RequestId SimWorker::request_of(TransferId id) {
   const auto found = transfers_.find(id);
   PDJOB_CHECK(found != transfers_.end(), name_, id);
   return found->second;
+}
+
+void SimWorker::offer_awaited(TransferId id, bool awaited) {
+  from_kv([=, this] {
+    if (awaited) {
+      awaited_.insert(id);
+    } else {
+      awaited_.erase(id);
+    }
+    const auto found = transfers_.find(id);
+    if (found != transfers_.end() && live(found->second).ask.kv == KvMode::kOffer) {
+      feed(worker::OfferAwaited{.request = found->second, .awaited = awaited});
+    }
+  });
 }
 
 void SimWorker::offer_ended(TransferId id) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,7 @@ class SimWorker {
   void drain();
 
   // From the KV endpoint.
+  void offer_awaited(TransferId id, bool awaited);
   void offer_ended(TransferId id);
   void fetch_done(TransferId id, uint64_t tail);
   void fetch_failed(TransferId id, const Error& error, bool region_safe);
@@ -158,6 +160,7 @@ class SimWorker {
   Instant wake_ = kNever;
   std::map<RequestId, Live> live_;
   std::map<TransferId, RequestId> transfers_;
+  std::set<TransferId> awaited_;
   SimChannel to_kv_;
   SimChannel from_kv_;
 

@@ -36,6 +36,8 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   };
   Shape shape;
   shape.engine = {.sequences = draw(3, 8), .rows_per_sequence = 80, .batch_tokens = draw(8, 64)};
+  shape.prefill_engine = {
+      .sequences = draw(1, 8), .rows_per_sequence = 80, .batch_tokens = draw(8, 64)};
   shape.prefill_workers = draw(1, 3);
   shape.decode_workers = draw(1, 3);
   shape.both_workers = random.chance(0.15) ? 1 : 0;
@@ -67,18 +69,13 @@ SimWorld::SimWorld(const RunOptions& options)
       trace_(options.print),
       random_(mix(options.seed + 3)),
       plan_(make_fault_plan(kStart, kFaultsDuration, options.seed)),
-      network_(loop_, jitter(options, plan_), mix(options.seed + 4)),
+      network_(loop_, mix(options.seed + 4)),
       links_(*this),
       clients_(invariants_, workload_of(shape_.workload, options.seed),
                shape_.engine.rows_per_sequence),
       router_(*this, shape_.router, mix(options.seed + 5)) {}
 
 SimWorld::~SimWorld() = default;
-
-SimNetwork::Jitter SimWorld::jitter(const RunOptions& options, const FaultPlan& plan) {
-  return options.jitter_always || !plan.empty() ? SimNetwork::Jitter::kYes
-                                                : SimNetwork::Jitter::kNo;
-}
 
 // --- processes
 
@@ -112,12 +109,12 @@ void SimWorld::to_router(SimChannel& channel, std::function<void(SimRouter&)> me
 }
 
 std::unique_ptr<worker::WorkerCore> SimWorld::make_core(net::Role role) const {
-  auto core =
-      role == net::Role::kPrefill
-          ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens,
-                                   .requests_queued = shape_.requests_queued})(shape_.engine)
-          : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
-                                  .requests_queued = shape_.requests_queued})(shape_.engine);
+  const auto factory = role == net::Role::kPrefill
+                           ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens,
+                                                    .requests_queued = shape_.requests_queued})
+                           : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
+                                                   .requests_queued = shape_.requests_queued});
+  auto core = factory(engine_size(role));
   return options_.sabotage ? options_.sabotage(std::move(core)) : std::move(core);
 }
 

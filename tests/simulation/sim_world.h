@@ -29,10 +29,6 @@ struct RunOptions {
   uint64_t seed = 0;
   SimTrace::Print print = SimTrace::Print::kNo;
   Sabotage sabotage;
-  // Also where nothing fails. A burst of requests whose legs overtake each other can then stall
-  // until leases end: prefill workers hold the rows of requests that wait for a decode worker, and
-  // decode workers hold sequences for requests that wait for a prefill worker.
-  bool jitter_always = false;
 };
 struct RunResult {
   std::string violation;  // Empty: all invariants held.
@@ -61,7 +57,9 @@ class SimWorld {
   SimLinks& links() { return links_; }
   Clients& clients() { return clients_; }
   Invariants& invariants() { return invariants_; }
-  const worker::EngineSize& engine_size() const { return shape_.engine; }
+  const worker::EngineSize& engine_size(net::Role role) const {
+    return role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine;
+  }
   bool shared_kv() const { return shape_.shared_kv; }
   const FaultDials& dials() const { return plan_.dials; }
   bool fault(double chance) { return chance > 0 && now() < plan_.end && random_.chance(chance); }
@@ -76,7 +74,8 @@ class SimWorld {
  private:
   // What kind of job this seed makes.
   struct Shape {
-    worker::EngineSize engine;
+    worker::EngineSize prefill_engine;
+    worker::EngineSize engine;  // Of the others.
     uint32_t prefill_workers = 1;
     uint32_t decode_workers = 1;
     uint32_t both_workers = 0;
@@ -98,7 +97,6 @@ class SimWorld {
     std::vector<std::function<void(SimWorker&)>> backlog;
   };
   static Shape draw_shape(uint64_t seed);
-  static SimNetwork::Jitter jitter(const RunOptions& options, const FaultPlan& plan);
 
   Slot* slot_of(Incarnation incarnation);
   void start_job();

@@ -58,6 +58,9 @@ class CoreStory {
     }
     return step(outcome);
   }
+  Words awaited(uint64_t request, bool awaited = true) {
+    return step(OfferAwaited{.request = RequestId{request}, .awaited = awaited});
+  }
   Words offer_ended(uint64_t request) { return step(OfferEnded{RequestId{request}}); }
   Words rows_fetched(uint64_t request) { return step(RowsFetched{RequestId{request}}); }
   Words fetch_failed(uint64_t request, bool region_safe = true) {

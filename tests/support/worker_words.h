@@ -86,6 +86,9 @@ class Wording {
   std::string operator()(const FetchReleased& e) const {
     return text("fetch-released r", e.request);
   }
+  std::string operator()(const OfferAwaited& e) const {
+    return text(e.awaited ? "awaited r" : "not-awaited r", e.request);
+  }
   std::string operator()(const OfferEnded& e) const { return text("offer-ended r", e.request); }
   std::string operator()(const TimePassed&) const { return "time-passed"; }
   std::string operator()(const DrainAsked&) const { return "drain-asked"; }

@@ -61,6 +61,33 @@ TEST_P(KvEndpointMoves, RowsOfAnOfferThatComesLater) {
   sender_.expect<OfferDone>();
 }
 
+TEST_P(KvEndpointMoves, SenderIsToldWhoseRowsAreAwaited) {
+  TestRegion source({});
+  TestRegion to = target({});
+  receiver_->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
+  EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
+  sender_->offer(transfer_id(1), source.region(), in(kDeadline));
+  EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), false));
+  receiver_->cancel(transfer_id(1));
+  sender_.expect<OfferFailed>();
+
+  TestRegion other = target({});
+  receiver_->fetch(transfer_id(2), sender_->address(), other.region(), 64, in(kDeadline));
+  EXPECT_TRUE(sender_.becomes_awaited(transfer_id(2), true));
+  receiver_->cancel(transfer_id(2));
+  EXPECT_TRUE(sender_.becomes_awaited(transfer_id(2), false));
+}
+
+TEST_P(KvEndpointMoves, SenderIsToldThatAReceiverHasGone) {
+  TestRegion to = target({});
+  {
+    TestEndpoint receiver({.engine_id = "short-lived"});
+    receiver->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
+    EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
+  }
+  EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), false));
+}
+
 TEST_P(KvEndpointMoves, ManySizesOneAfterTheOther) {
   uint64_t number = 0;
   for (const TestRegion::Shape shape :

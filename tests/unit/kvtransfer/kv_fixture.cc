@@ -20,6 +20,7 @@ std::byte pattern(uint64_t seed, size_t window, uint32_t row, uint32_t byte) {
 
 std::string describe(const EndpointEvent& event) {
   struct Describe {
+    std::string operator()(const OfferAwaited&) { return "OfferAwaited"; }
     std::string operator()(const OfferDone&) { return "OfferDone"; }
     std::string operator()(const OfferFailed& e) { return "OfferFailed: " + e.error.message; }
     std::string operator()(const FetchDone&) { return "FetchDone"; }
@@ -111,11 +112,28 @@ TestEndpoint::TestEndpoint(const Options& options) {
                                     .fingerprint = options.fingerprint,
                                     .sink = [this](EndpointEvent event) {
                                       const std::lock_guard lock(mutex_);
-                                      events_.push_back(std::move(event));
+                                      take(std::move(event));
                                       came_.notify_one();
                                     }});
   PDJOB_CHECK(started.has_value(), started.has_value() ? "" : started.error().message);
   endpoint_ = *std::move(started);
+}
+
+void TestEndpoint::take(EndpointEvent event) {
+  const auto* awaited = std::get_if<OfferAwaited>(&event);
+  if (awaited == nullptr) {
+    events_.push_back(std::move(event));
+  } else if (awaited->awaited) {
+    EXPECT_TRUE(awaited_.insert(awaited->id).second) << "awaited twice";
+  } else {
+    EXPECT_EQ(awaited_.erase(awaited->id), 1U) << "was not awaited";
+  }
+}
+
+bool TestEndpoint::becomes_awaited(TransferId id, bool wanted) {
+  std::unique_lock lock(mutex_);
+  return came_.wait_for(lock, std::chrono::seconds(20),
+                        [&] { return awaited_.contains(id) == wanted; });
 }
 
 std::optional<EndpointEvent> TestEndpoint::next(Duration timeout) {

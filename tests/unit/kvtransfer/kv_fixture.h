@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,18 +66,22 @@ class TestEndpoint {
   explicit TestEndpoint(const Options& options);
 
   KvEndpoint* operator->() { return endpoint_.get(); }
-  // The next event, or none within `timeout`.
+  // Whether the transfer is awaited becomes `wanted` within a generous time.
+  bool becomes_awaited(TransferId id, bool wanted);
+  // The next event but for OfferAwaited, or none within `timeout`.
   std::optional<EndpointEvent> next(Duration timeout = std::chrono::seconds(20));
   // The next event, which must be an Event: else a default one, and the test fails.
   template <class Event>
   Event expect(Duration timeout = std::chrono::seconds(20));
 
  private:
+  void take(EndpointEvent event);
   void fail_expectation(const std::optional<EndpointEvent>& got, const char* wanted);
 
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<EndpointEvent> events_;
+  std::set<TransferId> awaited_;
   std::unique_ptr<KvEndpoint> endpoint_;  // Last: its thread uses the others.
 };
 

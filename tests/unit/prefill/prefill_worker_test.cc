@@ -20,7 +20,13 @@ struct PrefillWorkerTest : testing::Test {
     return {.request = RequestId{request},
             .prompt_tokens = prompt_tokens,
             .kv = KvMode::kOffer,
-            .deadline = deadline};
+            .deadline = deadline,
+            .awaited = true};
+  }
+  static RequestArrived unawaited(uint64_t request) {
+    RequestArrived arrived = offered(request);
+    arrived.awaited = false;
+    return arrived;
   }
   static RequestArrived local(uint64_t request, uint32_t choices = 1, uint32_t max_tokens = 2) {
     return {.request = RequestId{request},
@@ -62,6 +68,47 @@ TEST_F(PrefillWorkerTest, GivesASequenceOnToTheNextInTheQueue) {
   EXPECT_EQ(story.arrive(offered(3)), Words{});
   EXPECT_EQ(story.core().load().requests_queued, 1U);
   EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "offer r3 s0"}));
+}
+
+// --- who gets the last sequence
+
+TEST_F(PrefillWorkerTest, KeepsItsLastSequenceForAPromptThatIsAwaited) {
+  commit(1);
+  EXPECT_EQ(story.arrive(unawaited(2)), Words{});
+  EXPECT_EQ(story.awaited(2), Words{"offer r2 s1"});
+}
+
+TEST_F(PrefillWorkerTest, PutsAnAwaitedPromptBeforeOlderOnes) {
+  commit(1);
+  story.arrive(unawaited(2));
+  EXPECT_EQ(story.arrive(offered(3)), Words{"offer r3 s1"});
+  EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
+  EXPECT_EQ(story.awaited(2), Words{"offer r2 s0"});
+}
+
+TEST_F(PrefillWorkerTest, KeepsItsLastSequenceWhenTheDecodeWorkerHasLeft) {
+  commit(1);
+  commit(2);
+  story.arrive(offered(3));
+  EXPECT_EQ(story.awaited(3, false), Words{});
+  EXPECT_EQ(story.offer_ended(2), Words{"clear s1"});
+}
+
+TEST_F(PrefillWorkerTest, LetsADirectClientPassPromptsThatMayNotHaveTheLastSequence) {
+  commit(1);
+  story.arrive(unawaited(2));
+  story.arrive(local(3));
+  EXPECT_EQ(story.run(), Words{"run s1:r3[0+4]*1"});
+}
+
+TEST_F(PrefillWorkerTest, StartsATwoHopPromptInItsOnlySequence) {
+  worker::CoreStory single{core_factory({})({.sequences = 1, .rows_per_sequence = 32})};
+  RequestArrived prompt = unawaited(1);
+  EXPECT_EQ(single.arrive(prompt), Words{});
+  single.cancel(1);
+  prompt.two_hop = true;
+  prompt.request = RequestId{2};
+  EXPECT_EQ(single.arrive(prompt), Words{"offer r2 s0"});
 }
 
 TEST_F(PrefillWorkerTest, AnswersAWholeGenerationOfADirectClient) {
@@ -113,8 +160,9 @@ TEST_F(PrefillWorkerTest, IgnoresACancelOfWhatHasEnded) { EXPECT_EQ(story.cancel
 TEST_F(PrefillWorkerTest, GivesACancelledRequestsPlaceInTheQueueToTheNext) {
   story.arrive(local(1));
   story.arrive(local(2, 2));  // Needs both sequences.
-  story.arrive(offered(3));
-  EXPECT_EQ(story.cancel(2), (Words{"end r2", "offer r3 s1"}));
+  story.arrive(local(3));
+  EXPECT_EQ(story.cancel(2), Words{"end r2"});
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+4]*1 s1:r3[0+4]*1"});
 }
 
 // --- failures
@@ -172,8 +220,10 @@ TEST_F(PrefillWorkerTest, AdmitsWhatWaitedBehindARequestThatWaitedTooLong) {
   RequestArrived both = local(2, 2);
   both.deadline = story.now + seconds(1);
   story.arrive(both);
-  EXPECT_EQ(story.arrive(offered(3)), Words{});
-  EXPECT_EQ(story.sleep(seconds(1)), (Words{"fail r2 timeout", "end r2", "offer r3 s1"}));
+  story.arrive(local(3));
+  EXPECT_EQ(story.run(), Words{});
+  EXPECT_EQ(story.sleep(seconds(1)), (Words{"fail r2 timeout", "end r2"}));
+  EXPECT_EQ(story.run(), Words{"run s1:r3[0+4]*1"});
 }
 
 // --- drain

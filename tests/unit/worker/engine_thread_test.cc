@@ -119,6 +119,20 @@ TEST_F(EngineThreadTest, RefusesATransferThatIsUnderWay) {
   EXPECT_EQ(refused.error.code, ErrorCode::kInvalidArgument);
 }
 
+TEST_F(EngineThreadTest, GivesItsLastSequenceToTheOfferThatIsFetched) {
+  ASSERT_TRUE(prefill.thread().submit(prefill.request(1, KvMode::kOffer, 1)));
+  prefill.expect<TokenOutput>();  // Its rows stay: nobody fetches them.
+  GenerationRequest second = prefill.request(2, KvMode::kOffer, 1);
+  second.transfer = {3, 4};
+  ASSERT_TRUE(prefill.thread().submit(std::move(second)));
+  GenerationRequest fetched = decode.request(1, KvMode::kFetch);
+  fetched.transfer = {3, 4};
+  fetched.peer = prefill.address();
+  ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
+  EXPECT_EQ(prefill.expect<TokenOutput>().request, RequestId{2});
+  EXPECT_GT(decode.expect<KvFetched>().bytes, 0U);
+}
+
 TEST_F(EngineThreadTest, IsDrainedWhenACancelledFetchHasEnded) {
   GenerationRequest fetched = decode.request(1, KvMode::kFetch);
   fetched.peer = prefill.address();

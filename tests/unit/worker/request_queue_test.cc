@@ -34,10 +34,27 @@ struct RequestQueueTest : testing::Test {
 TEST_F(RequestQueueTest, KeepsTheOrderOfArrival) {
   EXPECT_EQ(push(1), Words{});
   EXPECT_EQ(push(2), Words{});
-  EXPECT_EQ(queue.front().request, RequestId{1});
-  queue.pop();
-  EXPECT_EQ(queue.front().request, RequestId{2});
+  EXPECT_EQ(queue.waiting().front().request, RequestId{1});
+  queue.take(RequestId{1});
+  EXPECT_EQ(queue.waiting().front().request, RequestId{2});
   EXPECT_EQ(queue.prompt_tokens(), 10U);
+}
+
+TEST_F(RequestQueueTest, GivesWhoeverIsChosen) {
+  push(1);
+  push(2);
+  EXPECT_EQ(queue.take(RequestId{2}).request, RequestId{2});
+  EXPECT_EQ(queue.waiting().front().request, RequestId{1});
+  EXPECT_EQ(queue.size(), 1U);
+}
+
+TEST_F(RequestQueueTest, RemembersWhoIsAwaited) {
+  push(1);
+  queue.set_awaited(RequestId{1}, true);
+  EXPECT_TRUE(queue.waiting().front().awaited);
+  queue.set_awaited(RequestId{1}, false);
+  EXPECT_FALSE(queue.waiting().front().awaited);
+  queue.set_awaited(RequestId{9}, true);  // Not here: nothing happens.
 }
 
 TEST_F(RequestQueueTest, RefusesBeyondItsBound) {
