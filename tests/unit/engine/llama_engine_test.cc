@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -172,6 +173,49 @@ TEST_F(LlamaEngine, TheNumberOfThreadsDoesNotMatter) {
   const Logits row = prefill(*engine_, 0, tokens, 100);
   EXPECT_EQ(prefill(*two, 0, tokens, 100), row);
   EXPECT_EQ(decode(*two, 0, row, 4), decode(*engine_, 0, row, 4));
+}
+
+// One query over 512 rows or more could be split over threads.
+TEST_F(LlamaEngine, TheNumberOfThreadsDoesNotMatterOverManyRows) {
+  EngineConfig config = test_config();
+  config.tokens_per_sequence = 1024;
+  config.sequences = 1;
+  const auto one = open(config);
+  config.threads = 2;
+  const auto two = open(config);
+  const Logits row = prefill(*one, 0, prompt(530), 256);
+  ASSERT_TRUE(two->reserve(SequenceId{0}, 530).has_value());
+  copy_rows(one->kv_region(SequenceId{0}), two->kv_region(SequenceId{0}), 530);
+  EXPECT_EQ(decode(*two, 0, row, 3), decode(*one, 0, row, 3));
+}
+
+float distance(const Logits& a, const Logits& b) {
+  float largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(a[i] - b[i]));
+  }
+  return largest;
+}
+
+// docs/determinism.md: f16 with a short last chunk is no invariant configuration.
+TEST_F(LlamaEngine, LogitsStayCloseOutsideAnInvariantConfiguration) {
+  constexpr float kTolerance = 1.5F;
+  EngineConfig config = test_config();
+  config.kv_type = KvType::kF16;
+  const auto engine = open(config);
+  for (const size_t length : {65UL, 129UL}) {
+    const auto tokens = prompt(length);
+    const Logits whole = prefill(*engine, 0, tokens, length);
+    const Logits chunked = prefill(*engine, 1, tokens, length - 1);
+    EXPECT_LT(distance(chunked, whole), kTolerance) << length;
+    // Another last token is not close: the tolerance can tell.
+    auto other = tokens;
+    other.back() = tokens.front();
+    EXPECT_GT(distance(prefill(*engine, 2, other, length), whole), 3 * kTolerance) << length;
+    for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+      engine->clear(SequenceId{sequence});
+    }
+  }
 }
 
 TEST_F(LlamaEngine, RowsHandedOverContinueBitForBit) {
