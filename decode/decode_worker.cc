@@ -172,7 +172,9 @@ void DecodeWorker::clear(const std::vector<SequenceId>& sequences, Effects& effe
 
 void DecodeWorker::report_if_drained(Effects& effects) {
   // A retired sequence has no request any more: it does not keep the worker alive.
-  if (queue_.closed() && queue_.empty() && fetches_.empty() && batcher_.requests() == 0) {
+  if (!drained_reported_ && queue_.closed() && queue_.empty() && fetches_.empty() &&
+      batcher_.requests() == 0) {
+    drained_reported_ = true;
     effects.push_back(worker::ReportDrained{});
   }
 }

@@ -66,6 +66,7 @@ class DecodeWorker final : public worker::WorkerCore {
   worker::Batcher batcher_;
   std::map<RequestId, Fetch> fetches_;
   std::map<RequestId, SequenceId> retired_;
+  bool drained_reported_ = false;
 };
 
 worker::CoreFactory core_factory(const DecodeConfig& config);

@@ -85,6 +85,7 @@ class Vocabulary {
   // refuses these messages.
   virtual Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const = 0;
   virtual bool is_end(Token token) const = 0;  // Ends a generation (EOS, EOT, ...).
+  virtual std::span<const Token> end_tokens() const = 0;
   virtual bool is_control(Token token) const = 0;
   virtual uint32_t size() const = 0;
 };

@@ -68,6 +68,7 @@ class FakeVocabulary final : public Vocabulary {
   }
 
   bool is_end(Token token) const override { return token == kFakeEnd; }
+  std::span<const Token> end_tokens() const override { return {&kFakeEnd, 1}; }
   bool is_control(Token token) const override { return token == kFakeStart || token == kFakeEnd; }
   uint32_t size() const override { return kFakeVocabulary; }
 };

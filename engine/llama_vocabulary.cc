@@ -19,6 +19,9 @@ LlamaVocabulary::LlamaVocabulary(const llama_model* model)
     // As the file spells it: never shorter than the bytes it stands for.
     const char* spelled = llama_vocab_get_text(vocab_, static_cast<llama_token>(token));
     piece_bytes_max_ = std::max(piece_bytes_max_, std::strlen(spelled));
+    if (is_end(static_cast<Token>(token))) {
+      end_tokens_.push_back(static_cast<Token>(token));
+    }
   }
   try {
     templates_.reset(common_chat_templates_init(model, "").release());

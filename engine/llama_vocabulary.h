@@ -26,6 +26,7 @@ class LlamaVocabulary final : public Vocabulary {
   size_t piece_bytes_max() const override { return piece_bytes_max_; }
   Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const override;
   bool is_end(Token token) const override;
+  std::span<const Token> end_tokens() const override { return end_tokens_; }
   bool is_control(Token token) const override;
   uint32_t size() const override { return size_; }
 
@@ -42,6 +43,7 @@ class LlamaVocabulary final : public Vocabulary {
   const llama_vocab* vocab_;
   uint32_t size_;
   size_t piece_bytes_max_ = 1;
+  std::vector<Token> end_tokens_;
   std::unique_ptr<common_chat_templates, FreeTemplates>
       templates_;  // Null: the model's own template is not valid Jinja.
   std::string template_error_;

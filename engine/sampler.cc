@@ -4,7 +4,9 @@
 #include <cfloat>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -96,8 +98,14 @@ double total_weight(const std::vector<Candidate>& candidates) {
 
 class TokenSampler final : public Sampler {
  public:
-  TokenSampler(uint32_t vocabulary, const SamplingParams& params, std::optional<Grammar> grammar)
-      : params_(params), vocabulary_(vocabulary), grammar_(std::move(grammar)) {
+  // Of `enders` none is chosen before `min_tokens` tokens are there, if anything else can be.
+  TokenSampler(uint32_t vocabulary, const SamplingParams& params, std::optional<Grammar> grammar,
+               std::vector<Token> enders, uint64_t min_tokens)
+      : params_(params),
+        vocabulary_(vocabulary),
+        grammar_(std::move(grammar)),
+        enders_(std::move(enders)),
+        may_end_at_(min_tokens) {
     if (has_penalties()) {
       seen_count_.assign(vocabulary, kUnseen);
     }
@@ -120,6 +128,7 @@ class TokenSampler final : public Sampler {
   void adjust();
   void penalize();
   Result<Token> choose(std::span<const float> logits);
+  Result<Token> choose_going_on(std::span<const float> logits);
   Result<Token> choose_once(std::span<const float> logits, uint64_t attempt);
   Token draw(std::span<const float> logits, Token most_likely, uint64_t attempt);
   void keep_top_p();
@@ -128,19 +137,23 @@ class TokenSampler final : public Sampler {
   const SamplingParams params_;
   const uint32_t vocabulary_;
   std::optional<Grammar> grammar_;
-  std::optional<Error> failed_;  // A token was accepted that the grammar does not allow.
-  uint64_t position_ = 0;        // Of the next token.
-  std::vector<Token> seen_;      // Distinct tokens of prompt and output.
+  const std::vector<Token> enders_;  // Distinct.
+  std::optional<Error> failed_;      // A token was accepted that the grammar does not allow.
+  uint64_t position_ = 0;            // Of the next token.
+  uint64_t may_end_at_;              // The first position where a token of enders_ is welcome.
+  std::vector<Token> seen_;          // Distinct tokens of prompt and output.
   std::vector<int32_t>
       seen_count_;  // By token: kUnseen, or how often it is in the output. Empty without penalties.
   // Reused from token to token.
   std::vector<float> adjusted_;
+  std::vector<float> held_back_;  // The logits of enders_.
   std::vector<Candidate> candidates_;
   std::vector<Candidate> nucleus_;
 };
 
 void TokenSampler::note_prompt(std::span<const Token> prompt) {
   position_ = prompt.size();
+  may_end_at_ += prompt.size();
   if (!has_penalties()) {
     return;
   }
@@ -182,7 +195,7 @@ Result<GeneratedToken> TokenSampler::sample(std::span<const float> logits) {
     view = adjusted_;
   }
   GeneratedToken out;
-  PDJOB_TRY(out.token, choose(view));
+  PDJOB_TRY(out.token, position_ < may_end_at_ ? choose_going_on(view) : choose(view));
   if (params_.logprobs >= 0) {
     report(logits, out);
   }
@@ -212,6 +225,25 @@ void TokenSampler::penalize() {
   }
 }
 
+// A choice among the tokens that do not end the generation; among all of them if there is no other.
+Result<Token> TokenSampler::choose_going_on(std::span<const float> logits) {
+  if (logits.data() != adjusted_.data()) {
+    adjusted_.assign(logits.begin(), logits.end());
+  }
+  held_back_.clear();
+  for (const Token token : enders_) {
+    held_back_.push_back(std::exchange(adjusted_[token], -INFINITY));
+  }
+  const Result<Token> token = choose(adjusted_);
+  if (token) {
+    return token;
+  }
+  for (size_t i = 0; i < enders_.size(); ++i) {
+    adjusted_[enders_[i]] = held_back_[i];
+  }
+  return choose(adjusted_);
+}
+
 // With a grammar, the choice is made as if there were none; only if the grammar refuses it, the
 // vocabulary is masked and the choice made again, with a draw of its own. Greedily that is the
 // masked choice. A drawn token has exactly the masked distribution's probability where nothing is
@@ -222,7 +254,7 @@ Result<Token> TokenSampler::choose(std::span<const float> logits) {
   if (!grammar_ || grammar_->allows(token)) {
     return token;
   }
-  if (!has_adjustments()) {
+  if (logits.data() != adjusted_.data()) {
     adjusted_.assign(logits.begin(), logits.end());
   }
   grammar_->mask(adjusted_);
@@ -367,14 +399,28 @@ Result<std::optional<Grammar>> open_grammar(const Vocabulary& vocabulary,
   return std::optional<Grammar>();
 }
 
+// What ends a generation, and is a token at all.
+std::vector<Token> enders_of(const Vocabulary& vocabulary, const StopParams& stop) {
+  std::set<Token> enders(vocabulary.end_tokens().begin(), vocabulary.end_tokens().end());
+  for (const Token token : stop.token_ids) {
+    if (token >= 0 && static_cast<uint32_t>(token) < vocabulary.size()) {
+      enders.insert(token);
+    }
+  }
+  return {enders.begin(), enders.end()};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const SamplingParams& params,
-                                              std::span<const Token> prompt) {
+                                              std::span<const Token> prompt,
+                                              const StopParams& stop) {
   const uint32_t vocabulary = engine.facts().vocabulary;
   PDJOB_TRY_STATUS(check_params(params, vocabulary));
   PDJOB_TRY(std::optional<Grammar> grammar, open_grammar(engine.vocabulary(), params));
-  auto sampler = std::make_unique<TokenSampler>(vocabulary, params, std::move(grammar));
+  auto sampler = std::make_unique<TokenSampler>(vocabulary, params, std::move(grammar),
+                                                enders_of(engine.vocabulary(), stop),
+                                                static_cast<uint64_t>(stop.min_tokens));
   sampler->note_prompt(prompt);
   return std::unique_ptr<Sampler>(std::move(sampler));
 }

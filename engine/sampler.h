@@ -4,8 +4,11 @@
 //
 // Order, as in vLLM: logit bias, penalties, temperature, top-k, top-p, min-p, draw. Logprobs are of
 // the raw logits. A grammar is asked about the token so chosen; only if it refuses, the vocabulary
-// is masked and the token chosen again (sampler.cc says what that means for the distribution). Used
-// on the engine thread. Loop-bound.
+// is masked and the token chosen again (sampler.cc says what that means for the distribution).
+//
+// Until min_tokens are there, what would end the generation is not chosen, with ignore_eos neither,
+// as in vLLM; but where nothing else can follow (a grammar is complete), it is chosen all the same.
+// Used on the engine thread. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -32,9 +35,11 @@ class Sampler {
   virtual bool finished() const = 0;
 };
 
-// `prompt` counts for the repetition penalty, and its length is the position of the first draw.
+// `prompt` counts for the repetition penalty, and its length is the position of the first draw. Of
+// `stop` only min_tokens and token_ids matter here.
 // kInvalidArgument: the grammar or the schema is wrong; the message says where.
 Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const SamplingParams& params,
-                                              std::span<const Token> prompt);
+                                              std::span<const Token> prompt,
+                                              const StopParams& stop = {});
 
 }  // namespace pdjob::engine

@@ -16,6 +16,10 @@ bool is_router(net::Role role) { return role == net::Role::kRouter; }
 bool is_prefill(net::Role role) { return role == net::Role::kPrefill; }
 bool is_decode(net::Role role) { return role == net::Role::kDecode || role == net::Role::kBoth; }
 
+bool is_member(const Process& process) {
+  return !is_router(process.role) && process.serving() && !process.suspected;
+}
+
 std::string in_seconds(Duration duration) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
   return std::to_string(whole) + " s";
@@ -100,7 +104,7 @@ Instant Job::next_wakeup() const {
                                                                      : timing_.heartbeat_timeout));
     }
   }
-  if (!probe_ && probe_wanted()) {
+  if (!probe_ && probe_path()) {
     next = std::min(next, probe_not_before_);
   }
   return next;
@@ -136,6 +140,7 @@ void Job::spawn(Process& process) {
   process.suspected = process.killed = false;
   process.entry = {};
   process.load = {};
+  process.member_since = process.membership_applied = 0;
   process.restart_policy.started(now_);
   enter(process, ProcessState::kStarting, now_ + timing_.start_timeout);
   emit(Spawn{process.name, process.incarnation, process.engine_id});
@@ -251,6 +256,8 @@ void Job::on(const MessageArrived& event) {
     on_registered(*process, *registered);
   } else if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
     on_heartbeat(*process, *heartbeat);
+  } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {
+    on_applied(*process, *applied);
   } else if (std::holds_alternative<net::Drained>(event.message) &&
              process->state == ProcessState::kDraining) {
     emit(Send{process->name, net::Shutdown{}});
@@ -271,7 +278,7 @@ void Job::on_registered(Process& process, const net::Registered& message) {
   process.last_heartbeat = now_;
   enter(process, ProcessState::kRegistered);
   if (is_router(process.role)) {
-    emit(Send{process.name, membership()});
+    send_membership(process);
   } else {
     publish_membership();
   }
@@ -290,14 +297,23 @@ void Job::on_heartbeat(Process& process, const net::HeartbeatSent& message) {
     publish_membership();  // A router that was silent may have missed some; a worker is back.
   }
   if (!is_router(process.role)) {
-    send_to_routers(net::LoadReported{process.name, process.engine_id, process.load});
+    report_load(process);
+  } else if (process.membership_applied < membership_version_ &&
+             now_ >= process.membership_sent + timing_.membership_retry) {
+    send_membership(process);  // One of the two messages is lost.
+  }
+}
+
+void Job::on_applied(Process& process, const net::MembershipApplied& message) {
+  if (message.engine_id == process.engine_id && message.version <= membership_version_) {
+    process.membership_applied = std::max(process.membership_applied, message.version);
   }
 }
 
 net::Membership Job::membership() const {
   net::Membership list{.version = membership_version_};
   for (const Process& process : processes_) {
-    if (!is_router(process.role) && process.serving() && !process.suspected) {
+    if (is_member(process)) {
       list.workers.push_back(process.entry);
     }
   }
@@ -306,20 +322,38 @@ net::Membership Job::membership() const {
 
 void Job::publish_membership() {
   ++membership_version_;
-  send_to_routers(membership());
+  for (Process& process : processes_) {
+    if (!is_member(process)) {
+      process.member_since = 0;
+    } else if (process.member_since == 0) {
+      process.member_since = membership_version_;
+    }
+  }
+  for (Process& process : processes_) {
+    if (is_router(process.role) && process.serving()) {
+      send_membership(process);
+    }
+  }
 }
 
-void Job::send_to_routers(const net::Message& message) {
+void Job::send_membership(Process& router) {
+  router.membership_sent = now_;
+  emit(Send{router.name, membership()});
+}
+
+void Job::report_load(const Process& worker) {
   for (const Process& process : processes_) {
     if (is_router(process.role) && process.serving()) {
-      emit(Send{process.name, message});
+      emit(Send{process.name, net::LoadReported{worker.name, worker.engine_id, worker.load}});
     }
   }
 }
 
 // --- probing: a process is ready when a request went through it
 
-bool Job::probe_wanted() const {
+// Whom to probe next, once the router has confirmed that it knows them: the membership and the
+// probe reach it by different ways.
+std::optional<Job::ProbePath> Job::probe_path() const {
   const auto all_of_some = [this](bool (*fits)(net::Role)) {
     bool serving = false;
     bool exists = false;
@@ -331,10 +365,20 @@ bool Job::probe_wanted() const {
   };
   const bool path_exists =
       all_of_some(is_router) && all_of_some(is_prefill) && all_of_some(is_decode);
-  return path_exists && state_ != JobState::kDraining &&
-         std::ranges::any_of(processes_, [](const Process& p) {
-           return p.state == ProcessState::kRegistered && !p.suspected;
-         });
+  const bool wanted = path_exists && state_ != JobState::kDraining &&
+                      std::ranges::any_of(processes_, [](const Process& p) {
+                        return p.state == ProcessState::kRegistered && !p.suspected;
+                      });
+  if (!wanted) {
+    return std::nullopt;
+  }
+  const ProbePath path{.router = pick_for_probe(is_router),
+                       .prefill = pick_for_probe(is_prefill),
+                       .decode = pick_for_probe(is_decode)};
+  PDJOB_CHECK(path.router != nullptr && path.decode != nullptr);
+  const uint64_t since =
+      std::max(path.decode->member_since, path.prefill == nullptr ? 0 : path.prefill->member_since);
+  return path.router->membership_applied >= since ? std::optional(path) : std::nullopt;
 }
 
 // One not yet probed, else any that serves.
@@ -353,13 +397,14 @@ const Process* Job::pick_for_probe(bool (*fits)(net::Role)) const {
 }
 
 void Job::probe_next() {
-  if (probe_ || !probe_wanted() || now_ < probe_not_before_) {
+  if (probe_ || now_ < probe_not_before_) {
     return;
   }
-  const Process* router = pick_for_probe(is_router);
-  const Process* prefill = pick_for_probe(is_prefill);
-  const Process* decode = pick_for_probe(is_decode);
-  PDJOB_CHECK(router != nullptr && decode != nullptr);
+  const std::optional<ProbePath> path = probe_path();
+  if (!path) {
+    return;
+  }
+  const auto& [router, prefill, decode] = *path;
   probe_ = ProbeInFlight{.id = ++probes_made_,
                          .through = {router->incarnation, decode->incarnation},
                          .path = decode->name};

@@ -1,5 +1,6 @@
 // The Job core: which processes of a job should run, what became of them, and what to do next. It
-// starts them, waits until each has registered and a probe request has gone through it, replaces
+// starts them, waits until each has registered, the router has confirmed that it knows them and a
+// probe request has gone through them, replaces
 // what dies or hangs, tells routers who is there, and stops all in order.
 //
 //   job:      starting --> ready --> draining --> done
@@ -116,6 +117,7 @@ struct JobTiming {
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
   Duration probe_retry = std::chrono::milliseconds(100);
+  Duration membership_retry = std::chrono::milliseconds(500);  // While a router confirms nothing.
   RestartConfig restart;
 };
 
@@ -139,6 +141,9 @@ struct Process {
   bool killed = false;     // By us; its exit has not come yet.
   net::WorkerEntry entry;  // As registered.
   net::WorkerLoad load;
+  uint64_t member_since = 0;  // Workers: the membership version that took it in; 0: no member.
+  uint64_t membership_applied = 0;  // Routers: the version that it has confirmed.
+  Instant membership_sent{};        // Routers: when it was last told one.
   std::string last_exit;
   // Of the state: when to start again, or when starting has taken too long. kNever elsewhere.
   Instant deadline = kNever;
@@ -173,6 +178,12 @@ class Job {
     bool must_move_kv = false;
   };
 
+  struct ProbePath {
+    const Process* router = nullptr;
+    const Process* prefill = nullptr;  // Null where the job is not disaggregated.
+    const Process* decode = nullptr;
+  };
+
   void on(const Started& event);
   void on(const Spawned& event);
   void on(const SpawnFailed& event);
@@ -185,6 +196,7 @@ class Job {
 
   void on_registered(Process& process, const net::Registered& message);
   void on_heartbeat(Process& process, const net::HeartbeatSent& message);
+  void on_applied(Process& process, const net::MembershipApplied& message);
 
   void spawn(Process& process);
   void died(Process& process, const std::string& how);
@@ -195,9 +207,10 @@ class Job {
 
   net::Membership membership() const;
   void publish_membership();
-  void send_to_routers(const net::Message& message);
+  void send_membership(Process& router);
+  void report_load(const Process& worker);
 
-  bool probe_wanted() const;
+  std::optional<ProbePath> probe_path() const;
   void probe_next();
   void probe_failed(const std::string& reason);
   void check_ready();

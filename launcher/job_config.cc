@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -20,7 +19,6 @@ namespace {
 constexpr size_t kJobNameBytesMax = 63;
 constexpr size_t kServedNameBytesMax = 256;
 constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
-constexpr size_t kConfigBytesMax = 1 * limits::kMiB;
 
 bool is_job_name(std::string_view name) {
   const auto plain = [](char c) {
@@ -277,17 +275,13 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
 
 Result<JobConfig> read_job_config(const std::string& path, const Places& places) {
   std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    text.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  if (!file || file.bad()) {
+  // One byte more than allowed is enough for the parser to refuse it.
+  std::string text(limits::kConfigBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
     return Error{ErrorCode::kInvalidArgument, path + ": cannot be read\n"};
   }
-  if (text.size() > kConfigBytesMax) {
-    return Error{ErrorCode::kInvalidArgument,
-                 path + ": larger than 1 MiB; this is not a job file\n"};
-  }
+  text.resize(static_cast<size_t>(file.gcount()));
   return parse_job_config(path, text, places);
 }
 

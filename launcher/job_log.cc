@@ -27,6 +27,9 @@ struct MessageText {
     return "Drain deadline_ms=" + std::to_string(m.deadline_ms);
   }
   std::string operator()(const net::Shutdown&) const { return "Shutdown"; }
+  std::string operator()(const net::MembershipApplied& m) const {
+    return "MembershipApplied version=" + std::to_string(m.version);
+  }
 };
 
 std::string id(Incarnation incarnation) {

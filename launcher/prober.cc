@@ -10,9 +10,6 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr Duration kProbeTimeout = std::chrono::seconds(30);
-// The membership travels to the router on another way than the probe; without this the pinned
-// worker may not be known there yet.
-constexpr Duration kHeadStart = std::chrono::milliseconds(20);
 constexpr size_t kErrorBodyBytesMax = 512;
 
 std::string probe_body(const std::string& model) {
@@ -37,17 +34,12 @@ uint64_t parse_count(std::string_view text) {
 
 Prober::Prober(net::EventLoop& loop, net::HttpAddress router, std::string model,
                std::function<void(Event)> report)
-    : loop_(loop),
-      router_(std::move(router)),
+    : router_(std::move(router)),
       model_(std::move(model)),
       report_(std::move(report)),
       client_(net::HttpClient::create(loop)) {}
 
 void Prober::start(const Probe& probe) {
-  loop_.call_at(loop_.now() + kHeadStart, [this, probe] { send(probe); });
-}
-
-void Prober::send(const Probe& probe) {
   std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
                         std::to_string(probe.probe) + "\r\n";
   headers += "x-pdjob-pin-decode: " + probe.decode + "\r\n";

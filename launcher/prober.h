@@ -29,14 +29,11 @@ class Prober final : net::HttpCallHandler {
     std::string body;  // The beginning of it, for the error message.
   };
 
-  void send(const Probe& probe);
-
   void on_head(net::CallId id, const net::HttpReplyHead& head) override;
   void on_body(net::CallId id, std::string_view raw) override;
   void on_end(net::CallId id) override;
   void on_error(net::CallId id, const Error& error) override;
 
-  net::EventLoop& loop_;
   const net::HttpAddress router_;
   const std::string model_;
   const std::function<void(Event)> report_;

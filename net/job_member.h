@@ -3,6 +3,7 @@
 // one ends at once). Without a launcher only the signals are left. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "common/result.h"
@@ -43,6 +44,8 @@ class JobMember {
   virtual void serve(WorkerEntry self) = 0;
   // Answers a drain.
   virtual void drained() = 0;
+  // Answers a Membership.
+  virtual void membership_applied(uint64_t version) = 0;
 };
 
 }  // namespace pdjob::net

@@ -54,12 +54,18 @@ struct Drained {  // Answer to Drain: nothing is alive here any more.
   friend bool operator==(const Drained&, const Drained&) = default;
 };
 
+struct MembershipApplied {  // From routers: requests can be pinned to the workers of this version.
+  std::string engine_id;    // Of the router.
+  uint64_t version = 0;
+  friend bool operator==(const MembershipApplied&, const MembershipApplied&) = default;
+};
+
 // --- down: to a worker or router
 struct Acknowledge {  // Registered was taken.
   friend bool operator==(const Acknowledge&, const Acknowledge&) = default;
 };
-struct Membership {  // To routers: the whole list, whenever it changes. A lower version than one
-                     // seen is stale.
+struct Membership {  // To routers: the whole list, whenever it changes, and again until applied. A
+                     // lower version than one seen is stale.
   uint64_t version = 0;
   std::vector<WorkerEntry> workers;
   friend bool operator==(const Membership&, const Membership&) = default;
@@ -79,6 +85,6 @@ struct Shutdown {  // End at once, exit 0.
 };
 
 using Message = std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership,
-                             LoadReported, Drain, Shutdown>;
+                             LoadReported, Drain, Shutdown, MembershipApplied>;
 
 }  // namespace pdjob::net

@@ -185,9 +185,15 @@ void fields(Codec& codec, typename Codec::template Ref<Drain> message) {
 template <class Codec>
 void fields(Codec&, typename Codec::template Ref<Shutdown>) {}
 
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<MembershipApplied> message) {
+  codec.value(message.engine_id);
+  codec.value(message.version);
+}
+
 // A message's type on the wire is its place in the variant plus one; the order is frozen within a
 // version.
-static_assert(std::variant_size_v<Message> == 8);
+static_assert(std::variant_size_v<Message> == 9);
 
 template <size_t... I>
 Message blank(size_t index, std::index_sequence<I...>) {

@@ -187,7 +187,9 @@ void PrefillWorker::drop_sequences(RequestId request, Effects& effects) {
 }
 
 void PrefillWorker::report_if_drained(Effects& effects) {
-  if (queue_.closed() && queue_.empty() && offers_.empty() && batcher_.requests() == 0) {
+  if (!drained_reported_ && queue_.closed() && queue_.empty() && offers_.empty() &&
+      batcher_.requests() == 0) {
+    drained_reported_ = true;
     effects.push_back(worker::ReportDrained{});
   }
 }

@@ -64,6 +64,7 @@ class PrefillWorker final : public worker::WorkerCore {
   worker::RequestQueue queue_;
   worker::Batcher batcher_;
   std::map<RequestId, Offer> offers_;
+  bool drained_reported_ = false;
 };
 
 worker::CoreFactory core_factory(const PrefillConfig& config);

@@ -339,8 +339,9 @@ void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
   relay(request, stage, turn);
 }
 
-// The worker refused or failed with an HTTP answer: another pair, or else the client sees this very
-// answer, its Retry-After included.
+// The worker refused or failed with an HTTP answer: another pair, now or when there is one. The
+// client sees this very answer after the last attempt, and at once if everybody is overloaded: its
+// Retry-After says more than waiting here would.
 void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& turn) {
   const Stage stage = answer.leg.stage;
   const Verdict verdict = verdict_on(answer);
@@ -358,8 +359,9 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
   }
+  const bool may_retry = request.attempt < attempts_max(request);
   std::optional<Choice> choice;
-  if (request.attempt < attempts_max(request)) {
+  if (may_retry) {
     choice = choose(request, turn.now);
     if (!choice && ambiguous) {
       std::erase(request.failed,
@@ -367,15 +369,20 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
       choice = choose(request, turn.now);
     }
   }
-  if (!choice) {
+  if (!may_retry || (!choice && verdict == Verdict::kOverloaded)) {
     relay_refusal(request, stage, turn);
     return;
   }
+  request.last_failure = "status " + std::to_string(answer.status);
   cancel_legs(request, turn);
   const RetryReason reason =
       verdict == Verdict::kOverloaded ? RetryReason::kOverloaded : RetryReason::kFailed;
   turn.effects.emplace_back(Retried{request.id, reason, worker});
-  send(request, *choice, turn);
+  if (choice) {
+    send(request, *choice, turn);
+  } else {
+    enqueue(request, turn.now);
+  }
 }
 
 void Router::on(const LegEnded& event, Turn& turn) {
@@ -434,6 +441,7 @@ void Router::retry(Request& request, RetryReason reason, WorkerId worker, const 
         turn);
     return;
   }
+  request.last_failure = why;
   turn.effects.emplace_back(Retried{request.id, reason, worker});
   place(request, turn);
 }
@@ -518,7 +526,11 @@ void Router::wake(Request& request, Turn& turn) {
   } else if (overdue) {
     refuse(request, {ErrorCode::kTimeout, "the request took longer than request_timeout"}, turn);
   } else if (turn.now >= request.queue_deadline) {
-    refuse(request, {ErrorCode::kUnavailable, "no usable pair of workers"}, turn);
+    const std::string& why = request.last_failure;
+    refuse(request,
+           {ErrorCode::kUnavailable,
+            "no usable pair of workers" + (why.empty() ? "" : "; the last one failed: " + why)},
+           turn);
   } else {
     request.failed.clear();
     place(request, turn);

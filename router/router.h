@@ -201,6 +201,7 @@ class Router {
     bool prefill_overloaded =
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
     std::vector<WorkerId> failed;  // Not tried again while somebody else is left.
+    std::string last_failure;      // For the client, if no further attempt succeeds.
   };
   struct Choice {
     WorkerId decode;

@@ -114,6 +114,7 @@ class RouterProcess final : net::JobMember::Handler {
     log::info("membership version " + std::to_string(membership.version) + ": " +
               std::to_string(membership.workers.size()) + " workers");
     api_->relay().submit(WorkersChanged{std::move(membership.workers)});
+    member_->membership_applied(membership.version);
   }
 
   const RouterOptions options_;

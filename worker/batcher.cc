@@ -199,7 +199,12 @@ uint64_t Batcher::rows_used() const {
   uint64_t rows = 0;
   for (const auto& [id, request] : requests_) {
     for (const Choice& choice : request.choices) {
-      rows += choice.ended ? 0 : request.prompt_computed + choice.generated;
+      const bool is_first = &choice == &request.choices.front();
+      // Until its first token a further choice has a sequence, but no rows in it.
+      const bool holds_rows = is_first ? !choice.ended || request.keep_first || !request.forked
+                                       : !choice.ended && choice.generated > 0;
+      // The newest token's row is written by the next step.
+      rows += holds_rows ? request.prompt_computed + std::max(choice.generated, 1U) - 1 : 0;
     }
   }
   return rows;

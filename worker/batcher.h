@@ -68,6 +68,7 @@ class Batcher {
 
   uint32_t sequences_free() const { return static_cast<uint32_t>(free_.size()); }
   uint64_t prompt_tokens_left() const;
+  // That hold KV now.
   uint64_t rows_used() const;
   uint32_t requests() const { return static_cast<uint32_t>(requests_.size()); }
 

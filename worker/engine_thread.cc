@@ -340,11 +340,11 @@ bool EngineThread::take_token(Live& live, Choice& choice, GeneratedToken token) 
   ++choice.generated;
   choice.output.token = std::move(token);
   choice.output.text.clear();
-  const bool may_stop = choice.generated > static_cast<uint32_t>(stop.min_tokens);
   const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;
   const bool is_stop_token = std::find(stop.token_ids.begin(), stop.token_ids.end(),
                                        choice.newest) != stop.token_ids.end();
-  choice.output.shown = !(may_stop && (is_end || is_stop_token));
+  // Before min_tokens the sampler chooses such a token only if nothing else can follow.
+  choice.output.shown = !is_end && !is_stop_token;
   if (!choice.output.shown) {
     return true;
   }

@@ -284,7 +284,7 @@ std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
     params.seed = seed + first_choice + choice;
-    auto sampler = engine::open_sampler(engine_, params, prompt);
+    auto sampler = engine::open_sampler(engine_, params, prompt, generation.stop);
     if (!sampler) {
       return net::to_api_error(sampler.error());
     }

@@ -160,7 +160,7 @@ struct FailRequest {  // The client gets the error; EndRequest follows at once o
   RequestId request;
   Error error;
 };
-struct ReportDrained {};
+struct ReportDrained {};  // Once in a core's life.
 
 using Effect = std::variant<RunStep, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows,
                             CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, Deliver,

@@ -227,6 +227,14 @@ TEST_F(DecodeWorkerTest, IsDrainedWithARetiredSequence) {
   EXPECT_EQ(story.fetch_released(1), Words{"clear s0"});
 }
 
+TEST_F(DecodeWorkerTest, SaysOnceThatItIsDrained) {
+  EXPECT_EQ(story.drain(), Words{"drained"});
+  EXPECT_EQ(story.arrive(fetched(1)), (Words{"fail r1 unavailable", "end r1"}));
+  EXPECT_EQ(story.cancel(1), Words{});
+  EXPECT_EQ(story.sleep(seconds(1)), Words{});
+  EXPECT_EQ(story.drain(), Words{});
+}
+
 TEST_F(DecodeWorkerTest, NeverOffers) { EXPECT_DEATH(story.offer_ended(1), "never offers"); }
 
 }  // namespace

@@ -227,6 +227,31 @@ TEST_F(LlamaVocabularyTest, OnlyAnEndMayFollowAFinishedGrammar) {
   EXPECT_TRUE(vocabulary().is_end(sampler->sample(flat).value().token));
 }
 
+// A grammar that may end or go on goes on; one that must end, ends.
+TEST_F(LlamaVocabularyTest, AGrammarGoesOnUntilMinTokensIfItCan) {
+  std::vector<float> row(engine_->facts().vocabulary, 0.0F);
+  for (const Token end : vocabulary().end_tokens()) {
+    EXPECT_TRUE(vocabulary().is_end(end));
+    row[end] = 9.0F;
+  }
+  ASSERT_FALSE(vocabulary().end_tokens().empty());
+  for (const float temperature : {0.0F, 1.0F}) {
+    const SamplingParams params{.temperature = temperature,
+                                .grammar = "root ::= [0-9] [0-9]? [0-9]?"};
+    const auto sampler = open_sampler(*engine_, params, {}, {.min_tokens = 2}).value();
+    EXPECT_FALSE(vocabulary().is_end(sampler->sample(row).value().token));
+    EXPECT_FALSE(vocabulary().is_end(sampler->sample(row).value().token));
+    if (temperature == 0) {
+      EXPECT_TRUE(vocabulary().is_end(sampler->sample(row).value().token));
+    }
+    const auto patient = open_sampler(*engine_, params, {}, {.min_tokens = 9}).value();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE(vocabulary().is_end(patient->sample(row).value().token));
+    }
+    EXPECT_TRUE(vocabulary().is_end(patient->sample(row).value().token));
+  }
+}
+
 TEST_F(LlamaVocabularyTest, ReplayingWhatTheGrammarForbidsFailsTheChoice) {
   auto sampler = open_sampler(*engine_, {.grammar = "root ::= \"abc\""}, {}).value();
   sampler->accept(vocabulary().tokenize("7", false, false)[0]);

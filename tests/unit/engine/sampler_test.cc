@@ -20,8 +20,9 @@ class SamplerTest : public testing::Test {
  protected:
   SamplerTest() : engine_(open_engine({.kind = EngineKind::kFake, .shared_kv = false}).value()) {}
 
-  std::unique_ptr<Sampler> open(const SamplingParams& params, std::vector<Token> prompt = {}) {
-    return open_sampler(*engine_, params, prompt).value();
+  std::unique_ptr<Sampler> open(const SamplingParams& params, std::vector<Token> prompt = {},
+                                const StopParams& stop = {}) {
+    return open_sampler(*engine_, params, prompt, stop).value();
   }
   // Logits of -10, except where given.
   static std::vector<float> logits(const std::map<Token, float>& given) {
@@ -225,6 +226,59 @@ TEST_F(SamplerTest, LogitBiasComesFirst) {
   SamplingParams params{.temperature = 0};
   params.logit_bias = {{9, 100.0F}, {5, -100.0F}};
   EXPECT_EQ(first(params, logits({{5, 4.0F}, {6, 3.0F}})), 9);
+}
+
+TEST_F(SamplerTest, NothingThatEndsIsChosenBeforeMinTokens) {
+  const StopParams stop{.min_tokens = 2, .token_ids = {6, 6, -1, 1'000'000}};
+  const auto row = logits({{kFakeEnd, 9.0F}, {6, 8.0F}, {7, 7.0F}});
+  for (const bool ignore_eos : {false, true}) {
+    const auto sampler = open({.temperature = 0, .ignore_eos = ignore_eos}, {1, 2, 3}, stop);
+    EXPECT_EQ(sampler->sample(row).value().token, 7);
+    EXPECT_EQ(sampler->sample(row).value().token, 7);
+    EXPECT_EQ(sampler->sample(row).value().token, kFakeEnd);
+  }
+}
+
+TEST_F(SamplerTest, DrawsAsIfWhatEndsWereImpossibleBeforeMinTokens) {
+  std::vector<float> row(kFakeVocabulary, -100.0F);
+  row[kFakeEnd] = std::log(0.6F);
+  row[1] = std::log(0.3F);
+  row[2] = std::log(0.1F);
+  std::map<Token, int> counts;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    ++counts[open({.top_p = 0.99F, .seed = seed}, {}, {.min_tokens = 1})->sample(row)->token];
+  }
+  EXPECT_EQ(counts.size(), 2U);
+  EXPECT_NEAR(counts[1], 1500, 100);
+}
+
+TEST_F(SamplerTest, ReplayedTokensCountForMinTokens) {
+  const auto row = logits({{kFakeEnd, 9.0F}, {7, 7.0F}});
+  const auto sampler = open({.temperature = 0}, {1}, {.min_tokens = 2});
+  sampler->accept(7);
+  EXPECT_EQ(sampler->sample(row).value().token, 7);
+  EXPECT_EQ(sampler->sample(row).value().token, kFakeEnd);
+}
+
+TEST_F(SamplerTest, MinTokensWorkTogetherWithPenaltiesAndBias) {
+  SamplingParams params{.temperature = 0, .repetition_penalty = 2.0F};
+  params.logit_bias = {{kFakeEnd, 100.0F}};
+  const auto row = logits({{5, 8.0F}, {6, 5.0F}});
+  const auto sampler = open(params, {5}, {.min_tokens = 2});
+  EXPECT_EQ(sampler->sample(row).value().token, 6);  // 5 is halved.
+  EXPECT_EQ(sampler->sample(row).value().token, 5);
+  EXPECT_EQ(sampler->sample(row).value().token, kFakeEnd);
+}
+
+TEST_F(SamplerTest, EndsBeforeMinTokensWhereNothingElseCanFollow) {
+  std::vector<float> row(kFakeVocabulary, -std::numeric_limits<float>::infinity());
+  row[kFakeEnd] = 1.0F;
+  for (const float temperature : {0.0F, 1.0F}) {
+    const auto sampler = open({.temperature = temperature}, {}, {.min_tokens = 5});
+    EXPECT_EQ(sampler->sample(row).value().token, kFakeEnd);
+  }
+  row[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(open({}, {}, {.min_tokens = 5})->sample(row).error().code, ErrorCode::kCorrupt);
 }
 
 TEST_F(SamplerTest, LogprobsAreOfTheRawLogits) {

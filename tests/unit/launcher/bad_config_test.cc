@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/limits.h"
 #include "launcher/job_config.h"
 
 namespace pdjob::launcher {
@@ -101,6 +102,20 @@ TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {
 TEST(JobConfig, AFileThatCannotBeReadIsAnError) {
   EXPECT_EQ(read_job_config("/nonexistent/job.yaml", kPlaces).error().message,
             "/nonexistent/job.yaml: cannot be read\n");
+}
+
+TEST(JobConfig, AFolderIsNoJobFile) {
+  const std::string folder = testing::TempDir();
+  EXPECT_EQ(read_job_config(folder, kPlaces).error().message, folder + ": cannot be read\n");
+}
+
+TEST(JobConfig, AFileThatIsTooLargeIsRefusedUnread) {
+  const std::string path = testing::TempDir() + "/large.yaml";
+  std::ofstream(path) << std::string(2 * limits::kMiB, '#');
+  const std::string refusal =
+      ":1:1: the file is larger than " + std::to_string(limits::kConfigBytesMax) + " bytes\n";
+  EXPECT_EQ(read_job_config(path, kPlaces).error().message, path + refusal);
+  EXPECT_EQ(read_job_config("/dev/zero", kPlaces).error().message, "/dev/zero" + refusal);
 }
 
 TEST(JobConfig, ReferenceFileIsCurrent) {

@@ -41,7 +41,32 @@ class World {
   Instant now{seconds(1000)};
   std::vector<Effect> effects;
 
-  void tell(const Event& event) { job.step(event, now, effects); }
+  // Does the router confirm each membership at once?
+  bool router_confirms = true;
+
+  void tell(const Event& event) {
+    const size_t before = effects.size();
+    job.step(event, now, effects);
+    for (size_t i = before; router_confirms && i < effects.size(); ++i) {
+      const Send* send = std::get_if<Send>(&effects[i]);
+      if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
+        confirm(std::get<net::Membership>(send->message).version);
+      }
+    }
+  }
+  void confirm(uint64_t version) {
+    const std::string engine_id = process("router-0").engine_id;
+    job.step(MessageArrived{"router-0", net::MembershipApplied{engine_id, version}}, now, effects);
+  }
+  // Of the last membership that routers were told.
+  uint64_t version_sent() const {
+    uint64_t version = 0;
+    for (const Send& send : all<Send>()) {
+      const auto* membership = std::get_if<net::Membership>(&send.message);
+      version = membership == nullptr ? version : membership->version;
+    }
+    return version;
+  }
   void pass(Duration duration) {
     now += duration;
     tell(TimePassed{});
@@ -172,6 +197,68 @@ TEST(Job, IsReadyOnlyAfterAProbeMovedKvThroughEveryProcess) {
   for (const Process& process : world.job.processes()) {
     EXPECT_EQ(process.state, ProcessState::kReady);
   }
+}
+
+TEST(Job, ProbesOnlyWhatTheRouterHasConfirmedToKnow) {
+  World world;
+  world.router_confirms = false;
+  world.start();
+  world.register_process("router-0");
+  world.register_process("prefill-0");
+  const uint64_t with_prefill = world.version_sent();
+  world.register_process("decode-0");
+  const uint64_t with_both = world.version_sent();
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  EXPECT_GT(world.job.next_wakeup(), world.now);  // Nothing to be busy about.
+  world.confirm(with_prefill);
+  world.confirm(with_both + 1);  // It cannot know that.
+  world.tell(MessageArrived{"router-0", net::MembershipApplied{"router-0.n.77", with_both}});
+  world.tell(MessageArrived{"prefill-0", net::MembershipApplied{"prefill-0.n.2", with_both}});
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.confirm(with_both);
+  ASSERT_NE(world.last<Probe>(), nullptr);
+}
+
+TEST(Job, WhatARouterConfirmedIsForgottenWhenItOrTheWorkerDies) {
+  World world;
+  world.make_ready();
+  world.router_confirms = false;
+  world.exit_process("router-0");
+  world.pass(milliseconds(250));
+  world.register_process("router-0");
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.confirm(world.version_sent());
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  world.answer_probes();
+
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  const uint64_t without_decode = world.version_sent();
+  world.register_process("decode-0");
+  world.confirm(without_decode);
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.confirm(world.version_sent());
+  EXPECT_NE(world.last<Probe>(), nullptr);
+}
+
+TEST(Job, AMembershipThatIsNotConfirmedIsSentAgain) {
+  World world;
+  world.router_confirms = false;
+  world.start();
+  world.register_all();
+  world.effects.clear();
+  world.beat("router-0");
+  EXPECT_FALSE(world.sent<net::Membership>("router-0"));  // It is on its way.
+  world.now += milliseconds(500);
+  world.beat("router-0");
+  EXPECT_TRUE(world.sent<net::Membership>("router-0"));
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+  world.confirm(world.version_sent());
+  EXPECT_NE(world.last<Probe>(), nullptr);
+  world.effects.clear();
+  world.now += milliseconds(500);
+  world.beat("router-0");
+  EXPECT_TRUE(world.all<Send>().empty());
 }
 
 TEST(Job, AProbeThatMovedNoKvDoesNotMakeItReady) {
@@ -558,7 +645,8 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
     for (int i = 0; i < 200 && world.job.state() != JobState::kDone; ++i) {
       const std::string& name = names[random.below(3)];
       world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
-      switch (random.below(8)) {
+      world.router_confirms = random.chance(0.7);
+      switch (random.below(9)) {
         case 0:
           world.register_process(name);
           break;
@@ -578,6 +666,9 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
           world.tell(MessageArrived{name, net::Drained{}});
           break;
         case 6:
+          world.confirm(random.below(30));
+          break;
+        case 7:
           random.chance(0.02) ? world.tell(StopAsked{0}) : world.beat_all();
           break;
         default:

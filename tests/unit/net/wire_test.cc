@@ -40,7 +40,8 @@ std::vector<Message> one_of_each() {
           Membership{.version = 7, .workers = {worker_entry(), worker_entry()}},
           LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
           Drain{.deadline_ms = 30000},
-          Shutdown{}};
+          Shutdown{},
+          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -56,8 +57,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x01\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x01\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x02\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x02\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
@@ -81,13 +82,13 @@ TEST(Wire, TrailingBytesAreRefused) {
 
 TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
   std::string bytes = encode(Shutdown{});
-  bytes[4] = 2;
+  bytes[4] = 1;
   EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kUnsupported);
 }
 
 TEST(Wire, UnknownTypesAndRolesAreRefused) {
   std::string bytes = encode(Shutdown{});
-  for (const char type : {'\0', '\x09', '\x7f'}) {
+  for (const char type : {'\0', '\x0a', '\x7f'}) {
     bytes[6] = type;
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }
@@ -113,7 +114,7 @@ TEST(Wire, StringsAreBounded) {
   const std::string longest(limits::kControlStringBytesMax, 'x');
   EXPECT_TRUE(decode(bytes_of(encode(Drained{.name = longest}))));
   std::string longer = "pdjb";
-  longer += std::string("\x01\x00\x03\x00\x01\x04\x00\x00", 8) + longest + "x";
+  longer += std::string("\x02\x00\x03\x00\x01\x04\x00\x00", 8) + longest + "x";
   EXPECT_FALSE(decode(bytes_of(longer)));
 }
 

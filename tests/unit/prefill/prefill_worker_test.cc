@@ -247,6 +247,14 @@ TEST_F(PrefillWorkerTest, FinishesWhatWaitsBeforeItIsDrained) {
   EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "drained"}));
 }
 
+TEST_F(PrefillWorkerTest, SaysOnceThatItIsDrained) {
+  EXPECT_EQ(story.drain(), Words{"drained"});
+  EXPECT_EQ(story.arrive(offered(1)), (Words{"fail r1 unavailable", "end r1"}));
+  EXPECT_EQ(story.cancel(1), Words{});
+  EXPECT_EQ(story.sleep(seconds(1)), Words{});
+  EXPECT_EQ(story.drain(), Words{});
+}
+
 TEST_F(PrefillWorkerTest, NeverFetches) { EXPECT_DEATH(story.rows_fetched(1), "never fetches"); }
 
 }  // namespace

@@ -77,6 +77,9 @@ class World {
   void on(const Relay& effect) {
     ASSERT_TRUE(relayed_.insert(effect.leg.request).second);
     ASSERT_TRUE(legs_.contains(effect.leg));
+    ASSERT_FALSE(failure_answered_ && effect.leg.attempt < config_.attempts &&
+                 !pinned_.contains(effect.leg.request))
+        << "a worker's failure is shown with attempts left";
   }
   void on(const Retried&) {}
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
@@ -124,6 +127,7 @@ class World {
     facts.model = random_.chance(0.1) ? "other" : random_.chance(0.5) ? "m" : "";
     if (random_.chance(0.05)) {
       facts.pin_decode = "w" + std::to_string(random_.below(6));
+      pinned_.insert(RequestId{arrived_ + 1});
     }
     step(RequestArrived{RequestId{++arrived_}, facts});
   }
@@ -144,7 +148,11 @@ class World {
     } else if (!leg->second) {
       leg->second = true;
       static constexpr int kStatuses[] = {200, 200, 200, 200, 400, 429, 500, 502, 503};
-      step(LegAnswered{id, kStatuses[random_.below(std::size(kStatuses))], random_.chance(0.5)});
+      const int status = kStatuses[random_.below(std::size(kStatuses))];
+      const bool retry_after = random_.chance(0.5);
+      failure_answered_ = status >= 500 && !(status == 503 && retry_after);
+      step(LegAnswered{id, status, retry_after});
+      failure_answered_ = false;
     } else {
       legs_.erase(leg);
       step(LegEnded{id, random_.chance(0.8)});
@@ -192,7 +200,9 @@ class World {
   Instant now_{std::chrono::hours(1)};
   uint64_t arrived_ = 0;
   uint64_t incarnation_ = 1;
-  std::map<LegId, bool> legs_;  // That run, and whether they have answered.
+  std::map<LegId, bool> legs_;     // That run, and whether they have answered.
+  bool failure_answered_ = false;  // The step in progress: a worker's own failure.
+  std::set<RequestId> pinned_;
   std::set<RequestId> relayed_;
   std::set<TransferId> released_;
   std::set<RequestId> ended_;

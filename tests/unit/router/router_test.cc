@@ -335,11 +335,58 @@ TEST_F(RouterTest, OverloadedPrefillWorkersAreNoReasonToDecodeAlone) {
   EXPECT_EQ(answered(Stage::kPrefill, 503, 1, true), (Words{"cancel decode#1", "relay prefill#1"}));
 }
 
-TEST_F(RouterTest, ShowsTheClientTheOnlyWorkers500) {
+TEST_F(RouterTest, AsksTheOnlyWorkerAgainAfterIts500AndShowsTheLastOne) {
+  config.attempts = 2;
   workers({entry("b0", net::Role::kBoth)});
   arrive();
-  EXPECT_EQ(answered(Stage::kDecode, 500), Words{"relay decode#1"});
-  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  EXPECT_EQ(answered(Stage::kDecode, 500), (Words{"cancel decode#1", "retry failed"}));
+  EXPECT_EQ(router().requests_queued(), 1U);
+  EXPECT_EQ(sleep(WorkerTable::kBackoffFirst), Words{"decode#2@b0"});
+  EXPECT_EQ(answered(Stage::kDecode, 500, 2), Words{"relay decode#2"});
+  EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, AFailedHandOverOfTheOnlyPairIsTriedAgainNotShown) {
+  config.fallback = Fallback::kRefuse;
+  workers(pair);
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 502),
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed"}));
+  EXPECT_EQ(sleep(WorkerTable::kBackoffFirst), (Words{"prefill#2@p0 offer", "decode#2@d0 fetch"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2), Words{"relay decode#2"});
+}
+
+TEST_F(RouterTest, AFailedHandOverWaitsForAnotherPrefillWorkerToJoin) {
+  config.fallback = Fallback::kRefuse;
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 502);
+  EXPECT_EQ(workers({entry("p0", net::Role::kPrefill), entry("p1", net::Role::kPrefill),
+                     entry("d0", net::Role::kDecode)}),
+            (Words{"prefill#2@p1 offer", "decode#2@d0 fetch"}));
+}
+
+TEST_F(RouterTest, RefusesWhatWaitedTooLongAfterAFailure) {
+  config.fallback = Fallback::kRefuse;
+  config.queue_timeout = milliseconds(50);
+  workers(pair);
+  arrive();
+  answered(Stage::kPrefill, 500);
+  EXPECT_EQ(sleep(milliseconds(50)), Words{"refuse 503"});
+  EXPECT_NE(refusal.error.message.find("failed: status 500"), std::string::npos)
+      << refusal.error.message;
+  expect_idle();
+}
+
+TEST_F(RouterTest, ShowsAPinnedRequestTheFailureOfItsPair) {
+  for (const int status : {500, 502, 503}) {
+    made.reset();
+    workers(pair);
+    arrive({.pin_prefill = "p0", .pin_decode = "d0"});
+    EXPECT_EQ(answered(Stage::kDecode, status),
+              (Words{"cancel prefill#1", "release @p0", "relay decode#1"}));
+  }
 }
 
 TEST_F(RouterTest, ShowsTheClientTheLastAnswerWhenNoAttemptIsLeft) {

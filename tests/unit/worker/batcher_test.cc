@@ -279,5 +279,34 @@ TEST_F(BatcherTest, CountsPromptTokensLeft) {
   EXPECT_EQ(batcher.prompt_tokens_left(), 9U);
 }
 
+TEST_F(BatcherTest, CountsThePromptOnceUntilItIsForked) {
+  start(1, 6, 3);
+  EXPECT_EQ(batcher.rows_used(), 0U);
+  run();
+  EXPECT_EQ(batcher.rows_used(), 6U);
+  for (uint32_t choice = 0; choice < 3; ++choice) {
+    sampled(1, choice);
+  }
+  EXPECT_EQ(batcher.rows_used(), 3U * 6U);  // The newest tokens have no rows yet.
+  run();
+  sampled(1, 0);
+  EXPECT_EQ(batcher.rows_used(), 7U + 6U + 6U);
+}
+
+TEST_F(BatcherTest, CountsAFetchedPromptOnceUntilItIsForked) {
+  batcher.start_decoding(RequestId{1}, *batcher.take(2), 5, 4);
+  EXPECT_EQ(batcher.rows_used(), 5U);
+}
+
+TEST_F(BatcherTest, CountsTheRowsOfAnEndedFirstChoiceWhileItsSequenceIsHeld) {
+  start(1, 2, 2);
+  batcher.keep_first(RequestId{1});
+  run();
+  sampled(1, 0, true);
+  EXPECT_EQ(batcher.rows_used(), 2U);
+  sampled(1, 1);
+  EXPECT_EQ(batcher.rows_used(), 2U + 2U);
+}
+
 }  // namespace
 }  // namespace pdjob::worker

@@ -2,11 +2,14 @@
 // decode worker continues.
 #include "worker/engine_thread.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "common/channel.h"
 #include "common/real_clock.h"
 #include "decode/decode_worker.h"
+#include "engine/fake_engine.h"
 #include "prefill/prefill_worker.h"
 
 namespace pdjob::worker {
@@ -46,15 +49,16 @@ class TestWorker {
   EngineThread& thread() { return *thread_; }
   const kvtransfer::EndpointAddress& address() const { return endpoint_->address(); }
 
-  GenerationRequest request(uint64_t id, KvMode kv, int32_t max_tokens = 8,
-                            uint32_t choices = 1) const {
-    GenerationRequest made{
-        .id = RequestId{id}, .stop = {.max_tokens = max_tokens}, .ignore_eos = true, .kv = kv};
+  GenerationRequest request(uint64_t id, KvMode kv, int32_t max_tokens = 8, uint32_t choices = 1,
+                            const StopParams& stop = {}) const {
+    GenerationRequest made{.id = RequestId{id}, .stop = stop, .ignore_eos = true, .kv = kv};
+    made.stop.max_tokens = max_tokens;
     for (const char c : std::string("the quick brown fox jumps over the lazy dog")) {
       made.prompt.push_back(c);
     }
     for (uint32_t choice = 0; choice < choices; ++choice) {
-      made.samplers.push_back(*engine::open_sampler(*engine_, {.seed = 7 + choice}, made.prompt));
+      made.samplers.push_back(
+          *engine::open_sampler(*engine_, {.seed = 7 + choice}, made.prompt, made.stop));
     }
     made.transfer = kTransfer;
     return made;
@@ -157,6 +161,32 @@ TEST_F(EngineThreadTest, StopsAtAStopStringAndHidesIt) {
   } while (last.finish == FinishReason::kNone && !HasFailure());
   EXPECT_EQ(last.finish, FinishReason::kStop);
   EXPECT_EQ(text, alone.substr(0, alone.find(alone.substr(3, 2))));
+}
+
+TEST_F(EngineThreadTest, ChoosesNoStopTokenBeforeMinTokens) {
+  ASSERT_TRUE(decode.thread().submit(decode.request(1, KvMode::kLocal)));
+  StopParams stop{.min_tokens = 6};
+  for (int i = 0; i < 8; ++i) {
+    stop.token_ids.push_back(decode.expect<TokenOutput>().token.token);
+  }
+  ASSERT_TRUE(decode.thread().submit(decode.request(2, KvMode::kLocal, 40, 1, stop)));
+  for (int i = 0; i < 6; ++i) {
+    const auto output = decode.expect<TokenOutput>();
+    EXPECT_EQ(std::count(stop.token_ids.begin(), stop.token_ids.end(), output.token.token), 0) << i;
+    EXPECT_TRUE(output.shown);
+    ASSERT_EQ(output.finish, FinishReason::kNone) << i;
+  }
+}
+
+TEST_F(EngineThreadTest, StopsBeforeMinTokensWhereNothingElseCanFollow) {
+  StopParams stop{.min_tokens = 6};
+  for (Token token = 0; token < static_cast<Token>(engine::kFakeVocabulary); ++token) {
+    stop.token_ids.push_back(token);
+  }
+  ASSERT_TRUE(decode.thread().submit(decode.request(1, KvMode::kLocal, 8, 1, stop)));
+  const auto output = decode.expect<TokenOutput>();
+  EXPECT_EQ(output.finish, FinishReason::kStop);
+  EXPECT_FALSE(output.shown);
 }
 
 TEST_F(EngineThreadTest, GivesEachChoiceItsOwnText) {
