@@ -35,8 +35,8 @@ TEST(RowCursor, WalksWindowByWindow) {
   region.fill(1, 0, 10);
   std::vector<std::byte> wanted;
   for (const Window& window : region.region().windows) {
-    wanted.insert(wanted.end(), window.base + 2 * window.row_bytes,
-                  window.base + 7 * window.row_bytes);
+    wanted.insert(wanted.end(), window.base + size_t{2} * window.row_bytes,
+                  window.base + size_t{7} * window.row_bytes);
   }
   for (const size_t step : {1, 7, 64, 1 << 20}) {
     EXPECT_EQ(bytes_in_order(region.region(), {2, 5}, step), wanted);
