@@ -375,11 +375,16 @@ void Link::send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tai
   const auto* commit = std::get_if<Commit>(&message);
   PDJOB_CHECK(tail.size() == (commit != nullptr ? commit->tail_bytes : 0), tail.size());
   std::deque<Outgoing>& queue = payload_out_left_ > 0 ? out_after_payload_ : out_;
-  queue.push_back({.bytes = encode(message), .tail = std::move(tail), .shared = std::move(shared)});
-  out_bytes_ += queue.back().bytes.size();
+  const std::string bytes = encode(message);
+  out_bytes_ += bytes.size();
+  if (queue.empty() || !queue.back().tail.empty() || shared.valid()) {
+    queue.push_back({.shared = std::move(shared)});
+  }
+  queue.back().bytes += bytes;
+  queue.back().tail = std::move(tail);
   if (out_bytes_ > limits::kLinkQueueBytesMax) {
     fail(lost("the peer does not read"));
-  } else if (payload_out_left_ == 0) {
+  } else if (payload_out_left_ == 0 && !working_) {
     flush();
   }
 }
@@ -440,7 +445,10 @@ void Link::write_some() {
       return schedule_turn();
     }
     LinkWork* const next = work_.front();
-    switch (next->work(limits::kTransferTurnBytes)) {
+    working_ = true;
+    const Progress progress = next->work(limits::kTransferTurnBytes);
+    working_ = false;
+    switch (progress) {
       case Progress::kBlocked:
         return;
       case Progress::kMore:

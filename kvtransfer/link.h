@@ -164,6 +164,7 @@ class Link final : public LinkStream, private net::FdHandler {
   size_t out_bytes_ = 0;  // Of the messages in both, without tails.
   uint64_t payload_out_left_ = 0;
   LinkWork* payload_owner_ = nullptr;
+  bool working_ = false;  // What work sends leaves together: the last ROWS with its COMMIT.
   std::deque<LinkWork*> work_;
 };
 

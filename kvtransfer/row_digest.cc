@@ -1,6 +1,9 @@
 #include "kvtransfer/row_digest.h"
 
 #include <xxhash.h>
+#ifdef PDJOB_XXH_DISPATCH
+#include <xxh_x86dispatch.h>  // After xxhash.h: it replaces update by the one for this CPU.
+#endif
 
 #include "common/check.h"
 

@@ -11,8 +11,8 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// Hashed and then copied while it is still in the core's cache.
-constexpr size_t kPieceBytes = 64 * limits::kKiB;
+// Hashed and then copied while it is still in the core's first cache.
+constexpr size_t kPieceBytes = 4 * limits::kKiB;
 
 class ShmRowSender final : public RowSender {
  public:

@@ -58,6 +58,33 @@ Result<Address> unix_address(const std::string& name) {
   return address;
 }
 
+// `call` is getsockname or getpeername.
+Result<Address> address_by(int (*call)(int, sockaddr*, socklen_t*), const UniqueFd& socket) {
+  Address address;
+  address.size = sizeof address.storage;
+  if (call(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+    return failed("cannot ask a socket for its address");
+  }
+  return address;
+}
+
+uint16_t& port_of(Address& address) {
+  return address.storage.ss_family == AF_INET6
+             ? reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port
+             : reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port;
+}
+
+// Both ends have one address: packets do not leave the machine.
+bool stays_on_machine(const UniqueFd& socket) {
+  Result<Address> ours = address_by(::getsockname, socket);
+  Result<Address> peers = address_by(::getpeername, socket);
+  if (!ours || !peers) {
+    return false;
+  }
+  port_of(*ours) = port_of(*peers) = 0;
+  return ours->size == peers->size && std::memcmp(&ours->storage, &peers->storage, ours->size) == 0;
+}
+
 Result<UniqueFd> listen_at(const Address& address, const std::string& told) {
   UniqueFd listener(::socket(address.storage.ss_family, kSocketType, 0));
   const int on = 1;
@@ -92,15 +119,8 @@ Result<UniqueFd> listen_unix(const std::string& name) {
 }
 
 Result<uint16_t> bound_port(const UniqueFd& socket) {
-  Address address;
-  address.size = sizeof address.storage;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) !=
-      0) {
-    return failed("getsockname");
-  }
-  return address.storage.ss_family == AF_INET6
-             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port)
-             : ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+  PDJOB_TRY(Address address, address_by(::getsockname, socket));
+  return ntohs(port_of(address));
 }
 
 Result<UniqueFd> connect_tcp(const std::string& host, uint16_t port) {
@@ -132,20 +152,18 @@ UniqueFd accept_next(const UniqueFd& listener) {
 }
 
 bool peer_is_loopback(const UniqueFd& socket) {
-  Address address;
-  address.size = sizeof address.storage;
-  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) !=
-      0) {
+  const Result<Address> peer = address_by(::getpeername, socket);
+  if (!peer) {
     return false;
   }
-  switch (address.storage.ss_family) {
+  switch (peer->storage.ss_family) {
     case AF_UNIX:
       return true;
     case AF_INET:
-      return ntohl(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr) >> 24 ==
+      return ntohl(reinterpret_cast<const sockaddr_in*>(&peer->storage)->sin_addr.s_addr) >> 24 ==
              127;
     case AF_INET6: {
-      const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+      const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(&peer->storage)->sin6_addr;
       return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
     }
     default:
@@ -183,6 +201,10 @@ void tune_tcp(const UniqueFd& socket) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+  if (stays_on_machine(socket)) {
+    constexpr std::string_view kUnpaced = "reno";  // The one that every kernel has, for everybody.
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
+  }
 }
 
 }  // namespace pdjob::kvtransfer

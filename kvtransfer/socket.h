@@ -32,7 +32,8 @@ bool peer_has_closed(const UniqueFd& socket);
 bool peer_has_our_uid(const UniqueFd& socket);
 
 // No delay, and the death of the peer's machine is noticed. Buffers are left to the kernel: a fixed
-// SO_RCVBUF is capped by rmem_max and would switch off its growth to several megabytes.
+// SO_RCVBUF is capped by rmem_max and would switch off its growth to several megabytes. A connected
+// socket to this machine is not paced, whatever the host's congestion control (bbr paces).
 void tune_tcp(const UniqueFd& socket);
 
 }  // namespace pdjob::kvtransfer

@@ -1,18 +1,25 @@
-// Hand-over of KV rows between two processes, by each transport, beside memcpy of the same rows in
-// the same run.
+// Hand-over of the KV rows of a prompt between two processes, by each transport, beside memcpy of
+// the same rows in the same run.
 //
-//   kv_bench [MiB] [rounds]
+//   kv_bench [tokens] [rounds]
 //
-// The sender rewrites its rows before every transfer, as a prefill does. `seconds` is
-// FetchDone::visible: from the last row being ready to all rows being verified in the receiver,
-// when nothing was pushed before. One JSON document on stdout.
+// The layout is that of the default model. The sender writes its rows before it hands them over, as
+// a prefill does: all of them at once ("one piece"), or chunk by chunk with time between ("in
+// chunks"), where only the last chunk is left when the prompt is done. The last logits go along.
+// What is measured is FetchDone::visible: from the last row being ready to all rows being verified
+// in the receiver; for memcpy, the copy of what was left. On stdout one JSON document, then a
+// table.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -27,9 +34,20 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-constexpr uint32_t kWindows = 60;    // SmolLM2-135M: K and V of 30 layers,
-constexpr uint32_t kRowBytes = 384;  // 3 KV heads of 64 f16.
-constexpr uint64_t kWarmUp = 2;
+constexpr uint32_t kWindows = 60;                 // SmolLM2-135M: K and V of 30 layers,
+constexpr uint32_t kRowBytes = 204;               // 3 KV heads of 64 values in q8_0.
+constexpr size_t kTailBytes = size_t{49152} * 4;  // The logits of its vocabulary.
+constexpr uint32_t kChunkTokens = 256;            // Of prefill_config.
+constexpr uint64_t kWarmUp = 3;                   // Rounds.
+constexpr std::chrono::milliseconds kChunkTime{20};
+
+enum class Pace : uint64_t { kOnePiece, kInChunks };
+
+// Read by the sender's process from its pipe.
+struct Order {
+  uint64_t id = 0;
+  Pace pace = Pace::kOnePiece;
+};
 
 Region make_region(uint32_t rows) {
   const uint64_t bytes = uint64_t{kWindows} * kRowBytes * rows;
@@ -48,8 +66,27 @@ Region make_region(uint32_t rows) {
   return region;
 }
 
-void fill(const Region& region, uint64_t round) {
-  std::memset(region.windows[0].base, static_cast<int>(round), region.shared_bytes);
+void fill(const Region& region, uint32_t first, uint32_t count, uint64_t round) {
+  for (const Window& window : region.windows) {
+    std::memset(window.base + uint64_t{kRowBytes} * first, static_cast<int>(round + first),
+                uint64_t{kRowBytes} * count);
+  }
+}
+
+// Writes all rows, in chunks or not; `ready` is told of all chunks but the last. The last one's
+// first row.
+template <typename Ready>
+uint32_t compute(const Region& region, Pace pace, uint64_t round, const Ready& ready) {
+  uint32_t first = 0;
+  if (pace == Pace::kInChunks) {
+    for (; region.rows_max - first > kChunkTokens; first += kChunkTokens) {
+      fill(region, first, kChunkTokens, round);
+      ready(first + kChunkTokens);
+      std::this_thread::sleep_for(kChunkTime);
+    }
+  }
+  fill(region, first, region.rows_max - first, round);
+  return first;
 }
 
 EndpointOptions options(const char* engine_id, TransportKind transport,
@@ -59,7 +96,7 @@ EndpointOptions options(const char* engine_id, TransportKind transport,
 
 Instant soon() { return real_now() + std::chrono::seconds(60); }
 
-// The sender's process: says where it listens, then offers a transfer for each id it reads.
+// The sender's process: says where it listens, then offers a transfer for each order it reads.
 void send(uint32_t rows, int from_bench, int to_bench) {
   const Region source = make_region(rows);
   const auto endpoint =
@@ -67,10 +104,11 @@ void send(uint32_t rows, int from_bench, int to_bench) {
   const std::string address =
       std::to_string(endpoint->address().port) + " " + endpoint->address().unix_path + "\n";
   PDJOB_CHECK(::write(to_bench, address.data(), address.size()) > 0);
-  for (uint64_t id = 0; ::read(from_bench, &id, sizeof id) == sizeof id;) {
-    fill(source, id);
-    endpoint->offer({.high = 0, .low = id}, source, soon());
-    endpoint->commit({.high = 0, .low = id}, rows, {});
+  for (Order order; ::read(from_bench, &order, sizeof order) == sizeof order;) {
+    const TransferId id{.high = 0, .low = order.id};
+    endpoint->offer(id, source, soon());
+    compute(source, order.pace, order.id, [&](uint32_t ready) { endpoint->rows_ready(id, ready); });
+    endpoint->commit(id, rows, std::vector<std::byte>(kTailBytes));
   }
 }
 
@@ -84,11 +122,11 @@ class Receiver {
         }))) {
     peer_.host_id = endpoint_->address().host_id;
   }
-  double fetch_seconds(uint64_t id, const Region& target, int to_sender) {
+  double fetch_seconds(const Order& order, const Region& target, int to_sender) {
     done_ = {};
     auto done = done_.get_future();
-    endpoint_->fetch({.high = 0, .low = id}, peer_, target, target.rows_max, soon());
-    PDJOB_CHECK(::write(to_sender, &id, sizeof id) == sizeof id);
+    endpoint_->fetch({.high = 0, .low = order.id}, peer_, target, target.rows_max, soon());
+    PDJOB_CHECK(::write(to_sender, &order, sizeof order) == sizeof order);
     return seconds(done.get().visible);
   }
 
@@ -98,29 +136,53 @@ class Receiver {
   std::unique_ptr<KvEndpoint> endpoint_;
 };
 
-double memcpy_seconds(const Region& source, const Region& target, uint64_t round) {
-  fill(source, round);
+double memcpy_seconds(const Region& source, const Region& target, const Order& order) {
+  const uint64_t first =
+      kRowBytes * uint64_t{compute(source, order.pace, order.id, [](uint32_t) {})};
+  const uint64_t bytes = uint64_t{kRowBytes} * source.rows_max - first;
   const Instant begin = real_now();
   for (uint32_t window = 0; window < kWindows; ++window) {
-    std::memcpy(target.windows[window].base, source.windows[window].base,
-                uint64_t{kRowBytes} * source.rows_max);
+    std::memcpy(target.windows[window].base + first, source.windows[window].base + first, bytes);
   }
   return seconds(real_now() - begin);
 }
 
-void print(const char* name, std::vector<double> samples, double bytes, bool last) {
-  std::sort(samples.begin(), samples.end());
-  const double median = samples[samples.size() / 2];
+struct Series {
+  const char* pace;
+  const char* way;
+  std::vector<double> samples;
+
+  double median() const { return samples[samples.size() / 2]; }
+};
+
+void print(std::vector<Series> all, uint32_t rows, uint64_t rounds) {
   std::printf(
-      "  \"%s\": {\"seconds_min\": %.6f, \"seconds_median\": %.6f, \"seconds_max\": %.6f, "
-      "\"GBps_median\": %.2f}%s\n",
-      name, samples.front(), median, samples.back(), bytes / median / 1e9, last ? "" : ",");
+      "{\"bench\": \"kv\", \"tokens\": %u, \"bytes\": %lu, \"chunk_tokens\": %u, \"rounds\": %lu, "
+      "\"visible_ms\": [\n",
+      rows, uint64_t{kWindows} * kRowBytes * rows, kChunkTokens, rounds);
+  std::string table =
+      "| visible, ms | min | median | max | median / memcpy |\n|---|---|---|---|---|\n";
+  double memcpy_median = 0;
+  for (Series& series : all) {
+    std::sort(series.samples.begin(), series.samples.end());
+    const double median = series.median();
+    memcpy_median = std::string_view(series.way) == "memcpy" ? median : memcpy_median;
+    std::array<char, 256> line;
+    std::snprintf(line.data(), line.size(), "| %s, %s | %.2f | %.2f | %.2f | %.2f |\n", series.pace,
+                  series.way, 1e3 * series.samples.front(), 1e3 * median,
+                  1e3 * series.samples.back(), median / memcpy_median);
+    table += line.data();
+    std::printf(
+        "  {\"pace\": \"%s\", \"way\": \"%s\", \"min\": %.3f, \"median\": %.3f, \"max\": %.3f}%s\n",
+        series.pace, series.way, 1e3 * series.samples.front(), 1e3 * median,
+        1e3 * series.samples.back(), &series == &all.back() ? "" : ",");
+  }
+  std::printf("]}\n\n%s", table.c_str());
 }
 
-void run(uint32_t mebibytes, uint64_t rounds) {
-  const uint32_t rows = mebibytes * (1u << 20) / (kWindows * kRowBytes);
-  int to_sender[2], to_bench[2];
-  PDJOB_CHECK(::pipe(to_sender) == 0 && ::pipe(to_bench) == 0);
+void run(uint32_t rows, uint64_t rounds) {
+  std::array<int, 2> to_sender, to_bench;
+  PDJOB_CHECK(::pipe(to_sender.data()) == 0 && ::pipe(to_bench.data()) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(to_sender[1]);
@@ -128,45 +190,43 @@ void run(uint32_t mebibytes, uint64_t rounds) {
     ::_exit(0);
   }
   EndpointAddress sender{.engine_id = "prefill", .host = "127.0.0.1"};
-  char line[256] = {};
-  char name[128] = {};
-  PDJOB_CHECK(::read(to_bench[0], line, sizeof line - 1) > 0 &&
-              std::sscanf(line, "%hu %127s", &sender.port, name) == 2);
-  sender.unix_path = name;
+  std::array<char, 256> line{};
+  PDJOB_CHECK(::read(to_bench[0], line.data(), line.size() - 1) > 0);
+  std::istringstream(line.data()) >> sender.port >> sender.unix_path;
   const Region source = make_region(rows), target = make_region(rows);
-  std::vector<double> copied, shm, tcp;
+  std::vector<Series> all = {{"one piece", "memcpy"}, {"one piece", "shm"}, {"one piece", "tcp"},
+                             {"in chunks", "memcpy"}, {"in chunks", "shm"}, {"in chunks", "tcp"}};
   {
     Receiver by_shm(TransportKind::kShm, sender), by_tcp(TransportKind::kTcp, sender);
+    Order order;
     for (uint64_t round = 0; round < rounds + kWarmUp; ++round) {
-      copied.push_back(memcpy_seconds(source, target, round));
-      shm.push_back(by_shm.fetch_seconds(2 * round + 1, target, to_sender[1]));
-      tcp.push_back(by_tcp.fetch_seconds(2 * round + 2, target, to_sender[1]));
+      for (size_t i = 0; i < all.size(); ++i) {
+        ++order.id;
+        order.pace = i < 3 ? Pace::kOnePiece : Pace::kInChunks;
+        const double taken = i % 3 == 0   ? memcpy_seconds(source, target, order)
+                             : i % 3 == 1 ? by_shm.fetch_seconds(order, target, to_sender[1])
+                                          : by_tcp.fetch_seconds(order, target, to_sender[1]);
+        if (round >= kWarmUp) {
+          all[i].samples.push_back(taken);
+        }
+      }
     }
   }
   ::close(to_sender[1]);
   ::waitpid(child, nullptr, 0);
-  for (auto* samples : {&copied, &shm, &tcp}) {
-    samples->erase(samples->begin(), samples->begin() + kWarmUp);
-  }
-  const auto bytes = static_cast<double>(source.shared_bytes);
-  std::printf("{\"bench\": \"kv\", \"bytes\": %.0f, \"rows\": %u, \"rounds\": %lu,\n", bytes, rows,
-              rounds);
-  print("memcpy", copied, bytes, false);
-  print("shm", shm, bytes, false);
-  print("tcp", tcp, bytes, true);
-  std::printf("}\n");
+  print(std::move(all), rows, rounds);
 }
 
 }  // namespace
 }  // namespace pdjob::kvtransfer
 
 int main(int argc, char** argv) {
-  const long mebibytes = argc > 1 ? std::atol(argv[1]) : 24;
-  const long rounds = argc > 2 ? std::atol(argv[2]) : 15;
-  if (mebibytes < 1 || mebibytes > 1024 || rounds < 1) {
-    std::fprintf(stderr, "usage: kv_bench [MiB, 1..1024] [rounds]\n");
+  const long tokens = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 1000;
+  const long rounds = argc > 2 ? std::strtol(argv[2], nullptr, 10) : 15;
+  if (tokens < 1 || tokens > 100'000 || rounds < 1) {
+    std::fprintf(stderr, "usage: kv_bench [tokens, 1..100000] [rounds]\n");
     return 2;
   }
-  pdjob::kvtransfer::run(static_cast<uint32_t>(mebibytes), static_cast<uint64_t>(rounds));
+  pdjob::kvtransfer::run(static_cast<uint32_t>(tokens), static_cast<uint64_t>(rounds));
   return 0;
 }

@@ -37,6 +37,7 @@ class TestRegion {
       : region_(std::exchange(other.region_, {})),
         base_(std::exchange(other.base_, nullptr)),
         bytes_(other.bytes_) {}
+  TestRegion& operator=(TestRegion&&) = delete;
   ~TestRegion();
 
   const Region& region() const { return region_; }
