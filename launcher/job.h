@@ -1,7 +1,7 @@
 // The Job core: which processes of a job should run, what became of them, and what to do next. It
 // starts them, waits until each has registered, the router has confirmed that it knows them and a
-// probe request has gone through them, replaces
-// what dies or hangs, tells routers who is there, and stops all in order.
+// probe request has gone through them, replaces what dies or hangs, tells routers who is there, and
+// stops all in order.
 //
 //   job:      starting --> ready --> draining --> done
 //                 |                     ^           ^

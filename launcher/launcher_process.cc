@@ -112,7 +112,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
         metrics_(job_),
         kv_token_(random_hex(4)),
         cluster_(loop_, *this, {.log_dir = folder.log_dir()}),
-        signals_(loop_, [this](int exit_code) { dispatch(StopAsked{exit_code}); }) {}
+        signals_(loop_, [this](int exit_code) { stop(exit_code); }) {}
 
   Status open() {
     for (PlanRow& row : plan_.rows) {
@@ -149,6 +149,13 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
 
   JobView view() const {
     return {.plan = plan_, .job = job_, .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
+  }
+
+  void stop(int exit_code) {
+    const bool again = job_.state() == JobState::kDraining;
+    terminal_.say(again ? "ending everything at once\n"
+                        : "stopping: finishing what is under way; ask again to end at once\n");
+    dispatch(StopAsked{exit_code});
   }
 
   void on_exited(Incarnation incarnation, const std::string& how) override {
@@ -240,7 +247,6 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     for (const PlanRow& row : plan_.rows) {
       cluster_.close_listener(row.name);
     }
-    terminal_.say("stopping\n");
   }
   void apply(const Finish& effect) {
     exit_code_ = effect.exit_code;

@@ -52,8 +52,8 @@ Terminal::~Terminal() {
 }
 
 void Terminal::say(const std::string& text) {
-  const bool over_progress = is_terminal_ && !shown_.empty();
-  write_whole(person_.get(), (over_progress ? kEraseLine : "") + text);
+  // Over the progress line, or the ^C that the terminal has echoed.
+  write_whole(person_.get(), (is_terminal_ ? kEraseLine : "") + text);
   shown_.clear();
 }
 
