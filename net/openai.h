@@ -30,6 +30,9 @@ struct ApiError {
 };
 // The one table from our reactions to HTTP.
 ApiError to_api_error(const Error& error);
+// The client's mistake; `param` is the field at fault.
+ApiError invalid_request(std::string message, std::string param = "", std::string code = "",
+                         int status = 400);
 std::string error_body(const ApiError& error);
 
 enum class ApiKind { kChat, kCompletion };

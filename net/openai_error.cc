@@ -59,6 +59,14 @@ ApiError to_api_error(const Error& error) {
   return api_error;
 }
 
+ApiError invalid_request(std::string message, std::string param, std::string code, int status) {
+  return {.status = status,
+          .type = kInvalidRequest,
+          .message = std::move(message),
+          .param = std::move(param),
+          .code = std::move(code)};
+}
+
 std::string error_body(const ApiError& error) {
   std::string body;
   JsonWriter json(body);

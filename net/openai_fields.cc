@@ -45,10 +45,7 @@ std::optional<int64_t> as_integer(const dom::element& value) {
 
 void refuse(Problem& problem, const std::string& param, const std::string& message) {
   if (!problem) {
-    problem = ApiError{.status = 400,
-                       .type = "invalid_request_error",
-                       .message = (param.empty() ? "the body " : param + ": ") + message,
-                       .param = param};
+    problem = invalid_request((param.empty() ? "the body " : param + ": ") + message, param);
   }
 }
 

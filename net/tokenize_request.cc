@@ -10,23 +10,17 @@
 namespace pdjob::net {
 namespace {
 
-ApiError invalid(std::string message, std::string param) {
-  return {.status = 400,
-          .type = "invalid_request_error",
-          .message = std::move(message),
-          .param = std::move(param)};
-}
-
 // The body as an object, or what is wrong with it. `parser` owns what the object points to.
 std::variant<simdjson::dom::object, ApiError> parse_object(simdjson::dom::parser& parser,
                                                            std::string_view body) {
   simdjson::dom::element root;
   if (const auto error = parser.parse(body.data(), body.size()).get(root)) {
-    return invalid(std::string("the body is not JSON: ") + simdjson::error_message(error), "");
+    return invalid_request(std::string("the body is not JSON: ") + simdjson::error_message(error),
+                           "");
   }
   simdjson::dom::object object;
   if (root.get(object) != simdjson::SUCCESS) {
-    return invalid("the body must be a JSON object", "");
+    return invalid_request("the body must be a JSON object", "");
   }
   return object;
 }
@@ -57,7 +51,7 @@ std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view 
   }
   std::string_view prompt;
   if (object["prompt"].get(prompt) != simdjson::SUCCESS) {
-    return invalid("prompt must be a string, or messages a conversation", "prompt");
+    return invalid_request("prompt must be a string, or messages a conversation", "prompt");
   }
   request.prompt = prompt;
   return request;
@@ -85,14 +79,14 @@ std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_
   }
   simdjson::dom::array array;
   if (std::get<simdjson::dom::object>(parsed)["tokens"].get(array) != simdjson::SUCCESS) {
-    return invalid("tokens must be a list of token ids", "tokens");
+    return invalid_request("tokens must be a list of token ids", "tokens");
   }
   std::vector<Token> tokens;
   for (const auto element : array) {
     int64_t token = 0;
     if (element.get(token) != simdjson::SUCCESS || token < 0 || token > INT32_MAX) {
-      return invalid("tokens must be a list of token ids",
-                     "tokens[" + std::to_string(tokens.size()) + "]");
+      return invalid_request("tokens must be a list of token ids",
+                             "tokens[" + std::to_string(tokens.size()) + "]");
     }
     tokens.push_back(static_cast<Token>(token));
   }

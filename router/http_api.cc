@@ -31,10 +31,9 @@ constexpr Route kRoutes[] = {
 
 net::ApiError no_such_route(const net::HttpRequest& request, int status) {
   const std::string what = std::string(request.method) + ' ' + std::string(request.path);
-  return {.status = status,
-          .type = "invalid_request_error",
-          .message = status == 405 ? "Method not allowed: " + what : "Invalid URL: " + what,
-          .code = status == 405 ? "method_not_allowed" : "not_found"};
+  return status == 405
+             ? net::invalid_request("Method not allowed: " + what, "", "method_not_allowed", status)
+             : net::invalid_request("Invalid URL: " + what, "", "not_found", status);
 }
 
 void append_load(net::JsonWriter& json, const Worker& worker) {

@@ -116,11 +116,8 @@ std::optional<net::ApiError> Router::refusal_of(const RequestFacts& facts) const
   }
   // Before any worker is known, no model can be called unknown.
   if (!table_.all().empty() && !table_.knows_model(facts.model)) {
-    return net::ApiError{.status = 404,
-                         .type = "invalid_request_error",
-                         .message = "The model `" + facts.model + "` does not exist.",
-                         .param = "model",
-                         .code = "model_not_found"};
+    return net::invalid_request("The model `" + facts.model + "` does not exist.", "model",
+                                "model_not_found", 404);
   }
   const auto missing = [this](const std::string& pin, Stage stage) {
     const Worker* worker = table_.find(pin);

@@ -6,8 +6,6 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "common/real_clock.h"
-#include "engine/sampler.h"
 #include "net/json_writer.h"
 #include "net/tokenize_request.h"
 #include "worker/engine_thread.h"
@@ -19,56 +17,10 @@ namespace {
 constexpr std::string_view kJson = "application/json";
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
 
-net::ApiError invalid(std::string message, std::string param, std::string code = "") {
-  return {.status = 400,
-          .type = "invalid_request_error",
-          .message = std::move(message),
-          .param = std::move(param),
-          .code = std::move(code)};
-}
-
 std::string format_seconds(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6f", seconds(duration));
   return text;
-}
-
-// Which half of a hand-over the request asks for, if this worker's role can do it.
-std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net::Role role) {
-  if (!request.kv_transfer) {
-    return KvMode::kLocal;
-  }
-  const net::KvTransferParams& kv = *request.kv_transfer;
-  const std::string field = "kv_transfer_params";
-  if (!kv.do_remote_decode && !kv.do_remote_prefill) {
-    return KvMode::kLocal;
-  }
-  if (kv.do_remote_decode && kv.do_remote_prefill) {
-    return invalid("a prompt is either prefilled here or fetched, not both", field);
-  }
-  if (std::max(request.prompts.size(), request.token_prompts.size()) > 1) {
-    return invalid("one hand-over is one prompt: send several prompts without kv_transfer_params",
-                   field);
-  }
-  if (kv.do_remote_decode) {
-    if (role != net::Role::kPrefill) {
-      return invalid(std::string("this is a ") + net::to_string(role) +
-                         " worker: send do_remote_decode to a prefill worker",
-                     field);
-    }
-    return KvMode::kOffer;
-  }
-  if (role == net::Role::kPrefill) {
-    return invalid("this is a prefill worker: send do_remote_prefill to a decode worker", field);
-  }
-  const bool has_address = kv.remote_port != 0 || !kv.remote_unix_path.empty();
-  if (!kv.transfer || !has_address) {
-    return invalid(
-        "do_remote_prefill needs transfer_id and the prefill worker's address: pass on what it "
-        "returned",
-        field);
-  }
-  return KvMode::kFetch;
 }
 
 }  // namespace
@@ -77,6 +29,7 @@ OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
                      EngineThread& engine_thread, Metrics& metrics)
     : options_(std::move(options)),
       engine_(engine),
+      maker_(engine, options_.role, options_.queue_timeout),
       engine_thread_(engine_thread),
       metrics_(metrics),
       registry_(metrics) {
@@ -124,16 +77,13 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                    [&](const Route& r) { return r.path == request.path; });
   if (route == std::end(kRoutes)) {
-    return refuse(id, {.status = 404,
-                       .type = "invalid_request_error",
-                       .message = "no such path: " + std::string(request.path),
-                       .code = "not_found"});
+    return refuse(id, net::invalid_request("no such path: " + std::string(request.path), "",
+                                           "not_found", 404));
   }
   if (route->method != request.method) {
-    return refuse(id,
-                  {.status = 405,
-                   .type = "invalid_request_error",
-                   .message = std::string(request.path) + " takes " + std::string(route->method)});
+    return refuse(
+        id, net::invalid_request(std::string(request.path) + " takes " + std::string(route->method),
+                                 "", "method_not_allowed", 405));
   }
   route->handle(*this, id, request);
 }
@@ -143,7 +93,7 @@ void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {
     engine_thread_.release(*parsed);
     server_->reply(id, 204, kJson, "");
   } else {
-    refuse(id, invalid("a transfer id is 32 hexadecimal digits", "transfer_id"));
+    refuse(id, net::invalid_request("a transfer id is 32 hexadecimal digits", "transfer_id"));
   }
 }
 
@@ -154,144 +104,16 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
   }
   auto& request = std::get<net::ApiRequest>(parsed);
   if (!request.model.empty() && request.model != engine_.facts().name) {
-    return refuse(
-        id, {.status = 404,
-             .type = "invalid_request_error",
-             .message = "the model `" + request.model + "` does not exist; this worker serves `" +
-                        engine_.facts().name + "`",
-             .param = "model",
-             .code = "model_not_found"});
+    return refuse(id, net::invalid_request("the model `" + request.model +
+                                               "` does not exist; this worker serves `" +
+                                               engine_.facts().name + "`",
+                                           "model", "model_not_found", 404));
   }
-  auto prompts = tokenize_prompts(request);
-  if (const auto* error = std::get_if<net::ApiError>(&prompts)) {
+  auto generations = maker_.make(request);
+  if (const auto* error = std::get_if<net::ApiError>(&generations)) {
     return refuse(id, *error);
   }
-  std::vector<GenerationRequest> generations;
-  const uint64_t seed = request.seeded ? request.sampling.seed : entropy();
-  for (auto& prompt : std::get<0>(prompts)) {
-    const auto first_choice = static_cast<uint32_t>(generations.size()) * request.choices;
-    auto generation = make_generation(request, std::move(prompt), first_choice, seed);
-    if (const auto* error = std::get_if<net::ApiError>(&generation)) {
-      return refuse(id, *error);
-    }
-    generations.push_back(std::move(std::get<GenerationRequest>(generation)));
-  }
-  start(id, request, std::move(generations));
-}
-
-// A longer text has more tokens than rows whatever it says: it is refused before the work of
-// tokenizing it.
-size_t OpenaiApi::text_bytes_max() const {
-  return size_t{engine_.config().tokens_per_sequence} * engine_.vocabulary().piece_bytes_max();
-}
-
-net::ApiError OpenaiApi::too_long(size_t bytes, const char* field) const {
-  return invalid("this model's maximum context length is " +
-                     std::to_string(engine_.config().tokens_per_sequence) +
-                     " tokens, but the text has " + std::to_string(bytes) + " bytes",
-                 field, "context_length_exceeded");
-}
-
-std::variant<std::vector<Token>, net::ApiError> OpenaiApi::chat_tokens(
-    const std::vector<net::ApiMessage>& messages) const {
-  std::vector<engine::ChatMessage> chat;
-  for (const net::ApiMessage& message : messages) {
-    chat.push_back({.role = message.role, .content = message.content});
-  }
-  const auto text = engine_.vocabulary().apply_chat_template(chat);
-  if (!text) {
-    return invalid(text.error().message, "messages");
-  }
-  if (text->size() > text_bytes_max()) {
-    return too_long(text->size(), "messages");
-  }
-  return engine_.vocabulary().tokenize(*text, /*add_special=*/true, /*parse_special=*/true);
-}
-
-std::variant<std::vector<std::vector<Token>>, net::ApiError> OpenaiApi::tokenize_prompts(
-    const net::ApiRequest& request) const {
-  std::vector<std::vector<Token>> prompts = request.token_prompts;
-  if (request.kind == net::ApiKind::kChat) {
-    auto tokens = chat_tokens(request.messages);
-    if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
-      return *error;
-    }
-    prompts.push_back(std::move(std::get<0>(tokens)));
-  }
-  for (const std::string& text : request.prompts) {
-    if (text.size() > text_bytes_max()) {
-      return too_long(text.size(), "prompt");
-    }
-    prompts.push_back(
-        engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true));
-  }
-  const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
-  for (const auto& prompt : prompts) {
-    if (prompt.empty()) {
-      return invalid("the prompt has no tokens", "prompt");
-    }
-    const auto bad = std::find_if(prompt.begin(), prompt.end(),
-                                  [&](Token t) { return t < 0 || t >= vocabulary; });
-    if (bad != prompt.end()) {
-      return invalid("token id " + std::to_string(*bad) + " is not in the vocabulary (0.." +
-                         std::to_string(vocabulary - 1) + ")",
-                     "prompt");
-    }
-  }
-  return prompts;
-}
-
-std::variant<GenerationRequest, net::ApiError> OpenaiApi::make_generation(
-    const net::ApiRequest& request, std::vector<Token> prompt, uint32_t first_choice,
-    uint64_t seed) const {
-  const auto mode = kv_mode(request, options_.role);
-  if (const auto* error = std::get_if<net::ApiError>(&mode)) {
-    return *error;
-  }
-  GenerationRequest generation{.stop = request.stop,
-                               .ignore_eos = request.sampling.ignore_eos,
-                               .kv = std::get<KvMode>(mode),
-                               .deadline = real_now() + options_.queue_timeout};
-  const bool offered = generation.kv == KvMode::kOffer;
-  const uint32_t room = engine_.config().tokens_per_sequence;
-  const auto prompt_size = static_cast<uint32_t>(prompt.size());
-  if (prompt_size >= room) {
-    return invalid("this model's maximum context length is " + std::to_string(room) +
-                       " tokens, but the prompt has " + std::to_string(prompt_size),
-                   request.kind == net::ApiKind::kChat ? "messages" : "prompt",
-                   "context_length_exceeded");
-  }
-  if (offered) {
-    generation.stop = {.max_tokens = 1};
-  } else if (request.kind == net::ApiKind::kChat && !request.max_tokens_given) {
-    generation.stop.max_tokens = static_cast<int32_t>(room - prompt_size);
-  }
-  if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
-    return invalid("this model's maximum context length is " + std::to_string(room) +
-                       " tokens, but " + std::to_string(prompt_size) +
-                       " of the prompt and max_tokens = " +
-                       std::to_string(generation.stop.max_tokens) + " were asked for",
-                   "max_tokens", "context_length_exceeded");
-  }
-  if (request.kv_transfer) {
-    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
-    generation.two_hop = !request.kv_transfer->transfer;
-    generation.peer = peer_address(*request.kv_transfer);
-  }
-  // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples
-  // from the logits itself.
-  const uint32_t choices = offered ? 1 : request.choices;
-  for (uint32_t choice = 0; choice < choices; ++choice) {
-    SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
-    params.seed = seed + first_choice + choice;
-    auto sampler = engine::open_sampler(engine_, params, prompt, generation.stop);
-    if (!sampler) {
-      return net::to_api_error(sampler.error());
-    }
-    generation.samplers.push_back(std::move(*sampler));
-  }
-  generation.prompt = std::move(prompt);
-  return generation;
+  start(id, request, std::move(std::get<0>(generations)));
 }
 
 void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request,
@@ -517,21 +339,14 @@ void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
     return refuse(id, *error);
   }
   const auto& request = std::get<net::TokenizeRequest>(parsed);
-  std::vector<Token> tokens;
-  if (request.messages.empty()) {
-    if (request.prompt.size() > text_bytes_max()) {
-      return refuse(id, too_long(request.prompt.size(), "prompt"));
-    }
-    tokens = engine_.vocabulary().tokenize(request.prompt, request.add_special_tokens,
-                                           /*parse_special=*/true);
-  } else {
-    auto chat = chat_tokens(request.messages);
-    if (const auto* error = std::get_if<net::ApiError>(&chat)) {
-      return refuse(id, *error);
-    }
-    tokens = std::move(std::get<0>(chat));
+  const auto tokens = request.messages.empty()
+                          ? maker_.tokenize(request.prompt, request.add_special_tokens)
+                          : maker_.tokenize(request.messages);
+  if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
+    return refuse(id, *error);
   }
-  server_->reply(id, 200, kJson, net::tokenize_body(tokens, engine_.config().tokens_per_sequence));
+  server_->reply(id, 200, kJson,
+                 net::tokenize_body(std::get<0>(tokens), engine_.config().tokens_per_sequence));
 }
 
 void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) {
@@ -543,7 +358,8 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
   for (const Token token : std::get<0>(parsed)) {
     if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
       return refuse(
-          id, invalid("token id " + std::to_string(token) + " is not in the vocabulary", "tokens"));
+          id, net::invalid_request(
+                  "token id " + std::to_string(token) + " is not in the vocabulary", "tokens"));
     }
     text += engine_.vocabulary().piece(token, /*render_special=*/true);
   }

@@ -20,6 +20,7 @@
 #include "net/openai.h"
 #include "net/openai_reply.h"
 #include "worker/generation.h"
+#include "worker/generation_maker.h"
 #include "worker/worker_metrics.h"
 
 namespace pdjob::worker {
@@ -88,18 +89,6 @@ class OpenaiApi final : public net::HttpHandler {
   void on_metrics(net::ExchangeId id);
   void on_worker_info(net::ExchangeId id);
 
-  // The prompts as token ids.
-  std::variant<std::vector<std::vector<Token>>, net::ApiError> tokenize_prompts(
-      const net::ApiRequest& request) const;
-  // The generation of one prompt; `first_choice` counts over all prompts.
-  std::variant<GenerationRequest, net::ApiError> make_generation(const net::ApiRequest& request,
-                                                                 std::vector<Token> prompt,
-                                                                 uint32_t first_choice,
-                                                                 uint64_t seed) const;
-  std::variant<std::vector<Token>, net::ApiError> chat_tokens(
-      const std::vector<net::ApiMessage>& messages) const;
-  size_t text_bytes_max() const;
-  net::ApiError too_long(size_t bytes, const char* field) const;
   void start(net::ExchangeId id, const net::ApiRequest& request,
              std::vector<GenerationRequest> generations);
   void refuse(net::ExchangeId id, const net::ApiError& error);
@@ -115,6 +104,7 @@ class OpenaiApi final : public net::HttpHandler {
 
   const OpenaiApiOptions options_;
   const engine::Engine& engine_;
+  const GenerationMaker maker_;
   EngineThread& engine_thread_;
   WorkerMetrics metrics_;
   Metrics& registry_;
