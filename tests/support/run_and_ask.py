@@ -4,6 +4,7 @@
 """
 
 import argparse
+import functools
 import http.client
 import json
 import signal
@@ -14,6 +15,7 @@ import urllib.parse
 
 QUESTION = "What is the capital of France? Answer in one sentence."
 STOP_SECONDS = 60
+print = functools.partial(print, flush=True)  # The job writes to the same terminal or pipe.
 
 
 def wait_ready(job):
@@ -21,7 +23,7 @@ def wait_ready(job):
     for line in job.stdout:
         if line.startswith("ready url="):
             return line.strip().removeprefix("ready url=")
-        print(line, end="", flush=True)
+        print(line, end="")
     sys.exit(job.wait() or 1)
 
 
@@ -38,7 +40,7 @@ def ask(url):
         "temperature": 0,
         "stream": True,
     }
-    print(f"\nPOST {url}/v1/chat/completions\n  {QUESTION}", flush=True)
+    print(f"\nPOST {url}/v1/chat/completions\n  {QUESTION}")
     started = time.monotonic()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     reply = connection.getresponse()
@@ -52,7 +54,7 @@ def ask(url):
 
 def show_stream(reply, started):
     first, pieces = None, 0
-    print("  ", end="", flush=True)
+    print("  ", end="")
     for line in reply:
         event = line.decode().strip().removeprefix("data: ")
         if event == "[DONE]":
@@ -67,7 +69,7 @@ def show_stream(reply, started):
             text = choice["delta"].get("content") or ""
             first = first or (time.monotonic() if text else None)
             pieces += bool(text)
-            print(text, end="", flush=True)
+            print(text, end="")
     else:
         print("\nthe stream ended without [DONE]")
         return False
@@ -111,7 +113,7 @@ def main():
         url = wait_ready(job)
         answered = ask(url)
         if not options.once:
-            print(f"\nserving at {url}/v1 until Ctrl-C", flush=True)
+            print(f"\nserving at {url}/v1 until Ctrl-C")
             return job.wait()
         job.terminate()
         return wait_stopped(job) or (0 if answered else 1)
