@@ -38,25 +38,26 @@ double keyed_unit(uint64_t seed, uint64_t position, uint64_t attempt) {
 // The most likely token, the lowest of equals; nothing if some logit is NaN or +infinity, or none
 // is above -infinity.
 std::optional<Token> argmax(std::span<const float> logits) {
-  // Eight lanes, so that the compiler can use vector instructions for the pass that reads
-  // everything.
+  // Eight lanes of equal width, so that the compiler can use vector instructions for the pass that
+  // reads everything.
   constexpr size_t kLanes = 8;
   float best[kLanes];
-  bool sound = true;
+  int32_t unsound[kLanes] = {};
   std::fill(best, best + kLanes, -INFINITY);
   size_t at = 0;
   for (; at + kLanes <= logits.size(); at += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
       const float logit = logits[at + lane];
-      sound &= logit <= FLT_MAX;  // False for NaN.
+      unsound[lane] |= logit <= FLT_MAX ? 0 : 1;  // NaN is not.
       best[lane] = logit > best[lane] ? logit : best[lane];
     }
   }
   for (; at < logits.size(); ++at) {
-    sound &= logits[at] <= FLT_MAX;
+    unsound[0] |= logits[at] <= FLT_MAX ? 0 : 1;
     best[0] = std::max(best[0], logits[at]);
   }
   const float most = *std::max_element(best, best + kLanes);
+  const bool sound = std::all_of(unsound, unsound + kLanes, [](int32_t lane) { return lane == 0; });
   if (!sound || most == -INFINITY) {
     return std::nullopt;
   }
