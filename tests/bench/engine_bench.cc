@@ -1,11 +1,11 @@
-// engine_bench MODEL.gguf [threads]: tokens per second of our Engine, once, as one line of JSON. It
-// does what llama.cpp's own benchmarks do, so that engine_bench.py can set it beside them:
+// engine_bench MODEL.gguf SEQUENCES [threads]: tokens per second of our Engine, once, as one line
+// of JSON. It does what llama.cpp's own benchmarks do, so that engine_bench.py can set it beside
+// them:
 //
-//   8 sequences (llama-batched-bench -npp 128 -ntg 64 -npl 8 -b 512): prompts of 128 tokens, 512
-//     tokens in a step; then 64 steps of one token of each sequence. Only the library's small
-//     warm-up goes before, there and here.
-//   1 sequence (llama-bench -p 512 -n 64, after a prompt that warms up): 512 tokens in one step;
+//   1 sequence (llama-bench -p 512 -n 64): after a prompt that warms up, 512 tokens in one step;
 //     then 64 steps of one token, from an empty context.
+//   8 sequences (llama-batched-bench -npp 128 -ntg 64 -npl 8 -b 512): prompts of 128 tokens, 512
+//     tokens in a step; then 64 steps of one token of each sequence.
 //
 // One thing differs: each of our tokens is sampled, greedily; those two feed random ones.
 #include <chrono>
@@ -82,27 +82,31 @@ void clear(Engine& engine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: engine_bench MODEL.gguf [threads]\n");
+  const int sequences = argc > 2 ? std::atoi(argv[2]) : 0;
+  if (sequences < 1) {
+    std::fprintf(stderr, "usage: engine_bench MODEL.gguf SEQUENCES [threads]\n");
     return 2;
   }
   EngineConfig config{.model_path = argv[1],
-                      .sequences = 8,
+                      .sequences = static_cast<uint32_t>(sequences),
                       .tokens_per_sequence = 1024,
                       .batch_tokens = kStepTokens};
-  config.threads = argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1;
+  config.threads = argc > 3 ? static_cast<uint32_t>(std::atoi(argv[3])) : 1;
   auto engine = open_engine(config);
   if (!engine.has_value()) {
     std::fprintf(stderr, "engine_bench: %s\n", engine.error().message.c_str());
     return 1;
   }
-  const double prompt_8 = prompt_rate(**engine, 8, 128);
-  const double decode_8 = decode_rate(**engine, 8);
-  clear(**engine);
-  const double prompt_1 = prompt_rate(**engine, 1, 512);
-  clear(**engine);
-  const double decode_1 = decode_rate(**engine, 1);
-  std::printf("{\"prompt_1\": %.2f, \"decode_1\": %.2f, \"prompt_8\": %.2f, \"decode_8\": %.2f}\n",
-              prompt_1, decode_1, prompt_8, decode_8);
+  double prompt = 0;
+  if (sequences == 1) {
+    prompt_rate(**engine, 1, kStepTokens);
+    clear(**engine);
+    prompt = prompt_rate(**engine, 1, kStepTokens);
+    clear(**engine);
+  } else {
+    prompt = prompt_rate(**engine, config.sequences, 128);
+  }
+  const double decode = decode_rate(**engine, config.sequences);
+  std::printf("{\"prompt\": %.2f, \"decode\": %.2f}\n", prompt, decode);
   return 0;
 }
