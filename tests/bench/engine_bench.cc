@@ -1,13 +1,17 @@
-// engine_bench MODEL.gguf [threads] [repetitions]: tokens per second of our Engine, as one line of
-// JSON, to be set beside llama-bench
-// (`-p 512 -n 64 -t THREADS -fa 1 -ctk q8_0 -ctv q8_0`) by ./dev bench. Prompt: 512 tokens in one
-// step. Decode: greedy through our sampler, from an empty context, as llama-bench does, with 1 and
-// with 8 sequences per step.
-#include <algorithm>
+// engine_bench MODEL.gguf SEQUENCES [threads]: tokens per second of our Engine, once, as one line
+// of JSON. It does what llama.cpp's own benchmarks do, so that engine_bench.py can set it beside
+// them:
+//
+//   1 sequence (llama-bench -p 512 -n 64): after a prompt that warms up, 512 tokens in one step;
+//     then 64 steps of one token, from an empty context.
+//   8 sequences (llama-batched-bench -npp 128 -ntg 64 -npl 8 -b 512): prompts of 128 tokens, 512
+//     tokens in a step; then 64 steps of one token of each sequence.
+//
+// One thing differs: each of our tokens is sampled, greedily; those two feed random ones.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "engine/engine.h"
@@ -18,6 +22,7 @@ namespace {
 using namespace pdjob;
 using namespace pdjob::engine;
 
+constexpr uint32_t kStepTokens = 512;
 constexpr int kDecodeSteps = 64;
 
 double now() {
@@ -31,17 +36,21 @@ void require(const Status& status) {
   }
 }
 
-double prompt_rate(Engine& engine, size_t length) {
+// Computes a prompt of `length` tokens in each sequence, as many whole prompts in a step as fit.
+double prompt_rate(Engine& engine, uint32_t sequences, uint32_t length) {
   std::vector<Token> tokens;
-  for (size_t i = 0; i < length; ++i) {
+  for (uint32_t i = 0; i < length; ++i) {
     tokens.push_back(static_cast<Token>((i * 7919 + 17) % engine.facts().vocabulary));
   }
-  const StepItem item{SequenceId{0}, tokens, true};
   const double start = now();
-  require(engine.step({&item, 1}));
-  const double taken = now() - start;
-  engine.clear(SequenceId{0});
-  return static_cast<double>(length) / taken;
+  for (uint32_t next = 0; next < sequences;) {
+    std::vector<StepItem> items;
+    for (; next < sequences && (items.size() + 1) * length <= kStepTokens; ++next) {
+      items.push_back({SequenceId{next}, tokens, true});
+    }
+    require(engine.step(items));
+  }
+  return sequences * length / (now() - start);
 }
 
 double decode_rate(Engine& engine, uint32_t sequences) {
@@ -61,47 +70,43 @@ double decode_rate(Engine& engine, uint32_t sequences) {
       tokens[i] = samplers[i]->sample(engine.logits(SequenceId{i})).value().token;
     }
   }
-  const double taken = now() - start;
-  for (uint32_t i = 0; i < sequences; ++i) {
-    engine.clear(SequenceId{i});
-  }
-  return kDecodeSteps * sequences / taken;
+  return kDecodeSteps * sequences / (now() - start);
 }
 
-std::string summary(std::vector<double> rates) {
-  std::sort(rates.begin(), rates.end());
-  char text[96];
-  std::snprintf(text, sizeof(text), "{\"min\":%.2f,\"median\":%.2f,\"max\":%.2f}", rates.front(),
-                rates[rates.size() / 2], rates.back());
-  return text;
+void clear(Engine& engine) {
+  for (uint32_t i = 0; i < engine.config().sequences; ++i) {
+    engine.clear(SequenceId{i});
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: engine_bench MODEL.gguf [threads] [repetitions]\n");
+  const int sequences = argc > 2 ? std::atoi(argv[2]) : 0;
+  if (sequences < 1) {
+    std::fprintf(stderr, "usage: engine_bench MODEL.gguf SEQUENCES [threads]\n");
     return 2;
   }
-  EngineConfig config{
-      .model_path = argv[1], .sequences = 8, .tokens_per_sequence = 1024, .batch_tokens = 512};
-  config.threads = argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1;
-  const int repetitions = argc > 3 ? std::max(1, std::atoi(argv[3])) : 3;
+  EngineConfig config{.model_path = argv[1],
+                      .sequences = static_cast<uint32_t>(sequences),
+                      .tokens_per_sequence = 1024,
+                      .batch_tokens = kStepTokens};
+  config.threads = argc > 3 ? static_cast<uint32_t>(std::atoi(argv[3])) : 1;
   auto engine = open_engine(config);
   if (!engine.has_value()) {
     std::fprintf(stderr, "engine_bench: %s\n", engine.error().message.c_str());
     return 1;
   }
-  std::vector<double> prompt, decode_1, decode_8;
-  for (int i = 0; i < repetitions; ++i) {
-    prompt.push_back(prompt_rate(**engine, 512));
-    decode_1.push_back(decode_rate(**engine, 1));
-    decode_8.push_back(decode_rate(**engine, 8));
+  double prompt = 0;
+  if (sequences == 1) {
+    prompt_rate(**engine, 1, kStepTokens);
+    clear(**engine);
+    prompt = prompt_rate(**engine, 1, kStepTokens);
+    clear(**engine);
+  } else {
+    prompt = prompt_rate(**engine, config.sequences, 128);
   }
-  std::printf(
-      "{\"model\":\"%s\",\"threads\":%u,\"kv_type\":\"%s\",\"prompt_512_tokens_per_second\":%s,"
-      "\"decode_1_tokens_per_second\":%s,\"decode_8_tokens_per_second\":%s}\n",
-      (*engine)->facts().name.c_str(), config.threads, (*engine)->facts().kv_type.c_str(),
-      summary(prompt).c_str(), summary(decode_1).c_str(), summary(decode_8).c_str());
+  const double decode = decode_rate(**engine, config.sequences);
+  std::printf("{\"prompt\": %.2f, \"decode\": %.2f}\n", prompt, decode);
   return 0;
 }

@@ -1,5 +1,6 @@
-"""TTFT and ITL of 1P1D through the router against the single-process engine, idle and at 8 concurrent requests, in one interleaved run;
-and the time from `pdjob` start to ready. Prints JSON, then a Markdown table. Absolute times belong to the machine: compare ratios.
+"""TTFT, ITL and output tokens per second of 1P1D through the router, idle and at 8 concurrent requests, beside a single process of one
+engine thread and beside one of two (1P1D has two processes of one thread), in one interleaved run; and the time from `pdjob` start to
+ready. Prints JSON, then a Markdown table. Absolute times belong to the machine: compare ratios.
 
     ./dev bench serving
 """
@@ -19,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 from conftest import MODEL, Job, Process, job_yaml  # noqa: E402
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 256, 32
+SIDES = {"single_1": "one process, one thread", "single_2": "one process, two threads", "1p1d": "1P1D through the router"}
 
 
 async def one_stream(client, seed):
@@ -36,8 +38,14 @@ async def one_stream(client, seed):
 
 async def load(url, concurrency, seed):
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
+        started = time.perf_counter()
         results = await asyncio.gather(*(one_stream(client, seed + i) for i in range(concurrency)))
-    return statistics.median(r[0] for r in results), statistics.median(gap for r in results for gap in r[1])
+        taken = time.perf_counter() - started
+    return {
+        "ttft": statistics.median(ttft for ttft, _ in results),
+        "itl": statistics.median(gap for _, gaps in results for gap in gaps),
+        "throughput": sum(1 + len(gaps) for _, gaps in results) / taken,
+    }
 
 
 def summary(values):
@@ -55,41 +63,63 @@ def measure_start(rounds):
     return summary(times)
 
 
+def single_process(folder, threads):
+    return Process(
+        ["pdjob", "worker", "--role", "both", "--model", MODEL, "--set", f"engine.threads={threads}", "--listen", "127.0.0.1:0"], folder
+    )
+
+
+def measure_load(urls, rounds):
+    """By figure, e.g. ttft_c8: what each side measured, round by round."""
+    figures = {}
+    for concurrency in (1, 8):
+        for round_ in range(rounds + 1):
+            for side, url in urls.items():
+                measured = asyncio.run(load(url, concurrency, 1000 * round_ + concurrency))
+                for metric, value in measured.items():
+                    if round_ > 0:  # The first warms up.
+                        figures.setdefault(f"{metric}_c{concurrency}", {}).setdefault(side, []).append(value)
+    return figures
+
+
+def ratios(figure, side):
+    return summary([b / a for a, b in zip(figure[side], figure["1p1d"])])
+
+
+def show(name, value):
+    return f"{value:.1f} tokens/s" if name.startswith("throughput") else f"{1e3 * value:.1f} ms"
+
+
+def print_table(figures, start):
+    print(f"\n| figure | {' | '.join(SIDES.values())} | 1P1D / one thread (min/median/max) | 1P1D / two threads (min/median/max) |")
+    print("|---" * 6 + "|")
+    for name, figure in figures.items():
+        cells = [show(name, statistics.median(figure[side])) for side in SIDES]
+        cells += ["{min:.2f} / {median:.2f} / {max:.2f}".format(**ratios(figure, side)) for side in ("single_1", "single_2")]
+        print(f"| {name} | {' | '.join(cells)} |")
+    print(f"\nstart to ready: {start['min']:.2f} / {start['median']:.2f} / {start['max']:.2f} s (min/median/max)")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    results = {"start_to_ready_seconds": measure_start(3)}
+    start = measure_start(3)
     with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
-        single = Process(["pdjob", "worker", "--role", "both", "--model", MODEL, "--listen", "127.0.0.1:0"], folder).wait_ready()
-        job = Job(job_yaml(folder), folder).wait_ready()
-        for concurrency in (1, 8):
-            figures = {"single": ([], []), "1p1d": ([], [])}
-            for round_ in range(rounds + 1):
-                for name, url in (("single", single.url), ("1p1d", job.url)):
-                    ttft, itl = asyncio.run(load(url, concurrency, 1000 * round_ + concurrency))
-                    if round_ > 0:  # The first warms up.
-                        figures[name][0].append(ttft)
-                        figures[name][1].append(itl)
-            for index, metric in enumerate(("ttft", "itl")):
-                ratios = [b / a for a, b in zip(figures["single"][index], figures["1p1d"][index])]
-                results[f"{metric}_c{concurrency}"] = {
-                    "single_seconds": summary(figures["single"][index]),
-                    "1p1d_seconds": summary(figures["1p1d"][index]),
-                    "ratio": summary(ratios),
-                }
-        assert job.stop() == 0 and single.stop() == 0
-    print(json.dumps(results, indent=1))
-    print("\n| figure | single process | 1P1D through the router | ratio (min/median/max) |\n|---|---|---|---|")
-    for name, figure in results.items():
-        if "ratio" in figure:
-            ratio = figure["ratio"]
-            print(
-                f"| {name} | {1e3 * figure['single_seconds']['median']:.1f} ms | {1e3 * figure['1p1d_seconds']['median']:.1f} ms "
-                f"| {ratio['min']:.2f} / {ratio['median']:.2f} / {ratio['max']:.2f} |"
-            )
-    start = results["start_to_ready_seconds"]
-    print(f"| start to ready | | {start['min']:.2f} / {start['median']:.2f} / {start['max']:.2f} s | |")
+        processes = {"single_1": single_process(folder, 1), "single_2": single_process(folder, 2), "1p1d": Job(job_yaml(folder), folder)}
+        urls = {side: process.wait_ready().url for side, process in processes.items()}
+        figures = measure_load(urls, rounds)
+        assert all(process.stop() == 0 for process in processes.values())
+    results = {
+        name: {
+            **{side: summary(values) for side, values in figure.items()},
+            "ratio_to_single_1": ratios(figure, "single_1"),
+            "ratio_to_single_2": ratios(figure, "single_2"),
+        }
+        for name, figure in figures.items()
+    }
+    print(json.dumps({"start_to_ready_seconds": start, **results}, indent=1))
+    print_table(figures, start)
 
 
 if __name__ == "__main__":
