@@ -26,8 +26,8 @@ def theirs(model, threads, sequences):
     folder = os.environ["PDJOB_LLAMA_BIN"]
     common = ["-m", model, "-t", threads, "-ctk", "q8_0", "-ctv", "q8_0"]
     if sequences == 1:
-        tests = json.loads(run([f"{folder}/llama-bench", *common, "-fa", "1", "-p", "512", "-n", "64", "-r", "1", "-o", "json"]))
-        return {"prompt" if test["n_prompt"] else "decode": test["avg_ts"] for test in tests}
+        tests = json.loads(run([f"{folder}/llama-bench", *common, "-fa", "1", "-p", "512", "-n", "64", "-r", "3", "-o", "json"]))
+        return {"prompt" if test["n_prompt"] else "decode": statistics.median(test["samples_ts"]) for test in tests}
     lines = run([f"{folder}/llama-batched-bench", *common, "-fa", "on", *BATCHED, "--output-format", "jsonl"]).splitlines()
     test = json.loads(next(line for line in lines if line.startswith("{")))
     return {"prompt": test["speed_pp"], "decode": test["speed_tg"]}
