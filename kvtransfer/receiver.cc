@@ -150,6 +150,7 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                              Link::Options{.id = id,
                                            .side = Link::Side::kInitiator,
                                            .transport = transport,
+                                           .open_transport = context_.open_transport,
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
                                            .loopback_only = context_.loopback_only});
@@ -300,7 +301,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
     // Ours until it is on its way, whatever becomes of the target.
     shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
   }
-  fetch.rows = link.transport().open_receiver(fetch.target);
+  fetch.rows = link.transport().open_receiver(grant, fetch.target);
   fetch.granted_at = real_now();
   link.send(std::move(grant), std::move(shared), {});
 }

@@ -96,6 +96,7 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
       Link::Options{.id = id,
                     .side = Link::Side::kAcceptor,
                     .transport = transport,
+                    .open_transport = context_.open_transport,
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
                     .loopback_only = context_.loopback_only});
