@@ -207,6 +207,32 @@ TEST_P(KvEndpointMoves, CancelWhileTheSenderHasNoRows) {
   EXPECT_EQ(receiver_->stats().fetches_alive, 0);
 }
 
+// A client that gave up asks again: the answer to the CANCEL was taken for the end of the second
+// fetch, while its grant stayed with the sender.
+TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
+  TestRegion source({});
+  TestRegion to = target({}), other = target({});
+  source.fill(1, 0, 64);
+  receiver_->fetch(transfer_id(1), sender_->address(), other.region(), 64, in(kDeadline));
+  ASSERT_TRUE(sender_.becomes_awaited(transfer_id(1), true));  // The link is open.
+  for (uint64_t number = 10; number < 30; ++number) {
+    receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
+    receiver_->cancel(transfer_id(number));
+    EXPECT_EQ(receiver_.expect<FetchFailed>().error.code, ErrorCode::kCancelled);
+    if (is_shm()) {
+      receiver_.expect<FetchReleased>();
+    }
+    to.clear();
+    receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
+    ASSERT_TRUE(sender_.becomes_awaited(transfer_id(number), true));
+    sender_->offer(transfer_id(number), source.region(), in(kDeadline));
+    sender_->commit(transfer_id(number), 64, {});
+    EXPECT_EQ(receiver_.expect<FetchDone>().id, transfer_id(number));
+    EXPECT_EQ(sender_.expect<OfferDone>().id, transfer_id(number));
+    EXPECT_TRUE(to.holds(1, 0, 64));
+  }
+}
+
 TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   constexpr TestRegion::Shape kBig{.windows = 8, .rows = 4096, .row_bytes = 1024};
   TestRegion source(kBig);
