@@ -332,6 +332,12 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
     grant.shared_bytes = fetch.target.shared_bytes;
     // Ours until it is on its way, whatever becomes of the target.
     shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
+    if (!shared.valid()) {
+      // Memory belongs to the first grant that waits for some: one that comes without would be
+      // served with, and written to, that of the next.
+      return step(fetch, ReceiveSession::CancelRequested{
+                             {ErrorCode::kOverloaded, "no file descriptor is left for a KV grant"}});
+    }
   }
   fetch.rows = link.transport().open_receiver(grant, fetch.target);
   fetch.granted_at = real_now();

@@ -5,7 +5,10 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "kvtransfer/unique_fd.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {
@@ -410,6 +413,34 @@ TEST(KvEndpoint, UnsealedMemoryIsRefusedByTheSender) {
   const auto failed = receiver.expect<FetchFailed>();
   EXPECT_EQ(failed.error.code, ErrorCode::kUnsupported);
   EXPECT_TRUE(failed.region_safe);
+}
+
+// A grant without its memory was sent all the same, and the sender took the memory of the next one.
+TEST(KvEndpoint, FetchThatCannotHandOverItsMemoryFails) {
+  TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});
+  TestRegion source({}), first({}, TestRegion::Memory::kShared), to({}, TestRegion::Memory::kShared);
+  source.fill(1, 0, 64);
+  receiver->fetch(transfer_id(1), sender->address(), first.region(), 64, in(kDeadline));
+  ASSERT_TRUE(sender.becomes_awaited(transfer_id(1), true));  // The link is open.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<UniqueFd> all;
+  do {
+    all.emplace_back(::dup(0));
+  } while (all.back().valid());
+  receiver->fetch(transfer_id(2), sender->address(), to.region(), 64, in(kDeadline));
+  EXPECT_EQ(receiver.expect<FetchFailed>().error.code, ErrorCode::kOverloaded);
+  receiver.expect<FetchReleased>();
+  all.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  receiver->fetch(transfer_id(3), sender->address(), to.region(), 64, in(kDeadline));
+  sender->offer(transfer_id(3), source.region(), in(kDeadline));
+  sender->commit(transfer_id(3), 64, {});
+  EXPECT_EQ(receiver.expect<FetchDone>().id, transfer_id(3));
+  EXPECT_TRUE(to.holds(1, 0, 64));
 }
 
 TEST(KvEndpoint, NobodyThereFailsTheFetch) {
