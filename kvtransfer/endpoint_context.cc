@@ -1,9 +1,16 @@
 #include "kvtransfer/endpoint_context.h"
 
+#include <algorithm>
+
 #include "common/limits.h"
 #include "kvtransfer/row_cursor.h"
 
 namespace pdjob::kvtransfer {
+
+Duration EndpointContext::stall_max(uint64_t bytes) const {
+  const auto ranges = static_cast<int64_t>(bytes / limits::kTransferRangeBytes);
+  return silence_max() * std::max<int64_t>(1, ranges);
+}
 
 Status check_region(const Region& region, uint32_t rows) {
   const uint64_t row_bytes = bytes_per_row(region.windows);

@@ -29,10 +29,16 @@ struct EndpointContext {
   const std::string host_id;
   const bool loopback_only;
   const std::function<void(EndpointEvent)> emit;
+  const TransportOpener open_transport;
   EndpointCounters counters;
   uint64_t links_made = 0;
 
   LinkId next_link_id() { return LinkId{++links_made}; }
+  // A peer that is silent for longer is given up.
+  Duration silence_max() const { return 2 * config.connect_timeout; }
+  // What takes a range of rows longer, or so many bytes, has stopped: 400 KiB/s at the default
+  // timeout.
+  Duration stall_max(uint64_t bytes) const;
 };
 
 // The rules of kv_endpoint.h that a Region must keep for a transfer of `rows` rows.

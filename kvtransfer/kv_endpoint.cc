@@ -14,6 +14,7 @@
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/socket.h"
+#include "kvtransfer/transport.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -64,7 +65,9 @@ class EndpointThread final : public KvEndpoint {
                               .fingerprint = std::move(options.fingerprint)},
                  .host_id = address_.host_id,
                  .loopback_only = options.token.empty(),
-                 .emit = std::move(options.sink)},
+                 .emit = std::move(options.sink),
+                 .open_transport = options.open_transport ? std::move(options.open_transport)
+                                                          : TransportOpener(open_transport)},
         sender_(context_),
         receiver_(context_) {}
 

@@ -27,6 +27,13 @@
 
 namespace pdjob::kvtransfer {
 
+class LinkStream;
+class Transport;
+
+// How a link gets its transport. The stream outlives the transport.
+using TransportOpener =
+    std::function<std::unique_ptr<Transport>(TransportKind kind, LinkStream& stream)>;
+
 // One strided array of rows. The memory belongs to the caller and outlives every transfer that
 // names it.
 struct Window {
@@ -105,6 +112,8 @@ struct EndpointOptions {
                       // loopback only.
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
+  TransportOpener open_transport;  // Empty: the transport of that name. Tests put faults in front
+                                   // of it (fault_transport.h).
 };
 
 struct EndpointStats {

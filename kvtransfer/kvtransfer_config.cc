@@ -21,7 +21,9 @@ void read(ConfigReader& in, KvTransferConfig& config) {
            {.min = milliseconds(100), .max = hours(1)});
   in.field(
       "connect_timeout", config.connect_timeout,
-      {.doc = "For a link to open; a link whose peer is silent for twice as long is given up."},
+      {.doc =
+           "For a link to open; a link whose peer is silent, and a transfer whose rows stop, for "
+           "twice as long is given up."},
       {.min = milliseconds(100), .max = hours(1)});
 }
 

@@ -50,7 +50,7 @@ Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
       handler_(handler),
       socket_(std::move(options.socket)),
       handshake_(std::move(options.handshake)),
-      transport_(open_transport(options.transport, *this)),
+      transport_(options.open_transport(options.transport, *this)),
       input_(limits::kLinkMessageBytesMax + kFrameHeaderBytes) {
   const Status watched = loop_.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
   if (!watched) {
@@ -139,6 +139,14 @@ void Link::expect_answer(Instant now) {
   if (silent_since_ == kNever) {
     silent_since_ = now;
   }
+}
+
+std::optional<Link::Unfinished> Link::unfinished_payload() const {
+  if (payload_in_left_ == 0) {
+    return std::nullopt;
+  }
+  return Unfinished{.number = payloads_in_,
+                    .bytes = commit_in_ ? tail_in_.size() : rows_in_.payload_bytes};
 }
 
 // --- in
@@ -345,6 +353,7 @@ void Link::begin_rows(const Rows& rows) {
   if (rows.payload_bytes > limits::kTransferRangeBytes + limits::kTransferRowBytesMax) {
     return fail({ErrorCode::kCorrupt, "too many bytes under one ROWS on a KV link"});
   }
+  ++payloads_in_;
   rows_in_ = rows;
   sink_ = handler_.on_rows(*this, rows);
   payload_in_left_ = rows.payload_bytes;
@@ -355,6 +364,7 @@ void Link::begin_commit(const Commit& commit) {
   if (commit.tail_bytes > limits::kTransferTailBytesMax) {
     return fail({ErrorCode::kCorrupt, "too long a tail on a KV link"});
   }
+  ++payloads_in_;
   commit_in_ = commit;
   tail_in_.resize(commit.tail_bytes);
   payload_in_left_ = commit.tail_bytes;

@@ -61,6 +61,7 @@ class Link final : public LinkStream, private net::FdHandler {
     LinkId id;
     Side side;
     TransportKind transport;
+    const TransportOpener& open_transport;
     UniqueFd socket;  // Connecting or connected.
     LinkHandshake handshake;
     bool loopback_only = false;
@@ -81,6 +82,13 @@ class Link final : public LinkStream, private net::FdHandler {
   Instant silent_since() const { return silent_since_; }
   // Reads what has come: before judging a peer silent, when it may be us who slept.
   void poll() { read_some(); }
+  // A payload of rows or a tail that has begun and is not complete yet.
+  struct Unfinished {
+    uint64_t number = 0;  // Grows with each payload.
+    uint64_t bytes = 0;   // Of all of it.
+    friend bool operator==(const Unfinished&, const Unfinished&) = default;
+  };
+  std::optional<Unfinished> unfinished_payload() const;
 
   void send(LinkMessage message) override { send(std::move(message), UniqueFd(), {}); }
   void send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tail);
@@ -152,6 +160,7 @@ class Link final : public LinkStream, private net::FdHandler {
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
   std::deque<UniqueFd> shared_in_;
+  uint64_t payloads_in_ = 0;
   uint64_t payload_in_left_ = 0;  // Of `rows_in_` or the tail of `commit_in_`.
   Rows rows_in_;
   PayloadSink* sink_ = nullptr;

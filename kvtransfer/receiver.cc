@@ -36,6 +36,7 @@ struct Receiver::Fetch final : LinkWork {
   ReceiveSession session;
   bool same_machine = false;
   net::TimerId timer;
+  Instant timer_due = kNever;
   std::unique_ptr<RowReceiver> rows;  // While it receives.
   PayloadSink* sink = nullptr;
   bool queued = false;  // As work of its link.
@@ -75,12 +76,12 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
       .rows = rows,
       .row_bytes = bytes_per_row(target.windows),
       .peer_writes = peers_.at(*link).link->transport().capabilities().writes_target,
-      .deadline = deadline};
+      .deadline = deadline,
+      .stall_max = context_.stall_max(bytes_per_row(target.windows))};
   Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
   made.same_machine = on_same_machine(peer);
   ++context_.counters.fetches_alive;
-  made.timer = context_.loop.call_at(deadline,
-                                     [this, id] { step(*find(id), ReceiveSession::TimePassed{}); });
+  arm(made);
   if (link_of(made).ready()) {
     step(made, ReceiveSession::LinkReady{*link});
   }
@@ -150,6 +151,7 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                              Link::Options{.id = id,
                                            .side = Link::Side::kInitiator,
                                            .transport = transport,
+                                           .open_transport = context_.open_transport,
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
                                            .loopback_only = context_.loopback_only});
@@ -170,28 +172,41 @@ Status Receiver::on_opened(Link& link) {
 }
 
 void Receiver::renew_later(LinkId id) {
-  const Duration interval =
-      std::min(context_.config.lease / 3, context_.config.connect_timeout / 2);
   peers_.at(id).timer =
-      context_.loop.call_at(context_.loop.now() + interval, [this, id] { renew(id); });
+      context_.loop.call_at(context_.loop.now() + renew_interval(), [this, id] { renew(id); });
+}
+
+Duration Receiver::renew_interval() const {
+  return std::min(context_.config.lease / 3, context_.config.connect_timeout / 2);
 }
 
 void Receiver::renew(LinkId id) {
   Link& link = *peers_.at(id).link;
-  const Duration silence_max = 2 * context_.config.connect_timeout;
   const auto silent = [&] {
-    return link.silent_since() != kNever && context_.loop.now() - link.silent_since() > silence_max;
+    return link.silent_since() != kNever &&
+           context_.loop.now() - link.silent_since() > context_.silence_max();
   };
   if (silent()) {
     link.poll();
   }
   if (silent()) {
     link.fail({ErrorCode::kUnavailable, "KV link lost: the peer is silent"});
+  } else if (payload_has_stopped(peers_.at(id))) {
+    link.fail({ErrorCode::kUnavailable, "KV link lost: rows stopped in the middle"});
   } else {
     link.send(Renew{});
     link.expect_answer(context_.loop.now());
   }
   renew_later(id);
+}
+
+// What follows a payload is only found behind it. Its time is counted in our own turns: a clock
+// would blame the peer when it was us who slept.
+bool Receiver::payload_has_stopped(Peer& peer) {
+  const std::optional<Link::Unfinished> payload = peer.link->unfinished_payload();
+  peer.payload_waits = payload && payload == peer.payload ? peer.payload_waits + 1 : 0;
+  peer.payload = payload;
+  return payload && peer.payload_waits * renew_interval() >= context_.stall_max(payload->bytes);
 }
 
 void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
@@ -249,9 +264,11 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
                                                   .digest = commit->digest});
     }
   } else if (const auto* cancelled = std::get_if<Cancelled>(&message)) {
-    if (Fetch* fetch = find(cancelled->id, link)) {
-      step(*fetch, ReceiveSession::PeerStopped{
-                       link.id(), {ErrorCode::kUnavailable, "the sender stopped unasked"}});
+    // Else it answers the CANCEL of an earlier fetch of the same transfer.
+    if (Fetch* fetch = find(cancelled->id, link);
+        fetch != nullptr && fetch->session.state() == ReceiveSession::State::kCancelling) {
+      step(*fetch,
+           ReceiveSession::PeerStopped{link.id(), {ErrorCode::kCancelled, "as it was asked to"}});
     }
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
     if (Fetch* fetch = find(abort->id, link)) {
@@ -271,7 +288,23 @@ void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
   }
   if (fetch.session.ended()) {
     retire(fetch);
+  } else {
+    arm(fetch);
   }
+}
+
+void Receiver::arm(Fetch& fetch) {
+  const Instant due = fetch.session.deadline();
+  if (due >= fetch.timer_due) {
+    return;  // A deadline that moves away is looked at again when the timer runs.
+  }
+  context_.loop.cancel(fetch.timer);
+  fetch.timer_due = due;
+  fetch.timer = context_.loop.call_at(due, [this, id = fetch.id] {
+    Fetch& found = *find(id);
+    found.timer_due = kNever;
+    step(found, ReceiveSession::TimePassed{});
+  });
 }
 
 void Receiver::step_all_of(LinkId link, const ReceiveSession::Event& event) {
@@ -299,8 +332,14 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
     grant.shared_bytes = fetch.target.shared_bytes;
     // Ours until it is on its way, whatever becomes of the target.
     shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
+    if (!shared.valid()) {
+      // Memory belongs to the first grant that waits for some: one that comes without would be
+      // served with, and written to, that of the next.
+      return step(fetch, ReceiveSession::CancelRequested{
+                             {ErrorCode::kOverloaded, "no file descriptor is left for a KV grant"}});
+    }
   }
-  fetch.rows = link.transport().open_receiver(fetch.target);
+  fetch.rows = link.transport().open_receiver(grant, fetch.target);
   fetch.granted_at = real_now();
   link.send(std::move(grant), std::move(shared), {});
 }
@@ -311,6 +350,10 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCommitted& /*effect
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) {
   link_of(fetch).send(Cancel{fetch.id, effect.reason});
+}
+
+void Receiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
+  link_of(fetch).fail(effect.reason);
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
@@ -330,7 +373,6 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   stop_receiving(fetch);
-  context_.loop.cancel(fetch.timer);
   ++context_.counters.transfers_failed;
   if (effect.region_safe) {
     --context_.counters.fetches_alive;

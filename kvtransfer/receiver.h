@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ class Receiver final : private LinkHandler {
   struct Peer {
     std::unique_ptr<Link> link;
     net::TimerId timer;  // While opening: the deadline. Then: the next sign of life.
+    std::optional<Link::Unfinished> payload;  // At the last sign of life,
+    uint32_t payload_waits = 0;               // and at so many before it.
   };
   using PeerKey = std::pair<std::string, TransportKind>;
 
@@ -45,6 +48,8 @@ class Receiver final : private LinkHandler {
   Result<LinkId> connect(const EndpointAddress& peer, TransportKind transport);
   void renew(LinkId id);
   void renew_later(LinkId id);
+  Duration renew_interval() const;
+  bool payload_has_stopped(Peer& peer);
   void refuse(TransferId id, const Error& why);
 
   void step(Fetch& fetch, const ReceiveSession::Event& event);
@@ -52,9 +57,11 @@ class Receiver final : private LinkHandler {
   void apply(Fetch& fetch, const ReceiveSession::SendGrant& effect);
   void apply(Fetch& fetch, const ReceiveSession::SendCommitted& effect);
   void apply(Fetch& fetch, const ReceiveSession::SendCancel& effect);
+  void apply(Fetch& fetch, const ReceiveSession::FailLink& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportDone& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportReleased& effect);
+  void arm(Fetch& fetch);
   void stop_receiving(Fetch& fetch);
   void retire(Fetch& fetch);
 

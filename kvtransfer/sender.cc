@@ -27,29 +27,32 @@ std::optional<Error> misfit(const Region& source, const Grant& grant) {
   return std::nullopt;
 }
 
-SendSession::Options session_options(const Region& source, Instant deadline, Duration lease) {
+SendSession::Options session_options(const Region& source, Instant deadline,
+                                     const EndpointContext& context) {
   const uint64_t row_bytes = bytes_per_row(source.windows);
   return {.row_bytes = row_bytes,
           .rows_max = source.rows_max,
           .rows_per_push =
               static_cast<uint32_t>(std::max<uint64_t>(1, limits::kTransferRangeBytes / row_bytes)),
           .deadline = deadline,
-          .lease = lease};
+          .lease = context.config.lease,
+          .stall_max = context.stall_max(row_bytes)};
 }
 
 }  // namespace
 
 struct Sender::Offer final : LinkWork {
-  Offer(Sender& sender, TransferId transfer, Region region, Instant deadline, Duration lease)
+  Offer(Sender& sender, TransferId transfer, Region region, Instant deadline)
       : owner(sender),
         id(transfer),
         source(std::move(region)),
-        session(session_options(source, deadline, lease)) {}
+        session(session_options(source, deadline, sender.context_)) {}
 
   Progress work(size_t bytes_max) override {
     if (!started) {
       rows->start(source, range);
       started = true;
+      owner.step(*this, SendSession::RangeStarted{});  // Ends no session.
     }
     const Result<Progress> progress = rows->advance(bytes_max);
     if (!progress) {
@@ -68,7 +71,8 @@ struct Sender::Offer final : LinkWork {
   const TransferId id;
   const Region source;
   SendSession session;
-  std::optional<net::TimerId> timer;
+  net::TimerId timer;
+  Instant timer_due = kNever;
   std::unique_ptr<RowSender> rows;  // From the grant on.
   RowRange range;                   // Being pushed.
   bool started = false;
@@ -96,6 +100,7 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
       Link::Options{.id = id,
                     .side = Link::Side::kAcceptor,
                     .transport = transport,
+                    .open_transport = context_.open_transport,
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
                     .loopback_only = context_.loopback_only});
@@ -122,8 +127,7 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
         id, sound ? Error{ErrorCode::kOverloaded, "too many KV transfers"} : sound.error()});
     return;
   }
-  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline,
-                                                        context_.config.lease));
+  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline));
   ++context_.counters.offers_alive;
   ended_.erase(id);
   arm(made);
@@ -289,6 +293,8 @@ void Sender::step(Offer& offer, const SendSession::Event& event) {
   }
   if (offer.session.ended()) {
     retire(offer);
+  } else {
+    arm(offer);
   }
 }
 
@@ -343,23 +349,21 @@ void Sender::stop_pushing(Offer& offer) {
 }
 
 void Sender::arm(Offer& offer) {
-  if (offer.session.deadline() == kNever) {
-    return;
+  const Instant due = offer.session.deadline();
+  if (due >= offer.timer_due) {
+    return;  // A deadline that moves away is looked at again when the timer runs.
   }
-  offer.timer = context_.loop.call_at(offer.session.deadline(), [this, id = offer.id] {
-    Offer* due = find(id);
-    due->timer.reset();
-    step(*due, SendSession::TimePassed{});
-    if (Offer* still = find(id)) {
-      arm(*still);
-    }
+  context_.loop.cancel(offer.timer);
+  offer.timer_due = due;
+  offer.timer = context_.loop.call_at(due, [this, id = offer.id] {
+    Offer& found = *find(id);
+    found.timer_due = kNever;
+    step(found, SendSession::TimePassed{});
   });
 }
 
 void Sender::retire(Offer& offer) {
-  if (offer.timer) {
-    context_.loop.cancel(*offer.timer);
-  }
+  context_.loop.cancel(offer.timer);
   offers_.erase(TransferId(offer.id));
 }
 

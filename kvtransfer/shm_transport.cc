@@ -22,6 +22,11 @@ class ShmRowSender final : public RowSender {
         id_(id),
         mapping_(std::move(mapping)),
         target_windows_(std::move(target)) {}
+  ShmRowSender(const ShmRowSender&) = delete;
+  ShmRowSender& operator=(const ShmRowSender&) = delete;
+  // A push that was cut short has stores under way, too: none may land after the receiver was told
+  // that we have stopped.
+  ~ShmRowSender() override { finish_copies(); }
 
   void start(const Region& source, RowRange range) override {
     range_ = range;
@@ -124,7 +129,8 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
       std::make_unique<ShmRowSender>(stream_, grant.id, std::move(mapping), std::move(windows)));
 }
 
-std::unique_ptr<RowReceiver> ShmTransport::open_receiver(const Region& target) {
+std::unique_ptr<RowReceiver> ShmTransport::open_receiver(const Grant& /*grant*/,
+                                                         const Region& target) {
   return std::make_unique<ShmRowReceiver>(target);
 }
 

@@ -16,7 +16,7 @@ void SendSession::step(const Event& event, Instant now, Effects& effects) {
   }
 }
 
-void SendSession::on(const RowsReady& event, Instant /*now*/, Effects& effects) {
+void SendSession::on(const RowsReady& event, Instant now, Effects& effects) {
   if (commit_requested_) {
     return;
   }
@@ -24,10 +24,10 @@ void SendSession::on(const RowsReady& event, Instant /*now*/, Effects& effects) 
     return abort({ErrorCode::kInvalidArgument, "more rows are ready than the source has"}, effects);
   }
   rows_ready_ = std::max(rows_ready_, event.rows);
-  go_on(effects);
+  go_on(now, effects);
 }
 
-void SendSession::on(const CommitRequested& event, Instant /*now*/, Effects& effects) {
+void SendSession::on(const CommitRequested& event, Instant now, Effects& effects) {
   if (commit_requested_) {
     return;
   }
@@ -37,7 +37,7 @@ void SendSession::on(const CommitRequested& event, Instant /*now*/, Effects& eff
   }
   rows_ready_ = event.rows;
   commit_requested_ = true;
-  go_on(effects);
+  go_on(now, effects);
 }
 
 void SendSession::on(const Withdrawn& event, Instant /*now*/, Effects& effects) {
@@ -52,16 +52,23 @@ void SendSession::on(const Granted& event, Instant now, Effects& effects) {
   link_ = event.link;
   rows_granted_ = event.rows;
   deadline_ = std::max(deadline_, now + options_.lease);
-  go_on(effects);
+  go_on(now, effects);
 }
 
-void SendSession::on(const RangePushed& /*event*/, Instant /*now*/, Effects& effects) {
+void SendSession::on(const RangeStarted& /*event*/, Instant now, Effects& /*effects*/) {
+  if (state_ == State::kPushing) {
+    push_deadline_ = now + options_.stall_max;
+  }
+}
+
+void SendSession::on(const RangePushed& /*event*/, Instant now, Effects& effects) {
   if (state_ != State::kPushing) {
     return;
   }
   state_ = State::kGranted;
+  push_deadline_ = kNever;
   rows_pushed_ += std::exchange(rows_in_flight_, 0);
-  go_on(effects);
+  go_on(now, effects);
 }
 
 void SendSession::on(const PushFailed& event, Instant /*now*/, Effects& effects) {
@@ -88,7 +95,8 @@ void SendSession::on(const PeerCancelled& event, Instant /*now*/, Effects& effec
 }
 
 void SendSession::on(const PeerRenewed& event, Instant now, Effects& /*effects*/) {
-  if (is_ours(event.link)) {
+  // After COMMIT only the receiver's answer is missing: it must not be waited for for ever.
+  if (is_ours(event.link) && state_ != State::kCommitted) {
     deadline_ = std::max(deadline_, now + options_.lease);
   }
 }
@@ -100,7 +108,9 @@ void SendSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
 }
 
 void SendSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
-  if (now >= deadline_) {
+  if (now >= push_deadline_) {
+    abort({ErrorCode::kTimeout, "the KV rows stopped on their way to the receiver"}, effects);
+  } else if (now >= deadline_) {
     const bool granted = state_ != State::kOffered;
     abort({ErrorCode::kTimeout, granted ? "the receiver's lease of the KV rows ended"
                                         : "nobody fetched the KV rows in time"},
@@ -108,7 +118,7 @@ void SendSession::on(const TimePassed& /*event*/, Instant now, Effects& effects)
   }
 }
 
-void SendSession::go_on(Effects& effects) {
+void SendSession::go_on(Instant now, Effects& effects) {
   if (state_ != State::kGranted) {
     return;
   }
@@ -124,6 +134,7 @@ void SendSession::go_on(Effects& effects) {
     effects.push_back(Push{{.first = rows_pushed_, .count = rows_in_flight_}});
   } else if (commit_requested_) {
     state_ = State::kCommitted;
+    deadline_ = std::max(deadline_, now + options_.lease);
     effects.push_back(SendCommit{.rows = rows_pushed_, .bytes = rows_pushed_ * options_.row_bytes});
   }
 }
@@ -155,7 +166,7 @@ void ReceiveSession::on(const LinkReady& event, Instant /*now*/, Effects& effect
   }
 }
 
-void ReceiveSession::on(const RowsAnnounced& event, Instant /*now*/, Effects& effects) {
+void ReceiveSession::on(const RowsAnnounced& event, Instant now, Effects& effects) {
   if (event.link != options_.link || state_ == State::kRequested || state_ == State::kCancelling) {
     return;
   }
@@ -167,31 +178,37 @@ void ReceiveSession::on(const RowsAnnounced& event, Instant /*now*/, Effects& ef
                  "the sender announced KV rows " + std::to_string(range.first) + "+" +
                      std::to_string(range.count) + ", expected from " +
                      std::to_string(rows_announced_) + " up to " + std::to_string(options_.rows)},
-                effects);
+                now, effects);
   }
   state_ = State::kReceiving;
+  if (rows_arrived_ == rows_announced_) {
+    stall_deadline_ = now + options_.stall_max;
+  }
   rows_announced_ += range.count;
 }
 
-void ReceiveSession::on(const RowsArrived& event, Instant /*now*/, Effects& effects) {
+void ReceiveSession::on(const RowsArrived& event, Instant now, Effects& effects) {
   if (state_ != State::kReceiving && state_ != State::kVerifying) {
     return;
   }
   PDJOB_CHECK(event.rows >= rows_arrived_ && event.rows <= rows_announced_, event.rows,
               rows_announced_);
+  if (event.rows > rows_arrived_) {
+    stall_deadline_ = event.rows == rows_announced_ ? kNever : now + options_.stall_max;
+  }
   rows_arrived_ = event.rows;
   digest_arrived_ = event.digest;
   if (state_ == State::kVerifying) {
-    verify(effects);
+    verify(now, effects);
   }
 }
 
-void ReceiveSession::on(const CommitReceived& event, Instant /*now*/, Effects& effects) {
+void ReceiveSession::on(const CommitReceived& event, Instant now, Effects& effects) {
   if (event.link != options_.link || state_ == State::kRequested || state_ == State::kCancelling) {
     return;
   }
   if (state_ == State::kVerifying) {
-    return stop({ErrorCode::kCorrupt, "the sender committed KV rows twice"}, effects);
+    return stop({ErrorCode::kCorrupt, "the sender committed KV rows twice"}, now, effects);
   }
   state_ = State::kVerifying;
   commit_ = event;
@@ -200,9 +217,9 @@ void ReceiveSession::on(const CommitReceived& event, Instant /*now*/, Effects& e
                  "the sender committed " + std::to_string(event.rows) + " KV rows (" +
                      std::to_string(event.bytes) + " bytes), " + std::to_string(rows_announced_) +
                      " (" + std::to_string(rows_announced_ * options_.row_bytes) + ") came"},
-                effects);
+                now, effects);
   }
-  verify(effects);
+  verify(now, effects);
 }
 
 void ReceiveSession::on(const PeerStopped& event, Instant /*now*/, Effects& effects) {
@@ -217,9 +234,9 @@ void ReceiveSession::on(const PeerStopped& event, Instant /*now*/, Effects& effe
   }
 }
 
-void ReceiveSession::on(const CancelRequested& event, Instant /*now*/, Effects& effects) {
+void ReceiveSession::on(const CancelRequested& event, Instant now, Effects& effects) {
   if (state_ != State::kCancelling) {
-    stop(event.reason, effects);
+    stop(event.reason, now, effects);
   }
 }
 
@@ -230,12 +247,14 @@ void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects
   const bool may_write = options_.peer_writes && event.loss == LinkLoss::kGivenUp &&
                          state_ != State::kRequested && state_ != State::kVerifying;
   if (state_ == State::kCancelling) {
+    stall_deadline_ = kNever;
     if (!may_write) {
       state_ = State::kFailed;
       effects.push_back(ReportReleased{});
     }
   } else if (may_write) {
     state_ = State::kCancelling;
+    stall_deadline_ = kNever;
     effects.push_back(ReportFailed{.reason = event.reason, .region_safe = false});
   } else {
     fail(event.reason, effects);
@@ -243,29 +262,39 @@ void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects
 }
 
 void ReceiveSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
-  if (now >= deadline()) {
-    stop({ErrorCode::kTimeout, "the KV rows did not arrive in time"}, effects);
+  if (now < deadline()) {
+    return;
+  }
+  if (state_ == State::kCancelling) {
+    stall_deadline_ = kNever;
+    effects.push_back(
+        FailLink{{ErrorCode::kTimeout, "the sender of KV rows did not answer a CANCEL"}});
+  } else if (now >= stall_deadline_) {
+    stop({ErrorCode::kTimeout, "KV rows were announced and did not arrive"}, now, effects);
+  } else {
+    stop({ErrorCode::kTimeout, "the KV rows did not arrive in time"}, now, effects);
   }
 }
 
-void ReceiveSession::verify(Effects& effects) {
+void ReceiveSession::verify(Instant now, Effects& effects) {
   if (rows_arrived_ != rows_announced_) {
     return;
   }
   if (rows_arrived_ > 0 && commit_.digest != digest_arrived_) {
-    return stop({ErrorCode::kCorrupt, "KV rows do not match their digest"}, effects);
+    return stop({ErrorCode::kCorrupt, "KV rows do not match their digest"}, now, effects);
   }
   state_ = State::kDone;
   effects.push_back(SendCommitted{});
   effects.push_back(ReportDone{.rows = commit_.rows, .bytes = commit_.bytes});
 }
 
-void ReceiveSession::stop(Error reason, Effects& effects) {
+void ReceiveSession::stop(Error reason, Instant now, Effects& effects) {
   if (state_ != State::kRequested) {
     effects.push_back(SendCancel{reason});
   }
   if (options_.peer_writes && is_receiving()) {
     state_ = State::kCancelling;
+    stall_deadline_ = now + options_.stall_max;
     effects.push_back(ReportFailed{.reason = std::move(reason), .region_safe = false});
   } else {
     fail(std::move(reason), effects);

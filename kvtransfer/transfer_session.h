@@ -3,6 +3,7 @@
 // ignored. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <variant>
 #include <vector>
@@ -49,7 +50,8 @@ class SendSession {
     uint32_t rows_max = 0;       // Of the source.
     uint32_t rows_per_push = 0;  // At least 1.
     Instant deadline;            // Of the offer.
-    Duration lease{};            // From the grant and each renewal on.
+    Duration lease{};            // From the grant and each renewal on; the last one from COMMIT on.
+    Duration stall_max{};        // A range that takes longer has stopped.
   };
 
   // Events
@@ -66,6 +68,7 @@ class SendSession {
     LinkId link;
     uint32_t rows = 0;
   };
+  struct RangeStarted {};  // It was the link's turn to move it.
   struct RangePushed {};
   struct PushFailed {
     Error reason;
@@ -86,8 +89,8 @@ class SendSession {
   };
   struct TimePassed {};
   using Event =
-      std::variant<RowsReady, CommitRequested, Withdrawn, Granted, RangePushed, PushFailed,
-                   PeerCommitted, PeerCancelled, PeerRenewed, LinkLost, TimePassed>;
+      std::variant<RowsReady, CommitRequested, Withdrawn, Granted, RangeStarted, RangePushed,
+                   PushFailed, PeerCommitted, PeerCancelled, PeerRenewed, LinkLost, TimePassed>;
 
   // Effects
   struct Push {  // Answered by RangePushed or PushFailed; at most one is under way.
@@ -117,7 +120,7 @@ class SendSession {
   State state() const { return state_; }
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
   LinkId link() const { return link_; }  // From kGranted on.
-  Instant deadline() const { return deadline_; }
+  Instant deadline() const { return std::min(deadline_, push_deadline_); }
 
  private:
   using Effects = std::vector<Effect>;
@@ -125,6 +128,7 @@ class SendSession {
   void on(const CommitRequested& event, Instant now, Effects& effects);
   void on(const Withdrawn& event, Instant now, Effects& effects);
   void on(const Granted& event, Instant now, Effects& effects);
+  void on(const RangeStarted& event, Instant now, Effects& effects);
   void on(const RangePushed& event, Instant now, Effects& effects);
   void on(const PushFailed& event, Instant now, Effects& effects);
   void on(const PeerCommitted& event, Instant now, Effects& effects);
@@ -134,7 +138,7 @@ class SendSession {
   void on(const TimePassed& event, Instant now, Effects& effects);
 
   bool is_ours(LinkId link) const { return state_ != State::kOffered && link == link_; }
-  void go_on(Effects& effects);
+  void go_on(Instant now, Effects& effects);
   // Fails, telling the receiver if there is one.
   void abort(Error reason, Effects& effects);
   void fail(Error reason, Effects& effects);
@@ -143,6 +147,7 @@ class SendSession {
   State state_ = State::kOffered;
   LinkId link_;
   Instant deadline_;
+  Instant push_deadline_ = kNever;
   uint32_t rows_granted_ = 0;
   uint32_t rows_ready_ = 0;
   uint32_t rows_pushed_ = 0;
@@ -183,6 +188,8 @@ class ReceiveSession {
     uint64_t row_bytes = 0;    // Over all windows.
     bool peer_writes = false;  // The sender writes the target itself (shm).
     Instant deadline;
+    Duration stall_max{};  // Announced rows that take longer to arrive have stopped, and so has a
+                           // sender that takes longer to answer a CANCEL.
   };
 
   // Events
@@ -225,6 +232,10 @@ class ReceiveSession {
   struct SendCancel {
     Error reason;
   };
+  struct FailLink {  // The sender breaks its promises: only the end of the link tells that it
+                     // stops.
+    Error reason;
+  };
   struct ReportDone {
     uint32_t rows = 0;
     uint64_t bytes = 0;
@@ -234,8 +245,8 @@ class ReceiveSession {
     bool region_safe = true;
   };
   struct ReportReleased {};
-  using Effect =
-      std::variant<SendGrant, SendCommitted, SendCancel, ReportDone, ReportFailed, ReportReleased>;
+  using Effect = std::variant<SendGrant, SendCommitted, SendCancel, FailLink, ReportDone,
+                              ReportFailed, ReportReleased>;
 
   explicit ReceiveSession(Options options) : options_(options) {}
 
@@ -244,7 +255,10 @@ class ReceiveSession {
   State state() const { return state_; }
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
   LinkId link() const { return options_.link; }
-  Instant deadline() const { return state_ == State::kCancelling ? kNever : options_.deadline; }
+  Instant deadline() const {
+    return state_ == State::kCancelling ? stall_deadline_
+                                        : std::min(options_.deadline, stall_deadline_);
+  }
 
  private:
   using Effects = std::vector<Effect>;
@@ -258,14 +272,15 @@ class ReceiveSession {
   void on(const TimePassed& event, Instant now, Effects& effects);
 
   bool is_receiving() const { return state_ == State::kGranted || state_ == State::kReceiving; }
-  void verify(Effects& effects);
+  void verify(Instant now, Effects& effects);
   // Fails while the link lives: the sender is told.
-  void stop(Error reason, Effects& effects);
+  void stop(Error reason, Instant now, Effects& effects);
   // Fails when nobody can write the target any more.
   void fail(Error reason, Effects& effects);
 
   Options options_;
   State state_ = State::kRequested;
+  Instant stall_deadline_ = kNever;  // While the sender owes announced rows, or CANCELLED.
   uint32_t rows_announced_ = 0;
   uint32_t rows_arrived_ = 0;
   uint64_t digest_arrived_ = 0;

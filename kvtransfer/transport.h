@@ -1,6 +1,6 @@
 // Transport: how rows of a source region reach a granted target, on one link. Sessions decide when;
-// a transport only moves. To add one (cuda_ipc, nccl, a fault decorator): implement these classes
-// and name it in open_transport().
+// a transport only moves. To add one (cuda_ipc, nccl): implement these classes and name it in
+// open_transport(). fault_transport.h puts faults in front of any of them, for tests.
 #pragma once
 
 #include <cstddef>
@@ -90,7 +90,7 @@ class Transport {
   // `shared` is the memfd that came with the grant, if any. kInvalidArgument, kUnsupported: the
   // grant cannot be served.
   virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) = 0;
-  virtual std::unique_ptr<RowReceiver> open_receiver(const Region& target) = 0;
+  virtual std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) = 0;
 };
 
 // The stream outlives the transport. Requires: kind != kAuto.

@@ -21,14 +21,13 @@ void SimReceiver::fetch(TransferId id, Incarnation peer, SequenceId target, uint
                                 .rows = rows,
                                 .row_bytes = sizeof(Row),
                                 .peer_writes = world_.shared_kv(),
-                                .deadline = deadline});
+                                .deadline = deadline,
+                                .stall_max = SimWorld::kStallMax});
   const bool is_new =
       fetches_.emplace(id, Fetch{.id = id, .target = target, .rows = rows, .session = session})
           .second;
   world_.invariants().expect(is_new, "a transfer is fetched once:", id);
-  world_.post(deadline, worker_.incarnation(), [id](SimWorker& worker) {
-    worker.receiver().step(id, ReceiveSession::TimePassed{});
-  });
+  arm(fetches_.at(id));
   if (peers_.at(link).ready) {
     step(id, ReceiveSession::LinkReady{link});
   }
@@ -171,7 +170,25 @@ void SimReceiver::step(TransferId id, const ReceiveSession::Event& event) {
   }
   if (fetch.session.ended()) {
     fetches_.erase(found);
+  } else {
+    arm(fetch);
   }
+}
+
+void SimReceiver::arm(Fetch& fetch) {
+  const Instant due = fetch.session.deadline();
+  if (due >= fetch.timer_due) {
+    return;
+  }
+  fetch.timer_due = due;
+  world_.post(due, worker_.incarnation(), [id = fetch.id, due](SimWorker& worker) {
+    SimReceiver& self = worker.receiver();
+    const auto found = self.fetches_.find(id);
+    if (found != self.fetches_.end() && found->second.timer_due == due) {
+      found->second.timer_due = kNever;
+      self.step(id, ReceiveSession::TimePassed{});
+    }
+  });
 }
 
 void SimReceiver::step_all_of(LinkId link, const ReceiveSession::Event& event) {
@@ -205,6 +222,14 @@ void SimReceiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) 
   world_.links().to_sender(link, [link, id = fetch.id, reason = effect.reason](SimWorker& worker) {
     worker.sender().on_cancel(link, id, reason);
   });
+}
+
+void SimReceiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
+  // Not at once: the session is in the middle of a step.
+  world_.post(world_.now(), worker_.incarnation(),
+              [link = fetch.session.link(), reason = effect.reason](SimWorker& worker) {
+                worker.receiver().fail(link, reason);
+              });
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& /*effect*/) {

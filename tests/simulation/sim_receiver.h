@@ -48,15 +48,18 @@ class SimReceiver {
     uint32_t rows = 0;
     ReceiveSession session;
     uint64_t tail = 0;
+    Instant timer_due = kNever;
   };
 
   LinkId link_to(Incarnation peer);
   void renew(LinkId link);
+  void arm(Fetch& fetch);
   void step(TransferId id, const ReceiveSession::Event& event);
   void step_all_of(LinkId link, const ReceiveSession::Event& event);
   void apply(Fetch& fetch, const ReceiveSession::SendGrant& effect);
   void apply(Fetch& fetch, const ReceiveSession::SendCommitted& effect);
   void apply(Fetch& fetch, const ReceiveSession::SendCancel& effect);
+  void apply(Fetch& fetch, const ReceiveSession::FailLink& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportDone& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportReleased& effect);

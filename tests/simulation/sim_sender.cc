@@ -18,12 +18,13 @@ void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
                        .rows_max = world_.engine_size(worker_.role()).rows_per_sequence,
                        .rows_per_push = kRowsPerPush,
                        .deadline = deadline,
-                       .lease = SimWorld::kLease});
+                       .lease = SimWorld::kLease,
+                       .stall_max = SimWorld::kStallMax});
   const bool is_new =
       offers_.emplace(id, Offer{.id = id, .source = source, .session = session}).second;
   world_.invariants().expect(is_new, "a transfer is offered once:", id);
   ended_.erase(id);
-  arm(id);
+  arm(offers_.at(id));
   if (const auto waiting = waiting_.extract(id)) {
     worker_.offer_awaited(id, false);
     offers_.at(id).target = waiting.mapped().target;
@@ -130,12 +131,16 @@ void SimSender::step(TransferId id, const SendSession::Event& event) {
   }
   if (offer.session.ended()) {
     offers_.erase(found);
+  } else {
+    arm(offer);
   }
 }
 
 void SimSender::apply(Offer& offer, const SendSession::Push& effect) {
   offer.push = ++pushes_;
   offer.range = effect.range;
+  std::vector<SendSession::Effect> none;
+  offer.session.step(SendSession::RangeStarted{}, world_.now(), none);
   const Duration duration = kRowDuration * effect.range.count + world_.network().delay() / 8;
   world_.post(world_.now() + duration, worker_.incarnation(),
               [id = offer.id, push = offer.push](SimWorker& worker) {
@@ -207,14 +212,19 @@ void SimSender::abort(LinkId link, TransferId id, const Error& reason) {
       link, [=](SimWorker& worker) { worker.receiver().on_abort(link, id, reason); });
 }
 
-void SimSender::arm(TransferId id) {
-  const auto found = offers_.find(id);
-  if (found == offers_.end()) {
+void SimSender::arm(Offer& offer) {
+  const Instant due = offer.session.deadline();
+  if (due >= offer.timer_due) {
     return;
   }
-  world_.post(found->second.session.deadline(), worker_.incarnation(), [id](SimWorker& worker) {
-    worker.sender().step(id, SendSession::TimePassed{});
-    worker.sender().arm(id);
+  offer.timer_due = due;
+  world_.post(due, worker_.incarnation(), [id = offer.id, due](SimWorker& worker) {
+    SimSender& self = worker.sender();
+    const auto found = self.offers_.find(id);
+    if (found != self.offers_.end() && found->second.timer_due == due) {
+      found->second.timer_due = kNever;
+      self.step(id, SendSession::TimePassed{});
+    }
   });
 }
 

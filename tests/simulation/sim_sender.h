@@ -43,6 +43,7 @@ class SimSender {
     uint64_t push = 0;  // Under way.
     kvtransfer::RowRange range;
     uint64_t tail = 0;
+    Instant timer_due = kNever;
   };
   struct Grant {
     LinkId link;
@@ -58,7 +59,7 @@ class SimSender {
   void apply(Offer& offer, const SendSession::ReportDone& effect);
   void apply(Offer& offer, const SendSession::ReportFailed& effect);
   void finish_push(TransferId id, uint64_t push);
-  void arm(TransferId id);
+  void arm(Offer& offer);
   void end(Offer& offer, Error why);
   void abort(LinkId link, TransferId id, const Error& reason);
 

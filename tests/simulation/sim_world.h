@@ -42,6 +42,8 @@ class SimWorld {
  public:
   // Of offers and fetches. Short, so that leases end within a run.
   static constexpr Duration kLease = std::chrono::seconds(3);
+  // Of rows that have stopped.
+  static constexpr Duration kStallMax = std::chrono::milliseconds(300);
 
   explicit SimWorld(const RunOptions& options);
   ~SimWorld();

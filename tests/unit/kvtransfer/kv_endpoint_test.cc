@@ -5,7 +5,10 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "kvtransfer/unique_fd.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {
@@ -207,6 +210,32 @@ TEST_P(KvEndpointMoves, CancelWhileTheSenderHasNoRows) {
   EXPECT_EQ(receiver_->stats().fetches_alive, 0);
 }
 
+// A client that gave up asks again: the answer to the CANCEL was taken for the end of the second
+// fetch, while its grant stayed with the sender.
+TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
+  TestRegion source({});
+  TestRegion to = target({}), other = target({});
+  source.fill(1, 0, 64);
+  receiver_->fetch(transfer_id(1), sender_->address(), other.region(), 64, in(kDeadline));
+  ASSERT_TRUE(sender_.becomes_awaited(transfer_id(1), true));  // The link is open.
+  for (uint64_t number = 10; number < 30; ++number) {
+    receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
+    receiver_->cancel(transfer_id(number));
+    EXPECT_EQ(receiver_.expect<FetchFailed>().error.code, ErrorCode::kCancelled);
+    if (is_shm()) {
+      receiver_.expect<FetchReleased>();
+    }
+    to.clear();
+    receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
+    ASSERT_TRUE(sender_.becomes_awaited(transfer_id(number), true));
+    sender_->offer(transfer_id(number), source.region(), in(kDeadline));
+    sender_->commit(transfer_id(number), 64, {});
+    EXPECT_EQ(receiver_.expect<FetchDone>().id, transfer_id(number));
+    EXPECT_EQ(sender_.expect<OfferDone>().id, transfer_id(number));
+    EXPECT_TRUE(to.holds(1, 0, 64));
+  }
+}
+
 TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   constexpr TestRegion::Shape kBig{.windows = 8, .rows = 4096, .row_bytes = 1024};
   TestRegion source(kBig);
@@ -384,6 +413,34 @@ TEST(KvEndpoint, UnsealedMemoryIsRefusedByTheSender) {
   const auto failed = receiver.expect<FetchFailed>();
   EXPECT_EQ(failed.error.code, ErrorCode::kUnsupported);
   EXPECT_TRUE(failed.region_safe);
+}
+
+// A grant without its memory was sent all the same, and the sender took the memory of the next one.
+TEST(KvEndpoint, FetchThatCannotHandOverItsMemoryFails) {
+  TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});
+  TestRegion source({}), first({}, TestRegion::Memory::kShared), to({}, TestRegion::Memory::kShared);
+  source.fill(1, 0, 64);
+  receiver->fetch(transfer_id(1), sender->address(), first.region(), 64, in(kDeadline));
+  ASSERT_TRUE(sender.becomes_awaited(transfer_id(1), true));  // The link is open.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<UniqueFd> all;
+  do {
+    all.emplace_back(::dup(0));
+  } while (all.back().valid());
+  receiver->fetch(transfer_id(2), sender->address(), to.region(), 64, in(kDeadline));
+  EXPECT_EQ(receiver.expect<FetchFailed>().error.code, ErrorCode::kOverloaded);
+  receiver.expect<FetchReleased>();
+  all.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  receiver->fetch(transfer_id(3), sender->address(), to.region(), 64, in(kDeadline));
+  sender->offer(transfer_id(3), source.region(), in(kDeadline));
+  sender->commit(transfer_id(3), 64, {});
+  EXPECT_EQ(receiver.expect<FetchDone>().id, transfer_id(3));
+  EXPECT_TRUE(to.holds(1, 0, 64));
 }
 
 TEST(KvEndpoint, NobodyThereFailsTheFetch) {

@@ -1,6 +1,7 @@
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 #include <cstring>
+#include <thread>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -110,11 +111,13 @@ TestEndpoint::TestEndpoint(const Options& options) {
                                     .engine_id = options.engine_id,
                                     .token = options.token,
                                     .fingerprint = options.fingerprint,
-                                    .sink = [this](EndpointEvent event) {
-                                      const std::lock_guard lock(mutex_);
-                                      take(std::move(event));
-                                      came_.notify_one();
-                                    }});
+                                    .sink =
+                                        [this](EndpointEvent event) {
+                                          const std::lock_guard lock(mutex_);
+                                          take(std::move(event));
+                                          came_.notify_one();
+                                        },
+                                    .open_transport = options.open_transport});
   PDJOB_CHECK(started.has_value(), started.has_value() ? "" : started.error().message);
   endpoint_ = *std::move(started);
 }
@@ -148,6 +151,16 @@ std::optional<EndpointEvent> TestEndpoint::next(Duration timeout) {
 
 void TestEndpoint::fail_expectation(const std::optional<EndpointEvent>& got, const char* wanted) {
   ADD_FAILURE() << "wanted " << wanted << ", got " << (got ? describe(*got) : "nothing");
+}
+
+bool becomes_true(const std::function<bool()>& condition) {
+  for (const Instant end = in(std::chrono::seconds(20)); real_now() < end;) {
+    if (condition()) {
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return condition();
 }
 
 Instant in(Duration duration) { return real_now() + duration; }

@@ -63,6 +63,7 @@ class TestEndpoint {
     Fingerprint fingerprint = {{"model_digest", "abc"}, {"kv_type", "f16"}};
     Duration lease = std::chrono::seconds(60);
     Duration connect_timeout = std::chrono::seconds(5);
+    TransportOpener open_transport = {};
   };
   explicit TestEndpoint(const Options& options);
 
@@ -85,6 +86,9 @@ class TestEndpoint {
   std::set<TransferId> awaited_;
   std::unique_ptr<KvEndpoint> endpoint_;  // Last: its thread uses the others.
 };
+
+// False when it does not come true within a generous time.
+bool becomes_true(const std::function<bool()>& condition);
 
 Instant in(Duration duration);
 TransferId transfer_id(uint64_t number);

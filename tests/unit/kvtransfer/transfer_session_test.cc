@@ -62,7 +62,8 @@ class SendSessionTest : public testing::Test {
                         .rows_max = 100,
                         .rows_per_push = 32,
                         .deadline = kStart + seconds(10),
-                        .lease = seconds(5)});
+                        .lease = seconds(5),
+                        .stall_max = seconds(3)});
   }
 
   SendSession session_ = make();
@@ -154,12 +155,11 @@ TEST_F(SendSessionTest, SecondGrantIsIgnored) {
 }
 
 TEST_F(SendSessionTest, NothingHappensAfterTheEnd) {
-  const S::Event all[] = {S::RowsReady{20},        S::CommitRequested{20},
-                          S::Withdrawn{kWhy},      S::Granted{kLink, 100},
-                          S::RangePushed{},        S::PushFailed{kWhy},
-                          S::PeerCommitted{kLink}, S::PeerCancelled{kLink, kWhy},
-                          S::PeerRenewed{kLink},   S::LinkLost{kLink, kWhy},
-                          S::TimePassed{}};
+  const S::Event all[] = {
+      S::RowsReady{20},       S::CommitRequested{20},   S::Withdrawn{kWhy},
+      S::Granted{kLink, 100}, S::RangeStarted{},        S::RangePushed{},
+      S::PushFailed{kWhy},    S::PeerCommitted{kLink},  S::PeerCancelled{kLink, kWhy},
+      S::PeerRenewed{kLink},  S::LinkLost{kLink, kWhy}, S::TimePassed{}};
   for (const State state : {State::kDone, State::kFailed}) {
     restart();
     reach(state);
@@ -188,6 +188,36 @@ TEST_F(SendSessionTest, RenewalsExtendTheLease) {
   EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(12)).empty());
   step(S::PeerRenewed{kLink}, kStart + seconds(1));  // Never shortened.
   EXPECT_EQ(session_.deadline(), kStart + seconds(13));
+}
+
+TEST_F(SendSessionTest, RenewalsEndWithCommitAndLeaveOneLease) {
+  reach(State::kGranted);
+  step(S::CommitRequested{0}, kStart + seconds(8));
+  ASSERT_EQ(session_.state(), State::kCommitted);
+  step(S::PeerRenewed{kLink}, kStart + seconds(9));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(13));
+}
+
+TEST_F(SendSessionTest, RangeThatStopsFails) {
+  reach(State::kPushing);
+  step(S::RangeStarted{}, kStart + seconds(1));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(4));
+  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(3)).empty());
+  const auto effects = step(S::TimePassed{}, kStart + seconds(4));
+  EXPECT_NE(find<S::SendAbort>(effects), nullptr);
+  EXPECT_EQ(find<S::ReportFailed>(effects)->reason.code, ErrorCode::kTimeout);
+}
+
+TEST_F(SendSessionTest, RangeThatWaitsForItsTurnHasNotStopped) {
+  reach(State::kPushing);
+  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(9)).empty());
+  step(S::RangeStarted{}, kStart + seconds(1));
+  step(S::RangePushed{}, kStart + seconds(2));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Waits for rows.
+  step(S::RowsReady{20}, kStart + seconds(2));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Waits for its turn.
+  step(S::RangeStarted{}, kStart + seconds(5));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(8));
 }
 
 TEST_F(SendSessionTest, RowsBeyondTheGrantFail) {
@@ -241,12 +271,13 @@ class ReceiveSessionTest : public testing::TestWithParam<bool> {
     return effects;
   }
   void restart() { session_ = make(); }
-  ReceiveSession make() const {
+  ReceiveSession make(Duration stall_max = seconds(20)) const {
     return ReceiveSession({.link = kLink,
                            .rows = 20,
                            .row_bytes = 8,
                            .peer_writes = peer_writes(),
-                           .deadline = kStart + seconds(10)});
+                           .deadline = kStart + seconds(10),
+                           .stall_max = stall_max});
   }
   void reach(State state) {
     if (state == State::kRequested) {
@@ -383,6 +414,44 @@ TEST_P(ReceiveSessionTest, DeadlineInEveryState) {
       expect_failure(effects, ErrorCode::kTimeout, state);
     }
   }
+}
+
+TEST_P(ReceiveSessionTest, AnnouncedRowsThatDoNotArriveFail) {
+  for (const State state : {State::kReceiving, State::kVerifying}) {
+    session_ = make(seconds(3));
+    reach(state);
+    EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(2)).empty());
+    const auto effects = step(R::TimePassed{}, kStart + seconds(3));
+    EXPECT_NE(find<R::SendCancel>(effects), nullptr);
+    expect_failure(effects, ErrorCode::kTimeout, state);
+  }
+}
+
+TEST_P(ReceiveSessionTest, EachAnnouncedRangeHasItsTime) {
+  session_ = make(seconds(3));
+  reach(State::kReceiving);
+  step(R::RowsAnnounced{kLink, {10, 5}}, kStart + seconds(2));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(3));  // Of the first.
+  step(R::RowsArrived{0, 0}, kStart + seconds(2));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(3));
+  step(R::RowsArrived{10, 1}, kStart + seconds(2));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(5));
+  step(R::RowsArrived{15, 2}, kStart + seconds(4));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The sender may compute as long.
+}
+
+TEST_P(ReceiveSessionTest, UnansweredCancelFailsTheLinkOnce) {
+  if (!peer_writes()) {
+    GTEST_SKIP() << "never waits for the sender to stop";
+  }
+  session_ = make(seconds(3));
+  reach(State::kCancelling);
+  EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(2)).empty());
+  EXPECT_NE(find<R::FailLink>(step(R::TimePassed{}, kStart + seconds(3))), nullptr);
+  EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(4)).empty());
+  EXPECT_EQ(session_.deadline(), kNever);
+  EXPECT_TRUE(step(R::LinkLost{kLink, LinkLoss::kGivenUp, kWhy}).empty());
+  EXPECT_NE(find<R::ReportReleased>(step(R::LinkLost{kLink, LinkLoss::kClosed, kWhy})), nullptr);
 }
 
 TEST_P(ReceiveSessionTest, ClosedLinkIsSafeInEveryState) {

@@ -1,0 +1,87 @@
+// kvtransfer/receiver.h on virtual time, around the real ReceiveSession, with the memory that its
+// fetches are given, and give on.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "tests/simulation/kv_world.h"
+
+namespace pdjob::simulation {
+
+class KvReceiver final : public KvProcess {
+ public:
+  using KvProcess::KvProcess;
+
+  // What the worker wants. False: no rows are free, or the transfer is being fetched.
+  bool fetch(TransferId id, KvSender& peer, uint32_t rows, Instant deadline);
+  void cancel(TransferId id) {
+    step(id, ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "cancelled"}});
+  }
+
+  // What links say.
+  void on_ready(LinkId link);
+  void on_rows(LinkId link, TransferId id, RowRange range);
+  void on_payload(LinkId link, TransferId id, RowRange range, const std::vector<uint64_t>& rows);
+  void on_commit(LinkId link, TransferId id, uint32_t rows, uint64_t digest);
+  void on_cancelled(LinkId link, TransferId id);
+  void on_abort(LinkId link, TransferId id, const Error& why);
+  void on_renewed(LinkId link);
+  void on_closed(LinkId link);
+  void fail(LinkId link, const Error& why);
+
+  // By the sender itself, or for it: the rows must still be those of that fetch.
+  void write(size_t slot, uint64_t fetch, uint32_t row, uint64_t value);
+
+  std::vector<LinkId> links() const;
+  bool idle() const;
+
+ private:
+  static constexpr size_t kSlots = 4;
+  struct Slot {
+    std::vector<uint64_t> rows = std::vector<uint64_t>(kv::kRowsMax);
+    uint64_t fetch = 0;  // 0: given on.
+  };
+  struct Peer {
+    KvSender* sender = nullptr;
+    bool ready = false;
+    bool given_up = false;
+    Instant silent_since = kNever;
+  };
+  struct Fetch {
+    TransferId id;
+    uint64_t number = 0;
+    size_t slot = 0;
+    uint32_t rows = 0;
+    ReceiveSession session;
+    uint64_t digest = 0;
+    std::deque<RowRange> announced = {};  // Not hashed yet.
+    bool reported = false;
+    Instant timer_due = kNever;
+  };
+
+  LinkId link_to(KvSender& peer);
+  void renew(LinkId link);
+  void hash_next(LinkId link, TransferId id, uint64_t number);
+  void step_if(const Fetch* fetch, const ReceiveSession::Event& event);
+  void step(TransferId id, ReceiveSession::Event event);
+  void step_all_of(LinkId link, const ReceiveSession::Event& event);
+  void arm(Fetch& fetch);
+  Fetch* find(TransferId id, LinkId link);
+  void apply(Fetch& fetch, const ReceiveSession::SendGrant& effect);
+  void apply(Fetch& fetch, const ReceiveSession::SendCommitted& effect);
+  void apply(Fetch& fetch, const ReceiveSession::SendCancel& effect);
+  void apply(Fetch& fetch, const ReceiveSession::FailLink& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportDone& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect);
+  void apply(Fetch& fetch, const ReceiveSession::ReportReleased& effect);
+  void report(Fetch& fetch, const std::string& what);
+  void give_on(const Fetch& fetch);
+
+  uint64_t fetches_made_ = 0;
+  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+  std::map<LinkId, Peer> peers_;
+  std::map<TransferId, Fetch> fetches_;
+};
+
+}  // namespace pdjob::simulation

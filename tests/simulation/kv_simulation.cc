@@ -1,0 +1,18 @@
+// KV transfers alone: kv_world.h. Arguments: sim_main.h.
+#include "tests/simulation/kv_world.h"
+#include "tests/simulation/sim_main.h"
+
+int main(int argc, char** argv) {
+  using namespace pdjob::simulation;
+  return sim_main(argc, argv,
+                  {.replay = "./dev sim kv", .run = [](uint64_t seed, SimTrace::Print print) {
+                     const KvRunResult result =
+                         simulate_kv({.seed = seed, .print = print, .sabotage = {}});
+                     return SimRun{.violation = result.violation,
+                                   .trace_hash = result.trace_hash,
+                                   .trace_lines = result.trace_lines,
+                                   .counts = {{"done", result.done},
+                                              {"failed", result.failed},
+                                              {"released late", result.released_late}}};
+                   }});
+}

@@ -1,0 +1,360 @@
+// Every fault of fault_transport.h, put into every range of a transfer: the outcome is the right
+// rows or a clear error in time, and the endpoints are as good as new afterwards.
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "common/random.h"
+#include "kvtransfer/fault_transport.h"
+#include "tests/unit/kvtransfer/kv_fixture.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint32_t kRanges = 4;
+constexpr uint32_t kRowsPerRange = 5;
+constexpr TestRegion::Shape kShape{.windows = 3, .rows = kRanges * kRowsPerRange, .row_bytes = 200};
+// No fault may hold a transfer for as long as its lease and its deadline.
+constexpr Duration kLease = seconds(60);
+constexpr Duration kBound = seconds(10);
+
+// A transfer's plan is written in its id: the kv threads need no other word of the test.
+TransferId transfer_with(FaultPlan plan, uint64_t number) {
+  return {.high = static_cast<uint64_t>(plan.kind) << 32 | plan.range, .low = number};
+}
+FaultPlan plan_of(TransferId id) {
+  return {.kind = static_cast<FaultKind>(id.high >> 32),
+          .range = static_cast<uint32_t>(id.high),
+          .bit = mix(id.low)};
+}
+
+struct Held {
+  std::ptrdiff_t fds = 0, threads = 0, mappings = 0;
+  friend bool operator==(const Held&, const Held&) = default;
+};
+
+std::ptrdiff_t entries(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder),
+                       std::filesystem::directory_iterator());
+}
+
+Held held() {
+  Held now{.fds = entries("/proc/self/fd"), .threads = entries("/proc/self/task")};
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    now.mappings += line.find("memfd:kv-test") != std::string::npos ? 1 : 0;
+  }
+  return now;
+}
+
+// What became of one transfer.
+struct Outcome {
+  bool offer_ended = false;
+  bool fetch_ended = false;
+  bool released = true;  // Nobody writes the rows any more.
+  bool done = false;
+  Error error;
+
+  bool complete() const { return offer_ended && fetch_ended && released; }
+};
+
+class KvFaultInjection : public testing::TestWithParam<TransportKind> {
+ protected:
+  static bool is_shm() { return GetParam() == TransportKind::kShm; }
+  TestRegion& make_source(uint64_t seed) {
+    regions_.emplace_back(kShape).fill(seed, 0, kShape.rows);
+    return regions_.back();
+  }
+  TestRegion& make_target() {
+    return regions_.emplace_back(
+        kShape, is_shm() ? TestRegion::Memory::kShared : TestRegion::Memory::kPrivate);
+  }
+
+  void start_endpoints(Duration connect_timeout) {
+    for (std::optional<TestEndpoint>* endpoint : {&sender_, &receiver_}) {
+      endpoint->emplace(
+          TestEndpoint::Options{.engine_id = endpoint == &sender_ ? "prefill" : "decode",
+                                .transport = GetParam(),
+                                .connect_timeout = connect_timeout,
+                                .open_transport = with_faults(plan_of)});
+    }
+  }
+  KvEndpoint& sender() { return *sender_->operator->(); }
+  KvEndpoint& receiver() { return *receiver_->operator->(); }
+
+  // One range after the other, until the faulty one.
+  void push_chunks(TransferId id, const TestRegion& source) {
+    const uint64_t sent = sender().stats().bytes_sent;
+    for (uint32_t range = 0; range < kRanges; ++range) {
+      const uint32_t ready = (range + 1) * kRowsPerRange;
+      sender().rows_ready(id, ready);
+      if (range < plan_of(id).range) {
+        ASSERT_TRUE(becomes_true(
+            [&] { return sender().stats().bytes_sent == sent + ready * source.row_bytes(); }));
+      }
+    }
+    sender().commit(id, kShape.rows, std::vector<std::byte>(100, std::byte{7}));
+  }
+
+  void take_fetch_event(const EndpointEvent& event, std::map<TransferId, Outcome>& outcomes) {
+    if (const auto* done = std::get_if<FetchDone>(&event)) {
+      Outcome& outcome = outcomes.at(done->id);
+      EXPECT_FALSE(std::exchange(outcome.fetch_ended, true)) << "a fetch ended twice";
+      outcome.done = true;
+    } else if (const auto* failed = std::get_if<FetchFailed>(&event)) {
+      Outcome& outcome = outcomes.at(failed->id);
+      EXPECT_FALSE(std::exchange(outcome.fetch_ended, true)) << "a fetch ended twice";
+      outcome.error = failed->error;
+      outcome.released = failed->region_safe;
+      EXPECT_NE(failed->error.message, "");
+    } else {
+      Outcome& outcome = outcomes.at(std::get<FetchReleased>(event).id);
+      EXPECT_FALSE(std::exchange(outcome.released, true)) << "rows were released twice";
+    }
+  }
+  void take_offer_event(const EndpointEvent& event, std::map<TransferId, Outcome>& outcomes) {
+    const auto* done = std::get_if<OfferDone>(&event);
+    Outcome& outcome = outcomes.at(done != nullptr ? done->id : std::get<OfferFailed>(event).id);
+    EXPECT_FALSE(std::exchange(outcome.offer_ended, true)) << "an offer ended twice";
+  }
+  // Until all have ended on both ends. kYes: an offer whose fetch failed is withdrawn, as by a
+  // router: its link may have been lost before the grant.
+  enum class Withdraw { kNo, kYes };
+  void await(std::map<TransferId, Outcome>& outcomes, Withdraw withdraw) {
+    const auto all = [&](auto what) {
+      return std::all_of(outcomes.begin(), outcomes.end(),
+                         [&](const auto& entry) { return what(entry.second); });
+    };
+    while (!all([](const Outcome& o) { return o.fetch_ended && o.released; })) {
+      const std::optional<EndpointEvent> event = receiver_->next(kBound);
+      ASSERT_TRUE(event) << "a fetch hangs";
+      take_fetch_event(*event, outcomes);
+      if (const auto* failed = std::get_if<FetchFailed>(&*event);
+          failed != nullptr && withdraw == Withdraw::kYes) {
+        sender().withdraw(failed->id, failed->error);
+      }
+    }
+    while (!all([](const Outcome& o) { return o.offer_ended; })) {
+      const std::optional<EndpointEvent> event = sender_->next(kBound);
+      ASSERT_TRUE(event) << "an offer hangs";
+      take_offer_event(*event, outcomes);
+    }
+  }
+
+  Outcome transfer(FaultPlan plan, const TestRegion& source, const TestRegion& to) {
+    const TransferId id = transfer_with(plan, ++transfers_);
+    std::map<TransferId, Outcome> outcomes{{id, {}}};
+    // The grant comes first: else the rows that are ready by then would be one range.
+    receiver().fetch(id, sender().address(), to.region(), kShape.rows, in(kLease));
+    const bool awaited = sender_->becomes_awaited(id, true);
+    EXPECT_TRUE(awaited);
+    sender().offer(id, source.region(), in(kLease));
+    push_chunks(id, source);
+    await(outcomes, Withdraw::kNo);
+    return outcomes.at(id);
+  }
+  // A link on which a payload stopped is only given up a little after the fetch that noticed it.
+  bool transfers_well_again(TestRegion& to) {
+    const TestRegion& source = make_source(3);
+    for (int attempts = 0; attempts < 3 && !HasFatalFailure(); ++attempts) {
+      to.clear();
+      const TransferId id = transfer_with({}, ++transfers_);
+      std::map<TransferId, Outcome> outcomes{{id, {}}};
+      sender().offer(id, source.region(), in(kLease));
+      sender().commit(id, kShape.rows, {});
+      receiver().fetch(id, sender().address(), to.region(), kShape.rows, in(kLease));
+      await(outcomes, Withdraw::kYes);
+      if (outcomes.at(id).done) {
+        return to.holds(3, 0, kShape.rows);
+      }
+    }
+    return false;
+  }
+  bool nothing_is_alive() {
+    return becomes_true([&] {
+      return sender().stats().offers_alive == 0 && receiver().stats().fetches_alive == 0 &&
+             sender().stats().links == 1 && receiver().stats().links == 1;
+    });
+  }
+
+  // A lost link takes its mappings along.
+  static testing::AssertionResult nothing_leaks(const Held& before) {
+    const auto is_back = [&](const Held& now) {
+      return now.fds == before.fds && now.threads == before.threads &&
+             now.mappings <= before.mappings;
+    };
+    if (becomes_true([&] { return is_back(held()); })) {
+      return testing::AssertionSuccess();
+    }
+    const Held now = held();
+    return testing::AssertionFailure()
+           << now.fds << " fds, were " << before.fds << "; " << now.threads << " threads, were "
+           << before.threads << "; " << now.mappings << " mappings, were " << before.mappings;
+  }
+
+  // Each fault in each range, one after the other.
+  void inject(FaultKind kind, const std::function<void(const Outcome&)>& expect) {
+    // Short where it is waited for, and where it is not, beyond what a busy machine needs.
+    const bool stops = kind == FaultKind::kStall || kind == FaultKind::kLoseArrival ||
+                       kind == FaultKind::kTruncate;
+    start_endpoints(milliseconds(stops ? 300 : 2000));
+    const TestRegion& source = make_source(1);
+    TestRegion& to = make_target();
+    TestRegion& again = make_target();
+    transfer({}, source, to);
+    ASSERT_TRUE(transfers_well_again(again));
+    const Held before = held();
+    for (uint32_t range = 0; range < kRanges && !HasFatalFailure(); ++range) {
+      SCOPED_TRACE(range);
+      to.clear();
+      const Outcome outcome = transfer({.kind = kind, .range = range}, source, to);
+      ASSERT_TRUE(outcome.complete());
+      expect(outcome);
+      EXPECT_TRUE(!outcome.done || to.holds(1, 0, kShape.rows));
+      to.fill(2, 0, kShape.rows);  // Given on: nobody may write it any more.
+      EXPECT_TRUE(transfers_well_again(again));
+      EXPECT_TRUE(to.holds(2, 0, kShape.rows));
+      EXPECT_TRUE(nothing_is_alive());
+      EXPECT_TRUE(nothing_leaks(before));
+    }
+  }
+
+  std::deque<TestRegion> regions_;  // Outlive the endpoints.
+  std::optional<TestEndpoint> sender_, receiver_;
+  uint64_t transfers_ = 0;
+};
+
+void expect_corrupt(const Outcome& outcome) {
+  EXPECT_FALSE(outcome.done);
+  EXPECT_EQ(outcome.error.code, ErrorCode::kCorrupt) << outcome.error.message;
+}
+
+TEST_P(KvFaultInjection, RowsThatComeLateAreRight) {
+  inject(FaultKind::kDelay,
+         [](const Outcome& outcome) { EXPECT_TRUE(outcome.done) << outcome.error.message; });
+}
+
+TEST_P(KvFaultInjection, RowsThatAreNotAnnouncedAreCorrupt) {
+  inject(FaultKind::kDropAnnouncement, expect_corrupt);
+}
+
+TEST_P(KvFaultInjection, FlippedBitIsCorrupt) { inject(FaultKind::kFlipBit, expect_corrupt); }
+
+TEST_P(KvFaultInjection, RowsThatComeTwiceAreCorrupt) {
+  inject(FaultKind::kDuplicate, expect_corrupt);
+}
+
+TEST_P(KvFaultInjection, FailedPushIsToldAsItIs) {
+  inject(FaultKind::kFail, [](const Outcome& outcome) {
+    EXPECT_FALSE(outcome.done);
+    EXPECT_EQ(outcome.error, (Error{ErrorCode::kInternal, "the transport broke"}));
+  });
+}
+
+// On tcp the next message is then taken for the missing row, and the link may not come to rest.
+TEST_P(KvFaultInjection, FewerRowsThanAnnouncedAreNeverDone) {
+  inject(FaultKind::kTruncate, [](const Outcome& outcome) {
+    EXPECT_FALSE(outcome.done);
+    if (is_shm()) {
+      EXPECT_EQ(outcome.error.code, ErrorCode::kCorrupt);
+    }
+  });
+}
+
+TEST_P(KvFaultInjection, RowsThatStopFailLongBeforeTheLease) {
+  inject(FaultKind::kStall, [](const Outcome& outcome) {
+    EXPECT_FALSE(outcome.done);
+    EXPECT_TRUE(outcome.error.code == ErrorCode::kTimeout ||
+                outcome.error.code == ErrorCode::kUnavailable);
+  });
+}
+
+TEST_P(KvFaultInjection, RowsThatAreAnnouncedAndDoNotArriveFailLongBeforeTheDeadline) {
+  inject(FaultKind::kLoseArrival, [](const Outcome& outcome) {
+    EXPECT_FALSE(outcome.done);
+    EXPECT_EQ(outcome.error.code, ErrorCode::kTimeout) << outcome.error.message;
+  });
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kBatches = 8;
+#else
+constexpr int kBatches = 50;
+#endif
+constexpr size_t kTransfersPerBatch = 100;
+
+// What stops holds up a link, and what garbles it ends it: a few of those, or nothing else is seen.
+FaultPlan draw_plan(Random& random, bool is_first) {
+  static constexpr FaultKind kAny[] = {FaultKind::kNone, FaultKind::kDelay, FaultKind::kFlipBit,
+                                       FaultKind::kFail, FaultKind::kDuplicate};
+  static constexpr FaultKind kFew[] = {FaultKind::kStall, FaultKind::kDropAnnouncement,
+                                       FaultKind::kTruncate, FaultKind::kLoseArrival};
+  return {
+      .kind = is_first ? kFew[random.below(std::size(kFew))] : kAny[random.below(std::size(kAny))],
+      .range = static_cast<uint32_t>(random.below(kRanges))};
+}
+
+TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
+  start_endpoints(milliseconds(25));
+  Random random(20261121);
+  std::vector<TestRegion*> sources, targets;
+  for (size_t i = 0; i < kTransfersPerBatch; ++i) {
+    sources.push_back(&make_source(i));
+    targets.push_back(&make_target());
+  }
+  TestRegion& again = make_target();
+  Held before;
+  size_t done = 0;
+  for (int batch = 0; batch <= kBatches && !HasFatalFailure(); ++batch) {
+    const bool faulty = batch > 0;
+    std::map<TransferId, Outcome> outcomes;
+    std::vector<TransferId> ids;
+    for (size_t i = 0; i < kTransfersPerBatch; ++i) {
+      const FaultPlan plan = faulty ? draw_plan(random, i == 0) : FaultPlan{};
+      ids.push_back(transfer_with(plan, ++transfers_));
+      outcomes[ids.back()] = {};
+      targets[i]->clear();
+      sender().offer(ids[i], sources[i]->region(), in(kLease));
+      receiver().fetch(ids[i], sender().address(), targets[i]->region(), kShape.rows, in(kLease));
+    }
+    for (uint32_t range = 1; range <= kRanges; ++range) {
+      for (const TransferId id : ids) {
+        sender().rows_ready(id, range * kRowsPerRange);
+      }
+    }
+    for (const TransferId id : ids) {
+      sender().commit(id, kShape.rows, {});
+    }
+    await(outcomes, Withdraw::kYes);
+    for (size_t i = 0; i < kTransfersPerBatch; ++i) {
+      const bool is_done = outcomes.at(ids[i]).done;
+      done += faulty && is_done ? 1 : 0;
+      EXPECT_TRUE(!is_done || targets[i]->holds(i, 0, kShape.rows)) << "wrong rows are done";
+    }
+    if (!faulty) {
+      ASSERT_TRUE(transfers_well_again(again));
+      before = held();  // All that can be mapped is.
+    }
+  }
+  EXPECT_GT(done, kTransfersPerBatch * kBatches / 10);
+  EXPECT_TRUE(transfers_well_again(again));
+  EXPECT_TRUE(nothing_is_alive());
+  EXPECT_TRUE(nothing_leaks(before));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, KvFaultInjection,
+                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
+                         [](const auto& param) {
+                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
+                         });
+
+}  // namespace
+}  // namespace pdjob::kvtransfer
