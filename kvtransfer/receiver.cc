@@ -335,8 +335,9 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
     if (!shared.valid()) {
       // Memory belongs to the first grant that waits for some: one that comes without would be
       // served with, and written to, that of the next.
-      return step(fetch, ReceiveSession::CancelRequested{
-                             {ErrorCode::kOverloaded, "no file descriptor is left for a KV grant"}});
+      return step(fetch,
+                  ReceiveSession::CancelRequested{
+                      {ErrorCode::kOverloaded, "no file descriptor is left for a KV grant"}});
     }
   }
   fetch.rows = link.transport().open_receiver(grant, fetch.target);

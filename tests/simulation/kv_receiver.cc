@@ -33,7 +33,7 @@ bool KvReceiver::fetch(TransferId id, KvSender& peer, uint32_t rows, Instant dea
                                        .session = session})
                     .first->second;
   arm(made);
-  post(deadline + std::chrono::milliseconds(1), [=, this] {
+  post(deadline + kv::kSlack, [=, this] {
     const auto found = fetches_.find(id);
     world_.invariants().expect(
         found == fetches_.end() || found->second.number != number || found->second.reported,
@@ -135,6 +135,12 @@ void KvReceiver::on_rows(LinkId link, TransferId id, RowRange range) {
     return;
   }
   fetch->announced.push_back(range);
+  post(world_.now() + kv::kStallMax + kv::kSlack, [=, this, number = fetch->number] {
+    const Fetch* late = find(id, link);
+    world_.invariants().expect(late == nullptr || late->number != number ||
+                                   late->announced.empty() || late->announced.front() != range,
+                               "announced rows that stopped are given up:", id);
+  });
   if (world_.is_shm()) {
     post(world_.now() + world_.network().delay() / 8,
          [=, this, number = fetch->number] { hash_next(link, id, number); });

@@ -159,6 +159,9 @@ void KvSender::apply(Offer& offer, const SendSession::SendCommit& effect) {
     digest = kv::add_to_digest(digest, kv::row_value(offer.id, row));
   }
   const LinkId link = offer.session.link();
+  post(world_.now() + kv::kLease + kv::kSlack, [=, this, id = offer.id] {
+    world_.invariants().expect(!offers_.contains(id), "a committed offer ends with its lease:", id);
+  });
   world_.to_receiver(link, "COMMIT", [=, id = offer.id](KvReceiver& receiver) {
     receiver.on_commit(link, id, effect.rows, digest);
   });
@@ -219,6 +222,11 @@ void KvSender::start_next(LinkId link) {
   Offer& offer = offers_.at(id);
   offer.moved.clear();
   step(id, SendSession::RangeStarted{});
+  post(world_.now() + kv::kStallMax + kv::kSlack, [=, this] {
+    const auto under_way = push_under_way_.find(link);
+    world_.invariants().expect(under_way == push_under_way_.end() || under_way->second != push,
+                               "a range that stopped is given up:", id);
+  });
   if (!world_.is_shm()) {
     announce(offer);
   }

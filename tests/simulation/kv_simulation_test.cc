@@ -111,6 +111,14 @@ TEST(KvSimulationCanary, FindsASenderWithoutDeadlines) {
            "every offer and every grant ends");
 }
 
+TEST(KvSimulationCanary, FindsAPushThatNobodyTimes) {
+  is_found({.send_event =
+                [](SendSession::Event& event) {
+                  return !std::holds_alternative<SendSession::RangeStarted>(event);
+                }},
+           "a range that stopped is given up");
+}
+
 // A peer that does not answer a CANCEL would keep the rows for as long as the link lives.
 TEST(KvSimulationCanary, FindsACancelThatNobodyInsistsOn) {
   is_found({.receive_effects =

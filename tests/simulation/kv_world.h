@@ -38,6 +38,8 @@ constexpr Duration kConnectTimeout = std::chrono::milliseconds(100);
 constexpr Duration kSilenceMax = 2 * kConnectTimeout;
 constexpr Duration kStallMax = 2 * kConnectTimeout;
 constexpr Duration kLease = std::chrono::milliseconds(600);
+// What is due at an instant has happened so much later.
+constexpr Duration kSlack = std::chrono::milliseconds(1);
 
 // What row `row` of a transfer holds; and the digest of rows that follow each other.
 uint64_t row_value(TransferId id, uint32_t row);
