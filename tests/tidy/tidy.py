@@ -50,7 +50,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job router/router prefill/prefill_worker decode/decode_worker kvtransfer/transfer_session"
+CORES = "launcher/job router/router prefill/prefill_worker decode/decode_worker kvtransfer/transfer_session kvtransfer/nccl_link"
 NOT_IN_CORES = r'#include "(common/(log|real_clock|channel)\.h|net/event_loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70
