@@ -7,9 +7,11 @@ namespace pdjob::kvtransfer {
 Result<DynamicLibrary> DynamicLibrary::open(const std::string& path) {
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    const char* why = ::dlerror();
+    const char* error = ::dlerror();
+    const std::string why = error != nullptr ? error : "unknown error";
+    // It mostly begins with the path, but may name another library that this one needs.
     return Error{ErrorCode::kUnsupported,
-                 "cannot load " + path + ": " + (why != nullptr ? why : "unknown error")};
+                 "cannot load " + (why.starts_with(path) ? why : path + ": " + why)};
   }
   return DynamicLibrary(handle, path);
 }

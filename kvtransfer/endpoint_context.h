@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "common/result.h"
 #include "kvtransfer/kv_endpoint.h"
 #include "kvtransfer/link_handshake.h"
+#include "kvtransfer/nccl_links.h"
 #include "kvtransfer/transfer_session.h"
 #include "net/event_loop.h"
 
@@ -29,6 +31,7 @@ struct EndpointContext {
   const std::string host_id;
   const bool loopback_only;
   const std::function<void(EndpointEvent)> emit;
+  std::unique_ptr<NcclLinks> nccl;  // Of transport nccl.
   EndpointCounters counters;
   uint64_t links_made = 0;
 

@@ -128,7 +128,8 @@ void fields(Reader& wire, TransportKind& kind) {
   uint8_t value = 0;
   wire.number(value);
   kind = static_cast<TransportKind>(value);
-  wire.require(kind == TransportKind::kShm || kind == TransportKind::kTcp);
+  wire.require(kind == TransportKind::kShm || kind == TransportKind::kTcp ||
+               kind == TransportKind::kNccl);
 }
 void magic(Writer& wire) { wire.number(kMagic); }
 void magic(Reader& wire) {

@@ -124,7 +124,7 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
       std::make_unique<ShmRowSender>(stream_, grant.id, std::move(mapping), std::move(windows)));
 }
 
-std::unique_ptr<RowReceiver> ShmTransport::open_receiver(const Region& target) {
+std::unique_ptr<RowReceiver> ShmTransport::open_receiver(TransferId /*id*/, const Region& target) {
   return std::make_unique<ShmRowReceiver>(target);
 }
 

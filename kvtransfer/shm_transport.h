@@ -18,7 +18,7 @@ class ShmTransport final : public Transport {
     return {.name = "shm", .writes_target = true, .rows_on_link = false};
   }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
-  std::unique_ptr<RowReceiver> open_receiver(const Region& target) override;
+  std::unique_ptr<RowReceiver> open_receiver(TransferId id, const Region& target) override;
 
  private:
   LinkStream& stream_;

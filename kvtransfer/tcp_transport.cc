@@ -86,7 +86,7 @@ Result<std::unique_ptr<RowSender>> TcpTransport::open_sender(const Grant& grant,
   return std::unique_ptr<RowSender>(std::make_unique<TcpRowSender>(stream_, grant.id));
 }
 
-std::unique_ptr<RowReceiver> TcpTransport::open_receiver(const Region& target) {
+std::unique_ptr<RowReceiver> TcpTransport::open_receiver(TransferId /*id*/, const Region& target) {
   return std::make_unique<TcpRowReceiver>(target);
 }
 

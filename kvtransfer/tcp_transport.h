@@ -16,7 +16,7 @@ class TcpTransport final : public Transport {
     return {.name = "tcp", .writes_target = false, .rows_on_link = true};
   }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
-  std::unique_ptr<RowReceiver> open_receiver(const Region& target) override;
+  std::unique_ptr<RowReceiver> open_receiver(TransferId id, const Region& target) override;
 
  private:
   LinkStream& stream_;

@@ -15,6 +15,7 @@
 #include "kvtransfer/link_handshake.h"
 #include "kvtransfer/row_digest.h"
 #include "kvtransfer/socket.h"
+#include "tests/unit/kvtransfer/forked_peer.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {
@@ -25,85 +26,6 @@ using std::chrono::seconds;
 
 constexpr Duration kDeadline = seconds(30);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
-
-// Lines of text between a test and the process it forked.
-class Pipe {
- public:
-  Pipe() {
-    int fds[2];
-    PDJOB_CHECK(::pipe(fds) == 0);
-    read_ = UniqueFd(fds[0]);
-    write_ = UniqueFd(fds[1]);
-  }
-  void say(const std::string& line) {
-    PDJOB_CHECK(::write(write_.get(), (line + "\n").data(), line.size() + 1) > 0);
-  }
-  std::string hear() {
-    std::string line;
-    for (char byte = 0; ::read(read_.get(), &byte, 1) == 1 && byte != '\n';) {
-      line += byte;
-    }
-    return line;
-  }
-  void say(const EndpointAddress& address) {
-    say(address.engine_id);
-    say(address.host);
-    say(std::to_string(address.port));
-    say(address.unix_path);
-    say(address.host_id);
-  }
-  EndpointAddress hear_address() {
-    EndpointAddress address;
-    address.engine_id = hear();
-    address.host = hear();
-    address.port = static_cast<uint16_t>(std::stoi(hear()));
-    address.unix_path = hear();
-    address.host_id = hear();
-    return address;
-  }
-
- private:
-  UniqueFd read_, write_;
-};
-
-// A child that runs `body` and then waits to be killed. Made before the test has threads.
-class ForkedPeer {
- public:
-  explicit ForkedPeer(const std::function<void(Pipe& to_test, Pipe& from_test)>& body) {
-    pid_ = ::fork();
-    PDJOB_CHECK(pid_ >= 0);
-    if (pid_ == 0) {
-      body(to_test, from_test);
-      ::pause();
-      ::_exit(0);
-    }
-  }
-  ~ForkedPeer() { kill(); }
-  void signal(int number) { ::kill(pid_, number); }
-  void kill() {
-    if (pid_ > 0) {
-      signal(SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-      pid_ = -1;
-    }
-  }
-  // Until it has really stopped.
-  void stop() {
-    signal(SIGSTOP);
-    ::waitpid(pid_, nullptr, WUNTRACED);
-  }
-
-  Pipe to_test, from_test;
-
- private:
-  pid_t pid_ = -1;
-};
-
-void wait_until(const std::function<bool()>& condition) {
-  while (!condition()) {
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-}
 
 class KvFaults : public testing::TestWithParam<TransportKind> {
  protected:
@@ -273,10 +195,9 @@ TEST_P(KvFaults, WaitingReceiverKeepsItsLease) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvFaults,
-                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& param) {
-                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
-                         });
+                         testing::Values(TransportKind::kShm, TransportKind::kTcp,
+                                         TransportKind::kNccl),
+                         [](const auto& param) { return name_of(param.param); });
 
 // One end of a tcp link in the test's own hands.
 class RawLink {

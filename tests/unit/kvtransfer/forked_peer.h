@@ -1,0 +1,97 @@
+// Another process of a test, forked and killed for real, and the words between the two.
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "kvtransfer/kv_endpoint.h"
+#include "kvtransfer/unique_fd.h"
+
+namespace pdjob::kvtransfer {
+
+// Lines of text between a test and the process it forked.
+class Pipe {
+ public:
+  Pipe() {
+    int fds[2];
+    PDJOB_CHECK(::pipe(fds) == 0);
+    read_ = UniqueFd(fds[0]);
+    write_ = UniqueFd(fds[1]);
+  }
+  void say(const std::string& line) {
+    PDJOB_CHECK(::write(write_.get(), (line + "\n").data(), line.size() + 1) > 0);
+  }
+  std::string hear() {
+    std::string line;
+    for (char byte = 0; ::read(read_.get(), &byte, 1) == 1 && byte != '\n';) {
+      line += byte;
+    }
+    return line;
+  }
+  void say(const EndpointAddress& address) {
+    say(address.engine_id);
+    say(address.host);
+    say(std::to_string(address.port));
+    say(address.unix_path);
+    say(address.host_id);
+  }
+  EndpointAddress hear_address() {
+    EndpointAddress address;
+    address.engine_id = hear();
+    address.host = hear();
+    address.port = static_cast<uint16_t>(std::stoi(hear()));
+    address.unix_path = hear();
+    address.host_id = hear();
+    return address;
+  }
+
+ private:
+  UniqueFd read_, write_;
+};
+
+// A child that runs `body` and then waits to be killed. Made before the test has threads.
+class ForkedPeer {
+ public:
+  explicit ForkedPeer(const std::function<void(Pipe& to_test, Pipe& from_test)>& body) {
+    pid_ = ::fork();
+    PDJOB_CHECK(pid_ >= 0);
+    if (pid_ == 0) {
+      body(to_test, from_test);
+      ::pause();
+      ::_exit(0);
+    }
+  }
+  ~ForkedPeer() { kill(); }
+  void signal(int number) { ::kill(pid_, number); }
+  void kill() {
+    if (pid_ > 0) {
+      signal(SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+      pid_ = -1;
+    }
+  }
+  // Until it has really stopped.
+  void stop() {
+    signal(SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
+
+  Pipe to_test, from_test;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+inline void wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace pdjob::kvtransfer
