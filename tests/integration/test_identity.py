@@ -63,7 +63,7 @@ def reference(single):
     return [outcome(reply) for reply in replies]
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", "tcp", "nccl"])
 @pytest.mark.parametrize("prefill, decode", [(1, 1), (2, 2)])
 def test_tokens_equal_those_of_a_single_process(reference, prefill, decode, transport):
     assert len(LENGTHS) >= 50
