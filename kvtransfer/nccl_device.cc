@@ -77,7 +77,7 @@ class DeviceThread final : public NcclDevice {
       std::variant<MakeIdCommand, JoinCommand, StartCommand, LeaveCommand, AbortCommand>;
 
   // Links bound their commands: a few for each slab of each link.
-  void tell(Command command) { commands_.push_always(std::move(command)); }
+  void tell(const Command& command) { commands_.push_always(command); }
 
   // --- on the nccl thread
 

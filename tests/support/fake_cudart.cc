@@ -27,7 +27,7 @@ thread_local int current_device = 0;
 
 int setting(const char* name, int otherwise) {
   const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : std::atoi(value);
+  return value == nullptr ? otherwise : static_cast<int>(std::strtol(value, nullptr, 10));
 }
 
 // Outlives the stream's destruction until its work is done, as CUDA has it.
@@ -100,6 +100,8 @@ void fakecudart_forbid(GpuStream* stream, int forbidden) {
 int fakecudart_current_device() { return current_device; }
 int fakecudart_violations() { return violations; }
 int fakecudart_objects() { return objects; }
+
+// NOLINTBEGIN(readability-identifier-naming): the names of the real library.
 
 GpuResult cudaGetDeviceCount(int* count) {
   *count = setting("FAKE_CUDA_DEVICES", 64);
@@ -198,5 +200,7 @@ const char* cudaGetErrorString(GpuResult result) {
       return "unknown error";
   }
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 }  // extern "C"

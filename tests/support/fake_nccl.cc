@@ -92,7 +92,7 @@ thread_local std::vector<NcclComm*> group_aborts;
 
 int setting(const char* name, int otherwise) {
   const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : std::atoi(value);
+  return value == nullptr ? otherwise : static_cast<int>(std::strtol(value, nullptr, 10));
 }
 
 NcclResult violation(const char* what) {
@@ -338,6 +338,8 @@ int fakenccl_allocations() {
   return static_cast<int>(world().memory.size());
 }
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the real library.
+
 NcclResult ncclGetVersion(int* version) {
   *version = setting("FAKE_NCCL_VERSION", 22809);
   return kNcclSuccess;
@@ -414,9 +416,8 @@ NcclResult ncclCommGetAsyncError(NcclComm* communicator, NcclResult* state) {
   }
   if (communicator->error != kNcclSuccess) {
     *state = communicator->error;
-  } else if (communicator->deferred && communicator->polls_in_progress-- > 0) {
-    *state = kNcclInProgress;
-  } else if (communicator->stage == Stage::kJoining || communicator->stage == Stage::kFinalizing) {
+  } else if ((communicator->deferred && communicator->polls_in_progress-- > 0) ||
+             communicator->stage == Stage::kJoining || communicator->stage == Stage::kFinalizing) {
     *state = kNcclInProgress;
   } else {
     *state = kNcclSuccess;
@@ -539,5 +540,7 @@ NcclResult ncclCommDeregister(NcclComm* communicator, void* handle) {
              ? kNcclSuccess
              : violation("memory is deregistered that was not registered");
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 }  // extern "C"
