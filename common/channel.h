@@ -66,6 +66,11 @@ class Channel {
     ready_.notify_all();
   }
 
+  bool closed() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+  }
+
  private:
   void move_all(std::vector<T>& out) {
     for (T& item : items_) {
@@ -75,7 +80,7 @@ class Channel {
   }
 
   const size_t capacity_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<T> items_;
   bool closed_ = false;

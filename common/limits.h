@@ -56,7 +56,9 @@ inline constexpr size_t kTransferTurnBytes =
 inline constexpr size_t kLinkQueueBytesMax =
     4 * kMiB;  // Control messages waiting for one peer; beyond: the link fails.
 inline constexpr size_t kSharedMappingsMax =
-    512;  // Of one link: as many sequences as a peer has, and some.
+    512;                                 // Of one link: as many sequences as a peer has, and some.
+inline constexpr size_t kNcclSlabs = 4;  // Of one communicator, on each end.
+inline constexpr size_t kNcclSlabBytes = 4 * kMiB;
 
 // Control plane
 inline constexpr size_t kControlMessageBytesMax =

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "common/result.h"
 #include "kvtransfer/kv_endpoint.h"
 #include "kvtransfer/link_handshake.h"
+#include "kvtransfer/nccl_links.h"
 #include "kvtransfer/transfer_session.h"
 #include "net/event_loop.h"
 
@@ -30,6 +32,7 @@ struct EndpointContext {
   const bool loopback_only;
   const std::function<void(EndpointEvent)> emit;
   const TransportOpener open_transport;
+  std::unique_ptr<NcclLinks> nccl;  // Of transport nccl.
   EndpointCounters counters;
   uint64_t links_made = 0;
 

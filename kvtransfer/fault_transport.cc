@@ -40,6 +40,9 @@ class FaultStream final : public LinkStream {
   size_t write_payload(std::span<const iovec> pieces) override {
     return stream_.write_payload(pieces);
   }
+  void wake() override { stream_.wake(); }
+  void rows_came(TransferId id) override { stream_.rows_came(id); }
+  void fail(Error reason) override { stream_.fail(std::move(reason)); }
 
  private:
   LinkStream& stream_;
@@ -181,8 +184,11 @@ class FaultRowReceiver final : public RowReceiver {
 
 class FaultTransport final : public Transport {
  public:
-  FaultTransport(TransportKind kind, LinkStream& stream, FaultPlans plans)
-      : stream_(stream), transport_(open_transport(kind, stream_)), plans_(std::move(plans)) {}
+  FaultTransport(TransportKind kind, LinkStream& stream, TransportSide side, NcclLinks* nccl,
+                 FaultPlans plans)
+      : stream_(stream),
+        transport_(open_transport(kind, stream_, side, nccl)),
+        plans_(std::move(plans)) {}
 
   TransportCapabilities capabilities() const override { return transport_->capabilities(); }
 
@@ -201,6 +207,8 @@ class FaultTransport final : public Transport {
     return std::make_unique<FaultRowReceiver>(plan, std::move(receiver));
   }
 
+  bool on_message(const LinkMessage& message) override { return transport_->on_message(message); }
+
  private:
   FaultStream stream_;
   std::unique_ptr<Transport> transport_;
@@ -210,8 +218,9 @@ class FaultTransport final : public Transport {
 }  // namespace
 
 TransportOpener with_faults(FaultPlans plans) {
-  return [plans = std::move(plans)](TransportKind kind, LinkStream& stream) {
-    return std::make_unique<FaultTransport>(kind, stream, plans);
+  return [plans = std::move(plans)](TransportKind kind, LinkStream& stream, TransportSide side,
+                                    NcclLinks* nccl) {
+    return std::make_unique<FaultTransport>(kind, stream, side, nccl, plans);
   };
 }
 

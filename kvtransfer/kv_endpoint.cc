@@ -78,6 +78,11 @@ class EndpointThread final : public KvEndpoint {
     }
   }
 
+  Status open_nccl() {
+    PDJOB_TRY(context_.nccl, NcclLinks::open(loop_, context_.config.nccl));
+    return ok();
+  }
+
   Status listen(UniqueFd socket, TransportKind transport) {
     listeners_.push_back(std::make_unique<Listener>(std::move(socket), transport, sender_));
     return listeners_.back()->watch(loop_);
@@ -155,13 +160,19 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
     PDJOB_TRY(tcp, listen_tcp(options.config.listen_host, options.config.listen_port));
     PDJOB_TRY(address.port, bound_port(tcp));
   }
-  if (options.config.transport != TransportKind::kTcp) {
+  const TransportKind wanted = options.config.transport;
+  if (wanted == TransportKind::kAuto || wanted == TransportKind::kShm) {
     address.unix_path = random_socket_name();
     PDJOB_TRY(shm, listen_unix(address.unix_path));
   }
   auto endpoint = std::make_unique<EndpointThread>(std::move(options), std::move(address));
+  if (wanted == TransportKind::kNccl) {
+    PDJOB_TRY_STATUS(endpoint->open_nccl());
+  }
   if (tcp.valid()) {
-    PDJOB_TRY_STATUS(endpoint->listen(std::move(tcp), TransportKind::kTcp));
+    PDJOB_TRY_STATUS(endpoint->listen(std::move(tcp), wanted == TransportKind::kNccl
+                                                          ? TransportKind::kNccl
+                                                          : TransportKind::kTcp));
   }
   if (shm.valid()) {
     PDJOB_TRY_STATUS(endpoint->listen(std::move(shm), TransportKind::kShm));

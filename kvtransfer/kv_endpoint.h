@@ -28,11 +28,13 @@
 namespace pdjob::kvtransfer {
 
 class LinkStream;
+class NcclLinks;
 class Transport;
+enum class TransportSide;
 
-// How a link gets its transport. The stream outlives the transport.
-using TransportOpener =
-    std::function<std::unique_ptr<Transport>(TransportKind kind, LinkStream& stream)>;
+// How a link gets its transport. The stream outlives the transport, and so does `nccl`.
+using TransportOpener = std::function<std::unique_ptr<Transport>(
+    TransportKind kind, LinkStream& stream, TransportSide side, NcclLinks* nccl)>;
 
 // One strided array of rows. The memory belongs to the caller and outlives every transfer that
 // names it.

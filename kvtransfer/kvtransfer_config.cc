@@ -1,14 +1,46 @@
 #include "kvtransfer/kvtransfer_config.h"
 
 namespace pdjob::kvtransfer {
+namespace {
+
+void read_nccl(ConfigReader& in, NcclConfig& config) {
+  using std::chrono::hours;
+  using std::chrono::milliseconds;
+  in.field("library", config.library,
+           {.doc = "NCCL, at least 2.28.9: a path, or a name that the dynamic linker finds."});
+  in.field("cuda_library", config.cuda_library, {.doc = "The CUDA runtime, in the same way."});
+  in.field("device", config.device, {.doc = "The GPU of each worker, as CUDA counts them."},
+           {.max = 63});
+  in.field("ctas_max", config.ctas_max,
+           {.doc = "Multiprocessors that one link may take from the GPU while rows move."},
+           {.min = 1, .max = 32});
+  in.field("links_max", config.links_max,
+           {.doc = "Communicators of one worker; beyond, the one that rests longest is closed."},
+           {.min = 1, .max = 256});
+  in.field("init_timeout", config.init_timeout,
+           {.doc = "For both ends of a link to join their communicator."},
+           {.min = milliseconds(100), .max = hours(1)});
+  in.field("slab_timeout", config.slab_timeout,
+           {.doc = "For one slab of rows to move; then the link is aborted."},
+           {.min = milliseconds(100), .max = hours(1)});
+  in.field("abort_timeout", config.abort_timeout,
+           {.doc = "For NCCL to return from an abort; then the worker ends, to be started again."},
+           {.min = milliseconds(100), .max = hours(1)});
+}
+
+}  // namespace
 
 void read(ConfigReader& in, KvTransferConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;
   in.field(
       "transport", config.transport,
-      {{"auto", TransportKind::kAuto}, {"shm", TransportKind::kShm}, {"tcp", TransportKind::kTcp}},
-      {.doc = "How KV rows move: auto takes shm on the same machine and tcp else."});
+      {{"auto", TransportKind::kAuto},
+       {"shm", TransportKind::kShm},
+       {"tcp", TransportKind::kTcp},
+       {"nccl", TransportKind::kNccl}},
+      {.doc = "How KV rows move: auto takes shm on the same machine and tcp else; nccl goes from "
+              "GPU to GPU."});
   in.field("listen_host", config.listen_host,
            {.doc = "Numeric address on which a worker's KV endpoint listens; its peers are told "
                    "the same."});
@@ -25,6 +57,8 @@ void read(ConfigReader& in, KvTransferConfig& config) {
            "For a link to open; a link whose peer is silent, and a transfer whose rows stop, for "
            "twice as long is given up."},
       {.min = milliseconds(100), .max = hours(1)});
+  in.section("nccl", {.doc = "Of transport nccl only."},
+             [&](ConfigReader& section) { read_nccl(section, config.nccl); });
 }
 
 }  // namespace pdjob::kvtransfer

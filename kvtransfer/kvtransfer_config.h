@@ -9,7 +9,20 @@
 
 namespace pdjob::kvtransfer {
 
-enum class TransportKind { kAuto, kShm, kTcp };
+// The numbers of the wire (HELLO).
+enum class TransportKind { kAuto, kShm, kTcp, kNccl };
+
+struct NcclConfig {
+  std::string library = "libnccl.so.2";
+  std::string cuda_library = "libcudart.so.13";
+  uint32_t device = 0;
+  uint32_t ctas_max = 4;    // Of one communicator: multiprocessors that moving KV may take.
+  uint32_t links_max = 16;  // Communicators; beyond, the one that rests longest is closed.
+  // NCCL has no deadlines of its own.
+  Duration init_timeout = std::chrono::seconds(20);
+  Duration slab_timeout = std::chrono::seconds(10);
+  Duration abort_timeout = std::chrono::seconds(10);
+};
 
 struct KvTransferConfig {
   TransportKind transport = TransportKind::kAuto;  // auto: shm on the same machine, tcp else.
@@ -18,6 +31,7 @@ struct KvTransferConfig {
   Duration lease = std::chrono::seconds(
       60);  // A prefill worker holds the KV of a finished prompt this long for its fetch.
   Duration connect_timeout = std::chrono::seconds(5);
+  NcclConfig nccl;
 };
 
 // Declares the keys of `kvtransfer:`.

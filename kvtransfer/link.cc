@@ -32,12 +32,21 @@ Error lost(const char* how) {
 // Which side may send a message once the link is open.
 bool is_from_receiver(const LinkMessage& message) {
   return std::holds_alternative<Grant>(message) || std::holds_alternative<Committed>(message) ||
-         std::holds_alternative<Cancel>(message) || std::holds_alternative<Renew>(message);
+         std::holds_alternative<Cancel>(message) || std::holds_alternative<Renew>(message) ||
+         std::holds_alternative<NcclOffer>(message) ||
+         std::holds_alternative<NcclPosted>(message) || std::holds_alternative<NcclLeave>(message);
 }
 bool is_from_sender(const LinkMessage& message) {
   return std::holds_alternative<Rows>(message) || std::holds_alternative<Commit>(message) ||
          std::holds_alternative<Cancelled>(message) || std::holds_alternative<Abort>(message) ||
-         std::holds_alternative<Renewed>(message);
+         std::holds_alternative<Renewed>(message) || std::holds_alternative<NcclSlab>(message) ||
+         std::holds_alternative<NcclLeave>(message);
+}
+
+bool is_between_transports(const LinkMessage& message) {
+  return std::holds_alternative<NcclOffer>(message) ||
+         std::holds_alternative<NcclPosted>(message) || std::holds_alternative<NcclSlab>(message) ||
+         std::holds_alternative<NcclLeave>(message);
 }
 
 }  // namespace
@@ -50,7 +59,10 @@ Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
       handler_(handler),
       socket_(std::move(options.socket)),
       handshake_(std::move(options.handshake)),
-      transport_(options.open_transport(options.transport, *this)),
+      transport_(options.open_transport(
+          options.transport, *this,
+          side_ == Side::kInitiator ? TransportSide::kReceiver : TransportSide::kSender,
+          options.nccl)),
       input_(limits::kLinkMessageBytesMax + kFrameHeaderBytes) {
   const Status watched = loop_.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
   if (!watched) {
@@ -331,9 +343,13 @@ void Link::open(const LinkMessage& message) {
 void Link::dispatch(LinkMessage message) {
   const bool expected =
       side_ == Side::kAcceptor ? is_from_receiver(message) : is_from_sender(message);
-  if (!expected) {
+  const bool for_transport = is_between_transports(message);
+  if (!expected || (for_transport && !transport_->on_message(message))) {
     return fail(
         {ErrorCode::kCorrupt, std::string("unexpected ") + name_of(message) + " on a KV link"});
+  }
+  if (for_transport) {
+    return;
   }
   if (const auto* rows = std::get_if<Rows>(&message)) {
     return begin_rows(*rows);
@@ -460,6 +476,9 @@ void Link::write_some() {
     working_ = false;
     switch (progress) {
       case Progress::kBlocked:
+        if (payload_out_left_ == 0) {
+          flush();  // What it said before may be what unblocks it.
+        }
         return;
       case Progress::kMore:
         return schedule_turn();

@@ -38,6 +38,8 @@ class LinkHandler {
   virtual PayloadSink* on_rows(Link& link, const Rows& rows) = 0;
   // The sink has taken all of it.
   virtual void on_payload_complete(Link& link, const Rows& rows) = 0;
+  // The transport has rows of a transfer for RowReceiver::advance().
+  virtual void on_rows_came(Link& link, TransferId id) = 0;
   // kClosed is the last call, in which the link may be destroyed.
   virtual void on_lost(Link& link, LinkLoss loss, const Error& reason) = 0;
 
@@ -65,6 +67,7 @@ class Link final : public LinkStream, private net::FdHandler {
     UniqueFd socket;  // Connecting or connected.
     LinkHandshake handshake;
     bool loopback_only = false;
+    NcclLinks* nccl = nullptr;  // Of transport nccl.
   };
   Link(net::EventLoop& loop, LinkHandler& handler, Options options);
   Link(const Link&) = delete;
@@ -95,6 +98,8 @@ class Link final : public LinkStream, private net::FdHandler {
   // To be called by work only.
   void begin_payload(uint64_t bytes) override;
   size_t write_payload(std::span<const iovec> pieces) override;
+  void wake() override { schedule_turn(); }
+  void rows_came(TransferId id) override { handler_.on_rows_came(*this, id); }
 
   // Works take turns in the order in which they are added. Not owned.
   void add_work(LinkWork& work);
@@ -105,7 +110,7 @@ class Link final : public LinkStream, private net::FdHandler {
 
   // Ends the link; on_lost() follows in a later turn. An initiator whose peer writes our memory
   // then only gives the link up, and waits for the peer to close its end.
-  void fail(Error reason);
+  void fail(Error reason) override;
 
  private:
   enum class State { kConnecting, kOpening, kReady, kDraining };

@@ -128,7 +128,8 @@ void fields(Reader& wire, TransportKind& kind) {
   uint8_t value = 0;
   wire.number(value);
   kind = static_cast<TransportKind>(value);
-  wire.require(kind == TransportKind::kShm || kind == TransportKind::kTcp);
+  wire.require(kind == TransportKind::kShm || kind == TransportKind::kTcp ||
+               kind == TransportKind::kNccl);
 }
 void magic(Writer& wire) { wire.number(kMagic); }
 void magic(Reader& wire) {
@@ -205,6 +206,27 @@ template <class Wire, Is<Refuse> Message>
 void fields(Wire& wire, Message& refuse) {
   fields(wire, refuse.error);
 }
+template <class Wire, Is<NcclOffer> Message>
+void fields(Wire& wire, Message& offer) {
+  wire.number(offer.epoch);
+  wire.raw(offer.id);
+}
+template <class Wire, Is<NcclPosted> Message>
+void fields(Wire& wire, Message& posted) {
+  wire.number(posted.epoch);
+  wire.number(posted.number);
+}
+template <class Wire, Is<NcclSlab> Message>
+void fields(Wire& wire, Message& slab) {
+  wire.number(slab.epoch);
+  wire.number(slab.number);
+  fields(wire, slab.transfer);
+  wire.number(slab.bytes);
+}
+template <class Wire, Is<NcclLeave> Message>
+void fields(Wire& wire, Message& leave) {
+  wire.number(leave.epoch);
+}
 template <class Wire, class Message>
   requires Is<Message, Welcome> || Is<Message, Renew> || Is<Message, Renewed>
 void fields(Wire& /*wire*/, Message& /*message*/) {}
@@ -232,9 +254,10 @@ Result<LinkMessage> decode_alternative(size_t index, std::span<const std::byte> 
 }  // namespace
 
 const char* name_of(const LinkMessage& message) {
-  static constexpr const char* kNames[] = {"HELLO",  "CHALLENGE", "PROVE",  "WELCOME", "REFUSE",
-                                           "GRANT",  "COMMITTED", "CANCEL", "RENEW",   "ROWS",
-                                           "COMMIT", "CANCELLED", "ABORT",  "RENEWED"};
+  static constexpr const char* kNames[] = {
+      "HELLO",     "CHALLENGE", "PROVE",      "WELCOME",     "REFUSE",    "GRANT",
+      "COMMITTED", "CANCEL",    "RENEW",      "ROWS",        "COMMIT",    "CANCELLED",
+      "ABORT",     "RENEWED",   "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE"};
   static_assert(std::size(kNames) == std::variant_size_v<LinkMessage>);
   return kNames[message.index()];
 }

@@ -17,7 +17,7 @@
 
 namespace pdjob::kvtransfer {
 
-inline constexpr uint16_t kLinkVersion = 1;
+inline constexpr uint16_t kLinkVersion = 2;
 
 using Nonce = std::array<std::byte, 32>;
 using LinkProof = std::array<std::byte, 32>;
@@ -77,7 +77,7 @@ struct Renew {  // "I still wait for all I granted." Always answered by Renewed.
 };
 
 // --- sender to receiver
-struct Rows {  // tcp: `payload_bytes` of rows follow. shm: they are in place.
+struct Rows {  // tcp: `payload_bytes` of rows follow. shm: they are in place. nccl: slabs follow.
   TransferId id;
   uint32_t first = 0;
   uint32_t count = 0;
@@ -106,9 +106,35 @@ struct Renewed {
   friend bool operator==(const Renewed&, const Renewed&) = default;
 };
 
+// --- the communicator of an nccl link (nccl_link.h); an epoch is one of its incarnations
+using NcclLinkId = std::array<std::byte, 128>;
+struct NcclOffer {  // Receiver: "join the communicator of this unique id as rank 1."
+  uint32_t epoch = 0;
+  NcclLinkId id{};
+  friend bool operator==(const NcclOffer&, const NcclOffer&) = default;
+};
+struct NcclPosted {  // Receiver: "the receive of this slab is under way: send it."
+  uint32_t epoch = 0;
+  uint64_t number = 0;
+  friend bool operator==(const NcclPosted&, const NcclPosted&) = default;
+};
+struct NcclSlab {  // Sender: "the next bytes of the rows announced for `transfer` lie in a slab."
+  uint32_t epoch = 0;
+  uint64_t number = 0;  // Of the slab, from 0 in each epoch.
+  TransferId transfer;
+  uint32_t bytes = 0;
+  friend bool operator==(const NcclSlab&, const NcclSlab&) = default;
+};
+struct NcclLeave {  // Receiver: "let us close this communicator." Sender: "I have sent my last
+                    // slab."
+  uint32_t epoch = 0;
+  friend bool operator==(const NcclLeave&, const NcclLeave&) = default;
+};
+
 // The order is the wire's type number, from 1.
-using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel,
-                                 Renew, Rows, Commit, Cancelled, Abort, Renewed>;
+using LinkMessage =
+    std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel, Renew, Rows,
+                 Commit, Cancelled, Abort, Renewed, NcclOffer, NcclPosted, NcclSlab, NcclLeave>;
 const char* name_of(const LinkMessage& message);
 
 inline constexpr size_t kFrameHeaderBytes = 8;

@@ -110,7 +110,8 @@ Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region
   const bool shm_possible = same_machine && !peer.unix_path.empty() && target.shared_fd >= 0;
   switch (context_.config.transport) {
     case TransportKind::kTcp:
-      return TransportKind::kTcp;
+    case TransportKind::kNccl:
+      return context_.config.transport;
     case TransportKind::kAuto:
       return shm_possible ? TransportKind::kShm : TransportKind::kTcp;
     case TransportKind::kShm:
@@ -154,7 +155,8 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                                            .open_transport = context_.open_transport,
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
-                                           .loopback_only = context_.loopback_only});
+                                           .loopback_only = context_.loopback_only,
+                                           .nccl = context_.nccl.get()});
   peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this,
                                                                                              id] {
     peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
@@ -239,11 +241,18 @@ PayloadSink* Receiver::on_rows(Link& link, const Rows& rows) {
     return nullptr;
   }
   fetch->sink = fetch->rows->announced(range);
-  if (fetch->sink == nullptr && !fetch->queued) {
+  if (fetch->sink == nullptr) {
+    on_rows_came(link, rows.id);
+  }
+  return fetch->sink;
+}
+
+void Receiver::on_rows_came(Link& link, TransferId id) {
+  Fetch* fetch = find(id, link);
+  if (fetch != nullptr && !fetch->queued) {
     fetch->queued = true;
     link.add_work(*fetch);
   }
-  return fetch->sink;
 }
 
 void Receiver::on_payload_complete(Link& link, const Rows& rows) {

@@ -40,6 +40,7 @@ class Receiver final : private LinkHandler {
                   std::vector<std::byte> tail) override;
   PayloadSink* on_rows(Link& link, const Rows& rows) override;
   void on_payload_complete(Link& link, const Rows& rows) override;
+  void on_rows_came(Link& link, TransferId id) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
   bool on_same_machine(const EndpointAddress& peer) const;

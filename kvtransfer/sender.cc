@@ -89,7 +89,7 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
     log::warn("kv: too many links, one was turned away");
     return;
   }
-  if (transport == TransportKind::kTcp) {
+  if (transport != TransportKind::kShm) {
     tune_tcp(socket);
   }
   const LinkId id = context_.next_link_id();
@@ -103,7 +103,8 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
                     .open_transport = context_.open_transport,
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
-                    .loopback_only = context_.loopback_only});
+                    .loopback_only = context_.loopback_only,
+                    .nccl = context_.nccl.get()});
   peer.opening =
       context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
         if (Link* link = find(id); link != nullptr && !link->ready()) {
@@ -201,6 +202,8 @@ void Sender::on_message(Link& link, LinkMessage message, UniqueFd shared,
 PayloadSink* Sender::on_rows(Link& /*link*/, const Rows& /*rows*/) { return nullptr; }
 
 void Sender::on_payload_complete(Link& /*link*/, const Rows& /*rows*/) {}
+
+void Sender::on_rows_came(Link& /*link*/, TransferId /*id*/) {}
 
 void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   const auto refuse = [&](Error why) { link.send(Abort{granted.id, std::move(why)}); };

@@ -47,6 +47,7 @@ class Sender final : private LinkHandler {
                   std::vector<std::byte> tail) override;
   PayloadSink* on_rows(Link& link, const Rows& rows) override;
   void on_payload_complete(Link& link, const Rows& rows) override;
+  void on_rows_came(Link& link, TransferId id) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
   void on_grant(Link& link, Grant grant, UniqueFd shared);

@@ -1,5 +1,5 @@
 // Transport: how rows of a source region reach a granted target, on one link. Sessions decide when;
-// a transport only moves. To add one (cuda_ipc, nccl): implement these classes and name it in
+// a transport only moves. To add one (cuda_ipc): implement these classes and name it in
 // open_transport(). fault_transport.h puts faults in front of any of them, for tests.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace pdjob::kvtransfer {
 enum class Progress {
   kDone,
   kMore,     // Call again in a later turn: others want to work, too.
-  kBlocked,  // Call again when the link's socket is writable.
+  kBlocked,  // Call again when the link's socket is writable, or after LinkStream::wake().
 };
 
 // The socket of a link, as transports use it. Loop-bound.
@@ -32,6 +32,11 @@ class LinkStream {
   virtual void begin_payload(uint64_t bytes) = 0;
   // Bytes taken; 0: blocked, or the link has failed.
   virtual size_t write_payload(std::span<const iovec> pieces) = 0;
+  // For transports that do not move rows by the socket: what was blocked may go on; rows of a
+  // transfer have come and wait for RowReceiver::advance(); the link cannot be used any more.
+  virtual void wake() = 0;
+  virtual void rows_came(TransferId id) = 0;
+  virtual void fail(Error reason) = 0;
 
  protected:
   ~LinkStream() = default;
@@ -91,9 +96,14 @@ class Transport {
   // grant cannot be served.
   virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) = 0;
   virtual std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) = 0;
+  // A message between the two transports of a link. False: not one of this transport's.
+  virtual bool on_message(const LinkMessage& /*message*/) { return false; }
 };
 
-// The stream outlives the transport. Requires: kind != kAuto.
-std::unique_ptr<Transport> open_transport(TransportKind kind, LinkStream& stream);
+enum class TransportSide { kReceiver, kSender };
+
+// The stream outlives the transport, and so does `nccl`. Requires: kind != kAuto; for kNccl: nccl.
+std::unique_ptr<Transport> open_transport(TransportKind kind, LinkStream& stream,
+                                          TransportSide side, NcclLinks* nccl);
 
 }  // namespace pdjob::kvtransfer

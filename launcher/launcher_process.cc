@@ -18,6 +18,7 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "kvtransfer/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
@@ -51,7 +52,13 @@ uint64_t model_bytes(const JobConfig& config) {
 }
 
 Result<LaunchPlan> plan_here(const JobConfig& config) {
-  return make_plan(config, {LocalCluster::this_node()}, model_bytes(config));
+  PDJOB_TRY(LaunchPlan plan, make_plan(config, {LocalCluster::this_node()}, model_bytes(config)));
+  if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
+    if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
+      plan.warnings.push_back(there.error().message + ": no worker will start");
+    }
+  }
+  return plan;
 }
 
 JobTiming timing_of(const LauncherConfig& config) {

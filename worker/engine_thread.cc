@@ -314,9 +314,11 @@ void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& eve
     return;
   }
   live.transferring = true;
+  // Not the lease: a prompt may rightly wait longer for its turn at a busy prefill worker. Whether
+  // that one lives is the link's to watch.
   endpoint_->fetch(live.request.transfer, live.request.peer,
                    to_region(engine_.kv_region(effect.sequence)), effect.rows,
-                   real_now() + kv_lease_);
+                   live.request.deadline);
 }
 
 void EngineThread::sample(Live& live, uint32_t choice, uint32_t count,

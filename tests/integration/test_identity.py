@@ -63,8 +63,9 @@ def reference(single):
     return [outcome(reply) for reply in replies]
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("prefill, decode", [(1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    "prefill, decode, transport", [(1, 1, "shm"), (1, 1, "tcp"), (1, 1, "nccl"), (2, 2, "shm"), (2, 2, "tcp")]
+)
 def test_tokens_equal_those_of_a_single_process(reference, prefill, decode, transport):
     assert len(LENGTHS) >= 50
     bodies = requests()

@@ -51,7 +51,7 @@ void SimWorker::on_leg(const LegAsk& ask) {
       const bool is_new = transfers_.emplace(ask.place.transfer, request).second;
       world_.invariants().expect(is_new, "a transfer is used once:", ask.place.transfer);
     }
-    live_[request] = {.ask = ask, .choices = std::vector<Choice>(choices)};
+    live_[request] = {.ask = ask, .choices = std::vector<Choice>(choices), .deadline = deadline};
     feed(worker::RequestArrived{
         .request = request,
         .prompt_tokens = ask.ask.prompt.tokens,
@@ -328,8 +328,7 @@ void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& even
   engine_.reserve(effect.sequence, effect.rows);
   Live& request = live(effect.request);
   request.transferring = true;
-  const Instant deadline = world_.now() + SimWorld::kLease;
-  to_kv([=, place = request.ask.place](SimWorker& worker) {
+  to_kv([=, place = request.ask.place, deadline = request.deadline](SimWorker& worker) {
     worker.receiver_.fetch(place.transfer, place.worker, effect.sequence, effect.rows, deadline);
   });
 }

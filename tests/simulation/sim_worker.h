@@ -100,6 +100,7 @@ class SimWorker {
   struct Live {
     LegAsk ask;
     std::vector<Choice> choices;
+    Instant deadline;
     std::optional<uint64_t> tail;
     bool ended = false;
     bool transferring = false;

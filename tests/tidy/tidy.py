@@ -40,7 +40,7 @@ DOORS = {
 
 # Name -> (pattern, where it may stand). Everything else gets time, randomness and threads handed in.
 BANNED = {
-    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc net/resolver.h worker/engine_thread.h"),
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl_device.cc net/resolver.h worker/engine_thread.h"),
     "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
@@ -50,7 +50,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job router/router prefill/prefill_worker decode/decode_worker kvtransfer/transfer_session"
+CORES = "launcher/job router/router prefill/prefill_worker decode/decode_worker kvtransfer/transfer_session kvtransfer/nccl_link"
 NOT_IN_CORES = r'#include "(common/(log|real_clock|channel)\.h|net/event_loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

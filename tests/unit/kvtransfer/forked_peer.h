@@ -1,11 +1,13 @@
-// A process that a test forks, kills and stops.
+// Another process of a test, forked and killed for real, and the words between the two.
 #pragma once
 
 #include <csignal>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/check.h"
 #include "kvtransfer/kv_endpoint.h"
@@ -85,5 +87,11 @@ class ForkedPeer {
  private:
   pid_t pid_ = -1;
 };
+
+inline void wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 }  // namespace pdjob::kvtransfer

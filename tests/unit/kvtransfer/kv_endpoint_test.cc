@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "kvtransfer/unique_fd.h"
+#include "tests/support/fake_cudart.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {
@@ -22,11 +24,15 @@ constexpr Duration kDeadline = seconds(30);
 // Every test of moving rows runs over each transport.
 class KvEndpointMoves : public testing::TestWithParam<TransportKind> {
  protected:
+  void TearDown() override {
+    EXPECT_EQ(fakenccl_violations(), 0);
+    EXPECT_EQ(fakecudart_violations(), 0);
+  }
   bool is_shm() const { return GetParam() == TransportKind::kShm; }
   TestRegion target(TestRegion::Shape shape) const {
     return TestRegion(shape, is_shm() ? TestRegion::Memory::kShared : TestRegion::Memory::kPrivate);
   }
-  const char* name() const { return is_shm() ? "shm" : "tcp"; }
+  const char* name() const { return name_of(GetParam()); }
 
   TestEndpoint sender_{{.engine_id = "prefill", .transport = GetParam()}};
   TestEndpoint receiver_{{.engine_id = "decode", .transport = GetParam()}};
@@ -84,7 +90,7 @@ TEST_P(KvEndpointMoves, SenderIsToldWhoseRowsAreAwaited) {
 TEST_P(KvEndpointMoves, SenderIsToldThatAReceiverHasGone) {
   TestRegion to = target({});
   {
-    TestEndpoint receiver({.engine_id = "short-lived"});
+    TestEndpoint receiver({.engine_id = "short-lived", .transport = GetParam()});
     receiver->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
     EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
   }
@@ -377,10 +383,9 @@ TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
-                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& param) {
-                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
-                         });
+                         testing::Values(TransportKind::kShm, TransportKind::kTcp,
+                                         TransportKind::kNccl),
+                         [](const auto& param) { return name_of(param.param); });
 
 TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
   TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});

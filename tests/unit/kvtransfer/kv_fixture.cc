@@ -1,5 +1,6 @@
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -107,7 +108,8 @@ uint64_t TestRegion::row_bytes() const {
 TestEndpoint::TestEndpoint(const Options& options) {
   auto started = KvEndpoint::start({.config = {.transport = options.transport,
                                                .lease = options.lease,
-                                               .connect_timeout = options.connect_timeout},
+                                               .connect_timeout = options.connect_timeout,
+                                               .nccl = options.nccl},
                                     .engine_id = options.engine_id,
                                     .token = options.token,
                                     .fingerprint = options.fingerprint,
@@ -164,6 +166,16 @@ bool becomes_true(const std::function<bool()>& condition) {
 }
 
 Instant in(Duration duration) { return real_now() + duration; }
+
+NcclConfig fake_nccl() {
+  static std::atomic<uint32_t> devices = 0;
+  return {.library = PDJOB_FAKE_NCCL, .cuda_library = PDJOB_FAKE_CUDART, .device = devices++ % 64};
+}
+
+const char* name_of(TransportKind transport) {
+  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl"};
+  return kNames[static_cast<size_t>(transport)];
+}
 
 TransferId transfer_id(uint64_t number) { return {.high = 0x1234, .low = number}; }
 

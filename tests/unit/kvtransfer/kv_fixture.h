@@ -21,6 +21,10 @@
 
 namespace pdjob::kvtransfer {
 
+// The doubles of tests/support, with a device of its own for each call: the endpoints of a test
+// share its process, and NCCL wants one thread for each device.
+NcclConfig fake_nccl();
+
 // A region in private memory or in a sealed memfd: `windows` windows of `rows` rows, of different
 // row sizes.
 class TestRegion {
@@ -64,6 +68,7 @@ class TestEndpoint {
     Duration lease = std::chrono::seconds(60);
     Duration connect_timeout = std::chrono::seconds(5);
     TransportOpener open_transport = {};
+    NcclConfig nccl = fake_nccl();
   };
   explicit TestEndpoint(const Options& options);
 
@@ -91,6 +96,8 @@ class TestEndpoint {
 bool becomes_true(const std::function<bool()>& condition);
 
 Instant in(Duration duration);
+// "shm", "tcp", "nccl"
+const char* name_of(TransportKind transport);
 TransferId transfer_id(uint64_t number);
 
 template <class Event>

@@ -41,7 +41,11 @@ std::vector<LinkMessage> one_of_each() {
           Commit{.id = id, .rows = 3, .bytes = 4, .digest = 5, .ready_at_ns = 6, .tail_bytes = 7},
           Cancelled{id},
           Abort{id, error},
-          Renewed{}};
+          Renewed{},
+          NcclOffer{.epoch = 1, .id = {std::byte{1}, std::byte{2}}},
+          NcclPosted{.epoch = 2, .number = 3},
+          NcclSlab{.epoch = 4, .number = 5, .transfer = id, .bytes = 6},
+          NcclLeave{.epoch = 7}};
 }
 
 TEST(LinkMessage, EveryMessageSurvivesTheWire) {

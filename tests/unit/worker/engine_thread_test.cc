@@ -21,14 +21,14 @@ constexpr TransferId kTransfer{1, 2};
 // A worker without HTTP: requests in, outputs out.
 class TestWorker {
  public:
-  TestWorker(const std::string& name, const CoreFactory& make_core) {
+  TestWorker(const std::string& name, const CoreFactory& make_core, Duration kv_lease = kPatience) {
     engine_ = *engine::open_engine({.kind = engine::EngineKind::kFake,
                                     .sequences = 2,
                                     .tokens_per_sequence = 128,
                                     .batch_tokens = 32,
                                     .fake_delay_per_token = std::chrono::microseconds(100)});
     const EngineSize size{.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 32};
-    thread_ = std::make_unique<EngineThread>(*engine_, make_core(size), kPatience,
+    thread_ = std::make_unique<EngineThread>(*engine_, make_core(size), kv_lease,
                                              [this](OutputBatch batch) {
                                                for (Output& output : batch.outputs) {
                                                  outputs_.push_always(std::move(output));
@@ -121,6 +121,17 @@ TEST_F(EngineThreadTest, RefusesATransferThatIsUnderWay) {
   const auto refused = prefill.expect<RequestFailed>();
   EXPECT_EQ(refused.request, RequestId{2});
   EXPECT_EQ(refused.error.code, ErrorCode::kInvalidArgument);
+}
+
+// A prompt waited for its turn at a busy prefill worker for longer than a lease: its fetch failed.
+TEST_F(EngineThreadTest, WaitsForAPromptThatTakesLongerThanALease) {
+  TestWorker patient("d1", decode::core_factory({}), std::chrono::milliseconds(50));
+  GenerationRequest fetched = patient.request(1, KvMode::kFetch);
+  fetched.peer = prefill.address();
+  ASSERT_TRUE(patient.thread().submit(std::move(fetched)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  ASSERT_TRUE(prefill.thread().submit(prefill.request(1, KvMode::kOffer, 1)));
+  EXPECT_GT(patient.expect<KvFetched>().bytes, 0U);
 }
 
 TEST_F(EngineThreadTest, GivesItsLastSequenceToTheOfferThatIsFetched) {

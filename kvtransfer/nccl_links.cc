@@ -1,0 +1,223 @@
+#include "kvtransfer/nccl_links.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include <unistd.h>
+
+#include "common/exit_code.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/real_clock.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+// The GPU's thread is inside NCCL for good, and its slabs cannot be given to anybody else. Only the
+// end of the process frees them: at once, for destructors would wait for that thread.
+[[noreturn]] void end_process() {
+  log::error("kv: NCCL does not return from an abort; this process ends, to be started again");
+  ::_exit(kExitFailed);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NcclLinks>> NcclLinks::open(net::EventLoop& loop, const NcclConfig& config) {
+  std::unique_ptr<NcclLinks> links(new NcclLinks(loop, config));
+  PDJOB_TRY(links->device_,
+            NcclDevice::open({.config = config,
+                              .report =
+                                  [&loop, self = links.get()](NcclDevice::Report report) {
+                                    loop.post([self, report = std::move(report)] {
+                                      self->on_report(report);
+                                    });
+                                  },
+                              .on_stuck = end_process}));
+  return links;
+}
+
+NcclLinks::~NcclLinks() {
+  for (auto& [key, entry] : entries_) {
+    if (entry->timer) {
+      loop_.cancel(*entry->timer);
+    }
+  }
+}
+
+NcclLinkKey NcclLinks::add(NcclLink::Side side, NcclLinkUser& user) {
+  const NcclLinkKey key{++links_made_};
+  entries_[key] =
+      std::make_unique<Entry>(Entry{.core = NcclLink({.side = side,
+                                                      .slabs = limits::kNcclSlabs,
+                                                      .slab_bytes = limits::kNcclSlabBytes,
+                                                      .init_timeout = config_.init_timeout,
+                                                      .slab_timeout = config_.slab_timeout,
+                                                      .abort_timeout = config_.abort_timeout}),
+                                    .user = &user});
+  return key;
+}
+
+void NcclLinks::remove(NcclLinkKey key) {
+  entries_.at(key)->user = nullptr;
+  step(key, NcclLink::LinkLost{});
+}
+
+std::optional<uint32_t> NcclLinks::free_slab(NcclLinkKey key) const {
+  return entries_.at(key)->core.free_slab();
+}
+
+std::byte* NcclLinks::slab(NcclLinkKey key, uint32_t slab) const {
+  return entries_.at(key)->slabs.at(slab);
+}
+
+void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) {
+    return;
+  }
+  Entry& entry = *found->second;
+  const bool was_open = entry.core.open();
+  entry.last_used = ++uses_;
+  std::vector<NcclLink::Effect> effects;
+  entry.core.step(event, real_now(), effects);
+  const NcclCommKey comm{key.value, entry.core.epoch()};
+  for (const NcclLink::Effect& effect : effects) {
+    std::visit([&](const auto& what) { apply(comm, entry, what); }, effect);
+  }
+  arm(key, entry);
+  if (entry.core.state() == NcclLink::State::kClosed && entry.user == nullptr) {
+    entries_.erase(key);
+  } else if (!was_open && entry.core.open()) {
+    close_one_at_rest();
+  }
+}
+
+// --- what the GPU's thread reports
+
+void NcclLinks::on_report(const NcclDevice::Report& report) {
+  std::visit([this](const auto& what) { take(what); }, report);
+}
+
+void NcclLinks::take(const NcclDevice::IdMade& report) {
+  step(NcclLinkKey{report.key.link}, NcclLink::IdMade{report.key.epoch, report.id});
+}
+
+void NcclLinks::take(const NcclDevice::Joined& report) {
+  const NcclLinkKey key{report.key.link};
+  if (const auto entry = entries_.find(key);
+      entry != entries_.end() && entry->second->core.epoch() == report.key.epoch) {
+    entry->second->slabs = report.slabs;
+    step(key, NcclLink::Joined{report.key.epoch});
+  }
+}
+
+void NcclLinks::take(const NcclDevice::Moved& report) {
+  step(NcclLinkKey{report.key.link}, NcclLink::Moved{report.key.epoch, report.slab});
+}
+
+void NcclLinks::take(const NcclDevice::Failed& report) {
+  step(NcclLinkKey{report.key.link}, NcclLink::Failed{report.key.epoch, report.reason});
+}
+
+void NcclLinks::take(const NcclDevice::Left& report) {
+  step(NcclLinkKey{report.key.link}, NcclLink::Left{report.key.epoch});
+}
+
+// --- what the cores want
+
+void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::MakeId& /*effect*/) {
+  device_->make_id(key);
+}
+
+void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::Join& effect) {
+  device_->join(key, effect.rank, effect.id);
+}
+
+void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::StartSend& effect) {
+  device_->send(key, effect.slab, effect.bytes);
+}
+
+void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::StartReceive& effect) {
+  device_->receive(key, effect.slab, effect.bytes);
+}
+
+void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::Leave& /*effect*/) {
+  device_->leave(key);
+}
+
+void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::Abort& /*effect*/) {
+  device_->abort(key);
+}
+
+void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::Send& effect) {
+  if (entry.user != nullptr) {
+    entry.user->send_message(effect.message);
+  }
+}
+
+void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::TellFree& /*effect*/) {
+  if (entry.user != nullptr) {
+    entry.user->slab_is_free();
+  }
+}
+
+void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::TellFilled& effect) {
+  if (entry.user != nullptr) {
+    entry.user->slab_is_filled(effect.slab, effect.bytes, effect.transfer);
+  }
+}
+
+void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::FailLink& effect) {
+  if (entry.user != nullptr) {
+    entry.user->link_failed(effect.reason);
+  }
+}
+
+void NcclLinks::apply(NcclCommKey /*key*/, Entry& /*entry*/,
+                      const NcclLink::ReportStuck& /*effect*/) {
+  end_process();
+}
+
+// --- time and bounds
+
+void NcclLinks::arm(NcclLinkKey key, Entry& entry) {
+  const Instant deadline = entry.core.deadline();
+  // A timer that is too early only looks again.
+  if (deadline == kNever || (entry.timer && entry.timer_at <= deadline)) {
+    return;
+  }
+  if (entry.timer) {
+    loop_.cancel(*entry.timer);
+  }
+  entry.timer_at = deadline;
+  entry.timer = loop_.call_at(deadline, [this, key] {
+    const auto found = entries_.find(key);
+    if (found != entries_.end()) {
+      found->second->timer.reset();
+      step(key, NcclLink::TimePassed{});
+    }
+  });
+}
+
+// Bounded softly: communicators that are all in use are not closed, and the links of an endpoint
+// are bounded, too.
+void NcclLinks::close_one_at_rest() {
+  size_t open = 0;
+  Entry* oldest = nullptr;
+  NcclLinkKey oldest_key;
+  for (const auto& [key, entry] : entries_) {
+    open += entry->core.open() ? 1 : 0;
+    const bool at_rest = entry->core.state() == NcclLink::State::kReady && entry->user != nullptr &&
+                         !entry->user->in_use() && entry->core.at_rest();
+    if (at_rest && (oldest == nullptr || entry->last_used < oldest->last_used)) {
+      oldest = entry.get();
+      oldest_key = key;
+    }
+  }
+  if (open > config_.links_max && oldest != nullptr) {
+    step(oldest_key, NcclLink::LeaveRequested{});
+  }
+}
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,99 @@
+// NcclLinks: the shell of the NcclLink cores of one endpoint. It turns their effects into commands
+// of the GPU's thread and messages of their links, and what comes of those into events. A core
+// outlives its link here until NCCL has let go of its slabs. Loop-bound, to the kv thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/id.h"
+#include "common/result.h"
+#include "kvtransfer/kvtransfer_config.h"
+#include "kvtransfer/nccl_device.h"
+#include "kvtransfer/nccl_link.h"
+#include "net/event_loop.h"
+
+namespace pdjob::kvtransfer {
+
+using NcclLinkKey = StrongId<struct NcclLinkKeyTag, uint64_t>;
+
+// The transport of one link. None of these calls may destroy it.
+class NcclLinkUser {
+ public:
+  virtual void send_message(const LinkMessage& message) = 0;
+  // Sender: there may be a free slab.
+  virtual void slab_is_free() = 0;
+  // Receiver: `bytes` of the rows of a transfer are in a slab; to be answered by Emptied.
+  virtual void slab_is_filled(uint32_t slab, uint32_t bytes, TransferId transfer) = 0;
+  virtual void link_failed(const Error& reason) = 0;
+  // Transfers are granted: its communicator is not to be closed for others.
+  virtual bool in_use() const = 0;
+
+ protected:
+  ~NcclLinkUser() = default;
+};
+
+class NcclLinks {
+ public:
+  // kUnsupported: as nccl_is_there().
+  static Result<std::unique_ptr<NcclLinks>> open(net::EventLoop& loop, const NcclConfig& config);
+  NcclLinks(const NcclLinks&) = delete;
+  NcclLinks& operator=(const NcclLinks&) = delete;
+  ~NcclLinks();  // The loop does not run any more.
+
+  NcclLinkKey add(NcclLink::Side side, NcclLinkUser& user);
+  // The user goes; what it has under way is aborted.
+  void remove(NcclLinkKey key);
+
+  void step(NcclLinkKey key, const NcclLink::Event& event);
+  std::optional<uint32_t> free_slab(NcclLinkKey key) const;
+  // Requires: the user has it, by Taken or slab_is_filled(), and the link has not failed.
+  std::byte* slab(NcclLinkKey key, uint32_t slab) const;
+
+ private:
+  struct Entry {
+    NcclLink core;
+    NcclLinkUser* user = nullptr;  // nullptr: removed.
+    std::vector<std::byte*> slabs;
+    std::optional<net::TimerId> timer;
+    Instant timer_at = kNever;
+    uint64_t last_used = 0;
+  };
+
+  NcclLinks(net::EventLoop& loop, const NcclConfig& config) : loop_(loop), config_(config) {}
+
+  void on_report(const NcclDevice::Report& report);
+  void take(const NcclDevice::IdMade& report);
+  void take(const NcclDevice::Joined& report);
+  void take(const NcclDevice::Moved& report);
+  void take(const NcclDevice::Failed& report);
+  void take(const NcclDevice::Left& report);
+
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::MakeId& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::Join& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::StartSend& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::StartReceive& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::Leave& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::Abort& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::Send& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::TellFree& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::TellFilled& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::FailLink& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::ReportStuck& effect);
+
+  void arm(NcclLinkKey key, Entry& entry);
+  void close_one_at_rest();
+
+  net::EventLoop& loop_;
+  const NcclConfig config_;
+  std::map<NcclLinkKey, std::unique_ptr<Entry>> entries_;
+  uint64_t links_made_ = 0;
+  uint64_t uses_ = 0;
+  std::unique_ptr<NcclDevice> device_;
+};
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,73 @@
+// NcclPair: one communicator of two ranks and what is under way on it. No call of it waits: a
+// result of "in progress" is polled away. Loop-bound, to the nccl thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "common/result.h"
+#include "kvtransfer/nccl_device.h"
+#include "kvtransfer/slab_ring.h"
+
+namespace pdjob::kvtransfer {
+
+class NcclPair {
+ public:
+  struct Operation {
+    enum class Kind { kSend, kReceive } kind = Kind::kSend;
+    uint32_t slab = 0;
+    uint32_t bytes = 0;
+  };
+  using Reporter = std::function<void(NcclDevice::Report)>;
+
+  NcclPair(const NcclApi& nccl, const GpuApi& gpu, SlabRings& rings, NcclCommKey key,
+           const Reporter& report)
+      : nccl_(nccl), gpu_(gpu), rings_(rings), key_(key), report_(report) {}
+  NcclPair(const NcclPair&) = delete;
+  NcclPair& operator=(const NcclPair&) = delete;
+  ~NcclPair();  // The communicator is destroyed or aborted already.
+
+  void join(int rank, const NcclLinkId& id, uint32_t ctas_max);
+  void start(Operation operation);
+  void leave();
+  // Reports what has come. False: the communicator is destroyed.
+  bool poll();
+  // Something is expected within microseconds or milliseconds.
+  bool busy() const;
+
+  NcclComm* communicator() const { return communicator_; }
+  // The communicator is aborted: forget it.
+  void forget() { communicator_ = nullptr; }
+
+ private:
+  enum class Stage { kJoining, kReady, kLeaving, kFailed };
+
+  bool settled();
+  void begin();
+  void issue();
+  void complete_issue();
+  void poll_running();
+  bool finish_leaving();
+  // Reports it once. False if `result` is an error.
+  bool accept(NcclResult result, const char* what);
+  bool accept(GpuResult result, const char* what);
+  void fail(Error reason);
+
+  const NcclApi& nccl_;
+  const GpuApi& gpu_;
+  SlabRings& rings_;
+  const NcclCommKey key_;
+  const Reporter& report_;
+  NcclComm* communicator_ = nullptr;
+  Stage stage_ = Stage::kJoining;
+  int peer_ = 0;
+  SlabRing* ring_ = nullptr;
+  void* registration_ = nullptr;
+  std::deque<Operation> waiting_;
+  std::optional<Operation> issued_;  // NCCL has it "in progress": its event is not recorded yet.
+  std::deque<Operation> running_;    // In the order of the stream.
+};
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,59 @@
+// SlabRings: the rings of slabs of one GPU. A ring is a stream and `slabs` pieces of memory on the
+// GPU, each with a pinned twin in the host's memory and an event. Rings are made when they are
+// first needed and kept: to free GPU memory is to wait for every kernel of the GPU, among them
+// those of a communicator whose peer is dead. Loop-bound, to the nccl thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/result.h"
+#include "kvtransfer/gpu_api.h"
+#include "kvtransfer/nccl_api.h"
+
+namespace pdjob::kvtransfer {
+
+struct SlabRing {
+  GpuStream* stream = nullptr;
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;
+  std::vector<GpuEvent*> events;
+  size_t slab_bytes = 0;
+
+  std::byte* host_slab(uint32_t slab) const { return host + slab * slab_bytes; }
+  std::byte* device_slab(uint32_t slab) const { return device + slab * slab_bytes; }
+  size_t bytes() const { return events.size() * slab_bytes; }
+};
+
+class SlabRings {
+ public:
+  SlabRings(const NcclApi& nccl, const GpuApi& gpu) : nccl_(nccl), gpu_(gpu) {}
+  SlabRings(const SlabRings&) = delete;
+  SlabRings& operator=(const SlabRings&) = delete;
+  // Frees all rings; those whose streams are not idle are left to the end of the process.
+  ~SlabRings();
+
+  Result<SlabRing*> acquire();
+  // Its stream may still work on copies of what was aborted: it is given out again when it is idle.
+  void release(SlabRing& ring);
+
+ private:
+  struct Entry {
+    SlabRing ring;
+    bool in_use = false;
+  };
+
+  Status make(SlabRing& ring);
+  void free(SlabRing& ring);
+
+  const NcclApi& nccl_;
+  const GpuApi& gpu_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+};
+
+// An error of CUDA's, told as one of ours.
+Error gpu_error(const GpuApi& gpu, GpuResult result, const char* what);
+
+}  // namespace pdjob::kvtransfer

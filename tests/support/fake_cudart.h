@@ -1,0 +1,22 @@
+// libfakecudart.so: a CUDA runtime without a GPU, for tests. A "device" is a number, its memory is
+// the host's; each stream is a thread that works in order, so copies really are asynchronous and
+// events really are late. What a test can choose is an environment variable, read at each call:
+//   FAKE_CUDA_DEVICES         how many devices there are (64); 0: cudaErrorNoDevice
+//   FAKE_CUDA_COPY_DELAY_US   how long each copy takes at least (0)
+// Below: what only libfakenccl.so and tests call.
+#pragma once
+
+#include "kvtransfer/gpu_api.h"
+
+extern "C" {
+
+// A kernel: runs when all that was put on the stream before it is done.
+void fakecudart_launch(pdjob::kvtransfer::GpuStream* stream, void (*kernel)(void*), void* argument);
+// While NCCL has a call in progress, nothing may be put on its stream: that would be a violation.
+void fakecudart_forbid(pdjob::kvtransfer::GpuStream* stream, int forbidden);
+int fakecudart_current_device();
+int fakecudart_violations();
+// Streams, events and pieces of host memory that are not freed.
+int fakecudart_objects();
+
+}  // extern "C"

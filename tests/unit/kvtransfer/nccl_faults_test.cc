@@ -1,0 +1,281 @@
+// The nccl transport on libfakenccl.so, where NCCL and the GPU misbehave: what real GPUs do rarely,
+// and nobody can wait for.
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "common/exit_code.h"
+#include "tests/support/fake_cudart.h"
+#include "tests/support/fake_nccl.h"
+#include "tests/unit/kvtransfer/forked_peer.h"
+#include "tests/unit/kvtransfer/kv_fixture.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kDeadline = seconds(30);
+constexpr TestRegion::Shape kBig{.windows = 4, .rows = 8192, .row_bytes = 1024};  // Nine slabs.
+
+TestEndpoint::Options options(const std::string& engine_id) {
+  return {.engine_id = engine_id, .transport = TransportKind::kNccl};
+}
+
+class NcclFaults : public testing::Test {
+ protected:
+  void TearDown() override {
+    for (const auto& [name, value] : settings_) {
+      ::unsetenv(name.c_str());
+    }
+    EXPECT_EQ(fakenccl_violations(), 0);
+    EXPECT_EQ(fakecudart_violations(), 0);
+    EXPECT_EQ(fakenccl_communicators(), 0);
+    EXPECT_EQ(fakenccl_allocations(), 0);
+    EXPECT_EQ(fakecudart_objects(), 0);
+  }
+  void set(const std::string& name, const std::string& value) {
+    settings_[name] = value;
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  void unset(const std::string& name) { ::unsetenv(name.c_str()); }
+
+  // Offers all of a big region as transfer 1, and is there until it is killed.
+  static void send_all(Pipe& to_test, Pipe& from_test) {
+    TestEndpoint sender(options("prefill"));
+    TestRegion source(kBig);
+    source.fill(1, 0, kBig.rows);
+    sender->offer(transfer_id(1), source.region(), in(kDeadline));
+    sender->commit(transfer_id(1), kBig.rows, {});
+    to_test.say(sender->address());
+    from_test.hear();
+  }
+  // A whole transfer between two endpoints.
+  static void expect_moves(TestEndpoint& sender, TestEndpoint& receiver, uint64_t number) {
+    TestRegion source({}), to({});
+    source.fill(number, 0, 64);
+    sender->offer(transfer_id(number), source.region(), in(kDeadline));
+    sender->commit(transfer_id(number), 64, {});
+    receiver->fetch(transfer_id(number), sender->address(), to.region(), 64, in(kDeadline));
+    receiver.expect<FetchDone>();
+    sender.expect<OfferDone>();
+    EXPECT_TRUE(to.holds(number, 0, 64));
+  }
+
+ private:
+  std::map<std::string, std::string> settings_;
+};
+
+std::string start_error(const NcclConfig& nccl) {
+  const auto started = KvEndpoint::start(
+      {.config = {.transport = TransportKind::kNccl, .nccl = nccl}, .engine_id = "engine"});
+  return started.has_value() ? "" : started.error().message;
+}
+
+TEST_F(NcclFaults, WhatIsMissingIsToldAtTheStart) {
+  NcclConfig config = fake_nccl();
+  config.library = "libnothing.so.7";
+  EXPECT_EQ(
+      start_error(config).find("kvtransfer.transport is nccl, but cannot load libnothing.so.7: "),
+      0);
+  config = fake_nccl();
+  config.device = 64;
+  EXPECT_EQ(start_error(config),
+            "kvtransfer.transport is nccl, but there is no GPU 64, this machine has 64");
+  set("FAKE_CUDA_DEVICES", "0");
+  EXPECT_EQ(start_error(fake_nccl()),
+            "kvtransfer.transport is nccl, but there is no usable GPU: no CUDA-capable device is "
+            "detected");
+  unset("FAKE_CUDA_DEVICES");
+  set("FAKE_NCCL_VERSION", "22703");
+  EXPECT_EQ(start_error(fake_nccl()), "kvtransfer.transport is nccl, but " PDJOB_FAKE_NCCL
+                                      " is NCCL 2.27.3, at least 2.28.9 is needed");
+}
+
+TEST_F(NcclFaults, SlowLibraryMovesTheSameRows) {
+  set("FAKE_NCCL_INIT_DELAY_MS", "50");
+  set("FAKE_NCCL_IN_PROGRESS", "3");
+  set("FAKE_NCCL_MOVE_DELAY_MS", "2");
+  set("FAKE_CUDA_COPY_DELAY_US", "2000");
+  TestEndpoint sender(options("prefill")), receiver(options("decode"));
+  TestRegion source(kBig), to(kBig);
+  source.fill(3, 0, kBig.rows);
+  receiver->fetch(transfer_id(1), sender->address(), to.region(), kBig.rows, in(kDeadline));
+  sender->offer(transfer_id(1), source.region(), in(kDeadline));
+  sender->rows_ready(transfer_id(1), kBig.rows / 2);
+  sender->commit(transfer_id(1), kBig.rows, {});
+  EXPECT_EQ(receiver.expect<FetchDone>().transport, "nccl");
+  EXPECT_TRUE(to.holds(3, 0, kBig.rows));
+}
+
+TEST_F(NcclFaults, FlippedBitIsFound) {
+  set("FAKE_NCCL_FLIP_BIT", "1");
+  TestEndpoint sender(options("prefill")), receiver(options("decode"));
+  TestRegion source({}), to({});
+  sender->offer(transfer_id(1), source.region(), in(kDeadline));
+  sender->commit(transfer_id(1), 64, {});
+  receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
+  const auto failed = receiver.expect<FetchFailed>();
+  EXPECT_EQ(failed.error.code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(failed.region_safe);
+}
+
+// Both ways in which real NCCL shows it, while a slab is on its way.
+TEST_F(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
+  for (const char* death : {"spin", "net"}) {
+    set("FAKE_NCCL_PEER_DEATH", death);
+    set("FAKE_NCCL_MOVE_DELAY_MS", "300");
+    ForkedPeer peer(send_all);
+    unset("FAKE_NCCL_MOVE_DELAY_MS");  // Only there.
+    TestEndpoint receiver(options("decode"));
+    TestRegion to(kBig);
+    receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                    in(kDeadline));
+    wait_until([] { return fakenccl_communicators() == 1; });
+    EXPECT_FALSE(receiver.next(milliseconds(150)));
+    peer.kill();
+    const auto failed = receiver.expect<FetchFailed>(seconds(2));
+    EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
+    EXPECT_TRUE(failed.region_safe);
+    wait_until([] { return fakenccl_communicators() == 0; });
+    TestEndpoint other(options("prefill-2"));
+    expect_moves(other, receiver, 2);
+  }
+}
+
+TEST_F(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
+  set("FAKE_NCCL_MOVE_DELAY_MS", "300");
+  ForkedPeer peer(send_all);
+  unset("FAKE_NCCL_MOVE_DELAY_MS");
+  TestEndpoint::Options impatient = options("decode");
+  impatient.nccl.slab_timeout = milliseconds(400);
+  TestEndpoint receiver(impatient);
+  TestRegion to(kBig);
+  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                  in(kDeadline));
+  wait_until([] { return fakenccl_communicators() == 1; });
+  EXPECT_FALSE(receiver.next(milliseconds(150)));
+  peer.stop();
+  const auto failed = receiver.expect<FetchFailed>(seconds(5));
+  EXPECT_EQ(failed.error, (Error{ErrorCode::kTimeout, "KV rows did not move over NCCL in time"}));
+  EXPECT_TRUE(failed.region_safe);
+  wait_until([] { return fakenccl_communicators() == 0; });
+}
+
+TEST_F(NcclFaults, PeerThatNeverJoinsIsGivenUp) {
+  set("FAKE_NCCL_INIT_DELAY_MS", "60000");
+  TestEndpoint::Options impatient = options("decode");
+  impatient.nccl.init_timeout = milliseconds(200);
+  TestEndpoint sender(options("prefill")), receiver(impatient);
+  TestRegion to({});
+  receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
+  EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.message,
+            "the peer did not join an NCCL communicator in time");
+}
+
+TEST_F(NcclFaults, ErrorOfTheLibraryFailsTheFetchAndTheNextLinkStartsAnew) {
+  TestEndpoint sender(options("prefill")), receiver(options("decode"));
+  TestRegion to({});
+  set("FAKE_NCCL_INIT_FAILS", "1");
+  receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
+  EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.code, ErrorCode::kUnavailable);
+  unset("FAKE_NCCL_INIT_FAILS");
+  expect_moves(sender, receiver, 2);
+}
+
+TEST_F(NcclFaults, AbortThatBlocksEndsTheProcess) {
+  for (const bool at_the_end : {false, true}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      TestEndpoint::Options impatient = options("decode");
+      impatient.nccl.init_timeout = milliseconds(200);
+      impatient.nccl.abort_timeout = milliseconds(300);
+      set("FAKE_NCCL_ABORT_BLOCKS", "1");
+      set("FAKE_NCCL_INIT_DELAY_MS", "60000");
+      {
+        TestEndpoint receiver(impatient);
+        impatient.engine_id = "prefill";
+        impatient.nccl.device += 1;
+        TestEndpoint sender(impatient);
+        TestRegion to({});
+        receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
+        if (at_the_end) {
+          wait_until([] { return fakenccl_communicators() > 0; });
+        } else {
+          receiver.expect<FetchFailed>();  // It is told even so.
+          ::pause();
+        }
+      }
+      ::_exit(99);  // The destructor has returned, and something still runs in NCCL.
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), kExitFailed);
+  }
+}
+
+TEST_F(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
+  TestEndpoint::Options narrow = options("decode");
+  narrow.nccl.links_max = 1;
+  TestEndpoint first(options("prefill-1")), second(options("prefill-2")), receiver(narrow);
+  for (uint64_t number = 1; number <= 6; number += 2) {
+    expect_moves(first, receiver, number);
+    expect_moves(second, receiver, number + 1);
+    // Each communicator has two ends here.
+    wait_until([] { return fakenccl_communicators() == 2; });
+  }
+  EXPECT_EQ(receiver->stats().links, 2);
+}
+
+TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
+  TestEndpoint receiver(options("decode"));
+  const auto entries = [](const char* folder) {
+    return std::distance(std::filesystem::directory_iterator(folder),
+                         std::filesystem::directory_iterator());
+  };
+  ptrdiff_t fds = 0, threads = 0;
+  int objects = 0;
+  TestRegion source(kBig);
+  for (uint64_t number = 1; number <= 40; ++number) {
+    TestRegion to(kBig);
+    const bool never_opens = number % 4 == 0;
+    set("FAKE_NCCL_INIT_FAILS", never_opens ? "1" : "0");
+    {
+      TestEndpoint sender(options("prefill-" + std::to_string(number)));
+      sender->offer(transfer_id(number), source.region(), in(kDeadline));
+      sender->rows_ready(transfer_id(number), kBig.rows);
+      receiver->fetch(transfer_id(number), sender->address(), to.region(), kBig.rows,
+                      in(kDeadline));
+      if (!never_opens) {
+        wait_until([&] { return sender->stats().bytes_sent > 0; });
+      }
+      if (number % 4 == 1) {
+        receiver->cancel(transfer_id(number));
+      } else if (number % 4 == 2) {
+        sender->withdraw(transfer_id(number), {ErrorCode::kCancelled, "test"});
+      }
+    }  // Else the sender ends while rows move.
+    receiver.expect<FetchFailed>();
+    wait_until([&] { return receiver->stats().links == 0 && fakenccl_communicators() == 0; });
+    if (number == 8) {
+      fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+      objects = fakecudart_objects();
+    }
+  }
+  unset("FAKE_NCCL_INIT_FAILS");
+  EXPECT_EQ(entries("/proc/self/fd"), fds);
+  EXPECT_LE(entries("/proc/self/task"), threads + 1);  // A stream's thread may just be ending.
+  EXPECT_LE(fakecudart_objects(), objects + 6);  // At most one ring more: the last was not idle.
+  EXPECT_EQ(receiver->stats().fetches_alive, 0);
+  TestEndpoint sender(options("prefill"));
+  expect_moves(sender, receiver, 1000);
+}
+
+}  // namespace
+}  // namespace pdjob::kvtransfer
