@@ -13,12 +13,9 @@ void DecodeWorker::step(const worker::Event& event, Instant now, Effects& effect
   std::visit([&](const auto& e) { on(e, now, effects); }, event);
 }
 
-void DecodeWorker::on(const worker::OfferAwaited& event, Instant /*now*/, Effects& /*effects*/) {
-  PDJOB_CHECK(false, "a decode worker never offers", event.request);
-}
-
-void DecodeWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects& /*effects*/) {
-  PDJOB_CHECK(false, "a decode worker never offers", event.request);
+template <class Other>
+void DecodeWorker::on(const Other& /*event*/, Instant /*now*/, Effects& /*effects*/) {
+  PDJOB_CHECK(false, "a decode worker never offers, so nothing can come of an offer");
 }
 
 void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effects& effects) {

@@ -51,8 +51,8 @@ class DecodeWorker final : public worker::WorkerCore {
   void on(const worker::TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
   // Of prefill workers only.
-  void on(const worker::OfferAwaited& event, Instant now, Effects& effects);
-  void on(const worker::OfferEnded& event, Instant now, Effects& effects);
+  template <class Other>
+  void on(const Other& event, Instant now, Effects& effects);
 
   void admit(Effects& effects);
   void take_tokens(const std::vector<worker::SampledToken>& sampled,

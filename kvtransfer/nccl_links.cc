@@ -37,24 +37,16 @@ Result<std::unique_ptr<NcclLinks>> NcclLinks::open(net::EventLoop& loop, const N
   return links;
 }
 
-NcclLinks::~NcclLinks() {
-  for (auto& [key, entry] : entries_) {
-    if (entry->timer) {
-      loop_.cancel(*entry->timer);
-    }
-  }
-}
-
 NcclLinkKey NcclLinks::add(NcclLink::Side side, NcclLinkUser& user) {
   const NcclLinkKey key{++links_made_};
-  entries_[key] =
-      std::make_unique<Entry>(Entry{.core = NcclLink({.side = side,
-                                                      .slabs = limits::kNcclSlabs,
-                                                      .slab_bytes = limits::kNcclSlabBytes,
-                                                      .init_timeout = config_.init_timeout,
-                                                      .slab_timeout = config_.slab_timeout,
-                                                      .abort_timeout = config_.abort_timeout}),
-                                    .user = &user});
+  entries_[key].reset(new Entry{.core = NcclLink({.side = side,
+                                                  .slabs = limits::kNcclSlabs,
+                                                  .slab_bytes = limits::kNcclSlabBytes,
+                                                  .init_timeout = config_.init_timeout,
+                                                  .slab_timeout = config_.slab_timeout,
+                                                  .abort_timeout = config_.abort_timeout}),
+                                .user = &user,
+                                .timer = DeadlineTimer(loop_)});
   return key;
 }
 
@@ -85,7 +77,7 @@ void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
   for (const NcclLink::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(comm, entry, what); }, effect);
   }
-  arm(key, entry);
+  entry.timer.arm(entry.core.deadline(), [this, key] { step(key, NcclLink::TimePassed{}); });
   if (entry.core.state() == NcclLink::State::kClosed && entry.user == nullptr) {
     entries_.erase(key);
   } else if (!was_open && entry.core.open()) {
@@ -180,25 +172,6 @@ void NcclLinks::apply(NcclCommKey /*key*/, Entry& /*entry*/,
 }
 
 // --- time and bounds
-
-void NcclLinks::arm(NcclLinkKey key, Entry& entry) {
-  const Instant deadline = entry.core.deadline();
-  // A timer that is too early only looks again.
-  if (deadline == kNever || (entry.timer && entry.timer_at <= deadline)) {
-    return;
-  }
-  if (entry.timer) {
-    loop_.cancel(*entry.timer);
-  }
-  entry.timer_at = deadline;
-  entry.timer = loop_.call_at(deadline, [this, key] {
-    const auto found = entries_.find(key);
-    if (found != entries_.end()) {
-      found->second->timer.reset();
-      step(key, NcclLink::TimePassed{});
-    }
-  });
-}
 
 // Bounded softly: communicators that are all in use are not closed, and the links of an endpoint
 // are bounded, too.

@@ -12,6 +12,7 @@
 
 #include "common/id.h"
 #include "common/result.h"
+#include "kvtransfer/deadline_timer.h"
 #include "kvtransfer/kvtransfer_config.h"
 #include "kvtransfer/nccl_device.h"
 #include "kvtransfer/nccl_link.h"
@@ -43,7 +44,6 @@ class NcclLinks {
   static Result<std::unique_ptr<NcclLinks>> open(net::EventLoop& loop, const NcclConfig& config);
   NcclLinks(const NcclLinks&) = delete;
   NcclLinks& operator=(const NcclLinks&) = delete;
-  ~NcclLinks();  // The loop does not run any more.
 
   NcclLinkKey add(NcclLink::Side side, NcclLinkUser& user);
   // The user goes; what it has under way is aborted.
@@ -59,8 +59,7 @@ class NcclLinks {
     NcclLink core;
     NcclLinkUser* user = nullptr;  // nullptr: removed.
     std::vector<std::byte*> slabs;
-    std::optional<net::TimerId> timer;
-    Instant timer_at = kNever;
+    DeadlineTimer timer;
     uint64_t last_used = 0;
   };
 
@@ -85,7 +84,6 @@ class NcclLinks {
   void apply(NcclCommKey key, Entry& entry, const NcclLink::FailLink& effect);
   void apply(NcclCommKey key, Entry& entry, const NcclLink::ReportStuck& effect);
 
-  void arm(NcclLinkKey key, Entry& entry);
   void close_one_at_rest();
 
   net::EventLoop& loop_;

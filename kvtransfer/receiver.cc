@@ -8,6 +8,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/real_clock.h"
+#include "kvtransfer/deadline_timer.h"
 #include "kvtransfer/socket.h"
 
 namespace pdjob::kvtransfer {
@@ -19,7 +20,8 @@ struct Receiver::Fetch final : LinkWork {
         id(transfer),
         target(std::move(region)),
         rows_granted(options.rows),
-        session(options) {}
+        session(options),
+        timer(receiver.context_.loop) {}
 
   Progress work(size_t bytes_max) override {
     const Progress progress = rows->advance(bytes_max);
@@ -34,9 +36,8 @@ struct Receiver::Fetch final : LinkWork {
   const Region target;
   const uint32_t rows_granted;
   ReceiveSession session;
+  DeadlineTimer timer;
   bool same_machine = false;
-  net::TimerId timer;
-  Instant timer_due = kNever;
   std::unique_ptr<RowReceiver> rows;  // While it receives.
   PayloadSink* sink = nullptr;
   bool queued = false;  // As work of its link.
@@ -303,17 +304,8 @@ void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
 }
 
 void Receiver::arm(Fetch& fetch) {
-  const Instant due = fetch.session.deadline();
-  if (due >= fetch.timer_due) {
-    return;  // A deadline that moves away is looked at again when the timer runs.
-  }
-  context_.loop.cancel(fetch.timer);
-  fetch.timer_due = due;
-  fetch.timer = context_.loop.call_at(due, [this, id = fetch.id] {
-    Fetch& found = *find(id);
-    found.timer_due = kNever;
-    step(found, ReceiveSession::TimePassed{});
-  });
+  fetch.timer.arm(fetch.session.deadline(),
+                  [this, id = fetch.id] { step(*find(id), ReceiveSession::TimePassed{}); });
 }
 
 void Receiver::step_all_of(LinkId link, const ReceiveSession::Event& event) {
@@ -411,7 +403,6 @@ void Receiver::stop_receiving(Fetch& fetch) {
 
 void Receiver::retire(Fetch& fetch) {
   stop_receiving(fetch);
-  context_.loop.cancel(fetch.timer);
   fetches_.erase(TransferId(fetch.id));
 }
 

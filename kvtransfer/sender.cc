@@ -5,6 +5,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/real_clock.h"
+#include "kvtransfer/deadline_timer.h"
 #include "kvtransfer/socket.h"
 
 namespace pdjob::kvtransfer {
@@ -46,7 +47,8 @@ struct Sender::Offer final : LinkWork {
       : owner(sender),
         id(transfer),
         source(std::move(region)),
-        session(session_options(source, deadline, sender.context_)) {}
+        session(session_options(source, deadline, sender.context_)),
+        timer(sender.context_.loop) {}
 
   Progress work(size_t bytes_max) override {
     if (!started) {
@@ -71,8 +73,7 @@ struct Sender::Offer final : LinkWork {
   const TransferId id;
   const Region source;
   SendSession session;
-  net::TimerId timer;
-  Instant timer_due = kNever;
+  DeadlineTimer timer;
   std::unique_ptr<RowSender> rows;  // From the grant on.
   RowRange range;                   // Being pushed.
   bool started = false;
@@ -352,23 +353,11 @@ void Sender::stop_pushing(Offer& offer) {
 }
 
 void Sender::arm(Offer& offer) {
-  const Instant due = offer.session.deadline();
-  if (due >= offer.timer_due) {
-    return;  // A deadline that moves away is looked at again when the timer runs.
-  }
-  context_.loop.cancel(offer.timer);
-  offer.timer_due = due;
-  offer.timer = context_.loop.call_at(due, [this, id = offer.id] {
-    Offer& found = *find(id);
-    found.timer_due = kNever;
-    step(found, SendSession::TimePassed{});
-  });
+  offer.timer.arm(offer.session.deadline(),
+                  [this, id = offer.id] { step(*find(id), SendSession::TimePassed{}); });
 }
 
-void Sender::retire(Offer& offer) {
-  context_.loop.cancel(offer.timer);
-  offers_.erase(TransferId(offer.id));
-}
+void Sender::retire(Offer& offer) { offers_.erase(TransferId(offer.id)); }
 
 void Sender::remember(TransferId id, Error why) {
   ended_.insert_or_assign(id, std::move(why));
