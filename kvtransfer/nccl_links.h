@@ -44,6 +44,7 @@ class NcclLinks {
   static Result<std::unique_ptr<NcclLinks>> open(net::EventLoop& loop, const NcclConfig& config);
   NcclLinks(const NcclLinks&) = delete;
   NcclLinks& operator=(const NcclLinks&) = delete;
+  ~NcclLinks() = default;  // The loop does not run any more.
 
   NcclLinkKey add(NcclLink::Side side, NcclLinkUser& user);
   // The user goes; what it has under way is aborted.

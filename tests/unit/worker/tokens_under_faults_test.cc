@@ -1,0 +1,174 @@
+// Tokens under faults: whatever goes wrong with the KV of a prompt, in whichever of its chunks, the
+// decode worker answers with the tokens of one worker alone, or with an error, and then answers
+// whoever asks again. With the fake engine, whose tokens depend on every byte of the KV, and with a
+// real model.
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "decode/decode_worker.h"
+#include "kvtransfer/fault_transport.h"
+#include "prefill/prefill_worker.h"
+#include "tests/unit/engine/test_model.h"
+#include "tests/unit/kvtransfer/kv_fixture.h"
+#include "tests/unit/worker/test_worker.h"
+
+namespace pdjob::worker {
+namespace {
+
+using kvtransfer::FaultKind;
+using kvtransfer::FaultPlan;
+using kvtransfer::TransportKind;
+
+constexpr uint32_t kChunkTokens = 12;
+constexpr uint32_t kChunks = 4;  // Of the prompt below, at least; each is a range of its own.
+constexpr std::string_view kStory =
+    "The river rose in the night, and in the morning the miller found a boat in his orchard, "
+    "an oar in his well, and on his doorstep, wet through and very polite, a heron that asked "
+    "him the way to the sea, for it had lost it in the dark. ";
+constexpr uint32_t kTokens = 8;
+
+// A transfer's plan is written in its id.
+FaultPlan plan_of(TransferId id) {
+  return {.kind = static_cast<FaultKind>(id.high >> 32),
+          .range = static_cast<uint32_t>(id.high),
+          .bit = id.low * 977};
+}
+
+bool does_no_harm(FaultKind kind) { return kind == FaultKind::kNone || kind == FaultKind::kDelay; }
+
+struct Setup {
+  engine::EngineKind engine;
+  TransportKind transport;
+};
+
+class TokensUnderFaults : public testing::TestWithParam<Setup> {
+ protected:
+  void SetUp() override {
+    if (GetParam().engine == engine::EngineKind::kLlama && engine::test_model().empty()) {
+      GTEST_SKIP() << engine::kNoTestModel;
+    }
+    prefill_ = std::make_unique<TestWorker>(
+        options("p0", prefill::core_factory({.chunk_tokens = kChunkTokens})));
+    decode_ = std::make_unique<TestWorker>(options("d0", decode::core_factory({})));
+    alone_ = std::make_unique<TestWorker>(options("d1", decode::core_factory({})));
+  }
+
+  static TestWorker::Options options(const std::string& name, CoreFactory make_core) {
+    engine::EngineConfig engine;
+    if (engine.kind = GetParam().engine; engine.kind == engine::EngineKind::kLlama) {
+      engine = engine::test_config();
+    }
+    engine.sequences = 2;
+    engine.tokens_per_sequence = 512;
+    // Chunks that take longer than their transfer: each is a range.
+    engine.fake_delay_per_token = std::chrono::microseconds(200);
+    return {.name = name,
+            .make_core = std::move(make_core),
+            .engine = engine,
+            .kv = {.transport = GetParam().transport,
+                   // What stops is given up after twice this.
+                   .connect_timeout = std::chrono::milliseconds(400),
+                   .nccl = kvtransfer::fake_nccl()},
+            .open_transport = kvtransfer::with_faults(plan_of)};
+  }
+
+  // Another prompt each time: rows that did not come must not be right from the last one.
+  TestWorker::Ask ask(KvMode kv, uint32_t max_tokens, TransferId transfer = {}) const {
+    const size_t begin = number_ * 7 % kStory.size();
+    return {.id = number_,
+            .kv = kv,
+            .prompt = std::string(kStory.substr(begin)) + std::string(kStory.substr(0, begin)),
+            .max_tokens = static_cast<int32_t>(max_tokens),
+            .transfer = transfer};
+  }
+
+  // No tokens: an error.
+  struct Answer {
+    std::vector<Token> tokens;
+    bool fetched = false;
+  };
+  static Answer answer_of(TestWorker& worker) {
+    Answer answer;
+    while (answer.tokens.size() < kTokens) {
+      const Output output = worker.next();
+      if (std::holds_alternative<KvFetched>(output)) {
+        answer.fetched = true;
+      } else if (const auto* token = std::get_if<TokenOutput>(&output)) {
+        answer.tokens.push_back(token->token.token);
+      } else {
+        EXPECT_NE(std::get<RequestFailed>(output).error.message, "");
+        break;
+      }
+    }
+    return answer;
+  }
+
+  // What the decode worker makes of a prompt whose transfer has this fault. Right, or an error.
+  Answer transfer(FaultPlan plan) {
+    ++number_;
+    EXPECT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
+    const std::vector<Token> expected = answer_of(*alone_).tokens;
+    const TransferId transfer{.high = static_cast<uint64_t>(plan.kind) << 32 | plan.range,
+                              .low = number_};
+    // The grant comes first, so that each chunk is pushed apart.
+    GenerationRequest fetched = decode_->request(ask(KvMode::kFetch, kTokens, transfer));
+    fetched.peer = prefill_->address();
+    EXPECT_TRUE(decode_->thread().submit(std::move(fetched)));
+    EXPECT_TRUE(prefill_->thread().submit(prefill_->request(ask(KvMode::kOffer, 1, transfer))));
+    // A prompt whose KV nobody will take any more need not be computed to its end.
+    const Output prefilled = prefill_->next();
+    EXPECT_TRUE(std::holds_alternative<TokenOutput>(prefilled) ||
+                std::holds_alternative<RequestFailed>(prefilled));
+    Answer got = answer_of(*decode_);
+    EXPECT_EQ(got.fetched, !got.tokens.empty());
+    EXPECT_TRUE(!got.fetched || got.tokens == expected);
+    return got;
+  }
+
+  // The real model takes its time: it is asked for the first range and the last.
+  static uint32_t ranges_apart() {
+    return GetParam().engine == engine::EngineKind::kLlama ? kChunks - 1 : 1;
+  }
+
+  std::unique_ptr<TestWorker> prefill_, decode_, alone_;
+  uint64_t number_ = 0;
+};
+
+TEST_P(TokensUnderFaults, AreThoseOfOneWorkerOrAnError) {
+  ASSERT_GT(prefill_->request(ask(KvMode::kLocal, 1)).prompt.size(), (kChunks - 1) * kChunkTokens);
+  for (int kind = 0; kind <= static_cast<int>(FaultKind::kLoseArrival); ++kind) {
+    for (uint32_t range = 0; range < kChunks && !HasFailure(); range += ranges_apart()) {
+      SCOPED_TRACE(testing::Message() << "fault " << kind << " in range " << range);
+      const FaultPlan plan{.kind = static_cast<FaultKind>(kind), .range = range};
+      const bool fetched = transfer(plan).fetched;
+      if (does_no_harm(plan.kind)) {
+        EXPECT_TRUE(fetched);
+      } else if (range == 0) {  // A chunk that is quicker than the transfer before shares a range.
+        EXPECT_FALSE(fetched);
+      }
+      // A link that stopped in the middle of a payload is given up a little later.
+      EXPECT_TRUE(transfer({}).fetched || transfer({}).fetched || transfer({}).fetched);
+    }
+  }
+}
+
+std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
+  return std::string(info.param.engine == engine::EngineKind::kFake ? "Fake" : "Model") +
+         kvtransfer::name_of(info.param.transport);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TokensUnderFaults,
+                         testing::Values(Setup{engine::EngineKind::kFake, TransportKind::kShm},
+                                         Setup{engine::EngineKind::kFake, TransportKind::kTcp},
+                                         Setup{engine::EngineKind::kFake, TransportKind::kNccl},
+                                         Setup{engine::EngineKind::kLlama, TransportKind::kShm},
+                                         Setup{engine::EngineKind::kLlama, TransportKind::kTcp}),
+                         name_of_setup);
+
+}  // namespace
+}  // namespace pdjob::worker
