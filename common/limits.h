@@ -67,6 +67,10 @@ inline constexpr size_t kControlStringBytesMax = 1 * kKiB;  // One field.
 inline constexpr size_t kControlQueueMax = 4096;  // Messages waiting for one peer; beyond: dropped.
 inline constexpr size_t kWorkersMax = 4096;
 
+// Routing by prefix
+inline constexpr size_t kPromptBlocksMax = 2048;  // Of 512 bytes: what lies beyond is not compared.
+inline constexpr uint32_t kPrefixEntriesMax = 1 << 20;  // Blocks of workers remembered: 60 MB.
+
 // Between threads
 inline constexpr size_t kChannelMax = 65536;
 

@@ -6,12 +6,13 @@
 
 namespace pdjob::router {
 
-WorkerId LeastLoadedPolicy::choose(std::span<const Candidate> candidates, Random& /*random*/) {
+Chosen LeastLoadedPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
+                                 Random& /*random*/) {
   PDJOB_CHECK(!candidates.empty());
   // The first of the smallest, hence the lowest id.
-  return std::min_element(candidates.begin(), candidates.end(),
-                          [](const Candidate& a, const Candidate& b) { return a.load < b.load; })
-      ->id;
+  return {std::min_element(candidates.begin(), candidates.end(),
+                           [](const Candidate& a, const Candidate& b) { return a.load < b.load; })
+              ->id};
 }
 
 }  // namespace pdjob::router

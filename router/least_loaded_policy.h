@@ -8,7 +8,8 @@ namespace pdjob::router {
 
 class LeastLoadedPolicy final : public PairPolicy {
  public:
-  WorkerId choose(std::span<const Candidate> candidates, Random& random) override;
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) override;
 };
 
 }  // namespace pdjob::router

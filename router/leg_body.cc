@@ -13,9 +13,9 @@ constexpr uint64_t kOutputTokensAssumed = 256;
 
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
-constexpr std::array<std::string_view, 10> kNames = {
-    "model",   "max_tokens", "max_completion_tokens", "min_tokens",         "n",
-    "best_of", "stream",     "stream_options",        "kv_transfer_params", "prompt"};
+constexpr std::array<std::string_view, 12> kNames = {
+    "model",  "max_tokens",     "max_completion_tokens", "min_tokens", "n",        "best_of",
+    "stream", "stream_options", "kv_transfer_params",    "prompt",     "messages", "user"};
 
 uint64_t number_or_zero(std::string_view text) {
   uint64_t number = 0;
@@ -68,6 +68,11 @@ std::variant<RequestBody, net::ApiError> RequestBody::scan(std::string text) {
   body.several_prompts_ = is_list_of_prompts(object->value("prompt"));
   body.object_ = std::move(*object);
   return body;
+}
+
+std::string_view RequestBody::prompt() const {
+  const std::string_view prompt = object_->value("prompt");
+  return prompt.empty() ? object_->value("messages") : prompt;
 }
 
 std::string RequestBody::prefill_leg(std::string_view kv_params) const {

@@ -6,10 +6,11 @@
 
 namespace pdjob::router {
 
-WorkerId PowerOfTwoPolicy::choose(std::span<const Candidate> candidates, Random& random) {
+Chosen PowerOfTwoPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
+                                Random& random) {
   PDJOB_CHECK(!candidates.empty());
   if (candidates.size() == 1) {
-    return candidates.front().id;
+    return {candidates.front().id};
   }
   // Two different ones: the second draw skips the first.
   size_t low = random.below(candidates.size());
@@ -19,7 +20,7 @@ WorkerId PowerOfTwoPolicy::choose(std::span<const Candidate> candidates, Random&
   } else {
     std::swap(low, high);
   }
-  return candidates[high].load < candidates[low].load ? candidates[high].id : candidates[low].id;
+  return {candidates[high].load < candidates[low].load ? candidates[high].id : candidates[low].id};
 }
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "router/leg_head.h"
+#include "router/prompt_blocks.h"
 
 namespace pdjob::router {
 namespace {
@@ -39,6 +40,8 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
     : loop_(loop),
       server_(server),
       config_(config),
+      wants_blocks_(config.prefill_policy == PolicyKind::kPrefixAware ||
+                    config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
       core_(config, entropy()) {}
@@ -59,10 +62,15 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   }
   exchange.header_lines = leg_header_lines(request, exchange.request_id);
   exchange.arrived = loop_.now();
+  std::string_view session = request.header("x-session-id");
+  session = session.empty() ? body.user() : session;
   RequestFacts facts{.model = body.model(),
                      .one_prompt = one_prompt,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
+                     .blocks = wants_blocks_ ? prompt_blocks(body.model(), body.prompt())
+                                             : std::vector<uint64_t>(),
+                     .session = name_hash(session),
                      .pin_prefill = std::string(request.header("x-pdjob-pin-prefill")),
                      .pin_decode = std::string(request.header("x-pdjob-pin-decode"))};
   exchange.body = std::move(body);

@@ -99,6 +99,7 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
+  const bool wants_blocks_;  // A policy looks at prefixes.
   const std::function<void()> on_drained_;
   const std::unique_ptr<net::HttpClient> client_;
   Router core_;

@@ -6,13 +6,14 @@
 
 namespace pdjob::router {
 
-WorkerId RoundRobinPolicy::choose(std::span<const Candidate> candidates, Random& /*random*/) {
+Chosen RoundRobinPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
+                                Random& /*random*/) {
   PDJOB_CHECK(!candidates.empty());
   const auto next =
       std::find_if(candidates.begin(), candidates.end(),
                    [this](const Candidate& candidate) { return candidate.id > last_; });
   last_ = (next == candidates.end() ? candidates.begin() : next)->id;
-  return last_;
+  return {last_};
 }
 
 }  // namespace pdjob::router

@@ -7,7 +7,8 @@ namespace pdjob::router {
 
 class RoundRobinPolicy final : public PairPolicy {
  public:
-  WorkerId choose(std::span<const Candidate> candidates, Random& random) override;
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) override;
 
  private:
   // An id rather than an index: workers come and go without shifting anybody's turn.

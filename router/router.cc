@@ -129,22 +129,26 @@ std::optional<net::ApiError> Router::refusal_of(const RequestFacts& facts) const
   return std::nullopt;
 }
 
-std::optional<WorkerId> Router::pick(Stage stage, const Request& request, const std::string& model,
-                                     Instant now) {
+std::optional<Chosen> Router::pick(Stage stage, const Request& request, const std::string& model,
+                                   Instant now) {
   const std::string& pin =
       stage == Stage::kPrefill ? request.facts.pin_prefill : request.facts.pin_decode;
   if (!pin.empty()) {
     const Worker* worker = table_.find(pin);
-    return worker == nullptr ? std::nullopt : std::optional(worker->id);
+    return worker == nullptr ? std::nullopt : std::optional(Chosen{worker->id});
   }
   std::vector<Candidate> candidates;
   for (const Worker* worker : table_.candidates(stage, model, request.failed, now)) {
-    candidates.push_back({worker->id, worker->load()});
+    candidates.push_back({worker->id, worker->load(), worker->name_hash});
   }
   if (candidates.empty()) {
     return std::nullopt;
   }
-  return (stage == Stage::kPrefill ? prefill_policy_ : decode_policy_)->choose(candidates, random_);
+  const Prompt prompt{.tokens = request.facts.prompt_tokens,
+                      .blocks = request.facts.blocks,
+                      .session = request.facts.session};
+  return (stage == Stage::kPrefill ? prefill_policy_ : decode_policy_)
+      ->choose(prompt, candidates, random_);
 }
 
 std::optional<Router::Choice> Router::choose(const Request& request, Instant now) {
@@ -152,7 +156,7 @@ std::optional<Router::Choice> Router::choose(const Request& request, Instant now
   if (!decode) {
     return std::nullopt;
   }
-  const Worker& worker = *table_.find(*decode);
+  const Worker& worker = *table_.find(decode->worker);
   if (worker.entry.role == net::Role::kBoth || !request.facts.one_prompt) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
@@ -203,32 +207,33 @@ void Router::enqueue(Request& request, Instant now) {
 void Router::send(Request& request, const Choice& choice, Turn& turn) {
   request.attempt += 1;
   request.prefill = {};
-  request.decode = {.worker = choice.decode};
+  request.decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens};
   set_wake(request, request.deadline);
   if (choice.degraded) {
     turn.effects.emplace_back(Degraded{request.id});
   }
   if (!choice.prefill) {
     request.state = State::kDecoding;
-    start_leg(request, Stage::kDecode, {.worker = choice.decode, .kv = KvPart::kNone}, turn);
+    start_leg(request, Stage::kDecode, {.worker = request.decode.worker, .kv = KvPart::kNone},
+              turn);
     return;
   }
-  request.prefill.worker = *choice.prefill;
-  if (!table_.find(*choice.prefill)->concurrent()) {
+  const WorkerId prefill = choice.prefill->worker;
+  request.prefill = {.worker = prefill, .cached_tokens = choice.prefill->cached_tokens};
+  if (!table_.find(prefill)->concurrent()) {
     request.state = State::kPrefilling;
-    start_leg(request, Stage::kPrefill, {.worker = *choice.prefill, .kv = KvPart::kOfferUnnamed},
-              turn);
+    start_leg(request, Stage::kPrefill, {.worker = prefill, .kv = KvPart::kOfferUnnamed}, turn);
     return;
   }
   request.state = State::kConcurrent;
   const TransferId transfer{random_.next(), random_.next()};
   request.transfer = transfer;
   start_leg(request, Stage::kPrefill,
-            {.worker = *choice.prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
+            {.worker = prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
   start_leg(request, Stage::kDecode,
-            {.worker = choice.decode,
+            {.worker = request.decode.worker,
              .kv = KvPart::kFetch,
-             .peer = *choice.prefill,
+             .peer = prefill,
              .transfer = transfer},
             turn);
 }
@@ -254,8 +259,8 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   Leg& leg = leg_of(request, stage);
   PDJOB_CHECK(!leg.running && leg.worker == effect.worker, request.id);
   leg.running = true;
-  leg.tokens =
-      request.facts.prompt_tokens + (stage == Stage::kDecode ? request.facts.output_tokens : 0);
+  leg.tokens = request.facts.prompt_tokens - leg.cached_tokens +
+               (stage == Stage::kDecode ? request.facts.output_tokens : 0);
   table_.begin(leg.worker, leg.tokens, turn.now);
   effect.leg = {request.id, request.attempt, stage};
   turn.effects.emplace_back(effect);

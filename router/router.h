@@ -59,6 +59,8 @@ struct RequestFacts {
                                // prompts): one decode worker does it all.
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
+  std::vector<uint64_t> blocks;  // Prompt::blocks and Prompt::session.
+  uint64_t session = 0;
   std::string pin_prefill;  // Names of workers that must be used; empty: free choice. A pinned
                             // request is tried once.
   std::string pin_decode;
@@ -183,6 +185,7 @@ class Router {
   enum class State { kQueued, kConcurrent, kPrefilling, kDecoding, kRelaying, kAnswered };
   struct Leg {
     WorkerId worker;
+    uint64_t cached_tokens = 0;  // Chosen::cached_tokens.
     uint64_t tokens = 0;
     bool running = false;
   };
@@ -204,8 +207,8 @@ class Router {
     std::string last_failure;      // For the client, if no further attempt succeeds.
   };
   struct Choice {
-    WorkerId decode;
-    std::optional<WorkerId> prefill;
+    Chosen decode;
+    std::optional<Chosen> prefill;
     bool degraded = false;
   };
   struct Turn {
@@ -225,8 +228,8 @@ class Router {
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<net::ApiError> refusal_of(const RequestFacts& facts) const;
-  std::optional<WorkerId> pick(Stage stage, const Request& request, const std::string& model,
-                               Instant now);
+  std::optional<Chosen> pick(Stage stage, const Request& request, const std::string& model,
+                             Instant now);
   std::optional<Choice> choose(const Request& request, Instant now);
 
   void place(Request& request, Turn& turn);

@@ -7,7 +7,10 @@ void read_policy(ConfigReader& in, const char* key, PolicyKind& policy, const ch
   in.field(key, policy,
            {{"round_robin", PolicyKind::kRoundRobin},
             {"least_loaded", PolicyKind::kLeastLoaded},
-            {"power_of_two", PolicyKind::kPowerOfTwo}},
+            {"power_of_two", PolicyKind::kPowerOfTwo},
+            {"random", PolicyKind::kRandom},
+            {"consistent_hash", PolicyKind::kConsistentHash},
+            {"prefix_aware", PolicyKind::kPrefixAware}},
            {doc});
 }
 
@@ -21,6 +24,12 @@ const char* to_string(PolicyKind kind) {
       return "least_loaded";
     case PolicyKind::kPowerOfTwo:
       return "power_of_two";
+    case PolicyKind::kRandom:
+      return "random";
+    case PolicyKind::kConsistentHash:
+      return "consistent_hash";
+    case PolicyKind::kPrefixAware:
+      return "prefix_aware";
   }
   return "unknown";
 }

@@ -9,7 +9,14 @@
 
 namespace pdjob::router {
 
-enum class PolicyKind { kRoundRobin, kLeastLoaded, kPowerOfTwo };
+enum class PolicyKind {
+  kRoundRobin,
+  kLeastLoaded,
+  kPowerOfTwo,
+  kRandom,
+  kConsistentHash,
+  kPrefixAware
+};
 const char* to_string(PolicyKind kind);
 
 // What happens to a request when a decode worker is there but no prefill worker is.

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "router/prompt_blocks.h"
 
 namespace pdjob::router {
 namespace {
@@ -76,6 +77,7 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     Worker& added = workers_[id];
     added.id = id;
     added.entry = entry;
+    added.name_hash = name_hash(entry.name);
     kept.insert(id);
   }
   std::vector<WorkerId> gone;

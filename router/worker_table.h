@@ -29,6 +29,7 @@ const char* to_string(Health health);
 struct Worker {
   WorkerId id;
   net::WorkerEntry entry;
+  uint64_t name_hash = 0;  // Of entry.name.
   net::WorkerLoad reported;
   uint32_t requests_in_flight = 0;  // Of this router: legs that have not ended.
   uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.

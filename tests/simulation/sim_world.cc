@@ -44,8 +44,8 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.chunk_tokens = draw(4, 64);
   shape.shared_kv = random.chance(0.6);
   shape.two_hop = random.chance(0.25);
-  shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(3));
-  shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(3));
+  shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(6));
+  shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(6));
   shape.router.fallback =
       random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
   shape.router.queue_timeout = seconds(2);

@@ -13,7 +13,7 @@ std::vector<uint64_t> choices(PairPolicy& policy, const std::vector<Candidate>& 
   Random random(1);
   std::vector<uint64_t> chosen;
   for (int i = 0; i < times; ++i) {
-    chosen.push_back(policy.choose(candidates, random).value);
+    chosen.push_back(policy.choose({}, candidates, random).worker.value);
   }
   return chosen;
 }
@@ -54,9 +54,60 @@ TEST(PowerOfTwoPolicy, DecidesEqualLoadsByTheLowerId) {
             (std::vector<uint64_t>{4, 4, 4}));
 }
 
+TEST(RandomPolicy, TakesEachAsOften) {
+  const auto policy = make_policy(PolicyKind::kRandom);
+  std::map<uint64_t, int> counts;
+  for (const uint64_t id : choices(*policy, {{WorkerId{1}, 5}, {WorkerId{2}, 90}}, 400)) {
+    counts[id] += 1;
+  }
+  EXPECT_GT(counts[1], 150);
+  EXPECT_GT(counts[2], 150);
+}
+
+std::vector<Candidate> named(const std::vector<uint64_t>& ids) {
+  std::vector<Candidate> candidates;
+  for (const uint64_t id : ids) {
+    candidates.push_back({.id = WorkerId{id}, .load = id, .name = mix(id % 100)});
+  }
+  return candidates;
+}
+
+uint64_t worker_of(PairPolicy& policy, uint64_t session, const std::vector<Candidate>& candidates) {
+  Random random(1);
+  return policy.choose({.session = session}, candidates, random).worker.value;
+}
+
+TEST(ConsistentHashPolicy, MovesOnlyTheSessionsOfTheWorkerThatLeft) {
+  const auto policy = make_policy(PolicyKind::kConsistentHash);
+  std::map<uint64_t, int> sessions;
+  for (uint64_t session = 1; session <= 1000; ++session) {
+    const uint64_t before = worker_of(*policy, session, named({1, 2, 3, 4}));
+    const uint64_t after = worker_of(*policy, session, named({1, 2, 4}));
+    EXPECT_TRUE(before == after || before == 3) << session;
+    sessions[before] += 1;
+  }
+  for (const auto& [worker, count] : sessions) {
+    EXPECT_GT(count, 180) << worker;
+  }
+}
+
+// Worker 101 is the next incarnation of worker 1.
+TEST(ConsistentHashPolicy, GivesTheSessionsOfAWorkerToItsSuccessor) {
+  const auto policy = make_policy(PolicyKind::kConsistentHash);
+  for (uint64_t session = 1; session <= 100; ++session) {
+    EXPECT_EQ(worker_of(*policy, session, named({1, 2, 3})),
+              worker_of(*policy, session, named({2, 3, 101})) % 100);
+  }
+}
+
+TEST(ConsistentHashPolicy, TakesTheLeastLoadedForARequestOfNoSession) {
+  EXPECT_EQ(worker_of(*make_policy(PolicyKind::kConsistentHash), 0, named({7, 2, 5})), 2U);
+}
+
 TEST(PairPolicy, TakesTheOnlyOne) {
   for (const PolicyKind kind :
-       {PolicyKind::kRoundRobin, PolicyKind::kLeastLoaded, PolicyKind::kPowerOfTwo}) {
+       {PolicyKind::kRoundRobin, PolicyKind::kLeastLoaded, PolicyKind::kPowerOfTwo,
+        PolicyKind::kRandom, PolicyKind::kConsistentHash, PolicyKind::kPrefixAware}) {
     EXPECT_EQ(choices(*make_policy(kind), {{WorkerId{7}, 1}}, 2), (std::vector<uint64_t>{7, 7}))
         << to_string(kind);
   }

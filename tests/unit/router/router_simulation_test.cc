@@ -42,8 +42,8 @@ class World {
  private:
   static RouterConfig draw_config(Random& random) {
     RouterConfig config;
-    config.prefill_policy = static_cast<PolicyKind>(random.below(3));
-    config.decode_policy = static_cast<PolicyKind>(random.below(3));
+    config.prefill_policy = static_cast<PolicyKind>(random.below(6));
+    config.decode_policy = static_cast<PolicyKind>(random.below(6));
     config.fallback = random.chance(0.5) ? Fallback::kDecodeAlone : Fallback::kRefuse;
     config.attempts = static_cast<uint32_t>(1 + random.below(4));
     config.requests_max = static_cast<uint32_t>(1 + random.below(20));

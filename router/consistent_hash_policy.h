@@ -1,0 +1,20 @@
+// One worker for each session, by rendezvous hashing (Thaler and Ravishankar, 1996): when a worker
+// comes or goes, only its own sessions move, and several routers agree without a word. A request of
+// no session goes to the least loaded. Pure.
+#pragma once
+
+#include "router/least_loaded_policy.h"
+#include "router/pair_policy.h"
+
+namespace pdjob::router {
+
+class ConsistentHashPolicy final : public PairPolicy {
+ public:
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) override;
+
+ private:
+  LeastLoadedPolicy without_session_;
+};
+
+}  // namespace pdjob::router

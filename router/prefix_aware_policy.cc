@@ -1,0 +1,30 @@
+#include "router/prefix_aware_policy.h"
+
+#include <tuple>
+
+#include "common/check.h"
+
+namespace pdjob::router {
+
+Chosen PrefixAwarePolicy::choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                                 Random& /*random*/) {
+  PDJOB_CHECK(!candidates.empty());
+  Chosen best;
+  auto best_rank = std::make_tuple(UINT64_MAX, UINT32_MAX);
+  for (const Candidate& candidate : candidates) {
+    uint64_t cached = 0;
+    if (const uint32_t matched = index_.matched(prompt.blocks, candidate.id); matched > 0) {
+      cached = prompt.tokens * matched / prompt.blocks.size();
+    }
+    const uint64_t cost = candidate.load + kRecomputeWeight * (prompt.tokens - cached);
+    const auto rank = std::make_tuple(cost, index_.held(candidate.id));
+    if (rank < best_rank) {
+      best_rank = rank;
+      best = {.worker = candidate.id, .cached_tokens = cached};
+    }
+  }
+  index_.insert(prompt.blocks, best.worker);
+  return best;
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,14 @@
+// Any, each as likely. Pure.
+#pragma once
+
+#include "router/pair_policy.h"
+
+namespace pdjob::router {
+
+class RandomPolicy final : public PairPolicy {
+ public:
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) override;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,48 @@
+// prefix_bench TRACE: what each policy finds in the caches of 64 workers, and what a decision
+// takes.
+#include <cstdio>
+
+#include "router/prefix_aware_policy.h"
+#include "tests/support/prefix_trace.h"
+
+namespace pdjob::router {
+namespace {
+
+void show(const char* name, const ReplayResult& result) {
+  std::printf(
+      "%-28s %5.1f %% of the bound   wait P99 %6.2f s   busiest/mean %.2f   decision P99 %5.1f "
+      "us\n",
+      name, 100 * result.hits / result.bound, result.wait_p99_seconds, result.tokens_max_to_mean,
+      result.decision_p99_micros);
+}
+
+int run(const char* path) {
+  const auto trace = load_trace(path);
+  size_t blocks = 0;
+  for (const TracedPrompt& prompt : trace) {
+    blocks += prompt.blocks.size();
+  }
+  const auto round_robin = make_policy(PolicyKind::kRoundRobin);
+  const ReplayResult base = replay(trace, *round_robin, {});
+  std::printf("%zu requests, %zu blocks; one cache that forgets nothing would find %.1f %%\n",
+              trace.size(), blocks, 100 * base.bound);
+  show("round_robin", base);
+  show("least_loaded", replay(trace, *make_policy(PolicyKind::kLeastLoaded), {}));
+  for (const uint32_t entries : {20'000U, 50'000U, 200'000U, 1U << 20}) {
+    PrefixAwarePolicy policy(entries);
+    const std::string name = "prefix_aware " + std::to_string(entries);
+    show(name.c_str(), replay(trace, policy, {}));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace pdjob::router
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: prefix_bench TRACE (tests/data/README.md)\n");
+    return 2;
+  }
+  return pdjob::router::run(argv[1]);
+}
