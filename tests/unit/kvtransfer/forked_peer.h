@@ -4,7 +4,6 @@
 #include <csignal>
 #include <functional>
 #include <string>
-#include <thread>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,11 +86,5 @@ class ForkedPeer {
  private:
   pid_t pid_ = -1;
 };
-
-inline void wait_until(const std::function<bool()>& condition) {
-  while (!condition()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
 
 }  // namespace pdjob::kvtransfer

@@ -37,7 +37,8 @@ class KvFaults : public testing::TestWithParam<TransportKind> {
     sender->offer(transfer_id(1), source.region(), in(kDeadline));
     sender->rows_ready(transfer_id(1), kBig.rows / 2);
     to_test.say(sender->address());
-    becomes_true([&] { return sender->stats().bytes_sent >= kBig.rows / 2 * source.row_bytes(); });
+    EXPECT_TRUE(becomes_true(
+        [&] { return sender->stats().bytes_sent >= kBig.rows / 2 * source.row_bytes(); }));
     to_test.say("moving");
     for (std::string line = from_test.hear(); !line.empty(); line = from_test.hear()) {
       sender->offer(transfer_id(std::stoull(line)), source.region(), in(kDeadline));
@@ -70,7 +71,7 @@ TEST_P(KvFaults, KilledSenderFailsTheFetchAtOnce) {
   const auto failed = receiver.expect<FetchFailed>(seconds(2));
   EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
   EXPECT_TRUE(failed.region_safe);
-  becomes_true([&] { return receiver->stats().links == 0; });
+  EXPECT_TRUE(becomes_true([&] { return receiver->stats().links == 0; }));
 }
 
 TEST_P(KvFaults, KilledReceiverFailsTheOfferAtOnce) {
@@ -86,10 +87,11 @@ TEST_P(KvFaults, KilledReceiverFailsTheOfferAtOnce) {
   sender->offer(transfer_id(1), source.region(), in(kDeadline));
   sender->rows_ready(transfer_id(1), kBig.rows / 2);
   peer.from_test.say(sender->address());
-  becomes_true([&] { return sender->stats().bytes_sent >= kBig.rows / 2 * source.row_bytes(); });
+  EXPECT_TRUE(becomes_true(
+      [&] { return sender->stats().bytes_sent >= kBig.rows / 2 * source.row_bytes(); }));
   peer.kill();
   EXPECT_EQ(sender.expect<OfferFailed>(seconds(2)).error.code, ErrorCode::kUnavailable);
-  becomes_true([&] { return sender->stats().links == 0; });
+  EXPECT_TRUE(becomes_true([&] { return sender->stats().links == 0; }));
 }
 
 TEST_P(KvFaults, StoppedSenderCannotHoldAFetchPastItsDeadline) {
@@ -171,7 +173,7 @@ TEST_P(KvFaults, StoppedReceiverLosesItsLease) {
   sender->offer(transfer_id(1), source.region(), in(milliseconds(500)));
   sender->rows_ready(transfer_id(1), 10);
   peer.from_test.say(sender->address());
-  becomes_true([&] { return sender->stats().bytes_sent > 0; });
+  EXPECT_TRUE(becomes_true([&] { return sender->stats().bytes_sent > 0; }));
   peer.stop();
   EXPECT_EQ(sender.expect<OfferFailed>(seconds(5)).error.code, ErrorCode::kTimeout);
 }

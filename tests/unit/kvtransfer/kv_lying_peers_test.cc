@@ -375,7 +375,7 @@ TEST_F(LyingReceiver, EarlyConfirmationFailsTheOffer) {
   RawLink link = RawLink::connect(sender_->address());
   ASSERT_TRUE(link.open(self_, raw_hello()));
   sender_->offer(transfer_id(1), source_.region(), in(kDeadline));
-  becomes_true([&] { return sender_->stats().offers_alive == 1; });
+  EXPECT_TRUE(becomes_true([&] { return sender_->stats().offers_alive == 1; }));
   link.send(raw_grant(1, source_));
   link.send(Committed{transfer_id(1)});
   EXPECT_EQ(sender_.expect<OfferFailed>(seconds(3)).error.code, ErrorCode::kCorrupt);
@@ -407,7 +407,7 @@ TEST_F(LyingReceiver, WhoDoesNotReadCannotHoldUpOthers) {
   sender_->offer(transfer_id(1), big.region(), in(kDeadline));
   sender_->rows_ready(transfer_id(1), kBig.rows);
   link.send(grant);
-  becomes_true([&] { return sender_->stats().links == 1; });
+  EXPECT_TRUE(becomes_true([&] { return sender_->stats().links == 1; }));
   TestEndpoint receiver({.engine_id = "decode", .transport = TransportKind::kTcp});
   sender_->offer(transfer_id(2), source.region(), in(kDeadline));
   sender_->commit(transfer_id(2), 64, {});

@@ -135,13 +135,13 @@ TEST_F(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
     TestRegion to(kBig);
     receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
                     in(kDeadline));
-    wait_until([] { return fakenccl_communicators() == 1; });
+    EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 1; }));
     EXPECT_FALSE(receiver.next(milliseconds(150)));
     peer.kill();
     const auto failed = receiver.expect<FetchFailed>(seconds(2));
     EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
     EXPECT_TRUE(failed.region_safe);
-    wait_until([] { return fakenccl_communicators() == 0; });
+    EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
     TestEndpoint other(options("prefill-2"));
     expect_moves(other, receiver, 2);
   }
@@ -157,13 +157,13 @@ TEST_F(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
   TestRegion to(kBig);
   receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
                   in(kDeadline));
-  wait_until([] { return fakenccl_communicators() == 1; });
+  EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 1; }));
   EXPECT_FALSE(receiver.next(milliseconds(150)));
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));
   EXPECT_EQ(failed.error, (Error{ErrorCode::kTimeout, "KV rows did not move over NCCL in time"}));
   EXPECT_TRUE(failed.region_safe);
-  wait_until([] { return fakenccl_communicators() == 0; });
+  EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
 }
 
 TEST_F(NcclFaults, PeerThatNeverJoinsIsGivenUp) {
@@ -205,7 +205,7 @@ TEST_F(NcclFaults, AbortThatBlocksEndsTheProcess) {
         TestRegion to({});
         receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
         if (at_the_end) {
-          wait_until([] { return fakenccl_communicators() > 0; });
+          EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() > 0; }));
         } else {
           receiver.expect<FetchFailed>();  // It is told even so.
           ::pause();
@@ -228,7 +228,7 @@ TEST_F(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
     expect_moves(first, receiver, number);
     expect_moves(second, receiver, number + 1);
     // Each communicator has two ends here.
-    wait_until([] { return fakenccl_communicators() == 2; });
+    EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 2; }));
   }
   EXPECT_EQ(receiver->stats().links, 2);
 }
@@ -253,7 +253,7 @@ TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
       receiver->fetch(transfer_id(number), sender->address(), to.region(), kBig.rows,
                       in(kDeadline));
       if (!never_opens) {
-        wait_until([&] { return sender->stats().bytes_sent > 0; });
+        EXPECT_TRUE(becomes_true([&] { return sender->stats().bytes_sent > 0; }));
       }
       if (number % 4 == 1) {
         receiver->cancel(transfer_id(number));
@@ -262,7 +262,8 @@ TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
       }
     }  // Else the sender ends while rows move.
     receiver.expect<FetchFailed>();
-    wait_until([&] { return receiver->stats().links == 0 && fakenccl_communicators() == 0; });
+    EXPECT_TRUE(becomes_true(
+        [&] { return receiver->stats().links == 0 && fakenccl_communicators() == 0; }));
     if (number == 8) {
       fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
       objects = fakecudart_objects();

@@ -1,0 +1,131 @@
+// KV over NCCL between two processes on one GPU. `./dev gpu` runs it on real libraries; everywhere
+// else it runs on the doubles of tests/support, which proves the test, not NCCL.
+//
+// NCCL refuses two ranks on one GPU of one host, so each process calls itself another host, and the
+// ranks meet over sockets on loopback: slow, but every error and abort is the real one.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/kvtransfer/forked_peer.h"
+#include "tests/unit/kvtransfer/kv_fixture.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Duration kDeadline = seconds(60);
+constexpr TestRegion::Shape kSmall{.windows = 4, .rows = 64, .row_bytes = 1024};
+
+const char* setting(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+// 537 MB; 17 MB on the doubles, which are slow.
+const TestRegion::Shape kBig{.windows = 4,
+                             .rows = std::getenv("PDJOB_GPU_NCCL") != nullptr ? 131'072U : 4096U,
+                             .row_bytes = 1024};
+
+TestEndpoint::Options options(const std::string& engine_id, uint32_t ctas_max = 4) {
+  ::setenv("NCCL_HOSTID", engine_id.c_str(), 1);
+  ::setenv("NCCL_NET", "Socket", 1);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  ::setenv("NCCL_IB_DISABLE", "1", 1);
+  ::setenv("NCCL_RAS_ENABLE", "0", 1);
+  NcclConfig nccl = fake_nccl();
+  nccl.library = setting("PDJOB_GPU_NCCL", nccl.library.c_str());
+  nccl.cuda_library = setting("PDJOB_GPU_CUDART", nccl.cuda_library.c_str());
+  nccl.device = 0;
+  nccl.ctas_max = ctas_max;
+  return {.engine_id = engine_id, .transport = TransportKind::kNccl, .nccl = nccl};
+}
+
+// Offers rows under ids 1, 2, ... as it is told: "next", or "forever": those are never committed,
+// and it says when the first of them have left.
+void serve(Pipe& to_test, Pipe& from_test, const std::string& engine_id, uint32_t ctas_max,
+           TestRegion::Shape shape) {
+  TestEndpoint sender(options(engine_id, ctas_max));
+  TestRegion source(shape);
+  source.fill(1, 0, shape.rows);
+  to_test.say(sender->address());
+  std::string order = from_test.hear();
+  for (uint64_t number = 1; !order.empty(); ++number, order = from_test.hear()) {
+    sender->offer(transfer_id(number), source.region(), in(kDeadline));
+    sender->rows_ready(transfer_id(number), shape.rows);
+    if (order == "next") {
+      sender->commit(transfer_id(number), shape.rows, {});
+    } else if (becomes_true([&] { return sender->stats().bytes_sent > 0; })) {
+      to_test.say("moving");
+    }
+  }
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+// One transfer of `shape`, and how long it took.
+double fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& receiver,
+             uint64_t number, TestRegion::Shape shape) {
+  TestRegion to(shape);
+  const auto begin = std::chrono::steady_clock::now();
+  peer.from_test.say("next");
+  receiver->fetch(transfer_id(number), address, to.region(), shape.rows, in(kDeadline));
+  EXPECT_EQ(receiver.expect<FetchDone>(kDeadline).transport, "nccl");
+  const double took = milliseconds_since(begin);
+  EXPECT_TRUE(to.holds(1, 0, shape.rows));
+  return took;
+}
+
+TEST(GpuNccl, MovesRowsOverANewLinkAndOverAnOldOne) {
+  ForkedPeer peer(
+      [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, "prefill", 4, kSmall); });
+  TestEndpoint receiver(options("decode"));
+  const EndpointAddress address = peer.to_test.hear_address();
+  const double first = fetch(peer, address, receiver, 1, kSmall);
+  const double second = fetch(peer, address, receiver, 2, kSmall);
+  std::printf("gpu: nccl: first rows over a new link after %.1f ms, over an old one %.1f ms\n",
+              first, second);
+}
+
+TEST(GpuNccl, BandwidthAgainstCtas) {
+  for (const uint32_t ctas_max : {1U, 2U, 4U, 8U}) {
+    ForkedPeer peer([ctas_max](Pipe& to_test, Pipe& from_test) {
+      serve(to_test, from_test, "prefill", ctas_max, kBig);
+    });
+    TestEndpoint receiver(options("decode", ctas_max));
+    const EndpointAddress address = peer.to_test.hear_address();
+    fetch(peer, address, receiver, 1, kBig);  // Opens the link.
+    const double took = fetch(peer, address, receiver, 2, kBig);
+    const double bytes = static_cast<double>(TestRegion(kBig).row_bytes()) * kBig.rows;
+    std::printf("gpu: nccl: maxCTAs %u: %.2f GB/s\n", ctas_max, bytes / took / 1e6);
+  }
+}
+
+TEST(GpuNccl, AbortsWhenThePeerIsKilledAndServesTheNext) {
+  TestRegion to(kBig);
+  ForkedPeer peer(
+      [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, "prefill", 4, kBig); });
+  ForkedPeer next(
+      [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, "prefill-2", 4, kSmall); });
+  TestEndpoint receiver(options("decode"));
+  peer.from_test.say("forever");
+  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                  in(kDeadline));
+  ASSERT_EQ(peer.to_test.hear(), "moving");
+  peer.kill();
+  const auto killed = std::chrono::steady_clock::now();
+  const auto failed = receiver.expect<FetchFailed>(kDeadline);
+  EXPECT_TRUE(failed.region_safe);
+  std::printf("gpu: nccl: a killed peer is noticed after %.1f ms\n", milliseconds_since(killed));
+  fetch(next, next.to_test.hear_address(), receiver, 1, kSmall);
+  std::printf("gpu: nccl: another one serves after %.1f ms\n", milliseconds_since(killed));
+}
+
+}  // namespace
+}  // namespace pdjob::kvtransfer
