@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
@@ -34,6 +35,8 @@ Verdict verdict_on(const LegAnswered& answer) {
 }
 
 constexpr uint32_t kRetryAfterSeconds = 1;
+// Of those that wait for room: whom a worker suits that others do not is found among the first.
+constexpr size_t kFailuresMax = 4;
 
 }  // namespace
 
@@ -61,6 +64,9 @@ void Router::step(const RouterEvent& event, Instant now, std::vector<RouterEffec
   Turn turn{now, effects};
   const bool had_requests = !requests_.empty();
   std::visit([&](const auto& one) { on(one, turn); }, event);
+  if (std::exchange(room_made_, false)) {
+    place_queued(kFailuresMax, turn);
+  }
   const bool emptied = had_requests || std::holds_alternative<DrainRequested>(event);
   if (draining_ && emptied && requests_.empty()) {
     effects.emplace_back(Drained{});
@@ -84,9 +90,11 @@ bool Router::usable() const {
 }
 
 size_t Router::requests_queued() const {
-  return static_cast<size_t>(std::count_if(requests_.begin(), requests_.end(), [](const auto& row) {
-    return row.second.state == State::kQueued;
-  }));
+  size_t queued = 0;
+  for (const auto& [model, queue] : queues_) {
+    queued += queue.size();
+  }
+  return queued;
 }
 
 // --- arrival and choice
@@ -101,6 +109,7 @@ void Router::on(const RequestArrived& event, Turn& turn) {
   Request& request = requests_[event.id];
   request.id = event.id;
   request.facts = event.facts;
+  request.arrival = ++arrivals_;
   request.deadline = turn.now + config_.request_timeout;
   request.wake = request.deadline;
   wakes_.emplace(request.wake, request.id);
@@ -129,30 +138,38 @@ std::optional<net::ApiError> Router::refusal_of(const RequestFacts& facts) const
   return std::nullopt;
 }
 
-std::optional<Chosen> Router::pick(Stage stage, const Request& request, const std::string& model,
-                                   Instant now) {
+Router::Pick Router::pick(Stage stage, const Request& request, const std::string& model,
+                          Instant now) {
   const std::string& pin =
       stage == Stage::kPrefill ? request.facts.pin_prefill : request.facts.pin_decode;
   if (!pin.empty()) {
     const Worker* worker = table_.find(pin);
-    return worker == nullptr ? std::nullopt : std::optional(Chosen{worker->id});
+    return {.worker = worker == nullptr ? std::nullopt : std::optional(Chosen{worker->id})};
   }
+  const uint32_t in_flight_max =
+      stage == Stage::kPrefill ? config_.prefill_in_flight : config_.decode_in_flight;
   std::vector<Candidate> candidates;
+  bool full = false;
   for (const Worker* worker : table_.candidates(stage, model, request.failed, now)) {
-    candidates.push_back({worker->id, worker->load(), worker->name_hash});
+    if (in_flight_max > 0 && worker->requests_in_flight >= in_flight_max) {
+      full = true;
+    } else {
+      candidates.push_back({worker->id, worker->load(), worker->name_hash});
+    }
   }
   if (candidates.empty()) {
-    return std::nullopt;
+    return {.worker = std::nullopt, .full = full};
   }
   const Prompt prompt{.tokens = request.facts.prompt_tokens,
                       .blocks = request.facts.blocks,
                       .session = request.facts.session};
-  return (stage == Stage::kPrefill ? prefill_policy_ : decode_policy_)
-      ->choose(prompt, candidates, random_);
+  const auto& policy = stage == Stage::kPrefill ? prefill_policy_ : decode_policy_;
+  return {.worker = policy->choose(prompt, candidates, random_)};
 }
 
-std::optional<Router::Choice> Router::choose(const Request& request, Instant now) {
-  const auto decode = pick(Stage::kDecode, request, request.facts.model, now);
+std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
+  const auto [decode, decode_full] = pick(Stage::kDecode, request, request.facts.model, now);
+  request.wants_room = decode_full;
   if (!decode) {
     return std::nullopt;
   }
@@ -161,11 +178,12 @@ std::optional<Router::Choice> Router::choose(const Request& request, Instant now
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
   // Both halves must hold the same model, also when the client named none.
-  const auto prefill = pick(Stage::kPrefill, request, worker.entry.model, now);
+  const auto [prefill, prefill_full] = pick(Stage::kPrefill, request, worker.entry.model, now);
+  request.wants_room = prefill_full;
   if (prefill) {
     return Choice{.decode = *decode, .prefill = prefill};
   }
-  if (config_.fallback == Fallback::kRefuse || request.prefill_overloaded) {
+  if (prefill_full || config_.fallback == Fallback::kRefuse || request.prefill_overloaded) {
     return std::nullopt;
   }
   return Choice{.decode = *decode, .prefill = std::nullopt, .degraded = true};
@@ -179,12 +197,31 @@ void Router::place(Request& request, Turn& turn) {
   }
 }
 
-void Router::place_queued(Turn& turn) {
-  for (auto& [id, request] : requests_) {
-    if (request.state == State::kQueued) {
-      place(request, turn);
+void Router::place_queued(size_t failures_max, Turn& turn) {
+  for (auto queue = queues_.begin(); queue != queues_.end();) {
+    const std::string model = queue->first;
+    size_t failures = 0;
+    for (Request* request = next_queued(model, 0); request != nullptr && failures < failures_max;) {
+      const uint64_t arrival = request->arrival;
+      place(*request, turn);
+      if (request->state == State::kQueued) {
+        const bool as_others = !request->facts.pinned() && request->failed.empty();
+        failures += request->wants_room && as_others ? failures_max : 1;
+      }
+      request = next_queued(model, arrival);
     }
+    queue = queues_.upper_bound(model);
   }
+}
+
+// The first of those that wait for this model and came after `arrival`.
+Router::Request* Router::next_queued(const std::string& model, uint64_t arrival) {
+  const auto queue = queues_.find(model);
+  if (queue == queues_.end()) {
+    return nullptr;
+  }
+  const auto next = queue->second.upper_bound(arrival);
+  return next == queue->second.end() ? nullptr : &requests_.at(next->second);
 }
 
 void Router::enqueue(Request& request, Instant now) {
@@ -192,6 +229,7 @@ void Router::enqueue(Request& request, Instant now) {
     request.queue_deadline = now + config_.queue_timeout;
   }
   request.state = State::kQueued;
+  queues_[request.facts.model].emplace(request.arrival, request.id);
   // Who failed may be asked again after its back-off; somebody new wakes the queue at once.
   Instant when = std::min(request.queue_deadline, request.deadline);
   for (const WorkerId id : request.failed) {
@@ -205,6 +243,7 @@ void Router::enqueue(Request& request, Instant now) {
 // --- legs
 
 void Router::send(Request& request, const Choice& choice, Turn& turn) {
+  leave_queue(request);
   request.attempt += 1;
   request.prefill = {};
   request.decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens};
@@ -271,6 +310,7 @@ void Router::end_leg(Request& request, Stage stage) {
   PDJOB_CHECK(leg.running, request.id);
   leg.running = false;
   table_.end(leg.worker, leg.tokens);
+  room_made_ = true;
 }
 
 void Router::cancel_leg(Request& request, Stage stage, Turn& turn) {
@@ -483,7 +523,7 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
         is_gone(request.decode.worker) ? request.decode.worker : request.prefill.worker;
     retry(request, RetryReason::kWorkerLeft, worker, "it left", turn);
   }
-  place_queued(turn);
+  place_queued(SIZE_MAX, turn);
 }
 
 void Router::on(const LoadChanged& event, Turn& /*turn*/) {
@@ -504,7 +544,7 @@ void Router::on(const WorkerProbed& event, Turn& turn) {
     for (auto& [id, request] : requests_) {
       std::erase(request.failed, worker->id);
     }
-    place_queued(turn);
+    place_queued(SIZE_MAX, turn);
   }
 }
 
@@ -529,6 +569,10 @@ void Router::wake(Request& request, Turn& turn) {
     refuse(request, {ErrorCode::kTimeout, "the request took longer than request_timeout"}, turn);
   } else if (turn.now >= request.queue_deadline) {
     const std::string& why = request.last_failure;
+    if (request.wants_room) {
+      refuse(request, {ErrorCode::kOverloaded, "all workers were busy for queue_timeout"}, turn);
+      return;
+    }
     refuse(request,
            {ErrorCode::kUnavailable,
             "no usable pair of workers" + (why.empty() ? "" : "; the last one failed: " + why)},
@@ -567,8 +611,16 @@ void Router::abort(Request& request, Turn& turn) {
 
 void Router::erase(Request& request) {
   PDJOB_CHECK(!request.prefill.running && !request.decode.running, request.id);
+  leave_queue(request);
   wakes_.erase({request.wake, request.id});
   requests_.erase(request.id);
+}
+
+void Router::leave_queue(const Request& request) {
+  const auto queue = queues_.find(request.facts.model);
+  if (queue != queues_.end() && queue->second.erase(request.arrival) > 0 && queue->second.empty()) {
+    queues_.erase(queue);
+  }
 }
 
 // --- lookup

@@ -2,7 +2,7 @@
 // pair until the first byte of a reply is on its way to the client, and answers each request
 // exactly once. It sees heads, ends and failures of legs, never bytes.
 //
-//               no usable pair                          a leg fails, is overloaded, or loses its
+//               no usable pair with room                a leg fails, is overloaded, or loses its
 //               worker:
 //                  |     ^                              another pair, at most `attempts` times
 //                  v     |                            +------------------------------------------+
@@ -192,7 +192,9 @@ class Router {
   struct Request {
     RequestId id;
     RequestFacts facts;
+    uint64_t arrival = 0;  // Who waits is served in this order.
     State state = State::kQueued;
+    bool wants_room = false;  // In kQueued: workers are there, and busy.
     Instant deadline{};
     Instant queue_deadline{};
     Instant wake{};  // This request's entry in wakes_.
@@ -205,6 +207,10 @@ class Router {
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
     std::vector<WorkerId> failed;  // Not tried again while somebody else is left.
     std::string last_failure;      // For the client, if no further attempt succeeds.
+  };
+  struct Pick {
+    std::optional<Chosen> worker;
+    bool full = false;  // None, because those that are there have no room.
   };
   struct Choice {
     Chosen decode;
@@ -228,12 +234,13 @@ class Router {
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<net::ApiError> refusal_of(const RequestFacts& facts) const;
-  std::optional<Chosen> pick(Stage stage, const Request& request, const std::string& model,
-                             Instant now);
-  std::optional<Choice> choose(const Request& request, Instant now);
+  Pick pick(Stage stage, const Request& request, const std::string& model, Instant now);
+  std::optional<Choice> choose(Request& request, Instant now);
 
   void place(Request& request, Turn& turn);
-  void place_queued(Turn& turn);
+  // Tries those that wait, in order of arrival; of each model until `failures_max` have found
+  // nobody.
+  void place_queued(size_t failures_max, Turn& turn);
   void enqueue(Request& request, Instant now);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
@@ -255,6 +262,8 @@ class Router {
   void abort(Request& request, Turn& turn);
   void erase(Request& request);
 
+  Request* next_queued(const std::string& model, uint64_t arrival);
+  void leave_queue(const Request& request);
   void set_wake(Request& request, Instant when);
   Request* find(RequestId id);
   Request* find_running(const LegId& leg);
@@ -271,6 +280,10 @@ class Router {
   const std::unique_ptr<PairPolicy> decode_policy_;
   WorkerTable table_;
   std::map<RequestId, Request> requests_;
+  // Those in kQueued by model and arrival: a model whose workers are busy holds up no other.
+  std::map<std::string, std::map<uint64_t, RequestId>> queues_;
+  uint64_t arrivals_ = 0;
+  bool room_made_ = false;                         // By a leg that ended in this turn.
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
   bool draining_ = false;
 };

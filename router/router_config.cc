@@ -43,6 +43,13 @@ void read(ConfigReader& in, RouterConfig& config) {
               "How the prefill worker of a request is chosen.");
   read_policy(in, "decode_policy", config.decode_policy,
               "How the decode worker of a request is chosen.");
+  in.field("prefill_in_flight", config.prefill_in_flight,
+           {"Requests that a prefill worker has of this router at once; more wait for whoever has "
+            "room first. 0: no limit.",
+            "requests"},
+           {.min = 0, .max = 65536});
+  in.field("decode_in_flight", config.decode_in_flight,
+           {"The same of a decode worker.", "requests"}, {.min = 0, .max = 65536});
   in.field("fallback", config.fallback,
            {{"decode_alone", Fallback::kDecodeAlone}, {"refuse", Fallback::kRefuse}},
            {"Without a prefill worker: let the decode worker prefill by itself, or refuse."});

@@ -29,6 +29,10 @@ struct RouterConfig {
   std::string listen = "127.0.0.1:8000";
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;
+  // Requests that one worker has of this router at once; more wait here, and go to whoever has room
+  // first. 0: no limit.
+  uint32_t prefill_in_flight = 0;
+  uint32_t decode_in_flight = 0;
   Fallback fallback = Fallback::kDecodeAlone;
   uint32_t attempts = 3;  // Pairs tried before the first byte reached the client.
   Duration request_timeout = std::chrono::hours(1);

@@ -46,6 +46,10 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.two_hop = random.chance(0.25);
   shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(6));
   shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(6));
+  if (random.chance(0.3)) {
+    shape.router.prefill_in_flight = static_cast<uint32_t>(1 + random.below(3));
+    shape.router.decode_in_flight = static_cast<uint32_t>(random.below(4));
+  }
   shape.router.fallback =
       random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
   shape.router.queue_timeout = seconds(2);

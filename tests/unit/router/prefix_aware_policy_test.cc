@@ -47,8 +47,8 @@ TEST_F(PrefixAwarePolicyTest, APromptWithoutABlockGoesWhereTheLoadIsLeast) {
   EXPECT_EQ(choose({7, 3, 5}, {}).worker, WorkerId{1});
 }
 
-// What one cache that forgets nothing could give, 64 workers give, too, with less index than blocks.
-// Of the whole trace it is 95 % (docs/performance.md); caches are emptier at the beginning.
+// What one cache that forgets nothing could give, 64 workers give, too, with less index than
+// blocks. Of the whole trace it is 95 % (docs/performance.md); caches are emptier at the beginning.
 TEST(PrefixAwareTrace, FindsWhatIsThereToFindAndKeepsWorkersBusyAlike) {
   const auto trace = load_trace(PDJOB_TEST_DATA "/mooncake_conversation_3000.txt");
   ASSERT_EQ(trace.size(), 3000U);

@@ -592,5 +592,66 @@ TEST_F(RouterTest, FetchedKvIsNotReleased) {
   expect_idle();
 }
 
+// --- late binding
+
+struct LateBinding : RouterTest {
+  LateBinding() {
+    config.prefill_in_flight = 1;
+    workers(pair);
+  }
+  Words arrive_as(uint64_t id, RequestFacts facts = {}) {
+    return step(RequestArrived{RequestId{id}, std::move(facts)});
+  }
+  static LegId leg_of(uint64_t id, Stage stage) { return {RequestId{id}, 1, stage}; }
+};
+
+TEST_F(LateBinding, WhoFindsNoRoomWaitsAndIsServedInOrderOfArrival) {
+  EXPECT_EQ(arrive_as(1), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(arrive_as(3), Words{});
+  EXPECT_EQ(arrive_as(2), Words{});
+  EXPECT_EQ(router().requests_queued(), 2U);
+  // Room at the prefill worker: whoever came first, not whose id is least.
+  EXPECT_EQ(step(LegEnded{leg_of(1, Stage::kPrefill)}),
+            (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(starts.back().leg.request, RequestId{3});
+  EXPECT_EQ(router().requests_queued(), 1U);
+}
+
+TEST_F(LateBinding, ABusyPrefillWorkerIsNoReasonToDecodeAlone) {
+  arrive_as(1);
+  EXPECT_EQ(arrive_as(2), Words{});
+  EXPECT_EQ(config.fallback, Fallback::kDecodeAlone);
+}
+
+TEST_F(LateBinding, WhoWaitedTooLongForRoomIsToldSo) {
+  arrive_as(1);
+  arrive_as(2);
+  EXPECT_EQ(sleep(config.queue_timeout), Words{"refuse 503"});
+  EXPECT_EQ(refusal.error.message, "all workers were busy for queue_timeout");
+  EXPECT_GT(refusal.retry_after_seconds, 0U);
+}
+
+TEST_F(LateBinding, WhoLeavesTheQueueIsNotServed) {
+  arrive_as(1);
+  arrive_as(2);
+  EXPECT_EQ(step(ClientLeft{RequestId{2}}), Words{"forget"});
+  EXPECT_EQ(step(LegEnded{leg_of(1, Stage::kPrefill)}), Words{});
+  EXPECT_EQ(router().requests_queued(), 0U);
+}
+
+TEST_F(LateBinding, AModelWhoseWorkersAreBusyHoldsUpNoOther) {
+  auto other = pair;
+  other.push_back(entry("p1", net::Role::kPrefill));
+  other.push_back(entry("d1", net::Role::kDecode));
+  other[2].model = other[3].model = "n";
+  workers(other);
+  arrive_as(1, {.model = "m"});
+  arrive_as(2, {.model = "n"});
+  arrive_as(3, {.model = "m"});
+  arrive_as(4, {.model = "n"});
+  step(LegEnded{leg_of(2, Stage::kPrefill)});
+  EXPECT_EQ(starts.back().leg.request, RequestId{4});
+}
+
 }  // namespace
 }  // namespace pdjob::router
