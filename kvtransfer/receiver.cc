@@ -214,6 +214,8 @@ bool Receiver::payload_has_stopped(Peer& peer) {
 
 void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   const LinkId id = link.id();
+  // Clients are told only when no other way is left.
+  log::warn("kv: the link to " + link.hello().peer_engine_id + " ended: " + reason.message);
   std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).timer);
   step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});
