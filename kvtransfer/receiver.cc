@@ -157,7 +157,8 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
                                            .loopback_only = context_.loopback_only,
-                                           .nccl = context_.nccl.get()});
+                                           .nccl = context_.nccl.get(),
+                                           .tls = context_.tls_of(transport)});
   peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this,
                                                                                              id] {
     peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});

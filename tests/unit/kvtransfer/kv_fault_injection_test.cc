@@ -66,9 +66,9 @@ struct Outcome {
   bool complete() const { return offer_ended && fetch_ended && released; }
 };
 
-class KvFaultInjection : public testing::TestWithParam<TransportKind> {
+class KvFaultInjection : public testing::TestWithParam<Way> {
  protected:
-  static bool is_shm() { return GetParam() == TransportKind::kShm; }
+  static bool is_shm() { return GetParam().transport == TransportKind::kShm; }
   TestRegion& make_source(uint64_t seed) {
     regions_.emplace_back(kShape).fill(seed, 0, kShape.rows);
     return regions_.back();
@@ -82,7 +82,8 @@ class KvFaultInjection : public testing::TestWithParam<TransportKind> {
     for (std::optional<TestEndpoint>* endpoint : {&sender_, &receiver_}) {
       endpoint->emplace(
           TestEndpoint::Options{.engine_id = endpoint == &sender_ ? "prefill" : "decode",
-                                .transport = GetParam(),
+                                .transport = GetParam().transport,
+                                .tcp = GetParam().tcp,
                                 .connect_timeout = connect_timeout,
                                 .open_transport = with_faults(plan_of)});
     }
@@ -350,11 +351,8 @@ TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
   EXPECT_TRUE(nothing_leaks(before));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, KvFaultInjection,
-                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& param) {
-                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
-                         });
+INSTANTIATE_TEST_SUITE_P(Transports, KvFaultInjection, testing::Values(kShmWay, kTcpWay, kTlsWay),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace pdjob::kvtransfer
