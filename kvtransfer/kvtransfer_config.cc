@@ -1,5 +1,7 @@
 #include "kvtransfer/kvtransfer_config.h"
 
+#include "common/limits.h"
+
 namespace pdjob::kvtransfer {
 namespace {
 
@@ -7,6 +9,12 @@ void read_tcp(ConfigReader& in, TcpConfig& config) {
   in.field("encrypt", config.encrypt,
            {.doc = "Links run under TLS 1.3, with a key made of the job's token; what NCCL itself "
                    "moves does not."});
+  in.field(
+      "streams", config.streams,
+      {.doc = "Most connections between two workers, of transport tcp only; each transfer goes "
+              "by the least busy one. More help where a network limits single flows, not "
+              "within one machine."},
+      {.min = 1, .max = limits::kLinkStreamsMax});
 }
 
 void read_nccl(ConfigReader& in, NcclConfig& config) {

@@ -26,6 +26,7 @@ struct NcclConfig {
 
 struct TcpConfig {
   bool encrypt = false;  // TLS on every link between machines, nccl's as well.
+  uint32_t streams = 1;  // Links of one pair of workers, of transport tcp.
 };
 
 struct KvTransferConfig {

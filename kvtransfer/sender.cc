@@ -171,7 +171,7 @@ void Sender::withdraw(TransferId id, Error reason) {
 
 Status Sender::on_opened(Link& link) {
   const Hello& hello = link.hello();
-  LinkId& known = links_by_engine_[{hello.engine_id, hello.transport}];
+  LinkId& known = links_by_engine_[{hello.engine_id, hello.transport, hello.stream}];
   if (Link* older = find(known); older != nullptr && older != &link) {
     if (hello.epoch <= older->hello().epoch) {
       return Error{ErrorCode::kUnavailable,

@@ -20,11 +20,11 @@ async def ask(url):
         return await asyncio.gather(*(client.post("/v1/completions", json=body) for body in BODIES))
 
 
-@pytest.mark.parametrize("transport", ["tcp", "nccl"])
-def test_tokens_of_an_encrypted_job_are_those_of_one_process(single, transport):
+@pytest.mark.parametrize("transport, tcp", [("tcp", "encrypt: true"), ("nccl", "encrypt: true"), ("tcp", "encrypt: true, streams: 3")])
+def test_tokens_of_an_encrypted_job_are_those_of_one_process(single, transport, tcp):
     expected = [reply.json()["choices"][0]["token_ids"] for reply in asyncio.run(ask(single.url))]
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, prefill=2, decode=2, transport=transport, tcp="encrypt: true") as job:
+        with running_job(folder, prefill=2, decode=2, transport=transport, tcp=tcp) as job:
             replies = asyncio.run(ask(job.url))
     for reply, tokens in zip(replies, expected):
         assert reply.status_code == 200, reply.text

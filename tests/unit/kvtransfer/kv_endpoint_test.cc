@@ -394,7 +394,8 @@ TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
-                         testing::Values(kShmWay, kTcpWay, kTlsWay, kNcclWay, kNcclTlsWay),
+                         testing::Values(kShmWay, kTcpWay, kTlsWay, kTlsStreamsWay, kNcclWay,
+                                         kNcclTlsWay),
                          [](const auto& param) { return param.param.name; });
 
 TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {

@@ -68,6 +68,9 @@ inline constexpr Way kShmWay{.name = "shm", .transport = TransportKind::kShm};
 inline constexpr Way kTcpWay{.name = "tcp", .transport = TransportKind::kTcp};
 inline constexpr Way kTlsWay{
     .name = "tls", .transport = TransportKind::kTcp, .tcp = {.encrypt = true}};
+inline constexpr Way kTlsStreamsWay{.name = "tls_3_streams",
+                                    .transport = TransportKind::kTcp,
+                                    .tcp = {.encrypt = true, .streams = 3}};
 inline constexpr Way kNcclWay{.name = "nccl", .transport = TransportKind::kNccl};
 inline constexpr Way kNcclTlsWay{
     .name = "nccl_tls", .transport = TransportKind::kNccl, .tcp = {.encrypt = true}};
