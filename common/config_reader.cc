@@ -78,6 +78,16 @@ bool is_negative_number(const std::string& text) {
          std::all_of(text.begin() + 1, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// `path` is a key of the mapping, or "section.key" below it.
+const ConfigEntry* find_below(const ConfigNode& mapping, std::string_view path) {
+  const size_t dot = path.find('.');
+  const ConfigEntry* entry = mapping.find(path.substr(0, dot));
+  if (dot == std::string_view::npos || entry == nullptr) {
+    return entry;
+  }
+  return find_below(entry->value, path.substr(dot + 1));
+}
+
 }  // namespace
 
 struct ConfigReader::State {
@@ -367,13 +377,13 @@ void ConfigReader::fail(std::string_view key, const std::string& message) {
     return;
   }
   const State::Frame& frame = state_->frame();
-  const ConfigEntry* entry = frame.mapping->find(key);
+  const ConfigEntry* entry = find_below(*frame.mapping, key);
   state_->errors.add(entry == nullptr ? frame.position : entry->position(),
                      join_path(frame.path, key), message);
 }
 
 bool ConfigReader::has(std::string_view key) const {
-  return state_->root && state_->frame().mapping->find(key) != nullptr;
+  return state_->root && find_below(*state_->frame().mapping, key) != nullptr;
 }
 
 std::string ConfigReader::finish() {

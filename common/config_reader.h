@@ -90,8 +90,8 @@ class ConfigReader {
   void section(std::string_view key, FieldText text,
                const std::function<void(ConfigReader&)>& body);
 
-  // A rule that spans keys failed: reported at `key` of the current section (or at the section
-  // itself if the key is absent).
+  // A rule that spans keys failed: reported at `key` of the current section, or "section.key" below
+  // it (or at the current section itself if the key is absent).
   void fail(std::string_view key, const std::string& message);
   // Was the key written by the user?
   bool has(std::string_view key) const;

@@ -48,7 +48,8 @@ inline constexpr size_t kTransferTailBytesMax =
 inline constexpr size_t kLinkMessageBytesMax =
     64 * kKiB;  // Control messages of a link; rows and tails apart.
 inline constexpr size_t kLinksMax = 1024;
-inline constexpr size_t kWindowsMax = 4096;                // (layer, K or V) windows of one region.
+inline constexpr size_t kLinkStreamsMax = 8;  // Links of one pair of workers by one transport.
+inline constexpr size_t kWindowsMax = 4096;   // (layer, K or V) windows of one region.
 inline constexpr size_t kTransferRangeBytes = 4 * kMiB;    // Rows under one ROWS message.
 inline constexpr size_t kTransferRowBytesMax = 64 * kMiB;  // One row over all windows.
 inline constexpr size_t kTransferTurnBytes =

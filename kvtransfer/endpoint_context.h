@@ -11,6 +11,7 @@
 #include "kvtransfer/kv_endpoint.h"
 #include "kvtransfer/link_handshake.h"
 #include "kvtransfer/nccl_links.h"
+#include "kvtransfer/tls_stream.h"
 #include "kvtransfer/transfer_session.h"
 #include "net/event_loop.h"
 
@@ -33,9 +34,14 @@ struct EndpointContext {
   const std::function<void(EndpointEvent)> emit;
   const TransportOpener open_transport;
   std::unique_ptr<NcclLinks> nccl;  // Of transport nccl.
+  std::unique_ptr<TlsContext> tls;  // Of tcp.encrypt.
   EndpointCounters counters;
   uint64_t links_made = 0;
 
+  // shm does not leave the machine, nor do its rows cross a socket.
+  const TlsContext* tls_of(TransportKind transport) const {
+    return transport == TransportKind::kShm ? nullptr : tls.get();
+  }
   LinkId next_link_id() { return LinkId{++links_made}; }
   // A peer that is silent for longer is given up.
   Duration silence_max() const { return 2 * config.connect_timeout; }

@@ -78,6 +78,11 @@ class EndpointThread final : public KvEndpoint {
     }
   }
 
+  Status open_tls(const std::string& token) {
+    PDJOB_TRY(context_.tls, TlsContext::open({.key = make_tls_key(token)}));
+    return ok();
+  }
+
   Status open_nccl() {
     PDJOB_TRY(context_.nccl, NcclLinks::open(loop_, context_.config.nccl));
     return ok();
@@ -152,6 +157,11 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
   if (encode(options.fingerprint).size() > limits::kLinkMessageBytesMax / 2) {
     return Error{ErrorCode::kInvalidArgument, "the KV fingerprint is too long"};
   }
+  if (options.config.tcp.encrypt && options.token.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "kvtransfer.tcp.encrypt needs the token of a job: a worker started by hand has "
+                 "none, and its peers are on this machine"};
+  }
   EndpointAddress address{
       .engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
   UniqueFd tcp;
@@ -165,7 +175,11 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
     address.unix_path = random_socket_name();
     PDJOB_TRY(shm, listen_unix(address.unix_path));
   }
+  const std::string token = options.config.tcp.encrypt ? options.token : "";
   auto endpoint = std::make_unique<EndpointThread>(std::move(options), std::move(address));
+  if (!token.empty()) {
+    PDJOB_TRY_STATUS(endpoint->open_tls(token));
+  }
   if (wanted == TransportKind::kNccl) {
     PDJOB_TRY_STATUS(endpoint->open_nccl());
   }

@@ -1,7 +1,21 @@
 #include "kvtransfer/kvtransfer_config.h"
 
+#include "common/limits.h"
+
 namespace pdjob::kvtransfer {
 namespace {
+
+void read_tcp(ConfigReader& in, TcpConfig& config) {
+  in.field("encrypt", config.encrypt,
+           {.doc = "Links run under TLS 1.3, with a key made of the job's token; what NCCL itself "
+                   "moves does not."});
+  in.field(
+      "streams", config.streams,
+      {.doc = "Most connections between two workers, of transport tcp only; each transfer goes "
+              "by the least busy one. More help where a network limits single flows, not "
+              "within one machine."},
+      {.min = 1, .max = limits::kLinkStreamsMax});
+}
 
 void read_nccl(ConfigReader& in, NcclConfig& config) {
   using std::chrono::hours;
@@ -57,6 +71,8 @@ void read(ConfigReader& in, KvTransferConfig& config) {
            "For a link to open; a link whose peer is silent, and a transfer whose rows stop, for "
            "twice as long is given up."},
       {.min = milliseconds(100), .max = hours(1)});
+  in.section("tcp", {.doc = "Of transports tcp and nccl, whose links are TCP connections."},
+             [&](ConfigReader& section) { read_tcp(section, config.tcp); });
   in.section("nccl", {.doc = "Of transport nccl only."},
              [&](ConfigReader& section) { read_nccl(section, config.nccl); });
 }

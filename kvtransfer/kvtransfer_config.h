@@ -24,6 +24,11 @@ struct NcclConfig {
   Duration abort_timeout = std::chrono::seconds(10);
 };
 
+struct TcpConfig {
+  bool encrypt = false;  // TLS on every link between machines, nccl's as well.
+  uint32_t streams = 1;  // Links of one pair of workers, of transport tcp.
+};
+
 struct KvTransferConfig {
   TransportKind transport = TransportKind::kAuto;  // auto: shm on the same machine, tcp else.
   std::string listen_host = "127.0.0.1";           // Also the address told to peers.
@@ -31,6 +36,7 @@ struct KvTransferConfig {
   Duration lease = std::chrono::seconds(
       60);  // A prefill worker holds the KV of a finished prompt this long for its fetch.
   Duration connect_timeout = std::chrono::seconds(5);
+  TcpConfig tcp;
   NcclConfig nccl;
 };
 

@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kPiecesMax = 64;
 constexpr size_t kWorksPerTurn = 16;
-constexpr size_t kSharedWaitingMax = 16;  // File descriptors that came and whose GRANT has not.
 
 const std::array<std::byte, 64 * limits::kKiB>
     kZeros{};  // What abandoned payloads are filled up with.
@@ -57,14 +56,16 @@ Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
       loopback_only_(options.loopback_only),
       loop_(loop),
       handler_(handler),
-      socket_(std::move(options.socket)),
+      socket_(std::move(options.socket), options.tls,
+              side_ == Side::kInitiator ? TlsSide::kInitiator : TlsSide::kAcceptor),
       handshake_(std::move(options.handshake)),
       transport_(options.open_transport(
           options.transport, *this,
           side_ == Side::kInitiator ? TransportSide::kReceiver : TransportSide::kSender,
           options.nccl)),
+      greeted_(side_ == Side::kInitiator),
       input_(limits::kLinkMessageBytesMax + kFrameHeaderBytes) {
-  const Status watched = loop_.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
+  const Status watched = loop_.watch(socket_.fd().get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
   if (!watched) {
     fail(watched.error());
   }
@@ -74,7 +75,7 @@ Link::~Link() {
   if (turn_) {
     loop_.cancel(*turn_);
   }
-  loop_.unwatch(socket_.get());
+  loop_.unwatch(socket_.fd().get());
 }
 
 // --- turns
@@ -113,30 +114,31 @@ void Link::fail(Error reason) {
 
 void Link::end(const Error& reason) {
   const bool may_be_written = side_ == Side::kInitiator && state_ == State::kReady &&
-                              transport_->capabilities().writes_target && !peer_has_closed(socket_);
+                              transport_->capabilities().writes_target &&
+                              !peer_has_closed(socket_.fd());
   if (may_be_written) {
     state_ = State::kDraining;
     work_.clear();
     sink_ = nullptr;
-    ::shutdown(socket_.get(), SHUT_WR);
+    ::shutdown(socket_.fd().get(), SHUT_WR);
     schedule_turn();  // What has come already is not told of again.
     handler_.on_lost(*this, LinkLoss::kGivenUp, reason);
     return;
   }
-  loop_.unwatch(socket_.get());
+  loop_.unwatch(socket_.fd().get());
   handler_.on_lost(*this, LinkLoss::kClosed, reason);
 }
 
 bool Link::finish_connect() {
-  if (const Status connected = connect_error(socket_); !connected) {
+  if (const Status connected = connect_error(socket_.fd()); !connected) {
     fail(connected.error());
     return false;
   }
-  if (!peer_has_our_uid(socket_)) {
+  if (!peer_has_our_uid(socket_.fd())) {
     fail({ErrorCode::kUnsupported, "KV link: the peer runs as another user"});
     return false;
   }
-  if (loopback_only_ && !peer_is_loopback(socket_)) {
+  if (loopback_only_ && !peer_is_loopback(socket_.fd())) {
     fail({ErrorCode::kUnsupported, "KV link: without a job token, peers must be on this machine"});
     return false;
   }
@@ -165,7 +167,7 @@ std::optional<Link::Unfinished> Link::unfinished_payload() const {
 
 void Link::read_some() {
   size_t budget = limits::kTransferTurnBytes;
-  while (alive() && state_ != State::kConnecting) {
+  while (alive() && state_ != State::kConnecting && check_greeting()) {
     if (take_input()) {
       continue;
     }
@@ -176,6 +178,30 @@ void Link::read_some() {
       return;
     }
   }
+}
+
+// An acceptor looks at the first bytes, for an end that encrypts and one that does not cannot read
+// each other's reasons. False: not enough has come, or the peer was turned away.
+bool Link::check_greeting() {
+  if (greeted_) {
+    return true;
+  }
+  const std::optional<LinkSocket::Greeting> greeting = socket_.greeting();
+  if (!greeting) {
+    return false;
+  }
+  greeted_ = (*greeting == LinkSocket::Greeting::kTls) == socket_.encrypted();
+  if (!greeted_) {
+    const Error why{ErrorCode::kUnsupported,
+                    std::string("KV link: the sender ") +
+                        (socket_.encrypted() ? "encrypts, the receiver does not"
+                                             : "does not encrypt, the receiver does") +
+                        ": kvtransfer.tcp.encrypt must be the same on both ends"};
+    socket_.turn_away();
+    send(Refuse{why});
+    fail(why);
+  }
+  return greeted_;
 }
 
 // Uses what is buffered; false when more must come first.
@@ -225,13 +251,13 @@ bool Link::receive(size_t& budget) {
     // Discarded: nothing is buffered while a payload is read.
     pieces[0] = {input_.data(), std::min<uint64_t>(payload_in_left_, input_.size())};
   }
-  const ssize_t received = receive_message(std::span(pieces).first(count));
+  const ssize_t received = socket_.read(std::span(pieces).first(count), shared_in_);
   if (received < 0 && would_block()) {
     return false;
   }
   if (received <= 0) {
     peer_closed_ = true;
-    fail(lost(received == 0 ? "the peer closed it" : std::strerror(errno)));
+    fail(received == 0 ? lost("the peer closed it") : socket_.error());
     return false;
   }
   silent_since_ = kNever;
@@ -243,35 +269,6 @@ bool Link::receive(size_t& budget) {
     input_end_ += bytes;
   }
   return alive();
-}
-
-ssize_t Link::receive_message(std::span<iovec> pieces) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kSharedWaitingMax)> control;
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-  if (received < 0) {
-    return received;
-  }
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-       part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
-      continue;
-    }
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      shared_in_.emplace_back(fd);
-    }
-  }
-  if (shared_in_.size() > kSharedWaitingMax || (message.msg_flags & MSG_CTRUNC) != 0) {
-    fail({ErrorCode::kCorrupt, "too many file descriptors came over a KV link"});
-  }
-  return received;
 }
 
 // Payload bytes that had come along with a message.
@@ -425,14 +422,9 @@ size_t Link::write_payload(std::span<const iovec> pieces) {
   if (!flush()) {
     return 0;
   }
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(pieces.data());
-  message.msg_iovlen = pieces.size();
-  const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  const ssize_t written = socket_.write(pieces, UniqueFd());
   if (written < 0) {
-    if (!would_block()) {
-      fail(lost(std::strerror(errno)));
-    }
+    write_failed();
     return 0;
   }
   payload_out_left_ -= static_cast<uint64_t>(written);
@@ -457,7 +449,11 @@ void Link::remove_work(LinkWork& work) {
 }
 
 void Link::write_some() {
-  for (size_t works = 0; alive() && (state_ == State::kOpening || state_ == State::kReady);) {
+  const bool open = state_ == State::kOpening || state_ == State::kReady;
+  if (open && !socket_.flush()) {
+    return write_failed();
+  }
+  for (size_t works = 0; alive() && open;) {
     if (payload_out_left_ > 0 && payload_owner_ == nullptr) {
       if (!write_zeros()) {
         return;
@@ -497,9 +493,7 @@ bool Link::flush() {
     Outgoing& item = out_.front();
     const ssize_t written = write(item);
     if (written < 0) {
-      if (!would_block()) {
-        fail(lost(std::strerror(errno)));
-      }
+      write_failed();
       return false;
     }
     item.shared = UniqueFd();
@@ -518,21 +512,13 @@ ssize_t Link::write(const Outgoing& item) {
   const size_t tail = item.written - head;
   pieces[0] = {const_cast<char*>(item.bytes.data()) + head, item.bytes.size() - head};
   pieces[1] = {const_cast<std::byte*>(item.tail.data()) + tail, item.tail.size() - tail};
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (item.shared.valid()) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = item.shared.get();
-    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
+  return socket_.write(pieces, item.shared);
+}
+
+void Link::write_failed() {
+  if (!would_block()) {
+    fail(socket_.error());
   }
-  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
 }
 
 bool Link::write_zeros() {

@@ -17,6 +17,7 @@
 #include "common/result.h"
 #include "kvtransfer/link_handshake.h"
 #include "kvtransfer/link_message.h"
+#include "kvtransfer/link_socket.h"
 #include "kvtransfer/transfer_session.h"
 #include "kvtransfer/transport.h"
 #include "kvtransfer/unique_fd.h"
@@ -67,7 +68,8 @@ class Link final : public LinkStream, private net::FdHandler {
     UniqueFd socket;  // Connecting or connected.
     LinkHandshake handshake;
     bool loopback_only = false;
-    NcclLinks* nccl = nullptr;  // Of transport nccl.
+    NcclLinks* nccl = nullptr;        // Of transport nccl.
+    const TlsContext* tls = nullptr;  // Null: the link is not encrypted.
   };
   Link(net::EventLoop& loop, LinkHandler& handler, Options options);
   Link(const Link&) = delete;
@@ -129,10 +131,10 @@ class Link final : public LinkStream, private net::FdHandler {
   bool alive() const { return !failure_; }
 
   void read_some();
+  bool check_greeting();
   bool take_input();
   bool receive(size_t& budget);
   size_t receive_pieces(std::span<iovec> pieces);
-  ssize_t receive_message(std::span<iovec> pieces);
   void take_payload(std::span<const std::byte> bytes);
   void payload_came(size_t bytes);
   void on_frame(const FrameHeader& header, std::span<const std::byte> body);
@@ -145,17 +147,19 @@ class Link final : public LinkStream, private net::FdHandler {
   bool flush();
   bool write_zeros();
   ssize_t write(const Outgoing& item);
+  void write_failed();
 
   const LinkId id_;
   const Side side_;
   const bool loopback_only_;
   net::EventLoop& loop_;
   LinkHandler& handler_;
-  UniqueFd socket_;
+  LinkSocket socket_;
   LinkHandshake handshake_;
   std::unique_ptr<Transport> transport_;
   State state_ = State::kConnecting;
   std::optional<Error> failure_;  // Waits for the next turn; nothing moves meanwhile.
+  bool greeted_;                  // The peer encrypts as we do.
   bool peer_closed_ = false;
   std::optional<net::TimerId> turn_;
   Instant silent_since_ = kNever;

@@ -26,6 +26,14 @@ LinkKey make_key(std::string_view token) {
   return key;
 }
 
+TlsKey make_tls_key(std::string_view token) {
+  constexpr unsigned char kPurpose[crypto_generichash_blake2b_PERSONALBYTES] = "pdjob kv tls 1";
+  TlsKey key;
+  crypto_generichash_blake2b_salt_personal(raw(key.data()), key.size(), raw(token), token.size(),
+                                           nullptr, 0, nullptr, kPurpose);
+  return key;
+}
+
 LinkProof make_proof(const LinkKey& key, std::string_view said) {
   LinkProof proof;
   crypto_auth(raw(proof.data()), raw(said), said.size(), raw(key.data()));

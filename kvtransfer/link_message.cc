@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/check.h"
 #include "common/limits.h"
 
 namespace pdjob::kvtransfer {
@@ -41,6 +42,8 @@ class Writer {
       each(item);
     }
   }
+  void require(bool condition) { PDJOB_CHECK(condition); }
+  bool skips_rest(bool /*wanted*/) { return false; }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -82,6 +85,10 @@ class Reader {
     }
   }
   void require(bool condition) { good_ = good_ && condition; }
+  bool skips_rest(bool wanted) {
+    bytes_ = wanted ? std::span<const std::byte>() : bytes_;
+    return wanted;
+  }
   bool good() const { return good_; }
   bool at_end() const { return bytes_.empty(); }
 
@@ -149,11 +156,16 @@ template <class Wire, Is<Hello> Message>
 void fields(Wire& wire, Message& hello) {
   magic(wire);
   wire.number(hello.version);
+  if (wire.skips_rest(hello.version != kLinkVersion)) {
+    return;  // Enough to say so: what follows is that version's affair.
+  }
   fields(wire, hello.transport);
   wire.number(hello.epoch);
   wire.text(hello.engine_id);
   wire.text(hello.peer_engine_id);
   wire.raw(hello.nonce);
+  wire.number(hello.stream);
+  wire.require(hello.stream < limits::kLinkStreamsMax);
 }
 template <class Wire, Is<Challenge> Message>
 void fields(Wire& wire, Message& challenge) {

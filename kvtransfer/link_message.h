@@ -17,19 +17,20 @@
 
 namespace pdjob::kvtransfer {
 
-inline constexpr uint16_t kLinkVersion = 2;
+inline constexpr uint16_t kLinkVersion = 3;
 
 using Nonce = std::array<std::byte, 32>;
 using LinkProof = std::array<std::byte, 32>;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
-struct Hello {  // I: who I am and whom I want.
+struct Hello {  // I: who I am and whom I want. Of another version only that is read.
   uint16_t version = kLinkVersion;
   TransportKind transport = TransportKind::kTcp;
   uint64_t epoch = 0;  // Grows with every link that this initiator opens: a lower one is stale.
   std::string engine_id;
   std::string peer_engine_id;
   Nonce nonce{};
+  uint8_t stream = 0;  // Which of the links between the two: epochs are of each of them.
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 struct Challenge {  // A: proves that it knows the token, and asks the same of the initiator.

@@ -129,11 +129,43 @@ Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region
 }
 
 Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind transport) {
-  const auto known = links_by_peer_.find({peer.engine_id, transport});
-  return known != links_by_peer_.end() ? known->second : connect(peer, transport);
+  const uint8_t stream = least_busy_stream(peer, transport);
+  const auto known = links_by_peer_.find({peer.engine_id, transport, stream});
+  return known != links_by_peer_.end() ? known->second : connect(peer, transport, stream);
 }
 
-Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind transport) {
+// Streams are opened one by one, when all that are open have something to do.
+uint8_t Receiver::least_busy_stream(const EndpointAddress& peer, TransportKind transport) const {
+  const uint32_t streams = transport == TransportKind::kTcp ? context_.config.tcp.streams : 1;
+  uint8_t best = 0;
+  uint64_t fewest = UINT64_MAX;
+  for (uint8_t stream = 0; stream < streams && fewest > 0; ++stream) {
+    const auto known = links_by_peer_.find({peer.engine_id, transport, stream});
+    const bool open = known != links_by_peer_.end();
+    if (!open && stream > 0 && peers_.size() >= limits::kLinksMax) {
+      continue;  // Those that are open must do.
+    }
+    if (const uint64_t awaited = open ? bytes_awaited(known->second) : 0; awaited < fewest) {
+      best = stream;
+      fewest = awaited;
+    }
+  }
+  return best;
+}
+
+uint64_t Receiver::bytes_awaited(LinkId id) const {
+  uint64_t bytes = 0;
+  for (const auto& [transfer, fetch] : fetches_) {
+    if (fetch->session.link() == id) {
+      const uint32_t arrived = fetch->rows ? fetch->rows->rows_arrived() : 0;
+      bytes += bytes_per_row(fetch->target.windows) * (fetch->rows_granted - arrived);
+    }
+  }
+  return bytes;
+}
+
+Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind transport,
+                                 uint8_t stream) {
   if (peers_.size() >= limits::kLinksMax) {
     return Error{ErrorCode::kOverloaded, "too many KV links"};
   }
@@ -145,7 +177,8 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                     .epoch = ++epoch_,
                     .engine_id = context_.identity.engine_id,
                     .peer_engine_id = address.engine_id,
-                    .nonce = random_nonce()};
+                    .nonce = random_nonce(),
+                    .stream = stream};
   Peer& peer = peers_[id];
   LinkHandler& handler = *this;
   peer.link =
@@ -157,12 +190,13 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
                                            .loopback_only = context_.loopback_only,
-                                           .nccl = context_.nccl.get()});
+                                           .nccl = context_.nccl.get(),
+                                           .tls = context_.tls_of(transport)});
   peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this,
                                                                                              id] {
     peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
   });
-  links_by_peer_[{address.engine_id, transport}] = id;
+  links_by_peer_[{address.engine_id, transport, stream}] = id;
   ++context_.counters.links;
   return id;
 }
@@ -214,6 +248,8 @@ bool Receiver::payload_has_stopped(Peer& peer) {
 
 void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   const LinkId id = link.id();
+  // Clients are told only when no other way is left.
+  log::warn("kv: the link to " + link.hello().peer_engine_id + " ended: " + reason.message);
   std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).timer);
   step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});

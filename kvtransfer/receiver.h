@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,7 @@ class Receiver final : private LinkHandler {
     std::optional<Link::Unfinished> payload;  // At the last sign of life,
     uint32_t payload_waits = 0;               // and at so many before it.
   };
-  using PeerKey = std::pair<std::string, TransportKind>;
+  using PeerKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last is the stream.
 
   Status on_opened(Link& link) override;
   void on_message(Link& link, LinkMessage message, UniqueFd shared,
@@ -46,7 +47,9 @@ class Receiver final : private LinkHandler {
   bool on_same_machine(const EndpointAddress& peer) const;
   Result<TransportKind> choose(const EndpointAddress& peer, const Region& target) const;
   Result<LinkId> link_to(const EndpointAddress& peer, TransportKind transport);
-  Result<LinkId> connect(const EndpointAddress& peer, TransportKind transport);
+  uint8_t least_busy_stream(const EndpointAddress& peer, TransportKind transport) const;
+  uint64_t bytes_awaited(LinkId id) const;
+  Result<LinkId> connect(const EndpointAddress& peer, TransportKind transport, uint8_t stream);
   void renew(LinkId id);
   void renew_later(LinkId id);
   Duration renew_interval() const;

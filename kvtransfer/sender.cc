@@ -105,7 +105,8 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
                     .loopback_only = context_.loopback_only,
-                    .nccl = context_.nccl.get()});
+                    .nccl = context_.nccl.get(),
+                    .tls = context_.tls_of(transport)});
   peer.opening =
       context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
         if (Link* link = find(id); link != nullptr && !link->ready()) {
@@ -170,7 +171,7 @@ void Sender::withdraw(TransferId id, Error reason) {
 
 Status Sender::on_opened(Link& link) {
   const Hello& hello = link.hello();
-  LinkId& known = links_by_engine_[{hello.engine_id, hello.transport}];
+  LinkId& known = links_by_engine_[{hello.engine_id, hello.transport, hello.stream}];
   if (Link* older = find(known); older != nullptr && older != &link) {
     if (hello.epoch <= older->hello().epoch) {
       return Error{ErrorCode::kUnavailable,

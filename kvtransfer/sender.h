@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "kvtransfer/endpoint_context.h"
@@ -71,7 +71,8 @@ class Sender final : private LinkHandler {
 
   EndpointContext& context_;
   std::map<LinkId, Peer> peers_;
-  std::map<std::pair<std::string, TransportKind>, LinkId> links_by_engine_;
+  // By receiver, transport and stream.
+  std::map<std::tuple<std::string, TransportKind, uint8_t>, LinkId> links_by_engine_;
   std::map<TransferId, std::unique_ptr<Offer>> offers_;
   std::map<TransferId, WaitingGrant> waiting_;
   // Why the last offers ended: a fetch that comes too late is told so at once.

@@ -141,21 +141,26 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
              });
 }
 
-// KV rows can only move between engines of the same shape.
+// KV rows can only move between engines of the same kind and KV type; they are not converted. How
+// many sequences of how many tokens each end holds is its own affair.
 void check_engines(ConfigReader& in, const JobConfig& config) {
   const engine::EngineConfig& p = config.prefill_engine;
   const engine::EngineConfig& d = config.decode_engine;
   if (!config.disaggregated()) {
     return;
   }
+  // Told at the role that differs from the common `engine`.
+  const auto refuse = [&](const std::string& key, const std::string& values) {
+    const std::string decode_key = "decode.engine." + key;
+    in.fail(in.has(decode_key) ? decode_key : "prefill.engine." + key,
+            "must be the same for prefill and decode, got " + values);
+  };
   if (p.kind != d.kind) {
-    in.fail("decode",
-            "engine.kind must be the same for prefill and decode: KV cannot move between different "
-            "engines");
+    refuse("kind", "different ones: KV cannot move between different engines");
   }
   if (p.kv_type != d.kv_type) {
-    in.fail("decode", std::string("engine.kv_type must be the same for prefill and decode, got ") +
-                          to_string(p.kv_type) + " and " + to_string(d.kv_type));
+    refuse("kv_type", std::string(to_string(p.kv_type)) + " and " + to_string(d.kv_type) +
+                          ": KV is not converted on its way");
   }
 }
 

@@ -26,7 +26,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto message = decode_body(header->type, frame.subspan(kFrameHeaderBytes));
     if (message) {
       const std::string again = encode(*message);
-      PDJOB_CHECK(std::ranges::equal(frame, std::as_bytes(std::span(again.data(), again.size()))));
+      // Of a HELLO of another version not all is read.
+      const auto* hello = std::get_if<Hello>(&*message);
+      PDJOB_CHECK((hello != nullptr && hello->version != kLinkVersion) ||
+                  std::ranges::equal(frame, std::as_bytes(std::span(again.data(), again.size()))));
       std::vector<LinkMessage> replies;
       acceptor.step(*message, replies);
       initiator.step(*message, replies);

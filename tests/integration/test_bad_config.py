@@ -14,7 +14,7 @@ for block in (ROOT / "tests/unit/launcher/bad_configs.txt").read_text().split("\
     yaml, _, errors = ("\n" + rest + "\n").partition("\n--- errors\n")
     CASES[name] = (yaml.removeprefix("\n") + "\n", errors)
 
-NAMES = ["broken YAML", "tab as indentation", "duplicate key", "unknown key in a section", "name is a list"]
+NAMES = ["broken YAML", "tab as indentation", "duplicate key", "unknown key in a section", "name is a list", "roles with different KV types"]
 
 
 def run(argv, folder):
@@ -23,11 +23,12 @@ def run(argv, folder):
     )
 
 
+@pytest.mark.parametrize("command", ["run", "plan"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_job_file_is_refused_with_place_line_and_caret(name, tmp_path):
+def test_a_wrong_job_file_is_refused_with_place_line_and_caret(name, command, tmp_path):
     yaml, errors = CASES[name]
     (tmp_path / "job.yaml").write_text(yaml)
-    answer = run(["--config", "job.yaml"], tmp_path)
+    answer = run([*(["plan"] if command == "plan" else []), "--config", "job.yaml"], tmp_path)
     assert answer.returncode == 2, answer.stderr
     assert answer.stderr == errors
     place, source, caret = answer.stderr.splitlines()[:3]

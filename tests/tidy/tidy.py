@@ -35,6 +35,7 @@ DOORS = {
     "ggml": (r"ggml", "engine/*.cc"),
     "xxhash": (r"xxh", "engine/*.cc kvtransfer/row_digest.cc router/prompt_blocks.cc"),
     "libsodium": (r"sodium", "kvtransfer/link_auth.cc"),
+    "OpenSSL": (r"openssl/", "kvtransfer/tls_stream.cc"),
     "CLI11": (r"CLI/", "launcher/main.cc"),
 }
 

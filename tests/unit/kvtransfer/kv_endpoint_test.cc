@@ -22,20 +22,22 @@ using std::chrono::seconds;
 constexpr Duration kDeadline = seconds(30);
 
 // Every test of moving rows runs over each transport.
-class KvEndpointMoves : public testing::TestWithParam<TransportKind> {
+class KvEndpointMoves : public testing::TestWithParam<Way> {
  protected:
   void TearDown() override {
     EXPECT_EQ(fakenccl_violations(), 0);
     EXPECT_EQ(fakecudart_violations(), 0);
   }
-  bool is_shm() const { return GetParam() == TransportKind::kShm; }
+  bool is_shm() const { return GetParam().transport == TransportKind::kShm; }
   TestRegion target(TestRegion::Shape shape) const {
     return TestRegion(shape, is_shm() ? TestRegion::Memory::kShared : TestRegion::Memory::kPrivate);
   }
-  const char* name() const { return name_of(GetParam()); }
+  const char* name() const { return name_of(GetParam().transport); }
 
-  TestEndpoint sender_{{.engine_id = "prefill", .transport = GetParam()}};
-  TestEndpoint receiver_{{.engine_id = "decode", .transport = GetParam()}};
+  TestEndpoint sender_{
+      {.engine_id = "prefill", .transport = GetParam().transport, .tcp = GetParam().tcp}};
+  TestEndpoint receiver_{
+      {.engine_id = "decode", .transport = GetParam().transport, .tcp = GetParam().tcp}};
 };
 
 TEST_P(KvEndpointMoves, AllRowsAndTheTail) {
@@ -90,7 +92,8 @@ TEST_P(KvEndpointMoves, SenderIsToldWhoseRowsAreAwaited) {
 TEST_P(KvEndpointMoves, SenderIsToldThatAReceiverHasGone) {
   TestRegion to = target({});
   {
-    TestEndpoint receiver({.engine_id = "short-lived", .transport = GetParam()});
+    TestEndpoint receiver(
+        {.engine_id = "short-lived", .transport = GetParam().transport, .tcp = GetParam().tcp});
     receiver->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
     EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
   }
@@ -313,7 +316,8 @@ TEST_P(KvEndpointMoves, FetchFailsAtItsDeadline) {
 
 TEST_P(KvEndpointMoves, FingerprintMismatchFailsAtOnceNamingTheField) {
   TestEndpoint other({.engine_id = "other",
-                      .transport = GetParam(),
+                      .transport = GetParam().transport,
+                      .tcp = GetParam().tcp,
                       .fingerprint = {{"model_digest", "abc"}, {"kv_type", "q8_0"}}});
   TestRegion to = target({});
   receiver_->fetch(transfer_id(1), other->address(), to.region(), 64, in(kDeadline));
@@ -325,8 +329,14 @@ TEST_P(KvEndpointMoves, FingerprintMismatchFailsAtOnceNamingTheField) {
 }
 
 TEST_P(KvEndpointMoves, WrongTokenIsRefused) {
-  for (const char* token : {"guess", ""}) {
-    TestEndpoint other({.engine_id = "other", .transport = GetParam(), .token = token});
+  for (const std::string token : {"guess", ""}) {
+    if (token.empty() && GetParam().tcp.encrypt) {
+      continue;  // Does not start.
+    }
+    TestEndpoint other({.engine_id = "other",
+                        .transport = GetParam().transport,
+                        .tcp = GetParam().tcp,
+                        .token = token});
     TestRegion to = target({});
     receiver_->fetch(transfer_id(1), other->address(), to.region(), 64, in(kDeadline));
     EXPECT_EQ(receiver_.expect<FetchFailed>(seconds(3)).error.code, ErrorCode::kUnsupported);
@@ -354,7 +364,8 @@ TEST_P(KvEndpointMoves, RegionsOfAnotherShapeAreRefused) {
 }
 
 TEST_P(KvEndpointMoves, SecondReceiverIsRefused) {
-  TestEndpoint second({.engine_id = "decode-2", .transport = GetParam()});
+  TestEndpoint second(
+      {.engine_id = "decode-2", .transport = GetParam().transport, .tcp = GetParam().tcp});
   TestRegion source({});
   TestRegion to = target({}), to_second = target({});
   source.fill(1, 0, 64);
@@ -371,8 +382,8 @@ TEST_P(KvEndpointMoves, SecondReceiverIsRefused) {
 TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
   TestRegion source({});
   TestRegion to = target({});
-  auto ending = std::make_unique<TestEndpoint>(
-      TestEndpoint::Options{.engine_id = "ending", .transport = GetParam()});
+  auto ending = std::make_unique<TestEndpoint>(TestEndpoint::Options{
+      .engine_id = "ending", .transport = GetParam().transport, .tcp = GetParam().tcp});
   (*ending)->offer(transfer_id(1), source.region(), in(kDeadline));
   receiver_->fetch(transfer_id(1), (*ending)->address(), to.region(), 64, in(kDeadline));
   EXPECT_FALSE(receiver_.next(milliseconds(100)));
@@ -383,9 +394,9 @@ TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
-                         testing::Values(TransportKind::kShm, TransportKind::kTcp,
-                                         TransportKind::kNccl),
-                         [](const auto& param) { return name_of(param.param); });
+                         testing::Values(kShmWay, kTcpWay, kTlsWay, kTlsStreamsWay, kNcclWay,
+                                         kNcclTlsWay),
+                         [](const auto& param) { return param.param.name; });
 
 TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
   TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});

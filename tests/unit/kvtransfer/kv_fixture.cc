@@ -109,6 +109,7 @@ TestEndpoint::TestEndpoint(const Options& options) {
   auto started = KvEndpoint::start({.config = {.transport = options.transport,
                                                .lease = options.lease,
                                                .connect_timeout = options.connect_timeout,
+                                               .tcp = options.tcp,
                                                .nccl = options.nccl},
                                     .engine_id = options.engine_id,
                                     .token = options.token,

@@ -57,12 +57,31 @@ class TestRegion {
   uint64_t bytes_ = 0;
 };
 
+// What TLS or the number of streams does to a link is none of a transport's business: tests of
+// moving rows run over each way.
+struct Way {
+  const char* name = "";
+  TransportKind transport = TransportKind::kAuto;
+  TcpConfig tcp = {};
+};
+inline constexpr Way kShmWay{.name = "shm", .transport = TransportKind::kShm};
+inline constexpr Way kTcpWay{.name = "tcp", .transport = TransportKind::kTcp};
+inline constexpr Way kTlsWay{
+    .name = "tls", .transport = TransportKind::kTcp, .tcp = {.encrypt = true}};
+inline constexpr Way kTlsStreamsWay{.name = "tls_3_streams",
+                                    .transport = TransportKind::kTcp,
+                                    .tcp = {.encrypt = true, .streams = 3}};
+inline constexpr Way kNcclWay{.name = "nccl", .transport = TransportKind::kNccl};
+inline constexpr Way kNcclTlsWay{
+    .name = "nccl_tls", .transport = TransportKind::kNccl, .tcp = {.encrypt = true}};
+
 // An endpoint that queues its events for the test's thread.
 class TestEndpoint {
  public:
   struct Options {
     std::string engine_id = "engine";
     TransportKind transport = TransportKind::kAuto;
+    TcpConfig tcp = {};
     std::string token = "secret";
     Fingerprint fingerprint = {{"model_digest", "abc"}, {"kv_type", "f16"}};
     Duration lease = std::chrono::seconds(60);

@@ -338,6 +338,19 @@ TEST_F(LyingReceiver, WrongProofIsRefused) {
   EXPECT_TRUE(link.is_closed_by_peer());
 }
 
+TEST_F(LyingReceiver, EpochsAreOfOneStream) {
+  RawLink first = RawLink::connect(sender_->address());
+  RawLink second = RawLink::connect(sender_->address());
+  ASSERT_TRUE(first.open(self_, raw_hello(5)));
+  Hello hello = raw_hello(1);
+  hello.stream = 1;
+  ASSERT_TRUE(second.open(self_, hello)) << "another stream's epoch is no stale one";
+  for (RawLink* link : {&first, &second}) {
+    link->send(Renew{});
+    EXPECT_TRUE(link->hear()) << "neither replaced the other";
+  }
+}
+
 TEST_F(LyingReceiver, StaleEpochIsRefusedAndANewerOneReplaces) {
   RawLink second = RawLink::connect(sender_->address());
   ASSERT_TRUE(second.open(self_, raw_hello(2)));

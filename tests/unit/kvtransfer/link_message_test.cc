@@ -28,7 +28,8 @@ std::vector<LinkMessage> one_of_each() {
                 .epoch = 3,
                 .engine_id = "a",
                 .peer_engine_id = "b",
-                .nonce = nonce},
+                .nonce = nonce,
+                .stream = 2},
           Challenge{.nonce = nonce, .proof = nonce},
           Prove{.proof = nonce, .fingerprint = {{"kv_type", "f16"}, {"model", ""}}},
           Welcome{},
@@ -86,6 +87,24 @@ TEST(LinkMessage, RefusesUnknownTypesAndLongBodies) {
   header = encode(Renew{});
   header[2] = 2;  // 128 KiB.
   EXPECT_FALSE(decode_header(bytes_of(header).first<kFrameHeaderBytes>()).has_value());
+}
+
+// A longer or shorter HELLO was malformed, and nobody was told that versions differ.
+TEST(LinkMessage, ReadsTheVersionOfAnyHello) {
+  for (const size_t cut : {10, 1, 0}) {
+    std::string frame = encode(Hello{.version = kLinkVersion - 1, .engine_id = "a"});
+    frame.resize(frame.size() - cut);
+    const Result<LinkMessage> decoded = decode(frame + (cut == 0 ? "more" : ""));
+    ASSERT_TRUE(decoded.has_value());
+    EXPECT_EQ(std::get<Hello>(*decoded).version, kLinkVersion - 1);
+  }
+}
+
+TEST(LinkMessage, RefusesAStreamBeyondTheLast) {
+  std::string frame = encode(Hello{.stream = limits::kLinkStreamsMax - 1});
+  EXPECT_TRUE(decode(frame).has_value());
+  frame.back() = limits::kLinkStreamsMax;
+  EXPECT_FALSE(decode(frame).has_value());
 }
 
 TEST(LinkMessage, RefusesMoreWindowsThanAllowed) {
