@@ -476,6 +476,9 @@ void Link::write_some() {
           flush();  // What it said before may be what unblocks it.
         }
         return;
+      case Progress::kOthersFirst:
+        std::rotate(work_.begin(), work_.begin() + 1, work_.end());
+        [[fallthrough]];
       case Progress::kMore:
         return schedule_turn();
       case Progress::kDone:

@@ -1,29 +1,41 @@
 // xxh3-64 over the bytes of rows, fed piece by piece: it finds wrong, stale or missing rows, not a
-// forger. The only door to xxhash. Value (move only).
+// forger. The only door to xxhash. Value.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "kvtransfer/row_cursor.h"
+#include "kvtransfer/row_stripes.h"
 
 namespace pdjob::kvtransfer {
 
 class RowDigest {
  public:
-  RowDigest();
+  explicit RowDigest(StripeCode code = fastest_stripe_code()) { hash_.code = code; }
 
   void update(std::span<const std::byte> bytes);
+  // update(), and copies the bytes to memory that another core will read next: faster than memcpy
+  // alone. finish_copies() makes them visible.
+  void update_and_copy(std::span<const std::byte> bytes, std::byte* to);
   // Of everything so far; more may follow.
   uint64_t value() const;
 
  private:
-  struct Free {
-    void operator()(void* state) const;
-  };
-  std::unique_ptr<void, Free> state_;
+  static constexpr size_t kShortMax = 240;  // Bytes that xxh3 hashes in another way.
+
+  bool needs_more(std::span<const std::byte>& bytes);
+  void keep(std::span<const std::byte> rest, const std::byte* stripe_before);
+
+  StripeHash hash_;
+  uint64_t bytes_ = 0;
+  std::array<std::byte, kShortMax> head_{};  // The first ones.
+  // The last 64 bytes that were hashed, and up to 64 after them: a stripe is hashed when more
+  // follows.
+  std::array<std::byte, 2 * kStripeBytes> last_{};
+  size_t waiting_ = 0;
 };
 
 // Hashes the next `bytes` of the cursor and moves it past them. Requires: bytes <=

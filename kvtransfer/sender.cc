@@ -11,6 +11,9 @@
 namespace pdjob::kvtransfer {
 namespace {
 
+// A range whose rows follow on the socket: nobody else of the link can send meanwhile.
+constexpr uint64_t kPayloadRangeBytes = 512 * limits::kKiB;
+
 std::optional<Error> misfit(const Region& source, const Grant& grant) {
   if (source.windows.size() != grant.windows.size()) {
     return Error{ErrorCode::kInvalidArgument,
@@ -28,13 +31,16 @@ std::optional<Error> misfit(const Region& source, const Grant& grant) {
   return std::nullopt;
 }
 
+uint32_t rows_within(uint64_t bytes, uint64_t row_bytes) {
+  return static_cast<uint32_t>(std::max<uint64_t>(1, bytes / row_bytes));
+}
+
 SendSession::Options session_options(const Region& source, Instant deadline,
                                      const EndpointContext& context) {
   const uint64_t row_bytes = bytes_per_row(source.windows);
   return {.row_bytes = row_bytes,
           .rows_max = source.rows_max,
-          .rows_per_push =
-              static_cast<uint32_t>(std::max<uint64_t>(1, limits::kTransferRangeBytes / row_bytes)),
+          .rows_per_push = rows_within(limits::kTransferRangeBytes, row_bytes),
           .deadline = deadline,
           .lease = context.config.lease,
           .stall_max = context.stall_max(row_bytes)};
@@ -246,7 +252,11 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
     return;
   }
   offer.rows = std::move(rows);
-  step(offer, SendSession::Granted{link, granted.rows});
+  const bool on_link = find(link)->transport().capabilities().rows_on_link;
+  step(offer, SendSession::Granted{
+                  link, granted.rows,
+                  on_link ? rows_within(kPayloadRangeBytes, bytes_per_row(offer.source.windows))
+                          : UINT32_MAX});
 }
 
 void Sender::on_cancel(Link& link, const Cancel& cancel) {

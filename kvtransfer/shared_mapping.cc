@@ -9,12 +9,44 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "common/limits.h"
+
 namespace pdjob::kvtransfer {
+
+namespace {
+
+constexpr uint64_t kPieceBytes = 256 * limits::kKiB;
+#ifdef MADV_POPULATE_READ
+constexpr int kPopulate = MADV_POPULATE_READ;
+#else
+constexpr int kPopulate = 22;
+#endif
+
+}  // namespace
+
+SharedMapping::SharedMapping(std::byte* base, uint64_t bytes)
+    : base_(base), bytes_(bytes), touched_((bytes + kPieceBytes - 1) / kPieceBytes) {}
+
+uint64_t SharedMapping::touch(uint64_t offset, uint64_t bytes) {
+  uint64_t touched = 0;
+  for (uint64_t piece = offset / kPieceBytes; piece * kPieceBytes < offset + bytes; ++piece) {
+    if (touched_[piece]) {
+      continue;
+    }
+    const uint64_t begin = piece * kPieceBytes;
+    const uint64_t length = std::min(kPieceBytes, bytes_ - begin);
+    // To read: of shared memory such pages are writable at once, and many are mapped by one fault.
+    // Before Linux 5.14 it fails, and the copy touches them itself.
+    ::madvise(base_ + begin, length, kPopulate);
+    touched_[piece] = true;
+    touched += length;
+  }
+  return touched;
+}
 
 SharedMapping::~SharedMapping() { ::munmap(base_, bytes_); }
 
-Result<std::shared_ptr<const SharedMapping>> MappingCache::map(const UniqueFd& memfd,
-                                                               uint64_t bytes) {
+Result<std::shared_ptr<SharedMapping>> MappingCache::map(const UniqueFd& memfd, uint64_t bytes) {
   const int seals = ::fcntl(memfd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Error{ErrorCode::kUnsupported, "granted memory is not a memfd sealed against shrinking"};
@@ -34,17 +66,14 @@ Result<std::shared_ptr<const SharedMapping>> MappingCache::map(const UniqueFd& m
   if (known != entries_.end()) {
     entries_.erase(known);
   }
-  // A page that is first touched by a copy costs three times the copy itself.
-  void* base =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memfd.get(), 0);
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (base == MAP_FAILED) {
     return Error{ErrorCode::kUnavailable,
                  std::string("cannot map granted memory: ") + std::strerror(errno)};
   }
-  entries_.push_front(
-      {file.st_dev, file.st_ino,
-       std::make_shared<const SharedMapping>(static_cast<std::byte*>(base), bytes)});
-  std::shared_ptr<const SharedMapping> mapping = entries_.front().mapping;
+  entries_.push_front({file.st_dev, file.st_ino,
+                       std::make_shared<SharedMapping>(static_cast<std::byte*>(base), bytes)});
+  std::shared_ptr<SharedMapping> mapping = entries_.front().mapping;
   if (entries_.size() > mappings_max_) {
     entries_.pop_back();
   }

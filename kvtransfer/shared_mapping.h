@@ -5,16 +5,17 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <vector>
 
 #include "common/result.h"
 #include "kvtransfer/unique_fd.h"
 
 namespace pdjob::kvtransfer {
 
-// One mapped memfd, writable by its owner and by us. Value (not movable).
+// One mapped memfd, writable by its owner and by us. Loop-bound.
 class SharedMapping {
  public:
-  SharedMapping(std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
+  SharedMapping(std::byte* base, uint64_t bytes);
   SharedMapping(const SharedMapping&) = delete;
   SharedMapping& operator=(const SharedMapping&) = delete;
   ~SharedMapping();
@@ -22,9 +23,15 @@ class SharedMapping {
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
 
+  // Maps the pages of [offset, offset + bytes) that are not mapped yet, all at once: a page that is
+  // first touched by a copy costs as much as copying it several times. How many bytes were not.
+  // Requires: they lie in the mapping.
+  uint64_t touch(uint64_t offset, uint64_t bytes);
+
  private:
   std::byte* base_;
   uint64_t bytes_;
+  std::vector<bool> touched_;  // Piece by piece.
 };
 
 // Least recently used mappings go first; one in use lives on in its user's hands. Loop-bound.
@@ -32,9 +39,10 @@ class MappingCache {
  public:
   explicit MappingCache(size_t mappings_max) : mappings_max_(mappings_max) {}
 
-  // The mapping of `bytes` of `memfd`. kUnsupported: it is not sealed against shrinking, so its
-  // owner could kill us with SIGBUS. kInvalidArgument: it is smaller than announced.
-  Result<std::shared_ptr<const SharedMapping>> map(const UniqueFd& memfd, uint64_t bytes);
+  // The mapping of `bytes` of `memfd`; nothing of a new one is touched. kUnsupported: it is not
+  // sealed against shrinking, so its owner could kill us with SIGBUS. kInvalidArgument: it is
+  // smaller than announced.
+  Result<std::shared_ptr<SharedMapping>> map(const UniqueFd& memfd, uint64_t bytes);
 
   size_t size() const { return entries_.size(); }
 
@@ -42,7 +50,7 @@ class MappingCache {
   struct Entry {
     uint64_t device = 0;
     uint64_t inode = 0;  // Cannot be reused while the mapping holds the file.
-    std::shared_ptr<const SharedMapping> mapping;
+    std::shared_ptr<SharedMapping> mapping;
   };
 
   size_t mappings_max_;

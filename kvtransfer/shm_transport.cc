@@ -5,18 +5,26 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/row_copy.h"
 #include "kvtransfer/row_digest.h"
 
 namespace pdjob::kvtransfer {
 namespace {
 
-// Hashed and then copied while it is still in the core's first cache.
-constexpr size_t kPieceBytes = 4 * limits::kKiB;
+// Of the granted rows, when they are granted: nobody waits for them yet. The pages of more rows are
+// mapped as they are pushed, so that no grant holds up other transfers for long.
+constexpr uint64_t kTouchedAtGrantBytes = 32 * limits::kMiB;
+
+void touch_first(SharedMapping& mapping, const Grant& grant) {
+  uint64_t left = kTouchedAtGrantBytes;
+  for (const GrantedWindow& window : grant.windows) {
+    const uint64_t bytes = std::min(left, uint64_t{window.row_bytes} * grant.rows);
+    left -= std::min(left, mapping.touch(window.shared_offset, bytes));
+  }
+}
 
 class ShmRowSender final : public RowSender {
  public:
-  ShmRowSender(LinkStream& stream, TransferId id, std::shared_ptr<const SharedMapping> mapping,
+  ShmRowSender(LinkStream& stream, TransferId id, std::shared_ptr<SharedMapping> mapping,
                std::vector<Window> target)
       : stream_(stream),
         id_(id),
@@ -37,11 +45,12 @@ class ShmRowSender final : public RowSender {
   Result<Progress> advance(size_t bytes_max) override {
     while (source_.bytes_left() > 0) {
       if (bytes_max == 0) {
-        return Progress::kMore;
+        return Progress::kOthersFirst;
       }
-      const std::span<std::byte> from = source_.next(std::min(bytes_max, kPieceBytes));
-      digest_.update(from);
-      copy_rows(target_.next(from.size()).data(), from.data(), from.size());
+      const std::span<std::byte> from = source_.next(bytes_max);
+      std::byte* const to = target_.next(from.size()).data();
+      mapping_->touch(static_cast<uint64_t>(to - mapping_->base()), from.size());
+      digest_.update_and_copy(from, to);
       source_.advance(from.size());
       target_.advance(from.size());
       bytes_max -= from.size();
@@ -56,7 +65,7 @@ class ShmRowSender final : public RowSender {
  private:
   LinkStream& stream_;
   TransferId id_;
-  std::shared_ptr<const SharedMapping> mapping_;
+  std::shared_ptr<SharedMapping> mapping_;
   std::vector<Window> target_windows_;
   RowRange range_;
   RowCursor source_;
@@ -85,7 +94,7 @@ class ShmRowReceiver final : public RowReceiver {
       hash_and_advance(digest_, cursor_, bytes);
       bytes_max -= bytes;
       if (cursor_.bytes_left() > 0) {
-        return Progress::kMore;
+        return Progress::kOthersFirst;
       }
       rows_arrived_ = ranges_.front().first + ranges_.front().count;
       ranges_.pop_front();
@@ -112,8 +121,7 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
   if (!shared.valid()) {
     return Error{ErrorCode::kInvalidArgument, "a grant came without its memory"};
   }
-  PDJOB_TRY(std::shared_ptr<const SharedMapping> mapping,
-            mappings_.map(shared, grant.shared_bytes));
+  PDJOB_TRY(std::shared_ptr<SharedMapping> mapping, mappings_.map(shared, grant.shared_bytes));
   std::vector<Window> windows;
   windows.reserve(grant.windows.size());
   for (const GrantedWindow& window : grant.windows) {
@@ -125,6 +133,7 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
     windows.push_back(
         {.base = mapping->base() + window.shared_offset, .row_bytes = window.row_bytes});
   }
+  touch_first(*mapping, grant);
   return std::unique_ptr<RowSender>(
       std::make_unique<ShmRowSender>(stream_, grant.id, std::move(mapping), std::move(windows)));
 }

@@ -51,6 +51,7 @@ void SendSession::on(const Granted& event, Instant now, Effects& effects) {
   state_ = State::kGranted;
   link_ = event.link;
   rows_granted_ = event.rows;
+  options_.rows_per_push = std::min(options_.rows_per_push, event.rows_per_push_max);
   deadline_ = std::max(deadline_, now + options_.lease);
   go_on(now, effects);
 }

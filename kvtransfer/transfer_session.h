@@ -67,6 +67,7 @@ class SendSession {
   struct Granted {
     LinkId link;
     uint32_t rows = 0;
+    uint32_t rows_per_push_max = UINT32_MAX;
   };
   struct RangeStarted {};  // It was the link's turn to move it.
   struct RangePushed {};

@@ -19,8 +19,9 @@ namespace pdjob::kvtransfer {
 
 enum class Progress {
   kDone,
-  kMore,     // Call again in a later turn: others want to work, too.
-  kBlocked,  // Call again when the link's socket is writable, or after LinkStream::wake().
+  kMore,         // Call again in a later turn: the loop has more to do.
+  kOthersFirst,  // As kMore, after each other work of the link had its turn.
+  kBlocked,      // Call again when the link's socket is writable, or after LinkStream::wake().
 };
 
 // The socket of a link, as transports use it. Loop-bound.

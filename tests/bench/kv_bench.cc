@@ -1,92 +1,108 @@
-// Hand-over of the KV rows of a prompt between two processes, by each transport, beside memcpy of
-// the same rows in the same run.
+// Moves the KV rows of a prompt between two processes, one order at a time:
 //
-//   kv_bench [tokens] [rounds]
+//   kv_bench TOKENS...     the sizes that may be ordered
+//   stdin   one order a line: WAY PACE TOKENS
+//   stdout  one JSON line for each: {"seconds": S}
 //
-// The layout is that of the default model. The sender writes its rows before it hands them over, as
-// a prefill does: all of them at once ("one piece"), or chunk by chunk with time between ("in
-// chunks"), where only the last chunk is left when the prompt is done. The last logits go along.
-// What is measured is FetchDone::visible: from the last row being ready to all rows being verified
-// in the receiver; for memcpy, the copy of what was left. On stdout one JSON document, then a
-// table.
-#include <algorithm>
+// WAY: shm, tcp (ours), socket, socket-default, socket-zerocopy (kv_socket_loop.h), memcpy. PACE:
+// chunks: the sender writes 256 tokens and 20 ms later the next, as a prefill does; rest: the same,
+// but everything moves at the end; at-once: all is written and then moves. Seconds: from the last
+// row being ready to all being in place in the receiver, for ours verified, too, and the last
+// logits with them.
+//
+// memcpy is one thread of the sender's process, which copies the same freshly written rows to the
+// same shared memory that shm writes, by its own mapping of it, and not before the receiver has
+// read what the last way left there. kv_bench.py decides about rounds and takes ratios.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <future>
+#include <iostream>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
-#include <fcntl.h>
-#include <sys/mman.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/check.h"
 #include "common/real_clock.h"
 #include "kvtransfer/kv_endpoint.h"
+#include "tests/bench/kv_rows.h"
+#include "tests/bench/kv_socket_loop.h"
 
-namespace pdjob::kvtransfer {
+namespace pdjob::bench {
 namespace {
 
-constexpr uint32_t kWindows = 60;                 // SmolLM2-135M: K and V of 30 layers,
-constexpr uint32_t kRowBytes = 204;               // 3 KV heads of 64 values in q8_0.
-constexpr size_t kTailBytes = size_t{49152} * 4;  // The logits of its vocabulary.
+using namespace kvtransfer;
+
+constexpr size_t kTailBytes = size_t{49152} * 4;  // The logits of the model's vocabulary.
 constexpr uint32_t kChunkTokens = 256;            // Of prefill_config.
-constexpr uint64_t kWarmUp = 3;                   // Rounds.
 constexpr std::chrono::milliseconds kChunkTime{20};
 
-enum class Pace : uint64_t { kOnePiece, kInChunks };
+enum class Way : uint64_t { kShm, kTcp, kSocket, kSocketDefault, kSocketZeroCopy, kMemcpy };
+std::map<std::string, Way> ways() {
+  return {{"shm", Way::kShm},
+          {"tcp", Way::kTcp},
+          {"socket", Way::kSocket},
+          {"socket-default", Way::kSocketDefault},
+          {"socket-zerocopy", Way::kSocketZeroCopy},
+          {"memcpy", Way::kMemcpy}};
+}
+enum class Pace : uint64_t { kChunks, kRest, kAtOnce };
+std::map<std::string, Pace> paces() {
+  return {{"chunks", Pace::kChunks}, {"rest", Pace::kRest}, {"at-once", Pace::kAtOnce}};
+}
 
 // Read by the sender's process from its pipe.
 struct Order {
   uint64_t id = 0;
-  Pace pace = Pace::kOnePiece;
+  Way way = Way::kMemcpy;
+  Pace pace = Pace::kAtOnce;
+  uint64_t tokens = 0;
 };
 
-Region make_region(uint32_t rows) {
-  const uint64_t bytes = uint64_t{kWindows} * kRowBytes * rows;
-  const int fd = ::memfd_create("kv-bench", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  PDJOB_CHECK(::ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
-              ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
-  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  PDJOB_CHECK(base != MAP_FAILED);
-  Region region{.rows_max = rows, .shared_fd = fd, .shared_bytes = bytes};
-  for (uint64_t window = 0; window < kWindows; ++window) {
-    const uint64_t offset = window * kRowBytes * rows;
-    region.windows.push_back({.base = static_cast<std::byte*>(base) + offset,
-                              .shared_offset = offset,
-                              .row_bytes = kRowBytes});
+// Both processes have all of it, from before the fork.
+struct Shared {
+  std::map<uint64_t, Region> targets;  // By tokens.
+  SocketPair plain = connect_loopback("reno");
+  SocketPair by_default = connect_loopback(nullptr);
+  std::array<int, 2> to_sender{}, to_bench{};
+
+  const SocketPair& sockets(Way way) const {
+    return way == Way::kSocketDefault ? by_default : plain;
   }
-  return region;
+};
+
+template <typename T>
+void put(int pipe, const T& value) {
+  PDJOB_CHECK(::write(pipe, &value, sizeof value) == sizeof value);
+}
+template <typename T>
+bool get(int pipe, T& value) {
+  return ::read(pipe, &value, sizeof value) == sizeof value;
 }
 
-void fill(const Region& region, uint32_t first, uint32_t count, uint64_t round) {
-  for (const Window& window : region.windows) {
-    std::memset(window.base + uint64_t{kRowBytes} * first, static_cast<int>(round + first),
-                uint64_t{kRowBytes} * count);
-  }
-}
-
-// Writes all rows, in chunks or not; `ready` is told of all chunks but the last. The last one's
-// first row.
+// Writes all rows; `ready` is told of all chunks but the last. The first row that is left to move.
 template <typename Ready>
-uint32_t compute(const Region& region, Pace pace, uint64_t round, const Ready& ready) {
+uint32_t compute(const Region& region, const Order& order, const Ready& ready) {
   uint32_t first = 0;
-  if (pace == Pace::kInChunks) {
+  if (order.pace != Pace::kAtOnce) {
     for (; region.rows_max - first > kChunkTokens; first += kChunkTokens) {
-      fill(region, first, kChunkTokens, round);
-      ready(first + kChunkTokens);
+      fill(region, first, kChunkTokens, order.id);
+      if (order.pace == Pace::kChunks) {
+        ready(first + kChunkTokens);
+      }
       std::this_thread::sleep_for(kChunkTime);
     }
   }
-  fill(region, first, region.rows_max - first, round);
-  return first;
+  fill(region, first, region.rows_max - first, order.id);
+  return order.pace == Pace::kChunks ? first : 0;
 }
 
 EndpointOptions options(const char* engine_id, TransportKind transport,
@@ -94,21 +110,49 @@ EndpointOptions options(const char* engine_id, TransportKind transport,
   return {.config = {.transport = transport}, .engine_id = engine_id, .sink = std::move(sink)};
 }
 
+// One core for each process, as two workers have: else the scheduler may put both on one, and
+// measures itself.
+void keep_to_core(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  PDJOB_CHECK(::sched_setaffinity(0, sizeof cores, &cores) == 0);
+}
+
 Instant soon() { return real_now() + std::chrono::seconds(60); }
 
-// The sender's process: says where it listens, then offers a transfer for each order it reads.
-void send(uint32_t rows, int from_bench, int to_bench) {
-  const Region source = make_region(rows);
+// The sender's process: says where it listens, then serves orders. What is not ours it times
+// itself: it tells when the last row was ready, and for memcpy when it was copied.
+void serve(const Shared& shared) {
+  std::map<uint64_t, Region> sources;
+  for (const auto& [tokens, target] : shared.targets) {
+    sources[tokens] = make_region(target.rows_max);
+    copy(sources[tokens], target, 0);  // A fork leaves the pages of shared mappings behind.
+  }
   const auto endpoint =
       *KvEndpoint::start(options("prefill", TransportKind::kAuto, [](const EndpointEvent&) {}));
-  const std::string address =
-      std::to_string(endpoint->address().port) + " " + endpoint->address().unix_path + "\n";
-  PDJOB_CHECK(::write(to_bench, address.data(), address.size()) > 0);
-  for (Order order; ::read(from_bench, &order, sizeof order) == sizeof order;) {
-    const TransferId id{.high = 0, .low = order.id};
-    endpoint->offer(id, source, soon());
-    compute(source, order.pace, order.id, [&](uint32_t ready) { endpoint->rows_ready(id, ready); });
-    endpoint->commit(id, rows, std::vector<std::byte>(kTailBytes));
+  std::array<char, 256> address{};
+  std::snprintf(address.data(), address.size(), "%d %s", endpoint->address().port,
+                endpoint->address().unix_path.c_str());
+  put(shared.to_bench[1], address);
+  for (Order order; get(shared.to_sender[0], order);) {
+    const Region& source = sources.at(order.tokens);
+    if (order.way == Way::kShm || order.way == Way::kTcp) {
+      const TransferId id{.high = 0, .low = order.id};
+      endpoint->offer(id, source, soon());
+      compute(source, order, [&](uint32_t rows) { endpoint->rows_ready(id, rows); });
+      endpoint->commit(id, source.rows_max, std::vector<std::byte>(kTailBytes));
+      continue;
+    }
+    const uint32_t first = compute(source, order, [](uint32_t) {});
+    put(shared.to_bench[1], real_now());
+    if (order.way == Way::kMemcpy) {
+      copy(source, shared.targets.at(order.tokens), first);
+      put(shared.to_bench[1], real_now());
+    } else {
+      send_rows(shared.sockets(order.way).sender, source,
+                order.way == Way::kSocketZeroCopy ? SocketMode::kZeroCopy : SocketMode::kPlain);
+    }
   }
 }
 
@@ -122,12 +166,13 @@ class Receiver {
         }))) {
     peer_.host_id = endpoint_->address().host_id;
   }
-  double fetch_seconds(const Order& order, const Region& target, int to_sender) {
+  Duration fetch(const Order& order, const Shared& shared) {
     done_ = {};
     auto done = done_.get_future();
+    const Region& target = shared.targets.at(order.tokens);
     endpoint_->fetch({.high = 0, .low = order.id}, peer_, target, target.rows_max, soon());
-    PDJOB_CHECK(::write(to_sender, &order, sizeof order) == sizeof order);
-    return seconds(done.get().visible);
+    put(shared.to_sender[1], order);
+    return done.get().visible;
   }
 
  private:
@@ -136,97 +181,75 @@ class Receiver {
   std::unique_ptr<KvEndpoint> endpoint_;
 };
 
-double memcpy_seconds(const Region& source, const Region& target, const Order& order) {
-  const uint64_t first =
-      kRowBytes * uint64_t{compute(source, order.pace, order.id, [](uint32_t) {})};
-  const uint64_t bytes = uint64_t{kRowBytes} * source.rows_max - first;
-  const Instant begin = real_now();
-  for (uint32_t window = 0; window < kWindows; ++window) {
-    std::memcpy(target.windows[window].base + first, source.windows[window].base + first, bytes);
+// What the sender times, or half of it.
+Duration without_us(const Order& order, const Shared& shared) {
+  const Region& target = shared.targets.at(order.tokens);
+  Instant ready, copied;
+  put(shared.to_sender[1], order);
+  PDJOB_CHECK(get(shared.to_bench[0], ready));
+  if (order.way == Way::kMemcpy) {
+    PDJOB_CHECK(get(shared.to_bench[0], copied));
+    volatile uint64_t sum = read(target);
+    static_cast<void>(sum);
+    return copied - ready;
   }
-  return seconds(real_now() - begin);
+  receive_rows(shared.sockets(order.way).receiver, target);
+  return real_now() - ready;
 }
 
-struct Series {
-  const char* pace;
-  const char* way;
-  std::vector<double> samples;
-
-  double median() const { return samples[samples.size() / 2]; }
-};
-
-void print(std::vector<Series> all, uint32_t rows, uint64_t rounds) {
-  std::printf(
-      "{\"bench\": \"kv\", \"tokens\": %u, \"bytes\": %lu, \"chunk_tokens\": %u, \"rounds\": %lu, "
-      "\"visible_ms\": [\n",
-      rows, uint64_t{kWindows} * kRowBytes * rows, kChunkTokens, rounds);
-  std::string table =
-      "| visible, ms | min | median | max | median / memcpy |\n|---|---|---|---|---|\n";
-  double memcpy_median = 0;
-  for (Series& series : all) {
-    std::sort(series.samples.begin(), series.samples.end());
-    const double median = series.median();
-    memcpy_median = std::string_view(series.way) == "memcpy" ? median : memcpy_median;
-    std::array<char, 256> line;
-    std::snprintf(line.data(), line.size(), "| %s, %s | %.2f | %.2f | %.2f | %.2f |\n", series.pace,
-                  series.way, 1e3 * series.samples.front(), 1e3 * median,
-                  1e3 * series.samples.back(), median / memcpy_median);
-    table += line.data();
-    std::printf(
-        "  {\"pace\": \"%s\", \"way\": \"%s\", \"min\": %.3f, \"median\": %.3f, \"max\": %.3f}%s\n",
-        series.pace, series.way, 1e3 * series.samples.front(), 1e3 * median,
-        1e3 * series.samples.back(), &series == &all.back() ? "" : ",");
+void obey(const Shared& shared) {
+  EndpointAddress sender{.engine_id = "prefill", .host = "127.0.0.1"};
+  std::array<char, 256> address{};
+  PDJOB_CHECK(get(shared.to_bench[0], address));
+  std::istringstream(address.data()) >> sender.port >> sender.unix_path;
+  Receiver by_shm(TransportKind::kShm, sender), by_tcp(TransportKind::kTcp, sender);
+  const auto by_way = ways();
+  const auto by_pace = paces();
+  Order order;
+  for (std::string way, pace; std::cin >> way >> pace >> order.tokens;) {
+    ++order.id;
+    order.way = by_way.at(way);
+    order.pace = by_pace.at(pace);
+    const Duration taken = order.way == Way::kShm   ? by_shm.fetch(order, shared)
+                           : order.way == Way::kTcp ? by_tcp.fetch(order, shared)
+                                                    : without_us(order, shared);
+    std::printf("{\"seconds\": %.9f}\n", seconds(taken));
+    std::fflush(stdout);
   }
-  std::printf("]}\n\n%s", table.c_str());
 }
 
-void run(uint32_t rows, uint64_t rounds) {
-  std::array<int, 2> to_sender, to_bench;
-  PDJOB_CHECK(::pipe(to_sender.data()) == 0 && ::pipe(to_bench.data()) == 0);
+void run(const std::vector<uint32_t>& sizes) {
+  Shared shared;
+  for (const uint32_t tokens : sizes) {
+    shared.targets[tokens] = make_region(tokens);
+  }
+  PDJOB_CHECK(::pipe(shared.to_sender.data()) == 0 && ::pipe(shared.to_bench.data()) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    ::close(to_sender[1]);
-    send(rows, to_sender[0], to_bench[1]);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close(shared.to_sender[1]);
+    keep_to_core(0);
+    serve(shared);
     ::_exit(0);
   }
-  EndpointAddress sender{.engine_id = "prefill", .host = "127.0.0.1"};
-  std::array<char, 256> line{};
-  PDJOB_CHECK(::read(to_bench[0], line.data(), line.size() - 1) > 0);
-  std::istringstream(line.data()) >> sender.port >> sender.unix_path;
-  const Region source = make_region(rows), target = make_region(rows);
-  std::vector<Series> all = {{"one piece", "memcpy"}, {"one piece", "shm"}, {"one piece", "tcp"},
-                             {"in chunks", "memcpy"}, {"in chunks", "shm"}, {"in chunks", "tcp"}};
-  {
-    Receiver by_shm(TransportKind::kShm, sender), by_tcp(TransportKind::kTcp, sender);
-    Order order;
-    for (uint64_t round = 0; round < rounds + kWarmUp; ++round) {
-      for (size_t i = 0; i < all.size(); ++i) {
-        ++order.id;
-        order.pace = i < 3 ? Pace::kOnePiece : Pace::kInChunks;
-        const double taken = i % 3 == 0   ? memcpy_seconds(source, target, order)
-                             : i % 3 == 1 ? by_shm.fetch_seconds(order, target, to_sender[1])
-                                          : by_tcp.fetch_seconds(order, target, to_sender[1]);
-        if (round >= kWarmUp) {
-          all[i].samples.push_back(taken);
-        }
-      }
-    }
-  }
-  ::close(to_sender[1]);
+  keep_to_core(1);
+  obey(shared);
+  ::close(shared.to_sender[1]);
   ::waitpid(child, nullptr, 0);
-  print(std::move(all), rows, rounds);
 }
 
 }  // namespace
-}  // namespace pdjob::kvtransfer
+}  // namespace pdjob::bench
 
 int main(int argc, char** argv) {
-  const long tokens = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 1000;
-  const long rounds = argc > 2 ? std::strtol(argv[2], nullptr, 10) : 15;
-  if (tokens < 1 || tokens > 100'000 || rounds < 1) {
-    std::fprintf(stderr, "usage: kv_bench [tokens, 1..100000] [rounds]\n");
+  std::vector<uint32_t> sizes;
+  for (int i = 1; i < argc; ++i) {
+    sizes.push_back(static_cast<uint32_t>(std::strtoul(argv[i], nullptr, 10)));
+  }
+  if (sizes.empty()) {
+    std::fprintf(stderr, "usage: kv_bench TOKENS...   (orders: stdin)\n");
     return 2;
   }
-  pdjob::kvtransfer::run(static_cast<uint32_t>(tokens), static_cast<uint64_t>(rounds));
+  pdjob::bench::run(sizes);
   return 0;
 }

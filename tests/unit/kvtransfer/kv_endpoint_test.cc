@@ -2,12 +2,15 @@
 
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "kvtransfer/transport.h"
 #include "kvtransfer/unique_fd.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/support/fake_nccl.h"
@@ -397,6 +400,70 @@ INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
                          testing::Values(kShmWay, kTcpWay, kTlsWay, kTlsStreamsWay, kNcclWay,
                                          kNcclTlsWay),
                          [](const auto& param) { return param.param.name; });
+
+// The shm transport, whose transfer 1 always lets the others go first until one of them has moved.
+class PoliteTransport final : public Transport {
+ public:
+  explicit PoliteTransport(std::unique_ptr<Transport> transport)
+      : transport_(std::move(transport)) {}
+
+  TransportCapabilities capabilities() const override { return transport_->capabilities(); }
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override {
+    PDJOB_TRY(std::unique_ptr<RowSender> rows, transport_->open_sender(grant, std::move(shared)));
+    return std::unique_ptr<RowSender>(
+        std::make_unique<PoliteSender>(*this, grant, std::move(rows)));
+  }
+  std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override {
+    return transport_->open_receiver(grant, target);
+  }
+
+ private:
+  class PoliteSender final : public RowSender {
+   public:
+    PoliteSender(PoliteTransport& transport, const Grant& grant, std::unique_ptr<RowSender> rows)
+        : transport_(transport), waits_(grant.id == transfer_id(1)), rows_(std::move(rows)) {}
+    void start(const Region& source, RowRange range) override { rows_->start(source, range); }
+    Result<Progress> advance(size_t bytes_max) override {
+      if (waits_ && !transport_.other_moved_) {
+        return Progress::kOthersFirst;
+      }
+      transport_.other_moved_ = true;
+      return rows_->advance(bytes_max);
+    }
+    uint64_t digest() const override { return rows_->digest(); }
+
+   private:
+    PoliteTransport& transport_;
+    const bool waits_;
+    std::unique_ptr<RowSender> rows_;
+  };
+
+  std::unique_ptr<Transport> transport_;
+  bool other_moved_ = false;
+};
+
+// A long range once held up everybody else's until its end.
+TEST(KvEndpoint, RangesOfSeveralTransfersTakeTurns) {
+  TestEndpoint receiver({.engine_id = "decode"});
+  TestEndpoint sender(
+      {.engine_id = "prefill",
+       .open_transport = [](TransportKind kind, LinkStream& stream, TransportSide side,
+                            NcclLinks* nccl) -> std::unique_ptr<Transport> {
+         return std::make_unique<PoliteTransport>(open_transport(kind, stream, side, nccl));
+       }});
+  TestRegion source({});
+  source.fill(7, 0, 64);
+  std::vector<TestRegion> targets;
+  for (uint64_t id : {1, 2}) {
+    targets.emplace_back(TestRegion::Shape{}, TestRegion::Memory::kShared);
+    sender->offer(transfer_id(id), source.region(), in(kDeadline));
+    sender->commit(transfer_id(id), 64, {});
+    receiver->fetch(transfer_id(id), sender->address(), targets.back().region(), 64, in(kDeadline));
+  }
+  EXPECT_EQ(receiver.expect<FetchDone>().id, transfer_id(2));
+  EXPECT_EQ(receiver.expect<FetchDone>().id, transfer_id(1));
+  EXPECT_TRUE(targets[0].holds(7, 0, 64) && targets[1].holds(7, 0, 64));
+}
 
 TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
   TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});

@@ -194,10 +194,12 @@ TEST_P(KvFaults, WaitingReceiverKeepsItsLease) {
 // --- in the middle of a range
 
 // Half of the second half of transfer 1 moves, and then nothing more. Other transfers are whole.
-TransportOpener stalls_half_way() {
-  return with_faults([](TransferId id) {
+TransportOpener stalls_half_way(TransportKind transport) {
+  // The first half is one range, but over tcp five, of 512 KiB.
+  const uint32_t range = transport == TransportKind::kTcp ? 5 : 1;
+  return with_faults([range](TransferId id) {
     return FaultPlan{.kind = id == transfer_id(1) ? FaultKind::kStall : FaultKind::kNone,
-                     .range = 1};
+                     .range = range};
   });
 }
 
@@ -241,7 +243,7 @@ class KvFaultsInARange : public KvFaults {
   }
   static void send_and_stall(Pipe& to_test, Pipe& from_test) {
     TestEndpoint::Options faulty = options("prefill");
-    faulty.open_transport = stalls_half_way();
+    faulty.open_transport = stalls_half_way(GetParam());
     TestEndpoint sender(faulty);
     TestRegion source(kBig);
     source.fill(1, 0, kBig.rows);
@@ -305,7 +307,7 @@ TEST_P(KvFaultsInARange, KilledReceiverFailsTheOfferAndTheNextOneIsServed) {
     from_test.hear();
   });
   TestEndpoint::Options faulty = options("prefill");
-  faulty.open_transport = stalls_half_way();
+  faulty.open_transport = stalls_half_way(GetParam());
   TestEndpoint sender(faulty);
   TestRegion source(kBig);
   source.fill(1, 0, kBig.rows);

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-#include "kvtransfer/row_copy.h"
 #include "kvtransfer/row_cursor.h"
 #include "kvtransfer/row_digest.h"
 #include "kvtransfer/shared_mapping.h"
@@ -62,20 +62,36 @@ TEST(RowCursor, NoRowsHaveNoBytes) {
   EXPECT_TRUE(RowCursor(region.region().windows, {3, 0}).next(10).empty());
 }
 
-TEST(RowCopy, EqualsMemcpyAtEveryAlignment) {
-  std::vector<std::byte> from(1024), to(1024), wanted(1024);
-  for (size_t i = 0; i < from.size(); ++i) {
-    from[i] = static_cast<std::byte>(i * 7);
+std::vector<std::byte> some_bytes(size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; ++i) {
+    bytes[i] = static_cast<std::byte>(i * 131 + i / 251);
   }
-  for (size_t offset = 0; offset < 70; ++offset) {
-    for (const size_t bytes :
-         {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{200}, size_t{900}}) {
-      std::fill(to.begin(), to.end(), std::byte{0});
-      wanted = to;
-      std::copy_n(from.begin() + 3, bytes, wanted.begin() + static_cast<ptrdiff_t>(offset));
-      copy_rows(to.data() + offset, from.data() + 3, bytes);
-      finish_copies();
-      ASSERT_EQ(to, wanted) << offset << " " << bytes;
+  return bytes;
+}
+
+constexpr std::array kStripeCodes = {StripeCode::kPortable, StripeCode::kAvx2};
+
+bool runs_here(StripeCode code) {
+  return code == StripeCode::kPortable || fastest_stripe_code() == code;
+}
+
+TEST(RowDigest, CopiesLikeMemcpyAtEveryAlignment) {
+  const std::vector<std::byte> from = some_bytes(2048);
+  std::vector<std::byte> to(2048), wanted(2048);
+  for (const StripeCode code : kStripeCodes) {
+    for (size_t offset = 0; runs_here(code) && offset < 70; ++offset) {
+      for (const size_t bytes : {0, 1, 63, 64, 65, 129, 200, 900, 1900}) {
+        std::fill(to.begin(), to.end(), std::byte{0});
+        wanted = to;
+        std::copy_n(from.begin() + 3, bytes, wanted.begin() + static_cast<ptrdiff_t>(offset));
+        RowDigest copied(code), read(code);
+        copied.update_and_copy(std::span(from).subspan(3, bytes), to.data() + offset);
+        finish_copies();
+        ASSERT_EQ(to, wanted) << offset << " " << bytes;
+        read.update(std::span(from).subspan(3, bytes));
+        ASSERT_EQ(copied.value(), read.value()) << offset << " " << bytes;
+      }
     }
   }
 }
@@ -99,16 +115,39 @@ TEST(RowDigest, DependsOnBytesAndNotOnPieces) {
 
 // The ends of a link may run on different CPUs: each must find the same digest, in pieces or not.
 TEST(RowDigest, IsXxh3OnEveryCpu) {
-  std::vector<std::byte> bytes(1'000'003);
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::byte>(i * 131 + i / 251);
-  }
-  for (const size_t step : {size_t{63}, size_t{4096}, size_t{65536}, bytes.size()}) {
-    RowDigest digest;
-    for (size_t at = 0; at < bytes.size(); at += step) {
-      digest.update(std::span(bytes).subspan(at, std::min(step, bytes.size() - at)));
+  const std::vector<std::byte> bytes = some_bytes(1'000'003);
+  std::vector<std::byte> to(bytes.size());
+  for (const StripeCode code : kStripeCodes) {
+    for (const size_t step : {size_t{63}, size_t{64}, size_t{4096}, size_t{65537}, bytes.size()}) {
+      if (!runs_here(code)) {
+        continue;
+      }
+      RowDigest read(code), copied(code);
+      for (size_t at = 0; at < bytes.size(); at += step) {
+        const auto piece = std::span(bytes).subspan(at, std::min(step, bytes.size() - at));
+        read.update(piece);
+        copied.update_and_copy(piece, to.data() + at);
+      }
+      EXPECT_EQ(read.value(), 0x465ef5acd45be657) << step;  // xxhsum -H3
+      EXPECT_EQ(copied.value(), 0x465ef5acd45be657) << step;
+      EXPECT_EQ(to, bytes);
     }
-    EXPECT_EQ(digest.value(), 0x465ef5acd45be657) << step;  // xxhsum -H3
+  }
+}
+
+// Around each length at which xxh3 changes its ways, in one piece and in two.
+TEST(RowDigest, IsXxh3OfEveryLength) {
+  const std::vector<std::byte> bytes = some_bytes(3000);
+  for (const StripeCode code : kStripeCodes) {
+    for (size_t length = 0; runs_here(code) && length <= bytes.size(); ++length) {
+      const uint64_t wanted = XXH3_64bits(bytes.data(), length);
+      RowDigest whole(code), halves(code);
+      whole.update(std::span(bytes).first(length));
+      ASSERT_EQ(whole.value(), wanted) << length;
+      halves.update(std::span(bytes).first(length / 2));
+      halves.update(std::span(bytes).subspan(length / 2, length - length / 2));
+      ASSERT_EQ(halves.value(), wanted) << length;
+    }
   }
 }
 
@@ -155,6 +194,11 @@ TEST(MappingCache, LeavesNoPageFaultsToTheCopy) {
   constexpr size_t kPages = 2048, kPageBytes = 4096;
   MappingCache cache(4);
   const auto mapping = *cache.map(memfd(kPages * kPageBytes, F_SEAL_SHRINK), kPages * kPageBytes);
+  // The rest is not mapped with it: a region of gigabytes would hold up everybody else.
+  EXPECT_EQ(mapping->touch(1, 1), 64 * kPageBytes);
+  EXPECT_EQ(mapping->touch(64 * kPageBytes - 1, 2), 64 * kPageBytes);
+  EXPECT_EQ(mapping->touch(0, kPages * kPageBytes), (kPages - 128) * kPageBytes);
+  EXPECT_EQ(mapping->touch(0, kPages * kPageBytes), 0);
   rusage before{}, after{};
   ASSERT_EQ(::getrusage(RUSAGE_SELF, &before), 0);
   for (size_t page = 0; page < kPages; ++page) {

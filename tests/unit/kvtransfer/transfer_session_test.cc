@@ -95,6 +95,15 @@ TEST_F(SendSessionTest, PushesRangesThenCommits) {
   EXPECT_EQ(session_.state(), State::kDone);
 }
 
+TEST_F(SendSessionTest, PushesNoMoreAtOnceThanTheTransportOfTheGrantMay) {
+  step(S::RowsReady{40});
+  EXPECT_EQ(std::get<S::Push>(step(S::Granted{kLink, 50, 20}).at(0)).range, (RowRange{0, 20}));
+  EXPECT_EQ(std::get<S::Push>(step(S::RangePushed{}).at(0)).range, (RowRange{20, 20}));
+  restart();
+  step(S::RowsReady{40});
+  EXPECT_EQ(std::get<S::Push>(step(S::Granted{kLink, 50, 64}).at(0)).range, (RowRange{0, 32}));
+}
+
 TEST_F(SendSessionTest, CommitsNoRowsAtOnce) {
   step(S::CommitRequested{0});
   const auto effects = step(S::Granted{kLink, 0});
