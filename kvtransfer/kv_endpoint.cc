@@ -113,6 +113,9 @@ class EndpointThread final : public KvEndpoint {
   void withdraw(TransferId id, Error reason) override {
     loop_.post([=, this] { sender_.withdraw(id, reason); });
   }
+  void await(TransferId id, EndpointAddress peer, Instant until) override {
+    loop_.post([=, this] { receiver_.await(id, peer, until); });
+  }
   void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
              Instant deadline) override {
     loop_.post([=, this, target = std::move(target)]() mutable {
@@ -128,6 +131,7 @@ class EndpointThread final : public KvEndpoint {
     return {.links = counters.links,
             .offers_alive = counters.offers_alive,
             .fetches_alive = counters.fetches_alive,
+            .waits_alive = counters.waits_alive,
             .bytes_sent = counters.bytes_sent,
             .bytes_received = counters.bytes_received,
             .transfers_sent = counters.transfers_sent,

@@ -46,11 +46,15 @@ struct Receiver::Fetch final : LinkWork {
   std::vector<std::byte> tail;
 };
 
-Receiver::Receiver(EndpointContext& context) : context_(context) {}
+Receiver::Receiver(EndpointContext& context) : context_(context), waits_(context, *this) {}
 
 Receiver::~Receiver() = default;
 
 // --- what the worker wants
+
+void Receiver::await(TransferId id, const EndpointAddress& peer, Instant until) {
+  waits_.begin(id, peer, until);
+}
 
 void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows,
                      Instant deadline) {
@@ -64,7 +68,8 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   if (const Status sound = check_region(target, rows); !sound) {
     return refuse(id, sound.error());
   }
-  const Result<TransportKind> transport = choose(peer, target);
+  const Result<TransportKind> transport =
+      choose(peer, target.shared_fd >= 0 ? TargetMemory::kShared : TargetMemory::kPrivate);
   if (!transport) {
     return refuse(id, transport.error());
   }
@@ -82,6 +87,7 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
   made.same_machine = on_same_machine(peer);
   ++context_.counters.fetches_alive;
+  waits_.fetched(id);
   arm(made);
   if (link_of(made).ready()) {
     step(made, ReceiveSession::LinkReady{*link});
@@ -92,10 +98,13 @@ void Receiver::cancel(TransferId id) {
   if (Fetch* fetch = find(id)) {
     step(*fetch,
          ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
+  } else {
+    waits_.cancel(id);
   }
 }
 
 void Receiver::refuse(TransferId id, const Error& why) {
+  waits_.cancel(id);
   ++context_.counters.transfers_failed;
   context_.emit(FetchFailed{.id = id, .error = why, .region_safe = true});
 }
@@ -106,9 +115,10 @@ bool Receiver::on_same_machine(const EndpointAddress& peer) const {
   return !peer.host_id.empty() && peer.host_id == context_.host_id;
 }
 
-Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region& target) const {
+Result<TransportKind> Receiver::choose(const EndpointAddress& peer, TargetMemory memory) const {
   const bool same_machine = on_same_machine(peer);
-  const bool shm_possible = same_machine && !peer.unix_path.empty() && target.shared_fd >= 0;
+  const bool shm_possible =
+      same_machine && !peer.unix_path.empty() && memory == TargetMemory::kShared;
   switch (context_.config.transport) {
     case TransportKind::kTcp:
     case TransportKind::kNccl:
@@ -131,6 +141,17 @@ Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region
 Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind transport) {
   const auto known = links_by_peer_.find({peer.engine_id, transport});
   return known != links_by_peer_.end() ? known->second : connect(peer, transport);
+}
+
+// By what its fetch will go; if it goes by another link in the end, that one holds the offer then.
+Result<LinkId> Receiver::link_for_wait(const EndpointAddress& peer) {
+  PDJOB_TRY(const TransportKind transport, choose(peer, TargetMemory::kShared));
+  return link_to(peer, transport);
+}
+
+Link* Receiver::find_ready(LinkId id) {
+  const auto found = peers_.find(id);
+  return found != peers_.end() && found->second.link->ready() ? found->second.link.get() : nullptr;
 }
 
 Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind transport) {
@@ -171,6 +192,7 @@ Status Receiver::on_opened(Link& link) {
   context_.loop.cancel(peers_.at(link.id()).timer);
   renew_later(link.id());
   step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
+  waits_.on_link_ready(link);
   return ok();
 }
 
@@ -217,6 +239,7 @@ void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).timer);
   step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});
+  waits_.on_link_lost(id);
   if (loss == LinkLoss::kClosed) {
     peers_.erase(id);
     --context_.counters.links;

@@ -37,6 +37,11 @@ class Sender final : private LinkHandler {
     Grant grant;
     std::unique_ptr<RowSender> rows;
   };
+  // A wait that came before its offer.
+  struct EarlyWait {
+    LinkId link;
+    Instant until;
+  };
   struct Peer {
     std::unique_ptr<Link> link;
     net::TimerId opening;
@@ -52,6 +57,9 @@ class Sender final : private LinkHandler {
 
   void on_grant(Link& link, Grant grant, UniqueFd shared);
   void on_cancel(Link& link, const Cancel& cancel);
+  void on_wait(Link& link, const Wait& wait);
+  void on_renew(Link& link);
+  void end_wait(Offer* offer, const Link& link, const Error& why);
   void grant(Offer& offer, LinkId link, const Grant& grant, std::unique_ptr<RowSender> rows);
 
   void step(Offer& offer, const SendSession::Event& event);
@@ -74,6 +82,7 @@ class Sender final : private LinkHandler {
   std::map<std::pair<std::string, TransportKind>, LinkId> links_by_engine_;
   std::map<TransferId, std::unique_ptr<Offer>> offers_;
   std::map<TransferId, WaitingGrant> waiting_;
+  std::map<TransferId, EarlyWait> early_waits_;
   // Why the last offers ended: a fetch that comes too late is told so at once.
   std::map<TransferId, Error> ended_;
   std::deque<TransferId> ended_order_;

@@ -44,8 +44,18 @@ void SendSession::on(const Withdrawn& event, Instant /*now*/, Effects& effects) 
   abort(event.reason, effects);
 }
 
+void SendSession::on(const PeerWaits& event, Instant now, Effects& /*effects*/) {
+  if (is_granted()) {
+    return;
+  }
+  state_ = State::kAwaited;
+  link_ = event.link;
+  wait_deadline_ = now + event.at_most;
+  renew(now);
+}
+
 void SendSession::on(const Granted& event, Instant now, Effects& effects) {
-  if (state_ != State::kOffered) {
+  if (is_granted()) {
     return;
   }
   state_ = State::kGranted;
@@ -88,7 +98,7 @@ void SendSession::on(const PeerCommitted& event, Instant /*now*/, Effects& effec
 }
 
 void SendSession::on(const PeerCancelled& event, Instant /*now*/, Effects& effects) {
-  if (is_ours(event.link)) {
+  if (is_ours(event.link)) {  // Also while it waits: nobody else comes for these rows.
     effects.push_back(SendCancelled{});
     fail(event.reason, effects);
   }
@@ -97,23 +107,34 @@ void SendSession::on(const PeerCancelled& event, Instant /*now*/, Effects& effec
 void SendSession::on(const PeerRenewed& event, Instant now, Effects& /*effects*/) {
   // After COMMIT only the receiver's answer is missing: it must not be waited for for ever.
   if (is_ours(event.link) && state_ != State::kCommitted) {
-    deadline_ = std::max(deadline_, now + options_.lease);
+    renew(now);
   }
 }
 
-void SendSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
-  if (is_ours(event.link)) {
-    fail(event.reason, effects);
+void SendSession::renew(Instant now) {
+  const Instant until = state_ == State::kAwaited ? wait_deadline_ : kNever;
+  deadline_ = std::max(deadline_, std::min(until, now + options_.lease));
+}
+
+void SendSession::on(const LinkLost& event, Instant now, Effects& effects) {
+  if (!is_ours(event.link)) {
+    return;
   }
+  if (state_ != State::kAwaited) {
+    return fail(event.reason, effects);
+  }
+  // A receiver that lives makes a new link at once, and says again that it waits.
+  state_ = State::kOffered;
+  link_ = {};
+  deadline_ = std::max(options_.deadline, std::min(deadline_, now + options_.stall_max));
 }
 
 void SendSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   if (now >= push_deadline_) {
     abort({ErrorCode::kTimeout, "the KV rows stopped on their way to the receiver"}, effects);
   } else if (now >= deadline_) {
-    const bool granted = state_ != State::kOffered;
-    abort({ErrorCode::kTimeout, granted ? "the receiver's lease of the KV rows ended"
-                                        : "nobody fetched the KV rows in time"},
+    abort({ErrorCode::kTimeout, is_granted() ? "the receiver's lease of the KV rows ended"
+                                             : "nobody fetched the KV rows in time"},
           effects);
   }
 }
@@ -140,7 +161,7 @@ void SendSession::go_on(Instant now, Effects& effects) {
 }
 
 void SendSession::abort(Error reason, Effects& effects) {
-  if (state_ != State::kOffered) {
+  if (is_granted()) {
     effects.push_back(SendAbort{reason});
   }
   fail(std::move(reason), effects);

@@ -231,6 +231,11 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
   std::visit(
       Overloaded{
           [&](const RunStep& e) { apply_step(e, events); },
+          [&](const AwaitFetch& e) {
+            Live& live = live_.at(e.request);
+            live.awaiting = true;
+            endpoint_->await(live.request.transfer, live.request.peer, live.request.deadline);
+          },
           [&](const StartFetch& e) { apply_fetch(e, events); },
           [&](const CancelFetch& e) { endpoint_->cancel(live_.at(e.request).request.transfer); },
           [&](const SampleTail& e) {
@@ -268,7 +273,11 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
           [&](const ClearSequence& e) { engine_.clear(e.sequence); },
           [&](const Deliver& e) { apply_deliver(e); },
           [&](const EndRequest& e) {
-            live_.at(e.request).ended = true;
+            Live& live = live_.at(e.request);
+            live.ended = true;
+            if (std::exchange(live.awaiting, false)) {
+              endpoint_->cancel(live.request.transfer);
+            }
             forget(e.request);
           },
           [&](FailRequest& e) {
@@ -314,6 +323,7 @@ void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& eve
     return;
   }
   live.transferring = true;
+  live.awaiting = false;
   // Not the lease: a prompt may rightly wait longer for its turn at a busy prefill worker. Whether
   // that one lives is the link's to watch.
   endpoint_->fetch(live.request.transfer, live.request.peer,

@@ -292,7 +292,11 @@ void SimWorker::forget(RequestId request) {
 }
 
 void SimWorker::apply(const worker::EndRequest& effect, std::vector<Event>& /*events*/) {
-  live(effect.request).ended = true;
+  Live& request = live(effect.request);
+  request.ended = true;
+  if (std::exchange(request.awaiting, false)) {
+    to_kv([id = request.ask.place.transfer](SimWorker& worker) { worker.receiver_.cancel(id); });
+  }
   forget(effect.request);
 }
 
@@ -319,6 +323,14 @@ void SimWorker::from_kv(Command command) {
               [command = std::move(command)](SimWorker& worker) { worker.enqueue(command); });
 }
 
+void SimWorker::apply(const worker::AwaitFetch& effect, std::vector<Event>& /*events*/) {
+  Live& request = live(effect.request);
+  request.awaiting = true;
+  to_kv([place = request.ask.place, until = request.deadline](SimWorker& worker) {
+    worker.receiver_.await(place.transfer, place.worker, until);
+  });
+}
+
 void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& events) {
   if (world_.fault(world_.dials().reserve_fails)) {
     events.push_back(
@@ -328,6 +340,7 @@ void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& even
   engine_.reserve(effect.sequence, effect.rows);
   Live& request = live(effect.request);
   request.transferring = true;
+  request.awaiting = false;
   to_kv([=, place = request.ask.place, deadline = request.deadline](SimWorker& worker) {
     worker.receiver_.fetch(place.transfer, place.worker, effect.sequence, effect.rows, deadline);
   });

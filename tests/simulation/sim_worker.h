@@ -104,6 +104,7 @@ class SimWorker {
     std::optional<uint64_t> tail;
     bool ended = false;
     bool transferring = false;
+    bool awaiting = false;
   };
   using Command = std::function<void()>;
 
@@ -122,6 +123,7 @@ class SimWorker {
   void from_kv(Command command);
 
   void apply(const worker::RunStep& effect, std::vector<worker::Event>& events);
+  void apply(const worker::AwaitFetch& effect, std::vector<worker::Event>& events);
   void apply(const worker::StartFetch& effect, std::vector<worker::Event>& events);
   void apply(const worker::CancelFetch& effect, std::vector<worker::Event>& events);
   void apply(const worker::SampleTail& effect, std::vector<worker::Event>& events);

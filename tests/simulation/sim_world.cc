@@ -17,7 +17,7 @@ constexpr Duration kFaultsDuration = seconds(3);
 constexpr Duration kLivenessBound = seconds(20);
 // Once every request has its end, everything they left behind is gone within this: leases and
 // silences are over.
-constexpr Duration kCleanupBound = 2 * SimWorld::kLease + seconds(1);
+constexpr Duration kCleanupBound = seconds(5);
 constexpr Duration kHeartbeatTimeout = milliseconds(400);
 constexpr Duration kLoadInterval = milliseconds(50);
 

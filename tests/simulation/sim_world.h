@@ -40,8 +40,8 @@ RunResult simulate(const RunOptions& options);
 
 class SimWorld {
  public:
-  // Of offers and fetches. Short, so that leases end within a run.
-  static constexpr Duration kLease = std::chrono::seconds(3);
+  // Of offers. Far shorter than requests queue, so that much would end with it.
+  static constexpr Duration kLease = std::chrono::milliseconds(800);
   // Of rows that have stopped.
   static constexpr Duration kStallMax = std::chrono::milliseconds(300);
 
