@@ -11,6 +11,7 @@
 #include "kvtransfer/kv_endpoint.h"
 #include "kvtransfer/link_handshake.h"
 #include "kvtransfer/nccl_links.h"
+#include "kvtransfer/pair_table.h"
 #include "kvtransfer/transfer_session.h"
 #include "net/event_loop.h"
 
@@ -34,6 +35,7 @@ struct EndpointContext {
   const TransportOpener open_transport;
   std::unique_ptr<NcclLinks> nccl;  // Of transport nccl.
   EndpointCounters counters;
+  PairTable pairs;
   uint64_t links_made = 0;
 
   LinkId next_link_id() { return LinkId{++links_made}; }

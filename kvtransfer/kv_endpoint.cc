@@ -126,6 +126,18 @@ class EndpointThread final : public KvEndpoint {
     loop_.post([=, this] { receiver_.cancel(id); });
   }
 
+  void report_pairs(std::function<void(std::vector<PairStats>)> done) override {
+    loop_.post([this, done = std::move(done)] {
+      std::vector<LinkId> links;
+      std::vector<PairStats> rows = context_.pairs.rows(real_now(), links);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        sender_.count_alive(links[i], rows[i]);
+        receiver_.count_alive(links[i], rows[i]);
+      }
+      done(std::move(rows));
+    });
+  }
+
   EndpointStats stats() const override {
     const EndpointCounters& counters = context_.counters;
     return {.links = counters.links,

@@ -24,6 +24,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "kvtransfer/kvtransfer_config.h"
+#include "kvtransfer/pair_stats.h"
 
 namespace pdjob::kvtransfer {
 
@@ -100,6 +101,7 @@ struct FetchFailed {
   Error error;
   bool region_safe = true;  // False: the peer may still write the rows (it is stopped, not dead). A
                             // FetchReleased follows when it cannot.
+  bool pair_suspect = false;  // Rows from this peer have been damaged again and again.
 };
 struct FetchReleased {
   TransferId id;
@@ -152,6 +154,9 @@ class KvEndpoint {
   virtual void cancel(TransferId id) = 0;
 
   virtual EndpointStats stats() const = 0;
+  // Of each pair that has a link, or had one a minute ago. `done` is called on the kv thread,
+  // unless the endpoint ends first.
+  virtual void report_pairs(std::function<void(std::vector<PairStats>)> done) = 0;
 };
 
 }  // namespace pdjob::kvtransfer

@@ -103,6 +103,12 @@ void Receiver::cancel(TransferId id) {
   }
 }
 
+void Receiver::count_alive(LinkId link, PairStats& pair) const {
+  pair.transfers_alive += static_cast<uint64_t>(std::ranges::count_if(
+      fetches_, [link](const auto& entry) { return entry.second->session.link() == link; }));
+  pair.waits_alive += waits_.count(link);
+}
+
 void Receiver::refuse(TransferId id, const Error& why) {
   waits_.cancel(id);
   ++context_.counters.transfers_failed;
@@ -184,6 +190,8 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
     peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
   });
   links_by_peer_[{address.engine_id, transport}] = id;
+  context_.pairs.link_made(id, {address.engine_id, transport, Direction::kReceives}, hello.epoch,
+                           real_now());
   ++context_.counters.links;
   return id;
 }
@@ -191,6 +199,7 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
 Status Receiver::on_opened(Link& link) {
   context_.loop.cancel(peers_.at(link.id()).timer);
   renew_later(link.id());
+  context_.pairs.link_opened(link.id());
   step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
   waits_.on_link_ready(link);
   return ok();
@@ -215,8 +224,10 @@ void Receiver::renew(LinkId id) {
     link.poll();
   }
   if (silent()) {
+    context_.pairs.stalled(id, StallCause::kSilence);
     link.fail({ErrorCode::kUnavailable, "KV link lost: the peer is silent"});
   } else if (payload_has_stopped(peers_.at(id))) {
+    context_.pairs.stalled(id, StallCause::kPayload);
     link.fail({ErrorCode::kUnavailable, "KV link lost: rows stopped in the middle"});
   } else {
     link.send(Renew{});
@@ -240,6 +251,7 @@ void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   context_.loop.cancel(peers_.at(id).timer);
   step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});
   waits_.on_link_lost(id);
+  context_.pairs.link_lost(id, real_now());
   if (loss == LinkLoss::kClosed) {
     peers_.erase(id);
     --context_.counters.links;
@@ -378,6 +390,15 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) {
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
+  if (effect.reason.code == ErrorCode::kTimeout) {
+    context_.pairs.stalled(fetch.session.link(), StallCause::kCancel);
+  } else {
+    log::warn("kv: " + effect.reason.message + ", from " + link_of(fetch).hello().peer_engine_id +
+              ": its link is made anew");
+  }
+  // Also for a fetch that comes before the link has ended.
+  std::erase_if(links_by_peer_,
+                [&](const auto& entry) { return entry.second == fetch.session.link(); });
   link_of(fetch).fail(effect.reason);
 }
 
@@ -386,6 +407,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
   --context_.counters.fetches_alive;
   ++context_.counters.transfers_received;
   context_.counters.bytes_received += effect.bytes;
+  context_.pairs.done(fetch.session.link(), effect.bytes, now - fetch.granted_at);
   context_.emit(FetchDone{
       .id = fetch.id,
       .rows = effect.rows,
@@ -402,11 +424,16 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   if (effect.region_safe) {
     --context_.counters.fetches_alive;
   }
-  if (effect.reason.code == ErrorCode::kCorrupt) {
+  if (effect.cause == FailureCause::kDigest) {
     ++context_.counters.digest_errors;
+  } else if (effect.cause == FailureCause::kStalled) {
+    context_.pairs.stalled(fetch.session.link(), StallCause::kArrival);
   }
-  context_.emit(
-      FetchFailed{.id = fetch.id, .error = effect.reason, .region_safe = effect.region_safe});
+  const bool suspect = context_.pairs.failed(fetch.session.link(), effect.cause, real_now());
+  context_.emit(FetchFailed{.id = fetch.id,
+                            .error = effect.reason,
+                            .region_safe = effect.region_safe,
+                            .pair_suspect = suspect});
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {

@@ -27,6 +27,9 @@ class Receiver final : private LinkHandler, private WaitLinks {
              Instant deadline);
   void cancel(TransferId id);
 
+  // What of this link is alive now.
+  void count_alive(LinkId link, PairStats& pair) const;
+
  private:
   struct Fetch;
   struct Peer {

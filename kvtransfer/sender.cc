@@ -79,6 +79,7 @@ struct Sender::Offer final : LinkWork {
   bool started = false;
   std::vector<std::byte> tail;
   Instant ready_at{};
+  Instant granted_at{};
 };
 
 Sender::Sender(EndpointContext& context) : context_(context) {}
@@ -169,6 +170,17 @@ void Sender::withdraw(TransferId id, Error reason) {
   }
 }
 
+void Sender::count_alive(LinkId link, PairStats& pair) const {
+  for (const auto& [id, offer] : offers_) {
+    if (offer->session.link() == link) {
+      ++(offer->session.is_granted() ? pair.transfers_alive : pair.waits_alive);
+    }
+  }
+  const auto is_its = [link](const auto& entry) { return entry.second.link == link; };
+  pair.transfers_alive += static_cast<uint64_t>(std::ranges::count_if(waiting_, is_its));
+  pair.waits_alive += static_cast<uint64_t>(std::ranges::count_if(early_waits_, is_its));
+}
+
 // --- what links say
 
 Status Sender::on_opened(Link& link) {
@@ -182,6 +194,9 @@ Status Sender::on_opened(Link& link) {
     older->fail({ErrorCode::kUnavailable, "KV link replaced by a newer one"});
   }
   known = link.id();
+  context_.pairs.link_made(link.id(), {hello.engine_id, hello.transport, Direction::kSends},
+                           hello.epoch, real_now());
+  context_.pairs.link_opened(link.id());
   return ok();
 }
 
@@ -273,6 +288,7 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
     return end_wait(&offer, *find(link), *why);
   }
   offer.rows = std::move(rows);
+  offer.granted_at = real_now();
   step(offer, SendSession::Granted{link, granted.rows});
 }
 
@@ -318,6 +334,7 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
     return gone;
   });
   std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == id; });
+  context_.pairs.link_lost(id, real_now());
   std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).opening);
   peers_.erase(id);
@@ -371,6 +388,7 @@ void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
   stop_pushing(offer);
   --context_.counters.offers_alive;
   ++context_.counters.transfers_sent;
+  context_.pairs.done(offer.session.link(), effect.bytes, real_now() - offer.granted_at);
   remember(offer.id, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
   context_.emit(OfferDone{offer.id, effect.bytes});
 }
@@ -379,6 +397,10 @@ void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
   stop_pushing(offer);
   --context_.counters.offers_alive;
   ++context_.counters.transfers_failed;
+  context_.pairs.failed(offer.session.link(), effect.cause, real_now());
+  if (effect.cause == FailureCause::kStalled) {
+    context_.pairs.stalled(offer.session.link(), StallCause::kPush);
+  }
   remember(offer.id, effect.reason);
   context_.emit(OfferFailed{offer.id, effect.reason});
 }

@@ -29,6 +29,9 @@ class Sender final : private LinkHandler {
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at);
   void withdraw(TransferId id, Error reason);
 
+  // What of this link is alive now.
+  void count_alive(LinkId link, PairStats& pair) const;
+
  private:
   struct Offer;
   // A grant that came before its offer.

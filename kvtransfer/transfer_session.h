@@ -11,6 +11,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "kvtransfer/pair_stats.h"
 #include "kvtransfer/row_cursor.h"
 
 namespace pdjob::kvtransfer {
@@ -123,6 +124,7 @@ class SendSession {
   };
   struct ReportFailed {
     Error reason;
+    FailureCause cause = FailureCause::kLocal;
   };
   using Effect = std::variant<Push, SendCommit, SendAbort, SendCancelled, ReportDone, ReportFailed>;
 
@@ -157,8 +159,8 @@ class SendSession {
   void renew(Instant now);
   void go_on(Instant now, Effects& effects);
   // Fails, telling the receiver if there is one.
-  void abort(Error reason, Effects& effects);
-  void fail(Error reason, Effects& effects);
+  void abort(Error reason, FailureCause cause, Effects& effects);
+  void fail(Error reason, FailureCause cause, Effects& effects);
 
   Options options_;
   State state_ = State::kOffered;
@@ -250,8 +252,8 @@ class ReceiveSession {
   struct SendCancel {
     Error reason;
   };
-  struct FailLink {  // The sender breaks its promises: only the end of the link tells that it
-                     // stops.
+  struct FailLink {  // The sender breaks its promises, and only the end of the link tells that it
+                     // stops; or what moved is damaged, and a new link may do better.
     Error reason;
   };
   struct ReportDone {
@@ -260,6 +262,7 @@ class ReceiveSession {
   };
   struct ReportFailed {
     Error reason;
+    FailureCause cause = FailureCause::kLocal;
     bool region_safe = true;
   };
   struct ReportReleased {};
@@ -292,9 +295,9 @@ class ReceiveSession {
   bool is_receiving() const { return state_ == State::kGranted || state_ == State::kReceiving; }
   void verify(Instant now, Effects& effects);
   // Fails while the link lives: the sender is told.
-  void stop(Error reason, Instant now, Effects& effects);
+  void stop(Error reason, FailureCause cause, Instant now, Effects& effects);
   // Fails when nobody can write the target any more.
-  void fail(Error reason, Effects& effects);
+  void fail(Error reason, FailureCause cause, Effects& effects);
 
   Options options_;
   State state_ = State::kRequested;

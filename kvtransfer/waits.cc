@@ -50,6 +50,11 @@ void Waits::on_link_lost(LinkId id) {
   }
 }
 
+uint64_t Waits::count(LinkId link) const {
+  return static_cast<uint64_t>(
+      std::ranges::count_if(waits_, [link](const Row& row) { return row.second.link == link; }));
+}
+
 void Waits::say(const Row& row) {
   if (Link* link = links_.find_ready(row.second.link)) {
     const Duration left =

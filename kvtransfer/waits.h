@@ -39,6 +39,7 @@ class Waits {
 
   void on_link_ready(Link& link);
   void on_link_lost(LinkId id);
+  uint64_t count(LinkId link) const;
 
  private:
   struct Awaited {

@@ -38,6 +38,7 @@
 #include "net/message.h"
 #include "net/openai.h"
 #include "router/pair_policy.h"
+#include "router/pair_suspicions.h"
 #include "router/router_config.h"
 #include "router/worker_table.h"
 
@@ -74,6 +75,7 @@ struct LegAnswered {  // The reply's head is here.
   LegId leg;
   int status = 0;
   bool retry_after = false;  // It carries Retry-After: with 503, the word for "overloaded".
+  bool kv_suspect = false;   // Decode leg: KV of this prefill worker comes damaged again and again.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
@@ -133,7 +135,11 @@ struct Relay {  // Pass this leg's reply on to the client: its head now, the res
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct Retried {  // For logs and metrics only; so is Degraded.
+struct PairSuspected {  // For logs and metrics only; so are the next two.
+  WorkerId prefill;
+  WorkerId decode;
+};
+struct Retried {
   RequestId id;
   RetryReason reason;
   WorkerId worker;  // Whose fault it was.
@@ -159,7 +165,7 @@ struct Forget {  // The client left.
 struct Drained {};
 
 using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
-                                  Complete, Refuse, Abort, Forget, Drained>;
+                                  Complete, Refuse, Abort, Forget, Drained, PairSuspected>;
 
 class Router {
  public:
@@ -174,6 +180,7 @@ class Router {
   Instant next_wakeup() const;
 
   const WorkerTable& workers() const { return table_; }
+  const PairSuspicions& suspicions() const { return suspicions_; }
   // Could a request be sent now?
   bool usable() const;
   size_t requests_alive() const { return requests_.size(); }
@@ -225,8 +232,11 @@ class Router {
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<net::ApiError> refusal_of(const RequestFacts& facts) const;
+  // `decode`: of a prefill worker, whose partner it would be.
   std::optional<WorkerId> pick(Stage stage, const Request& request, const std::string& model,
-                               Instant now);
+                               std::optional<WorkerId> decode, Instant now);
+  bool is_avoided(Stage stage, const Worker& worker, const Request& request,
+                  std::optional<WorkerId> decode, Instant now) const;
   std::optional<Choice> choose(const Request& request, Instant now);
 
   void place(Request& request, Turn& turn);
@@ -267,6 +277,7 @@ class Router {
   const std::unique_ptr<PairPolicy> prefill_policy_;
   const std::unique_ptr<PairPolicy> decode_policy_;
   WorkerTable table_;
+  PairSuspicions suspicions_;
   std::map<RequestId, Request> requests_;
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
   bool draining_ = false;

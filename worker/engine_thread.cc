@@ -202,6 +202,7 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
 void EngineThread::take_endpoint_event(const kvtransfer::FetchFailed& event) {
   const RequestId request = request_of(event.id);
   live_.at(request).transferring = !event.region_safe;
+  live_.at(request).pair_suspect = event.pair_suspect;
   feed(FetchFailed{
       .request = request,
       .error = {ErrorCode::kPeerFailed, "the prompt's KV did not come: " + event.error.message},
@@ -281,7 +282,11 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
             forget(e.request);
           },
           [&](FailRequest& e) {
-            outputs_.push_back(RequestFailed{.request = e.request, .error = std::move(e.error)});
+            const Live& live = live_.at(e.request);
+            outputs_.push_back(RequestFailed{
+                .request = e.request,
+                .error = std::move(e.error),
+                .kv_suspect = live.pair_suspect ? live.request.peer.engine_id : std::string()});
           },
           [&](const ReportDrained&) { outputs_.push_back(WorkerDrained{}); },
       },

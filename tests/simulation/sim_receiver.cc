@@ -286,7 +286,14 @@ void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& /*effect
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
-  worker_.fetch_failed(fetch.id, effect.reason, effect.region_safe);
+  bool suspect = false;
+  if (effect.cause == kvtransfer::FailureCause::kDigest) {
+    const auto peer = peers_.find(fetch.session.link());
+    suspect = peer != peers_.end() && ++digest_errors_[peer->second.sender] > 1;
+  }
+  worker_.fetch_failed(
+      fetch.id,
+      {.error = effect.reason, .region_safe = effect.region_safe, .pair_suspect = suspect});
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {

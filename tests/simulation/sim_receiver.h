@@ -79,6 +79,7 @@ class SimReceiver {
   std::map<LinkId, Peer> peers_;
   std::map<TransferId, Fetch> fetches_;
   std::map<TransferId, Awaited> waits_;
+  std::map<Incarnation, uint32_t> digest_errors_;
   SimChannel hashing_;
 };
 

@@ -111,7 +111,7 @@ void SimWorker::apply(const worker::Deliver& effect, std::vector<Event>& /*event
 void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk) {
   if (exchange.ask.ask.stream && exchange.ask.kv != KvMode::kOffer) {
     if (!std::exchange(exchange.begun, true)) {
-      send_head(exchange, 200, false);
+      send_head(exchange, {});
     }
     send_chunk(exchange, chunk);
   } else {
@@ -125,7 +125,7 @@ void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk) {
 
 void SimWorker::finish(Exchange& exchange) {
   if (!exchange.begun) {
-    send_head(exchange, 200, false);
+    send_head(exchange, {});
   }
   for (const TokenChunk& chunk : exchange.held) {
     send_chunk(exchange, chunk);
@@ -149,8 +149,9 @@ void SimWorker::apply(const worker::FailRequest& effect, std::vector<Event>& /*e
   if (exchange->begun) {
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_broken(leg); });
   } else {
-    send_head(*exchange, net::to_api_error(effect.error).status,
-              effect.error.code == ErrorCode::kOverloaded);
+    send_head(*exchange, {.status = net::to_api_error(effect.error).status,
+                          .retry_after = effect.error.code == ErrorCode::kOverloaded,
+                          .kv_suspect = live(effect.request).pair_suspect});
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_end(leg, std::nullopt); });
   }
   drop(effect.request);
@@ -162,9 +163,12 @@ void SimWorker::drop(RequestId request) {
   generations_.erase(found);
 }
 
-void SimWorker::send_head(Exchange& exchange, int status, bool retry_after) {
-  world_.to_router(exchange.out, [leg = exchange.ask.leg, status, retry_after](SimRouter& router) {
-    router.on_head(leg, status, retry_after);
+void SimWorker::send_head(Exchange& exchange, const Head& head) {
+  world_.to_router(exchange.out, [leg = exchange.ask.leg, head](SimRouter& router) {
+    router.on_head({.leg = leg,
+                    .status = head.status,
+                    .retry_after = head.retry_after,
+                    .kv_suspect = head.kv_suspect});
   });
 }
 
@@ -432,13 +436,14 @@ void SimWorker::fetch_done(TransferId id, uint64_t tail) {
   });
 }
 
-void SimWorker::fetch_failed(TransferId id, const Error& error, bool region_safe) {
+void SimWorker::fetch_failed(TransferId id, const FailedFetch& failed) {
   from_kv([=, this] {
     const RequestId request = request_of(id);
-    live(request).transferring = !region_safe;
+    live(request).transferring = !failed.region_safe;
+    live(request).pair_suspect = failed.pair_suspect;
     feed(worker::FetchFailed{.request = request,
-                             .error = {ErrorCode::kPeerFailed, error.message},
-                             .region_safe = region_safe});
+                             .error = {ErrorCode::kPeerFailed, failed.error.message},
+                             .region_safe = failed.region_safe});
     forget(request);
   });
 }

@@ -295,7 +295,8 @@ RunResult SimWorld::run() {
   return {.violation = invariants_.violation(),
           .trace_hash = trace_.hash(),
           .trace_lines = trace_.lines(),
-          .counts = clients_.counts()};
+          .counts = clients_.counts(),
+          .pairs_suspected = router_.pairs_suspected()};
 }
 
 void SimWorld::run_until(Instant when) {

@@ -35,6 +35,7 @@ struct RunResult {
   uint64_t trace_hash = 0;
   uint64_t trace_lines = 0;
   Clients::Counts counts;
+  uint64_t pairs_suspected = 0;
 };
 RunResult simulate(const RunOptions& options);
 

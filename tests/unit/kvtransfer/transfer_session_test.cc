@@ -153,6 +153,28 @@ TEST_F(SendSessionTest, OtherLinksAreIgnoredInEveryState) {
   }
 }
 
+TEST_F(SendSessionTest, SaysWhyItFailed) {
+  const std::pair<S::Event, FailureCause> causes[] = {
+      {S::Withdrawn{kWhy}, FailureCause::kCancelled},
+      {S::PeerCancelled{kLink, kWhy}, FailureCause::kPeer},
+      {S::LinkLost{kLink, kWhy}, FailureCause::kLink},
+      {S::PushFailed{kWhy}, FailureCause::kLocal},
+      {S::PeerCommitted{kLink}, FailureCause::kBrokenPromise}};
+  for (const auto& [event, cause] : causes) {
+    restart();
+    reach(State::kPushing);
+    EXPECT_EQ(find<S::ReportFailed>(step(event))->cause, cause);
+  }
+  restart();
+  reach(State::kPushing);
+  step(S::RangeStarted{});
+  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(3)))->cause,
+            FailureCause::kStalled);
+  restart();
+  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(10)))->cause,
+            FailureCause::kTimeout);
+}
+
 TEST_F(SendSessionTest, SecondGrantIsIgnored) {
   reach(State::kPushing);
   EXPECT_TRUE(step(S::Granted{kOtherLink, 100}).empty());
@@ -428,7 +450,36 @@ TEST_P(ReceiveSessionTest, WrongDigestIsCorruptAndSafe) {
   reach(State::kVerifying);
   const auto effects = step(R::RowsArrived{10, 98});
   EXPECT_NE(find<R::SendCancel>(effects), nullptr);
+  EXPECT_EQ(find<R::ReportFailed>(effects)->cause, FailureCause::kDigest);
   expect_failure(effects, ErrorCode::kCorrupt, State::kVerifying);
+}
+
+// What moved on the same link may be damaged too: the next one may do better.
+TEST_P(ReceiveSessionTest, WrongDigestEndsTheLinkAndWrongCountsDoNot) {
+  reach(State::kVerifying);
+  EXPECT_NE(find<R::FailLink>(step(R::RowsArrived{10, 98})), nullptr);
+  restart();
+  reach(State::kReceiving);
+  const auto effects = step(R::CommitReceived{kLink, 9, 72, 99});
+  EXPECT_EQ(find<R::FailLink>(effects), nullptr);
+  EXPECT_EQ(find<R::ReportFailed>(effects)->cause, FailureCause::kBrokenPromise);
+}
+
+TEST_P(ReceiveSessionTest, SaysWhyItFailed) {
+  const std::pair<R::Event, FailureCause> causes[] = {
+      {R::CancelRequested{kWhy}, FailureCause::kCancelled},
+      {R::PeerStopped{kLink, kWhy}, FailureCause::kPeer},
+      {R::LinkLost{kLink, LinkLoss::kClosed, kWhy}, FailureCause::kLink},
+      {R::LinkLost{kLink, LinkLoss::kGivenUp, kWhy}, FailureCause::kLink}};
+  for (const auto& [event, cause] : causes) {
+    restart();
+    reach(State::kGranted);
+    EXPECT_EQ(find<R::ReportFailed>(step(event))->cause, cause);
+  }
+  restart();
+  reach(State::kGranted);
+  EXPECT_EQ(find<R::ReportFailed>(step(R::TimePassed{}, kStart + seconds(1000)))->cause,
+            FailureCause::kTimeout);
 }
 
 TEST_P(ReceiveSessionTest, WrongCountsInCommitAreCorrupt) {
