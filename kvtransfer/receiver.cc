@@ -424,7 +424,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   if (effect.region_safe) {
     --context_.counters.fetches_alive;
   }
-  if (effect.cause == FailureCause::kDigest) {
+  if (effect.cause == FailureCause::kDigest || effect.cause == FailureCause::kBrokenPromise) {
     ++context_.counters.digest_errors;
   } else if (effect.cause == FailureCause::kStalled) {
     context_.pairs.stalled(fetch.session.link(), StallCause::kArrival);
