@@ -2,6 +2,7 @@
 // memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -42,7 +43,8 @@ inline constexpr size_t kGrammarBytesMax = 64 * kKiB;
 inline constexpr size_t kLogitBiasMax = 1024;
 
 // KV transfer
-inline constexpr size_t kTransfersMax = 4096;  // Alive in one process.
+inline constexpr size_t kTransfersMax = 4096;             // Alive in one process.
+inline constexpr std::chrono::hours kTransferWaitMax{1};  // A receiver has rows for it by then.
 inline constexpr size_t kTransferTailBytesMax =
     4 * kMiB;  // What travels with COMMIT (the last logits).
 inline constexpr size_t kLinkMessageBytesMax =

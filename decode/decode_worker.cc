@@ -22,6 +22,9 @@ void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effe
   PDJOB_CHECK(event.kv != KvMode::kOffer);
   queue_.push(event, effects);
   admit(effects);
+  if (event.kv == KvMode::kFetch && queue_.holds(event.request)) {
+    effects.push_back(worker::AwaitFetch{event.request});
+  }
 }
 
 void DecodeWorker::admit(Effects& effects) {

@@ -2,6 +2,9 @@
 // prompt's KV fetched into the first of them (or computes a prompt itself that comes without KV),
 // then decodes all requests in continuous batches.
 //
+// While a request queues for sequences, the worker that has its prompt's KV keeps it (AwaitFetch):
+// else its lease would end before a long queue does, and the prompt would be computed twice.
+//
 //   queued --sequences free--> fetching --RowsFetched--> decoding --> (ended)
 //      |                          |  \--FetchFailed: the client, here the router, hears it and
 //      tries another pair |                          \--cancelled--> cancelling --FetchFailed,

@@ -11,6 +11,7 @@
 #include "kvtransfer/kv_endpoint.h"
 #include "kvtransfer/link_handshake.h"
 #include "kvtransfer/nccl_links.h"
+#include "kvtransfer/pair_table.h"
 #include "kvtransfer/tls_stream.h"
 #include "kvtransfer/transfer_session.h"
 #include "net/event_loop.h"
@@ -19,7 +20,7 @@ namespace pdjob::kvtransfer {
 
 // Written on the kv thread, read anywhere. Thread-safe.
 struct EndpointCounters {
-  std::atomic<uint64_t> links = 0, offers_alive = 0, fetches_alive = 0;
+  std::atomic<uint64_t> links = 0, offers_alive = 0, fetches_alive = 0, waits_alive = 0;
   std::atomic<uint64_t> bytes_sent = 0, bytes_received = 0, transfers_sent = 0,
                         transfers_received = 0, transfers_failed = 0, digest_errors = 0;
 };
@@ -36,6 +37,7 @@ struct EndpointContext {
   std::unique_ptr<NcclLinks> nccl;  // Of transport nccl.
   std::unique_ptr<TlsContext> tls;  // Of tcp.encrypt.
   EndpointCounters counters;
+  PairTable pairs;
   uint64_t links_made = 0;
 
   // shm does not leave the machine, nor do its rows cross a socket.

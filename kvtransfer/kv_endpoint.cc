@@ -118,6 +118,9 @@ class EndpointThread final : public KvEndpoint {
   void withdraw(TransferId id, Error reason) override {
     loop_.post([=, this] { sender_.withdraw(id, reason); });
   }
+  void await(TransferId id, EndpointAddress peer, Instant until) override {
+    loop_.post([=, this] { receiver_.await(id, peer, until); });
+  }
   void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
              Instant deadline) override {
     loop_.post([=, this, target = std::move(target)]() mutable {
@@ -128,11 +131,26 @@ class EndpointThread final : public KvEndpoint {
     loop_.post([=, this] { receiver_.cancel(id); });
   }
 
+  void report_pairs(std::function<void(std::vector<PairStats>)> done) override {
+    loop_.post([this, done = std::move(done)] {
+      std::vector<std::vector<LinkId>> links;
+      std::vector<PairStats> rows = context_.pairs.rows(real_now(), links);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        for (const LinkId link : links[i]) {
+          sender_.count_alive(link, rows[i]);
+          receiver_.count_alive(link, rows[i]);
+        }
+      }
+      done(std::move(rows));
+    });
+  }
+
   EndpointStats stats() const override {
     const EndpointCounters& counters = context_.counters;
     return {.links = counters.links,
             .offers_alive = counters.offers_alive,
             .fetches_alive = counters.fetches_alive,
+            .waits_alive = counters.waits_alive,
             .bytes_sent = counters.bytes_sent,
             .bytes_received = counters.bytes_received,
             .transfers_sent = counters.transfers_sent,

@@ -24,6 +24,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "kvtransfer/kvtransfer_config.h"
+#include "kvtransfer/pair_stats.h"
 
 namespace pdjob::kvtransfer {
 
@@ -100,6 +101,7 @@ struct FetchFailed {
   Error error;
   bool region_safe = true;  // False: the peer may still write the rows (it is stopped, not dead). A
                             // FetchReleased follows when it cannot.
+  bool pair_suspect = false;  // Rows from this peer have been damaged again and again.
 };
 struct FetchReleased {
   TransferId id;
@@ -119,7 +121,7 @@ struct EndpointOptions {
 };
 
 struct EndpointStats {
-  uint64_t links = 0, offers_alive = 0, fetches_alive = 0;
+  uint64_t links = 0, offers_alive = 0, fetches_alive = 0, waits_alive = 0;
   uint64_t bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0,
            transfers_failed = 0, digest_errors = 0;
 };
@@ -141,12 +143,20 @@ class KvEndpoint {
   virtual void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) = 0;
   virtual void withdraw(TransferId id, Error reason) = 0;
 
-  // Receiver. Requires: rows <= target.rows_max, and nobody else writes them.
+  // Receiver. The transfer will be fetched, but has no rows to go to yet: its sender is asked to
+  // keep it until `until`, and meanwhile not to end it with its lease. Ends with fetch() or
+  // cancel(). Nothing is reported: whether it worked, the fetch will tell.
+  virtual void await(TransferId id, EndpointAddress peer, Instant until) = 0;
+  // Requires: rows <= target.rows_max, and nobody else writes them.
   virtual void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
                      Instant deadline) = 0;
+  // Of a fetch; or of a wait: then no event follows.
   virtual void cancel(TransferId id) = 0;
 
   virtual EndpointStats stats() const = 0;
+  // Of each pair that has a link, or had one a minute ago. `done` is called on the kv thread,
+  // unless the endpoint ends first.
+  virtual void report_pairs(std::function<void(std::vector<PairStats>)> done) = 0;
 };
 
 }  // namespace pdjob::kvtransfer

@@ -32,7 +32,7 @@ Error lost(const char* how) {
 bool is_from_receiver(const LinkMessage& message) {
   return std::holds_alternative<Grant>(message) || std::holds_alternative<Committed>(message) ||
          std::holds_alternative<Cancel>(message) || std::holds_alternative<Renew>(message) ||
-         std::holds_alternative<NcclOffer>(message) ||
+         std::holds_alternative<Wait>(message) || std::holds_alternative<NcclOffer>(message) ||
          std::holds_alternative<NcclPosted>(message) || std::holds_alternative<NcclLeave>(message);
 }
 bool is_from_sender(const LinkMessage& message) {

@@ -239,6 +239,11 @@ template <class Wire, Is<NcclLeave> Message>
 void fields(Wire& wire, Message& leave) {
   wire.number(leave.epoch);
 }
+template <class Wire, Is<Wait> Message>
+void fields(Wire& wire, Message& wait) {
+  fields(wire, wait.id);
+  wire.number(wait.at_most_ms);
+}
 template <class Wire, class Message>
   requires Is<Message, Welcome> || Is<Message, Renew> || Is<Message, Renewed>
 void fields(Wire& /*wire*/, Message& /*message*/) {}
@@ -267,9 +272,9 @@ Result<LinkMessage> decode_alternative(size_t index, std::span<const std::byte> 
 
 const char* name_of(const LinkMessage& message) {
   static constexpr const char* kNames[] = {
-      "HELLO",     "CHALLENGE", "PROVE",      "WELCOME",     "REFUSE",    "GRANT",
-      "COMMITTED", "CANCEL",    "RENEW",      "ROWS",        "COMMIT",    "CANCELLED",
-      "ABORT",     "RENEWED",   "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE"};
+      "HELLO",      "CHALLENGE",   "PROVE",     "WELCOME",    "REFUSE",    "GRANT", "COMMITTED",
+      "CANCEL",     "RENEW",       "ROWS",      "COMMIT",     "CANCELLED", "ABORT", "RENEWED",
+      "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE", "WAIT"};
   static_assert(std::size(kNames) == std::variant_size_v<LinkMessage>);
   return kNames[message.index()];
 }

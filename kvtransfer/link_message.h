@@ -73,7 +73,7 @@ struct Cancel {  // "Stop writing." Always answered by Cancelled.
   Error error;
   friend bool operator==(const Cancel&, const Cancel&) = default;
 };
-struct Renew {  // "I still wait for all I granted." Always answered by Renewed.
+struct Renew {  // "I still wait for all I granted or wait for." Always answered by Renewed.
   friend bool operator==(const Renew&, const Renew&) = default;
 };
 
@@ -132,10 +132,17 @@ struct NcclLeave {  // Receiver: "let us close this communicator." Sender: "I ha
   friend bool operator==(const NcclLeave&, const NcclLeave&) = default;
 };
 
+// --- receiver to sender, since version 3
+struct Wait {  // "I shall fetch this one when I have rows for it: keep it while I renew."
+  TransferId id;
+  uint32_t at_most_ms = 0;
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
 // The order is the wire's type number, from 1.
-using LinkMessage =
-    std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel, Renew, Rows,
-                 Commit, Cancelled, Abort, Renewed, NcclOffer, NcclPosted, NcclSlab, NcclLeave>;
+using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel,
+                                 Renew, Rows, Commit, Cancelled, Abort, Renewed, NcclOffer,
+                                 NcclPosted, NcclSlab, NcclLeave, Wait>;
 const char* name_of(const LinkMessage& message);
 
 inline constexpr size_t kFrameHeaderBytes = 8;

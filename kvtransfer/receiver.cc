@@ -46,11 +46,15 @@ struct Receiver::Fetch final : LinkWork {
   std::vector<std::byte> tail;
 };
 
-Receiver::Receiver(EndpointContext& context) : context_(context) {}
+Receiver::Receiver(EndpointContext& context) : context_(context), waits_(context, *this) {}
 
 Receiver::~Receiver() = default;
 
 // --- what the worker wants
+
+void Receiver::await(TransferId id, const EndpointAddress& peer, Instant until) {
+  waits_.begin(id, peer, until);
+}
 
 void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows,
                      Instant deadline) {
@@ -64,7 +68,8 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   if (const Status sound = check_region(target, rows); !sound) {
     return refuse(id, sound.error());
   }
-  const Result<TransportKind> transport = choose(peer, target);
+  const Result<TransportKind> transport =
+      choose(peer, target.shared_fd >= 0 ? TargetMemory::kShared : TargetMemory::kPrivate);
   if (!transport) {
     return refuse(id, transport.error());
   }
@@ -82,6 +87,7 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
   made.same_machine = on_same_machine(peer);
   ++context_.counters.fetches_alive;
+  waits_.fetched(id);
   arm(made);
   if (link_of(made).ready()) {
     step(made, ReceiveSession::LinkReady{*link});
@@ -92,10 +98,19 @@ void Receiver::cancel(TransferId id) {
   if (Fetch* fetch = find(id)) {
     step(*fetch,
          ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
+  } else {
+    waits_.cancel(id);
   }
 }
 
+void Receiver::count_alive(LinkId link, PairStats& pair) const {
+  pair.transfers_alive += static_cast<uint64_t>(std::ranges::count_if(
+      fetches_, [link](const auto& entry) { return entry.second->session.link() == link; }));
+  pair.waits_alive += waits_.count(link);
+}
+
 void Receiver::refuse(TransferId id, const Error& why) {
+  waits_.cancel(id);
   ++context_.counters.transfers_failed;
   context_.emit(FetchFailed{.id = id, .error = why, .region_safe = true});
 }
@@ -106,9 +121,10 @@ bool Receiver::on_same_machine(const EndpointAddress& peer) const {
   return !peer.host_id.empty() && peer.host_id == context_.host_id;
 }
 
-Result<TransportKind> Receiver::choose(const EndpointAddress& peer, const Region& target) const {
+Result<TransportKind> Receiver::choose(const EndpointAddress& peer, TargetMemory memory) const {
   const bool same_machine = on_same_machine(peer);
-  const bool shm_possible = same_machine && !peer.unix_path.empty() && target.shared_fd >= 0;
+  const bool shm_possible =
+      same_machine && !peer.unix_path.empty() && memory == TargetMemory::kShared;
   switch (context_.config.transport) {
     case TransportKind::kTcp:
     case TransportKind::kNccl:
@@ -132,6 +148,17 @@ Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind tran
   const uint8_t stream = least_busy_stream(peer, transport);
   const auto known = links_by_peer_.find({peer.engine_id, transport, stream});
   return known != links_by_peer_.end() ? known->second : connect(peer, transport, stream);
+}
+
+// By what its fetch will go; if it goes by another link in the end, that one holds the offer then.
+Result<LinkId> Receiver::link_for_wait(const EndpointAddress& peer) {
+  PDJOB_TRY(const TransportKind transport, choose(peer, TargetMemory::kShared));
+  return link_to(peer, transport);
+}
+
+Link* Receiver::find_ready(LinkId id) {
+  const auto found = peers_.find(id);
+  return found != peers_.end() && found->second.link->ready() ? found->second.link.get() : nullptr;
 }
 
 // Streams are opened one by one, when all that are open have something to do.
@@ -197,6 +224,8 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
     peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
   });
   links_by_peer_[{address.engine_id, transport, stream}] = id;
+  context_.pairs.link_made(id, {address.engine_id, transport, Direction::kReceives}, hello.epoch,
+                           real_now());
   ++context_.counters.links;
   return id;
 }
@@ -204,7 +233,9 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
 Status Receiver::on_opened(Link& link) {
   context_.loop.cancel(peers_.at(link.id()).timer);
   renew_later(link.id());
+  context_.pairs.link_opened(link.id());
   step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
+  waits_.on_link_ready(link);
   return ok();
 }
 
@@ -227,8 +258,10 @@ void Receiver::renew(LinkId id) {
     link.poll();
   }
   if (silent()) {
+    context_.pairs.stalled(id, StallCause::kSilence);
     link.fail({ErrorCode::kUnavailable, "KV link lost: the peer is silent"});
   } else if (payload_has_stopped(peers_.at(id))) {
+    context_.pairs.stalled(id, StallCause::kPayload);
     link.fail({ErrorCode::kUnavailable, "KV link lost: rows stopped in the middle"});
   } else {
     link.send(Renew{});
@@ -253,6 +286,8 @@ void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).timer);
   step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});
+  waits_.on_link_lost(id);
+  context_.pairs.link_lost(id, real_now());
   if (loss == LinkLoss::kClosed) {
     peers_.erase(id);
     --context_.counters.links;
@@ -391,6 +426,15 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) {
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
+  if (effect.reason.code == ErrorCode::kTimeout) {
+    context_.pairs.stalled(fetch.session.link(), StallCause::kCancel);
+  } else {
+    log::warn("kv: " + effect.reason.message + ", from " + link_of(fetch).hello().peer_engine_id +
+              ": its link is made anew");
+  }
+  // Also for a fetch that comes before the link has ended.
+  std::erase_if(links_by_peer_,
+                [&](const auto& entry) { return entry.second == fetch.session.link(); });
   link_of(fetch).fail(effect.reason);
 }
 
@@ -399,6 +443,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
   --context_.counters.fetches_alive;
   ++context_.counters.transfers_received;
   context_.counters.bytes_received += effect.bytes;
+  context_.pairs.done(fetch.session.link(), effect.bytes, now - fetch.granted_at);
   context_.emit(FetchDone{
       .id = fetch.id,
       .rows = effect.rows,
@@ -415,11 +460,16 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   if (effect.region_safe) {
     --context_.counters.fetches_alive;
   }
-  if (effect.reason.code == ErrorCode::kCorrupt) {
+  if (effect.cause == FailureCause::kDigest || effect.cause == FailureCause::kBrokenPromise) {
     ++context_.counters.digest_errors;
+  } else if (effect.cause == FailureCause::kStalled) {
+    context_.pairs.stalled(fetch.session.link(), StallCause::kArrival);
   }
-  context_.emit(
-      FetchFailed{.id = fetch.id, .error = effect.reason, .region_safe = effect.region_safe});
+  const bool suspect = context_.pairs.failed(fetch.session.link(), effect.cause, real_now());
+  context_.emit(FetchFailed{.id = fetch.id,
+                            .error = effect.reason,
+                            .region_safe = effect.region_safe,
+                            .pair_suspect = suspect});
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {

@@ -14,17 +14,22 @@
 #include "kvtransfer/endpoint_context.h"
 #include "kvtransfer/link.h"
 #include "kvtransfer/transfer_session.h"
+#include "kvtransfer/waits.h"
 
 namespace pdjob::kvtransfer {
 
-class Receiver final : private LinkHandler {
+class Receiver final : private LinkHandler, private WaitLinks {
  public:
   explicit Receiver(EndpointContext& context);
   ~Receiver();
 
+  void await(TransferId id, const EndpointAddress& peer, Instant until);
   void fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows,
              Instant deadline);
   void cancel(TransferId id);
+
+  // What of this link is alive now.
+  void count_alive(LinkId link, PairStats& pair) const;
 
  private:
   struct Fetch;
@@ -44,8 +49,12 @@ class Receiver final : private LinkHandler {
   void on_rows_came(Link& link, TransferId id) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
+  Result<LinkId> link_for_wait(const EndpointAddress& peer) override;
+  Link* find_ready(LinkId id) override;
+
   bool on_same_machine(const EndpointAddress& peer) const;
-  Result<TransportKind> choose(const EndpointAddress& peer, const Region& target) const;
+  enum class TargetMemory { kPrivate, kShared };
+  Result<TransportKind> choose(const EndpointAddress& peer, TargetMemory memory) const;
   Result<LinkId> link_to(const EndpointAddress& peer, TransportKind transport);
   uint8_t least_busy_stream(const EndpointAddress& peer, TransportKind transport) const;
   uint64_t bytes_awaited(LinkId id) const;
@@ -79,6 +88,7 @@ class Receiver final : private LinkHandler {
   std::map<LinkId, Peer> peers_;
   std::map<PeerKey, LinkId> links_by_peer_;  // Those that new fetches may use.
   std::map<TransferId, std::unique_ptr<Fetch>> fetches_;
+  Waits waits_;
 };
 
 }  // namespace pdjob::kvtransfer

@@ -85,6 +85,7 @@ struct Sender::Offer final : LinkWork {
   bool started = false;
   std::vector<std::byte> tail;
   Instant ready_at{};
+  Instant granted_at{};
 };
 
 Sender::Sender(EndpointContext& context) : context_(context) {}
@@ -140,6 +141,9 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   ++context_.counters.offers_alive;
   ended_.erase(id);
   arm(made);
+  if (auto wait = early_waits_.extract(id)) {
+    step(made, SendSession::PeerWaits{wait.mapped().link, wait.mapped().until - real_now()});
+  }
   if (auto waiting = waiting_.extract(id)) {
     context_.emit(OfferAwaited{.id = id, .awaited = false});
     WaitingGrant& first = waiting.mapped();
@@ -173,6 +177,17 @@ void Sender::withdraw(TransferId id, Error reason) {
   }
 }
 
+void Sender::count_alive(LinkId link, PairStats& pair) const {
+  for (const auto& [id, offer] : offers_) {
+    if (offer->session.link() == link) {
+      ++(offer->session.is_granted() ? pair.transfers_alive : pair.waits_alive);
+    }
+  }
+  const auto is_its = [link](const auto& entry) { return entry.second.link == link; };
+  pair.transfers_alive += static_cast<uint64_t>(std::ranges::count_if(waiting_, is_its));
+  pair.waits_alive += static_cast<uint64_t>(std::ranges::count_if(early_waits_, is_its));
+}
+
 // --- what links say
 
 Status Sender::on_opened(Link& link) {
@@ -186,6 +201,9 @@ Status Sender::on_opened(Link& link) {
     older->fail({ErrorCode::kUnavailable, "KV link replaced by a newer one"});
   }
   known = link.id();
+  context_.pairs.link_made(link.id(), {hello.engine_id, hello.transport, Direction::kSends},
+                           hello.epoch, real_now());
+  context_.pairs.link_opened(link.id());
   return ok();
 }
 
@@ -200,10 +218,34 @@ void Sender::on_message(Link& link, LinkMessage message, UniqueFd shared,
       step(*offer, SendSession::PeerCommitted{link.id()});
     }
   } else if (std::holds_alternative<Renew>(message)) {
-    for (const auto& [id, offer] : offers_) {
-      step(*offer, SendSession::PeerRenewed{link.id()});  // Ends no session.
-    }
-    link.send(Renewed{});
+    on_renew(link);
+  } else if (const auto* wait = std::get_if<Wait>(&message)) {
+    on_wait(link, *wait);
+  }
+}
+
+void Sender::on_renew(Link& link) {
+  for (const auto& [id, offer] : offers_) {
+    step(*offer, SendSession::PeerRenewed{link.id()});  // Ends no session.
+  }
+  // A link renews as long as it lives: what is never offered is forgotten here.
+  std::erase_if(early_waits_, [&](const auto& entry) {
+    return entry.second.link == link.id() && entry.second.until <= real_now();
+  });
+  link.send(Renewed{});
+}
+
+void Sender::on_wait(Link& link, const Wait& wait) {
+  const auto at_most =
+      std::min<Duration>(std::chrono::milliseconds(wait.at_most_ms), limits::kTransferWaitMax);
+  if (Offer* offer = find(wait.id)) {
+    return step(*offer, SendSession::PeerWaits{link.id(), at_most});  // Ends no session.
+  }
+  // What has ended is told to the fetch; beyond the bound an offer has its lease, as without a
+  // wait.
+  const bool useful = !ended_.contains(wait.id) && !waiting_.contains(wait.id);
+  if (useful && (early_waits_.contains(wait.id) || early_waits_.size() < limits::kTransfersMax)) {
+    early_waits_.insert_or_assign(wait.id, EarlyWait{link.id(), real_now() + at_most});
   }
 }
 
@@ -218,10 +260,10 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   if (const auto ended = ended_.find(granted.id); ended != ended_.end()) {
     return refuse(ended->second);
   }
+  early_waits_.erase(granted.id);  // It has come.
   Offer* offer = find(granted.id);
   const auto waiting = waiting_.find(granted.id);
-  if ((offer != nullptr && offer->session.state() != SendSession::State::kOffered) ||
-      waiting != waiting_.end()) {
+  if ((offer != nullptr && offer->session.is_granted()) || waiting != waiting_.end()) {
     const LinkId holder = offer != nullptr ? offer->session.link() : waiting->second.link;
     if (holder == link.id()) {
       return link.fail({ErrorCode::kCorrupt, "a KV transfer was granted twice"});
@@ -234,7 +276,8 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   Result<std::unique_ptr<RowSender>> rows =
       link.transport().open_sender(granted, std::move(shared));
   if (!rows) {
-    return refuse(rows.error());
+    refuse(rows.error());
+    return end_wait(offer, link, rows.error());
   }
   if (offer != nullptr) {
     grant(*offer, link.id(), granted, *std::move(rows));
@@ -248,10 +291,11 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
 void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
                    std::unique_ptr<RowSender> rows) {
   if (std::optional<Error> why = misfit(offer.source, granted)) {
-    find(link)->send(Abort{offer.id, *std::move(why)});
-    return;
+    find(link)->send(Abort{offer.id, *why});
+    return end_wait(&offer, *find(link), *why);
   }
   offer.rows = std::move(rows);
+  offer.granted_at = real_now();
   const bool on_link = find(link)->transport().capabilities().rows_on_link;
   step(offer, SendSession::Granted{
                   link, granted.rows,
@@ -259,11 +303,20 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
                           : UINT32_MAX});
 }
 
+// Who waited has come, and cannot be served: it will not come again.
+void Sender::end_wait(Offer* offer, const Link& link, const Error& why) {
+  if (offer != nullptr && offer->session.link() == link.id()) {
+    step(*offer, SendSession::PeerCancelled{link.id(), why});
+  }
+}
+
 void Sender::on_cancel(Link& link, const Cancel& cancel) {
-  if (Offer* offer = find(cancel.id); offer != nullptr &&
-                                      offer->session.state() != SendSession::State::kOffered &&
-                                      offer->session.link() == link.id()) {
+  if (Offer* offer = find(cancel.id); offer != nullptr && offer->session.link() == link.id()) {
     return step(*offer, SendSession::PeerCancelled{link.id(), cancel.error});
+  }
+  if (const auto wait = early_waits_.find(cancel.id);
+      wait != early_waits_.end() && wait->second.link == link.id()) {
+    early_waits_.erase(wait);
   }
   if (const auto waiting = waiting_.find(cancel.id);
       waiting != waiting_.end() && waiting->second.link == link.id()) {
@@ -291,6 +344,8 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
     }
     return gone;
   });
+  std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == id; });
+  context_.pairs.link_lost(id, real_now());
   std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).opening);
   peers_.erase(id);
@@ -344,6 +399,7 @@ void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
   stop_pushing(offer);
   --context_.counters.offers_alive;
   ++context_.counters.transfers_sent;
+  context_.pairs.done(offer.session.link(), effect.bytes, real_now() - offer.granted_at);
   remember(offer.id, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
   context_.emit(OfferDone{offer.id, effect.bytes});
 }
@@ -352,6 +408,10 @@ void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
   stop_pushing(offer);
   --context_.counters.offers_alive;
   ++context_.counters.transfers_failed;
+  context_.pairs.failed(offer.session.link(), effect.cause, real_now());
+  if (effect.cause == FailureCause::kStalled) {
+    context_.pairs.stalled(offer.session.link(), StallCause::kPush);
+  }
   remember(offer.id, effect.reason);
   context_.emit(OfferFailed{offer.id, effect.reason});
 }

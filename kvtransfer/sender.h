@@ -29,6 +29,9 @@ class Sender final : private LinkHandler {
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at);
   void withdraw(TransferId id, Error reason);
 
+  // What of this link is alive now.
+  void count_alive(LinkId link, PairStats& pair) const;
+
  private:
   struct Offer;
   // A grant that came before its offer.
@@ -36,6 +39,11 @@ class Sender final : private LinkHandler {
     LinkId link;
     Grant grant;
     std::unique_ptr<RowSender> rows;
+  };
+  // A wait that came before its offer.
+  struct EarlyWait {
+    LinkId link;
+    Instant until;
   };
   struct Peer {
     std::unique_ptr<Link> link;
@@ -52,6 +60,9 @@ class Sender final : private LinkHandler {
 
   void on_grant(Link& link, Grant grant, UniqueFd shared);
   void on_cancel(Link& link, const Cancel& cancel);
+  void on_wait(Link& link, const Wait& wait);
+  void on_renew(Link& link);
+  void end_wait(Offer* offer, const Link& link, const Error& why);
   void grant(Offer& offer, LinkId link, const Grant& grant, std::unique_ptr<RowSender> rows);
 
   void step(Offer& offer, const SendSession::Event& event);
@@ -75,6 +86,7 @@ class Sender final : private LinkHandler {
   std::map<std::tuple<std::string, TransportKind, uint8_t>, LinkId> links_by_engine_;
   std::map<TransferId, std::unique_ptr<Offer>> offers_;
   std::map<TransferId, WaitingGrant> waiting_;
+  std::map<TransferId, EarlyWait> early_waits_;
   // Why the last offers ended: a fetch that comes too late is told so at once.
   std::map<TransferId, Error> ended_;
   std::deque<TransferId> ended_order_;

@@ -21,7 +21,8 @@ void SendSession::on(const RowsReady& event, Instant now, Effects& effects) {
     return;
   }
   if (event.rows > options_.rows_max) {
-    return abort({ErrorCode::kInvalidArgument, "more rows are ready than the source has"}, effects);
+    return abort({ErrorCode::kInvalidArgument, "more rows are ready than the source has"},
+                 FailureCause::kLocal, effects);
   }
   rows_ready_ = std::max(rows_ready_, event.rows);
   go_on(now, effects);
@@ -33,7 +34,7 @@ void SendSession::on(const CommitRequested& event, Instant now, Effects& effects
   }
   if (event.rows > options_.rows_max || event.rows < rows_ready_) {
     return abort({ErrorCode::kInvalidArgument, "the rows of a transfer were counted wrong"},
-                 effects);
+                 FailureCause::kLocal, effects);
   }
   rows_ready_ = event.rows;
   commit_requested_ = true;
@@ -41,11 +42,21 @@ void SendSession::on(const CommitRequested& event, Instant now, Effects& effects
 }
 
 void SendSession::on(const Withdrawn& event, Instant /*now*/, Effects& effects) {
-  abort(event.reason, effects);
+  abort(event.reason, FailureCause::kCancelled, effects);
+}
+
+void SendSession::on(const PeerWaits& event, Instant now, Effects& /*effects*/) {
+  if (is_granted()) {
+    return;
+  }
+  state_ = State::kAwaited;
+  link_ = event.link;
+  wait_deadline_ = now + event.at_most;
+  renew(now);
 }
 
 void SendSession::on(const Granted& event, Instant now, Effects& effects) {
-  if (state_ != State::kOffered) {
+  if (is_granted()) {
     return;
   }
   state_ = State::kGranted;
@@ -73,7 +84,7 @@ void SendSession::on(const RangePushed& /*event*/, Instant now, Effects& effects
 }
 
 void SendSession::on(const PushFailed& event, Instant /*now*/, Effects& effects) {
-  abort(event.reason, effects);
+  abort(event.reason, FailureCause::kLocal, effects);
 }
 
 void SendSession::on(const PeerCommitted& event, Instant /*now*/, Effects& effects) {
@@ -82,40 +93,52 @@ void SendSession::on(const PeerCommitted& event, Instant /*now*/, Effects& effec
   }
   if (state_ != State::kCommitted) {
     return abort({ErrorCode::kCorrupt, "the receiver confirmed a transfer that was not committed"},
-                 effects);
+                 FailureCause::kBrokenPromise, effects);
   }
   state_ = State::kDone;
   effects.push_back(ReportDone{rows_pushed_ * options_.row_bytes});
 }
 
 void SendSession::on(const PeerCancelled& event, Instant /*now*/, Effects& effects) {
-  if (is_ours(event.link)) {
+  if (is_ours(event.link)) {  // Also while it waits: nobody else comes for these rows.
     effects.push_back(SendCancelled{});
-    fail(event.reason, effects);
+    fail(event.reason, FailureCause::kPeer, effects);
   }
 }
 
 void SendSession::on(const PeerRenewed& event, Instant now, Effects& /*effects*/) {
   // After COMMIT only the receiver's answer is missing: it must not be waited for for ever.
   if (is_ours(event.link) && state_ != State::kCommitted) {
-    deadline_ = std::max(deadline_, now + options_.lease);
+    renew(now);
   }
 }
 
-void SendSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
-  if (is_ours(event.link)) {
-    fail(event.reason, effects);
+void SendSession::renew(Instant now) {
+  const Instant until = state_ == State::kAwaited ? wait_deadline_ : kNever;
+  deadline_ = std::max(deadline_, std::min(until, now + options_.lease));
+}
+
+void SendSession::on(const LinkLost& event, Instant now, Effects& effects) {
+  if (!is_ours(event.link)) {
+    return;
   }
+  if (state_ != State::kAwaited) {
+    return fail(event.reason, FailureCause::kLink, effects);
+  }
+  // A receiver that lives makes a new link at once, and says again that it waits.
+  state_ = State::kOffered;
+  link_ = {};
+  deadline_ = std::max(options_.deadline, std::min(deadline_, now + options_.stall_max));
 }
 
 void SendSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   if (now >= push_deadline_) {
-    abort({ErrorCode::kTimeout, "the KV rows stopped on their way to the receiver"}, effects);
+    abort({ErrorCode::kTimeout, "the KV rows stopped on their way to the receiver"},
+          FailureCause::kStalled, effects);
   } else if (now >= deadline_) {
-    const bool granted = state_ != State::kOffered;
-    abort({ErrorCode::kTimeout, granted ? "the receiver's lease of the KV rows ended"
-                                        : "nobody fetched the KV rows in time"},
-          effects);
+    abort({ErrorCode::kTimeout, is_granted() ? "the receiver's lease of the KV rows ended"
+                                             : "nobody fetched the KV rows in time"},
+          FailureCause::kTimeout, effects);
   }
 }
 
@@ -127,7 +150,7 @@ void SendSession::go_on(Instant now, Effects& effects) {
     return abort({ErrorCode::kInvalidArgument, "the receiver granted " +
                                                    std::to_string(rows_granted_) + " KV rows, " +
                                                    std::to_string(rows_ready_) + " are ready"},
-                 effects);
+                 FailureCause::kLocal, effects);
   }
   if (rows_pushed_ < rows_ready_) {
     rows_in_flight_ = std::min(rows_ready_ - rows_pushed_, options_.rows_per_push);
@@ -140,16 +163,16 @@ void SendSession::go_on(Instant now, Effects& effects) {
   }
 }
 
-void SendSession::abort(Error reason, Effects& effects) {
-  if (state_ != State::kOffered) {
+void SendSession::abort(Error reason, FailureCause cause, Effects& effects) {
+  if (is_granted()) {
     effects.push_back(SendAbort{reason});
   }
-  fail(std::move(reason), effects);
+  fail(std::move(reason), cause, effects);
 }
 
-void SendSession::fail(Error reason, Effects& effects) {
+void SendSession::fail(Error reason, FailureCause cause, Effects& effects) {
   state_ = State::kFailed;
-  effects.push_back(ReportFailed{std::move(reason)});
+  effects.push_back(ReportFailed{std::move(reason), cause});
 }
 
 // --- ReceiveSession
@@ -179,7 +202,7 @@ void ReceiveSession::on(const RowsAnnounced& event, Instant now, Effects& effect
                  "the sender announced KV rows " + std::to_string(range.first) + "+" +
                      std::to_string(range.count) + ", expected from " +
                      std::to_string(rows_announced_) + " up to " + std::to_string(options_.rows)},
-                now, effects);
+                FailureCause::kBrokenPromise, now, effects);
   }
   state_ = State::kReceiving;
   if (rows_arrived_ == rows_announced_) {
@@ -209,7 +232,8 @@ void ReceiveSession::on(const CommitReceived& event, Instant now, Effects& effec
     return;
   }
   if (state_ == State::kVerifying) {
-    return stop({ErrorCode::kCorrupt, "the sender committed KV rows twice"}, now, effects);
+    return stop({ErrorCode::kCorrupt, "the sender committed KV rows twice"},
+                FailureCause::kBrokenPromise, now, effects);
   }
   state_ = State::kVerifying;
   commit_ = event;
@@ -218,7 +242,7 @@ void ReceiveSession::on(const CommitReceived& event, Instant now, Effects& effec
                  "the sender committed " + std::to_string(event.rows) + " KV rows (" +
                      std::to_string(event.bytes) + " bytes), " + std::to_string(rows_announced_) +
                      " (" + std::to_string(rows_announced_ * options_.row_bytes) + ") came"},
-                now, effects);
+                FailureCause::kBrokenPromise, now, effects);
   }
   verify(now, effects);
 }
@@ -231,13 +255,13 @@ void ReceiveSession::on(const PeerStopped& event, Instant /*now*/, Effects& effe
     state_ = State::kFailed;
     effects.push_back(ReportReleased{});
   } else {
-    fail(event.reason, effects);
+    fail(event.reason, FailureCause::kPeer, effects);
   }
 }
 
 void ReceiveSession::on(const CancelRequested& event, Instant now, Effects& effects) {
   if (state_ != State::kCancelling) {
-    stop(event.reason, now, effects);
+    stop(event.reason, FailureCause::kCancelled, now, effects);
   }
 }
 
@@ -256,9 +280,10 @@ void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects
   } else if (may_write) {
     state_ = State::kCancelling;
     stall_deadline_ = kNever;
-    effects.push_back(ReportFailed{.reason = event.reason, .region_safe = false});
+    effects.push_back(
+        ReportFailed{.reason = event.reason, .cause = FailureCause::kLink, .region_safe = false});
   } else {
-    fail(event.reason, effects);
+    fail(event.reason, FailureCause::kLink, effects);
   }
 }
 
@@ -271,9 +296,11 @@ void ReceiveSession::on(const TimePassed& /*event*/, Instant now, Effects& effec
     effects.push_back(
         FailLink{{ErrorCode::kTimeout, "the sender of KV rows did not answer a CANCEL"}});
   } else if (now >= stall_deadline_) {
-    stop({ErrorCode::kTimeout, "KV rows were announced and did not arrive"}, now, effects);
+    stop({ErrorCode::kTimeout, "KV rows were announced and did not arrive"}, FailureCause::kStalled,
+         now, effects);
   } else {
-    stop({ErrorCode::kTimeout, "the KV rows did not arrive in time"}, now, effects);
+    stop({ErrorCode::kTimeout, "the KV rows did not arrive in time"}, FailureCause::kTimeout, now,
+         effects);
   }
 }
 
@@ -282,29 +309,33 @@ void ReceiveSession::verify(Instant now, Effects& effects) {
     return;
   }
   if (rows_arrived_ > 0 && commit_.digest != digest_arrived_) {
-    return stop({ErrorCode::kCorrupt, "KV rows do not match their digest"}, now, effects);
+    const Error why{ErrorCode::kCorrupt, "KV rows do not match their digest"};
+    stop(why, FailureCause::kDigest, now, effects);
+    effects.push_back(FailLink{why});
+    return;
   }
   state_ = State::kDone;
   effects.push_back(SendCommitted{});
   effects.push_back(ReportDone{.rows = commit_.rows, .bytes = commit_.bytes});
 }
 
-void ReceiveSession::stop(Error reason, Instant now, Effects& effects) {
+void ReceiveSession::stop(Error reason, FailureCause cause, Instant now, Effects& effects) {
   if (state_ != State::kRequested) {
     effects.push_back(SendCancel{reason});
   }
   if (options_.peer_writes && is_receiving()) {
     state_ = State::kCancelling;
     stall_deadline_ = now + options_.stall_max;
-    effects.push_back(ReportFailed{.reason = std::move(reason), .region_safe = false});
+    effects.push_back(
+        ReportFailed{.reason = std::move(reason), .cause = cause, .region_safe = false});
   } else {
-    fail(std::move(reason), effects);
+    fail(std::move(reason), cause, effects);
   }
 }
 
-void ReceiveSession::fail(Error reason, Effects& effects) {
+void ReceiveSession::fail(Error reason, FailureCause cause, Effects& effects) {
   state_ = State::kFailed;
-  effects.push_back(ReportFailed{.reason = std::move(reason), .region_safe = true});
+  effects.push_back(ReportFailed{.reason = std::move(reason), .cause = cause, .region_safe = true});
 }
 
 }  // namespace pdjob::kvtransfer

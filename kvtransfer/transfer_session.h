@@ -11,6 +11,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "kvtransfer/pair_stats.h"
 #include "kvtransfer/row_cursor.h"
 
 namespace pdjob::kvtransfer {
@@ -27,18 +28,26 @@ enum class LinkLoss {
 
 // The sender's half.
 //
-//            Granted            RowsReady            all pushed, CommitRequested
-//   kOffered -------> kGranted ----------> kPushing -----------------------------> kCommitted
-//      |                 |  ^                 |                                      |    |
-//      |                 |  +-----------------+ RangePushed, none left               |    |
-//      |                 |                    |                        PeerCommitted |    |
-//      |                 |                    |                    kDone <-----------+    |
-//      +-----------------+--------------------+----------> kFailed <----------------------+
-//           Withdrawn, PushFailed, PeerCancelled, LinkLost, a deadline, a broken promise
+//              PeerWaits
+//   kOffered -------------> kAwaited
+//     |  ^------LinkLost------'  |
+//     |                          |
+//     +--------> Granted <-------+
+//                   |
+//                   v      RowsReady             all pushed, CommitRequested
+//                kGranted ----------> kPushing -----------------------------> kCommitted
+//                   ^                    |                                      |
+//                   +--------------------+ RangePushed, none left               |
+//                                                                 PeerCommitted |
+//                                                             kDone <-----------+
+//
+// From every state to kFailed: Withdrawn, PushFailed, PeerCancelled, a deadline, a broken promise,
+// and, once granted, LinkLost.
 class SendSession {
  public:
   enum class State {
     kOffered,    // Nobody has asked for the rows yet.
+    kAwaited,    // A receiver will ask for them once it has rows of its own to put them into.
     kGranted,    // A receiver waits; nothing to push at the moment.
     kPushing,    // One range is on its way.
     kCommitted,  // All rows and COMMIT are sent; the receiver verifies.
@@ -50,7 +59,8 @@ class SendSession {
     uint32_t rows_max = 0;       // Of the source.
     uint32_t rows_per_push = 0;  // At least 1.
     Instant deadline;            // Of the offer.
-    Duration lease{};            // From the grant and each renewal on; the last one from COMMIT on.
+    Duration lease{};            // From the wait, the grant and each renewal on; the last one from
+                                 // COMMIT on.
     Duration stall_max{};        // A range that takes longer has stopped.
   };
 
@@ -63,6 +73,10 @@ class SendSession {
   };
   struct Withdrawn {
     Error reason;
+  };
+  struct PeerWaits {  // The latest one counts.
+    LinkId link;
+    Duration at_most{};  // However often it renews.
   };
   struct Granted {
     LinkId link;
@@ -89,9 +103,9 @@ class SendSession {
     Error reason;
   };
   struct TimePassed {};
-  using Event =
-      std::variant<RowsReady, CommitRequested, Withdrawn, Granted, RangeStarted, RangePushed,
-                   PushFailed, PeerCommitted, PeerCancelled, PeerRenewed, LinkLost, TimePassed>;
+  using Event = std::variant<RowsReady, CommitRequested, Withdrawn, PeerWaits, Granted,
+                             RangeStarted, RangePushed, PushFailed, PeerCommitted, PeerCancelled,
+                             PeerRenewed, LinkLost, TimePassed>;
 
   // Effects
   struct Push {  // Answered by RangePushed or PushFailed; at most one is under way.
@@ -111,6 +125,7 @@ class SendSession {
   };
   struct ReportFailed {
     Error reason;
+    FailureCause cause = FailureCause::kLocal;
   };
   using Effect = std::variant<Push, SendCommit, SendAbort, SendCancelled, ReportDone, ReportFailed>;
 
@@ -120,7 +135,9 @@ class SendSession {
 
   State state() const { return state_; }
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
-  LinkId link() const { return link_; }  // From kGranted on.
+  bool is_granted() const { return state_ != State::kOffered && state_ != State::kAwaited; }
+  // Of the receiver that waits or has granted its rows; of none in kOffered.
+  LinkId link() const { return link_; }
   Instant deadline() const { return std::min(deadline_, push_deadline_); }
 
  private:
@@ -128,6 +145,7 @@ class SendSession {
   void on(const RowsReady& event, Instant now, Effects& effects);
   void on(const CommitRequested& event, Instant now, Effects& effects);
   void on(const Withdrawn& event, Instant now, Effects& effects);
+  void on(const PeerWaits& event, Instant now, Effects& effects);
   void on(const Granted& event, Instant now, Effects& effects);
   void on(const RangeStarted& event, Instant now, Effects& effects);
   void on(const RangePushed& event, Instant now, Effects& effects);
@@ -139,16 +157,18 @@ class SendSession {
   void on(const TimePassed& event, Instant now, Effects& effects);
 
   bool is_ours(LinkId link) const { return state_ != State::kOffered && link == link_; }
+  void renew(Instant now);
   void go_on(Instant now, Effects& effects);
   // Fails, telling the receiver if there is one.
-  void abort(Error reason, Effects& effects);
-  void fail(Error reason, Effects& effects);
+  void abort(Error reason, FailureCause cause, Effects& effects);
+  void fail(Error reason, FailureCause cause, Effects& effects);
 
   Options options_;
   State state_ = State::kOffered;
   LinkId link_;
   Instant deadline_;
   Instant push_deadline_ = kNever;
+  Instant wait_deadline_ = kNever;  // In kAwaited.
   uint32_t rows_granted_ = 0;
   uint32_t rows_ready_ = 0;
   uint32_t rows_pushed_ = 0;
@@ -233,8 +253,8 @@ class ReceiveSession {
   struct SendCancel {
     Error reason;
   };
-  struct FailLink {  // The sender breaks its promises: only the end of the link tells that it
-                     // stops.
+  struct FailLink {  // The sender breaks its promises, and only the end of the link tells that it
+                     // stops; or what moved is damaged, and a new link may do better.
     Error reason;
   };
   struct ReportDone {
@@ -243,6 +263,7 @@ class ReceiveSession {
   };
   struct ReportFailed {
     Error reason;
+    FailureCause cause = FailureCause::kLocal;
     bool region_safe = true;
   };
   struct ReportReleased {};
@@ -275,9 +296,9 @@ class ReceiveSession {
   bool is_receiving() const { return state_ == State::kGranted || state_ == State::kReceiving; }
   void verify(Instant now, Effects& effects);
   // Fails while the link lives: the sender is told.
-  void stop(Error reason, Instant now, Effects& effects);
+  void stop(Error reason, FailureCause cause, Instant now, Effects& effects);
   // Fails when nobody can write the target any more.
-  void fail(Error reason, Effects& effects);
+  void fail(Error reason, FailureCause cause, Effects& effects);
 
   Options options_;
   State state_ = State::kRequested;

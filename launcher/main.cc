@@ -7,6 +7,7 @@
 #include "common/exit_code.h"
 #include "launcher/job_config.h"
 #include "launcher/launcher_process.h"
+#include "launcher/links_command.h"
 #include "launcher/role_command.h"
 #include "launcher/status_command.h"
 
@@ -18,6 +19,7 @@ constexpr const char* kExamples = R"(Examples:
   pdjob --config configs/quickstart.yaml        start a job; Ctrl-C drains and stops it
   pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
   pdjob status --job quickstart                 what runs, and how it is doing
+  pdjob links --config job.yaml --watch         the KV links between its workers, live
   pdjob reference                               every key of a job file
 
 By hand, without a launcher:
@@ -27,6 +29,30 @@ By hand, without a launcher:
 
 Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
             3 the job could not be placed, 130 stopped by Ctrl-C.
+)";
+
+constexpr const char* kLinksHelp = R"(
+A link is the way on which the KV cache of prompts moves from one prefill worker to one decode
+worker. Both ends count what they see; the table has a line for each.
+
+  PAIR       from the prefill worker > to the decode worker
+  SEEN BY    the worker that counts
+  VIA        shm (one machine), tcp or nccl
+  STATE      opening, open, or lost (the line goes a minute later); suspect: KV came damaged twice
+             within a minute, and the router avoids the pair for a while if there is another
+  EPOCH      of the latest link; grows whenever the decode worker makes one
+  RETRIES    links that were made again
+  GB/S       bytes by the time from grant to COMMIT, which includes waiting for the prompt
+  ALIVE      transfers under way
+  LEASES     prompts whose KV is kept for requests that queue at the decode worker
+  FAILED     transfers that failed, by cause: their requests are tried again
+  STALLS     what stopped moving and was given up, by cause
+
+In a pipe it prints the table once, with --watch once a second; with --json a line per look.
+
+Examples:
+  pdjob links --config job.yaml --watch
+  pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
 )";
 
 // Prints the errors of a bad job file; they are whole lines.
@@ -43,6 +69,7 @@ struct CommandLine {
   std::string config_path;
   std::string job_name;
   bool json = false;
+  bool watch = false;
   int spec_fd = -1;
   WorkerFlags worker;
   RouterFlags router;
@@ -55,6 +82,7 @@ struct CommandLine {
     app.require_subcommand(0, 1);
     add_plan();
     add_status();
+    add_links();
     add_worker();
     add_router();
     app.add_subcommand("reference", "Print the reference of all job file keys, as Markdown")
@@ -78,6 +106,29 @@ struct CommandLine {
 
   void add_status() {
     CLI::App* command = app.add_subcommand("status", "Show the processes of a running job");
+    add_which_job(command);
+    command->callback([this] {
+      exit_code = of_job("status", [this](const std::string& state_dir, const std::string& job) {
+        return show_status(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+      });
+    });
+  }
+
+  void add_links() {
+    CLI::App* command =
+        app.add_subcommand("links", "Show the KV links between the workers of a running job");
+    add_which_job(command);
+    command->add_flag("--watch", watch, "Again and again, until Ctrl-C");
+    command->footer(kLinksHelp);
+    command->callback([this] {
+      exit_code = of_job("links", [this](const std::string& state_dir, const std::string& job) {
+        return show_links(state_dir, job, json ? StatusForm::kJson : StatusForm::kText,
+                          watch ? LinksMode::kWatch : LinksMode::kOnce);
+      });
+    });
+  }
+
+  void add_which_job(CLI::App* command) {
     auto* by_name = command->add_option("--job", job_name, "The job's name")->type_name("NAME");
     auto* by_file = command
                         ->add_option("--config", config_path,
@@ -85,21 +136,19 @@ struct CommandLine {
                         ->type_name("FILE");
     by_name->excludes(by_file);
     command->add_flag("--json", json, "As JSON");
-    command->callback([this] { exit_code = status(); });
   }
 
-  int status() {
-    const StatusForm form = json ? StatusForm::kJson : StatusForm::kText;
+  template <class Show>
+  int of_job(const std::string& command, const Show& show) {
     if (config_path.empty()) {
       if (job_name.empty()) {
         return refuse({ErrorCode::kInvalidArgument,
-                       "pdjob status: name the job: --job NAME or --config FILE\n"});
+                       "pdjob " + command + ": name the job: --job NAME or --config FILE\n"});
       }
-      return show_status(default_state_dir(places), job_name, form);
+      return show(default_state_dir(places), job_name);
     }
     const auto config = read_job_config(config_path, places);
-    return config ? show_status(config->launcher.state_dir, config->name, form)
-                  : refuse(config.error());
+    return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
   }
 
   void add_worker() {

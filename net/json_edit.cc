@@ -217,4 +217,23 @@ std::optional<std::string> json_string(std::string_view value) {
   return parsed.is_string() ? std::optional(parsed.get<std::string>()) : std::nullopt;
 }
 
+std::vector<std::string> json_array_items(std::string_view value) {
+  std::vector<std::string> items;
+  size_t depth = 0;
+  size_t begin = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < value.size(); ++at) {
+    if (value[at] == '\\') {
+      ++at;  // Only strings have them, and a quote may follow.
+    } else if (value[at] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && value[at] == '{' && depth++ == 0) {
+      begin = at;
+    } else if (!in_string && value[at] == '}' && depth > 0 && --depth == 0) {
+      items.emplace_back(value.substr(begin, at + 1 - begin));
+    }
+  }
+  return items;
+}
+
 }  // namespace pdjob::net

@@ -64,4 +64,7 @@ Result<std::string> edit_json_object(const std::string& text, std::span<const Js
 // The text of a JSON string as found by value(); nothing if it is none. Pure.
 std::optional<std::string> json_string(std::string_view value);
 
+// The texts of the items of a JSON array as found by value(), if they are objects; else none. Pure.
+std::vector<std::string> json_array_items(std::string_view value);
+
 }  // namespace pdjob::net

@@ -64,6 +64,20 @@ void append_worker(net::JsonWriter& json, const Worker& worker, Instant now) {
   json.end_object();
 }
 
+void append_avoided(net::JsonWriter& json, const WorkerTable& workers,
+                    const PairSuspicions::Pair& pair, Instant now) {
+  const Worker* prefill = workers.find(pair.prefill);
+  const Worker* decode = workers.find(pair.decode);
+  if (prefill == nullptr || decode == nullptr) {
+    return;
+  }
+  json.begin_object();
+  json.key("prefill").string(prefill->entry.name);
+  json.key("decode").string(decode->entry.name);
+  json.key("seconds_left").number(seconds(pair.until - now));
+  json.end_object();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const RouterConfig& config,
@@ -148,6 +162,11 @@ void HttpApi::reply_workers(net::ExchangeId id) {
   json.begin_object().key("workers").begin_array();
   for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
     append_worker(json, worker, loop_.now());
+  }
+  json.end_array();
+  json.key("avoided_pairs").begin_array();
+  for (const PairSuspicions::Pair& pair : relay_->core().suspicions().pairs(loop_.now())) {
+    append_avoided(json, relay_->core().workers(), pair, loop_.now());
   }
   json.end_array().end_object();
   reply_json(id, 200, body);

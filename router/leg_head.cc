@@ -30,8 +30,9 @@ constexpr std::array<std::string_view, 7> kNotForWorkers = {"host",
                                                             "x-pdjob-pin-prefill",
                                                             "x-pdjob-pin-decode"};
 
-constexpr std::array<std::string_view, 3> kMarks = {"x-request-id", "x-pdjob-prefill",
-                                                    "x-pdjob-decode"};
+// Made anew, or for the router alone.
+constexpr std::array<std::string_view, 4> kMarks = {"x-request-id", "x-pdjob-prefill",
+                                                    "x-pdjob-decode", "x-pdjob-kv-suspect"};
 
 template <size_t n>
 bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {

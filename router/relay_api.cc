@@ -129,7 +129,10 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   Leg& leg = legs_.at(call);
   leg.framing = head.framing;
   head_ = &head;
-  submit(LegAnswered{leg.id, head.status, !head.header("retry-after").empty()});
+  submit(LegAnswered{.leg = leg.id,
+                     .status = head.status,
+                     .retry_after = !head.header("retry-after").empty(),
+                     .kv_suspect = !head.header("x-pdjob-kv-suspect").empty()});
   head_ = nullptr;
 }
 
@@ -289,6 +292,16 @@ void RelayApi::carry_out(const Relay& effect) {
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
                                                 exchange.keep_alive ? ReplyFraming::kAsReceived
                                                                     : ReplyFraming::kUntilClose));
+}
+
+void RelayApi::carry_out(const PairSuspected& effect) {
+  metrics_.pair_suspected();
+  const Worker* prefill = core_.workers().find(effect.prefill);
+  const Worker* decode = core_.workers().find(effect.decode);
+  if (prefill != nullptr && decode != nullptr) {
+    log::warn("KV from " + prefill->entry.name + " to " + decode->entry.name +
+              " comes damaged again and again: the pair is avoided for a while");
+  }
 }
 
 void RelayApi::carry_out(const Retried& effect) {

@@ -80,6 +80,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const CancelLeg& effect);
   void carry_out(const ReleaseOffer& effect);
   void carry_out(const Relay& effect);
+  void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Complete& effect);

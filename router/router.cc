@@ -138,8 +138,25 @@ std::optional<net::ApiError> Router::refusal_of(const RequestFacts& facts) const
   return std::nullopt;
 }
 
+// Not where it would be the only one: suspicion orders the choice, it refuses nothing.
+bool Router::is_avoided(Stage stage, const Worker& worker, const Request& request,
+                        std::optional<WorkerId> decode, Instant now) const {
+  if (suspicions_.empty()) {
+    return false;
+  }
+  if (stage == Stage::kPrefill) {
+    return decode && suspicions_.avoided(worker.id, *decode, now);
+  }
+  // A decode worker is avoided if all that could prefill for it are.
+  const auto partners = table_.candidates(Stage::kPrefill, worker.entry.model, request.failed, now);
+  return worker.entry.role == net::Role::kDecode && !partners.empty() &&
+         std::ranges::all_of(partners, [&](const Worker* partner) {
+           return suspicions_.avoided(partner->id, worker.id, now);
+         });
+}
+
 Router::Pick Router::pick(Stage stage, const Request& request, const std::string& model,
-                          Instant now) {
+                          std::optional<WorkerId> decode, Instant now) {
   const std::string& pin =
       stage == Stage::kPrefill ? request.facts.pin_prefill : request.facts.pin_decode;
   if (!pin.empty()) {
@@ -149,13 +166,18 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   const uint32_t in_flight_max =
       stage == Stage::kPrefill ? config_.prefill_in_flight : config_.decode_in_flight;
   std::vector<Candidate> candidates;
+  std::vector<Candidate> avoided;
   bool full = false;
   for (const Worker* worker : table_.candidates(stage, model, request.failed, now)) {
     if (in_flight_max > 0 && worker->requests_in_flight >= in_flight_max) {
       full = true;
     } else {
-      candidates.push_back({worker->id, worker->load(), worker->name_hash});
+      (is_avoided(stage, *worker, request, decode, now) ? avoided : candidates)
+          .push_back({worker->id, worker->load(), worker->name_hash});
     }
+  }
+  if (candidates.empty()) {
+    candidates = std::move(avoided);
   }
   if (candidates.empty()) {
     return {.worker = std::nullopt, .full = full};
@@ -168,7 +190,8 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
 }
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
-  const auto [decode, decode_full] = pick(Stage::kDecode, request, request.facts.model, now);
+  const auto [decode, decode_full] =
+      pick(Stage::kDecode, request, request.facts.model, std::nullopt, now);
   request.wants_room = decode_full;
   if (!decode) {
     return std::nullopt;
@@ -178,7 +201,8 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
   // Both halves must hold the same model, also when the client named none.
-  const auto [prefill, prefill_full] = pick(Stage::kPrefill, request, worker.entry.model, now);
+  const auto [prefill, prefill_full] =
+      pick(Stage::kPrefill, request, worker.entry.model, decode->worker, now);
   request.wants_room = prefill_full;
   if (prefill) {
     return Choice{.decode = *decode, .prefill = prefill};
@@ -350,6 +374,10 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   } else {
     table_.note_good(worker);
   }
+  if (event.kv_suspect && stage == Stage::kDecode && request->prefill.worker != WorkerId{}) {
+    suspicions_.note(request->prefill.worker, worker, turn.now);
+    turn.effects.emplace_back(PairSuspected{request->prefill.worker, worker});
+  }
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
     return;  // The other leg has been chosen for the client already.
   }
@@ -502,6 +530,7 @@ void Router::on(const ClientLeft& event, Turn& turn) {
 
 void Router::on(const WorkersChanged& event, Turn& turn) {
   const std::vector<WorkerId> gone = table_.replace(event.workers);
+  suspicions_.forget(gone);
   const auto is_gone = [&gone](WorkerId id) {
     return std::find(gone.begin(), gone.end(), id) != gone.end();
   };

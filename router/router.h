@@ -38,6 +38,7 @@
 #include "net/message.h"
 #include "net/openai.h"
 #include "router/pair_policy.h"
+#include "router/pair_suspicions.h"
 #include "router/router_config.h"
 #include "router/worker_table.h"
 
@@ -76,6 +77,7 @@ struct LegAnswered {  // The reply's head is here.
   LegId leg;
   int status = 0;
   bool retry_after = false;  // It carries Retry-After: with 503, the word for "overloaded".
+  bool kv_suspect = false;   // Decode leg: KV of this prefill worker comes damaged again and again.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
@@ -135,7 +137,11 @@ struct Relay {  // Pass this leg's reply on to the client: its head now, the res
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct Retried {  // For logs and metrics only; so is Degraded.
+struct PairSuspected {  // For logs and metrics only; so are the next two.
+  WorkerId prefill;
+  WorkerId decode;
+};
+struct Retried {
   RequestId id;
   RetryReason reason;
   WorkerId worker;  // Whose fault it was.
@@ -161,7 +167,7 @@ struct Forget {  // The client left.
 struct Drained {};
 
 using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
-                                  Complete, Refuse, Abort, Forget, Drained>;
+                                  Complete, Refuse, Abort, Forget, Drained, PairSuspected>;
 
 class Router {
  public:
@@ -176,6 +182,7 @@ class Router {
   Instant next_wakeup() const;
 
   const WorkerTable& workers() const { return table_; }
+  const PairSuspicions& suspicions() const { return suspicions_; }
   // Could a request be sent now?
   bool usable() const;
   size_t requests_alive() const { return requests_.size(); }
@@ -234,7 +241,11 @@ class Router {
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<net::ApiError> refusal_of(const RequestFacts& facts) const;
-  Pick pick(Stage stage, const Request& request, const std::string& model, Instant now);
+  // `decode`: of a prefill worker, whose partner it would be.
+  Pick pick(Stage stage, const Request& request, const std::string& model,
+            std::optional<WorkerId> decode, Instant now);
+  bool is_avoided(Stage stage, const Worker& worker, const Request& request,
+                  std::optional<WorkerId> decode, Instant now) const;
   std::optional<Choice> choose(Request& request, Instant now);
 
   void place(Request& request, Turn& turn);
@@ -279,6 +290,7 @@ class Router {
   const std::unique_ptr<PairPolicy> prefill_policy_;
   const std::unique_ptr<PairPolicy> decode_policy_;
   WorkerTable table_;
+  PairSuspicions suspicions_;
   std::map<RequestId, Request> requests_;
   // Those in kQueued by model and arrival: a model whose workers are busy holds up no other.
   std::map<std::string, std::map<uint64_t, RequestId>> queues_;

@@ -23,6 +23,8 @@ const char* to_string(Outcome outcome) {
 RouterMetrics::RouterMetrics()
     : degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
+      pairs_suspected_(metrics_.counter("pdjob_router_pairs_suspected_total",
+                                        "Reports of KV that comes damaged again and again.")),
       first_byte_seconds_(metrics_.histogram("pdjob_router_first_byte_seconds",
                                              "From arrival to the first byte of the reply's body.",
                                              latency_bounds())),
@@ -31,7 +33,9 @@ RouterMetrics::RouterMetrics()
                                           latency_bounds())),
       alive_(metrics_.gauge("pdjob_router_requests_alive", "Requests that have not ended.")),
       queued_(metrics_.gauge("pdjob_router_requests_queued",
-                             "Requests that wait for a usable pair of workers.")) {
+                             "Requests that wait for a usable pair of workers.")),
+      pairs_avoided_(metrics_.gauge("pdjob_router_pairs_avoided",
+                                    "Pairs that are avoided, for KV came damaged between them.")) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
@@ -70,6 +74,7 @@ void RouterMetrics::picked(const std::string& worker, Stage stage) {
 std::string RouterMetrics::text(const Router& router, Instant now) {
   alive_.set(static_cast<double>(router.requests_alive()));
   queued_.set(static_cast<double>(router.requests_queued()));
+  pairs_avoided_.set(static_cast<double>(router.suspicions().pairs(now).size()));
   std::array<size_t, 3> counts{};
   for (const auto& [id, worker] : router.workers().all()) {
     counts[static_cast<size_t>(worker.health(now))] += 1;

@@ -23,6 +23,7 @@ class RouterMetrics {
   void first_byte(Duration since_arrival) { first_byte_seconds_.observe(seconds(since_arrival)); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void degraded() { degraded_.add(); }
+  void pair_suspected() { pairs_suspected_.add(); }
   void picked(const std::string& worker, Stage stage);
 
   // Prometheus' text, with the gauges of now.
@@ -36,10 +37,12 @@ class RouterMetrics {
   std::vector<Counter> outcomes_;
   std::vector<Counter> retries_;
   Counter degraded_;
+  Counter pairs_suspected_;
   Histogram first_byte_seconds_;
   Histogram request_seconds_;
   Gauge alive_;
   Gauge queued_;
+  Gauge pairs_avoided_;
   std::vector<Gauge> workers_;  // By Health.
   std::map<std::pair<std::string, Stage>, Counter>
       picks_;  // Names last over restarts, so they stay few.

@@ -41,25 +41,6 @@ net::Role parse_role(std::string_view value) {
   return word == "decode" ? net::Role::kDecode : net::Role::kBoth;
 }
 
-// The text of the first object in the text of an array.
-std::string_view first_object(std::string_view array) {
-  const size_t begin = std::min(array.find('{'), array.size());
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t at = begin; at < array.size(); ++at) {
-    if (array[at] == '\\') {
-      ++at;  // Only strings have them, and a quote may follow.
-    } else if (array[at] == '"') {
-      in_string = !in_string;
-    } else if (!in_string && array[at] == '{') {
-      ++depth;
-    } else if (!in_string && array[at] == '}' && --depth == 0) {
-      return array.substr(begin, at + 1 - begin);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<WorkerDescription> parse_worker_description(const std::string& body) {
@@ -88,8 +69,11 @@ std::string first_model(const std::string& body) {
   if (!list) {
     return {};
   }
-  const std::string text(first_object(list->value(kData)));
-  const auto model = JsonObject::scan(text, {&kId, 1});
+  const std::vector<std::string> models = net::json_array_items(list->value(kData));
+  if (models.empty()) {
+    return {};
+  }
+  const auto model = JsonObject::scan(models.front(), {&kId, 1});
   return model ? string_or_empty(model->value(kId)) : std::string();
 }
 

@@ -202,6 +202,7 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
 void EngineThread::take_endpoint_event(const kvtransfer::FetchFailed& event) {
   const RequestId request = request_of(event.id);
   live_.at(request).transferring = !event.region_safe;
+  live_.at(request).pair_suspect = event.pair_suspect;
   feed(FetchFailed{
       .request = request,
       .error = {ErrorCode::kPeerFailed, "the prompt's KV did not come: " + event.error.message},
@@ -231,6 +232,11 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
   std::visit(
       Overloaded{
           [&](const RunStep& e) { apply_step(e, events); },
+          [&](const AwaitFetch& e) {
+            Live& live = live_.at(e.request);
+            live.awaiting = true;
+            endpoint_->await(live.request.transfer, live.request.peer, live.request.deadline);
+          },
           [&](const StartFetch& e) { apply_fetch(e, events); },
           [&](const CancelFetch& e) { endpoint_->cancel(live_.at(e.request).request.transfer); },
           [&](const SampleTail& e) {
@@ -268,11 +274,19 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
           [&](const ClearSequence& e) { engine_.clear(e.sequence); },
           [&](const Deliver& e) { apply_deliver(e); },
           [&](const EndRequest& e) {
-            live_.at(e.request).ended = true;
+            Live& live = live_.at(e.request);
+            live.ended = true;
+            if (std::exchange(live.awaiting, false)) {
+              endpoint_->cancel(live.request.transfer);
+            }
             forget(e.request);
           },
           [&](FailRequest& e) {
-            outputs_.push_back(RequestFailed{.request = e.request, .error = std::move(e.error)});
+            const Live& live = live_.at(e.request);
+            outputs_.push_back(RequestFailed{
+                .request = e.request,
+                .error = std::move(e.error),
+                .kv_suspect = live.pair_suspect ? live.request.peer.engine_id : std::string()});
           },
           [&](const ReportDrained&) { outputs_.push_back(WorkerDrained{}); },
       },
@@ -314,6 +328,7 @@ void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& eve
     return;
   }
   live.transferring = true;
+  live.awaiting = false;
   // Not the lease: a prompt may rightly wait longer for its turn at a busy prefill worker. Whether
   // that one lives is the link's to watch.
   endpoint_->fetch(live.request.transfer, live.request.peer,

@@ -68,6 +68,8 @@ class EngineThread {
     std::vector<std::byte> tail;  // Fetched logits.
     bool ended = false;           // No client any more; only its offer or fetch is alive.
     bool transferring = false;    // Its transfer has not ended.
+    bool awaiting = false;        // Its peer was asked to keep the rows.
+    bool pair_suspect = false;    // As its failed fetch has said.
   };
 
   void run();

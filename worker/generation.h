@@ -52,6 +52,7 @@ struct KvFetched {  // Before the first TokenOutput of a kFetch request.
 struct RequestFailed {
   RequestId request;
   Error error;
+  std::string kv_suspect;  // The engine whose rows come damaged again and again; empty: none.
 };
 struct WorkerDrained {};
 

@@ -10,6 +10,7 @@
 #include "net/tokenize_request.h"
 #include "worker/engine_thread.h"
 #include "worker/kv_params.h"
+#include "worker/kv_report.h"
 
 namespace pdjob::worker {
 namespace {
@@ -26,13 +27,14 @@ std::string format_seconds(Duration duration) {
 }  // namespace
 
 OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
-                     EngineThread& engine_thread, Metrics& metrics)
+                     EngineThread& engine_thread, Metrics& metrics, KvPairsAsker ask_kv_pairs)
     : options_(std::move(options)),
       engine_(engine),
       maker_(engine, options_.role, options_.queue_timeout),
       engine_thread_(engine_thread),
       metrics_(metrics),
-      registry_(metrics) {
+      registry_(metrics),
+      ask_kv_pairs_(std::move(ask_kv_pairs)) {
   load_.rows_max = uint64_t{engine.config().sequences} * engine.config().tokens_per_sequence;
 }
 
@@ -70,6 +72,8 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
       {"/pdjob/worker", "GET",
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
+      {"/pdjob/links", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_links(i); }},
   };
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
@@ -299,6 +303,9 @@ void OpenaiApi::take_output(const RequestFailed& output) {
     if (output.error.code == ErrorCode::kOverloaded) {
       exchange.headers.emplace_back("Retry-After", "1");
     }
+    if (!output.kv_suspect.empty()) {
+      exchange.headers.emplace_back("x-pdjob-kv-suspect", output.kv_suspect);
+    }
     server_->reply(exchange.http, error.status, kJson, net::error_body(error), exchange.headers);
   } else {
     // The 200 is out: say why, then break off, so that nobody takes this for a whole answer.
@@ -384,7 +391,24 @@ void OpenaiApi::on_health(net::ExchangeId id) {
 }
 
 void OpenaiApi::on_metrics(net::ExchangeId id) {
-  server_->reply(id, 200, "text/plain; version=0.0.4", registry_.text());
+  ask_kv_pairs_([this, id](const auto& pairs, const kvtransfer::EndpointStats& stats) {
+    server_->reply(id, 200, "text/plain; version=0.0.4",
+                   registry_.text() + kv_pairs_metrics(pairs, stats));
+  });
+}
+
+void OpenaiApi::on_links(net::ExchangeId id) {
+  ask_kv_pairs_([this, id](const auto& pairs, const kvtransfer::EndpointStats& /*stats*/) {
+    std::string body;
+    net::JsonWriter json(body);
+    json.begin_object();
+    json.key("name").string(options_.name);
+    json.key("engine_id").string(options_.kv.engine_id);
+    json.key("role").string(net::to_string(options_.role));
+    json.key("links").raw(kv_pairs_json(pairs));
+    json.end_object();
+    server_->reply(id, 200, kJson, body);
+  });
 }
 
 void OpenaiApi::on_worker_info(net::ExchangeId id) {

@@ -1,9 +1,10 @@
 // OpenaiApi: the HTTP face of an engine worker. Turns OpenAI requests into GenerationRequests and
 // their tokens into replies; answers /v1/models, /tokenize, /detokenize, /health, /metrics and
-// /pdjob/worker itself. Runs on the loop thread. Loop-bound.
+// /pdjob/worker and /pdjob/links itself. Runs on the loop thread. Loop-bound.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,10 +35,16 @@ struct OpenaiApiOptions {
   Duration queue_timeout = std::chrono::minutes(10);
 };
 
+// Asks the KV endpoint for its pairs; the answer comes later, on the loop thread. It has the totals
+// too.
+using KvPairsAsker =
+    std::function<void(std::function<void(const std::vector<kvtransfer::PairStats>&,
+                                          const kvtransfer::EndpointStats&)>)>;
+
 class OpenaiApi final : public net::HttpHandler {
  public:
   OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread,
-            Metrics& metrics);
+            Metrics& metrics, KvPairsAsker ask_kv_pairs);
 
   // The server replies go to; it needs this handler to be made. Requires: before the first request.
   void attach(net::HttpServer& server, net::EventLoop& loop);
@@ -88,6 +95,7 @@ class OpenaiApi final : public net::HttpHandler {
   void on_health(net::ExchangeId id);
   void on_metrics(net::ExchangeId id);
   void on_worker_info(net::ExchangeId id);
+  void on_links(net::ExchangeId id);
 
   void start(net::ExchangeId id, const net::ApiRequest& request,
              std::vector<GenerationRequest> generations);
@@ -108,6 +116,7 @@ class OpenaiApi final : public net::HttpHandler {
   EngineThread& engine_thread_;
   WorkerMetrics metrics_;
   Metrics& registry_;
+  const KvPairsAsker ask_kv_pairs_;
   net::HttpServer* server_ = nullptr;
   net::EventLoop* loop_ = nullptr;
 

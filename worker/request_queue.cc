@@ -53,6 +53,11 @@ RequestArrived RequestQueue::take(RequestId request) {
   return taken;
 }
 
+bool RequestQueue::holds(RequestId request) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const RequestArrived& waiting) { return waiting.request == request; });
+}
+
 void RequestQueue::set_awaited(RequestId request, bool awaited) {
   if (const auto found = find(request); found != waiting_.end()) {
     found->awaited = awaited;

@@ -26,6 +26,7 @@ class RequestQueue {
   // From now on every push is refused.
   void close() { closed_ = true; }
 
+  bool holds(RequestId request) const;
   bool empty() const { return waiting_.empty(); }
   // In order of arrival.
   const std::deque<RequestArrived>& waiting() const { return waiting_; }

@@ -108,6 +108,10 @@ struct BatchItem {
 struct RunStep {  // Items ordered by sequence.
   std::vector<BatchItem> items;
 };
+struct AwaitFetch {  // The request queues for rows to fetch into: its offer is to be kept until
+                     // StartFetch or EndRequest.
+  RequestId request;
+};
 struct StartFetch {  // Reserve the rows, then fetch into them. A failed reservation comes back as
                      // FetchFailed.
   RequestId request;
@@ -162,9 +166,9 @@ struct FailRequest {  // The client gets the error; EndRequest follows at once o
 };
 struct ReportDrained {};  // Once in a core's life.
 
-using Effect = std::variant<RunStep, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows,
-                            CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, Deliver,
-                            EndRequest, FailRequest, ReportDrained>;
+using Effect = std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer,
+                            OfferRows, CommitOffer, WithdrawOffer, ForkSequence, ClearSequence,
+                            Deliver, EndRequest, FailRequest, ReportDrained>;
 
 // What the autoscaler and the router want to know.
 struct CoreLoad {

@@ -66,7 +66,7 @@ class WorkerProcess final : net::JobMember::Handler {
     api_ = std::make_unique<OpenaiApi>(
         OpenaiApiOptions{
             .name = options_.spec.name, .role = options_.spec.role, .kv = endpoint_->address()},
-        *engine_, *engine_thread_, metrics_);
+        *engine_, *engine_thread_, metrics_, [this](auto answer) { ask_kv_pairs(answer); });
     PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
                                              {.host = options_.spec.host,
                                               .port = options_.spec.port,
@@ -93,6 +93,15 @@ class WorkerProcess final : net::JobMember::Handler {
       if (api_->take(std::move(batch)) && draining_) {
         finish_drain();
       }
+    });
+  }
+
+  // On the loop thread, which is also where the answer comes.
+  void ask_kv_pairs(std::function<void(const std::vector<kvtransfer::PairStats>&,
+                                       const kvtransfer::EndpointStats&)>
+                        answer) {
+    endpoint_->report_pairs([this, answer = std::move(answer)](auto pairs) {
+      loop_.post([this, answer, pairs = std::move(pairs)] { answer(pairs, endpoint_->stats()); });
     });
   }
 

@@ -16,6 +16,7 @@ bool KvReceiver::fetch(TransferId id, KvSender& peer, uint32_t rows, Instant dea
   if (free == slots_.end() || fetches_.contains(id)) {
     return false;
   }
+  waits_.erase(id);
   const LinkId link = link_to(peer);
   const uint64_t number = ++fetches_made_;
   free->fetch = number;
@@ -45,6 +46,47 @@ bool KvReceiver::fetch(TransferId id, KvSender& peer, uint32_t rows, Instant dea
   return true;
 }
 
+void KvReceiver::await(TransferId id, KvSender& peer, Instant until) {
+  if (fetches_.contains(id)) {
+    return;
+  }
+  waits_[id] = {.peer = &peer, .until = until, .link = link_to(peer)};
+  say_wait(id, waits_.at(id));
+}
+
+void KvReceiver::say_wait(TransferId id, const Awaited& wait) {
+  const auto peer = peers_.find(wait.link);
+  if (peer != peers_.end() && peer->second.ready && !peer->second.given_up) {
+    world_.to_sender(wait.link, "WAIT",
+                     [link = wait.link, id, at_most = wait.until - world_.now()](KvSender& sender) {
+                       sender.on_wait(link, id, at_most);
+                     });
+  }
+}
+
+// They are said again on the next link.
+void KvReceiver::lose_waits(LinkId link) {
+  for (const auto& [id, wait] : waits_) {
+    if (wait.link == link) {
+      post(world_.now() + kv::kRenewInterval, [this, id = id, link] {
+        const auto found = waits_.find(id);
+        if (found != waits_.end() && found->second.link == link) {
+          found->second.link = link_to(*found->second.peer);
+          say_wait(id, found->second);
+        }
+      });
+    }
+  }
+}
+
+void KvReceiver::cancel(TransferId id) {
+  if (const auto wait = waits_.extract(id)) {
+    const LinkId link = wait.mapped().link;
+    world_.to_sender(link, "CANCEL", [=](KvSender& sender) { sender.on_cancel(link, id); });
+  }
+  step(id, ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "cancelled"}});
+}
+
 LinkId KvReceiver::link_to(KvSender& peer) {
   for (const auto& [id, known] : peers_) {
     if (known.sender == &peer && !known.given_up) {
@@ -71,6 +113,11 @@ void KvReceiver::on_ready(LinkId link) {
   }
   found->second.ready = true;
   step_all_of(link, ReceiveSession::LinkReady{link});
+  for (const auto& [id, wait] : waits_) {
+    if (wait.link == link) {
+      say_wait(id, wait);
+    }
+  }
   renew(link);
 }
 
@@ -109,12 +156,14 @@ void KvReceiver::fail(LinkId link, const Error& why) {
   world_.close_at_receiver(link);
   step_all_of(link, ReceiveSession::LinkLost{
                         link, may_be_written ? LinkLoss::kGivenUp : LinkLoss::kClosed, why});
+  lose_waits(link);
 }
 
 void KvReceiver::on_closed(LinkId link) {
   if (peers_.erase(link) > 0) {
     step_all_of(link, ReceiveSession::LinkLost{
                           link, LinkLoss::kClosed, {ErrorCode::kUnavailable, "the link closed"}});
+    lose_waits(link);
   }
 }
 

@@ -15,9 +15,9 @@ class KvReceiver final : public KvProcess {
 
   // What the worker wants. False: no rows are free, or the transfer is being fetched.
   bool fetch(TransferId id, KvSender& peer, uint32_t rows, Instant deadline);
-  void cancel(TransferId id) {
-    step(id, ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "cancelled"}});
-  }
+  // It will be fetched, and its sender is to keep it.
+  void await(TransferId id, KvSender& peer, Instant until);
+  void cancel(TransferId id);
 
   // What links say.
   void on_ready(LinkId link);
@@ -60,7 +60,15 @@ class KvReceiver final : public KvProcess {
     Instant timer_due = kNever;
   };
 
+  struct Awaited {
+    KvSender* peer = nullptr;
+    Instant until;
+    LinkId link;
+  };
+
   LinkId link_to(KvSender& peer);
+  void say_wait(TransferId id, const Awaited& wait);
+  void lose_waits(LinkId link);
   void renew(LinkId link);
   void hash_next(LinkId link, TransferId id, uint64_t number);
   void step_if(const Fetch* fetch, const ReceiveSession::Event& event);
@@ -82,6 +90,7 @@ class KvReceiver final : public KvProcess {
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
   std::map<LinkId, Peer> peers_;
   std::map<TransferId, Fetch> fetches_;
+  std::map<TransferId, Awaited> waits_;
 };
 
 }  // namespace pdjob::simulation

@@ -15,6 +15,9 @@ void KvSender::offer(TransferId id) {
                        .stall_max = kv::kStallMax});
   Offer& made = offers_.emplace(id, Offer{.id = id, .session = session}).first->second;
   arm(made);
+  if (const auto wait = early_waits_.extract(id)) {
+    step(id, SendSession::PeerWaits{wait.mapped().link, wait.mapped().until - world_.now()});
+  }
   if (const auto waiting = waiting_.extract(id)) {
     made.grant = waiting.mapped().grant;
     step(id, SendSession::Granted{waiting.mapped().link, made.grant.rows});
@@ -54,6 +57,7 @@ void KvSender::close(LinkId link, const char* why) {
     step(id, SendSession::LinkLost{link, {ErrorCode::kUnavailable, why}});
   }
   std::erase_if(waiting_, [&](const auto& entry) { return entry.second.link == link; });
+  std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == link; });
   world_.close_at_sender(link);
 }
 
@@ -74,10 +78,10 @@ void KvSender::on_grant(LinkId link, TransferId id, const KvGrant& grant) {
   if (const auto ended = ended_.find(id); ended != ended_.end()) {
     return abort(link, id, ended->second);
   }
+  early_waits_.erase(id);
   const auto offer = offers_.find(id);
   const auto waiting = waiting_.find(id);
-  const bool granted =
-      offer != offers_.end() && offer->second.session.state() != SendSession::State::kOffered;
+  const bool granted = offer != offers_.end() && offer->second.session.is_granted();
   if (granted || waiting != waiting_.end()) {
     const LinkId holder = granted ? offer->second.session.link() : waiting->second.link;
     return holder == link
@@ -92,10 +96,24 @@ void KvSender::on_grant(LinkId link, TransferId id, const KvGrant& grant) {
   step(id, SendSession::Granted{link, grant.rows});
 }
 
+void KvSender::on_wait(LinkId link, TransferId id, Duration at_most) {
+  if (!receivers_.contains(link)) {
+    return;
+  }
+  if (offers_.contains(id)) {
+    step(id, SendSession::PeerWaits{link, at_most});
+  } else if (!ended_.contains(id) && !waiting_.contains(id)) {
+    early_waits_[id] = {.link = link, .until = world_.now() + at_most};
+  }
+}
+
 void KvSender::on_cancel(LinkId link, TransferId id) {
+  const auto wait = early_waits_.find(id);
+  if (wait != early_waits_.end() && wait->second.link == link) {
+    early_waits_.erase(wait);
+  }
   const auto offer = offers_.find(id);
-  if (offer != offers_.end() && offer->second.session.state() != SendSession::State::kOffered &&
-      offer->second.session.link() == link) {
+  if (offer != offers_.end() && offer->second.session.link() == link) {
     return step(id, SendSession::PeerCancelled{link, {ErrorCode::kCancelled, "cancelled"}});
   }
   if (const auto waiting = waiting_.find(id);
@@ -110,6 +128,9 @@ void KvSender::on_renew(LinkId link) {
   for (auto& [id, offer] : offers_) {
     step(id, SendSession::PeerRenewed{link});  // Ends no session.
   }
+  std::erase_if(early_waits_, [&](const auto& entry) {
+    return entry.second.link == link && entry.second.until <= world_.now();
+  });
   world_.to_receiver(link, "RENEWED", [link](KvReceiver& receiver) { receiver.on_renewed(link); });
 }
 

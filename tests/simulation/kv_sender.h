@@ -32,13 +32,14 @@ class KvSender final : public KvProcess {
   void on_opened(LinkId link, KvReceiver& receiver);
   void on_grant(LinkId link, TransferId id, const KvGrant& grant);
   void on_committed(LinkId link, TransferId id) { step(id, SendSession::PeerCommitted{link}); }
+  void on_wait(LinkId link, TransferId id, Duration at_most);
   void on_cancel(LinkId link, TransferId id);
   void on_renew(LinkId link);
   // The peer has closed the link, or we do.
   void close(LinkId link, const char* why);
 
   std::vector<LinkId> links() const;
-  bool idle() const { return offers_.empty() && waiting_.empty(); }
+  bool idle() const { return offers_.empty() && waiting_.empty() && early_waits_.empty(); }
 
  private:
   struct Offer {
@@ -53,6 +54,10 @@ class KvSender final : public KvProcess {
   struct Waiting {
     LinkId link;
     KvGrant grant;
+  };
+  struct EarlyWait {
+    LinkId link;
+    Instant until;
   };
   using Effects = std::vector<SendSession::Effect>;
 
@@ -78,6 +83,7 @@ class KvSender final : public KvProcess {
   std::map<LinkId, uint64_t> push_under_way_;
   std::map<TransferId, Offer> offers_;
   std::map<TransferId, Waiting> waiting_;
+  std::map<TransferId, EarlyWait> early_waits_;
   std::map<TransferId, Error> ended_;
 };
 

@@ -119,6 +119,15 @@ TEST(KvSimulationCanary, FindsAPushThatNobodyTimes) {
            "a range that stopped is given up");
 }
 
+// A request that queues for longer than a lease would have its prompt computed twice.
+TEST(KvSimulationCanary, FindsALeaseThatEndsWhileItsReceiverWaits) {
+  is_found({.send_event =
+                [](SendSession::Event& event) {
+                  return !std::holds_alternative<SendSession::PeerWaits>(event);
+                }},
+           "where nothing fails all is done");
+}
+
 // A peer that does not answer a CANCEL would keep the rows for as long as the link lives.
 TEST(KvSimulationCanary, FindsACancelThatNobodyInsistsOn) {
   is_found({.receive_effects =

@@ -15,7 +15,8 @@ constexpr size_t kReceivers = 2;
 constexpr Duration kStarts = milliseconds(500);  // All transfers start, and faults happen.
 constexpr Duration kFaults = milliseconds(900);
 constexpr Duration kFetchDeadline = milliseconds(800);
-constexpr Duration kAll = milliseconds(3000);  // Every lease and deadline has ended.
+constexpr Duration kWaits = 2 * kv::kLease;    // For rows, of a transfer that queues.
+constexpr Duration kAll = milliseconds(5000);  // Every lease and deadline has ended.
 constexpr Duration kTcpGivesUp = milliseconds(800);
 constexpr uint64_t kFaultsMax = 6;
 
@@ -140,8 +141,16 @@ void KvWorld::plan_transfer(TransferId id, Instant start) {
   const auto unlucky = [&](double chance) { return !faultless() && random_.chance(chance); };
   const auto rows = static_cast<uint32_t>(random_.below(kv::kRowsMax + 1));
   const size_t to = random_.below(kReceivers);
+  const Instant offered = start;
+  const bool queues = random_.chance(0.3);
+  if (queues) {
+    loop_.at(start + below(random_, milliseconds(30)), [=, this] { await(id, to); });
+    start += milliseconds(30) + below(random_, kWaits);
+  }
   if (!unlucky(0.1)) {
     loop_.at(start + below(random_, milliseconds(30)), [=, this] { fetch(id, to, rows, 50); });
+  } else if (queues) {
+    loop_.at(start, [=, this] { receivers_[to]->cancel(id); });
   }
   if (unlucky(0.1)) {
     loop_.at(start + below(random_, milliseconds(100)), [=, this] { receivers_[to]->cancel(id); });
@@ -154,7 +163,8 @@ void KvWorld::plan_transfer(TransferId id, Instant start) {
   if (unlucky(0.1)) {
     return;  // Never offered.
   }
-  loop_.at(start + below(random_, milliseconds(30)), [=, this, seed = random_.next()] {
+  // Also long before it is fetched.
+  loop_.at(offered + below(random_, milliseconds(30)), [=, this, seed = random_.next()] {
     KvSender& sender = *senders_.back();
     Random random(seed);
     sender.post(now(), [=, &sender] { sender.offer(id); });
@@ -169,6 +179,12 @@ void KvWorld::plan_transfer(TransferId id, Instant start) {
     }
     sender.post(when, [=, &sender] { sender.commit(id, rows); });
   });
+}
+
+void KvWorld::await(TransferId id, size_t receiver) {
+  KvReceiver& process = *receivers_[receiver];
+  process.post(now(),
+               [=, this, &process] { process.await(id, *senders_.back(), now() + 2 * kWaits); });
 }
 
 void KvWorld::fetch(TransferId id, size_t receiver, uint32_t rows, int attempts) {

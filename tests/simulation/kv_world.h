@@ -143,6 +143,7 @@ class KvWorld {
  private:
   void plan_transfers();
   void plan_transfer(TransferId id, Instant start);
+  void await(TransferId id, size_t receiver);
   void fetch(TransferId id, size_t receiver, uint32_t rows, int attempts);
   void plan_faults();
   void make_fault();

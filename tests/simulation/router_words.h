@@ -12,7 +12,7 @@ class RouterWording {
  public:
   std::string operator()(const router::RequestArrived& e) const { return text("arrived ", e.id); }
   std::string operator()(const router::LegAnswered& e) const {
-    return text("answered ", leg(e.leg), ' ', e.status);
+    return text("answered ", leg(e.leg), ' ', e.status, e.kv_suspect ? " suspect" : "");
   }
   std::string operator()(const router::LegEnded& e) const { return text("ended ", leg(e.leg)); }
   std::string operator()(const router::LegFailed& e) const { return text("failed ", leg(e.leg)); }
@@ -42,6 +42,9 @@ class RouterWording {
   std::string operator()(const router::Relay& e) const { return text("relay ", leg(e.leg)); }
   std::string operator()(const router::Retried& e) const {
     return text("retry ", e.id, ' ', router::to_string(e.reason));
+  }
+  std::string operator()(const router::PairSuspected& e) const {
+    return text("suspect w", e.prefill, " to w", e.decode);
   }
   std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }
   std::string operator()(const router::Complete& e) const { return text("complete ", e.id); }

@@ -27,13 +27,54 @@ void SimReceiver::fetch(TransferId id, Incarnation peer, SequenceId target, uint
       fetches_.emplace(id, Fetch{.id = id, .target = target, .rows = rows, .session = session})
           .second;
   world_.invariants().expect(is_new, "a transfer is fetched once:", id);
+  waits_.erase(id);
   arm(fetches_.at(id));
   if (peers_.at(link).ready) {
     step(id, ReceiveSession::LinkReady{link});
   }
 }
 
+void SimReceiver::await(TransferId id, Incarnation peer, Instant until) {
+  const LinkId link = link_to(peer);
+  const bool is_new = waits_.emplace(id, Awaited{peer, until, link}).second;
+  world_.invariants().expect(is_new && !fetches_.contains(id), "a transfer is awaited once:", id);
+  say_wait(id, waits_.at(id));
+}
+
+void SimReceiver::say_wait(TransferId id, const Awaited& wait) {
+  const auto peer = peers_.find(wait.link);
+  if (peer != peers_.end() && peer->second.ready && !peer->second.given_up) {
+    world_.links().to_sender(
+        wait.link, [link = wait.link, id, at_most = wait.until - world_.now()](SimWorker& worker) {
+          worker.sender().on_wait(link, id, at_most);
+        });
+  }
+}
+
+// They are said again on the next link.
+void SimReceiver::lose_waits(LinkId link) {
+  for (const auto& [id, wait] : waits_) {
+    if (wait.link == link) {
+      world_.post(world_.now() + kRenewInterval, worker_.incarnation(),
+                  [id = id, link](SimWorker& worker) {
+                    SimReceiver& self = worker.receiver();
+                    const auto found = self.waits_.find(id);
+                    if (found != self.waits_.end() && found->second.link == link) {
+                      found->second.link = self.link_to(found->second.peer);
+                      self.say_wait(id, found->second);
+                    }
+                  });
+    }
+  }
+}
+
 void SimReceiver::cancel(TransferId id) {
+  if (const auto wait = waits_.extract(id)) {
+    const LinkId link = wait.mapped().link;
+    world_.links().to_sender(link, [=](SimWorker& worker) {
+      worker.sender().on_cancel(link, id, {ErrorCode::kCancelled, "the wait ended"});
+    });
+  }
   step(id, ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
 }
 
@@ -65,6 +106,11 @@ void SimReceiver::on_ready(LinkId link) {
   }
   found->second.ready = true;
   step_all_of(link, ReceiveSession::LinkReady{link});
+  for (const auto& [id, wait] : waits_) {
+    if (wait.link == link) {
+      say_wait(id, wait);
+    }
+  }
   renew(link);
 }
 
@@ -98,11 +144,13 @@ void SimReceiver::fail(LinkId link, const Error& reason) {
     found->second.given_up = true;
     world_.links().give_up_at_receiver(link);
     step_all_of(link, ReceiveSession::LinkLost{link, kvtransfer::LinkLoss::kGivenUp, reason});
+    lose_waits(link);
     return;
   }
   peers_.erase(found);
   world_.links().close_at_receiver(link);
   step_all_of(link, ReceiveSession::LinkLost{link, kvtransfer::LinkLoss::kClosed, reason});
+  lose_waits(link);
 }
 
 void SimReceiver::on_closed(LinkId link) {
@@ -110,6 +158,7 @@ void SimReceiver::on_closed(LinkId link) {
     step_all_of(link, ReceiveSession::LinkLost{link,
                                                kvtransfer::LinkLoss::kClosed,
                                                {ErrorCode::kUnavailable, "the KV link closed"}});
+    lose_waits(link);
   }
 }
 
@@ -237,7 +286,14 @@ void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& /*effect
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
-  worker_.fetch_failed(fetch.id, effect.reason, effect.region_safe);
+  bool suspect = false;
+  if (effect.cause == kvtransfer::FailureCause::kDigest) {
+    const auto peer = peers_.find(fetch.session.link());
+    suspect = peer != peers_.end() && ++digest_errors_[peer->second.sender] > 1;
+  }
+  worker_.fetch_failed(
+      fetch.id,
+      {.error = effect.reason, .region_safe = effect.region_safe, .pair_suspect = suspect});
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {

@@ -18,6 +18,8 @@ class SimReceiver {
 
   // What the worker wants.
   void fetch(TransferId id, Incarnation peer, SequenceId target, uint32_t rows, Instant deadline);
+  // It will be fetched, and its sender is to keep it.
+  void await(TransferId id, Incarnation peer, Instant until);
   void cancel(TransferId id);
 
   // What links say.
@@ -32,7 +34,7 @@ class SimReceiver {
   // The link breaks under this end.
   void fail(LinkId link, const Error& reason);
 
-  bool idle() const { return fetches_.empty(); }
+  bool idle() const { return fetches_.empty() && waits_.empty(); }
 
  private:
   using ReceiveSession = kvtransfer::ReceiveSession;
@@ -51,7 +53,15 @@ class SimReceiver {
     Instant timer_due = kNever;
   };
 
+  struct Awaited {
+    Incarnation peer;
+    Instant until;
+    LinkId link;
+  };
+
   LinkId link_to(Incarnation peer);
+  void say_wait(TransferId id, const Awaited& wait);
+  void lose_waits(LinkId link);
   void renew(LinkId link);
   void arm(Fetch& fetch);
   void step(TransferId id, const ReceiveSession::Event& event);
@@ -68,6 +78,8 @@ class SimReceiver {
   SimWorker& worker_;
   std::map<LinkId, Peer> peers_;
   std::map<TransferId, Fetch> fetches_;
+  std::map<TransferId, Awaited> waits_;
+  std::map<Incarnation, uint32_t> digest_errors_;
   SimChannel hashing_;
 };
 

@@ -36,10 +36,10 @@ void SimRouter::drain() { step(router::DrainRequested{}); }
 
 // --- from workers
 
-void SimRouter::on_head(const router::LegId& id, int status, bool retry_after) {
-  if (const auto found = legs_.find(id); found != legs_.end()) {
-    found->second.status = status;
-    step(router::LegAnswered{.leg = id, .status = status, .retry_after = retry_after});
+void SimRouter::on_head(const router::LegAnswered& head) {
+  if (const auto found = legs_.find(head.leg); found != legs_.end()) {
+    found->second.status = head.status;
+    step(head);
   }
 }
 

@@ -26,7 +26,7 @@ class SimRouter {
   void drain();
 
   // From workers, over the connections of legs.
-  void on_head(const router::LegId& leg, int status, bool retry_after);
+  void on_head(const router::LegAnswered& head);
   void on_chunk(const router::LegId& leg, const TokenChunk& chunk);
   void on_end(const router::LegId& leg, const std::optional<KvPlace>& place);
   void on_broken(const router::LegId& leg);
@@ -36,6 +36,7 @@ class SimRouter {
 
   bool idle() const { return core_.requests_alive() == 0 && legs_.empty(); }
   bool drained() const { return drained_; }
+  uint64_t pairs_suspected() const { return pairs_suspected_; }
 
  private:
   struct Leg {
@@ -57,6 +58,7 @@ class SimRouter {
   void apply(const router::Abort& effect);
   void apply(const router::Forget& effect);
   void apply(const router::Retried& /*effect*/) {}
+  void apply(const router::PairSuspected& /*effect*/) { ++pairs_suspected_; }
   void apply(const router::Degraded& /*effect*/) {}
   void apply(const router::Drained& /*effect*/) { drained_ = true; }
 
@@ -71,6 +73,7 @@ class SimRouter {
   std::map<RequestId, KvPlace>
       places_;  // Of the two-hop: what the newest prefill leg's reply said.
   bool drained_ = false;
+  uint64_t pairs_suspected_ = 0;
 };
 
 }  // namespace pdjob::simulation

@@ -25,6 +25,9 @@ void SimSender::offer(TransferId id, SequenceId source, Instant deadline) {
   world_.invariants().expect(is_new, "a transfer is offered once:", id);
   ended_.erase(id);
   arm(offers_.at(id));
+  if (const auto wait = early_waits_.extract(id)) {
+    step(id, SendSession::PeerWaits{wait.mapped().link, wait.mapped().until - world_.now()});
+  }
   if (const auto waiting = waiting_.extract(id)) {
     worker_.offer_awaited(id, false);
     offers_.at(id).target = waiting.mapped().target;
@@ -61,23 +64,36 @@ void SimSender::on_grant(LinkId link, TransferId id, SequenceId target, uint32_t
   if (const auto ended = ended_.find(id); ended != ended_.end()) {
     return abort(link, id, ended->second);
   }
+  early_waits_.erase(id);
   const auto offer = offers_.find(id);
   if (offer == offers_.end()) {
     waiting_[id] = {.link = link, .target = target, .rows = rows};
     worker_.offer_awaited(id, true);
     return;
   }
-  world_.invariants().expect(offer->second.session.state() == SendSession::State::kOffered,
+  world_.invariants().expect(!offer->second.session.is_granted(),
                              "a transfer is granted once:", id);
   offer->second.target = target;
   step(id, SendSession::Granted{link, rows});
 }
 
+void SimSender::on_wait(LinkId link, TransferId id, Duration at_most) {
+  if (!links_.contains(link)) {
+    return;
+  }
+  if (offers_.contains(id)) {
+    step(id, SendSession::PeerWaits{link, at_most});
+  } else if (!ended_.contains(id) && !waiting_.contains(id)) {
+    early_waits_[id] = {.link = link, .until = world_.now() + at_most};
+  }
+}
+
 void SimSender::on_cancel(LinkId link, TransferId id, const Error& reason) {
   const auto offer = offers_.find(id);
-  if (offer != offers_.end() && offer->second.session.state() != SendSession::State::kOffered) {
+  if (offer != offers_.end() && offer->second.session.link() == link) {
     return step(id, SendSession::PeerCancelled{link, reason});
   }
+  early_waits_.erase(id);
   if (waiting_.erase(id) > 0) {
     worker_.offer_awaited(id, false);
   }
@@ -93,6 +109,9 @@ void SimSender::on_renew(LinkId link) {
   for (auto& [id, offer] : offers_) {
     step(id, SendSession::PeerRenewed{link});  // Ends no session.
   }
+  std::erase_if(early_waits_, [&](const auto& entry) {
+    return entry.second.link == link && entry.second.until <= world_.now();
+  });
   world_.links().to_receiver(link,
                              [link](SimWorker& worker) { worker.receiver().on_renewed(link); });
 }
@@ -113,6 +132,7 @@ void SimSender::on_closed(LinkId link) {
     }
     return gone;
   });
+  std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == link; });
   world_.links().close_at_sender(link);
 }
 

@@ -26,12 +26,13 @@ class SimSender {
   // What links say.
   void on_opened(LinkId link);
   void on_grant(LinkId link, TransferId id, SequenceId target, uint32_t rows);
+  void on_wait(LinkId link, TransferId id, Duration at_most);
   void on_cancel(LinkId link, TransferId id, const Error& reason);
   void on_committed(LinkId link, TransferId id);
   void on_renew(LinkId link);
   void on_closed(LinkId link);
 
-  bool idle() const { return offers_.empty() && waiting_.empty(); }
+  bool idle() const { return offers_.empty() && waiting_.empty() && early_waits_.empty(); }
 
  private:
   using SendSession = kvtransfer::SendSession;
@@ -51,6 +52,11 @@ class SimSender {
     uint32_t rows = 0;
   };
 
+  struct EarlyWait {
+    LinkId link;
+    Instant until;
+  };
+
   void step(TransferId id, const SendSession::Event& event);
   void apply(Offer& offer, const SendSession::Push& effect);
   void apply(Offer& offer, const SendSession::SendCommit& effect);
@@ -68,6 +74,7 @@ class SimSender {
   std::set<LinkId> links_;
   std::map<TransferId, Offer> offers_;
   std::map<TransferId, Grant> waiting_;  // Grants that came before their offers.
+  std::map<TransferId, EarlyWait> early_waits_;
   std::map<TransferId, Error> ended_;
   uint64_t pushes_ = 0;
 };

@@ -111,7 +111,7 @@ void SimWorker::apply(const worker::Deliver& effect, std::vector<Event>& /*event
 void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk) {
   if (exchange.ask.ask.stream && exchange.ask.kv != KvMode::kOffer) {
     if (!std::exchange(exchange.begun, true)) {
-      send_head(exchange, 200, false);
+      send_head(exchange, {});
     }
     send_chunk(exchange, chunk);
   } else {
@@ -125,7 +125,7 @@ void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk) {
 
 void SimWorker::finish(Exchange& exchange) {
   if (!exchange.begun) {
-    send_head(exchange, 200, false);
+    send_head(exchange, {});
   }
   for (const TokenChunk& chunk : exchange.held) {
     send_chunk(exchange, chunk);
@@ -149,8 +149,9 @@ void SimWorker::apply(const worker::FailRequest& effect, std::vector<Event>& /*e
   if (exchange->begun) {
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_broken(leg); });
   } else {
-    send_head(*exchange, net::to_api_error(effect.error).status,
-              effect.error.code == ErrorCode::kOverloaded);
+    send_head(*exchange, {.status = net::to_api_error(effect.error).status,
+                          .retry_after = effect.error.code == ErrorCode::kOverloaded,
+                          .kv_suspect = live(effect.request).pair_suspect});
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_end(leg, std::nullopt); });
   }
   drop(effect.request);
@@ -162,9 +163,12 @@ void SimWorker::drop(RequestId request) {
   generations_.erase(found);
 }
 
-void SimWorker::send_head(Exchange& exchange, int status, bool retry_after) {
-  world_.to_router(exchange.out, [leg = exchange.ask.leg, status, retry_after](SimRouter& router) {
-    router.on_head(leg, status, retry_after);
+void SimWorker::send_head(Exchange& exchange, const Head& head) {
+  world_.to_router(exchange.out, [leg = exchange.ask.leg, head](SimRouter& router) {
+    router.on_head({.leg = leg,
+                    .status = head.status,
+                    .retry_after = head.retry_after,
+                    .kv_suspect = head.kv_suspect});
   });
 }
 
@@ -292,7 +296,11 @@ void SimWorker::forget(RequestId request) {
 }
 
 void SimWorker::apply(const worker::EndRequest& effect, std::vector<Event>& /*events*/) {
-  live(effect.request).ended = true;
+  Live& request = live(effect.request);
+  request.ended = true;
+  if (std::exchange(request.awaiting, false)) {
+    to_kv([id = request.ask.place.transfer](SimWorker& worker) { worker.receiver_.cancel(id); });
+  }
   forget(effect.request);
 }
 
@@ -319,6 +327,14 @@ void SimWorker::from_kv(Command command) {
               [command = std::move(command)](SimWorker& worker) { worker.enqueue(command); });
 }
 
+void SimWorker::apply(const worker::AwaitFetch& effect, std::vector<Event>& /*events*/) {
+  Live& request = live(effect.request);
+  request.awaiting = true;
+  to_kv([place = request.ask.place, until = request.deadline](SimWorker& worker) {
+    worker.receiver_.await(place.transfer, place.worker, until);
+  });
+}
+
 void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& events) {
   if (world_.fault(world_.dials().reserve_fails)) {
     events.push_back(
@@ -328,6 +344,7 @@ void SimWorker::apply(const worker::StartFetch& effect, std::vector<Event>& even
   engine_.reserve(effect.sequence, effect.rows);
   Live& request = live(effect.request);
   request.transferring = true;
+  request.awaiting = false;
   to_kv([=, place = request.ask.place, deadline = request.deadline](SimWorker& worker) {
     worker.receiver_.fetch(place.transfer, place.worker, effect.sequence, effect.rows, deadline);
   });
@@ -419,13 +436,14 @@ void SimWorker::fetch_done(TransferId id, uint64_t tail) {
   });
 }
 
-void SimWorker::fetch_failed(TransferId id, const Error& error, bool region_safe) {
+void SimWorker::fetch_failed(TransferId id, const FailedFetch& failed) {
   from_kv([=, this] {
     const RequestId request = request_of(id);
-    live(request).transferring = !region_safe;
+    live(request).transferring = !failed.region_safe;
+    live(request).pair_suspect = failed.pair_suspect;
     feed(worker::FetchFailed{.request = request,
-                             .error = {ErrorCode::kPeerFailed, error.message},
-                             .region_safe = region_safe});
+                             .error = {ErrorCode::kPeerFailed, failed.error.message},
+                             .region_safe = failed.region_safe});
     forget(request);
   });
 }

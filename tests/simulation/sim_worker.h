@@ -71,7 +71,12 @@ class SimWorker {
   void offer_awaited(TransferId id, bool awaited);
   void offer_ended(TransferId id);
   void fetch_done(TransferId id, uint64_t tail);
-  void fetch_failed(TransferId id, const Error& error, bool region_safe);
+  struct FailedFetch {
+    Error error;
+    bool region_safe = true;
+    bool pair_suspect = false;
+  };
+  void fetch_failed(TransferId id, const FailedFetch& failed);
   void fetch_released(TransferId id);
   // A transfer writes rows, this process's own or another's.
   void write_rows(TransferId id, SequenceId target, uint32_t first, const std::vector<Row>& rows);
@@ -104,6 +109,8 @@ class SimWorker {
     std::optional<uint64_t> tail;
     bool ended = false;
     bool transferring = false;
+    bool awaiting = false;
+    bool pair_suspect = false;
   };
   using Command = std::function<void()>;
 
@@ -122,6 +129,7 @@ class SimWorker {
   void from_kv(Command command);
 
   void apply(const worker::RunStep& effect, std::vector<worker::Event>& events);
+  void apply(const worker::AwaitFetch& effect, std::vector<worker::Event>& events);
   void apply(const worker::StartFetch& effect, std::vector<worker::Event>& events);
   void apply(const worker::CancelFetch& effect, std::vector<worker::Event>& events);
   void apply(const worker::SampleTail& effect, std::vector<worker::Event>& events);
@@ -141,7 +149,12 @@ class SimWorker {
   void deliver(Exchange& exchange, const TokenChunk& chunk);
   void finish(Exchange& exchange);
   void drop(RequestId request);
-  void send_head(Exchange& exchange, int status, bool retry_after);
+  struct Head {
+    int status = 200;
+    bool retry_after = false;
+    bool kv_suspect = false;
+  };
+  void send_head(Exchange& exchange, const Head& head);
   void send_chunk(Exchange& exchange, const TokenChunk& chunk);
 
   SimWorld& world_;

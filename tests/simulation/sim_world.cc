@@ -17,7 +17,7 @@ constexpr Duration kFaultsDuration = seconds(3);
 constexpr Duration kLivenessBound = seconds(20);
 // Once every request has its end, everything they left behind is gone within this: leases and
 // silences are over.
-constexpr Duration kCleanupBound = 2 * SimWorld::kLease + seconds(1);
+constexpr Duration kCleanupBound = seconds(5);
 constexpr Duration kHeartbeatTimeout = milliseconds(400);
 constexpr Duration kLoadInterval = milliseconds(50);
 
@@ -299,7 +299,8 @@ RunResult SimWorld::run() {
   return {.violation = invariants_.violation(),
           .trace_hash = trace_.hash(),
           .trace_lines = trace_.lines(),
-          .counts = clients_.counts()};
+          .counts = clients_.counts(),
+          .pairs_suspected = router_.pairs_suspected()};
 }
 
 void SimWorld::run_until(Instant when) {

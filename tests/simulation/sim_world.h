@@ -35,13 +35,14 @@ struct RunResult {
   uint64_t trace_hash = 0;
   uint64_t trace_lines = 0;
   Clients::Counts counts;
+  uint64_t pairs_suspected = 0;
 };
 RunResult simulate(const RunOptions& options);
 
 class SimWorld {
  public:
-  // Of offers and fetches. Short, so that leases end within a run.
-  static constexpr Duration kLease = std::chrono::seconds(3);
+  // Of offers. Far shorter than requests queue, so that much would end with it.
+  static constexpr Duration kLease = std::chrono::milliseconds(800);
   // Of rows that have stopped.
   static constexpr Duration kStallMax = std::chrono::milliseconds(300);
 

@@ -61,6 +61,17 @@ TEST(Simulation, ServesABurstWhoseLegsOvertakeEachOther) {
   EXPECT_EQ(simulate({.seed = 3260}).violation, "");
 }
 
+// Damaged rows are redone elsewhere (every client's tokens are checked), and a pair is suspected.
+TEST(Simulation, ServesTheRightTokensAlsoFromPairsThatDamageThem) {
+  uint64_t suspected = 0;
+  for (uint64_t seed = 1; seed <= 400 && suspected == 0; ++seed) {
+    const RunResult result = simulate({.seed = seed});
+    EXPECT_EQ(result.violation, "") << seed;
+    suspected += result.pairs_suspected;
+  }
+  EXPECT_GT(suspected, 0U);
+}
+
 // Leaks the rows of an offer that has ended.
 struct ForgetsOfferEnded final : BrokenCore {
   using BrokenCore::BrokenCore;

@@ -35,6 +35,7 @@ class Wording {
     }
     return out.str();
   }
+  std::string operator()(const AwaitFetch& e) const { return text("await r", e.request); }
   std::string operator()(const StartFetch& e) const {
     return text("fetch r", e.request, " s", e.sequence, " rows ", e.rows);
   }

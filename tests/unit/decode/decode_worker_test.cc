@@ -79,7 +79,7 @@ TEST_F(DecodeWorkerTest, DecodesInOneBatchBesideTheChunksOfALocalPrompt) {
 
 TEST_F(DecodeWorkerTest, FetchesForTheNextWhenSequencesAreFree) {
   story.arrive(fetched(1, 3, 1));
-  EXPECT_EQ(story.arrive(fetched(2)), Words{});
+  EXPECT_EQ(story.arrive(fetched(2)), Words{"await r2"});
   story.rows_fetched(1);
   EXPECT_EQ(story.tail_sampled(1, 3),
             (Words{"deliver r1.0 length", "deliver r1.1 length", "clear s1", "deliver r1.2 length",
@@ -88,8 +88,15 @@ TEST_F(DecodeWorkerTest, FetchesForTheNextWhenSequencesAreFree) {
 
 TEST_F(DecodeWorkerTest, KeepsTheOrderOfArrivalAlsoWhereALaterRequestWouldFit) {
   story.arrive(fetched(1, 2));
-  EXPECT_EQ(story.arrive(fetched(2, 2)), Words{});
-  EXPECT_EQ(story.arrive(fetched(3, 1)), Words{});
+  EXPECT_EQ(story.arrive(fetched(2, 2)), Words{"await r2"});
+  EXPECT_EQ(story.arrive(fetched(3, 1)), Words{"await r3"});
+}
+
+TEST_F(DecodeWorkerTest, AwaitsNothingForALocalPromptOrARequestItRefuses) {
+  story.arrive(fetched(1, 3));
+  EXPECT_EQ(story.arrive(local(2)), Words{});
+  EXPECT_EQ(story.arrive(fetched(3)), Words{"await r3"});
+  EXPECT_EQ(story.arrive(fetched(4)), (Words{"fail r4 overloaded", "end r4"}));
 }
 
 TEST_F(DecodeWorkerTest, CountsRowsThatAreOnTheirWay) {
@@ -111,7 +118,7 @@ TEST_F(DecodeWorkerTest, RetiresTheSequenceThatAPeerMayStillWrite) {
   story.arrive(fetched(1, 2));
   EXPECT_EQ(story.fetch_failed(1, false), (Words{"clear s1", "fail r1 unavailable", "end r1"}));
   EXPECT_EQ(story.arrive(fetched(2, 2)), Words{"fetch r2 s1 rows 10"});
-  EXPECT_EQ(story.arrive(fetched(3)), Words{});
+  EXPECT_EQ(story.arrive(fetched(3)), Words{"await r3"});
   EXPECT_EQ(story.fetch_released(1), (Words{"clear s0", "fetch r3 s0 rows 10"}));
 }
 

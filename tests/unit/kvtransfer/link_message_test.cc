@@ -46,7 +46,8 @@ std::vector<LinkMessage> one_of_each() {
           NcclOffer{.epoch = 1, .id = {std::byte{1}, std::byte{2}}},
           NcclPosted{.epoch = 2, .number = 3},
           NcclSlab{.epoch = 4, .number = 5, .transfer = id, .bytes = 6},
-          NcclLeave{.epoch = 7}};
+          NcclLeave{.epoch = 7},
+          Wait{.id = id, .at_most_ms = 600'000}};
 }
 
 TEST(LinkMessage, EveryMessageSurvivesTheWire) {

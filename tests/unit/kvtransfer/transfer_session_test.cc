@@ -37,6 +37,10 @@ class SendSessionTest : public testing::Test {
     if (state == State::kOffered) {
       return;
     }
+    if (state == State::kAwaited) {
+      step(S::PeerWaits{kLink, seconds(30)});
+      return;
+    }
     step(S::Granted{kLink, 100});
     if (state == State::kGranted) {
       return;
@@ -70,8 +74,8 @@ class SendSessionTest : public testing::Test {
 };
 
 constexpr SendSession::State kLiveSendStates[] = {
-    SendSession::State::kOffered, SendSession::State::kGranted, SendSession::State::kPushing,
-    SendSession::State::kCommitted};
+    SendSession::State::kOffered, SendSession::State::kAwaited, SendSession::State::kGranted,
+    SendSession::State::kPushing, SendSession::State::kCommitted};
 
 TEST_F(SendSessionTest, PushesRangesThenCommits) {
   EXPECT_TRUE(step(S::RowsReady{40}).empty());  // Nobody has asked yet.
@@ -116,14 +120,15 @@ TEST_F(SendSessionTest, WithdrawTellsTheReceiverIfThereIsOne) {
     reach(state);
     ASSERT_EQ(session_.state(), state);
     const auto effects = step(S::Withdrawn{kWhy});
-    EXPECT_EQ(find<S::SendAbort>(effects) != nullptr, state != State::kOffered);
+    EXPECT_EQ(find<S::SendAbort>(effects) != nullptr,
+              state != State::kOffered && state != State::kAwaited);
     ASSERT_NE(find<S::ReportFailed>(effects), nullptr);
     EXPECT_EQ(session_.state(), State::kFailed);
   }
 }
 
-TEST_F(SendSessionTest, PeerCancelIsAcknowledgedInEveryGrantedState) {
-  for (const State state : {State::kGranted, State::kPushing, State::kCommitted}) {
+TEST_F(SendSessionTest, PeerCancelIsAcknowledgedInEveryStateThatIsSomebodys) {
+  for (const State state : {State::kAwaited, State::kGranted, State::kPushing, State::kCommitted}) {
     restart();
     reach(state);
     const auto effects = step(S::PeerCancelled{kLink, kWhy});
@@ -157,6 +162,28 @@ TEST_F(SendSessionTest, OtherLinksAreIgnoredInEveryState) {
   }
 }
 
+TEST_F(SendSessionTest, SaysWhyItFailed) {
+  const std::pair<S::Event, FailureCause> causes[] = {
+      {S::Withdrawn{kWhy}, FailureCause::kCancelled},
+      {S::PeerCancelled{kLink, kWhy}, FailureCause::kPeer},
+      {S::LinkLost{kLink, kWhy}, FailureCause::kLink},
+      {S::PushFailed{kWhy}, FailureCause::kLocal},
+      {S::PeerCommitted{kLink}, FailureCause::kBrokenPromise}};
+  for (const auto& [event, cause] : causes) {
+    restart();
+    reach(State::kPushing);
+    EXPECT_EQ(find<S::ReportFailed>(step(event))->cause, cause);
+  }
+  restart();
+  reach(State::kPushing);
+  step(S::RangeStarted{});
+  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(3)))->cause,
+            FailureCause::kStalled);
+  restart();
+  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(10)))->cause,
+            FailureCause::kTimeout);
+}
+
 TEST_F(SendSessionTest, SecondGrantIsIgnored) {
   reach(State::kPushing);
   EXPECT_TRUE(step(S::Granted{kOtherLink, 100}).empty());
@@ -164,11 +191,19 @@ TEST_F(SendSessionTest, SecondGrantIsIgnored) {
 }
 
 TEST_F(SendSessionTest, NothingHappensAfterTheEnd) {
-  const S::Event all[] = {
-      S::RowsReady{20},       S::CommitRequested{20},   S::Withdrawn{kWhy},
-      S::Granted{kLink, 100}, S::RangeStarted{},        S::RangePushed{},
-      S::PushFailed{kWhy},    S::PeerCommitted{kLink},  S::PeerCancelled{kLink, kWhy},
-      S::PeerRenewed{kLink},  S::LinkLost{kLink, kWhy}, S::TimePassed{}};
+  const S::Event all[] = {S::RowsReady{20},
+                          S::CommitRequested{20},
+                          S::Withdrawn{kWhy},
+                          S::Granted{kLink, 100},
+                          S::RangeStarted{},
+                          S::RangePushed{},
+                          S::PeerWaits{kLink, seconds(1)},
+                          S::PushFailed{kWhy},
+                          S::PeerCommitted{kLink},
+                          S::PeerCancelled{kLink, kWhy},
+                          S::PeerRenewed{kLink},
+                          S::LinkLost{kLink, kWhy},
+                          S::TimePassed{}};
   for (const State state : {State::kDone, State::kFailed}) {
     restart();
     reach(state);
@@ -197,6 +232,68 @@ TEST_F(SendSessionTest, RenewalsExtendTheLease) {
   EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(12)).empty());
   step(S::PeerRenewed{kLink}, kStart + seconds(1));  // Never shortened.
   EXPECT_EQ(session_.deadline(), kStart + seconds(13));
+}
+
+// The lease of an offer ended while its request queued at a decode worker without free rows.
+TEST_F(SendSessionTest, ReceiverThatWaitsKeepsTheOfferByRenewals) {
+  step(S::RowsReady{10});
+  EXPECT_TRUE(step(S::PeerWaits{kLink, seconds(30)}, kStart + seconds(4)).empty());
+  EXPECT_EQ(session_.state(), State::kAwaited);
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Never shortened.
+  for (int second = 6; second <= 20; second += 2) {
+    EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(second)).empty());
+    step(S::PeerRenewed{kLink}, kStart + seconds(second));
+  }
+  EXPECT_EQ(session_.deadline(), kStart + seconds(25));
+  const auto effects = step(S::Granted{kLink, 10}, kStart + seconds(21));
+  EXPECT_EQ(std::get<S::Push>(effects.at(0)).range, (RowRange{0, 10}));
+  step(S::PeerRenewed{kLink}, kStart + seconds(60));  // What bounds waits does not bound fetches.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(65));
+}
+
+TEST_F(SendSessionTest, RenewalsKeepAnOfferNoLongerThanItsReceiverMayWait) {
+  step(S::PeerWaits{kLink, seconds(12)}, kStart + seconds(4));
+  step(S::PeerRenewed{kLink}, kStart + seconds(15));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(16));
+  const auto effects = step(S::TimePassed{}, kStart + seconds(16));
+  ASSERT_EQ(effects.size(), 1U);  // The receiver has given up by itself.
+  EXPECT_EQ(find<S::ReportFailed>(effects)->reason.code, ErrorCode::kTimeout);
+}
+
+TEST_F(SendSessionTest, WaitWithoutRenewalsEndsWithItsLease) {
+  step(S::PeerWaits{kLink, seconds(100)}, kStart + seconds(9));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(14));
+  EXPECT_NE(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(14))), nullptr);
+}
+
+TEST_F(SendSessionTest, LostLinkOfAWaitLeavesTimeForTheNextLink) {
+  step(S::PeerWaits{kLink, seconds(100)});
+  step(S::PeerRenewed{kLink}, kStart + seconds(20));
+  EXPECT_TRUE(step(S::LinkLost{kLink, kWhy}, kStart + seconds(21)).empty());
+  EXPECT_EQ(session_.state(), State::kOffered);
+  EXPECT_EQ(session_.deadline(), kStart + seconds(24));  // Not all of the renewed lease.
+  step(S::PeerRenewed{kLink}, kStart + seconds(22));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(24));
+  step(S::PeerWaits{kOtherLink, seconds(100)}, kStart + seconds(23));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(28));
+}
+
+TEST_F(SendSessionTest, LostLinkOfAWaitLeavesTheOfferItsOwnLease) {
+  step(S::PeerWaits{kLink, seconds(100)}, kStart + seconds(1));
+  step(S::LinkLost{kLink, kWhy}, kStart + seconds(2));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));
+}
+
+TEST_F(SendSessionTest, LatestWaitCountsAndAGrantEndsThemAll) {
+  reach(State::kAwaited);
+  step(S::PeerWaits{kOtherLink, seconds(30)});
+  EXPECT_TRUE(step(S::LinkLost{kLink, kWhy}).empty());
+  EXPECT_EQ(session_.state(), State::kAwaited);
+  step(S::Granted{kLink, 100});
+  EXPECT_EQ(session_.link(), kLink);
+  EXPECT_TRUE(step(S::PeerWaits{kOtherLink, seconds(30)}).empty());
+  EXPECT_TRUE(step(S::PeerCancelled{kOtherLink, kWhy}).empty());
+  EXPECT_EQ(session_.state(), State::kGranted);
 }
 
 TEST_F(SendSessionTest, RenewalsEndWithCommitAndLeaveOneLease) {
@@ -362,7 +459,36 @@ TEST_P(ReceiveSessionTest, WrongDigestIsCorruptAndSafe) {
   reach(State::kVerifying);
   const auto effects = step(R::RowsArrived{10, 98});
   EXPECT_NE(find<R::SendCancel>(effects), nullptr);
+  EXPECT_EQ(find<R::ReportFailed>(effects)->cause, FailureCause::kDigest);
   expect_failure(effects, ErrorCode::kCorrupt, State::kVerifying);
+}
+
+// What moved on the same link may be damaged too: the next one may do better.
+TEST_P(ReceiveSessionTest, WrongDigestEndsTheLinkAndWrongCountsDoNot) {
+  reach(State::kVerifying);
+  EXPECT_NE(find<R::FailLink>(step(R::RowsArrived{10, 98})), nullptr);
+  restart();
+  reach(State::kReceiving);
+  const auto effects = step(R::CommitReceived{kLink, 9, 72, 99});
+  EXPECT_EQ(find<R::FailLink>(effects), nullptr);
+  EXPECT_EQ(find<R::ReportFailed>(effects)->cause, FailureCause::kBrokenPromise);
+}
+
+TEST_P(ReceiveSessionTest, SaysWhyItFailed) {
+  const std::pair<R::Event, FailureCause> causes[] = {
+      {R::CancelRequested{kWhy}, FailureCause::kCancelled},
+      {R::PeerStopped{kLink, kWhy}, FailureCause::kPeer},
+      {R::LinkLost{kLink, LinkLoss::kClosed, kWhy}, FailureCause::kLink},
+      {R::LinkLost{kLink, LinkLoss::kGivenUp, kWhy}, FailureCause::kLink}};
+  for (const auto& [event, cause] : causes) {
+    restart();
+    reach(State::kGranted);
+    EXPECT_EQ(find<R::ReportFailed>(step(event))->cause, cause);
+  }
+  restart();
+  reach(State::kGranted);
+  EXPECT_EQ(find<R::ReportFailed>(step(R::TimePassed{}, kStart + seconds(1000)))->cause,
+            FailureCause::kTimeout);
 }
 
 TEST_P(ReceiveSessionTest, WrongCountsInCommitAreCorrupt) {

@@ -194,5 +194,15 @@ TEST(JsonEdit, AgreesWithAParsedDocument) {
   }
 }
 
+TEST(JsonArrayItems, AreTheTextsOfItsObjects) {
+  using Items = std::vector<std::string>;
+  EXPECT_EQ(json_array_items(R"([{"a":[{"b":1}]}, {"c":"}\"{"}])"),
+            (Items{R"({"a":[{"b":1}]})", R"({"c":"}\"{"})"}));
+  EXPECT_EQ(json_array_items("[]"), Items{});
+  EXPECT_EQ(json_array_items(""), Items{});
+  EXPECT_EQ(json_array_items("[1, \"{}\"]"), Items{});
+  EXPECT_EQ(json_array_items("[{\"a\":1"), Items{});
+}
+
 }  // namespace
 }  // namespace pdjob::net

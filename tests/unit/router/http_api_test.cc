@@ -429,6 +429,32 @@ TEST_F(HttpApiTest, PassesAWorkers4xxThroughUnchanged) {
   EXPECT_EQ(decode.heard.size(), 1U);
 }
 
+// KV that comes damaged is redone with another prefill worker, and its pair is avoided and seen.
+TEST_F(HttpApiTest, AvoidsAPairThatADecodeWorkerSuspects) {
+  add("p0", net::Role::kPrefill);
+  add("p1", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  decode.answer = [&](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    decode.answer = FakeWorker::answer_well;
+    server.reply(id, 502, "application/json", "{}", {{"x-pdjob-kv-suspect", "e1"}});
+  };
+  serve();
+  EXPECT_EQ(complete().status, 200);
+  const auto sent = [&](size_t worker) { return workers[worker]->heard.size(); };
+  EXPECT_NE(metrics().find("pdjob_router_pairs_suspected_total 1\n"), std::string::npos);
+  EXPECT_NE(metrics().find("pdjob_router_pairs_avoided 1\n"), std::string::npos);
+  const std::string seen = exchange("GET", "/pdjob/workers", "").body;
+  const size_t at = seen.find(R"("avoided_pairs":[{"prefill":"p)");
+  ASSERT_NE(at, std::string::npos) << seen;
+  const size_t avoided = seen[seen.find(R"("prefill":"p)", at) + 12] == '0' ? 0 : 1;
+  const size_t before = sent(avoided), other = sent(1 - avoided);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(complete().status, 200);
+  }
+  EXPECT_EQ(sent(avoided), before);
+  EXPECT_EQ(sent(1 - avoided), other + 6);
+}
+
 TEST_F(HttpApiTest, PassesTheLastOverloadOnWithItsRetryAfter) {
   for (const char* name : {"b0", "b1"}) {
     add(name, net::Role::kBoth).answer = [](net::HttpServer& server, net::ExchangeId id,

@@ -82,6 +82,7 @@ class World {
         << "a worker's failure is shown with attempts left";
   }
   void on(const Retried&) {}
+  void on(const PairSuspected&) {}
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Complete& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id));

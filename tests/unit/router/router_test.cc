@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,7 @@ struct RouterTest : testing::Test {
       return "refuse " + std::to_string(refuse->error.status);
     }
     static constexpr const char* kWords[] = {
-        "", "", "", "", "", "degraded", "complete", "", "abort", "forget", "drained"};
+        "", "", "", "", "", "degraded", "complete", "", "abort", "forget", "drained", "suspect"};
     return kWords[effect.index()];
   }
 
@@ -89,6 +90,10 @@ struct RouterTest : testing::Test {
   static LegId leg(Stage stage, uint32_t attempt = 1) { return {kRequest, attempt, stage}; }
   Words answered(Stage stage, int status, uint32_t attempt = 1, bool retry_after = false) {
     return step(LegAnswered{leg(stage, attempt), status, retry_after});
+  }
+  Words suspected(uint32_t attempt = 1) {
+    return step(
+        LegAnswered{.leg = leg(Stage::kDecode, attempt), .status = 502, .kv_suspect = true});
   }
   Words ended(Stage stage, uint32_t attempt = 1, bool kv_params = false) {
     return step(LegEnded{leg(stage, attempt), kv_params});
@@ -124,6 +129,56 @@ struct RouterTest : testing::Test {
   const std::vector<net::WorkerEntry> foreign = {entry("p0", net::Role::kPrefill, ""),
                                                  entry("d0", net::Role::kDecode, "")};
 };
+
+// --- pairs between which KV is damaged
+
+TEST_F(RouterTest, AvoidsASuspectPairForAWhileAndNoOther) {
+  workers(two_pairs);
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(suspected(), (Words{"suspect", "cancel prefill#1", "release @p0", "cancel decode#1",
+                                "retry failed", "prefill#2@p1 offer", "decode#2@d0 fetch"}));
+  step(ClientLeft{kRequest});
+  const auto pairs_of_ten = [&] {
+    std::set<std::string> pairs;
+    for (int i = 0; i < 10; ++i) {
+      const Words sent = arrive({.pin_decode = i % 2 == 0 ? "d0" : "d1"});
+      pairs.insert(sent.at(0).substr(10, 2) + sent.at(1).substr(9, 2));
+      step(ClientLeft{kRequest});
+    }
+    return pairs;
+  };
+  EXPECT_EQ(pairs_of_ten(), (std::set<std::string>{"p0d1", "p1d0"}));
+  EXPECT_EQ(router().suspicions().pairs(now).size(), 1U);
+  now += PairSuspicions::kAvoidedFor;
+  EXPECT_EQ(pairs_of_ten(), (std::set<std::string>{"p0d0", "p0d1"}));
+  EXPECT_TRUE(router().suspicions().pairs(now).empty());
+  expect_idle();
+}
+
+TEST_F(RouterTest, AvoidsADecodeWorkerWhoseOnlyPartnerIsSuspect) {
+  workers({two_pairs[0], two_pairs[2], two_pairs[3]});
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  suspected();
+  step(ClientLeft{kRequest});
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d1 fetch"}));
+}
+
+TEST_F(RouterTest, UsesASuspectPairWhereThereIsNoOther) {
+  workers(pair);
+  arrive();
+  suspected();
+  step(ClientLeft{kRequest});
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, ForgetsTheSuspicionOfAWorkerThatHasLeft) {
+  workers(two_pairs);
+  arrive();
+  suspected();
+  step(ClientLeft{kRequest});
+  workers({two_pairs[1], two_pairs[2]});
+  EXPECT_TRUE(router().suspicions().empty());
+}
 
 // --- the straight ways
 

@@ -73,6 +73,46 @@ TEST_F(EngineThreadTest, GivesItsLastSequenceToTheOfferThatIsFetched) {
   EXPECT_GT(decode.expect<KvFetched>().bytes, 0U);
 }
 
+// A decode worker without free sequences, and a prompt that it will fetch when it has some.
+struct BusyDecodeTest : EngineThreadTest {
+  void SetUp() override {
+    for (uint64_t id = 1; id <= 2; ++id) {  // Nobody will ever offer these.
+      submit_fetch(id, {9, id});
+    }
+    submit_fetch(3, TestWorker::Ask().transfer);
+  }
+  void submit_fetch(uint64_t id, TransferId transfer) {
+    GenerationRequest fetched = decode.request({.id = id, .kv = KvMode::kFetch});
+    fetched.transfer = transfer;
+    fetched.peer = hasty.address();
+    ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
+  }
+
+  TestWorker hasty{{.name = "p1",
+                    .make_core = prefill::core_factory({.chunk_tokens = 8}),
+                    .kv_lease = std::chrono::milliseconds(150)}};
+};
+
+// The lease of a prompt's KV ended while its request queued: it was computed twice.
+TEST_F(BusyDecodeTest, KeepsTheRowsOfARequestThatQueuesForLongerThanTheirLease) {
+  ASSERT_TRUE(
+      hasty.thread().submit(hasty.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
+  hasty.expect<TokenOutput>();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  decode.thread().cancel(RequestId{1});
+  EXPECT_EQ(decode.expect<KvFetched>().request, RequestId{3});
+}
+
+TEST_F(BusyDecodeTest, FreesTheRowsOfARequestThatLeavesTheQueueAtOnce) {
+  ASSERT_TRUE(
+      hasty.thread().submit(hasty.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
+  hasty.expect<TokenOutput>();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Its own lease is over.
+  hasty.thread().drain();
+  decode.thread().cancel(RequestId{3});
+  hasty.expect<WorkerDrained>();  // Else when the renewed lease ends, in a minute.
+}
+
 TEST_F(EngineThreadTest, IsDrainedWhenACancelledFetchHasEnded) {
   GenerationRequest fetched = decode.request({.id = 1, .kv = KvMode::kFetch});
   fetched.peer = prefill.address();

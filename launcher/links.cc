@@ -1,0 +1,175 @@
+#include "launcher/links.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <map>
+#include <string_view>
+
+#include "launcher/table.h"
+#include "net/json_edit.h"
+#include "net/json_writer.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using net::JsonObject;
+using Names = std::map<std::string, std::string>;  // By engine id.
+
+std::string string_of(const JsonObject& object, std::string_view name) {
+  return net::json_string(object.value(name)).value_or("");
+}
+
+double number_of(const JsonObject& object, std::string_view name) {
+  const std::string_view text = object.value(name);
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+std::string count_text(double value) { return std::to_string(static_cast<uint64_t>(value)); }
+
+std::string bytes_text(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; bytes >= 1000 && unit + 1 < std::size(kUnits); ++unit) {
+    bytes /= 1000;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text;
+}
+
+std::string rate_text(double gb_per_second) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", gb_per_second);
+  return gb_per_second > 0 ? text : "-";
+}
+
+// "3" or "3 (2 link, 1 digest)"
+std::string causes_text(std::string_view object) {
+  static constexpr std::string_view kCauses[] = {
+      "cancelled", "peer", "link",    "timeout", "stalled", "digest", "broken_promise",
+      "local",     "push", "arrival", "payload", "silence", "cancel"};
+  const std::string text(object);
+  const auto causes = JsonObject::scan(text, kCauses);
+  if (!causes) {
+    return "-";
+  }
+  double total = 0;
+  std::string named;
+  for (const std::string_view cause : kCauses) {
+    if (const double count = number_of(*causes, cause); count > 0) {
+      total += count;
+      named.append(named.empty() ? "" : ", ").append(count_text(count)).append(" ").append(cause);
+    }
+  }
+  return count_text(total) + (named.empty() ? "" : " (" + named + ")");
+}
+
+std::vector<std::string> row_of(const std::string& link, const std::string& worker,
+                                const Names& names) {
+  static constexpr std::string_view kNames[] = {
+      "peer",    "transport", "direction", "state",         "epoch",           "links_opened",
+      "bytes",   "transfers", "leases",    "gb_per_second", "transfers_alive", "failures",
+      "suspect", "stalls"};
+  const auto object = JsonObject::scan(link, kNames);
+  if (!object) {
+    return {};
+  }
+  const std::string engine = string_of(*object, "peer");
+  const auto known = names.find(engine);
+  const std::string peer = known == names.end() ? engine : known->second;
+  const bool sends = string_of(*object, "direction") == "sends";
+  const double opened = number_of(*object, "links_opened");
+  return {(sends ? worker : peer) + " > " + (sends ? peer : worker),
+          worker,
+          string_of(*object, "transport"),
+          string_of(*object, "state") + (object->value("suspect") == "true" ? ", suspect" : ""),
+          count_text(number_of(*object, "epoch")),
+          count_text(std::max(opened - 1, 0.0)),
+          count_text(number_of(*object, "transfers")),
+          bytes_text(number_of(*object, "bytes")),
+          rate_text(number_of(*object, "gb_per_second")),
+          count_text(number_of(*object, "transfers_alive")),
+          count_text(number_of(*object, "leases")),
+          causes_text(object->value("failures")),
+          causes_text(object->value("stalls"))};
+}
+
+}  // namespace
+
+Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json) {
+  static constexpr std::string_view kProcesses[] = {"processes"};
+  static constexpr std::string_view kNames[] = {"name", "role", "engine_id", "url", "state"};
+  PDJOB_TRY(const JsonObject status, JsonObject::scan(status_json, kProcesses));
+  std::vector<LinkedWorker> workers;
+  for (const std::string& text : net::json_array_items(status.value("processes"))) {
+    PDJOB_TRY(const JsonObject process, JsonObject::scan(text, kNames));
+    if (string_of(process, "role") == "router") {
+      continue;
+    }
+    workers.push_back({.name = string_of(process, "name"),
+                       .engine_id = string_of(process, "engine_id"),
+                       .url = string_of(process, "url"),
+                       .serving = string_of(process, "state") == "ready" ||
+                                  string_of(process, "state") == "registered"});
+  }
+  return workers;
+}
+
+std::string links_text(const std::vector<LinksAnswer>& answers) {
+  Names names;
+  for (const LinksAnswer& answer : answers) {
+    names[answer.worker.engine_id] = answer.worker.name;
+  }
+  std::vector<std::vector<std::string>> rows;
+  std::string notes;
+  for (const LinksAnswer& answer : answers) {
+    if (!answer.body) {
+      notes += answer.worker.name + ": " + answer.body.error().message + "\n";
+      continue;
+    }
+    static constexpr std::string_view kLinks[] = {"links"};
+    const auto object = JsonObject::scan(*answer.body, kLinks);
+    for (const std::string& link :
+         object ? net::json_array_items(object->value("links")) : std::vector<std::string>()) {
+      if (auto row = row_of(link, answer.worker.name, names); !row.empty()) {
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  std::ranges::sort(rows);
+  if (rows.empty()) {
+    notes +=
+        "no KV links: they are made when a decode worker first fetches from a prefill worker\n";
+    return notes;
+  }
+  rows.insert(rows.begin(), {"PAIR", "SEEN BY", "VIA", "STATE", "EPOCH", "RETRIES", "TRANSFERS",
+                             "BYTES", "GB/S", "ALIVE", "LEASES", "FAILED", "STALLS"});
+  return format_table(rows) + notes;
+}
+
+std::string links_json(const std::string& job, const std::vector<LinksAnswer>& answers) {
+  std::string text;
+  net::JsonWriter json(text);
+  json.begin_object();
+  json.key("job").string(job);
+  json.key("workers").begin_array();
+  for (const LinksAnswer& answer : answers) {
+    if (answer.body) {
+      json.raw(*answer.body);
+    } else {
+      json.begin_object();
+      json.key("name").string(answer.worker.name);
+      json.key("engine_id").string(answer.worker.engine_id);
+      json.key("error").string(answer.body.error().message);
+      json.end_object();
+    }
+  }
+  json.end_array();
+  json.end_object();
+  return text + "\n";
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,163 @@
+// The HTTP face of a decode worker over a real endpoint, beside a prefill worker whose rows come
+// damaged.
+#include "worker/openai_api.h"
+
+#include <gtest/gtest.h>
+
+#include "common/real_clock.h"
+#include "decode/decode_worker.h"
+#include "engine/fake_engine.h"
+#include "kvtransfer/fault_transport.h"
+#include "net/http_client.h"
+#include "prefill/prefill_worker.h"
+#include "worker/engine_thread.h"
+
+namespace pdjob::worker {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(20);
+constexpr EngineSize kSize{.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 32};
+
+std::unique_ptr<engine::Engine> fake_engine() {
+  return *engine::open_engine({.kind = engine::EngineKind::kFake,
+                               .sequences = kSize.sequences,
+                               .tokens_per_sequence = kSize.rows_per_sequence,
+                               .batch_tokens = kSize.batch_tokens});
+}
+
+// Offers what it is told to; each transfer has one bit flipped.
+class DamagingPrefill {
+ public:
+  DamagingPrefill()
+      : engine_(fake_engine()),
+        thread_(*engine_, prefill::core_factory({})(kSize), kPatience, [](const OutputBatch&) {}) {
+    endpoint_ = *kvtransfer::KvEndpoint::start(
+        {.engine_id = "p0.n.1",
+         .fingerprint = {{"model", "fake"}},
+         .sink =
+             [this](kvtransfer::EndpointEvent event) {
+               thread_.on_endpoint_event(std::move(event));
+             },
+         .open_transport = kvtransfer::with_faults([](TransferId) {
+           return kvtransfer::FaultPlan{.kind = kvtransfer::FaultKind::kFlipBit, .bit = 9};
+         })});
+    thread_.start(*endpoint_);
+  }
+  ~DamagingPrefill() { thread_.stop(); }
+
+  void offer(TransferId transfer, const std::vector<Token>& prompt) {
+    GenerationRequest request{
+        .id = RequestId{transfer.low}, .prompt = prompt, .kv = KvMode::kOffer};
+    request.stop.max_tokens = 1;
+    request.samplers.push_back(*engine::open_sampler(*engine_, {}, prompt, request.stop));
+    request.transfer = transfer;
+    ASSERT_TRUE(thread_.submit(std::move(request)));
+  }
+  const kvtransfer::EndpointAddress& address() const { return endpoint_->address(); }
+
+ private:
+  std::unique_ptr<engine::Engine> engine_;
+  EngineThread thread_;
+  std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
+};
+
+class OpenaiApiTest : public testing::Test {
+ protected:
+  OpenaiApiTest()
+      : engine_(fake_engine()),
+        thread_(*engine_, decode::core_factory({})(kSize), kPatience, [this](OutputBatch batch) {
+          loop_.post([this, batch = std::move(batch)]() mutable { api_->take(std::move(batch)); });
+        }) {
+    endpoint_ = *kvtransfer::KvEndpoint::start({.engine_id = "d0.n.2",
+                                                .fingerprint = {{"model", "fake"}},
+                                                .sink = [this](kvtransfer::EndpointEvent event) {
+                                                  thread_.on_endpoint_event(std::move(event));
+                                                }});
+    thread_.start(*endpoint_);
+    api_ = std::make_unique<OpenaiApi>(
+        OpenaiApiOptions{.name = "d0", .role = net::Role::kDecode, .kv = endpoint_->address()},
+        *engine_, thread_, metrics_, [this](auto answer) {
+          endpoint_->report_pairs([this, answer](auto pairs) {
+            loop_.post([this, answer, pairs] { answer(pairs, endpoint_->stats()); });
+          });
+        });
+    server_ = *net::HttpServer::open(loop_, *api_, {});
+    api_->attach(*server_, loop_);
+    client_ = net::HttpClient::create(loop_);
+  }
+  ~OpenaiApiTest() override { thread_.stop(); }
+
+  struct Reply {
+    int status = 0;
+    std::string head;
+    std::string body;
+  };
+  Reply ask(std::string_view method, std::string_view path, std::string body = "") {
+    struct Handler final : net::HttpCallHandler {
+      explicit Handler(net::EventLoop& to_stop) : loop(to_stop) {}
+      void on_head(net::CallId, const net::HttpReplyHead& head) override {
+        reply.status = head.status;
+        reply.head = head.raw;
+      }
+      void on_body(net::CallId, std::string_view raw) override { reply.body += raw; }
+      void on_end(net::CallId) override { loop.stop(); }
+      void on_error(net::CallId, const Error&) override { loop.stop(); }
+      net::EventLoop& loop;
+      Reply reply;
+    } handler(loop_);
+    client_->start({.to = {"127.0.0.1", server_->port()},
+                    .method = method,
+                    .target = path,
+                    .body = std::move(body),
+                    .head_timeout = kPatience},
+                   handler);
+    loop_.run();
+    return handler.reply;
+  }
+  Reply fetch(TransferId transfer, const kvtransfer::EndpointAddress& peer) {
+    return ask("POST", "/v1/completions",
+               R"({"prompt":[1,2,3,4,5],"max_tokens":2,"kv_transfer_params":)"
+               R"({"do_remote_prefill":true,"transfer_id":")" +
+                   transfer.to_string() + R"(","remote_engine_id":")" + peer.engine_id +
+                   R"(","remote_host":")" + peer.host + R"(","remote_port":)" +
+                   std::to_string(peer.port) + R"(,"remote_unix_path":")" + peer.unix_path +
+                   R"(","remote_host_id":")" + peer.host_id + R"("}})");
+  }
+
+  net::EventLoop loop_;
+  Metrics metrics_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<OpenaiApi> api_;
+  EngineThread thread_;
+  std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<net::HttpClient> client_;
+};
+
+TEST_F(OpenaiApiTest, TellsTheRouterOfAPairWhoseKvComesDamagedAgainAndAgain) {
+  DamagingPrefill prefill;
+  prefill.offer({0, 1}, {1, 2, 3, 4, 5});
+  const Reply first = fetch({0, 1}, prefill.address());
+  EXPECT_EQ(first.status, 502);
+  EXPECT_NE(first.body.find("do not match their digest"), std::string::npos) << first.body;
+  EXPECT_EQ(first.head.find("x-pdjob-kv-suspect"), std::string::npos) << "once is chance";
+  prefill.offer({0, 2}, {1, 2, 3, 4, 5});
+  const Reply second = fetch({0, 2}, prefill.address());
+  EXPECT_EQ(second.status, 502);
+  EXPECT_NE(second.head.find("x-pdjob-kv-suspect: p0.n.1\r\n"), std::string::npos) << second.head;
+
+  const Reply metrics = ask("GET", "/metrics");
+  EXPECT_NE(metrics.body.find("pdjob_kv_link_digest_errors_total{"
+                              R"(direction="receives",peer="p0.n.1",transport="shm"} 2)"),
+            std::string::npos)
+      << metrics.body;
+  const Reply links = ask("GET", "/pdjob/links");
+  EXPECT_EQ(links.body.find(
+                R"({"name":"d0","engine_id":"d0.n.2","role":"decode","links":[{"peer":"p0.n.1")"),
+            0U)
+      << links.body;
+  EXPECT_NE(links.body.find(R"("digest_errors":2,"suspect":true)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pdjob::worker
