@@ -82,6 +82,8 @@ void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
     entries_.erase(key);
   } else if (!was_open && entry.core.open()) {
     close_one_at_rest();
+  } else if (std::holds_alternative<NcclLink::Moved>(event) && entry.core.at_rest()) {
+    rested();
   }
 }
 
@@ -172,6 +174,12 @@ void NcclLinks::apply(NcclCommKey /*key*/, Entry& /*entry*/,
 }
 
 // --- time and bounds
+
+void NcclLinks::rested() {
+  if (entries_.size() > config_.links_max) {
+    loop_.post([this] { close_one_at_rest(); });  // Later: the user is in the middle of something.
+  }
+}
 
 // Bounded softly: communicators that are all in use are not closed, and the links of an endpoint
 // are bounded, too.

@@ -51,6 +51,8 @@ class NcclLinks {
   void remove(NcclLinkKey key);
 
   void step(NcclLinkKey key, const NcclLink::Event& event);
+  // A user has come to rest: a communicator that was in use when it was one too many may go now.
+  void rested();
   std::optional<uint32_t> free_slab(NcclLinkKey key) const;
   // Requires: the user has it, by Taken or slab_is_filled(), and the link has not failed.
   std::byte* slab(NcclLinkKey key, uint32_t slab) const;

@@ -175,6 +175,13 @@ void NcclTransport::receiver_ended(TransferId id) {
   receivers_.erase(id);
   if (receivers_.empty()) {
     step(NcclLink::Wanted{.wanted = false});
+    links_.rested();
+  }
+}
+
+void NcclTransport::sender_ended() {
+  if (--senders_ == 0) {
+    links_.rested();
   }
 }
 

@@ -31,7 +31,7 @@ class NcclTransport final : public Transport, private NcclLinkUser {
 
   // For the row senders and receivers of this transport.
   LinkStream& stream() { return stream_; }
-  void sender_ended() { --senders_; }
+  void sender_ended();
   void receiver_ended(TransferId id);
   std::optional<uint32_t> take_slab();
   std::byte* slab(uint32_t slab) const { return links_.slab(key_, slab); }

@@ -233,6 +233,24 @@ TEST_F(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
   EXPECT_EQ(receiver->stats().links, 2);
 }
 
+// It was closed only if it happened to rest when the other one was opened.
+TEST_F(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests) {
+  TestEndpoint::Options narrow = options("decode");
+  narrow.nccl.links_max = 1;
+  TestEndpoint first(options("prefill-1")), second(options("prefill-2")), receiver(narrow);
+  TestRegion source({}), to({});
+  source.fill(1, 0, 64);
+  receiver->fetch(transfer_id(1), first->address(), to.region(), 64, in(kDeadline));
+  first->offer(transfer_id(1), source.region(), in(kDeadline));
+  first->rows_ready(transfer_id(1), 32);
+  ASSERT_TRUE(becomes_true([&] { return first->stats().bytes_sent > 0; }));
+  expect_moves(second, receiver, 2);
+  EXPECT_EQ(fakenccl_communicators(), 4);
+  first->commit(transfer_id(1), 64, {});
+  receiver.expect<FetchDone>();
+  EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 2; }));
+}
+
 TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
   TestEndpoint receiver(options("decode"));
   const auto entries = [](const char* folder) {

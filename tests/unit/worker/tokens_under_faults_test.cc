@@ -131,9 +131,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
   }
 
   // The real model takes its time: the first range only.
-  static uint32_t ranges() {
-    return GetParam().engine == engine::EngineKind::kLlama ? 1 : kChunks;
-  }
+  static uint32_t ranges() { return GetParam().engine == engine::EngineKind::kLlama ? 1 : kChunks; }
 
   std::unique_ptr<TestWorker> prefill_, decode_, alone_;
   uint64_t number_ = 0;
