@@ -6,10 +6,9 @@
 // else its lease would end before a long queue does, and the prompt would be computed twice.
 //
 //   queued --sequences free--> fetching --RowsFetched--> decoding --> (ended)
-//      |                          |  \--FetchFailed: the client, here the router, hears it and
-//      tries another pair |                          \--cancelled--> cancelling --FetchFailed,
-//      RowsFetched--> (ended)
-//      \--local prompt----------> computing, then decoding (Batcher)
+//      |                          |  \--FetchFailed--> (ended): the router tries another pair
+//      |                          \--cancelled--> cancelling --FetchFailed, RowsFetched--> (ended)
+//      \--local prompt--> computing, then decoding (Batcher)
 //
 // A fetch that failed while its peer may still write leaves its sequence retired until
 // FetchReleased: nobody else gets the rows. Pure.
