@@ -21,7 +21,7 @@ constexpr size_t kReadAheadBytes = 4 * kRecordBytes;  // Each call of the kernel
 
 // --- OpenSSL's own way to a socket would raise SIGPIPE.
 
-int socket_of(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+int socket_of(BIO* bio) { return *static_cast<const int*>(BIO_get_data(bio)); }
 
 int bio_write(BIO* bio, const char* bytes, int size) {
   BIO_clear_retry_flags(bio);
@@ -56,7 +56,8 @@ long bio_control(BIO* bio, int what, long /*number*/, void* /*pointer*/) {
   }
 }
 
-BIO* make_bio(int socket) {
+// `socket` outlives it.
+BIO* make_bio(int& socket) {
   static BIO_METHOD* const method = [] {
     BIO_METHOD* made = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "pdjob socket");
     BIO_meth_set_write(made, bio_write);
@@ -66,7 +67,7 @@ BIO* make_bio(int socket) {
   }();
   BIO* bio = BIO_new(method);
   PDJOB_CHECK(bio != nullptr);
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+  BIO_set_data(bio, &socket);
   BIO_set_init(bio, 1);
   return bio;
 }
@@ -130,10 +131,11 @@ Result<std::unique_ptr<TlsContext>> TlsContext::open(const Options& options) {
 // --- a stream
 
 TlsStream::TlsStream(const TlsContext& context, int socket, TlsSide side)
-    : stream_(SSL_new(context.context_.get()), SSL_free),
+    : socket_(socket),
+      stream_(SSL_new(context.context_.get()), SSL_free),
       bytes_per_key_(context.options_.bytes_per_key) {
   PDJOB_CHECK(stream_ != nullptr);
-  BIO* bio = make_bio(socket);
+  BIO* bio = make_bio(socket_);
   SSL_set_bio(stream_.get(), bio, bio);
   if (side == TlsSide::kInitiator) {
     // A sender that answers with a certificate instead of the key has nobody who vouches for it.

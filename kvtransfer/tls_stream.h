@@ -67,6 +67,7 @@ class TlsStream {
  private:
   ssize_t fail(int outcome);
 
+  int socket_;
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> stream_;
   const uint64_t bytes_per_key_;
   uint64_t bytes_of_key_ = 0;      // Written under the current key.

@@ -227,10 +227,14 @@ std::vector<std::string> json_array_items(std::string_view value) {
       ++at;  // Only strings have them, and a quote may follow.
     } else if (value[at] == '"') {
       in_string = !in_string;
-    } else if (!in_string && value[at] == '{' && depth++ == 0) {
-      begin = at;
-    } else if (!in_string && value[at] == '}' && depth > 0 && --depth == 0) {
-      items.emplace_back(value.substr(begin, at + 1 - begin));
+    } else if (!in_string && value[at] == '{') {
+      begin = depth == 0 ? at : begin;
+      ++depth;
+    } else if (!in_string && value[at] == '}' && depth > 0) {
+      --depth;
+      if (depth == 0) {
+        items.emplace_back(value.substr(begin, at + 1 - begin));
+      }
     }
   }
   return items;

@@ -69,7 +69,8 @@ LinkId KvWorld::open_link(KvSender& sender, KvReceiver& receiver) {
   return id;
 }
 
-void KvWorld::to_sender(LinkId id, const char* what, std::function<void(KvSender&)> message) {
+void KvWorld::to_sender(LinkId id, const char* what,
+                        const std::function<void(KvSender&)>& message) {
   const auto found = links_.find(id);
   if (found == links_.end() || found->second.muted || fault(dials_.message_lost)) {
     return;
@@ -83,7 +84,8 @@ void KvWorld::to_sender(LinkId id, const char* what, std::function<void(KvSender
   }
 }
 
-void KvWorld::to_receiver(LinkId id, const char* what, std::function<void(KvReceiver&)> message) {
+void KvWorld::to_receiver(LinkId id, const char* what,
+                          const std::function<void(KvReceiver&)>& message) {
   const auto found = links_.find(id);
   if (found == links_.end() || found->second.muted || fault(dials_.message_lost)) {
     return;

@@ -134,8 +134,8 @@ class KvWorld {
   bool fault(double chance) { return now() < faults_end_ && random_.chance(chance); }
 
   LinkId open_link(KvSender& sender, KvReceiver& receiver);
-  void to_sender(LinkId id, const char* what, std::function<void(KvSender&)> message);
-  void to_receiver(LinkId id, const char* what, std::function<void(KvReceiver&)> message);
+  void to_sender(LinkId id, const char* what, const std::function<void(KvSender&)>& message);
+  void to_receiver(LinkId id, const char* what, const std::function<void(KvReceiver&)>& message);
   // One end has closed; the other hears of it behind all that was sent.
   void close_at_sender(LinkId id);
   void close_at_receiver(LinkId id);

@@ -38,7 +38,6 @@ FaultPlan plan_of(TransferId id) {
 
 struct Held {
   std::ptrdiff_t fds = 0, threads = 0, mappings = 0;
-  friend bool operator==(const Held&, const Held&) = default;
 };
 
 std::ptrdiff_t entries(const char* folder) {

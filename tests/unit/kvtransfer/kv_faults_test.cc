@@ -235,7 +235,8 @@ class KvFaultsInARange : public KvFaults {
   static void await_copy(const TestRegion& to, uint32_t row) {
     if (is_shm()) {
       const Window& first = to.region().windows[0];
-      const auto* bytes = reinterpret_cast<const uint64_t*>(first.base + row * first.row_bytes);
+      const auto* bytes =
+          reinterpret_cast<const uint64_t*>(first.base + size_t{row} * first.row_bytes);
       EXPECT_TRUE(becomes_true([&] { return *bytes != 0; }));
     } else {
       std::this_thread::sleep_for(milliseconds(50));

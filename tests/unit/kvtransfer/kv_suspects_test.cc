@@ -89,7 +89,7 @@ TEST_P(KvSuspects, DamagedRowsEndTheirLinkAndTheNextHasAHigherEpoch) {
     EXPECT_EQ(pairs[0].epoch, 2U);
     EXPECT_EQ(pairs[0].links_opened, 2U);
     EXPECT_EQ(pairs[0].transfers, 2U);
-    EXPECT_EQ(pairs[0].bytes, 2 * 64 * source_.row_bytes());
+    EXPECT_EQ(pairs[0].bytes, uint64_t{2} * 64 * source_.row_bytes());
     EXPECT_GT(pairs[0].busy, Duration(0));
     EXPECT_EQ(pairs[0].peer, endpoint == &sender ? "decode" : "prefill");
     EXPECT_STREQ(to_string(pairs[0].transport), name_of(GetParam()));
