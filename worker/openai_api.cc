@@ -397,14 +397,18 @@ void OpenaiApi::on_metrics(net::ExchangeId id) {
   });
 }
 
+void OpenaiApi::begin_self(net::JsonWriter& json) const {
+  json.begin_object();
+  json.key("name").string(options_.name);
+  json.key("engine_id").string(options_.kv.engine_id);
+  json.key("role").string(net::to_string(options_.role));
+}
+
 void OpenaiApi::on_links(net::ExchangeId id) {
   ask_kv_pairs_([this, id](const auto& pairs, const kvtransfer::EndpointStats& /*stats*/) {
     std::string body;
     net::JsonWriter json(body);
-    json.begin_object();
-    json.key("name").string(options_.name);
-    json.key("engine_id").string(options_.kv.engine_id);
-    json.key("role").string(net::to_string(options_.role));
+    begin_self(json);
     json.key("links").raw(kv_pairs_json(pairs));
     json.end_object();
     server_->reply(id, 200, kJson, body);
@@ -415,10 +419,7 @@ void OpenaiApi::on_worker_info(net::ExchangeId id) {
   const net::WorkerLoad now = load();
   std::string body;
   net::JsonWriter json(body);
-  json.begin_object();
-  json.key("name").string(options_.name);
-  json.key("engine_id").string(options_.kv.engine_id);
-  json.key("role").string(net::to_string(options_.role));
+  begin_self(json);
   json.key("model").string(engine_.facts().name);
   json.key("draining").boolean(draining_);
   json.key("kv_address").raw(kv_address_json(options_.kv));

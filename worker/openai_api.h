@@ -95,6 +95,8 @@ class OpenaiApi final : public net::HttpHandler {
   void on_health(net::ExchangeId id);
   void on_metrics(net::ExchangeId id);
   void on_worker_info(net::ExchangeId id);
+  // Opens an object that says who this worker is.
+  void begin_self(net::JsonWriter& json) const;
   void on_links(net::ExchangeId id);
 
   void start(net::ExchangeId id, const net::ApiRequest& request,

@@ -25,7 +25,6 @@
 #include <thread>
 #include <vector>
 
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +32,7 @@
 #include "common/check.h"
 #include "common/real_clock.h"
 #include "kvtransfer/kv_endpoint.h"
+#include "tests/bench/kv_ends.h"
 #include "tests/bench/kv_rows.h"
 #include "tests/bench/kv_socket_loop.h"
 
@@ -104,22 +104,6 @@ uint32_t compute(const Region& region, const Order& order, const Ready& ready) {
   fill(region, first, region.rows_max - first, order.id);
   return order.pace == Pace::kChunks ? first : 0;
 }
-
-EndpointOptions options(const char* engine_id, TransportKind transport,
-                        std::function<void(EndpointEvent)> sink) {
-  return {.config = {.transport = transport}, .engine_id = engine_id, .sink = std::move(sink)};
-}
-
-// One core for each process, as two workers have: else the scheduler may put both on one, and
-// measures itself.
-void keep_to_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  PDJOB_CHECK(::sched_setaffinity(0, sizeof cores, &cores) == 0);
-}
-
-Instant soon() { return real_now() + std::chrono::seconds(60); }
 
 // The sender's process: says where it listens, then serves orders. What is not ours it times
 // itself: it tells when the last row was ready, and for memcpy when it was copied.

@@ -19,7 +19,6 @@
 #include <thread>
 #include <vector>
 
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +27,7 @@
 #include "common/limits.h"
 #include "common/real_clock.h"
 #include "kvtransfer/kv_endpoint.h"
+#include "tests/bench/kv_ends.h"
 #include "tests/bench/kv_rows.h"
 
 namespace pdjob::bench {
@@ -41,20 +41,6 @@ constexpr std::chrono::milliseconds kGrantTime{20};
 
 uint32_t rows_of(size_t transfer) {
   return static_cast<uint32_t>((limits::kMiB / 4 << transfer % kSizes) / kBytesPerToken);
-}
-
-void keep_to_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  PDJOB_CHECK(::sched_setaffinity(0, sizeof cores, &cores) == 0);
-}
-
-Instant soon() { return real_now() + std::chrono::seconds(60); }
-
-EndpointOptions options(const char* engine_id, TransportKind transport,
-                        std::function<void(EndpointEvent)> sink) {
-  return {.config = {.transport = transport}, .engine_id = engine_id, .sink = std::move(sink)};
 }
 
 // Read by the sender's process: `count` transfers from `first` on, as ids of `round`.

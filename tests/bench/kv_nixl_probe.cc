@@ -16,13 +16,13 @@
 
 #include <dlfcn.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/check.h"
 #include "common/real_clock.h"
+#include "tests/bench/kv_ends.h"
 #include "tests/bench/kv_rows.h"
 
 namespace pdjob::bench {
@@ -95,13 +95,6 @@ bool get(int pipe, void* to, size_t bytes) {
 bool readable(int pipe) {
   pollfd waiting{.fd = pipe, .events = POLLIN, .revents = 0};
   return ::poll(&waiting, 1, 0) > 0;
-}
-
-void keep_to_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  PDJOB_CHECK(::sched_setaffinity(0, sizeof cores, &cores) == 0);
 }
 
 // One of the two processes: an agent with its memory.

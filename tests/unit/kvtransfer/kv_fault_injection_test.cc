@@ -11,6 +11,7 @@
 
 #include "common/random.h"
 #include "kvtransfer/fault_transport.h"
+#include "tests/unit/kvtransfer/fault_plans.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {
@@ -25,16 +26,6 @@ constexpr TestRegion::Shape kShape{.windows = 3, .rows = kRanges * kRowsPerRange
 // No fault may hold a transfer for as long as its lease and its deadline.
 constexpr Duration kLease = seconds(60);
 constexpr Duration kBound = seconds(10);
-
-// A transfer's plan is written in its id: the kv threads need no other word of the test.
-TransferId transfer_with(FaultPlan plan, uint64_t number) {
-  return {.high = static_cast<uint64_t>(plan.kind) << 32 | plan.range, .low = number};
-}
-FaultPlan plan_of(TransferId id) {
-  return {.kind = static_cast<FaultKind>(id.high >> 32),
-          .range = static_cast<uint32_t>(id.high),
-          .bit = mix(id.low)};
-}
 
 struct Held {
   std::ptrdiff_t fds = 0, threads = 0, mappings = 0;

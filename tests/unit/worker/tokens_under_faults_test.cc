@@ -14,6 +14,7 @@
 #include "kvtransfer/fault_transport.h"
 #include "prefill/prefill_worker.h"
 #include "tests/unit/engine/test_model.h"
+#include "tests/unit/kvtransfer/fault_plans.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 #include "tests/unit/worker/test_worker.h"
 
@@ -31,13 +32,6 @@ constexpr std::string_view kStory =
     "an oar in his well, and on his doorstep, wet through and very polite, a heron that asked "
     "him the way to the sea, for it had lost it in the dark. ";
 constexpr uint32_t kTokens = 8;
-
-// A transfer's plan is written in its id.
-FaultPlan plan_of(TransferId id) {
-  return {.kind = static_cast<FaultKind>(id.high >> 32),
-          .range = static_cast<uint32_t>(id.high),
-          .bit = id.low * 977};
-}
 
 bool does_no_harm(FaultKind kind) { return kind == FaultKind::kNone || kind == FaultKind::kDelay; }
 
@@ -74,7 +68,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
                    // What stops is given up after twice this.
                    .connect_timeout = std::chrono::milliseconds(400),
                    .nccl = kvtransfer::fake_nccl()},
-            .open_transport = kvtransfer::with_faults(plan_of)};
+            .open_transport = kvtransfer::with_faults(kvtransfer::plan_of)};
   }
 
   // Another prompt each time: rows that did not come must not be right from the last one.
@@ -113,8 +107,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     ++number_;
     EXPECT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
     const std::vector<Token> expected = answer_of(*alone_).tokens;
-    const TransferId transfer{.high = static_cast<uint64_t>(plan.kind) << 32 | plan.range,
-                              .low = number_};
+    const TransferId transfer = kvtransfer::transfer_with(plan, number_);
     // The grant comes first, so that each chunk is pushed apart.
     GenerationRequest fetched = decode_->request(ask(KvMode::kFetch, kTokens, transfer));
     fetched.peer = prefill_->address();
