@@ -66,7 +66,8 @@ class WorkerProcess final : net::JobMember::Handler {
     api_ = std::make_unique<OpenaiApi>(
         OpenaiApiOptions{
             .name = options_.spec.name, .role = options_.spec.role, .kv = endpoint_->address()},
-        *engine_, *engine_thread_, metrics_, [this](auto answer) { ask_kv_pairs(answer); });
+        *engine_, *engine_thread_, metrics_,
+        [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
                                              {.host = options_.spec.host,
                                               .port = options_.spec.port,
