@@ -7,7 +7,7 @@
 namespace pdjob::router {
 
 Chosen ConsistentHashPolicy::choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                                    Random& random) {
+                                    Random& random) const {
   PDJOB_CHECK(!candidates.empty());
   if (prompt.session == 0) {
     return without_session_.choose(prompt, candidates, random);

@@ -11,7 +11,7 @@ namespace pdjob::router {
 class ConsistentHashPolicy final : public PairPolicy {
  public:
   Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                Random& random) override;
+                Random& random) const override;
 
  private:
   LeastLoadedPolicy without_session_;

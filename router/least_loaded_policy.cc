@@ -7,7 +7,7 @@
 namespace pdjob::router {
 
 Chosen LeastLoadedPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                                 Random& /*random*/) {
+                                 Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
   // The first of the smallest, hence the lowest id.
   return {std::min_element(candidates.begin(), candidates.end(),

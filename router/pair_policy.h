@@ -35,9 +35,12 @@ class PairPolicy {
  public:
   virtual ~PairPolicy() = default;
 
-  // Requires: not empty, ascending by id. Equal candidates are decided by the lower id.
+  // Requires: not empty, ascending by id. Equal candidates are decided by the lower id. What is
+  // chosen may come to nothing, because the other half of the pair has no room.
   virtual Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                        Random& random) = 0;
+                        Random& random) const = 0;
+  // The prompt was sent to what was chosen.
+  virtual void note_sent(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
 };
 
 std::unique_ptr<PairPolicy> make_policy(PolicyKind kind);

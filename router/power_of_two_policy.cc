@@ -7,7 +7,7 @@
 namespace pdjob::router {
 
 Chosen PowerOfTwoPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                                Random& random) {
+                                Random& random) const {
   PDJOB_CHECK(!candidates.empty());
   if (candidates.size() == 1) {
     return {candidates.front().id};

@@ -9,7 +9,7 @@ namespace pdjob::router {
 class PowerOfTwoPolicy final : public PairPolicy {
  public:
   Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                Random& random) override;
+                Random& random) const override;
 };
 
 }  // namespace pdjob::router

@@ -7,7 +7,7 @@
 namespace pdjob::router {
 
 Chosen PrefixAwarePolicy::choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                                 Random& /*random*/) {
+                                 Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
   Chosen best;
   auto best_rank = std::make_tuple(UINT64_MAX, UINT32_MAX);
@@ -23,8 +23,11 @@ Chosen PrefixAwarePolicy::choose(const Prompt& prompt, std::span<const Candidate
       best = {.worker = candidate.id, .cached_tokens = cached};
     }
   }
-  index_.insert(prompt.blocks, best.worker);
   return best;
+}
+
+void PrefixAwarePolicy::note_sent(const Prompt& prompt, WorkerId worker) {
+  index_.insert(prompt.blocks, worker);
 }
 
 }  // namespace pdjob::router

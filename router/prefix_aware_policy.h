@@ -16,7 +16,8 @@ class PrefixAwarePolicy final : public PairPolicy {
  public:
   explicit PrefixAwarePolicy(uint32_t entries_max) : index_(entries_max) {}
   Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                Random& random) override;
+                Random& random) const override;
+  void note_sent(const Prompt& prompt, WorkerId worker) override;
 
  private:
   PrefixIndex index_;

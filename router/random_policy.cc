@@ -5,7 +5,7 @@
 namespace pdjob::router {
 
 Chosen RandomPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                            Random& random) {
+                            Random& random) const {
   PDJOB_CHECK(!candidates.empty());
   return {candidates[random.below(candidates.size())].id};
 }

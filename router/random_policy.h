@@ -8,7 +8,7 @@ namespace pdjob::router {
 class RandomPolicy final : public PairPolicy {
  public:
   Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                Random& random) override;
+                Random& random) const override;
 };
 
 }  // namespace pdjob::router

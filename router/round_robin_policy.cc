@@ -7,13 +7,14 @@
 namespace pdjob::router {
 
 Chosen RoundRobinPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                                Random& /*random*/) {
+                                Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
   const auto next =
       std::find_if(candidates.begin(), candidates.end(),
                    [this](const Candidate& candidate) { return candidate.id > last_; });
-  last_ = (next == candidates.end() ? candidates.begin() : next)->id;
-  return {last_};
+  return {(next == candidates.end() ? candidates.begin() : next)->id};
 }
+
+void RoundRobinPolicy::note_sent(const Prompt& /*prompt*/, WorkerId worker) { last_ = worker; }
 
 }  // namespace pdjob::router

@@ -8,7 +8,8 @@ namespace pdjob::router {
 class RoundRobinPolicy final : public PairPolicy {
  public:
   Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                Random& random) override;
+                Random& random) const override;
+  void note_sent(const Prompt& prompt, WorkerId worker) override;
 
  private:
   // An id rather than an index: workers come and go without shifting anybody's turn.

@@ -34,6 +34,10 @@ Verdict verdict_on(const LegAnswered& answer) {
   return answer.status >= 300 ? Verdict::kClientError : Verdict::kGood;
 }
 
+Prompt prompt_of(const RequestFacts& facts) {
+  return {.tokens = facts.prompt_tokens, .blocks = facts.blocks, .session = facts.session};
+}
+
 constexpr uint32_t kRetryAfterSeconds = 1;
 // Of those that wait for room: whom a worker suits that others do not is found among the first.
 constexpr size_t kFailuresMax = 4;
@@ -182,11 +186,7 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   if (candidates.empty()) {
     return {.worker = std::nullopt, .full = full};
   }
-  const Prompt prompt{.tokens = request.facts.prompt_tokens,
-                      .blocks = request.facts.blocks,
-                      .session = request.facts.session};
-  const auto& policy = stage == Stage::kPrefill ? prefill_policy_ : decode_policy_;
-  return {.worker = policy->choose(prompt, candidates, random_)};
+  return {.worker = policy_of(stage).choose(prompt_of(request.facts), candidates, random_)};
 }
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
@@ -325,6 +325,7 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   leg.tokens = request.facts.prompt_tokens - leg.cached_tokens +
                (stage == Stage::kDecode ? request.facts.output_tokens : 0);
   table_.begin(leg.worker, leg.tokens, turn.now);
+  policy_of(stage).note_sent(prompt_of(request.facts), leg.worker);
   effect.leg = {request.id, request.attempt, stage};
   turn.effects.emplace_back(effect);
 }

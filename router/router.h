@@ -281,6 +281,9 @@ class Router {
   static Leg& leg_of(Request& request, Stage stage) {
     return stage == Stage::kPrefill ? request.prefill : request.decode;
   }
+  PairPolicy& policy_of(Stage stage) {
+    return stage == Stage::kPrefill ? *prefill_policy_ : *decode_policy_;
+  }
   uint32_t attempts_max(const Request& request) const {
     return request.facts.pinned() ? 1 : config_.attempts;
   }

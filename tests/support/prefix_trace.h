@@ -59,7 +59,7 @@ struct ReplayResult {
   double hits = 0;                 // Share of all blocks.
   double bound = 0;                // The same with one cache that has seen every prompt before.
   double wait_p99_seconds = 0;     // Before a prompt is begun.
-  double decision_p99_micros = 0;  // Of choose().
+  double decision_p99_micros = 0;  // Of choose() and note_sent().
   double tokens_max_to_mean = 0;   // Computed by the busiest worker, beside the mean.
 };
 
@@ -96,8 +96,9 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace, PairPolicy& p
           {.id = WorkerId{i}, .load = static_cast<uint64_t>(queued), .name = mix(i)});
     }
     const auto before = std::chrono::steady_clock::now();
-    const Chosen chosen =
-        policy.choose({.tokens = prompt.tokens, .blocks = prompt.blocks}, candidates, random);
+    const Prompt asked{.tokens = prompt.tokens, .blocks = prompt.blocks};
+    const Chosen chosen = policy.choose(asked, candidates, random);
+    policy.note_sent(asked, chosen.worker);
     decisions.push_back(
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before)
             .count());

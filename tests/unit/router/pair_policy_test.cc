@@ -13,7 +13,9 @@ std::vector<uint64_t> choices(PairPolicy& policy, const std::vector<Candidate>& 
   Random random(1);
   std::vector<uint64_t> chosen;
   for (int i = 0; i < times; ++i) {
-    chosen.push_back(policy.choose({}, candidates, random).worker.value);
+    const WorkerId worker = policy.choose({}, candidates, random).worker;
+    policy.note_sent({}, worker);
+    chosen.push_back(worker.value);
   }
   return chosen;
 }

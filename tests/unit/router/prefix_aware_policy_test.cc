@@ -15,7 +15,10 @@ struct PrefixAwarePolicyTest : testing::Test {
     for (size_t i = 0; i < loads.size(); ++i) {
       candidates.push_back({.id = WorkerId{i}, .load = loads[i]});
     }
-    return policy.choose({.tokens = 400, .blocks = blocks}, candidates, random);
+    const Prompt prompt{.tokens = 400, .blocks = blocks};
+    const Chosen chosen = policy.choose(prompt, candidates, random);
+    policy.note_sent(prompt, chosen.worker);
+    return chosen;
   }
 
   PrefixAwarePolicy policy{1000};

@@ -672,6 +672,19 @@ TEST_F(LateBinding, WhoFindsNoRoomWaitsAndIsServedInOrderOfArrival) {
   EXPECT_EQ(router().requests_queued(), 1U);
 }
 
+// Each choice took a turn, also one that came to nothing.
+TEST_F(LateBinding, WhoWaitsTakesNoTurn) {
+  config.decode_policy = PolicyKind::kRoundRobin;
+  made.reset();
+  auto more = pair;
+  more.push_back(entry("d1", net::Role::kDecode));
+  workers(more);
+  EXPECT_EQ(arrive_as(1), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(arrive_as(2), Words{});
+  EXPECT_EQ(step(LegEnded{leg_of(1, Stage::kPrefill)}),
+            (Words{"prefill#1@p0 offer", "decode#1@d1 fetch"}));
+}
+
 TEST_F(LateBinding, ABusyPrefillWorkerIsNoReasonToDecodeAlone) {
   arrive_as(1);
   EXPECT_EQ(arrive_as(2), Words{});
