@@ -392,7 +392,7 @@ void HttpConnection::begin(int status, std::string_view content_type, const Head
   owner_.attend_soon(*this);
 }
 
-void HttpConnection::write(std::string_view bytes) {
+void HttpConnection::write(std::string_view bytes, std::string_view extension) {
   PDJOB_CHECK(form_ != ReplyForm::kNone && form_ != ReplyForm::kRaw);
   if (bytes.empty() || form_ == ReplyForm::kBodiless) {
     return;  // An empty chunk would be the end.
@@ -401,11 +401,9 @@ void HttpConnection::write(std::string_view bytes) {
     send({bytes});
     return;
   }
-  std::array<char, 18> size_line;
-  char* end = std::to_chars(size_line.data(), size_line.data() + 16, bytes.size(), 16).ptr;
-  *end++ = '\r';
-  *end++ = '\n';
-  send({{size_line.data(), end}, bytes, "\r\n"});
+  std::array<char, 16> size;
+  char* end = std::to_chars(size.data(), size.data() + size.size(), bytes.size(), 16).ptr;
+  send({{size.data(), end}, extension.empty() ? "" : ";", extension, "\r\n", bytes, "\r\n"});
 }
 
 void HttpConnection::end() {

@@ -69,7 +69,7 @@ class HttpConnection final : public FdHandler {
   void reply(int status, std::string_view content_type, std::string_view body,
              const Headers& headers);
   void begin(int status, std::string_view content_type, const Headers& headers);
-  void write(std::string_view bytes);
+  void write(std::string_view bytes, std::string_view extension);
   void end();
   void begin_raw(std::string_view head);
   void write_raw(std::string_view bytes);

@@ -39,7 +39,7 @@ class HttpServerOverEpoll final : public HttpServer,
              const HttpConnection::Headers& headers) override;
   void begin(ExchangeId id, int status, std::string_view content_type,
              const HttpConnection::Headers& headers) override;
-  void write(ExchangeId id, std::string_view bytes) override;
+  void write(ExchangeId id, std::string_view bytes, std::string_view extension) override;
   void end(ExchangeId id) override;
   void begin_raw(ExchangeId id, std::string_view head) override;
   void write_raw(ExchangeId id, std::string_view bytes) override;
@@ -227,9 +227,9 @@ void HttpServerOverEpoll::begin(ExchangeId id, int status, std::string_view cont
   }
 }
 
-void HttpServerOverEpoll::write(ExchangeId id, std::string_view bytes) {
+void HttpServerOverEpoll::write(ExchangeId id, std::string_view bytes, std::string_view extension) {
   if (HttpConnection* connection = find(id)) {
-    connection->write(bytes);
+    connection->write(bytes, extension);
   }
 }
 

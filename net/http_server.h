@@ -74,7 +74,9 @@ class HttpServer {
   // A streamed reply: begin, write..., end. Chunked for HTTP/1.1, until close for 1.0.
   virtual void begin(ExchangeId id, int status, std::string_view content_type,
                      const std::vector<std::pair<std::string, std::string>>& headers = {}) = 0;
-  virtual void write(ExchangeId id, std::string_view bytes) = 0;
+  // `extension` ("name=value") goes with the chunk to the next hop, which may be told more than the
+  // client (RFC 9112, 7.1.1); left out where there are no chunks.
+  virtual void write(ExchangeId id, std::string_view bytes, std::string_view extension = {}) = 0;
   virtual void end(ExchangeId id) = 0;
 
   // Pass-through: `head` is a whole status line and header block ending in an empty line, and raw

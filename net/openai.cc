@@ -328,6 +328,29 @@ void read_kv_transfer(const Fields& fields, ApiRequest& request) {
   transfer->text("remote_host_id", params.remote_host_id);
 }
 
+void read_resumed(const Fields& fields, ApiRequest& request) {
+  const std::string kName = "pdjob_resume";
+  const auto choices = fields.list(kName, limits::kChoicesMax * limits::kPromptsMax);
+  if (!choices) {
+    return;
+  }
+  for (const dom::element choice : *choices) {
+    const std::string name = element_name(kName, request.resumed.size());
+    dom::array tokens;
+    if (choice.get(tokens) != simdjson::SUCCESS) {
+      return must_be(fields.problem(), fields.param(name), "a list of token ids", choice);
+    }
+    read_tokens(fields.problem(), name, tokens, request.resumed.emplace_back());
+  }
+  const size_t prompts =
+      std::max<size_t>({request.prompts.size(), request.token_prompts.size(), 1});
+  if (request.resumed.size() != prompts * request.choices) {
+    fields.wrong(kName, "must have a list for each of " +
+                            std::to_string(prompts * request.choices) + " choices, got " +
+                            std::to_string(request.resumed.size()));
+  }
+}
+
 void read_request(const Fields& fields, ApiRequest& request) {
   fields.text("model", request.model);
   if (request.kind == ApiKind::kChat) {
@@ -342,6 +365,7 @@ void read_request(const Fields& fields, ApiRequest& request) {
   read_stop(fields, request.stop);
   read_length(fields, request);
   read_kv_transfer(fields, request);
+  read_resumed(fields, request);
   refuse_unsupported(fields, request.kind);
   refuse_modalities(fields);
   refuse_tools(fields);

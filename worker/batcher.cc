@@ -80,9 +80,12 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
     }
     for (uint32_t index = 0; index < request.choices.size(); ++index) {
       const Choice& choice = request.choices[index];
-      if (!choice.ended) {
-        items.push_back(
-            {.sequence = choice.sequence, .request = id, .choice = index, .samples = 1});
+      if (!choice.ended && choice.behind() == 1) {
+        items.push_back({.sequence = choice.sequence,
+                         .request = id,
+                         .choice = index,
+                         .first = choice.computed,
+                         .samples = 1});
       }
     }
   }
@@ -93,6 +96,7 @@ void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
   uint32_t room =
       std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
   for (const auto& [id, request] : requests_) {
+    add_continued_items(id, request, room, items);
     const uint32_t left = request.prompt_tokens - request.prompt_computed;
     const uint32_t count = std::min(left, room);
     if (count == 0) {
@@ -108,14 +112,36 @@ void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
   }
 }
 
+void Batcher::add_continued_items(RequestId id, const Request& request, uint32_t& room,
+                                  std::vector<BatchItem>& items) const {
+  for (uint32_t index = 0; index < request.choices.size() && request.forked; ++index) {
+    const Choice& choice = request.choices[index];
+    const uint32_t count = std::min(choice.behind(), room);
+    if (choice.ended || choice.behind() <= 1 || count == 0) {
+      continue;
+    }
+    room -= count;
+    items.push_back({.sequence = choice.sequence,
+                     .request = id,
+                     .choice = index,
+                     .first = choice.computed,
+                     .count = count,
+                     .samples = count == choice.behind() ? 1U : 0U});
+  }
+}
+
 std::vector<Batcher::PromptProgress> Batcher::batch_finished() {
   std::vector<PromptProgress> progress;
   for (const BatchItem& item : running_) {
     const auto found = requests_.find(item.request);
-    if (!item.prompt || found == requests_.end()) {
+    if (found == requests_.end()) {
       continue;
     }
     Request& request = found->second;
+    if (!item.prompt) {
+      request.choices[item.choice].computed += item.count;
+      continue;
+    }
     request.prompt_computed += item.count;
     progress.push_back({.request = item.request,
                         .sequence = item.sequence,
@@ -130,7 +156,8 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   PDJOB_CHECK(token.choice < request.choices.size(), token.choice);
   Choice& choice = request.choices[token.choice];
   PDJOB_CHECK(!choice.ended, token.request, token.choice);
-  ++choice.generated;
+  PDJOB_CHECK(token.count > 0, token.request);
+  choice.generated += token.count;
   // The next step would write row prompt + generated - 1: the last one there is ends the generation
   // too.
   const bool full = request.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
@@ -146,11 +173,11 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   if (finish != FinishReason::kNone) {
     end_choice(request, choice, effects);
   }
-  if (token.choice + 1 == request.choices.size()) {
+  if (!request.forked && token.choice + 1 == request.choices.size()) {
     request.forked = true;
     // The first sequence outlives its own choice until the others have its rows.
     Choice& first = request.choices.front();
-    if (choice.generated == 1 && first.ended && !request.keep_first) {
+    if (first.ended && !request.keep_first) {
       effects.push_back(ClearSequence{first.sequence});
       give_back(first.sequence);
     }
@@ -203,8 +230,7 @@ uint64_t Batcher::rows_used() const {
       // Until its first token a further choice has a sequence, but no rows in it.
       const bool holds_rows = is_first ? !choice.ended || request.keep_first || !request.forked
                                        : !choice.ended && choice.generated > 0;
-      // The newest token's row is written by the next step.
-      rows += holds_rows ? request.prompt_computed + std::max(choice.generated, 1U) - 1 : 0;
+      rows += holds_rows ? request.prompt_computed + choice.computed : 0;
     }
   }
   return rows;

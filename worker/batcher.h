@@ -4,8 +4,9 @@
 // A request holds one sequence per choice. Its prompt is computed once, in the first of them, and
 // forked into the others; then every choice adds a token per step. Decoding goes first in every
 // batch (it is one token each), prompts fill the rest in order of arrival: so a batch never waits
-// for a prompt, and a prompt is slowed by at most the sequences decoding beside it. Sequences are
-// given lowest first: libllama batches streams with dense ids fastest. Pure.
+// for a prompt, and a prompt is slowed by at most the sequences decoding beside it. A choice that
+// is continued has many tokens at once at first, and computes them as a prompt is computed.
+// Sequences are given lowest first: libllama batches streams with dense ids fastest. Pure.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +77,9 @@ class Batcher {
   struct Choice {
     SequenceId sequence;
     uint32_t generated = 0;
+    uint32_t computed = 0;  // Of the generated ones: those that have rows.
     bool ended = false;
+    uint32_t behind() const { return generated - computed; }
   };
   struct Request {
     std::vector<Choice> choices;
@@ -89,6 +92,8 @@ class Batcher {
 
   void add_decoding_items(std::vector<BatchItem>& items) const;
   void add_prompt_items(std::vector<BatchItem>& items) const;
+  void add_continued_items(RequestId id, const Request& request, uint32_t& room,
+                           std::vector<BatchItem>& items) const;
   void end_choice(Request& request, Choice& choice, std::vector<Effect>& effects);
 
   const BatcherOptions options_;

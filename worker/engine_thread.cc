@@ -293,16 +293,25 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
       effect);
 }
 
+std::span<const Token> EngineThread::tokens_of(const Live& live, const BatchItem& item) {
+  if (item.prompt) {
+    return std::span<const Token>(live.request.prompt).subspan(item.first, item.count);
+  }
+  const auto& resumed = live.request.resumed;
+  if (item.choice < resumed.size() && item.first < resumed[item.choice].size()) {
+    return std::span<const Token>(resumed[item.choice]).subspan(item.first, item.count);
+  }
+  return {&live.choices[item.choice].newest, 1};
+}
+
 void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events) {
   std::vector<engine::StepItem> items;
   items.reserve(effect.items.size());
   for (const BatchItem& item : effect.items) {
     Live& live = live_.at(item.request);
-    const std::span<const Token> tokens =
-        item.prompt ? std::span<const Token>(live.request.prompt).subspan(item.first, item.count)
-                    : std::span<const Token>(&live.choices[item.choice].newest, 1);
-    items.push_back(
-        {.sequence = item.sequence, .tokens = tokens, .wants_logits = item.samples > 0});
+    items.push_back({.sequence = item.sequence,
+                     .tokens = tokens_of(live, item),
+                     .wants_logits = item.samples > 0});
   }
   stepped_ = true;
   if (const Status done = engine_.step(items); !done) {
@@ -340,6 +349,16 @@ void EngineThread::sample(Live& live, uint32_t choice, uint32_t count,
                           std::span<const float> logits, std::vector<SampledToken>& sampled,
                           std::vector<SampleFailure>& failed) {
   for (uint32_t index = choice; index < choice + count; ++index) {
+    if (index < live.request.resumed.size() && !live.choices[index].begun &&
+        !live.request.resumed[index].empty()) {
+      if (auto known = resume(live, index, live.request.resumed[index])) {
+        sampled.push_back(*known);
+        continue;
+      } else {
+        failed.push_back({.request = live.request.id, .error = known.error()});
+        return;
+      }
+    }
     auto token = live.request.samplers[index]->sample(logits);
     if (!token) {
       failed.push_back({.request = live.request.id, .error = token.error()});
@@ -350,11 +369,36 @@ void EngineThread::sample(Live& live, uint32_t choice, uint32_t count,
   }
 }
 
+Result<SampledToken> EngineThread::resume(Live& live, uint32_t index,
+                                          const std::vector<Token>& tokens) {
+  Choice& choice = live.choices[index];
+  bool stopped = false;
+  for (const Token& token : tokens) {
+    if (stopped) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "the generation to go on with had ended before its last token"};
+    }
+    live.request.samplers[index]->accept(token);
+    stopped = take_token(live, choice, {.token = token});
+    choice.output.resumed = true;
+    if (&token != &tokens.back()) {
+      choice.output.request = live.request.id;
+      choice.output.choice = index;
+      outputs_.push_back(std::exchange(choice.output, {}));
+    }
+  }
+  return SampledToken{.request = live.request.id,
+                      .choice = index,
+                      .stopped = stopped,
+                      .count = static_cast<uint32_t>(tokens.size())};
+}
+
 bool EngineThread::take_token(Live& live, Choice& choice, GeneratedToken token) {
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
   const StopParams& stop = live.request.stop;
   choice.newest = token.token;
-  ++choice.generated;
+  choice.begun = true;
+  choice.output.resumed = false;
   choice.output.token = std::move(token);
   choice.output.text.clear();
   const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;

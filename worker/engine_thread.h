@@ -58,7 +58,7 @@ class EngineThread {
   struct Choice {
     engine::TextStream text;
     Token newest = 0;
-    uint32_t generated = 0;
+    bool begun = false;
     TokenOutput output;  // Of the newest token, until Deliver says what becomes of it.
   };
   // What the core does not need to know of a request.
@@ -87,13 +87,16 @@ class EngineThread {
   void feed(Event event);
   // Does one effect; what follows from it is added to `events`.
   void apply(Effect& effect, std::vector<Event>& events);
+  static std::span<const Token> tokens_of(const Live& live, const BatchItem& item);
   void apply_step(const RunStep& effect, std::vector<Event>& events);
   void apply_fetch(const StartFetch& effect, std::vector<Event>& events);
   void apply_deliver(const Deliver& effect);
   // Samples choices of `live` from `logits`: one token for `choice`, or, with `count` > 1, the
-  // first token of choices 0 .. count-1.
+  // first token of choices 0 .. count-1. A choice that is continued begins with all it had.
   void sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
               std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed);
+  // Takes what the choice generated elsewhere; all but the last one are put out at once.
+  Result<SampledToken> resume(Live& live, uint32_t index, const std::vector<Token>& tokens);
   // Takes the sampled token into the choice's text; true if it ends the generation.
   bool take_token(Live& live, Choice& choice, GeneratedToken token);
   void forget(RequestId request);

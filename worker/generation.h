@@ -23,6 +23,9 @@ struct GenerationRequest {
   RequestId id;
   std::vector<Token> prompt;
   std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
+  // A generation that began elsewhere goes on: what each choice has generated there, its end token
+  // included. Empty: none does.
+  std::vector<std::vector<Token>> resumed;
   StopParams stop;
   bool ignore_eos = false;
   KvMode kv = KvMode::kLocal;
@@ -38,8 +41,9 @@ struct TokenOutput {
   RequestId request;
   uint32_t choice = 0;
   GeneratedToken token;
-  std::string text;   // What may be shown now: may be empty, or more than this token's.
-  bool shown = true;  // False: an end token, which is counted but not part of the text.
+  std::string text;      // What may be shown now: may be empty, or more than this token's.
+  bool shown = true;     // False: an end token, which is counted but not part of the text.
+  bool resumed = false;  // It is known already: whoever asked to go on has it.
   FinishReason finish = FinishReason::kNone;
 };
 struct KvFetched {  // Before the first TokenOutput of a kFetch request.

@@ -65,9 +65,29 @@ std::variant<std::vector<GenerationRequest>, net::ApiError> GenerationMaker::mak
     if (const auto* error = std::get_if<net::ApiError>(&generation)) {
       return *error;
     }
-    generations.push_back(std::move(std::get<GenerationRequest>(generation)));
+    auto& made = generations.emplace_back(std::move(std::get<GenerationRequest>(generation)));
+    if (!request.resumed.empty() && made.kv != KvMode::kOffer) {
+      const auto resumed = request.resumed.begin() + first_choice;
+      made.resumed.assign(resumed, resumed + request.choices);
+      if (const auto error = wrong_with(made)) {
+        return *error;
+      }
+    }
   }
   return generations;
+}
+
+std::optional<net::ApiError> GenerationMaker::wrong_with(const GenerationRequest& resumed) const {
+  const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
+  for (const std::vector<Token>& tokens : resumed.resumed) {
+    if (tokens.size() > static_cast<size_t>(resumed.stop.max_tokens)) {
+      return net::invalid_request("more tokens to go on with than max_tokens", "pdjob_resume");
+    }
+    if (std::ranges::any_of(tokens, [&](Token token) { return token >= vocabulary; })) {
+      return net::invalid_request("a token to go on with is not in the vocabulary", "pdjob_resume");
+    }
+  }
+  return std::nullopt;
 }
 
 std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize(std::string_view text,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -37,6 +38,9 @@ class GenerationMaker {
   std::variant<GenerationRequest, net::ApiError> make_one(const net::ApiRequest& request,
                                                           std::vector<Token> prompt,
                                                           uint64_t seed) const;
+
+  // Its `resumed` cannot be what an engine of this model has generated.
+  std::optional<net::ApiError> wrong_with(const GenerationRequest& resumed) const;
 
   const engine::Engine& engine_;
   const net::Role role_;

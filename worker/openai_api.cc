@@ -1,7 +1,9 @@
 #include "worker/openai_api.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include "common/limits.h"
 #include "common/log.h"
@@ -16,12 +18,34 @@ namespace pdjob::worker {
 namespace {
 
 constexpr std::string_view kJson = "application/json";
+constexpr size_t kReplyIdBytesMax = 128;
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
 
 std::string format_seconds(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6f", seconds(duration));
   return text;
+}
+
+// As vLLM: the id that the request came with, so that it can be found in everybody's logs.
+std::string reply_id(std::string_view request_id) {
+  const bool plain = std::ranges::all_of(request_id, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+  });
+  return plain && !request_id.empty() && request_id.size() <= kReplyIdBytesMax
+             ? std::string(request_id)
+             : TransferId{entropy(), entropy()}.to_string();
+}
+
+// A stream that may go on at another worker has its time of creation from the router, and so the
+// same everywhere.
+std::optional<int64_t> created_by_router(std::string_view value) {
+  int64_t created = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), created);
+  return error == std::errc() && end == value.data() + value.size() && created > 0
+             ? std::optional(created)
+             : std::nullopt;
 }
 
 }  // namespace
@@ -117,17 +141,18 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
   if (const auto* error = std::get_if<net::ApiError>(&generations)) {
     return refuse(id, *error);
   }
-  start(id, request, std::move(std::get<0>(generations)));
+  start(id, http, request, std::move(std::get<0>(generations)));
 }
 
-void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request,
-                      std::vector<GenerationRequest> generations) {
+void OpenaiApi::start(net::ExchangeId id, const net::HttpRequest& http,
+                      const net::ApiRequest& request, std::vector<GenerationRequest> generations) {
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
   const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
   net::ReplyOptions reply = net::reply_options(request);
-  reply.id = TransferId{entropy(), entropy()}.to_string();
+  reply.id = reply_id(http.header("x-request-id"));
   reply.model = engine_.facts().name;
-  reply.created = unix_seconds();
+  const auto created = created_by_router(http.header("x-pdjob-continue"));
+  reply.created = created.value_or(unix_seconds());
   reply.choices = choices;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
   Exchange exchange{
@@ -139,6 +164,7 @@ void OpenaiApi::start(net::ExchangeId id, const net::ApiRequest& request,
       .choices_per_prompt = choices_per_prompt,
       .choices_left = choices,
       .stream = request.stream,
+      .tells = request.stream && created,
       .headers = {{"x-pdjob-worker", options_.name}},
       .arrived = loop_->now()};
   for (GenerationRequest& generation : generations) {
@@ -201,18 +227,24 @@ void OpenaiApi::take_output(TokenOutput& output) {
   Exchange& exchange = exchanges_.at(generation.exchange);
   const uint32_t index = generation.prompt_index * exchange.choices_per_prompt + output.choice;
   ChoiceReply& choice = exchange.choices[index];
-  const bool first = exchange.usage.completion_tokens++ == 0;
-  (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
-      .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
-  exchange.last_token = loop_->now();
-  metrics_.generation_tokens.add();
+  exchange.usage.completion_tokens += 1;
+  if (!output.resumed) {
+    const bool first = exchange.last_token == Instant{};
+    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
+        .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
+    exchange.last_token = loop_->now();
+    metrics_.generation_tokens.add();
+  }
+  if (exchange.tells && !output.resumed) {
+    choice.untold.push_back(output.token.token);
+  }
   choice.text += output.text;
   choice.finish = output.finish;
   if (output.shown) {
     choice.tokens.push_back(std::move(output.token));
   }
   exchange.choices_left -= output.finish == FinishReason::kNone ? 0 : 1;
-  if (exchange.stream && !send_part(exchange, index)) {
+  if (exchange.stream && !send_part(exchange, index, output.resumed)) {
     return;
   }
   if (exchange.choices_left == 0) {
@@ -220,10 +252,27 @@ void OpenaiApi::take_output(TokenOutput& output) {
   }
 }
 
-bool OpenaiApi::send_part(Exchange& exchange, uint32_t index) {
+void OpenaiApi::begin_stream(Exchange& exchange) {
   if (!exchange.begun) {
     exchange.begun = true;
     server_->begin(exchange.http, 200, "text/event-stream", exchange.headers);
+  }
+}
+
+std::string_view OpenaiApi::told(const Exchange& exchange, uint32_t choice) {
+  extension_.clear();
+  if (exchange.tells) {
+    extension_.append("t=").append(std::to_string(choice));
+    for (const Token token : exchange.choices[choice].untold) {
+      extension_.append(".").append(std::to_string(token));
+    }
+  }
+  return extension_;
+}
+
+bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
+  if (!known) {
+    begin_stream(exchange);
   }
   ChoiceReply& choice = exchange.choices[index];
   buffer_.clear();
@@ -235,8 +284,9 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index) {
                                 .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
   choice.text.clear();
   choice.tokens.clear();
-  if (!buffer_.empty()) {
-    server_->write(exchange.http, buffer_);
+  if (!buffer_.empty() && !known) {
+    server_->write(exchange.http, buffer_, told(exchange, index));
+    choice.untold.clear();
   }
   if (server_->bytes_queued(exchange.http) > limits::kHttpSendQueueBytesMax) {
     log::warn("a client reads too slowly: its stream is cut");
@@ -251,6 +301,7 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index) {
 void OpenaiApi::finish(Exchange& exchange) {
   buffer_.clear();
   if (exchange.stream) {
+    begin_stream(exchange);
     exchange.writer->append_end(buffer_, exchange.usage);
     server_->write(exchange.http, buffer_);
     server_->end(exchange.http);
@@ -308,10 +359,13 @@ void OpenaiApi::take_output(const RequestFailed& output) {
     }
     server_->reply(exchange.http, error.status, kJson, net::error_body(error), exchange.headers);
   } else {
-    // The 200 is out: say why, then break off, so that nobody takes this for a whole answer.
+    // The 200 is out: say why, then break off, so that nobody takes this for a whole answer. But
+    // not in the middle of what may go on at another worker.
     buffer_.clear();
-    net::append_error_event(buffer_, error);
-    server_->write(exchange.http, buffer_);
+    if (!exchange.tells) {
+      net::append_error_event(buffer_, error);
+      server_->write(exchange.http, buffer_);
+    }
     server_->abort(exchange.http);
   }
   drop(exchange.http.value);

@@ -67,6 +67,7 @@ class OpenaiApi final : public net::HttpHandler {
   struct ChoiceReply {
     std::string text;
     std::vector<GeneratedToken> tokens;
+    std::vector<Token> untold;  // Generated, and not yet told to who may go on with them elsewhere.
     FinishReason finish = FinishReason::kNone;
   };
   // One HTTP request: one generation per prompt, one reply.
@@ -80,6 +81,7 @@ class OpenaiApi final : public net::HttpHandler {
     uint32_t choices_left = 0;
     bool stream = false;
     bool begun = false;  // The head is out.
+    bool tells = false;  // Each chunk of the stream tells the router the tokens it came from.
     net::Usage usage;
     std::string kv_transfer_params;  // Of the reply; empty: none.
     std::vector<std::pair<std::string, std::string>> headers;
@@ -99,15 +101,19 @@ class OpenaiApi final : public net::HttpHandler {
   void begin_self(net::JsonWriter& json) const;
   void on_links(net::ExchangeId id);
 
-  void start(net::ExchangeId id, const net::ApiRequest& request,
+  void start(net::ExchangeId id, const net::HttpRequest& http, const net::ApiRequest& request,
              std::vector<GenerationRequest> generations);
   void refuse(net::ExchangeId id, const net::ApiError& error);
 
   void take_output(TokenOutput& output);
   void take_output(const KvFetched& output);
   void take_output(const RequestFailed& output);
-  // False: the client reads too slowly, and the exchange is gone.
-  bool send_part(Exchange& exchange, uint32_t choice);
+  // False: the client reads too slowly, and the exchange is gone. `known`: whoever asked to go on
+  // with a stream has this part.
+  bool send_part(Exchange& exchange, uint32_t choice, bool known);
+  void begin_stream(Exchange& exchange);
+  // What the chunk of this part says of its tokens: "t=CHOICE.TOKEN.TOKEN". Empty: nothing.
+  std::string_view told(const Exchange& exchange, uint32_t choice);
   void finish(Exchange& exchange);
   // Forgets the exchange; cancels what is still generated for it.
   void drop(ExchangeKey key);
@@ -130,6 +136,7 @@ class OpenaiApi final : public net::HttpHandler {
   std::unordered_map<RequestId, Generation> generations_;
   uint64_t next_request_ = 1;
   std::string buffer_;  // Of the event being written.
+  std::string extension_;
   CoreLoad load_;
   bool draining_ = false;
 };

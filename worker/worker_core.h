@@ -50,6 +50,7 @@ struct SampledToken {
   RequestId request;
   uint32_t choice = 0;
   bool stopped = false;  // By an end token, a stop token or a stop string.
+  uint32_t count = 1;    // More: a continued choice begins with tokens that are known already.
 };
 struct SampleFailure {  // The sampler refused (broken logits, grammar at a dead end): the request
                         // fails alone.
@@ -99,11 +100,12 @@ struct BatchItem {
   SequenceId sequence;
   RequestId request;
   uint32_t choice = 0;
-  bool prompt = false;  // Prompt tokens [first, first + count), else the choice's newest token.
+  bool prompt = false;  // Tokens [first, first + count) of the prompt, else of what the choice has
+                        // generated: its newest one, but where a choice is continued.
   uint32_t first = 0;
   uint32_t count = 1;
   uint32_t samples = 0;  // Choices 0 .. samples-1 are sampled from the last token's logits (a whole
-                         // prompt); 1 for a newest token.
+                         // prompt); 1 for a newest token; 0: more of the same follow.
 };
 struct RunStep {  // Items ordered by sequence.
   std::vector<BatchItem> items;

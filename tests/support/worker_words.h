@@ -17,20 +17,23 @@ class Wording {
  public:
   // --- effects
 
-  // A newest token is "s0:r1.0" (sequence, request, choice); prompt tokens are "s0:r1[8+4]" (first,
-  // count), "*2" if two choices are sampled from the last of them.
+  // A newest token is "s0:r1.0" (sequence, request, choice), several tokens of a continued choice
+  // "s0:r1.0[3+4]" (first, count), "*1" with the last of them; prompt tokens are "s0:r1[8+4]", "*2"
+  // if two choices are sampled from the last of them.
   std::string operator()(const RunStep& e) const {
     std::ostringstream out;
     out << "run";
     for (const BatchItem& item : e.items) {
       out << " s" << item.sequence << ":r" << item.request;
-      if (item.prompt) {
-        out << '[' << item.first << '+' << item.count << ']';
-        if (item.samples > 0) {
-          out << '*' << item.samples;
-        }
-      } else {
+      const bool several = item.prompt || item.count > 1 || item.samples == 0;
+      if (!item.prompt) {
         out << '.' << item.choice;
+      }
+      if (several) {
+        out << '[' << item.first << '+' << item.count << ']';
+      }
+      if (several && item.samples > 0) {
+        out << '*' << item.samples;
       }
     }
     return out.str();

@@ -28,10 +28,11 @@ struct BatcherTest : testing::Test {
     batcher.batch_finished();
     return word(step);
   }
-  Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false) {
+  Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false, uint32_t count = 1) {
     std::vector<Effect> effects;
     ended = batcher.token_sampled(
-        {.request = RequestId{request}, .choice = choice, .stopped = stopped}, effects);
+        {.request = RequestId{request}, .choice = choice, .stopped = stopped, .count = count},
+        effects);
     return words(effects);
   }
 
@@ -58,6 +59,37 @@ TEST_F(BatcherTest, GivesAllChoicesOrNone) {
 
 TEST_F(BatcherTest, NeverTakesBackWhatIsFree) {
   EXPECT_DEATH(batcher.give_back(SequenceId{0}), "was_taken");
+}
+
+// --- what goes on from another worker
+
+TEST_F(BatcherTest, AContinuedChoiceComputesWhatItHadAsAPromptIsComputed) {
+  start(1, 2, 1, 14);
+  run();
+  EXPECT_EQ(sampled(1, 0, false, 11), Words{"deliver r1.0"});
+  EXPECT_EQ(run(), "run s0:r1.0[0+8]");
+  EXPECT_EQ(batcher.rows_used(), 2U + 8U);
+  EXPECT_EQ(run(), "run s0:r1.0[8+3]*1");
+  EXPECT_EQ(sampled(1), Words{"deliver r1.0"});
+  EXPECT_EQ(run(), "run s0:r1.0");
+  EXPECT_EQ(batcher.rows_used(), 2U + 12U);
+}
+
+TEST_F(BatcherTest, EachContinuedChoiceGoesOnFromItsOwnToken) {
+  start(1, 2, 3, 14);
+  run();
+  sampled(1, 0, false, 5);
+  EXPECT_EQ(sampled(1, 1, true, 4),
+            (Words{"deliver r1.1 stop", "clear s1"}));  // It had ended there.
+  EXPECT_EQ(sampled(1, 2), (Words{"deliver r1.2", "fork s0 s2"}));
+  EXPECT_EQ(run(), "run s0:r1.0[0+5]*1 s2:r1.2");
+}
+
+TEST_F(BatcherTest, AContinuedChoiceEndsAtTheSameLength) {
+  start(1, 2, 1, 6);
+  run();
+  EXPECT_EQ(sampled(1, 0, false, 6), (Words{"deliver r1.0 length", "clear s0"}));
+  EXPECT_TRUE(ended);
 }
 
 // --- what a batch holds
@@ -289,8 +321,7 @@ TEST_F(BatcherTest, CountsThePromptOnceUntilItIsForked) {
   }
   EXPECT_EQ(batcher.rows_used(), 3U * 6U);  // The newest tokens have no rows yet.
   run();
-  sampled(1, 0);
-  EXPECT_EQ(batcher.rows_used(), 7U + 6U + 6U);
+  EXPECT_EQ(batcher.rows_used(), 3U * 7U);
 }
 
 TEST_F(BatcherTest, CountsAFetchedPromptOnceUntilItIsForked) {

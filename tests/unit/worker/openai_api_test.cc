@@ -2,6 +2,10 @@
 // damaged.
 #include "worker/openai_api.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "common/real_clock.h"
@@ -92,7 +96,8 @@ class OpenaiApiTest : public testing::Test {
     std::string head;
     std::string body;
   };
-  Reply ask(std::string_view method, std::string_view path, std::string body = "") {
+  Reply ask(std::string_view method, std::string_view path, std::string body = "",
+            std::string_view header_lines = "") {
     struct Handler final : net::HttpCallHandler {
       explicit Handler(net::EventLoop& to_stop) : loop(to_stop) {}
       void on_head(net::CallId, const net::HttpReplyHead& head) override {
@@ -108,6 +113,7 @@ class OpenaiApiTest : public testing::Test {
     client_->start({.to = {"127.0.0.1", server_->port()},
                     .method = method,
                     .target = path,
+                    .header_lines = header_lines,
                     .body = std::move(body),
                     .head_timeout = kPatience},
                    handler);
@@ -157,6 +163,112 @@ TEST_F(OpenaiApiTest, TellsTheRouterOfAPairWhoseKvComesDamagedAgainAndAgain) {
             0U)
       << links.body;
   EXPECT_NE(links.body.find(R"("digest_errors":2,"suspect":true)"), std::string::npos);
+}
+
+// --- streams that go on at another worker
+
+struct ContinuedStream : OpenaiApiTest {
+  // A chunk of a stream: its event, and what it tells the router of tokens.
+  struct Chunk {
+    std::string told;
+    std::string event;
+  };
+  std::vector<Chunk> stream(const std::string& fields, const std::string& resume = "") {
+    const Reply reply =
+        ask("POST", "/v1/completions",
+            R"({"prompt":[1,2,3,4,5],"stream":true,"stream_options":{"include_usage":true},)" +
+                fields + (resume.empty() ? "" : R"(,"pdjob_resume":)" + resume) + "}",
+            "x-request-id: r1\r\nx-pdjob-continue: 1700000000\r\n");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::vector<Chunk> chunks;
+    for (size_t at = 0; at < reply.body.size();) {
+      const size_t line = reply.body.find("\r\n", at);
+      const size_t size = std::stoul(reply.body.substr(at), nullptr, 16);
+      const std::string head = reply.body.substr(at, line - at);
+      const size_t mark = head.find(";t=");
+      chunks.push_back({mark == std::string::npos ? "" : head.substr(mark + 3),
+                        reply.body.substr(line + 2, size)});
+      at = line + 2 + size + 2;
+    }
+    return chunks;
+  }
+  // What the router would ask to go on with after the first `count` chunks.
+  static std::string resume_after(const std::vector<Chunk>& chunks, size_t count, size_t choices) {
+    std::vector<std::string> lists(choices);
+    for (size_t i = 0; i < count; ++i) {
+      if (const std::string& told = chunks[i].told; !told.empty()) {
+        std::string tokens = told.substr(told.find('.') + 1);
+        std::ranges::replace(tokens, '.', ',');
+        std::string& list = lists[std::stoul(told)];
+        list += (list.empty() ? "" : ",") + tokens;
+      }
+    }
+    std::string all;
+    for (const std::string& list : lists) {
+      all += (all.empty() ? "[" : ",[") + list + "]";
+    }
+    return "[" + all + "]";
+  }
+  static std::string events(const std::vector<Chunk>& chunks, size_t first, const std::string& of) {
+    std::string text;
+    for (size_t i = first; i < chunks.size(); ++i) {
+      text += chunks[i].event.find(of) == std::string::npos ? "" : chunks[i].event;
+    }
+    return text;
+  }
+};
+
+TEST_F(ContinuedStream, IsTheSameStreamWhereverItWasCut) {
+  const std::string fields =
+      R"("max_tokens":40,"seed":5,"logprobs":1,"repetition_penalty":1.2,"return_token_ids":true,)"
+      R"("stop":["zz"])";
+  const auto whole = stream(fields);
+  ASSERT_GT(whole.size(), 10U);
+  for (size_t cut = 1; cut + 2 <= whole.size(); ++cut) {
+    const auto rest = stream(fields, resume_after(whole, cut, 1));
+    EXPECT_EQ(events(rest, 0, ""), events(whole, cut, "")) << "cut after " << cut;
+  }
+}
+
+TEST_F(ContinuedStream, EachOfItsChoicesIsTheSame) {
+  const std::string fields = R"("max_tokens":12,"seed":5,"n":2)";
+  const auto whole = stream(fields);
+  for (size_t cut = 1; cut + 2 <= whole.size(); ++cut) {
+    const auto rest = stream(fields, resume_after(whole, cut, 2));
+    for (const std::string choice : {R"("index":0)", R"("index":1)", R"("choices":[])"}) {
+      EXPECT_EQ(events(rest, 0, choice), events(whole, cut, choice)) << "cut after " << cut;
+    }
+  }
+}
+
+TEST_F(ContinuedStream, ThatHadEndedOnlyEnds) {
+  const std::string fields = R"("max_tokens":3,"seed":5)";
+  const auto whole = stream(fields);
+  const auto rest = stream(fields, resume_after(whole, 3, 1));
+  EXPECT_EQ(events(rest, 0, ""), events(whole, 3, ""));
+  EXPECT_NE(events(rest, 0, "").find("[DONE]"), std::string::npos);
+}
+
+TEST_F(ContinuedStream, IsRefusedWhatNoEngineCanHaveGenerated) {
+  const auto status = [&](const std::string& resume) {
+    return ask("POST", "/v1/completions",
+               R"({"prompt":[1,2],"max_tokens":2,"stream":true,"pdjob_resume":)" + resume + "}")
+        .status;
+  };
+  EXPECT_EQ(status("[[1,2,3]]"), 400) << "more than max_tokens";
+  EXPECT_EQ(status("[[1000000]]"), 400) << "no such token";
+  EXPECT_EQ(status("[[1],[1]]"), 400) << "two lists, one choice";
+  EXPECT_EQ(status("[1]"), 400);
+}
+
+TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
+  const auto id_in = [&](std::string_view header) {
+    const std::string body =
+        ask("POST", "/v1/completions", R"({"prompt":[1],"max_tokens":1})", header).body;
+    return body.substr(0, body.find(','));
+  };
+  EXPECT_EQ(id_in("x-request-id: a-B_1.c\r\n"), R"({"id":"cmpl-a-B_1.c")");
+  EXPECT_EQ(id_in("x-request-id: a\"b\r\n").size(), std::string(R"({"id":"cmpl-")").size() + 32);
 }
 
 }  // namespace
