@@ -347,6 +347,7 @@ size_t ChunkScanner::advance(std::string_view raw, std::string* payload) {
     }
     at += taken;
     left_ -= taken;
+    line_bytes_ -= std::min(line_bytes_, taken);
     if (left_ == 0) {
       state_ = State::kPayloadCr;
     }

@@ -103,7 +103,8 @@ class ChunkScanner {
   State state_ = State::kSize;
   uint64_t left_ = 0;  // Of the chunk: while reading its size, the size so far.
   size_t digits_ = 0;
-  size_t line_bytes_ = 0;  // Of extensions and trailers, over the whole body.
+  size_t line_bytes_ = 0;  // Of extensions and trailers, less those of payload: nobody can make a
+                           // body of them.
 };
 
 // The same, handing out the payload. Value.

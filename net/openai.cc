@@ -344,11 +344,12 @@ void read_resumed(const Fields& fields, ApiRequest& request) {
   }
   const size_t prompts =
       std::max<size_t>({request.prompts.size(), request.token_prompts.size(), 1});
-  if (request.resumed.size() != prompts * request.choices) {
-    fields.wrong(kName, "must have a list for each of " +
+  if (request.resumed.size() > prompts * request.choices) {
+    fields.wrong(kName, "must have at most one list for each of " +
                             std::to_string(prompts * request.choices) + " choices, got " +
                             std::to_string(request.resumed.size()));
   }
+  request.resumed.resize(prompts * request.choices);
 }
 
 void read_request(const Fields& fields, ApiRequest& request) {

@@ -74,7 +74,7 @@ struct ApiRequest {
       false;  // Tokens in logprobs are written "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;
   // Of a stream that began at another worker and goes on here, as the router says it: the tokens of
-  // each choice so far, n for each prompt. Empty: none. What is replied is what comes after them.
+  // each choice so far, n for each prompt; lists may be empty. What is replied comes after them.
   std::vector<std::vector<Token>> resumed;
 };
 

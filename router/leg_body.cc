@@ -13,9 +13,19 @@ constexpr uint64_t kOutputTokensAssumed = 256;
 
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
-constexpr std::array<std::string_view, 12> kNames = {
-    "model",  "max_tokens",     "max_completion_tokens", "min_tokens", "n",        "best_of",
-    "stream", "stream_options", "kv_transfer_params",    "prompt",     "messages", "user"};
+constexpr std::array<std::string_view, 13> kNames = {"model",
+                                                     "max_tokens",
+                                                     "max_completion_tokens",
+                                                     "min_tokens",
+                                                     "n",
+                                                     "best_of",
+                                                     "stream",
+                                                     "stream_options",
+                                                     "prompt",
+                                                     "messages",
+                                                     "user",
+                                                     "kv_transfer_params",
+                                                     "pdjob_resume"};
 
 uint64_t number_or_zero(std::string_view text) {
   uint64_t number = 0;
@@ -89,9 +99,9 @@ std::string RequestBody::prefill_leg(std::string_view kv_params) const {
   return object_->edited(edits);
 }
 
-std::string RequestBody::decode_leg(std::string_view kv_params) const {
-  const net::JsonEdit edit{"kv_transfer_params", kv_params};
-  return object_->edited({&edit, 1});
+std::string RequestBody::decode_leg(std::string_view kv_params, std::string_view resume) const {
+  const net::JsonEdit edits[] = {{"kv_transfer_params", kv_params}, {"pdjob_resume", resume}};
+  return object_->edited(edits);
 }
 
 // --- kv_transfer_params

@@ -28,13 +28,15 @@ class RequestBody {
   // As the client wrote it: the value of `prompt` or `messages`, and of `user`; empty: none.
   std::string_view prompt() const;
   std::string_view user() const { return object_->value("user"); }
+  bool stream() const { return object_->value("stream") == "true"; }
   // `prompt` is a list of prompts: each would need a hand-over of its own.
   bool several_prompts() const { return several_prompts_; }
 
   // One token, not streamed, and kv_transfer_params.
   std::string prefill_leg(std::string_view kv_params) const;
-  // The client's body with kv_transfer_params; empty: without, whatever the client wrote there.
-  std::string decode_leg(std::string_view kv_params) const;
+  // The client's body with kv_transfer_params, and pdjob_resume (StreamRecord::tokens_json); empty:
+  // without, whatever the client wrote there.
+  std::string decode_leg(std::string_view kv_params, std::string_view resume = {}) const;
 
  private:
   // Where it is does not change when the body moves, as the scan has views of it.

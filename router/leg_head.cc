@@ -22,13 +22,14 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // Made anew by HttpClient, or for the router alone. Accept-Encoding, because prefill replies are
 // read here.
-constexpr std::array<std::string_view, 7> kNotForWorkers = {"host",
+constexpr std::array<std::string_view, 8> kNotForWorkers = {"host",
                                                             "content-length",
                                                             "transfer-encoding",
                                                             "expect",
                                                             "accept-encoding",
                                                             "x-pdjob-pin-prefill",
-                                                            "x-pdjob-pin-decode"};
+                                                            "x-pdjob-pin-decode",
+                                                            "x-pdjob-continue"};
 
 // Made anew, or for the router alone.
 constexpr std::array<std::string_view, 4> kMarks = {"x-request-id", "x-pdjob-prefill",

@@ -6,6 +6,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/real_clock.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
 
@@ -61,6 +62,10 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
     exchange.request_id = make_request_id();
   }
   exchange.header_lines = leg_header_lines(request, exchange.request_id);
+  if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
+    exchange.record = std::make_unique<StreamRecord>();
+    exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
+  }
   exchange.arrived = loop_.now();
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
@@ -129,8 +134,12 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   Leg& leg = legs_.at(call);
   leg.framing = head.framing;
   head_ = &head;
+  // Who is not of our kind would begin the stream anew.
+  const bool can_resume =
+      !leg.resumes || head.status != 200 ||
+      (head.framing == net::BodyFraming::kChunked && !head.header("x-pdjob-worker").empty());
   submit(LegAnswered{.leg = leg.id,
-                     .status = head.status,
+                     .status = can_resume ? head.status : 500,
                      .retry_after = !head.header("retry-after").empty(),
                      .kv_suspect = !head.header("x-pdjob-kv-suspect").empty()});
   head_ = nullptr;
@@ -151,7 +160,11 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
     exchange.first_byte = true;
     metrics_.first_byte(loop_.now() - exchange.arrived);
   }
-  if (leg.dechunk) {
+  if (exchange.record) {
+    scratch_.clear();
+    exchange.record->take(raw, scratch_);
+    raw = scratch_;
+  } else if (leg.dechunk) {
     scratch_.clear();
     leg.decoder.decode(raw, scratch_);
     raw = scratch_;
@@ -195,7 +208,13 @@ void RelayApi::on_end(net::CallId call) {
 void RelayApi::on_error(net::CallId call, const Error& error) {
   const Leg leg = take_leg(call);
   log::info(name_of(leg.id) + " failed: " + error.message);
-  submit(LegFailed{leg.id, error});
+  const StreamRecord* record =
+      leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
+  if (record != nullptr && record->complete()) {
+    submit(LegEnded{leg.id});
+  } else {
+    submit(LegFailed{leg.id, error, record != nullptr && record->resumable()});
+  }
 }
 
 RelayApi::Leg RelayApi::take_leg(net::CallId call) {
@@ -210,18 +229,20 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call) {
 // --- effects
 
 std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange) const {
+  const std::string resume = effect.resumes ? exchange.record->tokens_json() : std::string();
   switch (effect.kv) {
     case KvPart::kNone:
-      return exchange.body.decode_leg("");
+      return exchange.body.decode_leg("", resume);
     case KvPart::kOffer:
       return exchange.body.prefill_leg(offer_params(effect.transfer));
     case KvPart::kOfferUnnamed:
       return exchange.body.prefill_leg(offer_unnamed_params());
     case KvPart::kFetch:
       return exchange.body.decode_leg(
-          fetch_params(core_.workers().find(effect.peer)->entry.kv_address, effect.transfer));
+          fetch_params(core_.workers().find(effect.peer)->entry.kv_address, effect.transfer),
+          resume);
     case KvPart::kFetchReturned:
-      return exchange.body.decode_leg(exchange.returned_params);
+      return exchange.body.decode_leg(exchange.returned_params, resume);
   }
   return {};
 }
@@ -247,8 +268,9 @@ void RelayApi::carry_out(const StartLeg& effect) {
                                            .head_timeout = config_.request_timeout,
                                            .idle_timeout = config_.request_timeout},
                                           *this);
-  legs_[call] =
-      Leg{.id = effect.leg, .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop};
+  legs_[call] = Leg{.id = effect.leg,
+                    .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop,
+                    .resumes = effect.resumes};
   calls_[effect.leg] = call;
 }
 
@@ -280,13 +302,23 @@ void RelayApi::carry_out(const Relay& effect) {
   const net::CallId call = calls_.at(effect.leg);
   Leg& leg = legs_.at(call);
   Exchange& exchange = exchanges_.at(effect.leg.request);
-  const bool old_client = server_.is_http_1_0(exchange.client);
   leg.use = Use::kRelay;
+  exchange.relayed = call;
+  if (exchange.begun) {
+    exchange.record->change_worker();
+    return;
+  }
+  exchange.begun = true;
+  const bool old_client = server_.is_http_1_0(exchange.client);
   leg.dechunk = old_client && head_->framing == net::BodyFraming::kChunked;
   exchange.keep_alive = !old_client && head_->framing != net::BodyFraming::kUntilClose;
   exchange.status = head_->status;
-  exchange.relayed = call;
-  exchange.body = {};  // No attempt follows.
+  if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
+    exchange.record.reset();
+  }
+  if (!exchange.record) {
+    exchange.body = {};  // No attempt follows.
+  }
   const ReplyMarks marks{
       .request_id = exchange.request_id, .prefill = exchange.prefill, .decode = exchange.decode};
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
@@ -317,6 +349,13 @@ void RelayApi::carry_out(const Degraded& /*effect*/) {
     degraded_warned_ = loop_.now();
     log::warn("no prefill worker is usable: decode workers prefill by themselves");
   }
+}
+
+void RelayApi::carry_out(const Continued& effect) {
+  metrics_.continued();
+  const Worker* worker = core_.workers().find(effect.worker);
+  log::warn("request " + std::to_string(effect.id.value) + " goes on elsewhere: " +
+            (worker == nullptr ? "its worker" : worker->entry.name) + " broke off");
 }
 
 void RelayApi::carry_out(const Complete& effect) {

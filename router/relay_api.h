@@ -22,6 +22,7 @@
 #include "router/leg_body.h"
 #include "router/router.h"
 #include "router/router_metrics.h"
+#include "router/stream_record.h"
 
 namespace pdjob::router {
 
@@ -62,14 +63,17 @@ class RelayApi final : public net::HttpCallHandler {
     Instant arrived{};
     int status = 0;  // Of the relayed reply.
     bool keep_alive = true;
+    bool begun = false;  // The client has the head.
     bool first_byte = false;
-    net::CallId relayed;  // The leg whose bytes the client gets.
+    std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
+    net::CallId relayed;                   // The leg whose bytes the client gets.
   };
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
     LegId id;
     Use use = Use::kDrop;
     bool dechunk = false;
+    bool resumes = false;  // StartLeg::resumes.
     bool failed = false;  // By what it sent; the failure is told when its head has been dealt with.
     net::ChunkDecoder decoder;
     net::BodyFraming framing = net::BodyFraming::kNone;
@@ -83,6 +87,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
   void carry_out(const Degraded& effect);
+  void carry_out(const Continued& effect);
   void carry_out(const Complete& effect);
   void carry_out(const Refuse& effect);
   void carry_out(const Abort& effect);

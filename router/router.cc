@@ -269,6 +269,7 @@ void Router::enqueue(Request& request, Instant now) {
 void Router::send(Request& request, const Choice& choice, Turn& turn) {
   leave_queue(request);
   request.attempt += 1;
+  request.tries += 1;
   request.prefill = {};
   request.decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens};
   set_wake(request, request.deadline);
@@ -327,6 +328,7 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   table_.begin(leg.worker, leg.tokens, turn.now);
   policy_of(stage).note_sent(prompt_of(request.facts), leg.worker);
   effect.leg = {request.id, request.attempt, stage};
+  effect.resumes = stage == Stage::kDecode && request.begun;
   turn.effects.emplace_back(effect);
 }
 
@@ -397,11 +399,17 @@ void Router::relay(Request& request, Stage stage, Turn& turn) {
   request.transfer.reset();
   request.state = State::kRelaying;
   request.relayed = stage;
+  request.begun = true;
+  request.tries = 0;
   turn.effects.emplace_back(Relay{{request.id, request.attempt, stage}});
 }
 
-// This leg's reply, which is no good one, goes to the client.
+// This leg's reply, which is no good one, goes to the client; but not into the middle of a stream.
 void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
+  if (request.begun) {
+    abort(request, turn);
+    return;
+  }
   if (stage == Stage::kPrefill) {
     cancel_leg(request, Stage::kDecode, turn);
   } else {
@@ -430,7 +438,7 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
   }
-  const bool may_retry = request.attempt < attempts_max(request);
+  const bool may_retry = may_try_again(request);
   std::optional<Choice> choice;
   if (may_retry) {
     choice = choose(request, turn.now);
@@ -493,7 +501,9 @@ void Router::on(const LegFailed& event, Turn& turn) {
     erase(*request);
   } else if (request->state == State::kRelaying) {
     if (stage == request->relayed) {
-      abort(*request, turn);  // Continuing the stream on another pair will start here.
+      const bool goes_on =
+          event.resumable && !request->facts.pinned() && request->continued < config_.continuations;
+      goes_on ? continue_elsewhere(*request, worker, turn) : abort(*request, turn);
     }
   } else {
     request->failed.push_back(worker);
@@ -501,11 +511,21 @@ void Router::on(const LegFailed& event, Turn& turn) {
   }
 }
 
+void Router::continue_elsewhere(Request& request, WorkerId worker, Turn& turn) {
+  request.continued += 1;
+  request.failed = {worker};
+  request.prefill_overloaded = false;
+  request.last_failure.clear();
+  drop_prefill(request, turn);
+  turn.effects.emplace_back(Continued{request.id, worker});
+  place(request, turn);
+}
+
 // Another pair, now or when there is one. Requires: no reply of this attempt can be relayed.
 void Router::retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
                    Turn& turn) {
   cancel_legs(request, turn);
-  if (request.attempt >= attempts_max(request)) {
+  if (!may_try_again(request)) {
     refuse(
         request,
         {ErrorCode::kUnavailable, "no worker could serve the request; the last one failed: " + why},
@@ -616,6 +636,10 @@ void Router::wake(Request& request, Turn& turn) {
 // --- ends
 
 void Router::refuse(Request& request, const Error& error, Turn& turn) {
+  if (request.begun) {
+    abort(request, turn);
+    return;
+  }
   cancel_legs(request, turn);
   const net::ApiError api_error = net::to_api_error(error);
   turn.effects.emplace_back(

@@ -15,7 +15,10 @@
 //
 //   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
 //   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
-//   relaying -- upstream dies  --> aborted: a failed generation is never a clean 200
+//   relaying -- upstream dies  --> [queued], to go on at another pair from the token where it was,
+//   if
+//                                  its tokens are known; else aborted: a failed generation is never
+//                                  a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
 // Pure.
@@ -86,6 +89,7 @@ struct LegEnded {  // The reply is complete.
 struct LegFailed {  // No connection, or it broke off.
   LegId leg;
   Error error;
+  bool resumable = false;  // Of what is relayed: its tokens are known, another worker can go on.
 };
 struct ClientLeft {
   RequestId id;
@@ -124,6 +128,7 @@ struct StartLeg {
   KvPart kv = KvPart::kNone;
   WorkerId peer;  // The prefill worker of a fetch.
   TransferId transfer;
+  bool resumes = false;  // Decode leg: the client has the beginning of the stream.
 };
 struct CancelLeg {
   LegId leg;
@@ -132,12 +137,13 @@ struct ReleaseOffer {  // The KV that this worker holds will not be fetched.
   WorkerId worker;
   TransferId transfer;
 };
-struct Relay {  // Pass this leg's reply on to the client: its head now, the rest as it comes.
+struct Relay {  // Pass this leg's reply on to the client: its head now, but where it resumes, and
+                // the rest as it comes.
   LegId leg;
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct PairSuspected {  // For logs and metrics only; so are the next two.
+struct PairSuspected {  // For logs and metrics only; so are the next three.
   WorkerId prefill;
   WorkerId decode;
 };
@@ -148,6 +154,10 @@ struct Retried {
 };
 struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
+};
+struct Continued {  // A stream broke off and is to go on elsewhere.
+  RequestId id;
+  WorkerId worker;  // Who was to finish it.
 };
 // Each request that arrived ends by exactly one of these four.
 struct Complete {  // The relayed reply is whole.
@@ -166,8 +176,9 @@ struct Forget {  // The client left.
 };
 struct Drained {};
 
-using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
-                                  Complete, Refuse, Abort, Forget, Drained, PairSuspected>;
+using RouterEffect =
+    std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
+                 Abort, Forget, Drained, PairSuspected, Continued>;
 
 class Router {
  public:
@@ -206,6 +217,9 @@ class Router {
     Instant queue_deadline{};
     Instant wake{};  // This request's entry in wakes_.
     uint32_t attempt = 0;
+    uint32_t tries = 0;      // Attempts since the client last got something.
+    uint32_t continued = 0;  // Times that its stream broke off.
+    bool begun = false;      // The client has the head of the reply.
     Leg prefill;
     Leg decode;
     std::optional<TransferId> transfer;  // Of this attempt, until its KV is fetched or given up.
@@ -266,6 +280,8 @@ class Router {
   void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);
   void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
              Turn& turn);
+  // The stream broke off. Goes on at another pair, now or when there is one.
+  void continue_elsewhere(Request& request, WorkerId worker, Turn& turn);
   void wake(Request& request, Turn& turn);
 
   void refuse(Request& request, const Error& error, Turn& turn);
@@ -284,8 +300,8 @@ class Router {
   PairPolicy& policy_of(Stage stage) {
     return stage == Stage::kPrefill ? *prefill_policy_ : *decode_policy_;
   }
-  uint32_t attempts_max(const Request& request) const {
-    return request.facts.pinned() ? 1 : config_.attempts;
+  bool may_try_again(const Request& request) const {
+    return request.tries < (request.facts.pinned() ? 1 : config_.attempts);
   }
 
   const RouterConfig config_;

@@ -55,6 +55,11 @@ void read(ConfigReader& in, RouterConfig& config) {
            {"Without a prefill worker: let the decode worker prefill by itself, or refuse."});
   in.field("attempts", config.attempts,
            {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
+  in.field(
+      "continuations", config.continuations,
+      {"Times that a stream may go on at another decode worker, from the token where its own one "
+       "died. 0: it breaks off."},
+      {.min = 0, .max = 16});
   in.field("request_timeout", config.request_timeout,
            {"A request ends after this time, finished or not."},
            {.min = milliseconds(100), .max = hours(24 * 7)});

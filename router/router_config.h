@@ -34,7 +34,8 @@ struct RouterConfig {
   uint32_t prefill_in_flight = 0;
   uint32_t decode_in_flight = 0;
   Fallback fallback = Fallback::kDecodeAlone;
-  uint32_t attempts = 3;  // Pairs tried before the first byte reached the client.
+  uint32_t attempts = 3;       // Pairs tried before the first byte reached the client.
+  uint32_t continuations = 3;  // Times that a stream goes on at another worker. 0: it breaks off.
   Duration request_timeout = std::chrono::hours(1);
   Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.

@@ -23,6 +23,8 @@ const char* to_string(Outcome outcome) {
 RouterMetrics::RouterMetrics()
     : degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
+      continued_(metrics_.counter("pdjob_router_continuations_total",
+                                  "Streams that broke off and went on at another worker.")),
       pairs_suspected_(metrics_.counter("pdjob_router_pairs_suspected_total",
                                         "Reports of KV that comes damaged again and again.")),
       first_byte_seconds_(metrics_.histogram("pdjob_router_first_byte_seconds",

@@ -23,6 +23,7 @@ class RouterMetrics {
   void first_byte(Duration since_arrival) { first_byte_seconds_.observe(seconds(since_arrival)); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void degraded() { degraded_.add(); }
+  void continued() { continued_.add(); }
   void pair_suspected() { pairs_suspected_.add(); }
   void picked(const std::string& worker, Stage stage);
 
@@ -37,6 +38,7 @@ class RouterMetrics {
   std::vector<Counter> outcomes_;
   std::vector<Counter> retries_;
   Counter degraded_;
+  Counter continued_;
   Counter pairs_suspected_;
   Histogram first_byte_seconds_;
   Histogram request_seconds_;

@@ -303,7 +303,7 @@ void OpenaiApi::finish(Exchange& exchange) {
   if (exchange.stream) {
     begin_stream(exchange);
     exchange.writer->append_end(buffer_, exchange.usage);
-    server_->write(exchange.http, buffer_);
+    server_->write(exchange.http, buffer_, exchange.tells ? "t=end" : "");
     server_->end(exchange.http);
   } else {
     std::vector<net::ReplyPart> parts;

@@ -151,7 +151,7 @@ def assert_idle(job):
 FAKE_GPU = "nccl: {{library: {0}/libfakenccl.so, cuda_library: {0}/libfakecudart.so}}".format(pathlib.Path(BIN).resolve().parent)
 
 
-def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", extra=""):
+def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", router="", launcher="", extra=""):
     return f"""\
 name: test-{pathlib.Path(folder).name}
 model: {MODEL}
@@ -160,8 +160,8 @@ engine: {{kv_type: q8_0, threads: 1, tokens_per_sequence: 2048, sequences: 8}}
 prefill: {{workers: {prefill}, {prefill_extra}}}
 decode: {{workers: {decode}, {decode_extra}}}
 kvtransfer: {{transport: {transport}, tcp: {{{tcp}}}, {FAKE_GPU}}}
-router: {{listen: "127.0.0.1:0"}}
-launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+router: {{listen: "127.0.0.1:0", {router}}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, {launcher}}}
 {extra}"""
 
 

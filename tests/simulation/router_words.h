@@ -33,7 +33,8 @@ class RouterWording {
 
   std::string operator()(const router::StartLeg& e) const {
     static constexpr const char* kKv[] = {"", " offer", " offer?", " fetch", " fetch?"};
-    return text("start ", leg(e.leg), " on w", e.worker, kKv[static_cast<int>(e.kv)]);
+    return text("start ", leg(e.leg), " on w", e.worker, kKv[static_cast<int>(e.kv)],
+                e.resumes ? " resume" : "");
   }
   std::string operator()(const router::CancelLeg& e) const { return text("cancel ", leg(e.leg)); }
   std::string operator()(const router::ReleaseOffer& e) const {
@@ -47,6 +48,7 @@ class RouterWording {
     return text("suspect w", e.prefill, " to w", e.decode);
   }
   std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }
+  std::string operator()(const router::Continued& e) const { return text("continue ", e.id); }
   std::string operator()(const router::Complete& e) const { return text("complete ", e.id); }
   std::string operator()(const router::Refuse& e) const {
     return text("refuse ", e.id, ' ', e.error.status, ' ', e.error.message);

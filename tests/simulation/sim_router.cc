@@ -1,5 +1,7 @@
 #include "tests/simulation/sim_router.h"
 
+#include <algorithm>
+
 #include "tests/simulation/router_words.h"
 #include "tests/simulation/sim_world.h"
 
@@ -49,10 +51,17 @@ void SimRouter::on_chunk(const router::LegId& id, const TokenChunk& chunk) {
     return;
   }
   if (found->second.relayed) {
-    world_.clients().on_token(id.request, chunk.choice, chunk.token, chunk.finish);
+    pass_on(id.request, chunk);
   } else {
     found->second.held.push_back(chunk);
   }
+}
+
+void SimRouter::pass_on(RequestId request, const TokenChunk& chunk) {
+  world_.clients().on_token(request, chunk.choice, chunk.token, chunk.finish);
+  auto& choices = passed_[request];
+  choices.resize(std::max<size_t>(choices.size(), chunk.choice + 1));
+  choices[chunk.choice].push_back(chunk.token);
 }
 
 void SimRouter::on_end(const router::LegId& id, const std::optional<KvPlace>& place) {
@@ -65,10 +74,16 @@ void SimRouter::on_end(const router::LegId& id, const std::optional<KvPlace>& pl
 }
 
 void SimRouter::on_broken(const router::LegId& id) {
-  if (legs_.erase(id) > 0) {
-    step(router::LegFailed{.leg = id,
-                           .error = {ErrorCode::kUnavailable, "the connection broke off"}});
+  const auto found = legs_.find(id);
+  if (found == legs_.end()) {
+    return;
   }
+  const bool resumable = found->second.relayed && passed_.contains(id.request) &&
+                         world_.clients().ask(id.request).stream;
+  legs_.erase(found);
+  step(router::LegFailed{.leg = id,
+                         .error = {ErrorCode::kUnavailable, "the connection broke off"},
+                         .resumable = resumable});
 }
 
 void SimRouter::break_leg(uint64_t draw) {
@@ -116,6 +131,9 @@ Incarnation SimRouter::incarnation_of(WorkerId worker) const {
 void SimRouter::apply(const router::StartLeg& effect) {
   const Ask& asked = world_.clients().ask(effect.leg.request);
   LegAsk ask{.leg = effect.leg, .ask = asked};
+  if (effect.resumes) {
+    ask.resumed = passed_.at(asked.id);
+  }
   switch (effect.kv) {
     case KvPart::kNone:
       break;
@@ -171,9 +189,11 @@ void SimRouter::close_at_worker(const router::LegId& id, Leg& leg) {
 void SimRouter::apply(const router::Relay& effect) {
   Leg& leg = legs_.at(effect.leg);
   leg.relayed = true;
-  world_.clients().on_status(effect.leg.request, *leg.status);
+  if (!passed_.contains(effect.leg.request)) {
+    world_.clients().on_status(effect.leg.request, *leg.status);
+  }
   for (const TokenChunk& chunk : leg.held) {
-    world_.clients().on_token(effect.leg.request, chunk.choice, chunk.token, chunk.finish);
+    pass_on(effect.leg.request, chunk);
   }
 }
 

@@ -37,6 +37,7 @@ class SimRouter {
   bool idle() const { return core_.requests_alive() == 0 && legs_.empty(); }
   bool drained() const { return drained_; }
   uint64_t pairs_suspected() const { return pairs_suspected_; }
+  uint64_t streams_continued() const { return streams_continued_; }
 
  private:
   struct Leg {
@@ -60,9 +61,11 @@ class SimRouter {
   void apply(const router::Retried& /*effect*/) {}
   void apply(const router::PairSuspected& /*effect*/) { ++pairs_suspected_; }
   void apply(const router::Degraded& /*effect*/) {}
+  void apply(const router::Continued& /*effect*/) { ++streams_continued_; }
   void apply(const router::Drained& /*effect*/) { drained_ = true; }
 
   Incarnation incarnation_of(WorkerId worker) const;
+  void pass_on(RequestId request, const TokenChunk& chunk);
   void close_at_worker(const router::LegId& id, Leg& leg);
 
   SimWorld& world_;
@@ -72,8 +75,10 @@ class SimRouter {
   std::map<router::LegId, Leg> legs_;  // That the core has not seen the end of.
   std::map<RequestId, KvPlace>
       places_;  // Of the two-hop: what the newest prefill leg's reply said.
+  std::map<RequestId, std::vector<std::vector<Token>>> passed_;  // Tokens of each choice.
   bool drained_ = false;
   uint64_t pairs_suspected_ = 0;
+  uint64_t streams_continued_ = 0;
 };
 
 }  // namespace pdjob::simulation

@@ -103,13 +103,16 @@ SimWorker::Exchange* SimWorker::exchange_of(RequestId request) {
 
 void SimWorker::apply(const worker::Deliver& effect, std::vector<Event>& /*events*/) {
   if (Exchange* exchange = exchange_of(effect.request)) {
-    const Token token = live(effect.request).choices.at(effect.choice).newest;
-    deliver(*exchange, {.choice = effect.choice, .token = token, .finish = effect.finish});
+    const Choice& choice = live(effect.request).choices.at(effect.choice);
+    deliver(*exchange, {.choice = effect.choice, .token = choice.newest, .finish = effect.finish},
+            choice.known);
   }
 }
 
-void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk) {
-  if (exchange.ask.ask.stream && exchange.ask.kv != KvMode::kOffer) {
+void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk, bool known) {
+  if (known) {
+    // Nothing to send.
+  } else if (exchange.ask.ask.stream && exchange.ask.kv != KvMode::kOffer) {
     if (!std::exchange(exchange.begun, true)) {
       send_head(exchange, {});
     }
@@ -251,8 +254,11 @@ void SimWorker::finish_step(const worker::RunStep& step) {
          ++position) {
       engine_.append(item.sequence, toy_prompt_token(request.ask.ask.prompt.seed, position));
     }
-    if (!item.prompt) {
-      engine_.append(item.sequence, request.choices.at(item.choice).newest);
+    const auto& resumed = request.ask.resumed;
+    const bool known = item.choice < resumed.size() && item.first < resumed[item.choice].size();
+    for (uint32_t index = item.first; !item.prompt && index < item.first + item.count; ++index) {
+      engine_.append(item.sequence, known ? resumed[item.choice].at(index)
+                                          : request.choices.at(item.choice).newest);
     }
     sample(item, engine_.logits(item.sequence), outcome);
   }
@@ -271,6 +277,18 @@ void SimWorker::sample(const worker::BatchItem& item, uint64_t logits,
           {item.request, {ErrorCode::kInternal, "the sampler is at a dead end"}});
       return;
     }
+    const auto& resumed = request.ask.resumed;
+    if (choice.generated == 0 && index < resumed.size() && !resumed[index].empty()) {
+      choice.newest = resumed[index].back();
+      choice.known = true;
+      choice.generated = static_cast<uint32_t>(resumed[index].size());
+      outcome.sampled.push_back({.request = item.request,
+                                 .choice = index,
+                                 .stopped = toy_stops(choice.newest),
+                                 .count = choice.generated});
+      continue;
+    }
+    choice.known = false;
     const ToyToken token = toy_sample(logits, ask.prompt.seed, index, choice.generated);
     choice.newest = token.token;
     ++choice.generated;

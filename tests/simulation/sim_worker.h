@@ -39,8 +39,9 @@ struct LegAsk {
   router::LegId leg;
   Ask ask;
   worker::KvMode kv = worker::KvMode::kLocal;
-  KvPlace place;             // Of kOffer: only the transfer.
-  bool names_place = false;  // The reply says where the KV is.
+  KvPlace place;                            // Of kOffer: only the transfer.
+  bool names_place = false;                 // The reply says where the KV is.
+  std::vector<std::vector<Token>> resumed;  // Of a stream that goes on: what each choice has.
 };
 
 struct TokenChunk {
@@ -100,6 +101,7 @@ class SimWorker {
   };
   struct Choice {
     Token newest = 0;
+    bool known = false;  // The newest is the last of those that the stream goes on with.
     uint32_t generated = 0;
   };
   struct Live {
@@ -146,7 +148,8 @@ class SimWorker {
 
   // The API.
   Exchange* exchange_of(RequestId request);
-  void deliver(Exchange& exchange, const TokenChunk& chunk);
+  // `known`: the client has it.
+  void deliver(Exchange& exchange, const TokenChunk& chunk, bool known);
   void finish(Exchange& exchange);
   void drop(RequestId request);
   struct Head {

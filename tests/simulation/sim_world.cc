@@ -300,7 +300,8 @@ RunResult SimWorld::run() {
           .trace_hash = trace_.hash(),
           .trace_lines = trace_.lines(),
           .counts = clients_.counts(),
-          .pairs_suspected = router_.pairs_suspected()};
+          .pairs_suspected = router_.pairs_suspected(),
+          .streams_continued = router_.streams_continued()};
 }
 
 void SimWorld::run_until(Instant when) {

@@ -36,6 +36,7 @@ struct RunResult {
   uint64_t trace_lines = 0;
   Clients::Counts counts;
   uint64_t pairs_suspected = 0;
+  uint64_t streams_continued = 0;
 };
 RunResult simulate(const RunOptions& options);
 

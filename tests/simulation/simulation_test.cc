@@ -72,6 +72,17 @@ TEST(Simulation, ServesTheRightTokensAlsoFromPairsThatDamageThem) {
   EXPECT_GT(suspected, 0U);
 }
 
+// A stream whose worker died goes on at another one, with the tokens that it would have had.
+TEST(Simulation, GoesOnWithTheStreamsOfWorkersThatDied) {
+  uint64_t continued = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const RunResult result = simulate({.seed = seed});
+    EXPECT_EQ(result.violation, "") << seed;
+    continued += result.streams_continued;
+  }
+  EXPECT_GT(continued, 20U);
+}
+
 // Leaks the rows of an offer that has ended.
 struct ForgetsOfferEnded final : BrokenCore {
   using BrokenCore::BrokenCore;

@@ -37,9 +37,11 @@ uint64_t ToyEngine::digest(SequenceId sequence, uint32_t count) {
 
 ToyToken toy_sample(uint64_t logits, uint64_t seed, uint32_t choice, uint32_t generated) {
   const uint64_t drawn = mix(logits ^ mix(seed + choice)) + generated;
-  return {.token = static_cast<Token>(mix(drawn) % 1000),
-          .stopped = mix(drawn + 1) % kStopsOneIn == 0};
+  const auto token = static_cast<Token>(mix(drawn) % 1000);
+  return {.token = token, .stopped = toy_stops(token)};
 }
+
+bool toy_stops(Token token) { return token % kStopsOneIn == 0; }
 
 Token toy_prompt_token(uint64_t seed, uint32_t position) {
   return static_cast<Token>(mix(seed ^ mix(position)) % 1000);

@@ -40,6 +40,7 @@ struct ToyToken {
   Token token = 0;
   bool stopped = false;
 };
+bool toy_stops(Token token);
 ToyToken toy_sample(uint64_t logits, uint64_t seed, uint32_t choice, uint32_t generated);
 Token toy_prompt_token(uint64_t seed, uint32_t position);
 

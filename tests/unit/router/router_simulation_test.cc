@@ -46,6 +46,7 @@ class World {
     config.decode_policy = static_cast<PolicyKind>(random.below(6));
     config.fallback = random.chance(0.5) ? Fallback::kDecodeAlone : Fallback::kRefuse;
     config.attempts = static_cast<uint32_t>(1 + random.below(4));
+    config.continuations = static_cast<uint32_t>(random.below(4));
     config.requests_max = static_cast<uint32_t>(1 + random.below(20));
     config.request_timeout = milliseconds(500 + random.below(2000));
     config.queue_timeout = milliseconds(random.below(500));
@@ -66,8 +67,11 @@ class World {
   void on(const StartLeg& effect) {
     ASSERT_NE(router_.workers().find(effect.worker), nullptr);
     ASSERT_FALSE(ended_.contains(effect.leg.request)) << "a leg of a request that has ended";
-    ASSERT_LE(effect.leg.attempt, config_.attempts);
-    ASSERT_FALSE(relayed_.contains(effect.leg.request)) << "a retry after the first byte";
+    ASSERT_LE(effect.leg.attempt, config_.attempts * (config_.continuations + 1));
+    ASSERT_TRUE(!relayed_.contains(effect.leg.request) || broken_.contains(effect.leg.request))
+        << "a retry of what has begun and did not break off";
+    ASSERT_EQ(effect.resumes,
+              effect.leg.stage == Stage::kDecode && relayed_.contains(effect.leg.request));
     ASSERT_TRUE(legs_.try_emplace(effect.leg, false).second);
   }
   void on(const CancelLeg& effect) { ASSERT_EQ(legs_.erase(effect.leg), 1U); }
@@ -75,7 +79,8 @@ class World {
     ASSERT_TRUE(released_.insert(effect.transfer).second) << "an offer released twice";
   }
   void on(const Relay& effect) {
-    ASSERT_TRUE(relayed_.insert(effect.leg.request).second);
+    ASSERT_TRUE(relayed_.insert(effect.leg.request).second ||
+                broken_.erase(effect.leg.request) == 1);
     ASSERT_TRUE(legs_.contains(effect.leg));
     ASSERT_FALSE(failure_answered_ && effect.leg.attempt < config_.attempts &&
                  !pinned_.contains(effect.leg.request))
@@ -83,6 +88,9 @@ class World {
   }
   void on(const Retried&) {}
   void on(const PairSuspected&) {}
+  void on(const Continued& effect) {
+    ASSERT_TRUE(relayed_.contains(effect.id) && broken_.insert(effect.id).second);
+  }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Complete& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id));
@@ -145,7 +153,7 @@ class World {
     const LegId id = leg->first;
     if (random_.chance(0.2)) {
       legs_.erase(leg);
-      step(LegFailed{id, {ErrorCode::kUnavailable, "broken"}});
+      step(LegFailed{id, {ErrorCode::kUnavailable, "broken"}, random_.chance(0.7)});
     } else if (!leg->second) {
       leg->second = true;
       static constexpr int kStatuses[] = {200, 200, 200, 200, 400, 429, 500, 502, 503};
@@ -205,6 +213,7 @@ class World {
   bool failure_answered_ = false;  // The step in progress: a worker's own failure.
   std::set<RequestId> pinned_;
   std::set<RequestId> relayed_;
+  std::set<RequestId> broken_;  // Relayed, and to go on at another worker.
   std::set<TransferId> released_;
   std::set<RequestId> ended_;
   std::ostringstream trace_;

@@ -47,7 +47,7 @@ struct RouterTest : testing::Test {
       static constexpr const char* kKv[] = {"", " offer", " offer?", " fetch", " fetch?"};
       starts.push_back(*start);
       return word(start->leg) + "@" + router().workers().find(start->worker)->entry.name +
-             kKv[static_cast<int>(start->kv)];
+             kKv[static_cast<int>(start->kv)] + (start->resumes ? " resume" : "");
     }
     if (const auto* cancel = std::get_if<CancelLeg>(&effect)) {
       return "cancel " + word(cancel->leg);
@@ -69,8 +69,9 @@ struct RouterTest : testing::Test {
       refusal = *refuse;
       return "refuse " + std::to_string(refuse->error.status);
     }
-    static constexpr const char* kWords[] = {
-        "", "", "", "", "", "degraded", "complete", "", "abort", "forget", "drained", "suspect"};
+    static constexpr const char* kWords[] = {"",         "",         "",         "",      "",
+                                             "degraded", "complete", "",         "abort", "forget",
+                                             "drained",  "suspect",  "continued"};
     return kWords[effect.index()];
   }
 
@@ -645,6 +646,90 @@ TEST_F(RouterTest, FetchedKvIsNotReleased) {
   EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
   EXPECT_EQ(step(ClientLeft{kRequest}), (Words{"cancel decode#1", "forget"}));
   expect_idle();
+}
+
+// --- streams that go on at another worker
+
+struct ContinuationTest : RouterTest {
+  void SetUp() override {
+    auto two = pair;
+    two.push_back(entry("d1", net::Role::kDecode));
+    workers(two);
+    arrive();
+    answered(Stage::kDecode, 200);
+    ended(Stage::kPrefill);
+  }
+  Words broke(uint32_t attempt, bool resumable = true) {
+    return step(LegFailed{leg(Stage::kDecode, attempt), {ErrorCode::kUnavailable, "x"}, resumable});
+  }
+};
+
+TEST_F(ContinuationTest, AStreamWhoseWorkerDiesGoesOnElsewhere) {
+  EXPECT_EQ(broke(1), (Words{"continued", "prefill#2@p0 offer", "decode#2@d1 fetch resume"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2), Words{"relay decode#2"});
+  ended(Stage::kPrefill, 2);
+  EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(ContinuationTest, AStreamWhoseTokensAreUnknownIsCut) {
+  EXPECT_EQ(broke(1, false), Words{"abort"});
+  expect_idle();
+}
+
+TEST_F(ContinuationTest, GoesOnNoMoreThanContinuationsTimes) {
+  config.continuations = 1;
+  made.reset();
+  SetUp();
+  broke(1);
+  answered(Stage::kDecode, 200, 2);
+  ended(Stage::kPrefill, 2);
+  EXPECT_EQ(broke(2), Words{"abort"});
+  expect_idle();
+}
+
+TEST_F(ContinuationTest, WaitsForAWorkerToComeBack) {
+  workers({entry("p0", net::Role::kPrefill)});  // Its connection lives on, for a while.
+  EXPECT_EQ(broke(1), Words{"continued"});
+  auto back = entry("d0", net::Role::kDecode);
+  back.engine_id = "e2";
+  EXPECT_EQ(workers({entry("p0", net::Role::kPrefill), back}),
+            (Words{"prefill#2@p0 offer", "decode#2@d0 fetch resume"}));
+}
+
+TEST_F(ContinuationTest, HasAllItsAttemptsAgain) {
+  config.attempts = 2;
+  made.reset();
+  SetUp();
+  broke(1);
+  EXPECT_EQ(failed(Stage::kDecode, 2),
+            (Words{"cancel prefill#2", "release @p0", "retry unreachable"}));
+  EXPECT_EQ(sleep(milliseconds(200)), (Words{"prefill#3@p0 offer", "decode#3@d0 fetch resume"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 3), Words{"relay decode#3"});
+}
+
+// Where no answer can be given any more, the stream is cut.
+TEST_F(ContinuationTest, ARefusalIsNeverRelayedIntoAStream) {
+  broke(1);
+  EXPECT_EQ(answered(Stage::kDecode, 400, 2),
+            (Words{"cancel prefill#2", "release @p0", "cancel decode#2", "abort"}));
+  expect_idle();
+}
+
+TEST_F(ContinuationTest, IsCutWhenNobodyComesInTime) {
+  workers({});
+  EXPECT_EQ(broke(1), Words{"continued"});
+  EXPECT_EQ(sleep(config.queue_timeout), Words{"abort"});
+  expect_idle();
+}
+
+TEST_F(ContinuationTest, APinnedStreamIsCut) {
+  made.reset();
+  workers(pair);
+  arrive({.pin_decode = "d0"});
+  answered(Stage::kDecode, 200);
+  ended(Stage::kPrefill);
+  EXPECT_EQ(broke(1), Words{"abort"});
 }
 
 // --- late binding

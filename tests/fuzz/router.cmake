@@ -1,0 +1,1 @@
+pdjob_fuzz(stream_record SOURCES stream_record_fuzz.cc LINKS pdjob_router)

@@ -1,0 +1,27 @@
+// Records hostile streams. How the bytes are split must change nothing, and a stream that passes as
+// it comes loses no byte.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/check.h"
+#include "router/stream_record.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using pdjob::router::StreamRecord;
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  StreamRecord whole;
+  std::string passed;
+  whole.take(bytes, passed);
+  const size_t split = size == 0 ? 0 : data[size / 2] % size;
+  StreamRecord pieces;
+  std::string passed_in_pieces;
+  pieces.take(bytes.substr(0, split), passed_in_pieces);
+  pieces.take(bytes.substr(split), passed_in_pieces);
+  PDJOB_CHECK(passed == passed_in_pieces, split);
+  PDJOB_CHECK(whole.tokens_json() == pieces.tokens_json(), split);
+  PDJOB_CHECK(whole.resumable() == pieces.resumable() && whole.complete() == pieces.complete());
+  PDJOB_CHECK(passed.size() <= size + 5, "nothing but the last chunk is made here");
+  return 0;
+}
