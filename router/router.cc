@@ -373,7 +373,7 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   const WorkerId worker = leg_of(*request, stage).worker;
   const Verdict verdict = verdict_on(event);
   if (verdict == Verdict::kFailed) {
-    table_.note_failed(worker, turn.now);
+    request->accused.push_back(worker);
   } else {
     table_.note_good(worker);
   }
@@ -385,11 +385,18 @@ void Router::on(const LegAnswered& event, Turn& turn) {
     return;  // The other leg has been chosen for the client already.
   }
   if (verdict == Verdict::kGood && stage == Stage::kDecode) {
+    convict(*request, turn);
     relay(*request, stage, turn);
   } else if (verdict == Verdict::kClientError) {
     relay_refusal(*request, stage, turn);
   } else if (verdict != Verdict::kGood) {
     answer_badly(*request, event, turn);
+  }
+}
+
+void Router::convict(Request& request, Turn& turn) {
+  for (const WorkerId worker : std::exchange(request.accused, {})) {
+    table_.note_failed(worker, turn.now);
   }
 }
 

@@ -226,7 +226,8 @@ class Router {
     Stage relayed = Stage::kDecode;      // In kRelaying: whose reply it is.
     bool prefill_overloaded =
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
-    std::vector<WorkerId> failed;  // Not tried again while somebody else is left.
+    std::vector<WorkerId> failed;   // Not tried again while somebody else is left.
+    std::vector<WorkerId> accused;  // Answered 5xx, which the request itself may be to blame for.
     std::string last_failure;      // For the client, if no further attempt succeeds.
   };
   struct Pick {
@@ -275,6 +276,8 @@ class Router {
   void cancel_legs(Request& request, Turn& turn);
   void drop_prefill(Request& request, Turn& turn);
 
+  // The request was answered well by somebody: those who could not are at fault.
+  void convict(Request& request, Turn& turn);
   void relay(Request& request, Stage stage, Turn& turn);
   void relay_refusal(Request& request, Stage stage, Turn& turn);
   void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);

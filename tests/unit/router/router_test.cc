@@ -282,6 +282,29 @@ TEST_F(RouterTest, AvoidsBothWorkersOfAPairWhoseDecodeLegSays500) {
                    "prefill#2@p1 offer", "decode#2@d1 fetch"}));
 }
 
+// One client's bad requests made suspects of all workers.
+TEST_F(RouterTest, ABadRequestIsNotABadWorker) {
+  workers(two_pairs);
+  arrive();
+  for (uint32_t attempt = 1; attempt <= 3; ++attempt) {
+    answered(Stage::kDecode, 500, attempt);
+    sleep(milliseconds(200));
+  }
+  for (const auto& [id, worker] : router().workers().all()) {
+    EXPECT_EQ(worker.failures, 0U) << worker.entry.name;
+  }
+}
+
+TEST_F(RouterTest, AWorkerIsAtFaultForWhatAnotherOneServes) {
+  workers(two_pairs);
+  arrive();
+  answered(Stage::kDecode, 500);
+  EXPECT_EQ(router().workers().find("d0")->failures, 0U);
+  answered(Stage::kDecode, 200, 2);
+  EXPECT_EQ(router().workers().find("d0")->failures, 1U);
+  EXPECT_EQ(router().workers().find("d1")->failures, 0U);
+}
+
 TEST_F(RouterTest, AvoidsOnlyThePrefillWorkerWhenTheHandOverFailed) {
   workers(two_pairs);
   arrive();
