@@ -372,6 +372,23 @@ void ConfigReader::section(std::string_view key, FieldText text,
   state_->frames.pop_back();
 }
 
+void ConfigReader::named_sections(
+    std::string_view key, FieldText text,
+    const std::function<void(const std::string& name, ConfigReader&)>& body) {
+  section(key, text, [&](ConfigReader& in) {
+    std::vector<std::string> names;
+    for (const ConfigEntry& entry : state_->frame().mapping->entries) {
+      names.push_back(entry.key);
+    }
+    if (state_->describing) {
+      names.emplace_back("NAME");
+    }
+    for (const std::string& name : names) {
+      in.section(name, {"One of them."}, [&](ConfigReader& one) { body(name, one); });
+    }
+  });
+}
+
 void ConfigReader::fail(std::string_view key, const std::string& message) {
   if (!state_->root || state_->describing) {
     return;

@@ -90,6 +90,10 @@ class ConfigReader {
   void section(std::string_view key, FieldText text,
                const std::function<void(ConfigReader&)>& body);
 
+  // A mapping whose keys the user chooses: `body` declares what each of them has.
+  void named_sections(std::string_view key, FieldText text,
+                      const std::function<void(const std::string& name, ConfigReader&)>& body);
+
   // A rule that spans keys failed: reported at `key` of the current section, or "section.key" below
   // it (or at the current section itself if the key is absent).
   void fail(std::string_view key, const std::string& message);

@@ -105,7 +105,7 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       case Endpoint::kAnyWorker:
         return route(id, request, false);
       case Endpoint::kModels:
-        return reply_models(id);
+        return reply_models(id, request);
       case Endpoint::kHealth:
         return reply_health(id);
       case Endpoint::kMetrics:
@@ -136,7 +136,12 @@ void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body
   server_->reply(id, status, "application/json", body);
 }
 
-void HttpApi::reply_models(net::ExchangeId id) {
+void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) {
+  const auto known = relay_->admission().identify(request.header("authorization"));
+  if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
+    relay_->deny(id, *denial);
+    return;
+  }
   std::set<std::string_view> models;
   for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
     if (!worker.entry.model.empty()) {

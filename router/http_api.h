@@ -34,7 +34,7 @@ class HttpApi final : public net::HttpHandler {
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
   void refuse(net::ExchangeId id, const net::ApiError& error);
   void reply_json(net::ExchangeId id, int status, const std::string& body);
-  void reply_models(net::ExchangeId id);
+  void reply_models(net::ExchangeId id, const net::HttpRequest& request);
   void reply_health(net::ExchangeId id);
   void reply_workers(net::ExchangeId id);
   void reply_metrics(net::ExchangeId id);

@@ -76,10 +76,12 @@ void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& h
 
 }  // namespace
 
-std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id) {
+std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id,
+                             bool own_key) {
   std::string lines;
-  append_end_to_end(lines, request.headers, [](std::string_view name) {
-    return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id");
+  append_end_to_end(lines, request.headers, [own_key](std::string_view name) {
+    return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id") ||
+           (own_key && equal_ignoring_case(name, "authorization"));
   });
   append_line(lines, "x-request-id", request_id);
   return lines;

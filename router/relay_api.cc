@@ -1,5 +1,6 @@
 #include "router/relay_api.h"
 
+#include <charconv>
 #include <utility>
 
 #include "common/check.h"
@@ -27,6 +28,15 @@ std::string make_request_id() { return "req-" + TransferId{entropy(), entropy()}
 
 RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 
+// What is no number of milliseconds says nothing.
+Duration timeout_of(const net::HttpRequest& request) {
+  const std::string_view text = request.header("x-request-timeout-ms");
+  uint32_t milliseconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), milliseconds);
+  const bool good = error == std::errc() && end == text.data() + text.size() && milliseconds > 0;
+  return good ? std::chrono::milliseconds(milliseconds) : kForever;
+}
+
 Outcome outcome_of(int status) {
   if (status >= 500 || status == 429) {
     return Outcome::kWorkerError;
@@ -45,7 +55,8 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
                     config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
-      core_(config, entropy()) {}
+      core_(config, entropy()),
+      admission_(config.tenants) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
@@ -53,20 +64,29 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
                      bool one_prompt) {
+  const auto admitted = admission_.admit(request.header("authorization"),
+                                         body.prompt_tokens() + body.output_tokens(), loop_.now());
+  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
+    deny(client, *denial);
+    return;
+  }
   const RequestId id = request_of(client);
   Exchange& exchange = exchanges_[id];
+  exchange.tenant = std::get<Admission::Tenant>(admitted);
   exchange.client = client;
   exchange.target = request.path;
   exchange.request_id = request.header("x-request-id");
   if (exchange.request_id.empty()) {
     exchange.request_id = make_request_id();
   }
-  exchange.header_lines = leg_header_lines(request, exchange.request_id);
+  exchange.header_lines = leg_header_lines(request, exchange.request_id, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
   }
   exchange.arrived = loop_.now();
+  const TenantConfig tenant =
+      admission_.open_to_all() ? TenantConfig() : admission_.tenants()[exchange.tenant];
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
   RequestFacts facts{.model = body.model(),
@@ -76,10 +96,26 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
                      .blocks = wants_blocks_ ? prompt_blocks(body.model(), body.prompt())
                                              : std::vector<uint64_t>(),
                      .session = name_hash(session),
+                     .tenant = exchange.tenant,
+                     .weight = tenant.weight,
+                     .priority = tenant.priority,
+                     .timeout = timeout_of(request),
                      .pin_prefill = std::string(request.header("x-pdjob-pin-prefill")),
                      .pin_decode = std::string(request.header("x-pdjob-pin-decode"))};
   exchange.body = std::move(body);
   submit(RequestArrived{id, std::move(facts)});
+}
+
+void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
+  metrics_.denied(denial.reason);
+  log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
+            denial.error.message);
+  std::vector<std::pair<std::string, std::string>> headers;
+  if (denial.retry_after_seconds > 0) {
+    headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
+  }
+  server_.reply(client, denial.error.status, "application/json", net::error_body(denial.error),
+                headers);
 }
 
 void RelayApi::client_left(net::ExchangeId client) {
@@ -390,6 +426,7 @@ void RelayApi::carry_out(const Drained& /*effect*/) { on_drained_(); }
 void RelayApi::end(RequestId id, Outcome outcome) {
   const auto exchange = exchanges_.find(id);
   metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
+  admission_.release(exchange->second.tenant);
   exchanges_.erase(exchange);
 }
 

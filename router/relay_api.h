@@ -19,6 +19,7 @@
 #include "net/http_client.h"
 #include "net/http_parser.h"
 #include "net/http_server.h"
+#include "router/admission.h"
 #include "router/leg_body.h"
 #include "router/router.h"
 #include "router/router_metrics.h"
@@ -42,6 +43,8 @@ class RelayApi final : public net::HttpCallHandler {
   void submit(RouterEvent event);
 
   const Router& core() const { return core_; }
+  const Admission& admission() const { return admission_; }
+  void deny(net::ExchangeId client, const Admission::Denial& denial);
   RouterMetrics& metrics() { return metrics_; }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
@@ -65,6 +68,7 @@ class RelayApi final : public net::HttpCallHandler {
     bool keep_alive = true;
     bool begun = false;  // The client has the head.
     bool first_byte = false;
+    Admission::Tenant tenant = 0;
     std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
     net::CallId relayed;                   // The leg whose bytes the client gets.
   };
@@ -109,6 +113,7 @@ class RelayApi final : public net::HttpCallHandler {
   const std::function<void()> on_drained_;
   const std::unique_ptr<net::HttpClient> client_;
   Router core_;
+  Admission admission_;
   RouterMetrics metrics_;
 
   std::unordered_map<RequestId, Exchange> exchanges_;

@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "common/check.h"
@@ -39,6 +40,7 @@ Prompt prompt_of(const RequestFacts& facts) {
 }
 
 constexpr uint32_t kRetryAfterSeconds = 1;
+Error queue_full() { return {ErrorCode::kOverloaded, "too many requests wait (queue_max)"}; }
 // Of those that wait for room: whom a worker suits that others do not is found among the first.
 constexpr size_t kFailuresMax = 4;
 
@@ -113,8 +115,12 @@ void Router::on(const RequestArrived& event, Turn& turn) {
   Request& request = requests_[event.id];
   request.id = event.id;
   request.facts = event.facts;
-  request.arrival = ++arrivals_;
-  request.deadline = turn.now + config_.request_timeout;
+  request.queue_place = {
+      .below = UINT32_MAX - event.facts.priority,
+      .begins = shares_.begin(event.facts.tenant, event.facts.weight,
+                              event.facts.prompt_tokens + event.facts.output_tokens),
+      .arrival = ++arrivals_};
+  request.deadline = turn.now + std::min(config_.request_timeout, event.facts.timeout);
   request.wake = request.deadline;
   wakes_.emplace(request.wake, request.id);
   place(request, turn);
@@ -217,7 +223,7 @@ void Router::place(Request& request, Turn& turn) {
   if (const auto choice = choose(request, turn.now)) {
     send(request, *choice, turn);
   } else {
-    enqueue(request, turn.now);
+    enqueue(request, turn);
   }
 }
 
@@ -225,35 +231,61 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
   for (auto queue = queues_.begin(); queue != queues_.end();) {
     const std::string model = queue->first;
     size_t failures = 0;
-    for (Request* request = next_queued(model, 0); request != nullptr && failures < failures_max;) {
-      const uint64_t arrival = request->arrival;
+    for (Request* request = next_queued(model, {});
+         request != nullptr && failures < failures_max;) {
+      const QueuePlace queue_place = request->queue_place;
       place(*request, turn);
       if (request->state == State::kQueued) {
         const bool as_others = !request->facts.pinned() && request->failed.empty();
         failures += request->wants_room && as_others ? failures_max : 1;
       }
-      request = next_queued(model, arrival);
+      request = next_queued(model, queue_place);
     }
     queue = queues_.upper_bound(model);
   }
 }
 
-// The first of those that wait for this model and came after `arrival`.
-Router::Request* Router::next_queued(const std::string& model, uint64_t arrival) {
+// The first of those that wait for this model after that place.
+Router::Request* Router::next_queued(const std::string& model, const QueuePlace& after) {
   const auto queue = queues_.find(model);
   if (queue == queues_.end()) {
     return nullptr;
   }
-  const auto next = queue->second.upper_bound(arrival);
+  const auto next = queue->second.upper_bound(after);
   return next == queue->second.end() ? nullptr : &requests_.at(next->second);
 }
 
-void Router::enqueue(Request& request, Instant now) {
+bool Router::make_room_for(const Request& request, Turn& turn) {
+  if (requests_queued() < config_.queue_max) {
+    return true;
+  }
+  QueuePlace last;
+  RequestId last_id;
+  for (const auto& [model, queue] : queues_) {
+    if (queue.rbegin()->first > last) {
+      std::tie(last, last_id) = *queue.rbegin();
+    }
+  }
+  if (request.queue_place > last) {
+    return false;
+  }
+  refuse(requests_.at(last_id), queue_full(), turn);
+  return true;
+}
+
+void Router::enqueue(Request& request, Turn& turn) {
+  const Instant now = turn.now;
+  const auto queue = queues_.find(request.facts.model);
+  const bool waits = queue != queues_.end() && queue->second.contains(request.queue_place);
+  if (!waits && !make_room_for(request, turn)) {
+    refuse(request, queue_full(), turn);
+    return;
+  }
   if (request.state != State::kQueued || request.queue_deadline == Instant{}) {
     request.queue_deadline = now + config_.queue_timeout;
   }
   request.state = State::kQueued;
-  queues_[request.facts.model].emplace(request.arrival, request.id);
+  queues_[request.facts.model].emplace(request.queue_place, request.id);
   // Who failed may be asked again after its back-off; somebody new wakes the queue at once.
   Instant when = std::min(request.queue_deadline, request.deadline);
   for (const WorkerId id : request.failed) {
@@ -268,6 +300,7 @@ void Router::enqueue(Request& request, Instant now) {
 
 void Router::send(Request& request, const Choice& choice, Turn& turn) {
   leave_queue(request);
+  shares_.served(request.queue_place.begins);
   request.attempt += 1;
   request.tries += 1;
   request.prefill = {};
@@ -467,7 +500,7 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (choice) {
     send(request, *choice, turn);
   } else {
-    enqueue(request, turn.now);
+    enqueue(request, turn);
   }
 }
 
@@ -623,7 +656,11 @@ void Router::wake(Request& request, Turn& turn) {
   } else if (request.state == State::kRelaying) {
     abort(request, turn);
   } else if (overdue) {
-    refuse(request, {ErrorCode::kTimeout, "the request took longer than request_timeout"}, turn);
+    const bool own = request.facts.timeout < config_.request_timeout;
+    refuse(request,
+           {ErrorCode::kTimeout, own ? "the request took longer than its own timeout"
+                                     : "the request took longer than request_timeout"},
+           turn);
   } else if (turn.now >= request.queue_deadline) {
     const std::string& why = request.last_failure;
     if (request.wants_room) {
@@ -679,7 +716,8 @@ void Router::erase(Request& request) {
 
 void Router::leave_queue(const Request& request) {
   const auto queue = queues_.find(request.facts.model);
-  if (queue != queues_.end() && queue->second.erase(request.arrival) > 0 && queue->second.empty()) {
+  if (queue != queues_.end() && queue->second.erase(request.queue_place) > 0 &&
+      queue->second.empty()) {
     queues_.erase(queue);
   }
 }

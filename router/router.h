@@ -40,6 +40,7 @@
 #include "common/time.h"
 #include "net/message.h"
 #include "net/openai.h"
+#include "router/fair_shares.h"
 #include "router/pair_policy.h"
 #include "router/pair_suspicions.h"
 #include "router/router_config.h"
@@ -56,6 +57,8 @@ struct LegId {
   friend auto operator<=>(const LegId&, const LegId&) = default;
 };
 
+inline constexpr Duration kForever = Duration::max();
+
 // What the core must know of a request; its body stays in the shell.
 struct RequestFacts {
   std::string model;           // Empty: any.
@@ -65,8 +68,12 @@ struct RequestFacts {
   uint64_t output_tokens = 0;
   std::vector<uint64_t> blocks;  // Prompt::blocks and Prompt::session.
   uint64_t session = 0;
-  std::string pin_prefill;  // Names of workers that must be used; empty: free choice. A pinned
-                            // request is tried once.
+  uint32_t tenant = 0;  // Who asks: tenants share the queue by weight, within one priority.
+  uint32_t weight = 1;
+  uint32_t priority = 0;        // Higher ones are served first.
+  Duration timeout = kForever;  // The client's own; the shorter of it and request_timeout counts.
+  std::string pin_prefill;      // Names of workers that must be used; empty: free choice. A pinned
+                                // request is tried once.
   std::string pin_decode;
   bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
 };
@@ -207,10 +214,17 @@ class Router {
     uint64_t tokens = 0;
     bool running = false;
   };
+  // Who waits is served in this order.
+  struct QueuePlace {
+    uint32_t below = 0;   // The highest priority.
+    uint64_t begins = 0;  // FairShares.
+    uint64_t arrival = 0;
+    friend auto operator<=>(const QueuePlace&, const QueuePlace&) = default;
+  };
   struct Request {
     RequestId id;
     RequestFacts facts;
-    uint64_t arrival = 0;  // Who waits is served in this order.
+    QueuePlace queue_place;
     State state = State::kQueued;
     bool wants_room = false;  // In kQueued: workers are there, and busy.
     Instant deadline{};
@@ -228,7 +242,7 @@ class Router {
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
     std::vector<WorkerId> failed;   // Not tried again while somebody else is left.
     std::vector<WorkerId> accused;  // Answered 5xx, which the request itself may be to blame for.
-    std::string last_failure;      // For the client, if no further attempt succeeds.
+    std::string last_failure;       // For the client, if no further attempt succeeds.
   };
   struct Pick {
     std::optional<Chosen> worker;
@@ -267,7 +281,9 @@ class Router {
   // Tries those that wait, in order of arrival; of each model until `failures_max` have found
   // nobody.
   void place_queued(size_t failures_max, Turn& turn);
-  void enqueue(Request& request, Instant now);
+  void enqueue(Request& request, Turn& turn);
+  // Makes room in the queue for one more. False: the request itself would be served last.
+  bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
@@ -292,7 +308,7 @@ class Router {
   void abort(Request& request, Turn& turn);
   void erase(Request& request);
 
-  Request* next_queued(const std::string& model, uint64_t arrival);
+  Request* next_queued(const std::string& model, const QueuePlace& after);
   void leave_queue(const Request& request);
   void set_wake(Request& request, Instant when);
   Request* find(RequestId id);
@@ -314,8 +330,9 @@ class Router {
   WorkerTable table_;
   PairSuspicions suspicions_;
   std::map<RequestId, Request> requests_;
-  // Those in kQueued by model and arrival: a model whose workers are busy holds up no other.
-  std::map<std::string, std::map<uint64_t, RequestId>> queues_;
+  // Those in kQueued by model: one whose workers are busy holds up no other.
+  std::map<std::string, std::map<QueuePlace, RequestId>> queues_;
+  FairShares shares_;
   uint64_t arrivals_ = 0;
   bool room_made_ = false;                         // By a leg that ended in this turn.
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.

@@ -74,6 +74,11 @@ void read(ConfigReader& in, RouterConfig& config) {
   in.field("requests_max", config.requests_max,
            {"Requests alive at once; more are refused with Retry-After.", "requests"},
            {.min = 1, .max = 65536});
+  in.field("queue_max", config.queue_max,
+           {"Requests that wait; beyond, whoever would be served last is refused with Retry-After.",
+            "requests"},
+           {.min = 1, .max = 65536});
+  read(in, config.tenants);
 }
 
 }  // namespace pdjob::router

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/config_reader.h"
 #include "common/time.h"
+#include "router/tenant_config.h"
 
 namespace pdjob::router {
 
@@ -41,6 +43,8 @@ struct RouterConfig {
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
   Duration drain_timeout = std::chrono::seconds(30);   // On SIGTERM; then what is alive is cut.
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
+  uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
+  std::vector<TenantConfig> tenants;
 };
 
 void read(ConfigReader& in, RouterConfig& config);

@@ -48,6 +48,11 @@ RouterMetrics::RouterMetrics()
                                         "Pairs given up before the first byte.",
                                         {{"reason", to_string(static_cast<RetryReason>(i))}}));
   }
+  for (size_t i = 0; i < kDenialReasons; ++i) {
+    denials_.push_back(metrics_.counter("pdjob_router_denials_total",
+                                        "Requests that were not let in.",
+                                        {{"reason", to_string(static_cast<DenialReason>(i))}}));
+  }
   for (const Health health : {Health::kHealthy, Health::kSuspect, Health::kHalfOpen}) {
     workers_.push_back(
         metrics_.gauge("pdjob_router_workers", "Known workers.", {{"health", to_string(health)}}));

@@ -7,6 +7,7 @@
 
 #include "common/metrics.h"
 #include "common/time.h"
+#include "router/admission.h"
 #include "router/router.h"
 
 namespace pdjob::router {
@@ -21,6 +22,7 @@ class RouterMetrics {
 
   void ended(Outcome outcome, Duration duration);
   void first_byte(Duration since_arrival) { first_byte_seconds_.observe(seconds(since_arrival)); }
+  void denied(DenialReason reason) { denials_[static_cast<size_t>(reason)].add(); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void degraded() { degraded_.add(); }
   void continued() { continued_.add(); }
@@ -33,10 +35,12 @@ class RouterMetrics {
  private:
   static constexpr size_t kOutcomes = 6;
   static constexpr size_t kRetryReasons = 4;
+  static constexpr size_t kDenialReasons = 6;
 
   Metrics metrics_;
   std::vector<Counter> outcomes_;
   std::vector<Counter> retries_;
+  std::vector<Counter> denials_;
   Counter degraded_;
   Counter continued_;
   Counter pairs_suspected_;

@@ -86,6 +86,12 @@ class Process:
         return code
 
 
+def fake_worker(role, folder, name):
+    """A worker whose engine is fake: it answers at once. Everything else of it is real."""
+    options = ["--set", "engine.kind=fake", "--set", "engine.sequences=32", "--listen", "127.0.0.1:0"]
+    return Process(["pdjob", "worker", "--role", role, "--model", MODEL, "--name", name, *options], folder)
+
+
 class Job(Process):
     """A whole job under the launcher."""
 

@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from conftest import MODEL, Process, eventually, get, metric
+from conftest import Process, eventually, fake_worker, get, metric
 
 REQUESTS = 1000
 BODY = {"prompt": "the quick brown fox", "max_tokens": 2}
@@ -19,19 +19,13 @@ PROBES = 20
 CLIENTS = 16
 
 
-def worker(role, folder):
-    options = ["--set", "engine.kind=fake", "--set", "engine.sequences=32", "--listen", "127.0.0.1:0"]
-    return Process(["pdjob", "worker", "--role", role, "--model", MODEL, "--name", folder.rsplit("/", 1)[1], *options], folder)
-
-
 @pytest.mark.parametrize("victim", ["prefill-1", "decode-1"])
 def test_one_of_two_workers_is_dead_and_no_request_fails(victim):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         names = ["prefill-0", "prefill-1", "decode-0", "decode-1"]
-        [os.mkdir(f"{folder}/{name}") for name in [*names, "router"]]
-        processes = {name: worker(name[:-2], f"{folder}/{name}") for name in names}
+        processes = {name: fake_worker(name[:-2], folder, name) for name in names}
         flags = [part for name in names for part in (f"--{name[:-2]}", processes[name].wait_ready().url)]
-        router = Process(["pdjob", "router", "--listen", "127.0.0.1:0", *flags], f"{folder}/router").wait_ready()
+        router = Process(["pdjob", "router", "--listen", "127.0.0.1:0", *flags], folder).wait_ready()
         try:
             eventually(lambda: get(router.url + "/pdjob/workers").count('"healthy"') == 4, 20, "all workers known")
             with httpx.Client(base_url=router.url, timeout=60, limits=httpx.Limits(max_connections=CLIENTS)) as client:

@@ -74,5 +74,13 @@ TEST(LegHead, SurvivesAHeadWithoutReason) {
             "HTTP/1.1 204\r\nx-request-id: r\r\n\r\n");
 }
 
+TEST(LegHeaderLines, KeepTheKeyOfTheRouterToItself) {
+  net::HttpRequest request;
+  request.headers = {{"Authorization", "Bearer secret"}, {"x-a", "b"}};
+  EXPECT_EQ(leg_header_lines(request, "r1", /*own_key=*/true), "x-a: b\r\nx-request-id: r1\r\n");
+  EXPECT_EQ(leg_header_lines(request, "r1"),
+            "Authorization: Bearer secret\r\nx-a: b\r\nx-request-id: r1\r\n");
+}
+
 }  // namespace
 }  // namespace pdjob::router

@@ -23,6 +23,38 @@ TEST(RouterConfig, ReadsEveryKey) {
   EXPECT_EQ(config.requests_max, 7U);
 }
 
+TEST(RouterConfig, ReadsTenants) {
+  const std::string key(64, 'a');
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml", "tenants:\n  alice: {key_sha256: " + key +
+                      ", weight: 3, tokens_per_minute: 1000}\n  bob: {key_sha256: " +
+                      std::string(64, 'b') + ", priority: 2}\n");
+  RouterConfig config;
+  read(in, config);
+  EXPECT_EQ(in.finish(), "");
+  ASSERT_EQ(config.tenants.size(), 2U);
+  EXPECT_EQ(config.tenants[0].name, "alice");
+  EXPECT_EQ(config.tenants[0].key_sha256, key);
+  EXPECT_EQ(config.tenants[0].weight, 3U);
+  EXPECT_EQ(config.tenants[1].priority, 2U);
+}
+
+TEST(RouterConfig, RefusesTenantsWithoutAKeyOrWithAnothers) {
+  const std::string key(64, 'a');
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml", "tenants:\n  a: {key_sha256: sk-plain}\n  b: {key_sha256: " + key +
+                      "}\n  c: {key_sha256: " + key + "}\n  d: {wieght: 2}\n");
+  RouterConfig config;
+  read(in, config);
+  const std::string errors = in.finish();
+  EXPECT_NE(errors.find("job.yaml:2:19: tenants.a.key_sha256: must be a SHA-256"),
+            std::string::npos)
+      << errors;
+  EXPECT_NE(errors.find("tenants.c.key_sha256: another tenant has the same key"),
+            std::string::npos);
+  EXPECT_NE(errors.find("tenants.d.wieght"), std::string::npos);
+}
+
 TEST(RouterConfig, RefusesWhatIsOutOfBounds) {
   ConfigReader in =
       ConfigReader::parse("job.yaml", "attempts: 0\nrequests_max: 0\nfallback: hope\n");

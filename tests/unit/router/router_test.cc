@@ -671,6 +671,64 @@ TEST_F(RouterTest, FetchedKvIsNotReleased) {
   expect_idle();
 }
 
+// --- who is served first
+
+struct QueueTest : RouterTest {
+  void SetUp() override {
+    config.prefill_in_flight = 1;
+    config.queue_max = 2;
+    workers(pair);
+    arrive_as(100);  // Takes all the room there is.
+  }
+  Words arrive_as(uint64_t id, RequestFacts facts = {}) {
+    facts.prompt_tokens = 100;
+    return step(RequestArrived{RequestId{id}, std::move(facts)});
+  }
+  // Room for one: who gets it?
+  uint64_t next() {
+    const RequestId last = starts.back().leg.request;
+    step(LegEnded{{last, 1, Stage::kPrefill}});
+    return starts.back().leg.request.value;
+  }
+};
+
+TEST_F(QueueTest, HigherPrioritiesAreServedFirst) {
+  arrive_as(1, {.priority = 0});
+  arrive_as(2, {.priority = 5});
+  EXPECT_EQ(next(), 2U);
+  EXPECT_EQ(next(), 1U);
+}
+
+TEST_F(QueueTest, TenantsTakeTurns) {
+  config.queue_max = 10;
+  made.reset();
+  workers(pair);
+  arrive_as(100, {.tenant = 1});
+  arrive_as(1, {.tenant = 1});
+  arrive_as(2, {.tenant = 1});
+  arrive_as(3, {.tenant = 2});
+  EXPECT_EQ(next(), 3U);
+  EXPECT_EQ(next(), 1U);
+}
+
+TEST_F(QueueTest, WhoeverWouldBeServedLastMakesRoom) {
+  arrive_as(1, {.priority = 1});
+  arrive_as(2, {.priority = 1});
+  EXPECT_EQ(arrive_as(3, {.priority = 0}), Words{"refuse 503"});
+  EXPECT_EQ(refusal.id, RequestId{3});
+  EXPECT_EQ(arrive_as(4, {.priority = 2}), Words{"refuse 503"});
+  EXPECT_EQ(refusal.id, RequestId{2});
+  EXPECT_GT(refusal.retry_after_seconds, 0U);
+  EXPECT_EQ(router().requests_queued(), 2U);
+}
+
+TEST_F(QueueTest, ARequestExpiresByItsOwnTimeout) {
+  arrive_as(1, {.timeout = seconds(1)});
+  EXPECT_EQ(sleep(milliseconds(900)), Words{});
+  EXPECT_EQ(sleep(milliseconds(200)), Words{"refuse 504"});
+  EXPECT_EQ(refusal.error.message, "the request took longer than its own timeout");
+}
+
 // --- streams that go on at another worker
 
 struct ContinuationTest : RouterTest {

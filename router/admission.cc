@@ -1,0 +1,158 @@
+#include "router/admission.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <sodium.h>
+
+#include "common/check.h"
+#include "net/http_parser.h"
+
+namespace pdjob::router {
+namespace {
+
+constexpr Duration kMinute = std::chrono::minutes(1);
+
+net::ApiError rate_limited(const std::string& tenant, const std::string& what) {
+  return {.status = 429,
+          .type = "rate_limit_error",
+          .message = "Rate limit reached for " + tenant + ": " + what,
+          .code = "rate_limit_exceeded"};
+}
+
+uint32_t whole_seconds(Duration duration) {
+  return static_cast<uint32_t>(std::max(1.0, std::ceil(seconds(duration))));
+}
+
+}  // namespace
+
+const char* to_string(DenialReason reason) {
+  switch (reason) {
+    case DenialReason::kNoKey:
+      return "no_key";
+    case DenialReason::kWrongKey:
+      return "wrong_key";
+    case DenialReason::kTooLarge:
+      return "too_large";
+    case DenialReason::kRequestRate:
+      return "request_rate";
+    case DenialReason::kTokenRate:
+      return "token_rate";
+    case DenialReason::kConcurrency:
+      return "concurrency";
+  }
+  return "unknown";
+}
+
+Duration Admission::Bucket::wait(uint64_t amount, Instant now) {
+  if (per_minute_ == 0) {
+    return Duration::zero();
+  }
+  const auto full = static_cast<double>(per_minute_);
+  if (filled_at_ != Instant{}) {
+    level_ = std::min(full, level_ + full * (seconds(now - filled_at_) / seconds(kMinute)));
+  }
+  filled_at_ = now;
+  const double missing = static_cast<double>(amount) - level_;
+  return missing <= 0 ? Duration::zero()
+                      : std::chrono::duration_cast<Duration>(kMinute * (missing / full));
+}
+
+void Admission::Bucket::take(uint64_t amount) {
+  if (per_minute_ > 0) {
+    level_ -= static_cast<double>(amount);
+  }
+}
+
+Admission::Admission(std::vector<TenantConfig> tenants) : configs_(std::move(tenants)) {
+  for (const TenantConfig& config : configs_) {
+    by_key_.emplace(config.key_sha256, static_cast<Tenant>(tenants_.size()));
+    tenants_.push_back({.requests = Bucket(config.requests_per_minute),
+                        .tokens = Bucket(config.tokens_per_minute)});
+  }
+}
+
+std::variant<Admission::Tenant, Admission::Denial> Admission::identify(
+    std::string_view authorization) const {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (open_to_all()) {
+    return Tenant{0};
+  }
+  if (authorization.size() <= kScheme.size() ||
+      !net::equal_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) {
+    return Denial{DenialReason::kNoKey,
+                  net::invalid_request("No API key was given: send it as Authorization: Bearer KEY",
+                                       "", "invalid_api_key", 401)};
+  }
+  const auto found = by_key_.find(sha256_of(authorization.substr(kScheme.size())));
+  if (found == by_key_.end()) {
+    return Denial{DenialReason::kWrongKey, net::invalid_request("The API key is not known here", "",
+                                                                "invalid_api_key", 401)};
+  }
+  return found->second;
+}
+
+std::variant<Admission::Tenant, Admission::Denial> Admission::admit(std::string_view authorization,
+                                                                    uint64_t tokens, Instant now) {
+  const auto identified = identify(authorization);
+  if (open_to_all() || std::holds_alternative<Denial>(identified)) {
+    return identified;
+  }
+  const Tenant tenant = std::get<Tenant>(identified);
+  const TenantConfig& config = configs_[tenant];
+  State& state = tenants_[tenant];
+  if (config.requests_max > 0 && state.alive >= config.requests_max) {
+    return Denial{
+        DenialReason::kConcurrency,
+        rate_limited(config.name, std::to_string(config.requests_max) + " requests are under way"),
+        1};
+  }
+  if (!state.tokens.holds(tokens)) {
+    return Denial{DenialReason::kTooLarge,
+                  net::invalid_request("This request may come to " + std::to_string(tokens) +
+                                           " tokens, and " + config.name + " has " +
+                                           std::to_string(config.tokens_per_minute) +
+                                           " per minute: shorten it or lower max_tokens",
+                                       "max_tokens", "request_too_large")};
+  }
+  if (const Duration wait = state.requests.wait(1, now); wait > Duration::zero()) {
+    return Denial{DenialReason::kRequestRate,
+                  rate_limited(config.name,
+                               std::to_string(config.requests_per_minute) + " requests per minute"),
+                  whole_seconds(wait)};
+  }
+  if (const Duration wait = state.tokens.wait(tokens, now); wait > Duration::zero()) {
+    return Denial{
+        DenialReason::kTokenRate,
+        rate_limited(config.name, std::to_string(config.tokens_per_minute) + " tokens per minute"),
+        whole_seconds(wait)};
+  }
+  state.requests.take(1);
+  state.tokens.take(tokens);
+  state.alive += 1;
+  return tenant;
+}
+
+void Admission::release(Tenant tenant) {
+  if (!open_to_all()) {
+    PDJOB_CHECK(tenants_[tenant].alive > 0, configs_[tenant].name);
+    tenants_[tenant].alive -= 1;
+  }
+}
+
+std::string sha256_of(std::string_view text) {
+  std::array<unsigned char, crypto_hash_sha256_BYTES> digest;
+  crypto_hash_sha256(digest.data(), reinterpret_cast<const unsigned char*>(text.data()),
+                     text.size());
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const unsigned char byte : digest) {
+    hex.push_back(kDigits[byte >> 4]);
+    hex.push_back(kDigits[byte & 15]);
+  }
+  return hex;
+}
+
+}  // namespace pdjob::router

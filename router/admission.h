@@ -1,0 +1,73 @@
+// Admission: may this request come in? Knows the tenants by the hash of their keys, and holds each
+// to its rates and its number of requests. Refusals say when to come again. Without tenants
+// everybody is let in.
+//
+// Rates are token buckets that hold one minute's worth. The cost of a request is what it may come
+// to: its prompt, estimated, and the most tokens that it asks for, as OpenAI counts it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "common/time.h"
+#include "net/openai.h"
+#include "router/tenant_config.h"
+
+namespace pdjob::router {
+
+enum class DenialReason { kNoKey, kWrongKey, kTooLarge, kRequestRate, kTokenRate, kConcurrency };
+const char* to_string(DenialReason reason);
+
+class Admission {
+ public:
+  explicit Admission(std::vector<TenantConfig> tenants);
+
+  bool open_to_all() const { return tenants_.empty(); }
+
+  using Tenant = uint32_t;  // Index into tenants(); 0 where there are none.
+  struct Denial {
+    DenialReason reason;
+    net::ApiError error;
+    uint32_t retry_after_seconds = 0;  // 0: not said.
+  };
+  // `authorization`: the header's value. Every one let in must be released once. The tenant alone
+  // is asked for (no request, no cost) with identify().
+  std::variant<Tenant, Denial> admit(std::string_view authorization, uint64_t tokens, Instant now);
+  std::variant<Tenant, Denial> identify(std::string_view authorization) const;
+  void release(Tenant tenant);
+
+  const std::vector<TenantConfig>& tenants() const { return configs_; }
+
+ private:
+  class Bucket {
+   public:
+    explicit Bucket(uint64_t per_minute) : per_minute_(per_minute), level_(double(per_minute)) {}
+    // How long until `amount` is there; zero: now, or there is no limit.
+    Duration wait(uint64_t amount, Instant now);
+    void take(uint64_t amount);
+    bool holds(uint64_t amount) const { return per_minute_ == 0 || amount <= per_minute_; }
+
+   private:
+    uint64_t per_minute_;
+    double level_;
+    Instant filled_at_{};
+  };
+  struct State {
+    Bucket requests;
+    Bucket tokens;
+    uint32_t alive = 0;
+  };
+
+  const std::vector<TenantConfig> configs_;
+  std::vector<State> tenants_;
+  std::unordered_map<std::string, Tenant> by_key_;
+};
+
+// Lower-case hexadecimal.
+std::string sha256_of(std::string_view text);
+
+}  // namespace pdjob::router

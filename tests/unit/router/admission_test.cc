@@ -1,0 +1,97 @@
+#include "router/admission.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct AdmissionTest : testing::Test {
+  // The reason of a denial; "" if the request is let in.
+  std::string ask(Admission& admission, std::string_view key = "Bearer secret-a",
+                  uint64_t tokens = 10) {
+    const auto answer = admission.admit(key, tokens, now);
+    const auto* denied = std::get_if<Admission::Denial>(&answer);
+    denial = denied == nullptr ? Admission::Denial{} : *denied;
+    return denied == nullptr ? "" : to_string(denied->reason);
+  }
+  static TenantConfig tenant(const std::string& name, const std::string& key) {
+    return {.name = name, .key_sha256 = sha256_of(key)};
+  }
+
+  Instant now{std::chrono::hours(1)};
+  Admission::Denial denial;
+  TenantConfig a = tenant("a", "secret-a");
+};
+
+TEST_F(AdmissionTest, LetsEverybodyInWhereThereAreNoTenants) {
+  Admission admission({});
+  EXPECT_EQ(ask(admission, ""), "");
+  EXPECT_EQ(ask(admission, "Bearer whatever"), "");
+}
+
+TEST_F(AdmissionTest, LetsInWhoHasAKey) {
+  Admission admission({a, tenant("b", "secret-b")});
+  EXPECT_EQ(std::get<Admission::Tenant>(admission.admit("bearer secret-b", 1, now)), 1U);
+  EXPECT_EQ(ask(admission, ""), "no_key");
+  EXPECT_EQ(ask(admission, "Basic secret-a"), "no_key");
+  EXPECT_EQ(ask(admission, "Bearer "), "no_key");
+  EXPECT_EQ(ask(admission, "Bearer secret-c"), "wrong_key");
+  EXPECT_EQ(denial.error.status, 401);
+  EXPECT_EQ(denial.error.code, "invalid_api_key");
+  EXPECT_EQ(denial.error.message.find("secret"), std::string::npos);
+}
+
+TEST_F(AdmissionTest, HashesAsSha256sumDoes) {
+  EXPECT_EQ(sha256_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_F(AdmissionTest, HoldsATenantToItsRateAndSaysWhenToComeAgain) {
+  a.requests_per_minute = 6;
+  Admission admission({a});
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(ask(admission), "") << i;
+  }
+  EXPECT_EQ(ask(admission), "request_rate");
+  EXPECT_EQ(denial.error.status, 429);
+  EXPECT_EQ(denial.retry_after_seconds, 10U);
+  now += seconds(9);
+  EXPECT_EQ(ask(admission), "request_rate");
+  now += milliseconds(1100);
+  EXPECT_EQ(ask(admission), "");
+  EXPECT_EQ(ask(admission), "request_rate");
+}
+
+TEST_F(AdmissionTest, HoldsATenantToItsTokens) {
+  a.tokens_per_minute = 600;
+  Admission admission({a});
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 500), "");
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 300), "token_rate");
+  EXPECT_EQ(denial.retry_after_seconds, 20U);
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 100), "") << "a denial costs nothing";
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 601), "too_large");
+  EXPECT_EQ(denial.error.status, 400) << "to come again would not help";
+}
+
+TEST_F(AdmissionTest, BoundsWhatIsUnderWay) {
+  a.requests_max = 2;
+  Admission admission({a});
+  ask(admission);
+  ask(admission);
+  EXPECT_EQ(ask(admission), "concurrency");
+  admission.release(0);
+  EXPECT_EQ(ask(admission), "");
+}
+
+TEST_F(AdmissionTest, OneTenantsLimitsAreNotAnothers) {
+  a.requests_per_minute = 1;
+  Admission admission({a, tenant("b", "secret-b")});
+  ask(admission);
+  EXPECT_EQ(ask(admission), "request_rate");
+  EXPECT_EQ(ask(admission, "Bearer secret-b"), "");
+}
+
+}  // namespace
+}  // namespace pdjob::router
