@@ -44,7 +44,7 @@ class RouterProcess final : net::JobMember::Handler {
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     const uint16_t port = api_->server().port();
     if (options_.spec.control.empty()) {
-      members_.emplace(loop_, static_workers(options_),
+      members_.emplace(loop_, static_workers(options_), options_.config.protocol,
                        [this](RouterEvent event) { api_->relay().submit(std::move(event)); });
       // Started by hand: whoever reads the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);
