@@ -5,7 +5,6 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/random.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
 
@@ -22,7 +21,9 @@ std::string name_of(const LegId& leg) {
          std::to_string(leg.attempt);
 }
 
-std::string make_request_id() { return "req-" + TransferId{entropy(), entropy()}.to_string(); }
+std::string make_request_id(Random& random) {
+  return "req-" + TransferId{random.next(), random.next()}.to_string();
+}
 
 RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 
@@ -44,7 +45,8 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
                     config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
-      core_(config, entropy()) {}
+      random_(entropy()),
+      core_(config, random_.next()) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
@@ -58,7 +60,7 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.target = request.path;
   exchange.request_id = request.header("x-request-id");
   if (exchange.request_id.empty()) {
-    exchange.request_id = make_request_id();
+    exchange.request_id = make_request_id(random_);
   }
   exchange.header_lines = leg_header_lines(request, exchange.request_id);
   exchange.arrived = loop_.now();
@@ -91,21 +93,26 @@ void RelayApi::client_writable(net::ExchangeId client) {
 }
 
 void RelayApi::submit(RouterEvent event) {
-  events_.push_back(std::move(event));
   if (stepping_) {
+    waiting_.push_back(std::move(event));
     return;
   }
   stepping_ = true;
-  while (!events_.empty()) {
-    effects_.clear();
-    core_.step(events_.front(), loop_.now(), effects_);
-    events_.pop_front();
-    for (const RouterEffect& effect : effects_) {
-      std::visit([this](const auto& one) { carry_out(one); }, effect);
-    }
+  step(event);
+  while (!waiting_.empty()) {
+    step(waiting_.front());
+    waiting_.pop_front();
   }
   stepping_ = false;
   arm_timer();
+}
+
+void RelayApi::step(const RouterEvent& event) {
+  effects_.clear();
+  core_.step(event, loop_.now(), effects_);
+  for (const RouterEffect& effect : effects_) {
+    std::visit([this](const auto& one) { carry_out(one); }, effect);
+  }
 }
 
 // An armed timer that comes too early does nothing, which is cheaper than a new one per request.
@@ -173,6 +180,8 @@ void RelayApi::collect_body(Leg& leg, std::string_view raw) {
   } else if (leg.framing == net::BodyFraming::kChunked) {
     leg.decoder.decode(raw, leg.collected);
   } else {
+    // Room for the scan to read behind it, so that it need not copy.
+    leg.collected.reserve(leg.collected.size() + raw.size() + net::JsonObject::kSlack);
     leg.collected.append(raw);
   }
 }
