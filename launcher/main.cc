@@ -74,6 +74,7 @@ struct CommandLine {
   WorkerFlags worker;
   RouterFlags router;
   std::string policy;
+  std::string protocol;
 
   CommandLine() {
     app.footer(kExamples);
@@ -184,6 +185,10 @@ struct CommandLine {
     command->add_option("--worker", router.workers, "A worker that does both; repeatable")
         ->type_name("URL");
     command
+        ->add_option("--protocol", protocol,
+                     "Short for router.protocol: what the workers above speak (auto, pdjob, nixl)")
+        ->type_name("PROTOCOL");
+    command
         ->add_option("--policy", policy, "Short for router.prefill_policy and router.decode_policy")
         ->type_name("POLICY");
     command
@@ -193,6 +198,9 @@ struct CommandLine {
         ->allow_extra_args(false);
     command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
     command->callback([this] {
+      if (!protocol.empty()) {
+        router.settings.push_back("router.protocol=" + protocol);
+      }
       if (!policy.empty()) {
         router.settings.push_back("router.prefill_policy=" + policy);
         router.settings.push_back("router.decode_policy=" + policy);

@@ -43,7 +43,7 @@ class ClientConnection final : public FdHandler {
   };
 
   struct Request {
-    std::string_view head;  // With its empty line.
+    std::string_view head;  // With its empty line; a short body may stand behind it.
     std::string_view body;
     bool is_head = false;  // The reply has no body.
   };

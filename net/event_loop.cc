@@ -5,12 +5,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <unordered_map>
+#include <ctime>
 #include <utility>
 #include <vector>
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "common/channel.h"
@@ -24,6 +25,16 @@ namespace {
 constexpr size_t kEventsPerTurn = 256;
 // Cancelled timers stay in the heap until they are due or outnumber the live ones.
 constexpr size_t kDeadTimersTolerated = 64;
+
+// A timer's id is the count of timers made before it, which orders equal times, above its slot.
+constexpr unsigned kSlotBits = 20;
+
+size_t slot_of(TimerId id) { return id.value & ((1U << kSlotBits) - 1); }
+
+struct Timer {
+  TimerId id{};  // None: the slot is free.
+  std::function<void()> work;
+};
 
 struct DueTimer {
   Instant when;
@@ -53,9 +64,12 @@ struct EventLoop::State final : FdHandler {
   int wake_fd = -1;
   bool running = false;
   Instant now{};
+  Duration turn_interval{};
+  Instant next_turn{};
   std::vector<Watch> watches;  // By descriptor.
   std::vector<DueTimer> timer_heap;
-  std::unordered_map<TimerId, std::function<void()>> timers;
+  std::vector<Timer> timers;  // By slot.
+  std::vector<uint32_t> free_slots;
   uint64_t timers_made = 0;
 
   // Shared with other threads.
@@ -70,9 +84,13 @@ struct EventLoop::State final : FdHandler {
   void wake();
   void dispatch(const epoll_event& event);
   void run_timers();
+  TimerId add(std::function<void()> work);
+  bool is_alive(TimerId id) const;
+  std::function<void()> take(TimerId id);
   void run_posted();
   void drop_dead_timers();
   int wait_ms() const;
+  void rest();
 };
 
 void EventLoop::State::wake() {
@@ -91,22 +109,52 @@ void EventLoop::State::dispatch(const epoll_event& event) {
   }
 }
 
+TimerId EventLoop::State::add(std::function<void()> work) {
+  if (free_slots.empty()) {
+    PDJOB_CHECK(timers.size() < 1U << kSlotBits);
+    free_slots.push_back(static_cast<uint32_t>(timers.size()));
+    timers.emplace_back();
+  }
+  const size_t slot = free_slots.back();
+  free_slots.pop_back();
+  const TimerId id{++timers_made << kSlotBits | slot};
+  timers[slot] = {id, std::move(work)};
+  return id;
+}
+
+bool EventLoop::State::is_alive(TimerId id) const {
+  return id != TimerId{} && slot_of(id) < timers.size() && timers[slot_of(id)].id == id;
+}
+
+// What it was to do; nothing if it has run or was cancelled.
+std::function<void()> EventLoop::State::take(TimerId id) {
+  if (!is_alive(id)) {
+    return nullptr;
+  }
+  Timer& timer = timers[slot_of(id)];
+  timer.id = {};
+  free_slots.push_back(static_cast<uint32_t>(slot_of(id)));
+  return std::exchange(timer.work, nullptr);
+}
+
 void EventLoop::State::run_timers() {
   // A timer made meanwhile runs in a later turn, so that one that renews itself cannot hold the
   // loop.
-  const TimerId last{timers_made};
-  while (!timer_heap.empty() && timer_heap.front().when <= now && timer_heap.front().id <= last) {
+  const TimerId last{(timers_made + 1) << kSlotBits};
+  while (!timer_heap.empty() && timer_heap.front().when <= now && timer_heap.front().id < last) {
     std::pop_heap(timer_heap.begin(), timer_heap.end());
     const TimerId id = timer_heap.back().id;
     timer_heap.pop_back();
-    if (auto timer = timers.extract(id)) {
-      timer.mapped()();
+    if (const auto work = take(id)) {
+      work();
     }
   }
 }
 
 void EventLoop::State::run_posted() {
-  woken = false;  // Before draining: what is posted from here on wakes us again.
+  if (!woken.exchange(false)) {  // Before draining: what is posted from here on wakes us again.
+    return;
+  }
   std::vector<std::function<void()>> work;
   posted.drain(work);
   for (const auto& item : work) {
@@ -115,8 +163,9 @@ void EventLoop::State::run_posted() {
 }
 
 void EventLoop::State::drop_dead_timers() {
-  if (timer_heap.size() > 2 * timers.size() + kDeadTimersTolerated) {
-    std::erase_if(timer_heap, [this](const DueTimer& timer) { return !timers.contains(timer.id); });
+  const size_t alive = timers.size() - free_slots.size();
+  if (timer_heap.size() > 2 * alive + kDeadTimersTolerated) {
+    std::erase_if(timer_heap, [this](const DueTimer& timer) { return !is_alive(timer.id); });
     std::make_heap(timer_heap.begin(), timer_heap.end());
   }
 }
@@ -129,6 +178,18 @@ int EventLoop::State::wait_ms() const {
       std::chrono::ceil<std::chrono::milliseconds>(timer_heap.front().when - real_now());
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
   return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), kLongest).count());
+}
+
+void EventLoop::State::rest() {
+  if (turn_interval == Duration::zero()) {
+    return;
+  }
+  const Instant time = real_now();
+  next_turn = std::max(next_turn, time - kTurnsAhead * turn_interval) + turn_interval;
+  if (next_turn > time) {
+    const timespec left{.tv_sec = 0, .tv_nsec = (next_turn - time).count()};
+    nanosleep(&left, nullptr);
+  }
 }
 
 EventLoop::EventLoop() : state_(std::make_unique<State>()) {
@@ -145,11 +206,19 @@ EventLoop::~EventLoop() {
   close(state_->epoll_fd);
 }
 
+void EventLoop::pace_turns(Duration interval_min) {
+  constexpr unsigned long kTimerSlackNs = 5000;  // The default of 50 us would double the interval.
+  PDJOB_CHECK(interval_min < std::chrono::seconds(1));
+  state_->turn_interval = interval_min;
+  prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
+}
+
 void EventLoop::run() {
   State& state = *state_;
   state.running = true;
   std::array<epoll_event, kEventsPerTurn> events;
   while (!state.stopping.exchange(false)) {
+    state.rest();
     const int count = epoll_wait(state.epoll_fd, events.data(), kEventsPerTurn, state.wait_ms());
     PDJOB_CHECK(count >= 0 || errno == EINTR, strerror(errno));
     state.now = real_now();
@@ -175,16 +244,15 @@ void EventLoop::post(std::function<void()> work) {
 Instant EventLoop::now() const { return state_->running ? state_->now : real_now(); }
 
 TimerId EventLoop::call_at(Instant when, std::function<void()> work) {
-  const TimerId id{++state_->timers_made};
-  state_->timers.emplace(id, std::move(work));
+  const TimerId id = state_->add(std::move(work));
   state_->timer_heap.push_back({when, id});
   std::push_heap(state_->timer_heap.begin(), state_->timer_heap.end());
   return id;
 }
 
 void EventLoop::cancel(TimerId timer) {
-  // Extracted first: destroying the work may come back here.
-  const auto cancelled = state_->timers.extract(timer);
+  // Taken first: destroying the work may come back here.
+  const auto cancelled = state_->take(timer);
   state_->drop_dead_timers();
 }
 

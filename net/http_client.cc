@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -18,6 +19,9 @@ namespace {
 constexpr Duration kSweepInterval = std::chrono::milliseconds(50);
 // Below the idle timeout of our own servers, so that it is mostly we who close.
 constexpr Duration kIdleMax = std::chrono::seconds(60);
+
+// A body up to this size is sent from behind the head: one piece costs less than two.
+constexpr size_t kShortBody = 16 * limits::kKiB;
 
 enum class Awaited { kConnection, kHead, kBody };
 
@@ -36,7 +40,7 @@ const char* to_string(Awaited awaited) {
 struct Call {
   HttpCallHandler& handler;
   HttpAddress to;
-  std::string head;
+  std::string head;  // And a short body.
   std::string body;
   bool is_head = false;
   Duration connect_timeout;
@@ -114,25 +118,48 @@ HttpClientOverEpoll::~HttpClientOverEpoll() {
   loop_.cancel(sweep_timer_);
 }
 
+void append_number(std::string& text, uint64_t number) {
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  text.append(digits.data(), end.ptr);
+}
+
+void append_address(std::string& text, const HttpAddress& address) {
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  text.append(is_ipv6 ? "[" : "").append(address.host).append(is_ipv6 ? "]:" : ":");
+  append_number(text, address.port);
+}
+
 std::string request_head(const HttpCall& call) {
+  constexpr size_t kFixedParts = 96;
   std::string head;
-  head.reserve(128 + call.target.size() + call.header_lines.size());
+  head.reserve(kFixedParts + call.method.size() + call.target.size() + call.to.host.size() +
+               call.header_lines.size() + (call.body.size() > kShortBody ? 0 : call.body.size()));
   head.append(call.method).append(" ").append(call.target).append(" HTTP/1.1\r\nHost: ");
-  head.append(call.to.to_string()).append("\r\n").append(call.header_lines);
+  append_address(head, call.to);
+  head.append("\r\n").append(call.header_lines);
   if (!call.body.empty() || (call.method != "GET" && call.method != "HEAD")) {
-    head.append("Content-Length: ").append(std::to_string(call.body.size())).append("\r\n");
+    head.append("Content-Length: ");
+    append_number(head, call.body.size());
+    head.append("\r\n");
   }
-  return head.append("\r\n");
+  head.append("\r\n");
+  return head;
 }
 
 // --- calls
 
 CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
   const CallId id{++calls_made_};
+  std::string head = request_head(call);
+  if (call.body.size() <= kShortBody) {
+    head.append(call.body);
+    call.body.clear();
+  }
   Call& started = calls_
                       .emplace(id, Call{.handler = handler,
-                                        .to = call.to,
-                                        .head = request_head(call),
+                                        .to = std::move(call.to),
+                                        .head = std::move(head),
                                         .body = std::move(call.body),
                                         .is_head = call.method == "HEAD",
                                         .connect_timeout = call.connect_timeout,
@@ -150,11 +177,11 @@ CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
 
 bool HttpClientOverEpoll::start_pooled(CallId id, Call& call) {
   const auto pool = idle_.find(call.to);
-  if (pool == idle_.end()) {
+  if (pool == idle_.end() || pool->second.empty()) {
     return false;
   }
   ClientConnection& connection = *pool->second.back();
-  remove_idle(connection);
+  pool->second.pop_back();
   call.replaceable = true;
   attach(id, call, connection);
   return true;
@@ -367,9 +394,6 @@ void HttpClientOverEpoll::remove_idle(ClientConnection& connection) {
   const auto pool = idle_.find(connections_.at(&connection).address);
   if (pool != idle_.end()) {
     std::erase(pool->second, &connection);
-    if (pool->second.empty()) {
-      idle_.erase(pool);
-    }
   }
 }
 
@@ -431,6 +455,7 @@ void HttpClientOverEpoll::sweep() {
       socket->close();
     }
   }
+  std::erase_if(idle_, [](const auto& pool) { return pool.second.empty(); });
   if (sweep_timer_ == TimerId{} && !(calls_.empty() && connections_.empty())) {
     sweep_timer_ = loop_.call_at(loop_.now() + kSweepInterval, [this] { sweep(); });
   }
@@ -452,8 +477,9 @@ std::unique_ptr<HttpClient> HttpClient::create(EventLoop& loop) {
 }
 
 std::string HttpAddress::to_string() const {
-  const bool is_ipv6 = host.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  std::string text;
+  append_address(text, *this);
+  return text;
 }
 
 Result<HttpAddress> parse_http_address(std::string_view text) {

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "net/json_edit.h"
 
 namespace pdjob::net {
 namespace {
@@ -20,8 +21,8 @@ constexpr Duration kLingerMax = std::chrono::seconds(2);
 constexpr size_t kQueueBytesCut = 16 * limits::kHttpSendQueueBytesMax;
 // Pipelined bytes held while a reply is under way.
 constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
-// Room behind the body, so that json_edit.h can parse it where it is.
-constexpr size_t kBodySlack = 64;
+// Room behind the body, so that it can be parsed where it is.
+constexpr size_t kBodySlack = JsonObject::kSlack;
 // Receives of one connection before others get their turn.
 constexpr int kReceivesPerTurn = 16;
 // Reserved for a body that is only announced; it grows as it arrives.

@@ -3,6 +3,7 @@
 // be smuggled past the router. Views point into the parsed bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,7 +20,12 @@ struct HttpHeader {
 // The value of the first of that name, compared without case; empty if absent. Pure.
 std::string_view find_header(const std::vector<HttpHeader>& headers, std::string_view name);
 // Without case, ASCII only. Pure.
-bool equal_ignoring_case(std::string_view a, std::string_view b);
+inline bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; };
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [lower](char x, char y) {
+           return lower(x) == lower(y);
+         });
+}
 
 enum class BodyFraming { kNone, kLength, kChunked, kUntilClose };
 

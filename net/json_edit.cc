@@ -1,6 +1,7 @@
 #include "net/json_edit.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -18,6 +19,8 @@ namespace ondemand = simdjson::ondemand;
 // this text.
 constexpr size_t kKeptParserText = 1 * limits::kMiB;
 
+static_assert(JsonObject::kSlack >= simdjson::SIMDJSON_PADDING);
+
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 // The end of what precedes white space before `end`.
@@ -29,7 +32,8 @@ size_t skip_space_back(std::string_view text, size_t end) {
 }
 
 bool may_start_value(char c) {
-  return std::string_view("{[\"-0123456789tfn").find(c) != std::string_view::npos;
+  return c == '"' || c == '{' || c == '[' || (c >= '0' && c <= '9') || c == '-' || c == 't' ||
+         c == 'f' || c == 'n';
 }
 
 struct Span {
@@ -80,14 +84,24 @@ bool walk(simdjson::padded_string_view text, const Found& found) {
 }  // namespace
 
 size_t JsonObject::index_of(std::string_view name) const {
-  return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+  size_t index = 0;
+  for (const std::string_view known : names_) {
+    // Sizes differ most often, and are compared without a call.
+    if (known.size() == name.size() && known == name) {
+      break;
+    }
+    ++index;
+  }
+  return index;
 }
 
 Result<JsonObject> JsonObject::scan(const std::string& text,
                                     std::span<const std::string_view> names) {
+  PDJOB_CHECK(names.size() <= kNamesMax, names.size());
   JsonObject object;
   object.text_ = text;
-  object.names_.assign(names.begin(), names.end());
+  object.names_ = names;
+  object.members_.reserve(names.size());
   size_t gap_begin = 0;
   bool previous_found = false;
   const auto found = [&](std::string_view name, const Span& span) {
@@ -115,7 +129,7 @@ Result<JsonObject> JsonObject::scan(const std::string& text,
     }
     ++object.members_total_;
   };
-  const bool padded = text.capacity() - text.size() >= simdjson::SIMDJSON_PADDING;
+  const bool padded = text.capacity() - text.size() >= kSlack;
   const bool walked =
       padded ? walk(simdjson::padded_string_view(text.data(), text.size(), text.capacity()), found)
              : walk(simdjson::padded_string(text), found);
@@ -145,7 +159,7 @@ std::string_view JsonObject::value(std::string_view name) const {
 }
 
 std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
-  std::vector<const JsonEdit*> edit_of(names_.size(), nullptr);
+  std::array<const JsonEdit*, kNamesMax> edit_of{};
   size_t added_bytes = 0;
   for (const JsonEdit& edit : edits) {
     const size_t index = index_of(edit.name);
@@ -165,7 +179,7 @@ std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
   size_t removed = 0;
   bool starts_with_removed = true;  // Nothing but removed members so far.
   size_t expected_begin = 0;        // Where the next member starts, as long as that is so.
-  std::vector<bool> present(names_.size(), false);
+  std::array<bool, kNamesMax> present{};
   for (const Member& member : members_) {
     const JsonEdit* const edit = edit_of[member.name];
     present[member.name] = true;
@@ -194,7 +208,8 @@ std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
       out.append(edit_of[i]->value);
     }
   }
-  return out.append(text_.substr(copied));
+  out.append(text_.substr(copied));
+  return out;
 }
 
 Result<std::string> edit_json_object(const std::string& text, std::span<const JsonEdit> edits) {

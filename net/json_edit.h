@@ -20,12 +20,17 @@ struct JsonEdit {
   std::string_view value;  // JSON text; empty: the member is removed.
 };
 
-// One object, scanned. Holds positions, and a view of the text, which must outlive it. Value.
+// One object, scanned. Holds positions, and views of the text and of the names, which must outlive
+// it. Value.
 class JsonObject {
  public:
+  static constexpr size_t kNamesMax = 32;
+  static constexpr size_t kSlack = 64;  // Spare capacity that lets a text be parsed where it is.
+
   // Finds the members called `names`. kInvalidArgument unless `text` is one JSON object and nothing
   // else; what is inside values is not looked at more closely than is needed to find their ends. A
-  // text with 64 bytes of spare capacity is parsed where it is.
+  // text with kSlack bytes of spare capacity is parsed where it is. Requires: at most kNamesMax
+  // names.
   static Result<JsonObject> scan(const std::string& text, std::span<const std::string_view> names);
 
   // The value as it stands, of the last of that name; empty: none. Requires: `name` was scanned
@@ -51,7 +56,7 @@ class JsonObject {
   size_t index_of(std::string_view name) const;
 
   std::string_view text_;
-  std::vector<std::string> names_;
+  std::span<const std::string_view> names_;
   std::vector<Member> members_;  // The found ones, in order of position.
   size_t members_total_ = 0;
   size_t inside_begin_ = 0;  // After '{'.

@@ -86,7 +86,10 @@ std::string_view RequestBody::prompt() const {
 }
 
 std::string RequestBody::prefill_leg(std::string_view kv_params) const {
-  std::vector<net::JsonEdit> edits = {{"max_tokens", "1"}, {"stream_options", ""}};
+  std::vector<net::JsonEdit> edits;
+  edits.reserve(kNames.size());
+  edits.push_back({"max_tokens", "1"});
+  edits.push_back({"stream_options", ""});
   for (const std::string_view name : kOneWherePresent) {
     if (!object_->value(name).empty()) {
       edits.push_back({name, "1"});
@@ -112,7 +115,7 @@ std::string offer_params(const TransferId& transfer) {
 }
 
 // The nulls are what vLLM's own proxies send; engines differ in which of them they insist on.
-std::string offer_unnamed_params() {
+std::string_view offer_unnamed_params() {
   return R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,)"
          R"("remote_host":null,"remote_port":null})";
 }

@@ -52,7 +52,7 @@ class RequestBody {
 // Prefill leg: keep the KV under `transfer`.
 std::string offer_params(const TransferId& transfer);
 // Prefill leg of the two-hop: keep the KV and answer where it is.
-std::string offer_unnamed_params();
+std::string_view offer_unnamed_params();
 // Decode leg: the KV is at `kv_address` (the prefill worker's JSON object) under `transfer`.
 std::string fetch_params(std::string_view kv_address, const TransferId& transfer);
 // Two-hop: kv_transfer_params of a prefill reply, verbatim; empty if there are none.

@@ -35,6 +35,9 @@ constexpr std::array<std::string_view, 8> kNotForWorkers = {"host",
 constexpr std::array<std::string_view, 4> kMarks = {"x-request-id", "x-pdjob-prefill",
                                                     "x-pdjob-decode", "x-pdjob-kv-suspect"};
 
+// The names of all marks, and a Connection line.
+constexpr size_t kAddedBytes = 96;
+
 template <size_t n>
 bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {
   return std::any_of(names.begin(), names.end(),
@@ -63,6 +66,16 @@ void append_line(std::string& lines, std::string_view name, std::string_view val
   lines.append(name).append(": ").append(value).append("\r\n");
 }
 
+// Of these lines as they will be, but for what the router adds itself.
+size_t bytes_of(const std::vector<net::HttpHeader>& headers) {
+  constexpr size_t kSeparators = 4;
+  size_t bytes = 0;
+  for (const net::HttpHeader& header : headers) {
+    bytes += header.name.size() + header.value.size() + kSeparators;
+  }
+  return bytes;
+}
+
 void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& headers,
                        const auto& drop) {
   const std::string_view connection = net::find_header(headers, "connection");
@@ -79,6 +92,7 @@ void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& h
 std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id,
                              bool own_key) {
   std::string lines;
+  lines.reserve(bytes_of(request.headers) + request_id.size() + kAddedBytes);
   append_end_to_end(lines, request.headers, [own_key](std::string_view name) {
     return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id") ||
            (own_key && equal_ignoring_case(name, "authorization"));
@@ -90,7 +104,10 @@ std::string leg_header_lines(const net::HttpRequest& request, std::string_view r
 std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
                        ReplyFraming framing) {
   // "HTTP/1.0 200 OK" of an old worker is a 1.1 reply of ours.
-  std::string lines = "HTTP/1.1";
+  std::string lines;
+  lines.reserve(head.raw.size() + marks.request_id.size() + marks.prefill.size() +
+                marks.decode.size() + kAddedBytes);
+  lines.append("HTTP/1.1");
   const std::string_view status_line = head.raw.substr(0, head.raw.find("\r\n"));
   lines.append(status_line.substr(std::min(status_line.find(' '), status_line.size())))
       .append("\r\n");
@@ -108,7 +125,8 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
   if (framing == ReplyFraming::kUntilClose) {
     append_line(lines, "Connection", "close");
   }
-  return lines.append("\r\n");
+  lines.append("\r\n");
+  return lines;
 }
 
 }  // namespace pdjob::router

@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/random.h"
 #include "common/real_clock.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
@@ -24,7 +23,9 @@ std::string name_of(const LegId& leg) {
          std::to_string(leg.attempt);
 }
 
-std::string make_request_id() { return "req-" + TransferId{entropy(), entropy()}.to_string(); }
+std::string make_request_id(Random& random) {
+  return "req-" + TransferId{random.next(), random.next()}.to_string();
+}
 
 RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 
@@ -55,7 +56,8 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
                     config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
-      core_(config, entropy()),
+      random_(entropy()),
+      core_(config, random_.next()),
       admission_(config.tenants) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
@@ -77,7 +79,7 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.target = request.path;
   exchange.request_id = request.header("x-request-id");
   if (exchange.request_id.empty()) {
-    exchange.request_id = make_request_id();
+    exchange.request_id = make_request_id(random_);
   }
   exchange.header_lines = leg_header_lines(request, exchange.request_id, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
@@ -85,8 +87,9 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
   }
   exchange.arrived = loop_.now();
-  const TenantConfig tenant =
-      admission_.open_to_all() ? TenantConfig() : admission_.tenants()[exchange.tenant];
+  static const TenantConfig kNobody;
+  const TenantConfig& tenant =
+      admission_.open_to_all() ? kNobody : admission_.tenants()[exchange.tenant];
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
   RequestFacts facts{.model = body.model(),
@@ -132,21 +135,26 @@ void RelayApi::client_writable(net::ExchangeId client) {
 }
 
 void RelayApi::submit(RouterEvent event) {
-  events_.push_back(std::move(event));
   if (stepping_) {
+    waiting_.push_back(std::move(event));
     return;
   }
   stepping_ = true;
-  while (!events_.empty()) {
-    effects_.clear();
-    core_.step(events_.front(), loop_.now(), effects_);
-    events_.pop_front();
-    for (const RouterEffect& effect : effects_) {
-      std::visit([this](const auto& one) { carry_out(one); }, effect);
-    }
+  step(event);
+  while (!waiting_.empty()) {
+    step(waiting_.front());
+    waiting_.pop_front();
   }
   stepping_ = false;
   arm_timer();
+}
+
+void RelayApi::step(const RouterEvent& event) {
+  effects_.clear();
+  core_.step(event, loop_.now(), effects_);
+  for (const RouterEffect& effect : effects_) {
+    std::visit([this](const auto& one) { carry_out(one); }, effect);
+  }
 }
 
 // An armed timer that comes too early does nothing, which is cheaper than a new one per request.
@@ -222,6 +230,8 @@ void RelayApi::collect_body(Leg& leg, std::string_view raw) {
   } else if (leg.framing == net::BodyFraming::kChunked) {
     leg.decoder.decode(raw, leg.collected);
   } else {
+    // Room for the scan to read behind it, so that it need not copy.
+    leg.collected.reserve(leg.collected.size() + raw.size() + net::JsonObject::kSlack);
     leg.collected.append(raw);
   }
 }

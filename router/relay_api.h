@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/id.h"
+#include "common/random.h"
 #include "net/event_loop.h"
 #include "net/http_client.h"
 #include "net/http_parser.h"
@@ -98,6 +99,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
+  void step(const RouterEvent& event);
   std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
@@ -112,6 +114,7 @@ class RelayApi final : public net::HttpCallHandler {
   const bool wants_blocks_;  // A policy looks at prefixes.
   const std::function<void()> on_drained_;
   const std::unique_ptr<net::HttpClient> client_;
+  Random random_;
   Router core_;
   Admission admission_;
   RouterMetrics metrics_;
@@ -120,7 +123,7 @@ class RelayApi final : public net::HttpCallHandler {
   std::unordered_map<net::CallId, Leg> legs_;
   std::map<LegId, net::CallId> calls_;
 
-  std::deque<RouterEvent> events_;
+  std::deque<RouterEvent> waiting_;
   std::vector<RouterEffect> effects_;
   bool stepping_ = false;
   const net::HttpReplyHead* head_ = nullptr;  // While the core decides about it.

@@ -53,6 +53,10 @@ void read(ConfigReader& in, RouterConfig& config) {
   in.field("fallback", config.fallback,
            {{"decode_alone", Fallback::kDecodeAlone}, {"refuse", Fallback::kRefuse}},
            {"Without a prefill worker: let the decode worker prefill by itself, or refuse."});
+  in.field("protocol", config.protocol,
+           {{"auto", Protocol::kAuto}, {"pdjob", Protocol::kPdjob}, {"nixl", Protocol::kNixl}},
+           {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
+            "only, or vLLM's two-hop to all."});
   in.field("attempts", config.attempts,
            {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
   in.field(

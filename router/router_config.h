@@ -27,6 +27,13 @@ enum class Fallback {
   kRefuse,       // It waits, and is refused after queue_timeout.
 };
 
+// How a hand-over is told to workers that the router is given by address.
+enum class Protocol {
+  kAuto,   // Concurrent legs to pdjob workers, the two-hop to any other engine.
+  kPdjob,  // Only pdjob workers are taken.
+  kNixl,   // vLLM's two-hop to all of them.
+};
+
 struct RouterConfig {
   std::string listen = "127.0.0.1:8000";
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
@@ -41,7 +48,8 @@ struct RouterConfig {
   Duration request_timeout = std::chrono::hours(1);
   Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
-  Duration drain_timeout = std::chrono::seconds(30);   // On SIGTERM; then what is alive is cut.
+  Protocol protocol = Protocol::kAuto;
+  Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then what is alive is cut.
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
   std::vector<TenantConfig> tenants;

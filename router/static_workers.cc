@@ -11,13 +11,27 @@ namespace {
 constexpr Duration kAnswerTimeout = std::chrono::seconds(2);
 constexpr size_t kAnswerBytesMax = 64 * limits::kKiB;
 
-bool is_ok(const Result<net::HttpReply>& reply) { return reply && reply->status == 200; }
+bool is_ok(const Result<net::HttpReply>& reply) {
+  return reply && reply->status >= 200 && reply->status < 300;
+}
+
+// It answered, in whatever way: a description that is too long is one of somebody else.
+bool is_answer(const Result<net::HttpReply>& reply) {
+  return reply || reply.error().code == ErrorCode::kCorrupt;
+}
+
+bool has_no_such_path(const Result<net::HttpReply>& reply) {
+  return reply && (reply->status == 404 || reply->status == 405);
+}
 
 }  // namespace
 
 StaticWorkers::StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
-                             std::function<void(RouterEvent)> submit)
-    : loop_(loop), submit_(std::move(submit)), client_(net::HttpClient::create(loop)) {
+                             Protocol protocol, std::function<void(RouterEvent)> submit)
+    : loop_(loop),
+      protocol_(protocol),
+      submit_(std::move(submit)),
+      client_(net::HttpClient::create(loop)) {
   for (const StaticWorker& worker : workers) {
     rows_.push_back({.asked = worker});
   }
@@ -35,7 +49,7 @@ StaticWorkers::~StaticWorkers() {
 // What is foreign is asked again who it is once it has been silent, for another may have taken its
 // place.
 void StaticWorkers::poll(size_t row) {
-  if (rows_[row].foreign) {
+  if (rows_[row].foreign || protocol_ == Protocol::kNixl) {
     ask(row, "/health", &StaticWorkers::on_health);
   } else {
     ask(row, "/pdjob/worker", &StaticWorkers::on_description);
@@ -56,20 +70,19 @@ void StaticWorkers::ask(size_t row, std::string_view target,
 }
 
 void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& reply) {
-  if (reply && (reply->status == 404 || reply->status == 405)) {
+  if (!is_answer(reply)) {
+    silent(row);
+    return;
+  }
+  auto description = is_ok(reply) ? parse_worker_description(reply->body)
+                                  : Error{ErrorCode::kUnsupported, "no pdjob worker"};
+  if (!description && protocol_ == Protocol::kPdjob) {
+    refuse(row);
+    return;
+  }
+  if (!description) {
     rows_[row].foreign = true;
     ask(row, "/health", &StaticWorkers::on_health);
-    return;
-  }
-  if (!is_ok(reply)) {
-    silent(row);
-    return;
-  }
-  auto description = parse_worker_description(reply->body);
-  if (!description) {
-    log::warn(rows_[row].asked.address.to_string() +
-              " describes itself badly: " + description.error().message);
-    silent(row);
     return;
   }
   if (description->draining) {
@@ -83,7 +96,9 @@ void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& rep
 }
 
 void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
-  if (!is_ok(reply)) {
+  if (has_no_such_path(reply)) {
+    ask(row, "/v1/models", &StaticWorkers::on_models);
+  } else if (!is_ok(reply)) {
     rows_[row].foreign = false;
     silent(row);
   } else if (rows_[row].entry && !rows_[row].entry->model.empty()) {
@@ -95,8 +110,13 @@ void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
 
 // Without an answer (some engines want a key) the worker serves any model.
 void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
+  if (!reply) {
+    rows_[row].foreign = false;
+    silent(row);
+    return;
+  }
   found(row, {.name = rows_[row].asked.address.to_string(),
-              .model = is_ok(reply) ? first_model(reply->body) : ""});
+              .model = is_ok(reply) ? only_model(reply->body) : ""});
 }
 
 void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
@@ -115,6 +135,14 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   }
   submit_(WorkerProbed{known.entry->name, true});
   poll_later(row);
+}
+
+void StaticWorkers::refuse(size_t row) {
+  if (!std::exchange(rows_[row].warned, true)) {
+    log::warn(rows_[row].asked.address.to_string() +
+              " is no pdjob worker, and router.protocol asks for one");
+  }
+  silent(row);
 }
 
 void StaticWorkers::silent(size_t row) {

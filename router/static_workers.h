@@ -1,7 +1,8 @@
 // StaticWorkers: membership for a router without a launcher. Asks each given address every second
-// who is there: a pdjob worker says it itself, any other engine that is healthy is taken for a
-// two-hop one. A worker is a member from its first answer on, and until it has been silent for a
-// while; whoever comes back is a member again. Loop-bound.
+// who is there: a pdjob worker describes itself; whoever answers in any other way is a foreign
+// engine (vLLM, SGLang and their like), a member while it is healthy, and spoken to in two hops. A
+// worker is a member from its first answer on, and until it has been silent for a while; whoever
+// comes back is a member again. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -27,7 +28,7 @@ class StaticWorkers {
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
   static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it is no member any more.
 
-  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
+  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers, Protocol protocol,
                 std::function<void(RouterEvent)> submit);
   ~StaticWorkers();
   StaticWorkers(const StaticWorkers&) = delete;
@@ -38,6 +39,7 @@ class StaticWorkers {
     StaticWorker asked;
     std::optional<net::WorkerEntry> entry;  // A member.
     bool foreign = false;
+    bool warned = false;  // That it is none of the wanted kind.
     uint32_t silences = 0;
     net::TimerId timer;
   };
@@ -49,6 +51,7 @@ class StaticWorkers {
   void on_health(size_t row, const Result<net::HttpReply>& reply);
   void on_models(size_t row, const Result<net::HttpReply>& reply);
 
+  void refuse(size_t row);
   void found(size_t row, net::WorkerEntry entry);
   void silent(size_t row);
   void leave(size_t row);
@@ -57,6 +60,7 @@ class StaticWorkers {
   std::string unique_name(size_t row, const std::string& name) const;
 
   net::EventLoop& loop_;
+  const Protocol protocol_;
   const std::function<void(RouterEvent)> submit_;
   std::vector<Row> rows_;
   const std::unique_ptr<net::HttpClient> client_;

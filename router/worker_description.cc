@@ -62,7 +62,7 @@ Result<WorkerDescription> parse_worker_description(const std::string& body) {
   return described;
 }
 
-std::string first_model(const std::string& body) {
+std::string only_model(const std::string& body) {
   static constexpr std::string_view kData = "data";
   static constexpr std::string_view kId = "id";
   const auto list = JsonObject::scan(body, {&kData, 1});
@@ -70,7 +70,7 @@ std::string first_model(const std::string& body) {
     return {};
   }
   const std::vector<std::string> models = net::json_array_items(list->value(kData));
-  if (models.empty()) {
+  if (models.size() != 1) {
     return {};
   }
   const auto model = JsonObject::scan(models.front(), {&kId, 1});

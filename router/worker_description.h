@@ -17,7 +17,8 @@ struct WorkerDescription {
 // The reply to GET /pdjob/worker.
 Result<WorkerDescription> parse_worker_description(const std::string& body);
 
-// The first model in the reply to GET /v1/models; empty if there is none.
-std::string first_model(const std::string& body);
+// The model in the reply to GET /v1/models; empty if there is none or several, which its engine
+// tells apart itself.
+std::string only_model(const std::string& body);
 
 }  // namespace pdjob::router

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -136,7 +137,7 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
       (worker.health(now) == Health::kSuspect ? suspects : usable).push_back(&worker);
     }
   }
-  return usable.empty() ? suspects : usable;
+  return std::move(usable.empty() ? suspects : usable);
 }
 
 bool WorkerTable::any(Stage stage, std::string_view model) const {

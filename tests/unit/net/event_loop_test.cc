@@ -99,6 +99,25 @@ TEST(EventLoop, ATimerThatRenewsItselfDoesNotHoldTheLoop) {
   EXPECT_GT(renewals, 1);
 }
 
+TEST(EventLoop, PacesItsTurns) {
+  constexpr int kSlowTurns = 10;
+  constexpr milliseconds kInterval(2);
+  EventLoop loop;
+  loop.pace_turns(kInterval);
+  int turns = 0;
+  std::function<void()> renew = [&] {
+    if (++turns == EventLoop::kTurnsAhead + kSlowTurns) {
+      loop.stop();
+    } else {
+      loop.call_at(loop.now(), [&] { renew(); });
+    }
+  };
+  const Instant begun = real_now();
+  loop.call_at(begun, [&] { renew(); });
+  loop.run();
+  EXPECT_GE(real_now() - begun, (kSlowTurns - 1) * kInterval);
+}
+
 TEST(EventLoop, RunsWhatOtherThreadsPost) {
   EventLoop loop;
   int ran = 0;

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/limits.h"
 #include "common/real_clock.h"
 #include "router/static_workers.h"
 
@@ -103,7 +104,7 @@ class FakeWorker final : public net::HttpHandler {
     } else if (request.path == "/health") {
       server_->reply(id, 200, "text/plain", "");
     } else if (request.path == "/pdjob/worker") {
-      server_->reply(id, 404, "application/json", "{}");
+      server_->reply(id, unknown_path_status, "application/json", unknown_path_body);
     } else {
       heard.push_back({.path = std::string(request.path),
                        .body = request.body,
@@ -118,6 +119,9 @@ class FakeWorker final : public net::HttpHandler {
   std::vector<Heard> heard;
   int clients_gone = 0;
   Answer answer;
+  // What a foreign engine says where a pdjob worker describes itself.
+  int unknown_path_status = 404;
+  std::string unknown_path_body = "{}";
 
  private:
   net::EventLoop& loop_;
@@ -573,7 +577,7 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
   api->relay().submit(WorkersChanged{});
   StaticWorkers members(
       loop, {{net::Role::kPrefill, workers[0]->address()}, {net::Role::kDecode, foreign.address()}},
-      [this](RouterEvent event) { api->relay().submit(std::move(event)); });
+      Protocol::kAuto, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
   const auto known = [this](const std::string& name) {
     return api->relay().core().workers().find(name);
   };
@@ -587,6 +591,56 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
   ASSERT_TRUE(turn_until(loop, [&] { return known("p0") == nullptr; }));
   workers[0]->revive();
   EXPECT_TRUE(turn_until(loop, [&] { return known("p0") != nullptr; }));
+}
+
+struct ForeignEngineTest : HttpApiTest {
+  StaticWorkers watch(Protocol protocol) {
+    serve();
+    api->relay().submit(WorkersChanged{});
+    std::vector<StaticWorker> asked;
+    for (const auto& worker : workers) {
+      asked.push_back({worker->entry().role, worker->address()});
+    }
+    return {loop, asked, protocol,
+            [this](RouterEvent event) { api->relay().submit(std::move(event)); }};
+  }
+  size_t members() const { return api->relay().core().workers().all().size(); }
+};
+
+TEST_F(ForeignEngineTest, IsWhoeverDoesNotDescribeItselfAsAPdjobWorker) {
+  const std::pair<int, std::string> answers[] = {
+      {200, "{}"}, {200, "<html></html>"}, {200, R"({"name":""})"},
+      {401, "{}"}, {500, "what is this?"}, {200, std::string(100 * limits::kKiB, 'x')}};
+  for (const auto& [status, body] : answers) {
+    FakeWorker& worker = add("", net::Role::kBoth, true);
+    worker.unknown_path_status = status;
+    worker.unknown_path_body = body;
+  }
+  const StaticWorkers watched = watch(Protocol::kAuto);
+  ASSERT_TRUE(turn_until(loop, [&] { return members() == std::size(answers); }));
+  for (const auto& [id, worker] : api->relay().core().workers().all()) {
+    EXPECT_EQ(worker.entry.model, "m");
+    EXPECT_FALSE(worker.concurrent());
+  }
+}
+
+TEST_F(ForeignEngineTest, IsNotTakenWherePdjobWorkersAreAskedFor) {
+  add("", net::Role::kPrefill, true);
+  add("d0", net::Role::kDecode);
+  const StaticWorkers watched = watch(Protocol::kPdjob);
+  ASSERT_TRUE(turn_until(loop, [&] { return members() == 1; }));
+  turn_until(loop, [&] { return members() > 1; }, milliseconds(200));
+  EXPECT_NE(api->relay().core().workers().find("d0"), nullptr);
+}
+
+TEST_F(ForeignEngineTest, IsHowPdjobWorkersAreTreatedWhereTwoHopsAreAskedFor) {
+  add("p0", net::Role::kPrefill);
+  add("d0", net::Role::kDecode);
+  const StaticWorkers watched = watch(Protocol::kNixl);
+  ASSERT_TRUE(turn_until(loop, [&] { return members() == 2; }));
+  EXPECT_EQ(complete().status, 200);
+  EXPECT_NE(workers[0]->heard.back().body.find(R"("remote_engine_id":null)"), std::string::npos);
+  EXPECT_NE(workers[1]->heard.back().body.find(R"("remote_block_ids":[[1]])"), std::string::npos);
 }
 
 }  // namespace

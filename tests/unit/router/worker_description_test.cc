@@ -38,10 +38,10 @@ TEST(WorkerDescription, RefusesWhatIsNone) {
 }
 
 TEST(WorkerDescription, TakesTheFirstModel) {
-  EXPECT_EQ(first_model(R"({"object":"list","data":[{"id":"tiny","object":"model"},{"id":"b"}]})"),
-            "tiny");
-  EXPECT_EQ(first_model(R"({"data":[]})"), "");
-  EXPECT_EQ(first_model("nonsense"), "");
+  EXPECT_EQ(only_model(R"({"object":"list","data":[{"id":"tiny","object":"model"}]})"), "tiny");
+  EXPECT_EQ(only_model(R"({"data":[{"id":"tiny"},{"id":"adapter"}]})"), "");
+  EXPECT_EQ(only_model(R"({"data":[]})"), "");
+  EXPECT_EQ(only_model("nonsense"), "");
 }
 
 }  // namespace
