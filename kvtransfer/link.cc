@@ -419,7 +419,7 @@ void Link::begin_payload(uint64_t bytes) {
 }
 
 size_t Link::write_payload(std::span<const iovec> pieces) {
-  if (!flush()) {
+  if (!flush(LinkSocket::Then::kMore)) {  // ROWS and its rows are one write to the receiver.
     return 0;
   }
   const ssize_t written = socket_.write(pieces, UniqueFd());
@@ -491,10 +491,10 @@ void Link::write_some() {
 }
 
 // False: blocked, or failed.
-bool Link::flush() {
+bool Link::flush(LinkSocket::Then then) {
   while (!out_.empty() && alive()) {
     Outgoing& item = out_.front();
-    const ssize_t written = write(item);
+    const ssize_t written = write(item, then);
     if (written < 0) {
       write_failed();
       return false;
@@ -509,13 +509,13 @@ bool Link::flush() {
   return alive();
 }
 
-ssize_t Link::write(const Outgoing& item) {
+ssize_t Link::write(const Outgoing& item, LinkSocket::Then then) {
   std::array<iovec, 2> pieces;
   const size_t head = std::min(item.written, item.bytes.size());
   const size_t tail = item.written - head;
   pieces[0] = {const_cast<char*>(item.bytes.data()) + head, item.bytes.size() - head};
   pieces[1] = {const_cast<std::byte*>(item.tail.data()) + tail, item.tail.size() - tail};
-  return socket_.write(pieces, item.shared);
+  return socket_.write(pieces, item.shared, then);
 }
 
 void Link::write_failed() {

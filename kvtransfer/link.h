@@ -144,9 +144,9 @@ class Link final : public LinkStream, private net::FdHandler {
   void open(const LinkMessage& message);
 
   void write_some();
-  bool flush();
+  bool flush(LinkSocket::Then then = LinkSocket::Then::kNothing);
   bool write_zeros();
-  ssize_t write(const Outgoing& item);
+  ssize_t write(const Outgoing& item, LinkSocket::Then then);
   void write_failed();
 
   const LinkId id_;

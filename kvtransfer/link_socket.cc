@@ -75,7 +75,7 @@ ssize_t LinkSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) 
   return received;
 }
 
-ssize_t LinkSocket::write(std::span<const iovec> pieces, const UniqueFd& shared) {
+ssize_t LinkSocket::write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) {
   if (tls_) {
     PDJOB_CHECK(!shared.valid());
     return tls_->write(pieces);
@@ -94,7 +94,7 @@ ssize_t LinkSocket::write(std::span<const iovec> pieces, const UniqueFd& shared)
     const int fd = shared.get();
     std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
   }
-  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | (then == Then::kMore ? MSG_MORE : 0));
 }
 
 Error LinkSocket::error() const {

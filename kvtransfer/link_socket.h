@@ -35,7 +35,9 @@ class LinkSocket {
   // Bytes; 0: closed by the peer; -1 with errno. Those that came go to the end of `shared`.
   ssize_t read(std::span<iovec> pieces, std::deque<UniqueFd>& shared);
   // Bytes taken, or -1 with errno. `shared` goes along if it is valid: of plain sockets only.
-  ssize_t write(std::span<const iovec> pieces, const UniqueFd& shared);
+  // kMore: what is written next may leave with it.
+  enum class Then { kNothing, kMore };
+  ssize_t write(std::span<const iovec> pieces, const UniqueFd& shared, Then then = Then::kNothing);
   // Of what write() has taken, all is with the kernel. False: with errno as above.
   bool flush() { return !tls_ || tls_->flush(); }
 

@@ -42,7 +42,9 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
   in.field(
       "stop_timeout", config.stop_timeout,
       {.doc =
-           "Requests may finish for this long after SIGTERM or SIGINT; then everything is killed."},
+           "Requests may finish for this long after SIGTERM or SIGINT; then everything is killed. "
+           "A "
+           "prefill worker that was started by hand, or ended alone, has kvtransfer.lease on top."},
       {seconds(0), hours(24)});
   in.field("heartbeat_timeout", config.heartbeat_timeout,
            {.doc = "A process that was silent this long gets no new requests."},
@@ -209,6 +211,11 @@ bool is_gguf(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Duration drain_timeout(const JobConfig& config, net::Role role) {
+  return config.launcher.stop_timeout +
+         (role == net::Role::kPrefill ? config.kvtransfer.lease : Duration(0));
+}
 
 Places places_from_environment() {
   const auto variable = [](const char* name) -> std::string {

@@ -12,6 +12,7 @@
 #include "engine/engine_config.h"
 #include "kvtransfer/kvtransfer_config.h"
 #include "launcher/restart_policy.h"
+#include "net/message.h"
 #include "prefill/prefill_config.h"
 #include "router/router_config.h"
 
@@ -52,6 +53,10 @@ struct JobConfig {
 
   bool disaggregated() const { return prefill_workers > 0; }
 };
+
+// Of a worker that a signal of its own ends: the KV of the last prompts that a prefill worker has
+// finished by then is kept for its lease.
+Duration drain_timeout(const JobConfig& config, net::Role role);
 
 // Where models and state are looked for; read from the environment by main.cc only.
 struct Places {

@@ -48,11 +48,12 @@ Result<net::ProcessSpec> read_spec(int fd) {
 
 int run_worker_as(net::ProcessSpec spec, const JobConfig& config) {
   const bool prefill = spec.role == net::Role::kPrefill;
+  const Duration drain = drain_timeout(config, spec.role);
   const worker::WorkerOptions options{
       .spec = std::move(spec),
       .engine = prefill ? config.prefill_engine : config.decode_engine,
       .kv = config.kvtransfer,
-      .drain_timeout = config.launcher.stop_timeout};
+      .drain_timeout = drain};
   return worker::run_worker(options, prefill ? prefill::core_factory(config.prefill)
                                              : decode::core_factory(config.decode));
 }

@@ -4,11 +4,11 @@
 //   stdin   one order a line: WAY PACE TOKENS
 //   stdout  one JSON line for each: {"seconds": S}
 //
-// WAY: shm, tcp (ours), socket, socket-default, socket-zerocopy (kv_socket_loop.h), memcpy. PACE:
-// chunks: the sender writes 256 tokens and 20 ms later the next, as a prefill does; rest: the same,
-// but everything moves at the end; at-once: all is written and then moves. Seconds: from the last
-// row being ready to all being in place in the receiver, for ours verified, too, and the last
-// logits with them.
+// WAY: shm, tcp, tls (ours; tls is tcp with kvtransfer.tcp.encrypt), socket, socket-default,
+// socket-zerocopy (kv_socket_loop.h), memcpy. PACE: chunks: the sender writes 256 tokens and 20 ms
+// later the next, as a prefill does; rest: the same, but everything moves at the end; at-once: all
+// is written and then moves. Seconds: from the last row being ready to all being in place in the
+// receiver, for ours verified, too, and the last logits with them.
 //
 // memcpy is one thread of the sender's process, which copies the same freshly written rows to the
 // same shared memory that shm writes, by its own mapping of it, and not before the receiver has
@@ -44,11 +44,13 @@ using namespace kvtransfer;
 constexpr size_t kTailBytes = size_t{49152} * 4;  // The logits of the model's vocabulary.
 constexpr uint32_t kChunkTokens = 256;            // Of prefill_config.
 constexpr std::chrono::milliseconds kChunkTime{20};
+constexpr std::chrono::milliseconds kGrantTime{1};  // A prefill lasts longer than a grant's way.
 
-enum class Way : uint64_t { kShm, kTcp, kSocket, kSocketDefault, kSocketZeroCopy, kMemcpy };
+enum class Way : uint64_t { kShm, kTcp, kTls, kSocket, kSocketDefault, kSocketZeroCopy, kMemcpy };
 std::map<std::string, Way> ways() {
   return {{"shm", Way::kShm},
           {"tcp", Way::kTcp},
+          {"tls", Way::kTls},
           {"socket", Way::kSocket},
           {"socket-default", Way::kSocketDefault},
           {"socket-zerocopy", Way::kSocketZeroCopy},
@@ -78,6 +80,12 @@ struct Shared {
     return way == Way::kSocketDefault ? by_default : plain;
   }
 };
+
+EndpointOptions encrypted(EndpointOptions options) {
+  options.config.tcp.encrypt = true;
+  options.token = "the token of a job";
+  return options;
+}
 
 template <typename T>
 void put(int pipe, const T& value) {
@@ -113,17 +121,20 @@ void serve(const Shared& shared) {
     sources[tokens] = make_region(target.rows_max);
     copy(sources[tokens], target, 0);  // A fork leaves the pages of shared mappings behind.
   }
-  const auto endpoint =
-      *KvEndpoint::start(options("prefill", TransportKind::kAuto, [](const EndpointEvent&) {}));
+  const auto ignore = [](const EndpointEvent&) {};
+  const auto plain = *KvEndpoint::start(options("prefill", TransportKind::kAuto, ignore));
+  const auto tls = *KvEndpoint::start(encrypted(options("prefill", TransportKind::kTcp, ignore)));
   std::array<char, 256> address{};
-  std::snprintf(address.data(), address.size(), "%d %s", endpoint->address().port,
-                endpoint->address().unix_path.c_str());
+  std::snprintf(address.data(), address.size(), "%d %d %s", plain->address().port,
+                tls->address().port, plain->address().unix_path.c_str());
   put(shared.to_bench[1], address);
   for (Order order; get(shared.to_sender[0], order);) {
     const Region& source = sources.at(order.tokens);
-    if (order.way == Way::kShm || order.way == Way::kTcp) {
+    if (order.way <= Way::kTls) {
+      const auto& endpoint = order.way == Way::kTls ? tls : plain;
       const TransferId id{.high = 0, .low = order.id};
       endpoint->offer(id, source, soon());
+      std::this_thread::sleep_for(kGrantTime);
       compute(source, order, [&](uint32_t rows) { endpoint->rows_ready(id, rows); });
       endpoint->commit(id, source.rows_max, std::vector<std::byte>(kTailBytes));
       continue;
@@ -142,12 +153,14 @@ void serve(const Shared& shared) {
 
 class Receiver {
  public:
-  Receiver(TransportKind transport, EndpointAddress peer)
-      : peer_(std::move(peer)),
-        endpoint_(*KvEndpoint::start(options("decode", transport, [this](EndpointEvent event) {
-          PDJOB_CHECK(std::holds_alternative<FetchDone>(event));
-          done_.set_value(std::get<FetchDone>(std::move(event)));
-        }))) {
+  Receiver(Way way, EndpointAddress peer) : peer_(std::move(peer)) {
+    EndpointOptions made =
+        options("decode", way == Way::kShm ? TransportKind::kShm : TransportKind::kTcp,
+                [this](EndpointEvent event) {
+                  PDJOB_CHECK(std::holds_alternative<FetchDone>(event));
+                  done_.set_value(std::get<FetchDone>(std::move(event)));
+                });
+    endpoint_ = *KvEndpoint::start(way == Way::kTls ? encrypted(std::move(made)) : std::move(made));
     peer_.host_id = endpoint_->address().host_id;
   }
   Duration fetch(const Order& order, const Shared& shared) {
@@ -185,8 +198,11 @@ void obey(const Shared& shared) {
   EndpointAddress sender{.engine_id = "prefill", .host = "127.0.0.1"};
   std::array<char, 256> address{};
   PDJOB_CHECK(get(shared.to_bench[0], address));
-  std::istringstream(address.data()) >> sender.port >> sender.unix_path;
-  Receiver by_shm(TransportKind::kShm, sender), by_tcp(TransportKind::kTcp, sender);
+  uint16_t tls_port = 0;
+  std::istringstream(address.data()) >> sender.port >> tls_port >> sender.unix_path;
+  Receiver by_shm(Way::kShm, sender), by_tcp(Way::kTcp, sender);
+  sender.port = tls_port;
+  Receiver by_tls(Way::kTls, sender);
   const auto by_way = ways();
   const auto by_pace = paces();
   Order order;
@@ -196,6 +212,7 @@ void obey(const Shared& shared) {
     order.pace = by_pace.at(pace);
     const Duration taken = order.way == Way::kShm   ? by_shm.fetch(order, shared)
                            : order.way == Way::kTcp ? by_tcp.fetch(order, shared)
+                           : order.way == Way::kTls ? by_tls.fetch(order, shared)
                                                     : without_us(order, shared);
     std::printf("{\"seconds\": %.9f}\n", seconds(taken));
     std::fflush(stdout);

@@ -17,7 +17,7 @@ import sys
 BYTES_PER_TOKEN = 12240
 SIZES = {mib: mib * 2**20 // BYTES_PER_TOKEN for mib in (16, 64, 256, 1024)}
 PROMPT_TOKENS = 1000
-WAYS = ["memcpy", "shm", "tcp", "socket", "socket-default", "socket-zerocopy"]
+WAYS = ["memcpy", "shm", "tcp", "tls", "socket", "socket-default", "socket-zerocopy"]
 # Bytes per request, requests per batch: the best one counts.
 MOONCAKE_SHAPES = [(2**16, 64), (2**20, 16), (2**22, 4)]
 
@@ -135,7 +135,7 @@ def print_sizes(figures, first):
         print(f"| {way} | " + " | ".join(f"{1e3 * statistics.median(of[way]):.2f}" for of in figures.values()) + " |")
     print("| shm, the first time | " + " | ".join(f"{1e3 * of['shm'][0]:.2f}" for of in first.values()) + " |")
     print("\n| times as fast (min/median/max) | " + " | ".join(f"{mib} MiB" for mib in figures) + " |\n|---" + "|---" * len(figures) + "|")
-    pairs = [("shm", "memcpy"), ("tcp", "socket"), ("tcp", "socket-default"), ("socket-zerocopy", "socket"), ("shm", "nixl"), ("tcp", "nixl")]
+    pairs = [("shm", "memcpy"), ("tcp", "socket"), ("tcp", "socket-default"), ("tls", "tcp"), ("socket-zerocopy", "socket"), ("shm", "nixl"), ("tcp", "nixl")]
     for fast, slow in pairs:
         if slow in next(iter(figures.values())):
             print(f"| {fast} / {slow} | " + " | ".join(show(ratio(of[slow], of[fast])) for of in figures.values()) + " |")

@@ -47,7 +47,8 @@ def decode_leg(url, params):
 
 def test_a_draining_prefill_worker_stays_until_its_kv_is_fetched(folder, single):
     expected = httpx.post(single.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
-    with worker("prefill", folder) as prefill, worker("decode", folder) as decode:
+    # Its lease counts, not only the time that requests have to finish.
+    with worker("prefill", folder, "launcher.stop_timeout=0s") as prefill, worker("decode", folder) as decode:
         params = prefill_leg(prefill.url)
         prefill.child.send_signal(signal.SIGTERM)
         eventually(lambda: httpx.get(prefill.url + "/health").status_code == 503, 10, "draining")

@@ -15,6 +15,12 @@ JobConfig job(const std::string& yaml) {
 const std::vector<Node> kOneNode = {
     {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
 
+TEST(JobConfig, APrefillWorkerThatDrainsKeepsItsKvForItsLease) {
+  const JobConfig config = job("launcher: {stop_timeout: 5s}\nkvtransfer: {lease: 60s}\n");
+  EXPECT_EQ(drain_timeout(config, net::Role::kPrefill), std::chrono::seconds(65));
+  EXPECT_EQ(drain_timeout(config, net::Role::kDecode), std::chrono::seconds(5));
+}
+
 TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
   const auto plan = make_plan(
       job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, 0);
