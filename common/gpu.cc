@@ -63,17 +63,23 @@ void GpuMemory::swap(GpuMemory& other) noexcept {
   std::swap(fd_, other.fd_);
 }
 
+PinnedMemory::~PinnedMemory() {
+  if (base_ != nullptr && gpu_->enter()) {
+    gpu_->api_.free_host(base_);
+  }
+}
+
 // --- GpuQueue
 
 Result<std::unique_ptr<GpuQueue>> GpuQueue::open(Gpu& gpu) {
   PDJOB_TRY_STATUS(gpu.enter());
-  PDJOB_TRY(const GpuStreams streams, gpu.take_streams());
-  return std::unique_ptr<GpuQueue>(new GpuQueue(gpu, streams));
+  PDJOB_TRY(GpuStreams streams, gpu.take_streams());
+  return std::unique_ptr<GpuQueue>(new GpuQueue(gpu, std::move(streams)));
 }
 
 GpuQueue::~GpuQueue() {
   if (wait()) {
-    gpu_.resting_.push_back(streams_);
+    gpu_.resting_.push_back(std::move(streams_));
   } else {
     gpu_.free(streams_);
   }
@@ -106,10 +112,13 @@ Status GpuQueue::sum_rows(std::span<const GpuWindow> windows, uint32_t first_row
   const unsigned width = std::clamp((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1U,
                                     std::max(1U, kBlocksWanted / height));
   const size_t sums = size_t{width} * height;
-  PDJOB_TRY_STATUS(gpu_.pin(streams_, windows.size_bytes() + sums * sizeof(uint64_t)));
-  std::memcpy(streams_.pinned, windows.data(), windows.size_bytes());
-  void* windows_at = streams_.pinned;
-  void* sums_at = streams_.pinned + windows.size_bytes();
+  const size_t bytes = windows.size_bytes() + sums * sizeof(uint64_t);
+  if (streams_.pinned.bytes() < bytes) {
+    PDJOB_TRY(streams_.pinned, gpu_.pin(bytes));
+  }
+  std::memcpy(streams_.pinned.base(), windows.data(), windows.size_bytes());
+  void* windows_at = streams_.pinned.base();
+  void* sums_at = streams_.pinned.base() + windows.size_bytes();
   unsigned long long first = first_row;
   unsigned long long count = rows;
   std::array<void*, 4> arguments = {&windows_at, &first, &count, &sums_at};
@@ -186,9 +195,10 @@ Gpu::~Gpu() {
   if (!enter()) {
     return;
   }
-  for (GpuStreams& streams : resting_) {
+  for (const GpuStreams& streams : resting_) {
     free(streams);
   }
+  resting_.clear();
   if (module_ != nullptr) {
     driver_.module_unload(module_);
   }
@@ -273,7 +283,7 @@ Status Gpu::copy(std::span<const GpuCopy> copies) {
 Result<GpuStreams> Gpu::take_streams() {
   GpuStreams streams;
   if (!resting_.empty()) {
-    streams = resting_.back();
+    streams = std::move(resting_.back());
     resting_.pop_back();
     return streams;
   }
@@ -288,31 +298,25 @@ Result<GpuStreams> Gpu::take_streams() {
   return streams;
 }
 
-Status Gpu::pin(GpuStreams& streams, size_t bytes) {
-  if (bytes <= streams.pinned_bytes) {
-    return ok();
-  }
+Result<PinnedMemory> Gpu::pin(size_t bytes) {
+  PDJOB_TRY_STATUS(enter());
   void* memory = nullptr;
   if (const GpuResult made = api_.host_alloc(&memory, bytes, kGpuHostAllocDefault);
       made != kGpuSuccess) {
     return failed(made, "pin memory");
   }
-  if (streams.pinned != nullptr) {
-    api_.free_host(streams.pinned);
-  }
-  streams.pinned = static_cast<std::byte*>(memory);
-  streams.pinned_bytes = bytes;
-  return ok();
+  PinnedMemory pinned;
+  pinned.gpu_ = this;
+  pinned.base_ = static_cast<std::byte*>(memory);
+  pinned.bytes_ = bytes;
+  return pinned;
 }
 
-void Gpu::free(GpuStreams& streams) {
+void Gpu::free(const GpuStreams& streams) {
   for (GpuStream* stream : {streams.copies, streams.sums}) {
     if (stream != nullptr) {
       api_.stream_destroy(stream);
     }
-  }
-  if (streams.pinned != nullptr) {
-    api_.free_host(streams.pinned);
   }
 }
 

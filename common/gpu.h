@@ -49,6 +49,32 @@ class GpuMemory {
   int fd_ = -1;
 };
 
+// Memory of the host that copies reach fast. The GPU outlives it. Value (move-only).
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(PinnedMemory&& other) noexcept
+      : gpu_(other.gpu_),
+        base_(std::exchange(other.base_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(base_, other.base_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~PinnedMemory();
+
+  std::byte* base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  friend class Gpu;
+  const Gpu* gpu_ = nullptr;
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 struct GpuCopy {
   void* to = nullptr;
   const void* from = nullptr;
@@ -65,8 +91,7 @@ struct GpuWindow {
 struct GpuStreams {
   GpuStream* copies = nullptr;
   GpuStream* sums = nullptr;
-  std::byte* pinned = nullptr;  // The windows of a sum, then the sums of its blocks.
-  size_t pinned_bytes = 0;
+  PinnedMemory pinned;  // The windows of a sum, then the sums of its blocks.
 };
 
 // Copies and sums of one user. Copies keep their order; sums do not wait for copies, nor does
@@ -91,7 +116,7 @@ class GpuQueue {
 
  private:
   friend class Gpu;
-  GpuQueue(Gpu& gpu, GpuStreams streams) : gpu_(gpu), streams_(streams) {}
+  GpuQueue(Gpu& gpu, GpuStreams streams) : gpu_(gpu), streams_(std::move(streams)) {}
 
   Gpu& gpu_;
   GpuStreams streams_;
@@ -113,12 +138,14 @@ class Gpu {
   // `bytes` of another process's memory, whose descriptor is not needed any more then.
   // kInvalidArgument: it is no such memory, or smaller than that.
   Result<GpuMemory> import(int fd, uint64_t bytes);
+  Result<PinnedMemory> pin(size_t bytes);
   // Copies, from and to any memory, and waits.
   Status copy(std::span<const GpuCopy> copies);
 
  private:
   friend class GpuMemory;
   friend class GpuQueue;
+  friend class PinnedMemory;
   Gpu(const GpuApi& api, uint32_t device) : api_(api), device_(device) {}
 
   Status prepare();
@@ -127,8 +154,7 @@ class Gpu {
   uint64_t round_up(uint64_t bytes) const { return (bytes + unit_ - 1) / unit_ * unit_; }
   Status map(GpuMemory& memory);
   Result<GpuStreams> take_streams();
-  Status pin(GpuStreams& streams, size_t bytes);
-  void free(GpuStreams& streams);
+  void free(const GpuStreams& streams);
   Error failed(GpuResult result, const char* what) const { return gpu_error(api_, result, what); }
 
   const GpuApi api_;

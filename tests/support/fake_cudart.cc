@@ -502,7 +502,9 @@ GpuResult cudaSetDevice(int device) {
 GpuResult cudaStreamCreateWithFlags(GpuStream** stream, unsigned /*flags*/) {
   *stream = new GpuStream;
   ++objects;
-  std::thread(run_stream, (*stream)->state).detach();
+  std::thread worker(run_stream, (*stream)->state);
+  ::pthread_setname_np(worker.native_handle(), "fake-stream");
+  worker.detach();
   return kGpuSuccess;
 }
 

@@ -1,6 +1,7 @@
 // libfakecudart.so: a CUDA runtime without a GPU, for tests. A "device" is a number, its memory is
-// the host's; each stream is a thread that works in order, so copies really are asynchronous and
-// events really are late. What a test can choose is an environment variable, read at each call:
+// the host's; each stream is a thread ("fake-stream") that works in order, so copies really are
+// asynchronous and events really are late. What a test can choose is an environment variable, read
+// at each call:
 //   FAKE_CUDA_DEVICES         how many devices there are (64); 0: cudaErrorNoDevice
 //   FAKE_CUDA_COPY_DELAY_US   how long each copy takes at least (0)
 //   FAKE_CUDA_VERSION         of the runtime (13000)

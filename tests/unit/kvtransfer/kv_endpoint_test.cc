@@ -448,8 +448,8 @@ TEST(KvEndpoint, RangesOfSeveralTransfersTakeTurns) {
   TestEndpoint sender(
       {.engine_id = "prefill",
        .open_transport = [](TransportKind kind, LinkStream& stream, TransportSide side,
-                            NcclLinks* nccl) -> std::unique_ptr<Transport> {
-         return std::make_unique<PoliteTransport>(open_transport(kind, stream, side, nccl));
+                            const TransportDevices& devices) -> std::unique_ptr<Transport> {
+         return std::make_unique<PoliteTransport>(open_transport(kind, stream, side, devices));
        }});
   TestRegion source({});
   source.fill(7, 0, 64);
