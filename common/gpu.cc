@@ -121,7 +121,8 @@ Status GpuQueue::sum_rows(std::span<const GpuWindow> windows, uint32_t first_row
   void* sums_at = streams_.pinned.base() + windows.size_bytes();
   unsigned long long first = first_row;
   unsigned long long count = rows;
-  std::array<void*, 4> arguments = {&windows_at, &first, &count, &sums_at};
+  std::array<void*, 4> arguments = {static_cast<void*>(&windows_at), &first, &count,
+                                    static_cast<void*>(&sums_at)};
   const GpuResult result =
       gpu_.driver_.launch_kernel(gpu_.row_sum_, width, height, 1, kBlockWidth, kRowsPerBlock, 1, 0,
                                  streams_.sums, arguments.data(), nullptr);
@@ -236,6 +237,8 @@ Result<GpuMemory> Gpu::import(int fd, uint64_t bytes) {
   GpuMemory memory;
   memory.gpu_ = this;
   memory.bytes_ = round_up(bytes);
+  // A descriptor in the place of a pointer: so CUDA wants it.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   void* const handle = reinterpret_cast<void*>(static_cast<uintptr_t>(fd));
   if (const GpuResult made =
           driver_.mem_import_from_shareable_handle(&memory.handle_, handle, kGpuHandleFd);

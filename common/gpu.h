@@ -32,6 +32,7 @@ class GpuMemory {
   }
   ~GpuMemory();
 
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
   std::byte* base() const { return reinterpret_cast<std::byte*>(address_); }
   uint64_t bytes() const { return bytes_; }
   // Of our own memory, owned: what another process imports. -1: imported.

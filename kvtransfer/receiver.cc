@@ -497,6 +497,7 @@ void Receiver::stop_receiving(Fetch& fetch) {
     link.drop_sink(*fetch.sink);
     fetch.sink = nullptr;
   }
+  fetch.rows.reset();  // Waits for what a GPU still reads.
 }
 
 void Receiver::retire(Fetch& fetch) {

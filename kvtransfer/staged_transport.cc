@@ -29,6 +29,7 @@ class Stage {
       const uint64_t before = uint64_t{window.row_bytes} * range.first;
       const uint64_t in_window = uint64_t{window.row_bytes} * range.count;
       // Of row 0, which is not here: an address to count from.
+      // NOLINTNEXTLINE(performance-no-int-to-ptr)
       staged_.windows[i].base =
           reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(here) - before);
       copies_.push_back({.to = here, .from = window.base + before, .bytes = in_window});

@@ -19,7 +19,11 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-std::unique_ptr<Gpu> open_gpu() { return *Gpu::open(PDJOB_FAKE_CUDART, 0); }
+// The real one under `./dev gpu`, but for what is said of the double.
+std::unique_ptr<Gpu> open_gpu() {
+  const char* const real = std::getenv("PDJOB_GPU_CUDART");
+  return *Gpu::open(real != nullptr ? real : PDJOB_FAKE_CUDART, 0);
+}
 
 std::vector<std::byte> random_bytes(size_t count, uint64_t seed) {
   Random random(seed);
@@ -160,7 +164,7 @@ TEST_F(GpuTest, SumsOfRangesAddUpAndSwappedRowsDiffer) {
   EXPECT_NE(sum(0, 40), whole);
 }
 
-TEST_F(GpuTest, DestroyedQueueHasFinishedItsCopies) {
+TEST_F(GpuTest, DoubleDestroyedQueueHasFinishedItsCopies) {
   ::setenv("FAKE_CUDA_COPY_DELAY_US", "20000", 1);
   const auto gpu = open_gpu();
   const GpuMemory from = *gpu->allocate(kMiB);
@@ -188,7 +192,7 @@ TEST_F(GpuTest, DoubleNoticesMemoryThatGoesWhileACopyUsesIt) {
   ::unsetenv("FAKE_CUDA_COPY_DELAY_US");
 }
 
-TEST_F(GpuTest, CopyBeyondMemoryIsAnError) {
+TEST_F(GpuTest, DoubleCopyBeyondMemoryIsAnError) {
   const auto gpu = open_gpu();
   const GpuMemory memory = *gpu->allocate(2 * kMiB);
   const GpuCopy beyond{memory.base() + 2 * kMiB - 10, memory.base(), 11};
@@ -196,7 +200,7 @@ TEST_F(GpuTest, CopyBeyondMemoryIsAnError) {
   EXPECT_EQ(fakecudart_violations(), ++violations_);
 }
 
-TEST_F(GpuTest, RefusesAnOldRuntime) {
+TEST_F(GpuTest, DoubleRefusesAnOldRuntime) {
   ::setenv("FAKE_CUDA_VERSION", "12090", 1);
   const auto old = Gpu::open(PDJOB_FAKE_CUDART, 0);
   ::unsetenv("FAKE_CUDA_VERSION");
@@ -206,7 +210,7 @@ TEST_F(GpuTest, RefusesAnOldRuntime) {
       << old.error().message;
 }
 
-TEST_F(GpuTest, RefusesAGpuThatIsNotThere) {
+TEST_F(GpuTest, DoubleRefusesAGpuThatIsNotThere) {
   ::setenv("FAKE_CUDA_DEVICES", "1", 1);
   const auto gpu = Gpu::open(PDJOB_FAKE_CUDART, 1);
   ::unsetenv("FAKE_CUDA_DEVICES");

