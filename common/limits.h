@@ -59,8 +59,10 @@ inline constexpr size_t kTransferTurnBytes =
 inline constexpr size_t kLinkQueueBytesMax =
     4 * kMiB;  // Control messages waiting for one peer; beyond: the link fails.
 inline constexpr size_t kSharedMappingsMax =
-    512;                                 // Of one link: as many sequences as a peer has, and some.
-inline constexpr size_t kNcclSlabs = 4;  // Of one communicator, on each end.
+    512;  // Of one link: as many sequences as a peer has, and some.
+inline constexpr size_t kGpuRangeBytes = 256 * kMiB;  // Rows under one ROWS message of cuda_ipc.
+inline constexpr size_t kGpuMappingsMax = 8;  // Of one link: a peer keeps all its KV in one memory.
+inline constexpr size_t kNcclSlabs = 4;       // Of one communicator, on each end.
 inline constexpr size_t kNcclSlabBytes = 4 * kMiB;
 
 // Control plane

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,8 +47,8 @@ struct ModelFacts {
 // One strided array of KV rows: K or V of one layer, of one sequence. Row r is the KV of position
 // r.
 struct KvWindow {
-  std::byte* base =
-      nullptr;  // In this process; may be written by the KV thread while other sequences decode.
+  std::byte* base = nullptr;   // In this process, or an address of the GPU's; may be written by the
+                               // KV thread while other sequences decode.
   uint64_t shared_offset = 0;  // Of row 0 within shared_fd.
   uint32_t row_bytes = 0;
 };
@@ -56,9 +57,10 @@ struct KvWindow {
 struct KvRegion {
   std::vector<KvWindow> windows;
   uint32_t rows_max = 0;
-  int shared_fd = -1;  // Sealed memfd of exactly this sequence's memory, owned by the engine; -1:
-                       // private memory.
-  uint64_t shared_bytes = 0;  // Its size.
+  int shared_fd = -1;  // Sealed memfd of exactly this sequence's memory, or the handle of the GPU's
+                       // memory of all sequences; owned by the engine. -1: private memory.
+  uint64_t shared_bytes = 0;       // Its size.
+  std::optional<uint32_t> device;  // The GPU whose memory it is; else it is the host's.
 };
 
 struct ChatMessage {

@@ -29,6 +29,10 @@ void read(ConfigReader& in, EngineConfig& config) {
            {"Most tokens of one engine step, over all sequences.", "tokens"}, {1, 16384});
   in.field("shared_kv", config.shared_kv,
            {"Keep KV in memory that a prefill worker on the same machine can write directly."});
+  in.field(
+      "gpu", config.gpu,
+      {"Keep KV in the memory of the GPU that `kvtransfer.nccl.device` names. Only `fake` can, "
+       "so far."});
   in.field("fake_delay_per_token", config.fake_delay_per_token,
            {"What the fake engine sleeps for each token of a step."},
            {Duration::zero(), std::chrono::seconds(10)});

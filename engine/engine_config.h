@@ -24,6 +24,10 @@ struct EngineConfig {
       2048;                     // Prompt and output; rounded up so that a window is whole pages.
   uint32_t batch_tokens = 512;  // Of one step, over all sequences.
   bool shared_kv = true;  // KV memory in one sealed memfd per sequence, for the shm transport.
+  bool gpu = false;       // KV is in the GPU's memory (and, but for the fake engine, the model).
+  // Which GPU, and the CUDA runtime: as in kvtransfer.nccl, which has their keys.
+  uint32_t device = 0;
+  std::string cuda_library = "libcudart.so.13";
   Duration fake_delay_per_token{};  // The fake engine sleeps this long for each token of a step.
 };
 

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "common/check.h"
+#include "common/gpu.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "engine/shared_kv.h"
@@ -107,6 +108,9 @@ class FakeEngine final : public Engine {
     return sequence.value;
   }
   Status make_windows();
+  Status make_windows_in_gpu();
+  void add_regions(std::byte* base);
+  void copy(std::byte* to, const std::byte* from, size_t bytes) const;
   Status check(std::span<const StepItem> items) const;
   void write_row(SequenceId sequence, uint32_t row, Token token);
   uint64_t hash_rows(SequenceId sequence) const;
@@ -116,7 +120,9 @@ class FakeEngine final : public Engine {
   ModelFacts facts_;
   FakeVocabulary vocabulary_;
   std::vector<SealedMemory> shared_;
-  std::unique_ptr<std::byte, Unmap> memory_;  // All windows of all sequences.
+  std::unique_ptr<std::byte, Unmap> memory_;  // All windows of all sequences;
+  std::unique_ptr<Gpu> gpu_;                  // or, with config_.gpu, in its memory.
+  GpuMemory gpu_memory_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
   std::vector<std::vector<float>> logits_;  // By sequence; empty: not wanted in the last step.
@@ -142,6 +148,10 @@ FakeEngine::FakeEngine(const EngineConfig& config)
 
 Result<std::unique_ptr<Engine>> FakeEngine::open(const EngineConfig& config) {
   std::unique_ptr<FakeEngine> engine(new FakeEngine(config));
+  if (config.gpu) {
+    PDJOB_TRY_STATUS(engine->make_windows_in_gpu());
+    return std::unique_ptr<Engine>(std::move(engine));
+  }
   PDJOB_TRY_STATUS(engine->make_windows());
   if (config.shared_kv) {
     auto shared = share_windows(engine->regions_);
@@ -163,7 +173,29 @@ Status FakeEngine::make_windows() {
     return Error{ErrorCode::kUnavailable, "no memory for the fake engine's KV"};
   }
   memory_ = {static_cast<std::byte*>(pages), Unmap{bytes}};
-  std::byte* base = memory_.get();
+  add_regions(memory_.get());
+  return ok();
+}
+
+Status FakeEngine::make_windows_in_gpu() {
+  const uint64_t bytes =
+      uint64_t{config_.sequences} * kWindows * config_.tokens_per_sequence * kRowBytes;
+  PDJOB_TRY(gpu_, Gpu::open(config_.cuda_library, config_.device));
+  PDJOB_TRY(gpu_memory_, gpu_->allocate(bytes));
+  add_regions(gpu_memory_.base());
+  for (KvRegion& region : regions_) {
+    region.device = config_.device;
+    region.shared_fd = gpu_memory_.fd();
+    region.shared_bytes = bytes;
+    for (KvWindow& window : region.windows) {
+      window.shared_offset = static_cast<uint64_t>(window.base - gpu_memory_.base());
+    }
+  }
+  return ok();
+}
+
+void FakeEngine::add_regions(std::byte* base) {
+  const size_t window_bytes = size_t{config_.tokens_per_sequence} * kRowBytes;
   for (uint32_t sequence = 0; sequence < config_.sequences; ++sequence) {
     KvRegion& region = regions_.emplace_back();
     region.rows_max = config_.tokens_per_sequence;
@@ -171,7 +203,17 @@ Status FakeEngine::make_windows() {
       region.windows.push_back({base, 0, kRowBytes});
     }
   }
-  return ok();
+}
+
+// As memcpy: either end may be in the GPU's memory.
+void FakeEngine::copy(std::byte* to, const std::byte* from, size_t bytes) const {
+  if (gpu_ == nullptr) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const GpuCopy copy{.to = to, .from = from, .bytes = bytes};
+  const Status copied = gpu_->copy({&copy, 1});
+  PDJOB_CHECK(copied.has_value(), copied.error().message);
 }
 
 Status FakeEngine::check(std::span<const StepItem> items) const {
@@ -222,15 +264,18 @@ void FakeEngine::write_row(SequenceId sequence, uint32_t row, Token token) {
     for (uint64_t& word : content) {
       word = random.next();
     }
-    std::memcpy(region.windows[window].base + size_t{row} * kRowBytes, content.data(), kRowBytes);
+    copy(region.windows[window].base + size_t{row} * kRowBytes,
+         reinterpret_cast<const std::byte*>(content.data()), kRowBytes);
   }
 }
 
 uint64_t FakeEngine::hash_rows(SequenceId sequence) const {
   const size_t bytes = size_t{lengths_[sequence.value]} * kRowBytes;
   uint64_t hash = 0;
+  std::vector<std::byte> rows(bytes);
   for (const KvWindow& window : regions_[sequence.value].windows) {
-    hash = XXH3_64bits_withSeed(window.base, bytes, hash);
+    copy(rows.data(), window.base, bytes);
+    hash = XXH3_64bits_withSeed(rows.data(), bytes, hash);
   }
   return hash;
 }
@@ -259,7 +304,10 @@ Status FakeEngine::reserve(SequenceId sequence, uint32_t rows) {
 Status FakeEngine::fork(SequenceId from, SequenceId to) {
   const uint32_t rows = length(from);
   PDJOB_TRY_STATUS(reserve(to, rows));
-  copy_rows(kv_region(from), kv_region(to), rows);
+  for (uint32_t window = 0; window < kWindows; ++window) {
+    copy(kv_region(to).windows[window].base, kv_region(from).windows[window].base,
+         size_t{rows} * kRowBytes);
+  }
   return ok();
 }
 

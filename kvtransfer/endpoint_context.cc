@@ -12,12 +12,17 @@ Duration EndpointContext::stall_max(uint64_t bytes) const {
   return silence_max() * std::max<int64_t>(1, ranges);
 }
 
-Status check_region(const Region& region, uint32_t rows) {
+Status check_region(const Region& region, uint32_t rows, std::optional<uint32_t> device) {
   const uint64_t row_bytes = bytes_per_row(region.windows);
   bool sound = !region.windows.empty() && region.windows.size() <= limits::kWindowsMax &&
                rows <= region.rows_max && row_bytes <= limits::kTransferRowBytesMax;
   for (const Window& window : region.windows) {
     sound = sound && window.base != nullptr && window.row_bytes > 0;
+  }
+  if (region.device && region.device != device) {
+    return Error{ErrorCode::kInvalidArgument, "the KV region is in the memory of GPU " +
+                                                  std::to_string(*region.device) +
+                                                  ", which is not the endpoint's"};
   }
   if (!sound) {
     return Error{ErrorCode::kInvalidArgument,

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "common/gpu.h"
 #include "common/result.h"
 #include "kvtransfer/kv_endpoint.h"
 #include "kvtransfer/link_handshake.h"
@@ -14,6 +16,7 @@
 #include "kvtransfer/pair_table.h"
 #include "kvtransfer/tls_stream.h"
 #include "kvtransfer/transfer_session.h"
+#include "kvtransfer/transport.h"
 #include "net/event_loop.h"
 
 namespace pdjob::kvtransfer {
@@ -34,15 +37,18 @@ struct EndpointContext {
   const bool loopback_only;
   const std::function<void(EndpointEvent)> emit;
   const TransportOpener open_transport;
-  std::unique_ptr<NcclLinks> nccl;  // Of transport nccl.
-  std::unique_ptr<TlsContext> tls;  // Of tcp.encrypt.
+  const std::optional<uint32_t> device;  // As in EndpointOptions.
+  std::unique_ptr<Gpu> gpu;              // That one.
+  std::unique_ptr<NcclLinks> nccl;       // Of transport nccl.
+  std::unique_ptr<TlsContext> tls;       // Of tcp.encrypt.
   EndpointCounters counters;
   PairTable pairs;
   uint64_t links_made = 0;
 
-  // shm does not leave the machine, nor do its rows cross a socket.
+  TransportDevices devices() const { return {.nccl = nccl.get(), .gpu = gpu.get()}; }
+  // What does not leave the machine, and whose rows do not cross a socket, is not encrypted.
   const TlsContext* tls_of(TransportKind transport) const {
-    return transport == TransportKind::kShm ? nullptr : tls.get();
+    return stays_on_machine(transport) ? nullptr : tls.get();
   }
   LinkId next_link_id() { return LinkId{++links_made}; }
   // A peer that is silent for longer is given up.
@@ -52,7 +58,8 @@ struct EndpointContext {
   Duration stall_max(uint64_t bytes) const;
 };
 
-// The rules of kv_endpoint.h that a Region must keep for a transfer of `rows` rows.
-Status check_region(const Region& region, uint32_t rows);
+// The rules of kv_endpoint.h that a Region must keep for a transfer of `rows` rows, at an endpoint
+// of this device.
+Status check_region(const Region& region, uint32_t rows, std::optional<uint32_t> device);
 
 }  // namespace pdjob::kvtransfer

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
+#include "common/gpu.h"
+#include "kvtransfer/cuda_ipc_transport.h"
 #include "kvtransfer/row_digest.h"
 
 namespace pdjob::kvtransfer {
@@ -53,16 +57,19 @@ class FaultStream final : public LinkStream {
 // source.
 class FaultRowSender final : public RowSender {
  public:
-  FaultRowSender(FaultStream& stream, bool rows_on_link, FaultPlan plan,
-                 std::unique_ptr<RowSender> sender)
-      : stream_(stream), rows_on_link_(rows_on_link), plan_(plan), sender_(std::move(sender)) {}
+  FaultRowSender(FaultStream& stream, const TransportCapabilities& transport, Gpu* gpu,
+                 FaultPlan plan, std::unique_ptr<RowSender> sender)
+      : stream_(stream),
+        transport_(transport),
+        gpu_(gpu),
+        plan_(plan),
+        sender_(std::move(sender)) {}
 
   void start(const Region& source, RowRange range) override {
     source_ = &source;
     range_ = range;
     faulty_ = ranges_started_++ == plan_.range;
-    RowCursor rows(source.windows, range);
-    hash_and_advance(digest_, rows, rows.bytes_left());
+    hash();
     turns_left_ = suffers(FaultKind::kDelay) ? kDelayTurns : 0;
     if (turns_left_ == 0) {
       start_range();
@@ -88,14 +95,29 @@ class FaultRowSender final : public RowSender {
     return progress;
   }
 
-  uint64_t digest() const override { return digest_.value(); }
+  uint64_t digest() const override { return transport_.sums_in_gpu ? sum_ : digest_.value(); }
 
  private:
+  // Reads of a GPU's memory, in the tests' own time.
+  void hash() {
+    if (transport_.sums_in_gpu) {
+      const auto queue = *GpuQueue::open(*gpu_);
+      PDJOB_CHECK(queue->sum_rows(gpu_windows(*source_), range_.first, range_.count));
+      PDJOB_CHECK(queue->wait());
+      sum_ += queue->sum();
+      return;
+    }
+    const Copy readable = copy();
+    RowCursor rows(readable.region.windows, range_);
+    hash_and_advance(digest_, rows, rows.bytes_left());
+  }
+
   bool suffers(FaultKind kind) const { return faulty_ && plan_.kind == kind; }
 
   Distortion distortion() const {
     if (suffers(FaultKind::kTruncate)) {
-      return {.more_rows = 1, .more_bytes = rows_on_link_ ? bytes_per_row(source_->windows) : 0};
+      return {.more_rows = 1,
+              .more_bytes = transport_.rows_on_link ? bytes_per_row(source_->windows) : 0};
     }
     return {.dropped = suffers(FaultKind::kDropAnnouncement)};
   }
@@ -127,36 +149,78 @@ class FaultRowSender final : public RowSender {
     return Progress::kBlocked;
   }
 
-  // A copy of the source in which one bit of the range differs.
-  const Region& damage() {
-    copies_.clear();
-    damaged_ = *source_;
-    for (Window& window : damaged_.windows) {
-      const size_t bytes = size_t{window.row_bytes} * (range_.first + range_.count);
-      copies_.emplace_back(window.base, window.base + bytes);
-      window.base = copies_.back().data();
+  struct Copy {
+    Region region;
+    std::vector<std::vector<std::byte>> windows;
+    GpuMemory memory;
+  };
+
+  // The source's rows up to the range's end, in the host's memory.
+  Copy copy() const {
+    Copy made{.region = *source_};
+    made.region.device.reset();
+    for (Window& window : made.region.windows) {
+      std::vector<std::byte>& bytes =
+          made.windows.emplace_back(size_t{window.row_bytes} * (range_.first + range_.count));
+      move_bytes(bytes.data(), window.base, bytes.size());
+      window.base = bytes.data();
     }
-    RowCursor rows(damaged_.windows, range_);
+    return made;
+  }
+
+  // A copy of the source, where the source is, in which one bit of the range differs.
+  const Region& damage() {
+    damaged_ = copy();
+    RowCursor rows(damaged_.region.windows, range_);
     const uint64_t bit = plan_.bit % (8 * rows.bytes_left());
     rows.advance(bit / 8);
     rows.next(1)[0] ^= std::byte{1} << (bit % 8);
-    return damaged_;
+    if (source_->device) {
+      move_to_gpu(damaged_);
+    }
+    return damaged_.region;
+  }
+
+  void move_to_gpu(Copy& copy) {
+    uint64_t bytes = 0;
+    for (const auto& window : copy.windows) {
+      bytes += window.size();
+    }
+    copy.memory = *gpu_->allocate(bytes);
+    copy.region.device = source_->device;
+    std::byte* to = copy.memory.base();
+    for (Window& window : copy.region.windows) {
+      const size_t size = size_t{window.row_bytes} * (range_.first + range_.count);
+      move_bytes(to, window.base, size);
+      window.base = to;
+      to += size;
+    }
+  }
+
+  void move_bytes(std::byte* to, const std::byte* from, size_t bytes) const {
+    if (source_->device) {
+      const GpuCopy copy{.to = to, .from = from, .bytes = bytes};
+      PDJOB_CHECK(gpu_->copy({&copy, 1}));
+    } else {
+      std::memcpy(to, from, bytes);
+    }
   }
 
   FaultStream& stream_;
-  const bool rows_on_link_;
+  const TransportCapabilities transport_;
+  Gpu* const gpu_;
   const FaultPlan plan_;
-  std::unique_ptr<RowSender> sender_;
+  Copy damaged_;
+  std::unique_ptr<RowSender> sender_;  // Ends before what it copies from.
   const Region* source_ = nullptr;
   RowRange range_;
   RowDigest digest_;
+  uint64_t sum_ = 0;
   uint32_t ranges_started_ = 0;
   bool faulty_ = false;  // The range under way is the plan's.
   int turns_left_ = 0;
   bool repeated_ = false;
   bool broken_off_ = false;
-  Region damaged_;
-  std::vector<std::vector<std::byte>> copies_;
 };
 
 // From the plan's range on, nothing counts as arrived.
@@ -184,10 +248,11 @@ class FaultRowReceiver final : public RowReceiver {
 
 class FaultTransport final : public Transport {
  public:
-  FaultTransport(TransportKind kind, LinkStream& stream, TransportSide side, NcclLinks* nccl,
-                 FaultPlans plans)
+  FaultTransport(TransportKind kind, LinkStream& stream, TransportSide side,
+                 const TransportDevices& devices, FaultPlans plans)
       : stream_(stream),
-        transport_(open_transport(kind, stream_, side, nccl)),
+        gpu_(devices.gpu),
+        transport_(open_transport(kind, stream_, side, devices)),
         plans_(std::move(plans)) {}
 
   TransportCapabilities capabilities() const override { return transport_->capabilities(); }
@@ -195,7 +260,7 @@ class FaultTransport final : public Transport {
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override {
     PDJOB_TRY(std::unique_ptr<RowSender> sender, transport_->open_sender(grant, std::move(shared)));
     return std::unique_ptr<RowSender>(std::make_unique<FaultRowSender>(
-        stream_, capabilities().rows_on_link, plans_(grant.id), std::move(sender)));
+        stream_, capabilities(), gpu_, plans_(grant.id), std::move(sender)));
   }
 
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override {
@@ -211,6 +276,7 @@ class FaultTransport final : public Transport {
 
  private:
   FaultStream stream_;
+  Gpu* const gpu_;
   std::unique_ptr<Transport> transport_;
   const FaultPlans plans_;
 };
@@ -219,8 +285,8 @@ class FaultTransport final : public Transport {
 
 TransportOpener with_faults(FaultPlans plans) {
   return [plans = std::move(plans)](TransportKind kind, LinkStream& stream, TransportSide side,
-                                    NcclLinks* nccl) {
-    return std::make_unique<FaultTransport>(kind, stream, side, nccl, plans);
+                                    const TransportDevices& devices) {
+    return std::make_unique<FaultTransport>(kind, stream, side, devices, plans);
   };
 }
 

@@ -67,7 +67,8 @@ class EndpointThread final : public KvEndpoint {
                  .loopback_only = options.token.empty(),
                  .emit = std::move(options.sink),
                  .open_transport = options.open_transport ? std::move(options.open_transport)
-                                                          : TransportOpener(open_transport)},
+                                                          : TransportOpener(open_transport),
+                 .device = options.device},
         sender_(context_),
         receiver_(context_) {}
 
@@ -80,6 +81,11 @@ class EndpointThread final : public KvEndpoint {
 
   Status open_tls(const std::string& token) {
     PDJOB_TRY(context_.tls, TlsContext::open({.key = make_tls_key(token)}));
+    return ok();
+  }
+
+  Status open_gpu() {
+    PDJOB_TRY(context_.gpu, Gpu::open(context_.config.nccl.cuda_library, *context_.device));
     return ok();
   }
 
@@ -182,21 +188,35 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
   }
   EndpointAddress address{
       .engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
+  const TransportKind wanted = options.config.transport;
+  const bool in_gpu = options.device.has_value();
+  if (wanted == TransportKind::kCudaIpc && !in_gpu) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "kvtransfer.transport is cuda_ipc, but the engine keeps its KV in the host's memory"};
+  }
   UniqueFd tcp;
   UniqueFd shm;
-  if (options.config.transport != TransportKind::kShm) {
+  UniqueFd gpu;
+  if (!stays_on_machine(wanted)) {
     PDJOB_TRY(tcp, listen_tcp(options.config.listen_host, options.config.listen_port));
     PDJOB_TRY(address.port, bound_port(tcp));
   }
-  const TransportKind wanted = options.config.transport;
   if (wanted == TransportKind::kAuto || wanted == TransportKind::kShm) {
     address.unix_path = random_socket_name();
     PDJOB_TRY(shm, listen_unix(address.unix_path));
+  }
+  if (in_gpu && (wanted == TransportKind::kAuto || wanted == TransportKind::kCudaIpc)) {
+    address.gpu_path = random_socket_name();
+    PDJOB_TRY(gpu, listen_unix(address.gpu_path));
   }
   const std::string token = options.config.tcp.encrypt ? options.token : "";
   auto endpoint = std::make_unique<EndpointThread>(std::move(options), std::move(address));
   if (!token.empty()) {
     PDJOB_TRY_STATUS(endpoint->open_tls(token));
+  }
+  if (in_gpu) {
+    PDJOB_TRY_STATUS(endpoint->open_gpu());
   }
   if (wanted == TransportKind::kNccl) {
     PDJOB_TRY_STATUS(endpoint->open_nccl());
@@ -208,6 +228,9 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
   }
   if (shm.valid()) {
     PDJOB_TRY_STATUS(endpoint->listen(std::move(shm), TransportKind::kShm));
+  }
+  if (gpu.valid()) {
+    PDJOB_TRY_STATUS(endpoint->listen(std::move(gpu), TransportKind::kCudaIpc));
   }
   endpoint->run();
   return std::unique_ptr<KvEndpoint>(std::move(endpoint));

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,18 +30,18 @@
 namespace pdjob::kvtransfer {
 
 class LinkStream;
-class NcclLinks;
 class Transport;
+struct TransportDevices;
 enum class TransportSide;
 
-// How a link gets its transport. The stream outlives the transport, and so does `nccl`.
+// How a link gets its transport. The stream outlives the transport, and so do the devices.
 using TransportOpener = std::function<std::unique_ptr<Transport>(
-    TransportKind kind, LinkStream& stream, TransportSide side, NcclLinks* nccl)>;
+    TransportKind kind, LinkStream& stream, TransportSide side, const TransportDevices& devices)>;
 
 // One strided array of rows. The memory belongs to the caller and outlives every transfer that
 // names it.
 struct Window {
-  std::byte* base = nullptr;
+  std::byte* base = nullptr;   // Of row 0; in a GPU's memory, an address of the GPU's.
   uint64_t shared_offset = 0;  // Of row 0 in Region::shared_fd.
   uint32_t row_bytes = 0;
 };
@@ -50,9 +51,12 @@ struct Window {
 struct Region {
   std::vector<Window> windows;
   uint32_t rows_max = 0;
-  int shared_fd = -1;  // Sealed memfd that holds all windows (shm may write it directly); -1:
-                       // private memory. Not owned.
+  int shared_fd = -1;  // Sealed memfd that holds all windows (shm may write it directly), or, of a
+                       // GPU's memory, its handle (cuda_ipc may). -1: private memory. Not owned.
   uint64_t shared_bytes = 0;
+  uint64_t shared_id = 0;          // Of a GPU's memory: its own in this process, for good.
+  std::optional<uint32_t> device;  // The GPU whose memory it is, that of the endpoint; else the
+                                   // host's.
 };
 
 // Named fields that must be equal on both ends of a link ("model_digest", "kv_type", ...): a
@@ -68,6 +72,7 @@ struct EndpointAddress {
   std::string unix_path;  // "@name" (abstract socket) for shm; empty: not offered. Only usable on
                           // the same machine (host_id).
   std::string host_id;    // Boot id of the machine: equal means same machine.
+  std::string gpu_path;   // As unix_path, for cuda_ipc.
 };
 
 // What the endpoint tells its worker.
@@ -93,7 +98,7 @@ struct FetchDone {  // All rows are in place and match the digest. Nobody writes
   Duration duration{};  // From the grant to COMMIT.
   Duration visible{};   // From the sender's last row being ready to COMMIT seen here (same machine:
                         // else 0).
-  std::string transport;  // "shm", "tcp"
+  std::string transport;  // "shm", "tcp", "nccl", "cuda_ipc"
   std::vector<std::byte> tail;
 };
 struct FetchFailed {
@@ -116,6 +121,7 @@ struct EndpointOptions {
                       // loopback only.
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
+  std::optional<uint32_t> device;  // The GPU that holds the worker's KV: regions may be there.
   TransportOpener open_transport;  // Empty: the transport of that name. Tests put faults in front
                                    // of it (fault_transport.h).
 };

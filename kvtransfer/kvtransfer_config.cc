@@ -22,8 +22,11 @@ void read_nccl(ConfigReader& in, NcclConfig& config) {
   using std::chrono::milliseconds;
   in.field("library", config.library,
            {.doc = "NCCL, at least 2.28.9: a path, or a name that the dynamic linker finds."});
-  in.field("cuda_library", config.cuda_library, {.doc = "The CUDA runtime, in the same way."});
-  in.field("device", config.device, {.doc = "The GPU of each worker, as CUDA counts them."},
+  in.field("cuda_library", config.cuda_library,
+           {.doc = "The CUDA runtime, at least 13.0, in the same way; also of cuda_ipc."});
+  in.field("device", config.device,
+           {.doc = "The GPU of each worker, as CUDA counts them; also where engines keep "
+                   "their KV."},
            {.max = 63});
   in.field("ctas_max", config.ctas_max,
            {.doc = "Multiprocessors that one link may take from the GPU while rows move."},
@@ -52,9 +55,10 @@ void read(ConfigReader& in, KvTransferConfig& config) {
       {{"auto", TransportKind::kAuto},
        {"shm", TransportKind::kShm},
        {"tcp", TransportKind::kTcp},
-       {"nccl", TransportKind::kNccl}},
-      {.doc = "How KV rows move: auto takes shm on the same machine and tcp else; nccl goes from "
-              "GPU to GPU."});
+       {"nccl", TransportKind::kNccl},
+       {"cuda_ipc", TransportKind::kCudaIpc}},
+      {.doc = "How KV rows move: auto takes cuda_ipc between GPUs of one machine, else shm on the "
+              "same machine, and tcp else; nccl goes from GPU to GPU."});
   in.field("listen_host", config.listen_host,
            {.doc = "Numeric address on which a worker's KV endpoint listens; its peers are told "
                    "the same."});
@@ -73,7 +77,7 @@ void read(ConfigReader& in, KvTransferConfig& config) {
       {.min = milliseconds(100), .max = hours(1)});
   in.section("tcp", {.doc = "Of transports tcp and nccl, whose links are TCP connections."},
              [&](ConfigReader& section) { read_tcp(section, config.tcp); });
-  in.section("nccl", {.doc = "Of transport nccl only."},
+  in.section("nccl", {.doc = "Of transport nccl, and of GPUs in general."},
              [&](ConfigReader& section) { read_nccl(section, config.nccl); });
 }
 

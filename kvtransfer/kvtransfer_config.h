@@ -10,7 +10,12 @@
 namespace pdjob::kvtransfer {
 
 // The numbers of the wire (HELLO).
-enum class TransportKind { kAuto, kShm, kTcp, kNccl };
+enum class TransportKind { kAuto, kShm, kTcp, kNccl, kCudaIpc };
+
+// The two transports whose links are unix sockets.
+constexpr bool stays_on_machine(TransportKind kind) {
+  return kind == TransportKind::kShm || kind == TransportKind::kCudaIpc;
+}
 
 struct NcclConfig {
   std::string library = "libnccl.so.2";
@@ -30,7 +35,8 @@ struct TcpConfig {
 };
 
 struct KvTransferConfig {
-  TransportKind transport = TransportKind::kAuto;  // auto: shm on the same machine, tcp else.
+  TransportKind transport = TransportKind::kAuto;  // auto: cuda_ipc or shm on the same machine, as
+                                                   // KV is in a GPU's memory or not; tcp else.
   std::string listen_host = "127.0.0.1";           // Also the address told to peers.
   uint16_t listen_port = 0;                        // 0: any free port.
   Duration lease = std::chrono::seconds(

@@ -62,7 +62,7 @@ Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
       transport_(options.open_transport(
           options.transport, *this,
           side_ == Side::kInitiator ? TransportSide::kReceiver : TransportSide::kSender,
-          options.nccl)),
+          options.devices)),
       greeted_(side_ == Side::kInitiator),
       input_(limits::kLinkMessageBytesMax + kFrameHeaderBytes) {
   const Status watched = loop_.watch(socket_.fd().get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);

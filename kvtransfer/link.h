@@ -32,7 +32,7 @@ class LinkHandler {
  public:
   // The handshake is complete. An acceptor's error is told to the initiator instead of WELCOME.
   virtual Status on_opened(Link& link) = 0;
-  // `shared` is the memfd that came with a Grant; `tail` the bytes that followed a Commit.
+  // `shared` is the descriptor that came with a Grant; `tail` the bytes that followed a Commit.
   virtual void on_message(Link& link, LinkMessage message, UniqueFd shared,
                           std::vector<std::byte> tail) = 0;
   // ROWS: where its payload goes; nullptr discards it.
@@ -68,7 +68,7 @@ class Link final : public LinkStream, private net::FdHandler {
     UniqueFd socket;  // Connecting or connected.
     LinkHandshake handshake;
     bool loopback_only = false;
-    NcclLinks* nccl = nullptr;        // Of transport nccl.
+    TransportDevices devices = {};
     const TlsContext* tls = nullptr;  // Null: the link is not encrypted.
   };
   Link(net::EventLoop& loop, LinkHandler& handler, Options options);

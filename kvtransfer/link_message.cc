@@ -136,7 +136,7 @@ void fields(Reader& wire, TransportKind& kind) {
   wire.number(value);
   kind = static_cast<TransportKind>(value);
   wire.require(kind == TransportKind::kShm || kind == TransportKind::kTcp ||
-               kind == TransportKind::kNccl);
+               kind == TransportKind::kNccl || kind == TransportKind::kCudaIpc);
 }
 void magic(Writer& wire) { wire.number(kMagic); }
 void magic(Reader& wire) {
@@ -182,6 +182,7 @@ void fields(Wire& wire, Message& grant) {
   fields(wire, grant.id);
   wire.number(grant.rows);
   wire.number(grant.shared_bytes);
+  wire.number(grant.shared_id);
   wire.list(grant.windows, limits::kWindowsMax, [&](auto& window) {
     wire.number(window.row_bytes);
     wire.number(window.shared_offset);

@@ -17,7 +17,7 @@
 
 namespace pdjob::kvtransfer {
 
-inline constexpr uint16_t kLinkVersion = 3;
+inline constexpr uint16_t kLinkVersion = 4;
 
 using Nonce = std::array<std::byte, 32>;
 using LinkProof = std::array<std::byte, 32>;
@@ -57,10 +57,12 @@ struct GrantedWindow {
   uint64_t shared_offset = 0;
   friend bool operator==(const GrantedWindow&, const GrantedWindow&) = default;
 };
-struct Grant {  // "Push transfer `id` into these windows." With shm, the memfd travels along.
+struct Grant {  // "Push transfer `id` into these windows." With shm and cuda_ipc, the memory
+                // travels along.
   TransferId id;
   uint32_t rows = 0;
   uint64_t shared_bytes = 0;
+  uint64_t shared_id = 0;  // Of a GPU's memory: the receiver's name of it.
   std::vector<GrantedWindow> windows;
   friend bool operator==(const Grant&, const Grant&) = default;
 };

@@ -1,6 +1,6 @@
 #include "kvtransfer/nccl_api.h"
 
-#include "kvtransfer/dynamic_library.h"
+#include "common/dynamic_library.h"
 
 namespace pdjob::kvtransfer {
 

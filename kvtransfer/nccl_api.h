@@ -10,12 +10,12 @@
 #include <cstddef>
 #include <string>
 
+#include "common/gpu_api.h"
 #include "common/result.h"
 
 namespace pdjob::kvtransfer {
 
 struct NcclComm;  // ncclComm
-struct GpuStream;
 
 enum NcclResult : unsigned {  // ncclResult_t
   kNcclSuccess = 0,

@@ -8,9 +8,9 @@
 #include <pthread.h>
 
 #include "common/channel.h"
+#include "common/gpu_api.h"
 #include "common/limits.h"
 #include "common/real_clock.h"
-#include "kvtransfer/gpu_api.h"
 #include "kvtransfer/nccl_api.h"
 #include "kvtransfer/nccl_pair.h"
 #include "kvtransfer/slab_ring.h"

@@ -6,15 +6,15 @@
 #include <utility>
 #include <variant>
 
+#include "common/gpu.h"
 #include "common/limits.h"
 #include "kvtransfer/row_digest.h"
 
 namespace pdjob::kvtransfer {
 
-// Rows and slabs are both in the host's memory here, because engines keep their KV there: the
-// digest is computed while a row passes. Where KV is in the GPU's memory, a kernel will gather the
-// rows of a range into a slab and hash them in the same pass, and one more will scatter them; what
-// is sent stays the same.
+// Slabs are in the host's memory, and so is the digest computed, while a row passes. Rows that are
+// in a GPU's memory are copied there first, piece by piece: a kernel that gathers them into a slab
+// of the GPU's would spare that; what is sent would stay the same.
 class NcclRowSender final : public RowSender {
  public:
   NcclRowSender(NcclTransport& transport, TransferId id) : transport_(transport), id_(id) {}
@@ -29,6 +29,7 @@ class NcclRowSender final : public RowSender {
   }
 
   void start(const Region& source, RowRange range) override {
+    source_ = &source;
     cursor_ = RowCursor(source.windows, range);
     transport_.stream().send(Rows{.id = id_, .first = range.first, .count = range.count});
   }
@@ -43,8 +44,9 @@ class NcclRowSender final : public RowSender {
       }
       const std::span<std::byte> from =
           cursor_.next(std::min(bytes_max, limits::kNcclSlabBytes - filled_));
-      digest_.update(from);
-      std::memcpy(transport_.slab(*slab_) + filled_, from.data(), from.size());
+      std::byte* const to = transport_.slab(*slab_) + filled_;
+      PDJOB_TRY_STATUS(transport_.copy(*source_, to, from.data(), from.size()));
+      digest_.update({to, from.size()});
       cursor_.advance(from.size());
       filled_ += from.size();
       bytes_max -= from.size();
@@ -68,6 +70,7 @@ class NcclRowSender final : public RowSender {
 
   NcclTransport& transport_;
   TransferId id_;
+  const Region* source_ = nullptr;
   RowCursor cursor_;
   RowDigest digest_;
   std::optional<uint32_t> slab_;  // Being filled.
@@ -77,7 +80,7 @@ class NcclRowSender final : public RowSender {
 class NcclRowReceiver final : public RowReceiver {
  public:
   NcclRowReceiver(NcclTransport& transport, TransferId id, const Region& target)
-      : transport_(transport), id_(id), windows_(target.windows) {}
+      : transport_(transport), id_(id), target_(target), windows_(target.windows) {}
   NcclRowReceiver(const NcclRowReceiver&) = delete;
   NcclRowReceiver& operator=(const NcclRowReceiver&) = delete;
   ~NcclRowReceiver() override {
@@ -114,8 +117,12 @@ class NcclRowReceiver final : public RowReceiver {
       Piece& piece = filled_.front();
       const std::span<std::byte> to =
           cursor_.next(std::min<size_t>(bytes_max, piece.bytes - piece.emptied));
-      std::memcpy(to.data(), transport_.slab(piece.slab) + piece.emptied, to.size());
-      digest_.update(to);
+      const std::byte* const from = transport_.slab(piece.slab) + piece.emptied;
+      if (const Status copied = transport_.copy(target_, to.data(), from, to.size()); !copied) {
+        transport_.stream().fail(copied.error());
+        return Progress::kBlocked;
+      }
+      digest_.update(target_.device ? std::span(from, to.size()) : to);
       cursor_.advance(to.size());
       piece.emptied += static_cast<uint32_t>(to.size());
       bytes_max -= to.size();
@@ -143,6 +150,7 @@ class NcclRowReceiver final : public RowReceiver {
 
   NcclTransport& transport_;
   TransferId id_;
+  const Region& target_;
   std::span<const Window> windows_;
   std::deque<RowRange> ranges_;   // Announced, not yet complete. Bounded by the rows granted.
   uint64_t bytes_announced_ = 0;  // Of those, not yet in a slab.
@@ -152,8 +160,8 @@ class NcclRowReceiver final : public RowReceiver {
   uint32_t rows_arrived_ = 0;
 };
 
-NcclTransport::NcclTransport(LinkStream& stream, NcclLinks& links, NcclLink::Side side)
-    : stream_(stream), links_(links), key_(links.add(side, *this)) {}
+NcclTransport::NcclTransport(LinkStream& stream, NcclLinks& links, Gpu* gpu, NcclLink::Side side)
+    : stream_(stream), links_(links), gpu_(gpu), key_(links.add(side, *this)) {}
 
 NcclTransport::~NcclTransport() { links_.remove(key_); }
 
@@ -191,6 +199,15 @@ std::optional<uint32_t> NcclTransport::take_slab() {
     step(NcclLink::Taken{*slab});
   }
   return slab;
+}
+
+Status NcclTransport::copy(const Region& region, void* to, const void* from, size_t bytes) {
+  if (!region.device) {
+    std::memcpy(to, from, bytes);
+    return ok();
+  }
+  const GpuCopy copy{.to = to, .from = from, .bytes = bytes};
+  return gpu_->copy({&copy, 1});
 }
 
 bool NcclTransport::on_message(const LinkMessage& message) {

@@ -16,15 +16,13 @@ class NcclRowReceiver;
 
 class NcclTransport final : public Transport, private NcclLinkUser {
  public:
-  // `links` outlives the transport.
-  NcclTransport(LinkStream& stream, NcclLinks& links, NcclLink::Side side);
+  // `links` outlives the transport, and so does `gpu`, if rows may be in its memory.
+  NcclTransport(LinkStream& stream, NcclLinks& links, Gpu* gpu, NcclLink::Side side);
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
   ~NcclTransport() override;
 
-  TransportCapabilities capabilities() const override {
-    return {.name = "nccl", .writes_target = false, .rows_on_link = false};
-  }
+  TransportCapabilities capabilities() const override { return {.name = "nccl"}; }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
   bool on_message(const LinkMessage& message) override;
@@ -37,6 +35,8 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   std::byte* slab(uint32_t slab) const { return links_.slab(key_, slab); }
   void step(const NcclLink::Event& event) { links_.step(key_, event); }
   bool failed() const { return failed_; }
+  // Between a slab and rows, which may be in the GPU's memory.
+  Status copy(const Region& region, void* to, const void* from, size_t bytes);
 
  private:
   void send_message(const LinkMessage& message) override { stream_.send(message); }
@@ -47,6 +47,7 @@ class NcclTransport final : public Transport, private NcclLinkUser {
 
   LinkStream& stream_;
   NcclLinks& links_;
+  Gpu* const gpu_;
   const NcclLinkKey key_;
   bool failed_ = false;  // Slabs are not to be touched any more.
   uint32_t senders_ = 0;

@@ -7,7 +7,7 @@
 namespace pdjob::kvtransfer {
 
 const char* to_string(TransportKind transport) {
-  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl"};
+  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl", "cuda_ipc"};
   return kNames[static_cast<size_t>(transport)];
 }
 

@@ -65,11 +65,13 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   if (fetches_.size() >= limits::kTransfersMax) {
     return refuse(id, {ErrorCode::kOverloaded, "too many KV transfers"});
   }
-  if (const Status sound = check_region(target, rows); !sound) {
+  if (const Status sound = check_region(target, rows, context_.device); !sound) {
     return refuse(id, sound.error());
   }
   const Result<TransportKind> transport =
-      choose(peer, target.shared_fd >= 0 ? TargetMemory::kShared : TargetMemory::kPrivate);
+      choose(peer, target.device           ? TargetMemory::kGpu
+                   : target.shared_fd >= 0 ? TargetMemory::kShared
+                                           : TargetMemory::kPrivate);
   if (!transport) {
     return refuse(id, transport.error());
   }
@@ -125,23 +127,30 @@ Result<TransportKind> Receiver::choose(const EndpointAddress& peer, TargetMemory
   const bool same_machine = on_same_machine(peer);
   const bool shm_possible =
       same_machine && !peer.unix_path.empty() && memory == TargetMemory::kShared;
+  const bool gpu_possible = same_machine && !peer.gpu_path.empty() && memory == TargetMemory::kGpu;
   switch (context_.config.transport) {
     case TransportKind::kTcp:
     case TransportKind::kNccl:
       return context_.config.transport;
     case TransportKind::kAuto:
-      return shm_possible ? TransportKind::kShm : TransportKind::kTcp;
+      return gpu_possible   ? TransportKind::kCudaIpc
+             : shm_possible ? TransportKind::kShm
+                            : TransportKind::kTcp;
     case TransportKind::kShm:
+    case TransportKind::kCudaIpc:
       break;
   }
-  if (!shm_possible) {
-    return Error{ErrorCode::kUnsupported,
-                 std::string("kvtransfer.transport is shm, but ") +
-                     (!same_machine            ? "the peer is on another machine"
-                      : peer.unix_path.empty() ? "the peer does not offer it"
-                                               : "the target is not shared memory")};
+  const bool wants_shm = context_.config.transport == TransportKind::kShm;
+  if (wants_shm ? shm_possible : gpu_possible) {
+    return context_.config.transport;
   }
-  return TransportKind::kShm;
+  const bool offered = !(wants_shm ? peer.unix_path : peer.gpu_path).empty();
+  return Error{ErrorCode::kUnsupported, std::string("kvtransfer.transport is ") +
+                                            to_string(context_.config.transport) + ", but " +
+                                            (!same_machine ? "the peer is on another machine"
+                                             : !offered    ? "the peer does not offer it"
+                                             : wants_shm ? "the target is not shared memory"
+                                                         : "the target is not in a GPU's memory")};
 }
 
 Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind transport) {
@@ -152,7 +161,8 @@ Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind tran
 
 // By what its fetch will go; if it goes by another link in the end, that one holds the offer then.
 Result<LinkId> Receiver::link_for_wait(const EndpointAddress& peer) {
-  PDJOB_TRY(const TransportKind transport, choose(peer, TargetMemory::kShared));
+  PDJOB_TRY(const TransportKind transport,
+            choose(peer, context_.gpu != nullptr ? TargetMemory::kGpu : TargetMemory::kShared));
   return link_to(peer, transport);
 }
 
@@ -196,8 +206,9 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
   if (peers_.size() >= limits::kLinksMax) {
     return Error{ErrorCode::kOverloaded, "too many KV links"};
   }
-  PDJOB_TRY(UniqueFd socket, transport == TransportKind::kShm
-                                 ? connect_unix(address.unix_path)
+  PDJOB_TRY(UniqueFd socket, transport == TransportKind::kShm ? connect_unix(address.unix_path)
+                             : transport == TransportKind::kCudaIpc
+                                 ? connect_unix(address.gpu_path)
                                  : connect_tcp(address.host, address.port));
   const LinkId id = context_.next_link_id();
   const Hello hello{.transport = transport,
@@ -217,7 +228,7 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
                                            .loopback_only = context_.loopback_only,
-                                           .nccl = context_.nccl.get(),
+                                           .devices = context_.devices(),
                                            .tls = context_.tls_of(transport)});
   peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this,
                                                                                              id] {
@@ -402,6 +413,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
   UniqueFd shared;
   if (link.transport().capabilities().writes_target) {
     grant.shared_bytes = fetch.target.shared_bytes;
+    grant.shared_id = fetch.target.shared_id;
     // Ours until it is on its way, whatever becomes of the target.
     shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
     if (!shared.valid()) {
@@ -485,6 +497,7 @@ void Receiver::stop_receiving(Fetch& fetch) {
     link.drop_sink(*fetch.sink);
     fetch.sink = nullptr;
   }
+  fetch.rows.reset();  // Waits for what a GPU still reads.
 }
 
 void Receiver::retire(Fetch& fetch) {

@@ -53,7 +53,7 @@ class Receiver final : private LinkHandler, private WaitLinks {
   Link* find_ready(LinkId id) override;
 
   bool on_same_machine(const EndpointAddress& peer) const;
-  enum class TargetMemory { kPrivate, kShared };
+  enum class TargetMemory { kPrivate, kShared, kGpu };
   Result<TransportKind> choose(const EndpointAddress& peer, TargetMemory memory) const;
   Result<LinkId> link_to(const EndpointAddress& peer, TransportKind transport);
   uint8_t least_busy_stream(const EndpointAddress& peer, TransportKind transport) const;

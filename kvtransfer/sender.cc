@@ -11,9 +11,6 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// A range whose rows follow on the socket: nobody else of the link can send meanwhile.
-constexpr uint64_t kPayloadRangeBytes = 512 * limits::kKiB;
-
 std::optional<Error> misfit(const Region& source, const Grant& grant) {
   if (source.windows.size() != grant.windows.size()) {
     return Error{ErrorCode::kInvalidArgument,
@@ -32,7 +29,7 @@ std::optional<Error> misfit(const Region& source, const Grant& grant) {
 }
 
 uint32_t rows_within(uint64_t bytes, uint64_t row_bytes) {
-  return static_cast<uint32_t>(std::max<uint64_t>(1, bytes / row_bytes));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / row_bytes, 1, UINT32_MAX));
 }
 
 SendSession::Options session_options(const Region& source, Instant deadline,
@@ -40,7 +37,7 @@ SendSession::Options session_options(const Region& source, Instant deadline,
   const uint64_t row_bytes = bytes_per_row(source.windows);
   return {.row_bytes = row_bytes,
           .rows_max = source.rows_max,
-          .rows_per_push = rows_within(limits::kTransferRangeBytes, row_bytes),
+          .rows_per_push = UINT32_MAX,  // The transport will say.
           .deadline = deadline,
           .lease = context.config.lease,
           .stall_max = context.stall_max(row_bytes)};
@@ -97,7 +94,7 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
     log::warn("kv: too many links, one was turned away");
     return;
   }
-  if (transport != TransportKind::kShm) {
+  if (!stays_on_machine(transport)) {
     tune_tcp(socket);
   }
   const LinkId id = context_.next_link_id();
@@ -112,7 +109,7 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
                     .loopback_only = context_.loopback_only,
-                    .nccl = context_.nccl.get(),
+                    .devices = context_.devices(),
                     .tls = context_.tls_of(transport)});
   peer.opening =
       context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
@@ -130,7 +127,7 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
     log::error("kv: transfer " + id.to_string() + " is offered twice; the second offer is ignored");
     return;
   }
-  const Status sound = check_region(source, 0);
+  const Status sound = check_region(source, 0, context_.device);
   if (!sound || offers_.size() >= limits::kTransfersMax) {
     ++context_.counters.transfers_failed;
     context_.emit(OfferFailed{
@@ -296,11 +293,9 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
   }
   offer.rows = std::move(rows);
   offer.granted_at = real_now();
-  const bool on_link = find(link)->transport().capabilities().rows_on_link;
-  step(offer, SendSession::Granted{
-                  link, granted.rows,
-                  on_link ? rows_within(kPayloadRangeBytes, bytes_per_row(offer.source.windows))
-                          : UINT32_MAX});
+  const uint64_t range_bytes = find(link)->transport().capabilities().range_bytes;
+  step(offer, SendSession::Granted{link, granted.rows,
+                                   rows_within(range_bytes, bytes_per_row(offer.source.windows))});
 }
 
 // Who waited has come, and cannot be served: it will not come again.

@@ -15,7 +15,7 @@ class ShmTransport final : public Transport {
   explicit ShmTransport(LinkStream& stream) : stream_(stream) {}
 
   TransportCapabilities capabilities() const override {
-    return {.name = "shm", .writes_target = true, .rows_on_link = false};
+    return {.name = "shm", .writes_target = true};
   }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;

@@ -15,11 +15,6 @@ constexpr Duration kCopiesEnd = std::chrono::seconds(1);
 
 }  // namespace
 
-Error gpu_error(const GpuApi& gpu, GpuResult result, const char* what) {
-  return {ErrorCode::kUnavailable,
-          std::string("CUDA cannot ") + what + ": " + gpu.get_error_string(result)};
-}
-
 SlabRings::~SlabRings() {
   // Copies behind what was aborted end by themselves.
   const Instant deadline = real_now() + kCopiesEnd;

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/gpu_api.h"
 #include "common/result.h"
-#include "kvtransfer/gpu_api.h"
 #include "kvtransfer/nccl_api.h"
 
 namespace pdjob::kvtransfer {
@@ -52,8 +52,5 @@ class SlabRings {
   const GpuApi& gpu_;
   std::vector<std::unique_ptr<Entry>> entries_;
 };
-
-// An error of CUDA's, told as one of ours.
-Error gpu_error(const GpuApi& gpu, GpuResult result, const char* what);
 
 }  // namespace pdjob::kvtransfer

@@ -10,10 +10,13 @@ namespace pdjob::kvtransfer {
 
 class TcpTransport final : public Transport {
  public:
+  // The rows of a range follow on the socket: nobody else of the link can send meanwhile.
+  static constexpr uint64_t kRangeBytes = 512 * limits::kKiB;
+
   explicit TcpTransport(LinkStream& stream) : stream_(stream) {}
 
   TransportCapabilities capabilities() const override {
-    return {.name = "tcp", .writes_target = false, .rows_on_link = true};
+    return {.name = "tcp", .rows_on_link = true, .range_bytes = kRangeBytes};
   }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;

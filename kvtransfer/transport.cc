@@ -1,24 +1,38 @@
 #include "kvtransfer/transport.h"
 
 #include "common/check.h"
+#include "kvtransfer/cuda_ipc_transport.h"
 #include "kvtransfer/nccl_transport.h"
 #include "kvtransfer/shm_transport.h"
+#include "kvtransfer/staged_transport.h"
 #include "kvtransfer/tcp_transport.h"
 
 namespace pdjob::kvtransfer {
+namespace {
+
+std::unique_ptr<Transport> staged(std::unique_ptr<Transport> transport, LinkStream& stream,
+                                  Gpu* gpu) {
+  return gpu == nullptr ? std::move(transport)
+                        : std::make_unique<StagedTransport>(std::move(transport), stream, *gpu);
+}
+
+}  // namespace
 
 std::unique_ptr<Transport> open_transport(TransportKind kind, LinkStream& stream,
-                                          TransportSide side, NcclLinks* nccl) {
+                                          TransportSide side, const TransportDevices& devices) {
   switch (kind) {
     case TransportKind::kShm:
-      return std::make_unique<ShmTransport>(stream);
+      return staged(std::make_unique<ShmTransport>(stream), stream, devices.gpu);
     case TransportKind::kTcp:
-      return std::make_unique<TcpTransport>(stream);
+      return staged(std::make_unique<TcpTransport>(stream), stream, devices.gpu);
     case TransportKind::kNccl:
-      PDJOB_CHECK(nccl != nullptr);
+      PDJOB_CHECK(devices.nccl != nullptr);
       return std::make_unique<NcclTransport>(
-          stream, *nccl,
+          stream, *devices.nccl, devices.gpu,
           side == TransportSide::kReceiver ? NcclLink::Side::kReceiver : NcclLink::Side::kSender);
+    case TransportKind::kCudaIpc:
+      PDJOB_CHECK(devices.gpu != nullptr);
+      return std::make_unique<CudaIpcTransport>(stream, *devices.gpu);
     case TransportKind::kAuto:
       break;
   }

@@ -1,6 +1,6 @@
 // Transport: how rows of a source region reach a granted target, on one link. Sessions decide when;
-// a transport only moves. To add one (cuda_ipc): implement these classes and name it in
-// open_transport(). fault_transport.h puts faults in front of any of them, for tests.
+// a transport only moves. To add one: implement these classes and name it in open_transport().
+// fault_transport.h puts faults in front of any of them, for tests.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,19 @@
 
 #include <sys/uio.h>
 
+#include "common/limits.h"
 #include "common/result.h"
 #include "kvtransfer/link_message.h"
 #include "kvtransfer/row_cursor.h"
 #include "kvtransfer/unique_fd.h"
 
+namespace pdjob {
+class Gpu;
+}
+
 namespace pdjob::kvtransfer {
+
+class NcclLinks;
 
 enum class Progress {
   kDone,
@@ -81,11 +88,14 @@ class RowReceiver {
 
 struct TransportCapabilities {
   const char* name = "";
-  // The sender writes the target's shared memory itself: the memfd goes along with the grant, and
-  // the rows of a failed transfer are not safe before the sender has stopped.
+  // The sender writes the target's shared memory itself: its descriptor goes along with the grant,
+  // and the rows of a failed transfer are not safe before the sender has stopped.
   bool writes_target = false;
   // The rows are the payload of ROWS messages.
   bool rows_on_link = false;
+  uint64_t range_bytes = limits::kTransferRangeBytes;  // Most rows under one ROWS, or one row.
+  // Rows are in GPUs' memory, and the digest is the sum of row_sum_kernel.cu: else it is RowDigest.
+  bool sums_in_gpu = false;
 };
 
 // One per link, on both ends. Loop-bound.
@@ -93,8 +103,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual TransportCapabilities capabilities() const = 0;
-  // `shared` is the memfd that came with the grant, if any. kInvalidArgument, kUnsupported: the
-  // grant cannot be served.
+  // `shared` is the descriptor that came with the grant, if any. kInvalidArgument, kUnsupported:
+  // the grant cannot be served.
   virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) = 0;
   virtual std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) = 0;
   // A message between the two transports of a link. False: not one of this transport's.
@@ -103,8 +113,15 @@ class Transport {
 
 enum class TransportSide { kReceiver, kSender };
 
-// The stream outlives the transport, and so does `nccl`. Requires: kind != kAuto; for kNccl: nccl.
+// What the transports of an endpoint share. Null: not of this endpoint.
+struct TransportDevices {
+  NcclLinks* nccl = nullptr;
+  Gpu* gpu = nullptr;
+};
+
+// The stream outlives the transport, and so do the devices. Requires: kind != kAuto; for kNccl:
+// nccl; for kCudaIpc: gpu.
 std::unique_ptr<Transport> open_transport(TransportKind kind, LinkStream& stream,
-                                          TransportSide side, NcclLinks* nccl);
+                                          TransportSide side, const TransportDevices& devices);
 
 }  // namespace pdjob::kvtransfer

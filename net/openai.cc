@@ -326,6 +326,7 @@ void read_kv_transfer(const Fields& fields, ApiRequest& request) {
   transfer->integer("remote_port", {0, std::numeric_limits<uint16_t>::max()}, params.remote_port);
   transfer->text("remote_unix_path", params.remote_unix_path);
   transfer->text("remote_host_id", params.remote_host_id);
+  transfer->text("remote_gpu_path", params.remote_gpu_path);
 }
 
 void read_resumed(const Fields& fields, ApiRequest& request) {

@@ -48,6 +48,7 @@ struct KvTransferParams {
   uint16_t remote_port = 0;
   std::string remote_unix_path;
   std::string remote_host_id;
+  std::string remote_gpu_path;
 };
 
 struct ApiMessage {

@@ -13,7 +13,8 @@ namespace {
 kvtransfer::Region to_region(const engine::KvRegion& region) {
   kvtransfer::Region result{.rows_max = region.rows_max,
                             .shared_fd = region.shared_fd,
-                            .shared_bytes = region.shared_bytes};
+                            .shared_bytes = region.shared_bytes,
+                            .device = region.device};  // All of a worker's is one memory.
   result.windows.reserve(region.windows.size());
   for (const engine::KvWindow& window : region.windows) {
     result.windows.push_back({.base = window.base,

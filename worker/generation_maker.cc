@@ -39,7 +39,8 @@ std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net:
     return net::invalid_request(
         "this is a prefill worker: send do_remote_prefill to a decode worker", field);
   }
-  const bool has_address = kv.remote_port != 0 || !kv.remote_unix_path.empty();
+  const bool has_address =
+      kv.remote_port != 0 || !kv.remote_unix_path.empty() || !kv.remote_gpu_path.empty();
   if (!kv.transfer || !has_address) {
     return net::invalid_request(
         "do_remote_prefill needs transfer_id and the prefill worker's address: pass on what it "

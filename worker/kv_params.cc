@@ -11,6 +11,9 @@ void write_address(net::JsonWriter& json, const kvtransfer::EndpointAddress& add
   json.key("remote_port").integer(address.port);
   json.key("remote_unix_path").string(address.unix_path);
   json.key("remote_host_id").string(address.host_id);
+  if (!address.gpu_path.empty()) {
+    json.key("remote_gpu_path").string(address.gpu_path);
+  }
 }
 
 }  // namespace
@@ -46,7 +49,8 @@ kvtransfer::EndpointAddress peer_address(const net::KvTransferParams& params) {
           .host = params.remote_host,
           .port = params.remote_port,
           .unix_path = params.remote_unix_path,
-          .host_id = params.remote_host_id};
+          .host_id = params.remote_host_id,
+          .gpu_path = params.remote_gpu_path};
 }
 
 }  // namespace pdjob::worker

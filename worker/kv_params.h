@@ -11,7 +11,7 @@
 namespace pdjob::worker {
 
 // The JSON object of a worker's address: remote_engine_id, remote_host, remote_port,
-// remote_unix_path, remote_host_id.
+// remote_unix_path, remote_host_id, and, where it is offered, remote_gpu_path.
 std::string kv_address_json(const kvtransfer::EndpointAddress& address);
 
 // What a prefill worker answers in the two-hop protocol, and a router passes on unread: the

@@ -46,7 +46,10 @@ class WorkerProcess final : net::JobMember::Handler {
   }
 
   Status start(const CoreFactory& make_core) {
-    PDJOB_TRY(engine_, engine::open_engine(options_.engine));
+    engine::EngineConfig engine = options_.engine;
+    engine.device = options_.kv.nccl.device;
+    engine.cuda_library = options_.kv.nccl.cuda_library;
+    PDJOB_TRY(engine_, engine::open_engine(engine));
     const engine::EngineConfig& built = engine_->config();
     engine_thread_ = std::make_unique<EngineThread>(
         *engine_,
@@ -54,14 +57,16 @@ class WorkerProcess final : net::JobMember::Handler {
                    .rows_per_sequence = built.tokens_per_sequence,
                    .batch_tokens = built.batch_tokens}),
         options_.kv.lease, [this](OutputBatch batch) { post(std::move(batch)); });
-    PDJOB_TRY(endpoint_,
-              kvtransfer::KvEndpoint::start({.config = options_.kv,
-                                             .engine_id = options_.spec.engine_id,
-                                             .token = options_.spec.kv_token,
-                                             .fingerprint = fingerprint(engine_->facts()),
-                                             .sink = [this](kvtransfer::EndpointEvent event) {
-                                               engine_thread_->on_endpoint_event(std::move(event));
-                                             }}));
+    PDJOB_TRY(endpoint_, kvtransfer::KvEndpoint::start(
+                             {.config = options_.kv,
+                              .engine_id = options_.spec.engine_id,
+                              .token = options_.spec.kv_token,
+                              .fingerprint = fingerprint(engine_->facts()),
+                              .sink =
+                                  [this](kvtransfer::EndpointEvent event) {
+                                    engine_thread_->on_endpoint_event(std::move(event));
+                                  },
+                              .device = engine_->kv_region(SequenceId{0}).device}));
     engine_thread_->start(*endpoint_);
     api_ = std::make_unique<OpenaiApi>(
         OpenaiApiOptions{

@@ -7,16 +7,46 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-using namespace pdjob::kvtransfer;
+// row_sum_kernel.cu as C++: a block is one thread.
+namespace {
+
+struct Place {
+  unsigned x = 0, y = 0;
+};
+thread_local Place blockIdx;
+thread_local Place gridDim;
+constexpr Place threadIdx;
+constexpr Place blockDim{.x = 1, .y = 1};
+
+}  // namespace
+#define __device__
+#define __global__
+#define __shared__
+#define __syncthreads()
+#include "common/row_sum_kernel.cu"
+
+using namespace pdjob;
 
 namespace {
 
+constexpr GpuResult kInvalidValue{1};
+constexpr GpuResult kOutOfMemory{2};
+constexpr GpuResult kInvalidImage{200};
+constexpr GpuResult kInvalidHandle{400};
+constexpr GpuResult kNotFound{500};
+constexpr GpuResult kIllegalAddress{700};
 constexpr GpuResult kNoDevice{100};
 constexpr GpuResult kInvalidDevice{101};
 constexpr GpuResult kNotPermitted{800};
@@ -59,16 +89,20 @@ void run_stream(const std::shared_ptr<StreamState>& state) {
 
 }  // namespace
 
-namespace pdjob::kvtransfer {
+namespace pdjob {
 
 struct GpuStream {
   std::shared_ptr<StreamState> state = std::make_shared<StreamState>();
 };
+struct GpuModule {
+  std::string text;
+};
+struct GpuFunction {};
 struct GpuEvent {
   std::shared_ptr<std::atomic<int>> pending = std::make_shared<std::atomic<int>>(0);
 };
 
-}  // namespace pdjob::kvtransfer
+}  // namespace pdjob
 
 namespace {
 
@@ -82,6 +116,355 @@ GpuResult enqueue(GpuStream* stream, std::function<void()> work, const char* wha
   stream->state->work.push_back(std::move(work));
   stream->state->changed.notify_one();
   return kGpuSuccess;
+}
+
+// --- memory that has handles
+
+constexpr size_t kGranularity = size_t{2} << 20;
+const char* const kMemoryName = "fake-gpu";
+
+struct Allocation {
+  explicit Allocation(int memfd, size_t size) : fd(memfd), bytes(size) {}
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  ~Allocation() { ::close(fd); }
+  const int fd;
+  const size_t bytes;
+};
+
+// The pages behind addresses, for copies and kernels only.
+struct Mapping {
+  Mapping(std::shared_ptr<Allocation> memory, GpuAddress begin, size_t size)
+      : allocation(std::move(memory)),
+        address(begin),
+        bytes(size),
+        pages(static_cast<std::byte*>(
+            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, allocation->fd, 0))) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { ::munmap(pages, bytes); }
+  const std::shared_ptr<Allocation> allocation;
+  const GpuAddress address;
+  const size_t bytes;
+  std::byte* const pages;
+  bool accessible = false;
+  std::atomic<int> users = 0;  // Copies and kernels on their way.
+};
+
+std::mutex memory_mutex;
+std::map<GpuHandle, std::shared_ptr<Allocation>> handles;
+std::map<GpuAddress, size_t> reservations;
+std::map<GpuAddress, std::shared_ptr<Mapping>> mappings;
+GpuHandle handles_made = 0;
+
+void violate(const char* how) {
+  ++violations;
+  std::fprintf(stderr, "fake CUDA: %s\n", how);
+}
+
+template <class Map>
+auto holder_of(Map& map, GpuAddress address) {
+  auto found = map.upper_bound(address);
+  return found == map.begin() ? map.end() : std::prev(found);
+}
+
+// What an address of an argument stands for, kept in use as long as it lives.
+struct Pages {
+  Pages() = default;
+  Pages(const void* at, size_t bytes)
+      : pages(const_cast<std::byte*>(static_cast<const std::byte*>(at))) {
+    const std::lock_guard lock(memory_mutex);
+    const auto address = reinterpret_cast<GpuAddress>(at);
+    const auto reservation = holder_of(reservations, address);
+    if (reservation == reservations.end() || address >= reservation->first + reservation->second) {
+      return;  // The host's.
+    }
+    const auto found = holder_of(mappings, address);
+    if (found == mappings.end() || !found->second->accessible ||
+        address + bytes > found->first + found->second->bytes) {
+      pages = nullptr;
+      violate("work on memory that is not mapped");
+      return;
+    }
+    mapping = found->second;
+    ++mapping->users;
+    pages = mapping->pages + (address - mapping->address);
+  }
+  Pages(Pages&& other) noexcept
+      : mapping(std::move(other.mapping)), pages(std::exchange(other.pages, nullptr)) {}
+  Pages& operator=(Pages&&) = delete;
+  ~Pages() {
+    if (mapping != nullptr) {
+      --mapping->users;
+    }
+  }
+  std::shared_ptr<Mapping> mapping;
+  std::byte* pages = nullptr;
+};
+
+struct Copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t bytes = 0;
+};
+
+GpuResult enqueue_copies(const std::vector<Copy>& copies, GpuStream* stream) {
+  struct Ends {
+    Pages to, from;
+    size_t bytes;
+  };
+  auto ends = std::make_shared<std::vector<Ends>>();
+  for (const Copy& copy : copies) {
+    ends->push_back({Pages(copy.to, copy.bytes), Pages(copy.from, copy.bytes), copy.bytes});
+    if (ends->back().to.pages == nullptr || ends->back().from.pages == nullptr) {
+      return kIllegalAddress;
+    }
+  }
+  const int delay = setting("FAKE_CUDA_COPY_DELAY_US", 0);
+  return enqueue(
+      stream,
+      [=]() {
+        ::usleep(static_cast<unsigned>(delay));
+        for (const Ends& each : *ends) {
+          std::memcpy(each.to.pages, each.from.pages, each.bytes);
+        }
+        ends->clear();
+      },
+      "a copy");
+}
+
+// NOLINTBEGIN(readability-identifier-naming): the names of the real library.
+
+GpuResult cuMemGetAllocationGranularity(size_t* bytes, const GpuAllocation* wanted, unsigned) {
+  *bytes = kGranularity;
+  return wanted->type == 1 && wanted->location.type == kGpuLocationDevice ? kGpuSuccess
+                                                                          : kInvalidValue;
+}
+
+GpuResult keep(std::shared_ptr<Allocation> allocation, GpuHandle* handle) {
+  const std::lock_guard lock(memory_mutex);
+  *handle = ++handles_made;
+  handles[*handle] = std::move(allocation);
+  ++objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuMemCreate(GpuHandle* handle, size_t bytes, const GpuAllocation* wanted,
+                      unsigned long long flags) {
+  if (bytes == 0 || bytes % kGranularity != 0 || wanted->type != 1 || flags != 0 ||
+      wanted->location.type != kGpuLocationDevice ||
+      wanted->location.id >= setting("FAKE_CUDA_DEVICES", 64)) {
+    return kInvalidValue;
+  }
+  const int fd = ::memfd_create(kMemoryName, MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    return kOutOfMemory;
+  }
+  return keep(std::make_shared<Allocation>(fd, bytes), handle);
+}
+
+GpuResult cuMemRelease(GpuHandle handle) {
+  const std::lock_guard lock(memory_mutex);
+  if (handles.erase(handle) == 0) {
+    violate("a handle that is not there is released");
+    return kInvalidHandle;
+  }
+  --objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuMemExportToShareableHandle(void* fd, GpuHandle handle, unsigned type,
+                                       unsigned long long flags) {
+  const std::lock_guard lock(memory_mutex);
+  const auto found = handles.find(handle);
+  if (found == handles.end() || type != kGpuHandleFd || flags != 0) {
+    return kInvalidValue;
+  }
+  *static_cast<int*>(fd) = ::fcntl(found->second->fd, F_DUPFD_CLOEXEC, 0);
+  return kGpuSuccess;
+}
+
+GpuResult cuMemImportFromShareableHandle(GpuHandle* handle, void* fd_as_pointer, unsigned type) {
+  const int fd = static_cast<int>(reinterpret_cast<uintptr_t>(fd_as_pointer));
+  char name[64] = {};
+  struct stat file{};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  if (type != kGpuHandleFd || ::readlink(link.c_str(), name, sizeof name - 1) < 0 ||
+      std::string(name).rfind("/memfd:" + std::string(kMemoryName), 0) != 0 ||
+      ::fstat(fd, &file) != 0) {
+    return kInvalidValue;
+  }
+  return keep(std::make_shared<Allocation>(::fcntl(fd, F_DUPFD_CLOEXEC, 0),
+                                           static_cast<size_t>(file.st_size)),
+              handle);
+}
+
+GpuResult cuMemAddressReserve(GpuAddress* address, size_t bytes, size_t /*alignment*/,
+                              GpuAddress /*wanted*/, unsigned long long flags) {
+  if (bytes == 0 || bytes % kGranularity != 0 || flags != 0) {
+    return kInvalidValue;
+  }
+  void* const begin =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (begin == MAP_FAILED) {
+    return kOutOfMemory;
+  }
+  const std::lock_guard lock(memory_mutex);
+  *address = reinterpret_cast<GpuAddress>(begin);
+  reservations[*address] = bytes;
+  ++objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuMemAddressFree(GpuAddress address, size_t bytes) {
+  const std::lock_guard lock(memory_mutex);
+  const auto found = reservations.find(address);
+  if (found == reservations.end() || found->second != bytes || mappings.contains(address)) {
+    violate("addresses are freed that are not reserved, or still mapped");
+    return kInvalidValue;
+  }
+  reservations.erase(found);
+  ::munmap(reinterpret_cast<void*>(address), bytes);
+  --objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuMemMap(GpuAddress address, size_t bytes, size_t offset, GpuHandle handle,
+                   unsigned long long flags) {
+  const std::lock_guard lock(memory_mutex);
+  const auto found = handles.find(handle);
+  const auto reservation = reservations.find(address);
+  if (found == handles.end() || reservation == reservations.end() || offset != 0 || flags != 0 ||
+      bytes % kGranularity != 0 || bytes > reservation->second || bytes > found->second->bytes ||
+      mappings.contains(address)) {
+    return kInvalidValue;
+  }
+  mappings[address] = std::make_shared<Mapping>(found->second, address, bytes);
+  ++objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuMemUnmap(GpuAddress address, size_t bytes) {
+  const std::lock_guard lock(memory_mutex);
+  const auto found = mappings.find(address);
+  if (found == mappings.end() || found->second->bytes != bytes) {
+    violate("memory is unmapped that is not mapped");
+    return kInvalidValue;
+  }
+  if (found->second->users > 0) {
+    violate("memory is unmapped while work on it is under way");
+  }
+  mappings.erase(found);
+  --objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuMemSetAccess(GpuAddress address, size_t bytes, const GpuAccess* access, size_t count) {
+  const std::lock_guard lock(memory_mutex);
+  const auto found = mappings.find(address);
+  if (found == mappings.end() || found->second->bytes != bytes || count != 1 ||
+      access->location.type != kGpuLocationDevice || access->flags != 3) {
+    return kInvalidValue;
+  }
+  found->second->accessible = true;
+  return kGpuSuccess;
+}
+
+GpuResult cuModuleLoadData(GpuModule** module, const void* image) {
+  const std::string text = static_cast<const char*>(image);
+  if (text.find(".version") == std::string::npos) {
+    return kInvalidImage;
+  }
+  *module = new GpuModule{text};
+  ++objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuModuleUnload(GpuModule* module) {
+  delete module;
+  --objects;
+  return kGpuSuccess;
+}
+
+GpuResult cuModuleGetFunction(GpuFunction** function, GpuModule* module, const char* name) {
+  static GpuFunction row_sum;
+  if (module->text.find(".visible .entry " + std::string(name) + "(") == std::string::npos ||
+      std::string(name) != "pdjob_row_sum") {
+    return kNotFound;
+  }
+  *function = &row_sum;
+  return kGpuSuccess;
+}
+
+void run_row_sum(const RowSumWindow* windows, Word first, Word rows, Word* sums, Place grid) {
+  gridDim = grid;
+  std::vector<Pages> in_use;
+  std::vector<RowSumWindow> reached;
+  for (unsigned i = 0; i < grid.y; ++i) {
+    const RowSumWindow& window = windows[i];
+    const size_t before = first * window.row_bytes;
+    in_use.emplace_back(window.base + before, rows * window.row_bytes);
+    reached.push_back(
+        {reinterpret_cast<const unsigned char*>(in_use.back().pages) - before, window.row_bytes});
+  }
+  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
+    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
+      pdjob_row_sum(reached.data(), first, rows, sums);
+    }
+  }
+}
+
+GpuResult cuLaunchKernel(GpuFunction* /*function*/, unsigned grid_x, unsigned grid_y,
+                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, GpuStream* stream, void** arguments, void** extra) {
+  if (grid_x == 0 || grid_y == 0 || grid_y > 65535 || grid_z != 1 || block_x != 32 ||
+      block_y != 8 || block_z != 1 || shared_bytes != 0 || extra != nullptr) {
+    return kInvalidValue;
+  }
+  auto* const windows = *static_cast<RowSumWindow**>(arguments[0]);
+  const Word first = *static_cast<Word*>(arguments[1]);
+  const Word rows = *static_cast<Word*>(arguments[2]);
+  Word* const sums = *static_cast<Word**>(arguments[3]);
+  auto in_use = std::make_shared<std::vector<Pages>>();
+  for (unsigned i = 0; i < grid_y; ++i) {
+    in_use->emplace_back(windows[i].base, (first + rows) * windows[i].row_bytes);
+    if (in_use->back().pages == nullptr) {
+      return kIllegalAddress;
+    }
+  }
+  const int delay = setting("FAKE_CUDA_COPY_DELAY_US", 0);
+  return enqueue(
+      stream,
+      [=] {
+        ::usleep(static_cast<unsigned>(delay));
+        run_row_sum(windows, first, rows, sums, {grid_x, grid_y});
+        in_use->clear();
+      },
+      "a kernel");
+}
+
+// NOLINTEND(readability-identifier-naming)
+
+void* driver_function(const std::string& symbol) {
+  static const std::map<std::string, void*> functions = {
+#define PDJOB_FUNCTION(name) {#name, reinterpret_cast<void*>(name)}
+      PDJOB_FUNCTION(cuMemGetAllocationGranularity),
+      PDJOB_FUNCTION(cuMemCreate),
+      PDJOB_FUNCTION(cuMemRelease),
+      PDJOB_FUNCTION(cuMemExportToShareableHandle),
+      PDJOB_FUNCTION(cuMemImportFromShareableHandle),
+      PDJOB_FUNCTION(cuMemAddressReserve),
+      PDJOB_FUNCTION(cuMemAddressFree),
+      PDJOB_FUNCTION(cuMemMap),
+      PDJOB_FUNCTION(cuMemUnmap),
+      PDJOB_FUNCTION(cuMemSetAccess),
+      PDJOB_FUNCTION(cuModuleLoadData),
+      PDJOB_FUNCTION(cuModuleUnload),
+      PDJOB_FUNCTION(cuModuleGetFunction),
+      PDJOB_FUNCTION(cuLaunchKernel),
+  };
+  const auto found = functions.find(symbol);
+  return found == functions.end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -119,7 +502,9 @@ GpuResult cudaSetDevice(int device) {
 GpuResult cudaStreamCreateWithFlags(GpuStream** stream, unsigned /*flags*/) {
   *stream = new GpuStream;
   ++objects;
-  std::thread(run_stream, (*stream)->state).detach();
+  std::thread worker(run_stream, (*stream)->state);
+  ::pthread_setname_np(worker.native_handle(), "fake-stream");
+  worker.detach();
   return kGpuSuccess;
 }
 
@@ -166,14 +551,36 @@ GpuResult cudaEventDestroy(GpuEvent* event) {
 
 GpuResult cudaMemcpyAsync(void* to, const void* from, size_t bytes, GpuCopyKind /*kind*/,
                           GpuStream* stream) {
-  const int delay = setting("FAKE_CUDA_COPY_DELAY_US", 0);
-  return enqueue(
-      stream,
-      [=] {
-        ::usleep(static_cast<unsigned>(delay));
-        std::memcpy(to, from, bytes);
-      },
-      "a copy");
+  return enqueue_copies({{to, from, bytes}}, stream);
+}
+
+GpuResult cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes,
+                               size_t count, GpuCopyAttributes* attributes, size_t* first,
+                               size_t attributes_count, GpuStream* stream) {
+  if (count == 0 || attributes_count != 1 || *first != 0 || attributes->source_order != 1 ||
+      stream == nullptr) {
+    return kInvalidValue;
+  }
+  std::vector<Copy> copies;
+  for (size_t i = count; i > 0; --i) {
+    if (bytes[i - 1] == 0) {
+      return kInvalidValue;
+    }
+    copies.push_back({to[i - 1], from[i - 1], bytes[i - 1]});
+  }
+  return enqueue_copies(copies, stream);
+}
+
+GpuResult cudaRuntimeGetVersion(int* version) {
+  *version = setting("FAKE_CUDA_VERSION", 13000);
+  return kGpuSuccess;
+}
+
+GpuResult cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                           unsigned long long /*flags*/, unsigned* query) {
+  *function = version >= 10020 ? driver_function(symbol) : nullptr;
+  *query = *function == nullptr ? 1 : 0;
+  return kGpuSuccess;
 }
 
 GpuResult cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {

@@ -26,6 +26,7 @@
 #include "kvtransfer/nccl_api.h"
 #include "tests/support/fake_cudart.h"
 
+using namespace pdjob;
 using namespace pdjob::kvtransfer;
 
 namespace {

@@ -125,5 +125,40 @@ TEST(FakeEngine, TextRoundTrips) {
   EXPECT_EQ(vocabulary.piece(1 << 20, true), "");
 }
 
+std::unique_ptr<Engine> open_in_gpu() {
+  return open_engine({.kind = EngineKind::kFake,
+                      .sequences = 4,
+                      .tokens_per_sequence = 100,
+                      .batch_tokens = 64,
+                      .gpu = true,
+                      .cuda_library = PDJOB_FAKE_CUDART})
+      .value();
+}
+
+TEST(FakeEngine, ComputesTheSameWithItsKvInAGpusMemory) {
+  const auto on_host = open(), in_gpu = open_in_gpu();
+  EXPECT_EQ(logits_of(*in_gpu, 0, {1, 2, 3}), logits_of(*on_host, 0, {1, 2, 3}));
+  ASSERT_TRUE(in_gpu->fork(SequenceId{0}, SequenceId{1}).has_value());
+  EXPECT_EQ(logits_of(*in_gpu, 1, {4}), logits_of(*on_host, 0, {4}));
+}
+
+TEST(FakeEngine, SharesTheGpusMemoryOfAllSequences) {
+  const auto engine = open_in_gpu();
+  const KvRegion& first = engine->kv_region(SequenceId{0});
+  const KvRegion& last = engine->kv_region(SequenceId{3});
+  EXPECT_EQ(first.device, 0U);
+  EXPECT_GE(first.shared_fd, 0);
+  EXPECT_EQ(first.shared_fd, last.shared_fd);
+  EXPECT_EQ(last.windows[0].base - first.windows[0].base,
+            static_cast<std::ptrdiff_t>(last.windows[0].shared_offset));
+  EXPECT_LE(last.windows.back().shared_offset + 128 * 64, last.shared_bytes);
+}
+
+TEST(LlamaEngine, SaysThatItCannotUseAGpuYet) {
+  const auto engine = open_engine({.kind = EngineKind::kLlama, .gpu = true});
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace pdjob::engine

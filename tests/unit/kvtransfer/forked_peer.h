@@ -39,6 +39,7 @@ class Pipe {
     say(std::to_string(address.port));
     say(address.unix_path);
     say(address.host_id);
+    say(address.gpu_path);
   }
   EndpointAddress hear_address() {
     EndpointAddress address;
@@ -47,6 +48,7 @@ class Pipe {
     address.port = static_cast<uint16_t>(std::stoi(hear()));
     address.unix_path = hear();
     address.host_id = hear();
+    address.gpu_path = hear();
     return address;
   }
 

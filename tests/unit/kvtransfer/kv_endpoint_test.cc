@@ -31,20 +31,25 @@ class KvEndpointMoves : public testing::TestWithParam<Way> {
     EXPECT_EQ(fakenccl_violations(), 0);
     EXPECT_EQ(fakecudart_violations(), 0);
   }
-  bool is_shm() const { return GetParam().transport == TransportKind::kShm; }
-  TestRegion target(TestRegion::Shape shape) const {
-    return TestRegion(shape, is_shm() ? TestRegion::Memory::kShared : TestRegion::Memory::kPrivate);
+  static bool peer_writes() { return GetParam().peer_writes(); }
+  static TestRegion rows(TestRegion::Shape shape) { return TestRegion(shape, GetParam().source()); }
+  static TestRegion target(TestRegion::Shape shape) {
+    return TestRegion(shape, GetParam().target());
   }
   const char* name() const { return name_of(GetParam().transport); }
 
-  TestEndpoint sender_{
-      {.engine_id = "prefill", .transport = GetParam().transport, .tcp = GetParam().tcp}};
-  TestEndpoint receiver_{
-      {.engine_id = "decode", .transport = GetParam().transport, .tcp = GetParam().tcp}};
+  TestEndpoint sender_{{.engine_id = "prefill",
+                        .transport = GetParam().transport,
+                        .tcp = GetParam().tcp,
+                        .device = GetParam().sender_device()}};
+  TestEndpoint receiver_{{.engine_id = "decode",
+                          .transport = GetParam().transport,
+                          .tcp = GetParam().tcp,
+                          .device = GetParam().receiver_device()}};
 };
 
 TEST_P(KvEndpointMoves, AllRowsAndTheTail) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({});
   source.fill(7, 0, 64);
   sender_->offer(transfer_id(1), source.region(), in(kDeadline));
@@ -63,7 +68,7 @@ TEST_P(KvEndpointMoves, AllRowsAndTheTail) {
 }
 
 TEST_P(KvEndpointMoves, RowsOfAnOfferThatComesLater) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({});
   source.fill(7, 0, 64);
   receiver_->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
@@ -76,7 +81,7 @@ TEST_P(KvEndpointMoves, RowsOfAnOfferThatComesLater) {
 }
 
 TEST_P(KvEndpointMoves, SenderIsToldWhoseRowsAreAwaited) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({});
   receiver_->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
   EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
@@ -95,8 +100,10 @@ TEST_P(KvEndpointMoves, SenderIsToldWhoseRowsAreAwaited) {
 TEST_P(KvEndpointMoves, SenderIsToldThatAReceiverHasGone) {
   TestRegion to = target({});
   {
-    TestEndpoint receiver(
-        {.engine_id = "short-lived", .transport = GetParam().transport, .tcp = GetParam().tcp});
+    TestEndpoint receiver({.engine_id = "short-lived",
+                           .transport = GetParam().transport,
+                           .tcp = GetParam().tcp,
+                           .device = GetParam().receiver_device()});
     receiver->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
     EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
   }
@@ -111,7 +118,7 @@ TEST_P(KvEndpointMoves, ManySizesOneAfterTheOther) {
         TestRegion::Shape{.windows = 60, .rows = 100, .row_bytes = 384},
         TestRegion::Shape{.windows = 2, .rows = 3000, .row_bytes = 1024},
         TestRegion::Shape{.windows = 3, .rows = 2, .row_bytes = 3 << 20}}) {
-    TestRegion source(shape);
+    TestRegion source = rows(shape);
     TestRegion to = target(shape);
     source.fill(++number, 0, shape.rows);
     sender_->offer(transfer_id(number), source.region(), in(kDeadline));
@@ -128,7 +135,7 @@ TEST_P(KvEndpointMoves, ManySizesOneAfterTheOther) {
 
 TEST_P(KvEndpointMoves, RowsAsTheyBecomeReadyAndNoOthers) {
   constexpr uint32_t kRows = 500;
-  TestRegion source({.rows = kRows});
+  TestRegion source = rows({.rows = kRows});
   TestRegion to = target({.rows = kRows});
   sender_->offer(transfer_id(1), source.region(), in(kDeadline));
   receiver_->fetch(transfer_id(1), sender_->address(), to.region(), kRows, in(kDeadline));
@@ -151,7 +158,7 @@ TEST_P(KvEndpointMoves, ManyAtOnce) {
   constexpr uint32_t kRows = 300;
   std::vector<TestRegion> sources, targets;
   for (uint64_t number = 0; number < kTransfers; ++number) {
-    sources.emplace_back(TestRegion::Shape{.rows = kRows});
+    sources.push_back(rows({.rows = kRows}));
     targets.push_back(target({.rows = kRows}));
     sources.back().fill(number, 0, kRows);
   }
@@ -178,7 +185,7 @@ TEST_P(KvEndpointMoves, ManyAtOnce) {
 }
 
 TEST_P(KvEndpointMoves, ThousandTransfersLeakNothing) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({});
   const auto transfer = [&](uint64_t number) {
     receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
@@ -215,8 +222,8 @@ TEST_P(KvEndpointMoves, CancelWhileTheSenderHasNoRows) {
   receiver_->cancel(transfer_id(1));
   const auto failed = receiver_.expect<FetchFailed>();
   EXPECT_EQ(failed.error.code, ErrorCode::kCancelled);
-  EXPECT_EQ(failed.region_safe, !is_shm());
-  if (is_shm()) {
+  EXPECT_EQ(failed.region_safe, !peer_writes());
+  if (peer_writes()) {
     EXPECT_EQ(receiver_.expect<FetchReleased>().id, transfer_id(1));
   }
   EXPECT_EQ(receiver_->stats().fetches_alive, 0);
@@ -225,7 +232,7 @@ TEST_P(KvEndpointMoves, CancelWhileTheSenderHasNoRows) {
 // A client that gave up asks again: the answer to the CANCEL was taken for the end of the second
 // fetch, while its grant stayed with the sender.
 TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({}), other = target({});
   source.fill(1, 0, 64);
   receiver_->fetch(transfer_id(1), sender_->address(), other.region(), 64, in(kDeadline));
@@ -236,11 +243,11 @@ TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
     const auto again = [&] {
       receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
     };
-    if (!is_shm()) {
+    if (!peer_writes()) {
       again();  // Before CANCELLED can come.
     }
     EXPECT_EQ(receiver_.expect<FetchFailed>().error.code, ErrorCode::kCancelled);
-    if (is_shm()) {
+    if (peer_writes()) {
       receiver_.expect<FetchReleased>();
       again();
     }
@@ -257,7 +264,7 @@ TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
 
 TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   constexpr TestRegion::Shape kBig{.windows = 8, .rows = 4096, .row_bytes = 1024};
-  TestRegion source(kBig);
+  TestRegion source = rows(kBig);
   TestRegion to = target(kBig);
   sender_->offer(transfer_id(1), source.region(), in(kDeadline));
   sender_->rows_ready(transfer_id(1), 4096);
@@ -268,12 +275,12 @@ TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   receiver_->cancel(transfer_id(1));
   EXPECT_EQ(sender_.expect<OfferFailed>().error.code, ErrorCode::kCancelled);
   receiver_.expect<FetchFailed>();
-  if (is_shm()) {
+  if (peer_writes()) {
     receiver_.expect<FetchReleased>();
   }
   // The link is as good as new, and nobody writes the target any more.
   to.clear();
-  TestRegion small({});
+  TestRegion small = rows({});
   TestRegion small_to = target({});
   small.fill(9, 0, 64);
   sender_->offer(transfer_id(2), small.region(), in(kDeadline));
@@ -281,13 +288,13 @@ TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   receiver_->fetch(transfer_id(2), sender_->address(), small_to.region(), 64, in(kDeadline));
   receiver_.expect<FetchDone>();
   EXPECT_TRUE(small_to.holds(9, 0, 64));
-  EXPECT_EQ(to.region().windows[0].base[0], std::byte{0});
+  EXPECT_TRUE(to.is_clear());
   EXPECT_EQ(sender_->stats().links, 1);
 }
 
 TEST_P(KvEndpointMoves, WithdrawWhileRowsMove) {
   constexpr TestRegion::Shape kBig{.windows = 8, .rows = 4096, .row_bytes = 1024};
-  TestRegion source(kBig);
+  TestRegion source = rows(kBig);
   TestRegion to = target(kBig);
   sender_->offer(transfer_id(1), source.region(), in(kDeadline));
   sender_->rows_ready(transfer_id(1), 4096);
@@ -303,7 +310,7 @@ TEST_P(KvEndpointMoves, WithdrawWhileRowsMove) {
 }
 
 TEST_P(KvEndpointMoves, LeaseEndsWhenNobodyFetchesAndLateFetchesAreToldAtOnce) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({});
   sender_->offer(transfer_id(1), source.region(), in(milliseconds(30)));
   EXPECT_EQ(sender_.expect<OfferFailed>().error.code, ErrorCode::kTimeout);
@@ -321,7 +328,8 @@ TEST_P(KvEndpointMoves, FingerprintMismatchFailsAtOnceNamingTheField) {
   TestEndpoint other({.engine_id = "other",
                       .transport = GetParam().transport,
                       .tcp = GetParam().tcp,
-                      .fingerprint = {{"model_digest", "abc"}, {"kv_type", "q8_0"}}});
+                      .fingerprint = {{"model_digest", "abc"}, {"kv_type", "q8_0"}},
+                      .device = GetParam().sender_device()});
   TestRegion to = target({});
   receiver_->fetch(transfer_id(1), other->address(), to.region(), 64, in(kDeadline));
   const auto failed = receiver_.expect<FetchFailed>(seconds(3));
@@ -339,7 +347,8 @@ TEST_P(KvEndpointMoves, WrongTokenIsRefused) {
     TestEndpoint other({.engine_id = "other",
                         .transport = GetParam().transport,
                         .tcp = GetParam().tcp,
-                        .token = token});
+                        .token = token,
+                        .device = GetParam().sender_device()});
     TestRegion to = target({});
     receiver_->fetch(transfer_id(1), other->address(), to.region(), 64, in(kDeadline));
     EXPECT_EQ(receiver_.expect<FetchFailed>(seconds(3)).error.code, ErrorCode::kUnsupported);
@@ -355,7 +364,7 @@ TEST_P(KvEndpointMoves, RestartedEngineIsNotMistakenForItsPredecessor) {
 }
 
 TEST_P(KvEndpointMoves, RegionsOfAnotherShapeAreRefused) {
-  TestRegion source({.windows = 4});
+  TestRegion source = rows({.windows = 4});
   TestRegion to = target({.windows = 5});
   sender_->offer(transfer_id(1), source.region(), in(kDeadline));
   receiver_->fetch(transfer_id(1), sender_->address(), to.region(), 64, in(kDeadline));
@@ -367,9 +376,11 @@ TEST_P(KvEndpointMoves, RegionsOfAnotherShapeAreRefused) {
 }
 
 TEST_P(KvEndpointMoves, SecondReceiverIsRefused) {
-  TestEndpoint second(
-      {.engine_id = "decode-2", .transport = GetParam().transport, .tcp = GetParam().tcp});
-  TestRegion source({});
+  TestEndpoint second({.engine_id = "decode-2",
+                       .transport = GetParam().transport,
+                       .tcp = GetParam().tcp,
+                       .device = GetParam().receiver_device()});
+  TestRegion source = rows({});
   TestRegion to = target({}), to_second = target({});
   source.fill(1, 0, 64);
   sender_->offer(transfer_id(1), source.region(), in(kDeadline));
@@ -383,10 +394,13 @@ TEST_P(KvEndpointMoves, SecondReceiverIsRefused) {
 }
 
 TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
-  TestRegion source({});
+  TestRegion source = rows({});
   TestRegion to = target({});
-  auto ending = std::make_unique<TestEndpoint>(TestEndpoint::Options{
-      .engine_id = "ending", .transport = GetParam().transport, .tcp = GetParam().tcp});
+  auto ending =
+      std::make_unique<TestEndpoint>(TestEndpoint::Options{.engine_id = "ending",
+                                                           .transport = GetParam().transport,
+                                                           .tcp = GetParam().tcp,
+                                                           .device = GetParam().sender_device()});
   (*ending)->offer(transfer_id(1), source.region(), in(kDeadline));
   receiver_->fetch(transfer_id(1), (*ending)->address(), to.region(), 64, in(kDeadline));
   EXPECT_FALSE(receiver_.next(milliseconds(100)));
@@ -398,7 +412,8 @@ TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
                          testing::Values(kShmWay, kTcpWay, kTlsWay, kTlsStreamsWay, kNcclWay,
-                                         kNcclTlsWay),
+                                         kNcclTlsWay, kCudaIpcWay, kTcpFromGpuWay, kTcpToGpuWay,
+                                         kShmFromGpuWay, kNcclGpusWay),
                          [](const auto& param) { return param.param.name; });
 
 // The shm transport, whose transfer 1 always lets the others go first until one of them has moved.
@@ -448,8 +463,8 @@ TEST(KvEndpoint, RangesOfSeveralTransfersTakeTurns) {
   TestEndpoint sender(
       {.engine_id = "prefill",
        .open_transport = [](TransportKind kind, LinkStream& stream, TransportSide side,
-                            NcclLinks* nccl) -> std::unique_ptr<Transport> {
-         return std::make_unique<PoliteTransport>(open_transport(kind, stream, side, nccl));
+                            const TransportDevices& devices) -> std::unique_ptr<Transport> {
+         return std::make_unique<PoliteTransport>(open_transport(kind, stream, side, devices));
        }});
   TestRegion source({});
   source.fill(7, 0, 64);

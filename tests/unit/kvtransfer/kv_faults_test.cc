@@ -21,27 +21,35 @@ constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
 
 class KvFaults : public testing::TestWithParam<TransportKind> {
  protected:
-  static bool is_shm() { return GetParam() == TransportKind::kShm; }
+  static bool peer_writes() { return stays_on_machine(GetParam()); }
+  static bool in_gpu() { return GetParam() == TransportKind::kCudaIpc; }
+  static TestRegion source(TestRegion::Shape shape) {
+    return TestRegion(shape, in_gpu() ? TestRegion::Memory::kGpu : TestRegion::Memory::kPrivate);
+  }
   static TestRegion target(TestRegion::Shape shape) {
-    return TestRegion(shape, is_shm() ? TestRegion::Memory::kShared : TestRegion::Memory::kPrivate);
+    return TestRegion(shape, in_gpu()        ? TestRegion::Memory::kGpu
+                             : peer_writes() ? TestRegion::Memory::kShared
+                                             : TestRegion::Memory::kPrivate);
   }
   static TestEndpoint::Options options(const std::string& engine_id) {
-    return {.engine_id = engine_id, .transport = GetParam()};
+    return {.engine_id = engine_id,
+            .transport = GetParam(),
+            .device = in_gpu() ? std::optional(0U) : std::nullopt};
   }
   // Offers transfer 1, of which half is ready, and says "moving" when that is sent. Whole transfers
   // follow for each number it is told.
   static void send_half(Pipe& to_test, Pipe& from_test) {
     TestEndpoint sender(options("prefill"));
-    TestRegion source(kBig);
-    source.fill(1, 0, kBig.rows);
-    sender->offer(transfer_id(1), source.region(), in(kDeadline));
+    TestRegion from = source(kBig);
+    from.fill(1, 0, kBig.rows);
+    sender->offer(transfer_id(1), from.region(), in(kDeadline));
     sender->rows_ready(transfer_id(1), kBig.rows / 2);
     to_test.say(sender->address());
     EXPECT_TRUE(becomes_true(
-        [&] { return sender->stats().bytes_sent >= kBig.rows / 2 * source.row_bytes(); }));
+        [&] { return sender->stats().bytes_sent >= kBig.rows / 2 * from.row_bytes(); }));
     to_test.say("moving");
     for (std::string line = from_test.hear(); !line.empty(); line = from_test.hear()) {
-      sender->offer(transfer_id(std::stoull(line)), source.region(), in(kDeadline));
+      sender->offer(transfer_id(std::stoull(line)), from.region(), in(kDeadline));
       sender->commit(transfer_id(std::stoull(line)), kBig.rows, {});
     }
   }
@@ -83,12 +91,12 @@ TEST_P(KvFaults, KilledReceiverFailsTheOfferAtOnce) {
     ::pause();
   });
   TestEndpoint sender(options("prefill"));
-  TestRegion source(kBig);
-  sender->offer(transfer_id(1), source.region(), in(kDeadline));
+  TestRegion from = source(kBig);
+  sender->offer(transfer_id(1), from.region(), in(kDeadline));
   sender->rows_ready(transfer_id(1), kBig.rows / 2);
   peer.from_test.say(sender->address());
-  EXPECT_TRUE(becomes_true(
-      [&] { return sender->stats().bytes_sent >= kBig.rows / 2 * source.row_bytes(); }));
+  EXPECT_TRUE(
+      becomes_true([&] { return sender->stats().bytes_sent >= kBig.rows / 2 * from.row_bytes(); }));
   peer.kill();
   EXPECT_EQ(sender.expect<OfferFailed>(seconds(2)).error.code, ErrorCode::kUnavailable);
   EXPECT_TRUE(becomes_true([&] { return sender->stats().links == 0; }));
@@ -104,8 +112,8 @@ TEST_P(KvFaults, StoppedSenderCannotHoldAFetchPastItsDeadline) {
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));
   EXPECT_EQ(failed.error.code, ErrorCode::kTimeout);
-  EXPECT_EQ(failed.region_safe, !is_shm());
-  if (is_shm()) {
+  EXPECT_EQ(failed.region_safe, !peer_writes());
+  if (peer_writes()) {
     EXPECT_FALSE(receiver.next(milliseconds(100)));  // It may still wake up and write.
     peer.signal(SIGCONT);
     receiver.expect<FetchReleased>();
@@ -113,7 +121,7 @@ TEST_P(KvFaults, StoppedSenderCannotHoldAFetchPastItsDeadline) {
 }
 
 TEST_P(KvFaults, StoppedAndThenKilledSenderReleasesTheRows) {
-  if (!is_shm()) {
+  if (!peer_writes()) {
     GTEST_SKIP() << "tcp is safe at once";
   }
   ForkedPeer peer(send_half);
@@ -145,11 +153,11 @@ TEST_P(KvFaults, SilentLinkIsGivenUpAndOpenedAnewWhenThePeerIsBack) {
   EXPECT_TRUE(failed.error.code == ErrorCode::kUnavailable ||
               (GetParam() == TransportKind::kNccl && failed.error.code == ErrorCode::kTimeout))
       << failed.error.message;
-  EXPECT_EQ(failed.region_safe, !is_shm());
+  EXPECT_EQ(failed.region_safe, !peer_writes());
   receiver->fetch(transfer_id(2), address, again.region(), kBig.rows, in(kDeadline));
   EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.code, ErrorCode::kUnavailable);
   peer.signal(SIGCONT);
-  if (is_shm()) {
+  if (peer_writes()) {
     EXPECT_EQ(receiver.expect<FetchReleased>().id, transfer_id(1));
   }
   peer.from_test.say("3");
@@ -169,8 +177,8 @@ TEST_P(KvFaults, StoppedReceiverLosesItsLease) {
   TestEndpoint::Options strict = options("prefill");
   strict.lease = milliseconds(500);
   TestEndpoint sender(strict);
-  TestRegion source(kBig);
-  sender->offer(transfer_id(1), source.region(), in(milliseconds(500)));
+  TestRegion from = source(kBig);
+  sender->offer(transfer_id(1), from.region(), in(milliseconds(500)));
   sender->rows_ready(transfer_id(1), 10);
   peer.from_test.say(sender->address());
   EXPECT_TRUE(becomes_true([&] { return sender->stats().bytes_sent > 0; }));
@@ -182,9 +190,9 @@ TEST_P(KvFaults, WaitingReceiverKeepsItsLease) {
   TestEndpoint::Options strict = options("prefill"), patient = options("decode");
   strict.lease = patient.lease = milliseconds(300);
   TestEndpoint sender(strict), receiver(patient);
-  TestRegion source({});
+  TestRegion from = source({});
   TestRegion to = target({});
-  sender->offer(transfer_id(1), source.region(), in(milliseconds(300)));
+  sender->offer(transfer_id(1), from.region(), in(milliseconds(300)));
   receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
   EXPECT_FALSE(sender.next(milliseconds(1000)));
   sender->commit(transfer_id(1), 64, {});
@@ -203,10 +211,10 @@ TransportOpener stalls_half_way(TransportKind transport) {
   });
 }
 
-void send_one_and_a_half_ranges(TestEndpoint& sender, const TestRegion& source) {
-  sender->offer(transfer_id(1), source.region(), in(kDeadline));
+void send_one_and_a_half_ranges(TestEndpoint& sender, const TestRegion& from) {
+  sender->offer(transfer_id(1), from.region(), in(kDeadline));
   sender->rows_ready(transfer_id(1), kBig.rows / 2);
-  const uint64_t half = kBig.rows / 2 * source.row_bytes();
+  const uint64_t half = kBig.rows / 2 * from.row_bytes();
   EXPECT_TRUE(becomes_true([&] { return sender->stats().bytes_sent >= half; }));
   sender->rows_ready(transfer_id(1), kBig.rows);
 }
@@ -219,9 +227,9 @@ class KvFaultsInARange : public KvFaults {
   static void expect_ours(TestEndpoint& receiver, const TestRegion& to,
                           const std::function<void()>& meanwhile) {
     TestEndpoint other({.engine_id = "other", .transport = GetParam()});
-    TestRegion source(kBig);
-    source.fill(2, 0, kBig.rows);
-    other->offer(transfer_id(2), source.region(), in(kDeadline));
+    TestRegion from = source(kBig);
+    from.fill(2, 0, kBig.rows);
+    other->offer(transfer_id(2), from.region(), in(kDeadline));
     other->commit(transfer_id(2), kBig.rows, {});
     receiver->fetch(transfer_id(2), other->address(), to.region(), kBig.rows, in(kDeadline));
     receiver.expect<FetchDone>();
@@ -233,7 +241,7 @@ class KvFaultsInARange : public KvFaults {
   }
   // Until the copy has reached that row. Over tcp only our own kv thread could tell.
   static void await_copy(const TestRegion& to, uint32_t row) {
-    if (is_shm()) {
+    if (peer_writes()) {
       const Window& first = to.region().windows[0];
       const auto* bytes =
           reinterpret_cast<const uint64_t*>(first.base + size_t{row} * first.row_bytes);
@@ -246,10 +254,10 @@ class KvFaultsInARange : public KvFaults {
     TestEndpoint::Options faulty = options("prefill");
     faulty.open_transport = stalls_half_way(GetParam());
     TestEndpoint sender(faulty);
-    TestRegion source(kBig);
-    source.fill(1, 0, kBig.rows);
+    TestRegion from = source(kBig);
+    from.fill(1, 0, kBig.rows);
     to_test.say(sender->address());
-    send_one_and_a_half_ranges(sender, source);
+    send_one_and_a_half_ranges(sender, from);
     from_test.hear();
   }
 };
@@ -272,11 +280,11 @@ TEST_P(KvFaultsInARange, KilledSenderLeavesTheRowsToOthers) {
 TEST_P(KvFaultsInARange, LateWriterCannotReachRowsThatWereGivenOn) {
   ForkedPeer peer([](Pipe& to_test, Pipe& from_test) {
     TestEndpoint sender(options("prefill"));
-    TestRegion source(kBig);
-    source.fill(1, 0, kBig.rows);
+    TestRegion from = source(kBig);
+    from.fill(1, 0, kBig.rows);
     to_test.say(sender->address());
     from_test.hear();
-    sender->offer(transfer_id(1), source.region(), in(kDeadline));
+    sender->offer(transfer_id(1), from.region(), in(kDeadline));
     sender->rows_ready(transfer_id(1), kBig.rows);
     from_test.hear();
   });
@@ -288,8 +296,8 @@ TEST_P(KvFaultsInARange, LateWriterCannotReachRowsThatWereGivenOn) {
   await_copy(to, 0);
   peer.stop();
   receiver->cancel(transfer_id(1));
-  EXPECT_EQ(receiver.expect<FetchFailed>().region_safe, !is_shm());
-  if (is_shm()) {
+  EXPECT_EQ(receiver.expect<FetchFailed>().region_safe, !peer_writes());
+  if (peer_writes()) {
     EXPECT_FALSE(receiver.next(milliseconds(100)));
     peer.signal(SIGCONT);
     receiver.expect<FetchReleased>();
@@ -310,17 +318,17 @@ TEST_P(KvFaultsInARange, KilledReceiverFailsTheOfferAndTheNextOneIsServed) {
   TestEndpoint::Options faulty = options("prefill");
   faulty.open_transport = stalls_half_way(GetParam());
   TestEndpoint sender(faulty);
-  TestRegion source(kBig);
-  source.fill(1, 0, kBig.rows);
+  TestRegion from = source(kBig);
+  from.fill(1, 0, kBig.rows);
   peer.from_test.say(sender->address());
-  send_one_and_a_half_ranges(sender, source);
+  send_one_and_a_half_ranges(sender, from);
   ASSERT_EQ(peer.to_test.hear(), "half way");
   peer.kill();
   EXPECT_EQ(sender.expect<OfferFailed>(seconds(2)).error.code, ErrorCode::kUnavailable);
   EXPECT_TRUE(becomes_true([&] { return sender->stats().links == 0; }));
   TestEndpoint receiver(options("decode-2"));
   TestRegion to = target(kBig);
-  sender->offer(transfer_id(2), source.region(), in(kDeadline));
+  sender->offer(transfer_id(2), from.region(), in(kDeadline));
   sender->commit(transfer_id(2), kBig.rows, {});
   receiver->fetch(transfer_id(2), sender->address(), to.region(), kBig.rows, in(kDeadline));
   receiver.expect<FetchDone>();
@@ -343,23 +351,24 @@ TEST_P(KvFaultsInARange, StoppedReceiverFailsTheOfferAndIsToldWhenItWakesUp) {
   strict.connect_timeout = milliseconds(300);
   strict.lease = milliseconds(900);
   TestEndpoint sender(strict);
-  TestRegion source(kHuge);
+  TestRegion from(kHuge);
   peer.from_test.say(sender->address());
   EXPECT_TRUE(sender.becomes_awaited(transfer_id(1), true));
   peer.stop();
-  sender->offer(transfer_id(1), source.region(), in(milliseconds(900)));
+  sender->offer(transfer_id(1), from.region(), in(milliseconds(900)));
   sender->commit(transfer_id(1), kHuge.rows, {});
   const auto failed = sender.expect<OfferFailed>(seconds(5));
   EXPECT_EQ(failed.error.code, ErrorCode::kTimeout);
-  EXPECT_EQ(failed.error.message, is_shm() ? "the receiver's lease of the KV rows ended"
-                                           : "the KV rows stopped on their way to the receiver");
+  EXPECT_EQ(failed.error.message, peer_writes()
+                                      ? "the receiver's lease of the KV rows ended"
+                                      : "the KV rows stopped on their way to the receiver");
   peer.signal(SIGCONT);
   EXPECT_EQ(peer.to_test.hear(), "failed");
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvFaults,
                          testing::Values(TransportKind::kShm, TransportKind::kTcp,
-                                         TransportKind::kNccl),
+                                         TransportKind::kNccl, TransportKind::kCudaIpc),
                          [](const auto& param) { return name_of(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvFaultsInARange,

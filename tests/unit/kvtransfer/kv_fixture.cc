@@ -1,7 +1,8 @@
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <cstdlib>
 #include <thread>
 
 #include <fcntl.h>
@@ -20,6 +21,15 @@ std::byte pattern(uint64_t seed, size_t window, uint32_t row, uint32_t byte) {
   return static_cast<std::byte>(mix(seed ^ (window << 48) ^ (uint64_t{row} << 20) ^ byte));
 }
 
+// Of this process: a forked one has its own.
+Gpu& test_gpu() {
+  static std::pair<pid_t, Gpu*> gpu{0, nullptr};
+  if (gpu.first != ::getpid()) {
+    gpu = {::getpid(), Gpu::open(gpu_library(), 0)->release()};
+  }
+  return *gpu.second;
+}
+
 std::string describe(const EndpointEvent& event) {
   struct Describe {
     std::string operator()(const OfferAwaited&) { return "OfferAwaited"; }
@@ -34,6 +44,11 @@ std::string describe(const EndpointEvent& event) {
 
 }  // namespace
 
+std::string gpu_library() {
+  const char* const real = std::getenv("PDJOB_GPU_CUDART");
+  return real != nullptr ? real : PDJOB_FAKE_CUDART;
+}
+
 TestRegion::TestRegion(Shape shape, Memory memory) {
   for (uint32_t window = 0; window < shape.windows; ++window) {
     const uint32_t row_bytes = shape.row_bytes + 16 * window;
@@ -41,6 +56,10 @@ TestRegion::TestRegion(Shape shape, Memory memory) {
     bytes_ += uint64_t{row_bytes} * shape.rows;
   }
   region_.rows_max = shape.rows;
+  if (memory == Memory::kGpu) {
+    make_in_gpu();
+    return;
+  }
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (memory != Memory::kPrivate) {
     flags = MAP_SHARED;
@@ -60,6 +79,38 @@ TestRegion::TestRegion(Shape shape, Memory memory) {
   }
 }
 
+void TestRegion::make_in_gpu() {
+  static std::atomic<uint64_t> made = 0;
+  gpu_memory_ = *test_gpu().allocate(bytes_);
+  region_.device = 0;
+  region_.shared_fd = gpu_memory_.fd();
+  region_.shared_bytes = bytes_;
+  region_.shared_id = ++made;
+  for (Window& window : region_.windows) {
+    window.base = gpu_memory_.base() + window.shared_offset;
+  }
+  clear();
+}
+
+std::vector<std::byte> TestRegion::read() const {
+  if (!region_.device) {
+    return {base_, base_ + bytes_};
+  }
+  std::vector<std::byte> bytes(bytes_);
+  const GpuCopy copy{.to = bytes.data(), .from = gpu_memory_.base(), .bytes = bytes_};
+  PDJOB_CHECK(test_gpu().copy({&copy, 1}));
+  return bytes;
+}
+
+void TestRegion::write(std::span<const std::byte> bytes) {
+  if (!region_.device) {
+    std::copy(bytes.begin(), bytes.end(), base_);
+    return;
+  }
+  const GpuCopy copy{.to = gpu_memory_.base(), .from = bytes.data(), .bytes = bytes_};
+  PDJOB_CHECK(test_gpu().copy({&copy, 1}));
+}
+
 TestRegion::~TestRegion() {
   if (base_ != nullptr) {
     ::munmap(base_, bytes_);
@@ -70,22 +121,26 @@ TestRegion::~TestRegion() {
 }
 
 void TestRegion::fill(uint64_t seed, uint32_t first, uint32_t count) {
+  std::vector<std::byte> bytes = read();
   for (size_t window = 0; window < region_.windows.size(); ++window) {
     const Window& to = region_.windows[window];
     for (uint32_t row = first; row < first + count; ++row) {
       for (uint32_t byte = 0; byte < to.row_bytes; ++byte) {
-        to.base[uint64_t{row} * to.row_bytes + byte] = pattern(seed, window, row, byte);
+        bytes[to.shared_offset + uint64_t{row} * to.row_bytes + byte] =
+            pattern(seed, window, row, byte);
       }
     }
   }
+  write(bytes);
 }
 
 bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {
+  const std::vector<std::byte> bytes = read();
   for (size_t window = 0; window < region_.windows.size(); ++window) {
     const Window& in_window = region_.windows[window];
     for (uint32_t row = first; row < first + count; ++row) {
       for (uint32_t byte = 0; byte < in_window.row_bytes; ++byte) {
-        if (in_window.base[uint64_t{row} * in_window.row_bytes + byte] !=
+        if (bytes[in_window.shared_offset + uint64_t{row} * in_window.row_bytes + byte] !=
             pattern(seed, window, row, byte)) {
           return false;
         }
@@ -95,7 +150,11 @@ bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {
   return true;
 }
 
-void TestRegion::clear() { std::memset(base_, 0, bytes_); }
+bool TestRegion::is_clear() const {
+  return std::ranges::all_of(read(), [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+void TestRegion::clear() { write(std::vector<std::byte>(bytes_)); }
 
 uint64_t TestRegion::row_bytes() const {
   uint64_t bytes = 0;
@@ -120,6 +179,7 @@ TestEndpoint::TestEndpoint(const Options& options) {
                                           take(std::move(event));
                                           came_.notify_one();
                                         },
+                                    .device = options.device,
                                     .open_transport = options.open_transport});
   PDJOB_CHECK(started.has_value(), started.has_value() ? "" : started.error().message);
   endpoint_ = *std::move(started);
@@ -174,7 +234,7 @@ NcclConfig fake_nccl() {
 }
 
 const char* name_of(TransportKind transport) {
-  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl"};
+  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl", "cuda_ipc"};
   return kNames[static_cast<size_t>(transport)];
 }
 

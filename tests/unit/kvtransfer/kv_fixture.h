@@ -11,10 +11,12 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/gpu.h"
 #include "common/id.h"
 #include "common/time.h"
 #include "kvtransfer/kv_endpoint.h"
@@ -25,8 +27,11 @@ namespace pdjob::kvtransfer {
 // share its process, and NCCL wants one thread for each device.
 NcclConfig fake_nccl();
 
-// A region in private memory or in a sealed memfd: `windows` windows of `rows` rows, of different
-// row sizes.
+// That of the double's GPU, or of the real one where PDJOB_GPU_CUDART names it.
+std::string gpu_library();
+
+// A region in private memory, in a sealed memfd, or in the memory of GPU 0: `windows`
+// windows of `rows` rows, of different row sizes.
 class TestRegion {
  public:
   struct Shape {
@@ -34,13 +39,14 @@ class TestRegion {
     uint32_t rows = 64;
     uint32_t row_bytes = 48;  // Of window 0; each further one has 16 more.
   };
-  enum class Memory { kPrivate, kShared, kUnsealed };
+  enum class Memory { kPrivate, kShared, kUnsealed, kGpu };
 
   explicit TestRegion(Shape shape, Memory memory = Memory::kPrivate);
   TestRegion(TestRegion&& other) noexcept
       : region_(std::exchange(other.region_, {})),
         base_(std::exchange(other.base_, nullptr)),
-        bytes_(other.bytes_) {}
+        bytes_(other.bytes_),
+        gpu_memory_(std::move(other.gpu_memory_)) {}
   TestRegion& operator=(TestRegion&&) = delete;
   ~TestRegion();
 
@@ -49,12 +55,19 @@ class TestRegion {
   void fill(uint64_t seed, uint32_t first, uint32_t count);
   bool holds(uint64_t seed, uint32_t first, uint32_t count) const;
   void clear();
+  bool is_clear() const;
   uint64_t row_bytes() const;
 
  private:
+  void make_in_gpu();
+  // All bytes of all windows, wherever they are.
+  std::vector<std::byte> read() const;
+  void write(std::span<const std::byte> bytes);
+
   Region region_;
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
+  GpuMemory gpu_memory_;
 };
 
 // What TLS or the number of streams does to a link is none of a transport's business: tests of
@@ -63,6 +76,25 @@ struct Way {
   const char* name = "";
   TransportKind transport = TransportKind::kAuto;
   TcpConfig tcp = {};
+  bool from_gpu = false;  // Where rows are.
+  bool to_gpu = false;
+
+  TestRegion::Memory source() const {
+    return from_gpu ? TestRegion::Memory::kGpu : TestRegion::Memory::kPrivate;
+  }
+  TestRegion::Memory target() const {
+    return to_gpu                             ? TestRegion::Memory::kGpu
+           : transport == TransportKind::kShm ? TestRegion::Memory::kShared
+                                              : TestRegion::Memory::kPrivate;
+  }
+  std::optional<uint32_t> sender_device() const {
+    return from_gpu ? std::optional(0U) : std::nullopt;
+  }
+  std::optional<uint32_t> receiver_device() const {
+    return to_gpu ? std::optional(0U) : std::nullopt;
+  }
+  // A sender that is stopped may still write.
+  bool peer_writes() const { return stays_on_machine(transport); }
 };
 inline constexpr Way kShmWay{.name = "shm", .transport = TransportKind::kShm};
 inline constexpr Way kTcpWay{.name = "tcp", .transport = TransportKind::kTcp};
@@ -74,6 +106,17 @@ inline constexpr Way kTlsStreamsWay{.name = "tls_3_streams",
 inline constexpr Way kNcclWay{.name = "nccl", .transport = TransportKind::kNccl};
 inline constexpr Way kNcclTlsWay{
     .name = "nccl_tls", .transport = TransportKind::kNccl, .tcp = {.encrypt = true}};
+inline constexpr Way kCudaIpcWay{
+    .name = "cuda_ipc", .transport = TransportKind::kCudaIpc, .from_gpu = true, .to_gpu = true};
+// The transports of the host's memory, with a GPU's at one end or both.
+inline constexpr Way kTcpFromGpuWay{
+    .name = "tcp_from_gpu", .transport = TransportKind::kTcp, .from_gpu = true};
+inline constexpr Way kTcpToGpuWay{
+    .name = "tcp_to_gpu", .transport = TransportKind::kTcp, .to_gpu = true};
+inline constexpr Way kShmFromGpuWay{
+    .name = "shm_from_gpu", .transport = TransportKind::kShm, .from_gpu = true};
+inline constexpr Way kNcclGpusWay{
+    .name = "nccl_gpus", .transport = TransportKind::kNccl, .from_gpu = true, .to_gpu = true};
 
 // An endpoint that queues its events for the test's thread.
 class TestEndpoint {
@@ -88,6 +131,7 @@ class TestEndpoint {
     Duration connect_timeout = std::chrono::seconds(5);
     TransportOpener open_transport = {};
     NcclConfig nccl = fake_nccl();
+    std::optional<uint32_t> device = {};
   };
   explicit TestEndpoint(const Options& options);
 
@@ -115,7 +159,7 @@ class TestEndpoint {
 bool becomes_true(const std::function<bool()>& condition);
 
 Instant in(Duration duration);
-// "shm", "tcp", "nccl"
+// "shm", "tcp", "nccl", "cuda_ipc"
 const char* name_of(TransportKind transport);
 TransferId transfer_id(uint64_t number);
 

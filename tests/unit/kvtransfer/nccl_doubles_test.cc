@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/gpu_api.h"
 #include "common/real_clock.h"
-#include "kvtransfer/gpu_api.h"
 #include "kvtransfer/nccl_api.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/support/fake_nccl.h"

@@ -7,10 +7,11 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <cuda.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
 
-#include "kvtransfer/gpu_api.h"
+#include "common/gpu_api.h"
 #include "kvtransfer/nccl_api.h"
 
 namespace pdjob::kvtransfer {
@@ -21,7 +22,8 @@ template <class Ours, class Theirs>
 constexpr bool same_value() {
   if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
     return true;
-  } else if constexpr (std::is_enum_v<Ours> && std::is_enum_v<Theirs>) {
+  } else if constexpr ((std::is_enum_v<Ours> || std::is_integral_v<Ours>) &&
+                       std::is_enum_v<Theirs>) {
     return sizeof(Ours) == sizeof(Theirs);
   } else if constexpr (std::is_class_v<Ours> && std::is_class_v<Theirs>) {
     return sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
@@ -72,7 +74,33 @@ PDJOB_SAME_CALL(GpuApi::memcpy_async, cudaMemcpyAsync);
 PDJOB_SAME_CALL(GpuApi::free_host, cudaFreeHost);
 PDJOB_SAME_CALL(GpuApi::get_error_string, cudaGetErrorString);
 
-// CUDA adds templates of the same name for C++.
+PDJOB_SAME_CALL(GpuApi::runtime_get_version, cudaRuntimeGetVersion);
+
+PDJOB_SAME_CALL(GpuDriver::mem_get_allocation_granularity, cuMemGetAllocationGranularity);
+PDJOB_SAME_CALL(GpuDriver::mem_create, cuMemCreate);
+PDJOB_SAME_CALL(GpuDriver::mem_release, cuMemRelease);
+PDJOB_SAME_CALL(GpuDriver::mem_export_to_shareable_handle, cuMemExportToShareableHandle);
+PDJOB_SAME_CALL(GpuDriver::mem_import_from_shareable_handle, cuMemImportFromShareableHandle);
+PDJOB_SAME_CALL(GpuDriver::mem_address_reserve, cuMemAddressReserve);
+PDJOB_SAME_CALL(GpuDriver::mem_address_free, cuMemAddressFree);
+PDJOB_SAME_CALL(GpuDriver::mem_map, cuMemMap);
+PDJOB_SAME_CALL(GpuDriver::mem_unmap, cuMemUnmap);
+PDJOB_SAME_CALL(GpuDriver::mem_set_access, cuMemSetAccess);
+PDJOB_SAME_CALL(GpuDriver::module_load_data, cuModuleLoadData);
+PDJOB_SAME_CALL(GpuDriver::module_unload, cuModuleUnload);
+PDJOB_SAME_CALL(GpuDriver::module_get_function, cuModuleGetFunction);
+PDJOB_SAME_CALL(GpuDriver::launch_kernel, cuLaunchKernel);
+
+// CUDA adds templates of the same names for C++.
+using CudaEntryPoint = cudaError_t (*)(const char*, void**, unsigned, unsigned long long,
+                                       cudaDriverEntryPointQueryResult*);
+constexpr CudaEntryPoint kCudaEntryPoint = cudaGetDriverEntryPointByVersion;
+static_assert(SameCall<decltype(GpuApi::get_driver_entry_point_by_version),
+                       decltype(+kCudaEntryPoint)>::value);
+using CudaCopyBatch = cudaError_t (*)(void* const*, const void* const*, const size_t*, size_t,
+                                      cudaMemcpyAttributes*, size_t*, size_t, cudaStream_t);
+constexpr CudaCopyBatch kCudaCopyBatch = cudaMemcpyBatchAsync;
+static_assert(SameCall<decltype(GpuApi::memcpy_batch_async), decltype(+kCudaCopyBatch)>::value);
 using CudaHostAlloc = cudaError_t (*)(void**, size_t, unsigned);
 constexpr CudaHostAlloc kCudaHostAlloc = cudaHostAlloc;
 static_assert(SameCall<decltype(GpuApi::host_alloc), decltype(+kCudaHostAlloc)>::value);
@@ -97,6 +125,47 @@ static_assert(value(kGpuDeviceToHost) == value(cudaMemcpyDeviceToHost));
 static_assert(kGpuStreamNonBlocking == cudaStreamNonBlocking);
 static_assert(kGpuEventDisableTiming == cudaEventDisableTiming);
 static_assert(kGpuHostAllocDefault == cudaHostAllocDefault);
+
+static_assert(value(kGpuCopyDefault) == value(cudaMemcpyDefault));
+static_assert(value(kGpuSuccess) == value(CUDA_SUCCESS));
+static_assert(value(kGpuNotReady) == value(CUDA_ERROR_NOT_READY));
+static_assert(kGpuLocationDevice == cudaMemLocationTypeDevice);
+static_assert(kGpuLocationDevice == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(kGpuHandleFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+static_assert(kGpuGranularityMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+static_assert(GpuApi::kVersionMin <= CUDART_VERSION);
+
+// A structure of ours is read as theirs.
+#define PDJOB_SAME_PLACE(ours, our_field, theirs, their_field)                \
+  static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field) && \
+                sizeof(ours::our_field) == sizeof(theirs::their_field))
+static_assert(sizeof(GpuLocation) == sizeof(cudaMemLocation));
+static_assert(sizeof(GpuLocation) == sizeof(CUmemLocation));
+PDJOB_SAME_PLACE(GpuLocation, type, cudaMemLocation, type);
+PDJOB_SAME_PLACE(GpuLocation, id, cudaMemLocation, id);
+PDJOB_SAME_PLACE(GpuLocation, type, CUmemLocation, type);
+PDJOB_SAME_PLACE(GpuLocation, id, CUmemLocation, id);
+static_assert(sizeof(GpuCopyAttributes) == sizeof(cudaMemcpyAttributes));
+PDJOB_SAME_PLACE(GpuCopyAttributes, source_order, cudaMemcpyAttributes, srcAccessOrder);
+PDJOB_SAME_PLACE(GpuCopyAttributes, source_hint, cudaMemcpyAttributes, srcLocHint);
+PDJOB_SAME_PLACE(GpuCopyAttributes, target_hint, cudaMemcpyAttributes, dstLocHint);
+PDJOB_SAME_PLACE(GpuCopyAttributes, flags, cudaMemcpyAttributes, flags);
+static_assert(sizeof(GpuAllocation) == sizeof(CUmemAllocationProp));
+PDJOB_SAME_PLACE(GpuAllocation, type, CUmemAllocationProp, type);
+PDJOB_SAME_PLACE(GpuAllocation, handle_types, CUmemAllocationProp, requestedHandleTypes);
+PDJOB_SAME_PLACE(GpuAllocation, location, CUmemAllocationProp, location);
+PDJOB_SAME_PLACE(GpuAllocation, win32_meta_data, CUmemAllocationProp, win32HandleMetaData);
+PDJOB_SAME_PLACE(GpuAllocation, flags, CUmemAllocationProp, allocFlags);
+static_assert(sizeof(GpuAccess) == sizeof(CUmemAccessDesc));
+PDJOB_SAME_PLACE(GpuAccess, location, CUmemAccessDesc, location);
+PDJOB_SAME_PLACE(GpuAccess, flags, CUmemAccessDesc, flags);
+
+TEST(RealHeaders, StructuresStartWithCudasValues) {
+  EXPECT_EQ(GpuCopyAttributes().source_order, unsigned{cudaMemcpySrcAccessOrderStream});
+  EXPECT_EQ(GpuAllocation().type, unsigned{CU_MEM_ALLOCATION_TYPE_PINNED});
+  EXPECT_EQ(GpuAllocation().handle_types, unsigned{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR});
+  EXPECT_EQ(GpuAccess().flags, unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+}
 
 // The pinned headers are those of the oldest version that will do: so is our configuration.
 static_assert(NcclApi::kVersionMin == NCCL_VERSION_CODE);

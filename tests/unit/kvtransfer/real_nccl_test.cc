@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/gpu_api.h"
+#include "common/gpu_api.h"
 #include "kvtransfer/nccl_api.h"
 #include "kvtransfer/nccl_device.h"
 

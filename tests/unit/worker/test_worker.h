@@ -54,6 +54,7 @@ class TestWorker {
                                                     [this](kvtransfer::EndpointEvent event) {
                                                       thread_->on_endpoint_event(std::move(event));
                                                     },
+                                                .device = engine_->kv_region(SequenceId{0}).device,
                                                 .open_transport = options.open_transport});
     thread_->start(*endpoint_);
   }

@@ -38,6 +38,8 @@ bool does_no_harm(FaultKind kind) { return kind == FaultKind::kNone || kind == F
 struct Setup {
   engine::EngineKind engine;
   TransportKind transport;
+  bool prefill_in_gpu = false;
+  bool decode_in_gpu = false;
 };
 
 class TokensUnderFaults : public testing::TestWithParam<Setup> {
@@ -46,9 +48,13 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     if (GetParam().engine == engine::EngineKind::kLlama && engine::test_model().empty()) {
       GTEST_SKIP() << engine::kNoTestModel;
     }
-    prefill_ = std::make_unique<TestWorker>(
-        options("p0", prefill::core_factory({.chunk_tokens = kChunkTokens})));
-    decode_ = std::make_unique<TestWorker>(options("d0", decode::core_factory({})));
+    TestWorker::Options prefill =
+        options("p0", prefill::core_factory({.chunk_tokens = kChunkTokens}));
+    TestWorker::Options decode = options("d0", decode::core_factory({}));
+    prefill.engine.gpu = GetParam().prefill_in_gpu;
+    decode.engine.gpu = GetParam().decode_in_gpu;
+    prefill_ = std::make_unique<TestWorker>(prefill);
+    decode_ = std::make_unique<TestWorker>(decode);
     alone_ = std::make_unique<TestWorker>(options("d1", decode::core_factory({})));
   }
 
@@ -59,6 +65,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     }
     engine.sequences = 2;
     engine.tokens_per_sequence = 512;
+    engine.cuda_library = PDJOB_FAKE_CUDART;
     // Chunks that take longer than their transfer: each is a range.
     engine.fake_delay_per_token = std::chrono::microseconds(200);
     return {.name = name,
@@ -150,16 +157,24 @@ TEST_P(TokensUnderFaults, AreThoseOfOneWorkerOrAnError) {
 
 std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
   return std::string(info.param.engine == engine::EngineKind::kFake ? "Fake" : "Model") +
-         kvtransfer::name_of(info.param.transport);
+         kvtransfer::name_of(info.param.transport) + (info.param.prefill_in_gpu ? "FromGpu" : "") +
+         (info.param.decode_in_gpu ? "ToGpu" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokensUnderFaults,
-                         testing::Values(Setup{engine::EngineKind::kFake, TransportKind::kShm},
-                                         Setup{engine::EngineKind::kFake, TransportKind::kTcp},
-                                         Setup{engine::EngineKind::kFake, TransportKind::kNccl},
-                                         Setup{engine::EngineKind::kLlama, TransportKind::kShm},
-                                         Setup{engine::EngineKind::kLlama, TransportKind::kTcp}),
-                         name_of_setup);
+INSTANTIATE_TEST_SUITE_P(
+    All, TokensUnderFaults,
+    testing::Values(Setup{engine::EngineKind::kFake, TransportKind::kShm},
+                    Setup{engine::EngineKind::kFake, TransportKind::kTcp},
+                    Setup{engine::EngineKind::kFake, TransportKind::kNccl},
+                    Setup{engine::EngineKind::kFake, TransportKind::kAuto, true,
+                          true},  // cuda_ipc; `alone_` is on the host.
+                    Setup{engine::EngineKind::kFake, TransportKind::kTcp, true, true},
+                    Setup{engine::EngineKind::kFake, TransportKind::kNccl, true, true},
+                    Setup{engine::EngineKind::kFake, TransportKind::kAuto, true, false},
+                    Setup{engine::EngineKind::kFake, TransportKind::kAuto, false, true},
+                    Setup{engine::EngineKind::kLlama, TransportKind::kShm},
+                    Setup{engine::EngineKind::kLlama, TransportKind::kTcp}),
+    name_of_setup);
 
 }  // namespace
 }  // namespace pdjob::worker

@@ -1,8 +1,8 @@
-#include "kvtransfer/dynamic_library.h"
+#include "common/dynamic_library.h"
 
 #include <dlfcn.h>
 
-namespace pdjob::kvtransfer {
+namespace pdjob {
 
 Result<DynamicLibrary> DynamicLibrary::open(const std::string& path) {
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -18,4 +18,4 @@ Result<DynamicLibrary> DynamicLibrary::open(const std::string& path) {
 
 void* DynamicLibrary::find(const char* symbol) const { return ::dlsym(handle_, symbol); }
 
-}  // namespace pdjob::kvtransfer
+}  // namespace pdjob

@@ -6,7 +6,7 @@
 
 #include "common/result.h"
 
-namespace pdjob::kvtransfer {
+namespace pdjob {
 
 class DynamicLibrary {
  public:
@@ -31,4 +31,4 @@ class DynamicLibrary {
   std::string path_;
 };
 
-}  // namespace pdjob::kvtransfer
+}  // namespace pdjob

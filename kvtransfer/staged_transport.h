@@ -1,0 +1,32 @@
+// A transport that reaches only the host's memory, for endpoints whose rows are in a GPU's: each
+// range passes through pinned memory, with a copy that is waited for, since a range is small and
+// the rest of its way is slower. What such a transport proves, it proves of the pinned memory.
+// Regions in the host's memory are left to the transport itself. Loop-bound.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "common/gpu.h"
+#include "kvtransfer/transport.h"
+
+namespace pdjob::kvtransfer {
+
+class StagedTransport final : public Transport {
+ public:
+  // The GPU outlives the transport. Receives into a GPU's memory only if rows come on the link.
+  StagedTransport(std::unique_ptr<Transport> transport, LinkStream& stream, Gpu& gpu)
+      : transport_(std::move(transport)), stream_(stream), gpu_(gpu) {}
+
+  TransportCapabilities capabilities() const override { return transport_->capabilities(); }
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
+  bool on_message(const LinkMessage& message) override { return transport_->on_message(message); }
+
+ private:
+  const std::unique_ptr<Transport> transport_;
+  LinkStream& stream_;
+  Gpu& gpu_;
+};
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,129 @@
+// KV over cuda_ipc between two processes on one GPU. `./dev gpu` runs it on the real libraries;
+// everywhere else it runs on the double of tests/support, which proves the test, not CUDA.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/kvtransfer/forked_peer.h"
+#include "tests/unit/kvtransfer/kv_fixture.h"
+
+namespace pdjob::kvtransfer {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Duration kDeadline = seconds(60);
+constexpr TestRegion::Shape kSmall{.windows = 4, .rows = 64, .row_bytes = 1024};
+
+bool is_real() { return std::getenv("PDJOB_GPU_CUDART") != nullptr; }
+
+// 1.07 GB in the layout of a model: 64 windows; 17 MB on the double, which is slow.
+TestRegion::Shape big() {
+  return {.windows = 64, .rows = is_real() ? 10'922U : 170U, .row_bytes = 1024};
+}
+
+TestEndpoint::Options options(const std::string& engine_id) {
+  NcclConfig nccl = fake_nccl();
+  nccl.cuda_library = gpu_library();
+  return {.engine_id = engine_id, .transport = TransportKind::kCudaIpc, .nccl = nccl, .device = 0};
+}
+
+// Offers rows under ids 1, 2, ... as it is told: "next", or "forever": those are never committed.
+void serve(Pipe& to_test, Pipe& from_test, TestRegion::Shape shape) {
+  TestEndpoint sender(options("prefill"));
+  TestRegion source(shape, TestRegion::Memory::kGpu);
+  source.fill(1, 0, shape.rows);
+  to_test.say(sender->address());
+  std::string order = from_test.hear();
+  for (uint64_t number = 1; !order.empty(); ++number, order = from_test.hear()) {
+    sender->offer(transfer_id(number), source.region(), in(kDeadline));
+    sender->rows_ready(transfer_id(number), shape.rows);
+    if (order == "next") {
+      sender->commit(transfer_id(number), shape.rows, {});
+    } else {
+      to_test.say("moving");
+    }
+  }
+}
+
+double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// One transfer, and how long it took from the grant to the digest that was right.
+Duration fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& receiver,
+               uint64_t number, TestRegion& to) {
+  peer.from_test.say("next");
+  receiver->fetch(transfer_id(number), address, to.region(), to.region().rows_max, in(kDeadline));
+  const auto done = receiver.expect<FetchDone>(kDeadline);
+  EXPECT_EQ(done.transport, "cuda_ipc");
+  return done.duration;
+}
+
+// The same bytes from one place of this process's GPU memory to another.
+Duration copy_alone(Gpu& gpu, const TestRegion& from, const TestRegion& to) {
+  std::vector<GpuCopy> copies;
+  for (size_t i = 0; i < from.region().windows.size(); ++i) {
+    const Window& window = from.region().windows[i];
+    copies.push_back({.to = to.region().windows[i].base,
+                      .from = window.base,
+                      .bytes = uint64_t{window.row_bytes} * from.region().rows_max});
+  }
+  const auto queue = *GpuQueue::open(gpu);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(queue->copy(copies));
+  EXPECT_TRUE(queue->wait());
+  return std::chrono::steady_clock::now() - begin;
+}
+
+TEST(GpuIpc, MovesRowsOverANewLinkAndOverAnOldOne) {
+  ForkedPeer peer([](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, kSmall); });
+  TestEndpoint receiver(options("decode"));
+  const EndpointAddress address = peer.to_test.hear_address();
+  for (uint64_t number = 1; number <= 2; ++number) {
+    TestRegion to(kSmall, TestRegion::Memory::kGpu);
+    const Duration took = fetch(peer, address, receiver, number, to);
+    EXPECT_TRUE(to.holds(1, 0, kSmall.rows));
+    std::printf("gpu: cuda_ipc: 280 KB, %s: %.3f ms\n",
+                number == 1 ? "the first of a link" : "the next", 1e3 * seconds_of(took));
+  }
+}
+
+TEST(GpuIpc, BandwidthBesideACopyWithinOneProcess) {
+  ForkedPeer peer([](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, big()); });
+  TestEndpoint receiver(options("decode"));
+  const EndpointAddress address = peer.to_test.hear_address();
+  const auto gpu = *Gpu::open(gpu_library(), 0);
+  TestRegion to(big(), TestRegion::Memory::kGpu), local(big(), TestRegion::Memory::kGpu);
+  const double bytes = static_cast<double>(to.row_bytes()) * big().rows;
+  fetch(peer, address, receiver, 1, to);  // Opens the link and maps the memory.
+  EXPECT_TRUE(to.holds(1, 0, big().rows));
+  for (uint64_t round = 0; round < 5; ++round) {
+    const double moved = seconds_of(fetch(peer, address, receiver, 2 + round, to));
+    const double copied = seconds_of(copy_alone(*gpu, to, local));
+    std::printf("gpu: cuda_ipc: %.1f GB/s with both sums, a copy alone %.1f GB/s: %.0f %%\n",
+                bytes / moved / 1e9, bytes / copied / 1e9, 100 * copied / moved);
+  }
+}
+
+// What cuda_ipc trusts the driver with: no copy of a process lands after its sockets have closed.
+TEST(GpuIpc, KilledSenderWritesNothingMore) {
+  for (int round = 0; round < 5; ++round) {
+    ForkedPeer peer([](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, big()); });
+    TestEndpoint receiver(options("decode"));
+    TestRegion to(big(), TestRegion::Memory::kGpu);
+    peer.from_test.say("forever");
+    receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), big().rows,
+                    in(kDeadline));
+    ASSERT_EQ(peer.to_test.hear(), "moving");
+    peer.kill();
+    EXPECT_TRUE(receiver.expect<FetchFailed>(kDeadline).region_safe);
+    to.clear();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_TRUE(to.is_clear());
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::kvtransfer
