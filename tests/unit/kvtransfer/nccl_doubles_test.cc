@@ -366,7 +366,7 @@ TEST(NcclApi, TellsWhatIsMissing) {
 }
 
 TEST(GpuApi, TellsWhatIsMissing) {
-  EXPECT_EQ(error_of(GpuApi::open("libc.so.6")), "libc.so.6 has no function cudaGetDeviceCount");
+  EXPECT_EQ(error_of(GpuApi::open("libc.so.6")), "libc.so.6 is not the CUDA runtime");
   const Setting setting("FAKE_CUDA_DEVICES", "2");
   EXPECT_TRUE(gpu().has_device(1).has_value());
   EXPECT_EQ(error_of(gpu().has_device(2)), "there is no GPU 2, this machine has 2");

@@ -22,20 +22,43 @@
 #include "net/socket.h"
 #include "router/http_api.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// GCC comes without the header that declares it (sanitizer/allocator_interface.h).
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
+                                                         void (*)(const volatile void*));
+#endif
+
 namespace {
 
 thread_local bool counted = false;
 std::atomic<uint64_t> allocations_made = 0;
 std::atomic<int64_t> allocations_alive = 0;
 
-}  // namespace
-
-// Not inlined: the compiler would see that it is malloc that pairs with delete, and warn.
-[[gnu::noinline]] void* operator new(size_t size) {
+void count_allocation() {
   if (counted) {
     ++allocations_made;
     ++allocations_alive;
   }
+}
+void count_release(const volatile void* memory) {
+  if (counted && memory != nullptr) {
+    --allocations_alive;
+  }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// A sanitizer has allocators of its own, which must not be replaced.
+[[maybe_unused]] const int hooked = __sanitizer_install_malloc_and_free_hooks(
+    [](const volatile void* /*memory*/, size_t /*size*/) { count_allocation(); },
+    [](const volatile void* memory) { count_release(memory); });
+
+}  // namespace
+#else
+}  // namespace
+
+// Not inlined: the compiler would see that it is malloc that pairs with delete, and warn.
+[[gnu::noinline]] void* operator new(size_t size) {
+  count_allocation();
   void* const memory = std::malloc(size);
   if (memory == nullptr) {
     std::abort();
@@ -43,14 +66,13 @@ std::atomic<int64_t> allocations_alive = 0;
   return memory;
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
-  if (counted && memory != nullptr) {
-    --allocations_alive;
-  }
+  count_release(memory);
   std::free(memory);
 }
 [[gnu::noinline]] void operator delete(void* memory, size_t /*size*/) noexcept {
   operator delete(memory);
 }
+#endif
 
 namespace pdjob::router {
 namespace {
