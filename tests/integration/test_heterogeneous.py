@@ -84,3 +84,6 @@ def test_another_kv_type_is_refused_with_both_values(transport, single, folder):
         assert reason in refused.json()["error"]["message"]
         for gauge in ("pdjob_kv_rows_used", "pdjob_requests_running"):
             assert metric(decode.url, gauge) == 0
+        # Else the prefill worker would stay for its lease: somebody might still come for the KV.
+        transfer = offered.json()["kv_transfer_params"]["transfer_id"]
+        assert httpx.delete(f"{prefill.url}/pdjob/transfers/{transfer}").status_code == 204
