@@ -13,7 +13,7 @@ import pytest
 
 from conftest import assert_idle, eventually, metric, running_job
 
-# PDJOB_TEST_KILLS=200 was run, too: docs/router.md.
+# How many more somebody wants to see; each takes two seconds.
 KILLS = int(os.environ.get("PDJOB_TEST_KILLS", 8))
 
 SCHEMA = {
