@@ -96,7 +96,7 @@ std::variant<Admission::Tenant, Admission::Denial> Admission::identify(
 
 std::variant<Admission::Tenant, Admission::Denial> Admission::admit(std::string_view authorization,
                                                                     uint64_t tokens, Instant now) {
-  const auto identified = identify(authorization);
+  auto identified = identify(authorization);
   if (open_to_all() || std::holds_alternative<Denial>(identified)) {
     return identified;
   }
