@@ -156,17 +156,7 @@ Result<std::unique_ptr<RowSender>> CudaIpcTransport::open_sender(const Grant& gr
   }
   PDJOB_TRY(std::shared_ptr<GpuMemory> memory,
             mappings_.map(shared, grant.shared_id, grant.shared_bytes));
-  std::vector<Window> windows;
-  windows.reserve(grant.windows.size());
-  for (const GrantedWindow& window : grant.windows) {
-    const uint64_t bytes = uint64_t{window.row_bytes} * grant.rows;
-    if (window.shared_offset > grant.shared_bytes ||
-        bytes > grant.shared_bytes - window.shared_offset) {
-      return Error{ErrorCode::kInvalidArgument, "a granted window lies outside of its memory"};
-    }
-    windows.push_back(
-        {.base = memory->base() + window.shared_offset, .row_bytes = window.row_bytes});
-  }
+  PDJOB_TRY(std::vector<Window> windows, granted_windows(grant, memory->base()));
   return std::unique_ptr<RowSender>(std::make_unique<CudaIpcRowSender>(
       stream_, gpu_, grant.id, std::move(memory), std::move(windows)));
 }

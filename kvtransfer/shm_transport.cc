@@ -122,17 +122,7 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
     return Error{ErrorCode::kInvalidArgument, "a grant came without its memory"};
   }
   PDJOB_TRY(std::shared_ptr<SharedMapping> mapping, mappings_.map(shared, grant.shared_bytes));
-  std::vector<Window> windows;
-  windows.reserve(grant.windows.size());
-  for (const GrantedWindow& window : grant.windows) {
-    const uint64_t bytes = uint64_t{window.row_bytes} * grant.rows;
-    if (window.shared_offset > grant.shared_bytes ||
-        bytes > grant.shared_bytes - window.shared_offset) {
-      return Error{ErrorCode::kInvalidArgument, "a granted window lies outside of its memory"};
-    }
-    windows.push_back(
-        {.base = mapping->base() + window.shared_offset, .row_bytes = window.row_bytes});
-  }
+  PDJOB_TRY(std::vector<Window> windows, granted_windows(grant, mapping->base()));
   touch_first(*mapping, grant);
   return std::unique_ptr<RowSender>(
       std::make_unique<ShmRowSender>(stream_, grant.id, std::move(mapping), std::move(windows)));

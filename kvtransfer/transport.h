@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <sys/uio.h>
 
@@ -110,6 +111,10 @@ class Transport {
   // A message between the two transports of a link. False: not one of this transport's.
   virtual bool on_message(const LinkMessage& /*message*/) { return false; }
 };
+
+// The target's windows in the granted memory, which is mapped at `base` and shared_bytes long.
+// kInvalidArgument: one lies outside of it.
+Result<std::vector<Window>> granted_windows(const Grant& grant, std::byte* base);
 
 enum class TransportSide { kReceiver, kSender };
 

@@ -543,7 +543,11 @@ void Router::on(const LegFailed& event, Turn& turn) {
     if (stage == request->relayed) {
       const bool goes_on =
           event.resumable && !request->facts.pinned() && request->continued < config_.continuations;
-      goes_on ? continue_elsewhere(*request, worker, turn) : abort(*request, turn);
+      if (goes_on) {
+        continue_elsewhere(*request, worker, turn);
+      } else {
+        abort(*request, turn);
+      }
     }
   } else {
     request->failed.push_back(worker);

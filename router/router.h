@@ -15,10 +15,8 @@
 //
 //   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
 //   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
-//   relaying -- upstream dies  --> [queued], to go on at another pair from the token where it was,
-//   if
-//                                  its tokens are known; else aborted: a failed generation is never
-//                                  a clean 200
+//   relaying -- upstream dies  --> [queued], to go on elsewhere, if its tokens are known; else
+//                                  aborted: a failed generation is never a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
 // Pure.
