@@ -134,9 +134,12 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
     const PlanRow& router = plan_.rows.front();
     url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
-    prober_ =
-        std::make_unique<Prober>(loop_, net::HttpAddress{reachable(router.host), router.port},
-                                 plan_.model, [this](const Event& event) { dispatch(event); });
+    ProberOptions probing{.router = {reachable(router.host), router.port}, .model = plan_.model};
+    if (config_.router.kind == router::RouterKind::kCommand) {
+      probing.address_of = [this](const std::string& name) { return address_of(name); };
+    }
+    prober_ = std::make_unique<Prober>(loop_, std::move(probing),
+                                       [this](const Event& event) { dispatch(event); });
     return folder_.publish({.pid = getpid(), .admin = admin_->address()});
   }
 
@@ -152,6 +155,12 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   // "0.0.0.0" is where to listen, not where to connect to.
   static std::string reachable(const std::string& host) {
     return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
+  }
+
+  net::HttpAddress address_of(const std::string& worker) const {
+    const auto process = std::ranges::find(job_.processes(), worker, &Process::name);
+    PDJOB_CHECK(process != job_.processes().end(), worker);
+    return {.host = process->entry.host, .port = process->entry.port};
   }
 
   JobView view() const {

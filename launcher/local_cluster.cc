@@ -1,6 +1,5 @@
 #include "launcher/local_cluster.h"
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -8,15 +7,8 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include "common/check.h"
-#include "common/log.h"
 
 namespace pdjob::launcher {
 
@@ -45,51 +37,6 @@ Result<net::Fd> memfd_with(const std::string& text) {
   return fd;
 }
 
-// All that the child needs, made before the fork: after it, only async-signal-safe calls are
-// allowed.
-struct ChildSetup {
-  const char* program;
-  std::array<const char*, 5> argv;
-  int listen_fd;
-  int spec_fd;
-  int log_fd;
-  int null_fd;
-  pid_t launcher;
-};
-
-[[noreturn]] void become_child(const ChildSetup& setup) {
-  // Own process group: a Ctrl-C in the terminal reaches the launcher alone, which drains.
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != setup.launcher) {
-    _exit(1);  // The launcher died between fork and prctl.
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
-  dup2(setup.null_fd, STDIN_FILENO);
-  dup2(setup.log_fd, STDOUT_FILENO);
-  dup2(setup.log_fd, STDERR_FILENO);
-  for (const int inherited : {setup.listen_fd, setup.spec_fd}) {
-    if (inherited >= 0) {
-      fcntl(inherited, F_SETFD, 0);
-    }
-  }
-  execv(setup.program, const_cast<char* const*>(setup.argv.data()));
-  constexpr char kMessage[] = "pdjob: cannot execute the program\n";
-  static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof kMessage - 1));
-  _exit(127);
-}
-
-std::string describe_exit(const siginfo_t& status) {
-  if (status.si_code == CLD_EXITED) {
-    return "exit code " + std::to_string(status.si_status);
-  }
-  const char* name = strsignal(status.si_status);
-  return "signal " + std::to_string(status.si_status) + " (" + (name == nullptr ? "?" : name) + ")";
-}
-
 uint32_t usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -97,49 +44,6 @@ uint32_t usable_cores() {
 }
 
 }  // namespace
-
-// One running process, watched by its pidfd.
-class LocalCluster::Child final : public net::FdHandler {
- public:
-  Child(LocalCluster& owner, Incarnation incarnation, pid_t pid, net::Fd pidfd)
-      : owner_(owner), incarnation_(incarnation), pid_(pid), pidfd_(std::move(pidfd)) {}
-  ~Child() {
-    owner_.loop_.unwatch(pidfd_.get());
-    if (!reaped_) {
-      send(SIGKILL);
-      reap();
-    }
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  Status watch() { return owner_.loop_.watch(pidfd_.get(), EPOLLIN, *this); }
-
-  // To the whole process group: a worker may have started processes of its own.
-  void send(int number) const {
-    if (kill(-pid_, number) != 0) {
-      kill(pid_, number);  // It has not reached setpgid() yet.
-    }
-  }
-
-  std::string reap() {
-    siginfo_t status{};
-    while (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &status, WEXITED) != 0 &&
-           errno == EINTR) {
-    }
-    reaped_ = true;
-    return describe_exit(status);
-  }
-
-  void on_ready(uint32_t /*epoll_events*/) override { owner_.exited(incarnation_); }
-
- private:
-  LocalCluster& owner_;
-  const Incarnation incarnation_;
-  const pid_t pid_;
-  const net::Fd pidfd_;
-  bool reaped_ = false;
-};
 
 LocalCluster::LocalCluster(net::EventLoop& loop, Handler& handler, Options options)
     : loop_(loop), handler_(handler), options_(std::move(options)) {}
@@ -179,50 +83,30 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
   if (!log_fd.valid()) {
     return system_error("open " + log_path);
   }
-  const net::Fd null_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const std::string title = "pdjob " + spec.name;  // What `ps` shows.
-  const std::string spec_fd_text = std::to_string(spec_fd.get());
-  const ChildSetup setup{
-      .program = options_.program.c_str(),
-      .argv = {title.c_str(), spec.role == net::Role::kRouter ? "router" : "worker", "--spec-fd",
-               spec_fd_text.c_str(), nullptr},
-      .listen_fd = spec.listen_fd,
-      .spec_fd = spec_fd.get(),
-      .log_fd = log_fd.get(),
-      .null_fd = null_fd.get(),
-      .launcher = getpid()};
-
-  const pid_t pid = fork();
-  if (pid == 0) {
-    become_child(setup);
+  net::ChildOptions child{
+      .program = options_.program,
+      .arguments = {"pdjob " + spec.name, spec.role == net::Role::kRouter ? "router" : "worker",
+                    "--spec-fd", std::to_string(spec_fd.get())},
+      .inherited = {spec_fd.get()},
+      .output = log_fd.get()};
+  if (spec.listen_fd >= 0) {
+    child.inherited.push_back(spec.listen_fd);
   }
-  if (pid < 0) {
-    return system_error("fork");
-  }
-  // The child is not reaped before we say so, hence its id cannot have been reused.
-  // Not <sys/pidfd.h>: that of glibc 2.36 forgets that C++ includes it.
-  net::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  PDJOB_CHECK(pidfd.valid(), std::strerror(errno));
-  auto child = std::make_unique<Child>(*this, order.incarnation, pid, std::move(pidfd));
-  PDJOB_TRY_STATUS(child->watch());
-  children_.emplace(order.incarnation, std::move(child));
+  const Incarnation incarnation = order.incarnation;
+  PDJOB_TRY(auto started,
+            net::ChildProcess::start(loop_, child, [this, incarnation](const std::string& how) {
+              children_.erase(incarnation);
+              handler_.on_exited(incarnation, how);
+            }));
+  const pid_t pid = started->pid();
+  children_.emplace(incarnation, std::move(started));
   return static_cast<int64_t>(pid);
 }
 
 void LocalCluster::signal(Incarnation incarnation, Signal signal) {
   if (const auto child = children_.find(incarnation); child != children_.end()) {
-    child->second->send(signal == Signal::kKill ? SIGKILL : SIGTERM);
+    child->second->signal(signal == Signal::kKill ? SIGKILL : SIGTERM);
   }
-}
-
-void LocalCluster::exited(Incarnation incarnation) {
-  const auto found = children_.find(incarnation);
-  PDJOB_CHECK(found != children_.end(), incarnation);
-  const std::unique_ptr<Child> child = std::move(found->second);
-  children_.erase(found);
-  child->send(
-      SIGKILL);  // What it may have left in its group; before reaping, for then its id is free.
-  handler_.on_exited(incarnation, child->reap());
 }
 
 }  // namespace pdjob::launcher

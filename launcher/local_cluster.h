@@ -1,6 +1,6 @@
 // LocalCluster: this machine. Processes are this very binary, forked and executed, with their spec
-// on an inherited memfd and their output in a log file each. None of them outlives the launcher,
-// however it ends (PR_SET_PDEATHSIG). Loop-bound.
+// on an inherited memfd and their output in a log file each. None of them outlives the launcher.
+// Loop-bound.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/cluster.h"
+#include "net/child_process.h"
 #include "net/event_loop.h"
 #include "net/socket.h"
 
@@ -35,20 +36,17 @@ class LocalCluster final : public Cluster {
   static Node this_node();
 
  private:
-  class Child;
   struct Listener {
     net::Fd socket;
     std::string host;
     uint16_t port = 0;
   };
 
-  void exited(Incarnation incarnation);
-
   net::EventLoop& loop_;
   Handler& handler_;
   const Options options_;
   std::map<std::string, Listener> listeners_;
-  std::map<Incarnation, std::unique_ptr<Child>> children_;
+  std::map<Incarnation, std::unique_ptr<net::ChildProcess>> children_;
 };
 
 }  // namespace pdjob::launcher

@@ -1,18 +1,22 @@
 #include "launcher/prober.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
+#include "common/limits.h"
 #include "net/json_writer.h"
+#include "router/leg_body.h"
 
 namespace pdjob::launcher {
 
 namespace {
 
 constexpr Duration kProbeTimeout = std::chrono::seconds(30);
-constexpr size_t kErrorBodyBytesMax = 512;
+constexpr size_t kBodyBytesMax = 64 * limits::kKiB;
+constexpr size_t kErrorBytesMax = 512;
 
-std::string probe_body(const std::string& model) {
+std::string probe_body(const std::string& model, std::string_view kv_params) {
   std::string text;
   net::JsonWriter json(text);
   json.begin_object();
@@ -20,6 +24,9 @@ std::string probe_body(const std::string& model) {
   json.key("prompt").string("This is a readiness probe of the job, and one token is enough.");
   json.key("max_tokens").integer(1);
   json.key("temperature").integer(0);
+  if (!kv_params.empty()) {
+    json.key("kv_transfer_params").raw(kv_params);
+  }
   json.end_object();
   return text;
 }
@@ -32,54 +39,94 @@ uint64_t parse_count(std::string_view text) {
 
 }  // namespace
 
-Prober::Prober(net::EventLoop& loop, net::HttpAddress router, std::string model,
-               std::function<void(Event)> report)
-    : router_(std::move(router)),
-      model_(std::move(model)),
+Prober::Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report)
+    : options_(std::move(options)),
       report_(std::move(report)),
       client_(net::HttpClient::create(loop)) {}
 
 void Prober::start(const Probe& probe) {
-  std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
-                        std::to_string(probe.probe) + "\r\n";
-  headers += "x-pdjob-pin-decode: " + probe.decode + "\r\n";
-  if (!probe.prefill.empty()) {
-    headers += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
+  Running running{.probe = probe};
+  if (options_.address_of == nullptr) {
+    std::string pins = "x-pdjob-pin-decode: " + probe.decode + "\r\n";
+    if (!probe.prefill.empty()) {
+      pins += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
+    }
+    call(std::move(running), options_.router, pins, "");
+  } else if (probe.prefill.empty()) {
+    running.step = Step::kDecodeLeg;
+    call(std::move(running), options_.address_of(probe.decode), "", "");
+  } else {
+    running.step = Step::kPrefillLeg;
+    call(std::move(running), options_.address_of(probe.prefill), "",
+         router::offer_unnamed_params());
   }
+}
+
+void Prober::call(Running running, const net::HttpAddress& to, const std::string& pins,
+                  std::string_view kv_params) {
+  const std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
+                              std::to_string(running.probe.probe) + "\r\n" + pins;
   net::HttpCall call;
-  call.to = router_;
+  call.to = to;
   call.target = "/v1/completions";
   call.header_lines = headers;
-  call.body = probe_body(model_);
+  call.body = probe_body(options_.model, kv_params);
   call.head_timeout = call.idle_timeout = kProbeTimeout;
   const net::CallId id = client_->start(std::move(call), *this);
-  running_[id].probe = probe.probe;
+  running_.emplace(id, std::move(running));
 }
 
 void Prober::on_head(net::CallId id, const net::HttpReplyHead& head) {
   Running& running = running_.at(id);
   running.status = head.status;
-  running.kv_bytes = parse_count(head.header("x-pdjob-kv-bytes"));
+  // Another router need not pass it on, so that of the decode leg stays.
+  running.kv_bytes = std::max(running.kv_bytes, parse_count(head.header("x-pdjob-kv-bytes")));
 }
 
 void Prober::on_body(net::CallId id, std::string_view raw) {
   std::string& body = running_.at(id).body;
-  body.append(raw.substr(0, kErrorBodyBytesMax - std::min(kErrorBodyBytesMax, body.size())));
+  body.append(raw.substr(0, kBodyBytesMax - std::min(kBodyBytesMax, body.size())));
 }
 
 void Prober::on_end(net::CallId id) {
-  const Running running = std::move(running_.extract(id).mapped());
-  if (running.status == 200) {
-    report_(ProbeSucceeded{running.probe, running.kv_bytes});
+  Running ended = std::move(running_.extract(id).mapped());
+  if (ended.status != 200) {
+    fail(ended,
+         "status " + std::to_string(ended.status) + ": " + ended.body.substr(0, kErrorBytesMax));
   } else {
-    report_(ProbeFailed{running.probe,
-                        "status " + std::to_string(running.status) + ": " + running.body});
+    go_on(std::move(ended));
+  }
+}
+
+void Prober::go_on(Running ended) {
+  Running next{.probe = ended.probe, .kv_bytes = ended.kv_bytes};
+  switch (ended.step) {
+    case Step::kPrefillLeg:
+      if (const std::string params = router::returned_params(ended.body); !params.empty()) {
+        next.step = Step::kDecodeLeg;
+        call(std::move(next), options_.address_of(ended.probe.decode), "", params);
+      } else {
+        fail(ended, "the answer has no kv_transfer_params");
+      }
+      break;
+    case Step::kDecodeLeg:
+      call(std::move(next), options_.router, "", "");
+      break;
+    case Step::kRouter:
+      report_(ProbeSucceeded{ended.probe.probe, ended.kv_bytes});
+      break;
   }
 }
 
 void Prober::on_error(net::CallId id, const Error& error) {
-  const Running running = std::move(running_.extract(id).mapped());
-  report_(ProbeFailed{running.probe, error.message});
+  fail(running_.extract(id).mapped(), error.message);
+}
+
+void Prober::fail(const Running& ended, const std::string& reason) {
+  const char* const who = ended.step == Step::kPrefillLeg  ? "prefill leg: "
+                          : ended.step == Step::kDecodeLeg ? "decode leg: "
+                                                           : "";
+  report_(ProbeFailed{ended.probe.probe, who + reason});
 }
 
 }  // namespace pdjob::launcher

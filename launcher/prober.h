@@ -1,7 +1,10 @@
-// Prober: sends one-token requests through the router, pinned to given workers, and reports whether
-// an answer came and how much KV moved for it. Loop-bound.
+// Prober: proves by a one-token request that two workers serve, and that KV moves between them. Our
+// own router is asked to send it to just these two. A router of another make cannot be, so there
+// the prober sends both legs itself, and then one more request through the router, to see that it
+// serves, too. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,20 +16,29 @@
 
 namespace pdjob::launcher {
 
+struct ProberOptions {
+  net::HttpAddress router;
+  std::string model;
+  // Where a worker serves, by its name. Set where the router is of another make.
+  std::function<net::HttpAddress(const std::string& name)> address_of;
+};
+
 class Prober final : net::HttpCallHandler {
  public:
   // `report` gets ProbeSucceeded or ProbeFailed, once for each probe and never inside start().
-  Prober(net::EventLoop& loop, net::HttpAddress router, std::string model,
-         std::function<void(Event)> report);
+  Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report);
 
   void start(const Probe& probe);
 
  private:
+  enum class Step { kPrefillLeg, kDecodeLeg, kRouter };
+
   struct Running {
-    uint64_t probe = 0;
+    Probe probe;
+    Step step = Step::kRouter;
     int status = 0;
     uint64_t kv_bytes = 0;
-    std::string body;  // The beginning of it, for the error message.
+    std::string body;  // The beginning of it.
   };
 
   void on_head(net::CallId id, const net::HttpReplyHead& head) override;
@@ -34,8 +46,12 @@ class Prober final : net::HttpCallHandler {
   void on_end(net::CallId id) override;
   void on_error(net::CallId id, const Error& error) override;
 
-  const net::HttpAddress router_;
-  const std::string model_;
+  void call(Running running, const net::HttpAddress& to, const std::string& pins,
+            std::string_view kv_params);
+  void go_on(Running ended);
+  void fail(const Running& ended, const std::string& reason);
+
+  const ProberOptions options_;
   const std::function<void(Event)> report_;
   std::map<net::CallId, Running> running_;
   std::unique_ptr<net::HttpClient> client_;

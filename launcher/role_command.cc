@@ -99,6 +99,7 @@ Result<int> router_by_spec(int spec_fd, const Places& places) {
   router::RouterOptions options;
   options.spec = std::move(spec);
   options.config = config.router;
+  options.plain = !config.disaggregated();
   return router::run_router(options);
 }
 
@@ -137,6 +138,7 @@ Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
   settings.insert(settings.begin(), {"router.listen=" + flags.listen, "engine.kind=fake"});
   PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
   options.config = config.router;
+  options.plain = options.prefill.empty();
   options.spec.name = "router-" + std::to_string(getpid());
   options.spec.role = net::Role::kRouter;
   log::start(options.spec.name, log::Level::kInfo);

@@ -1,6 +1,6 @@
 // The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. Keys are made
 // per job by the launcher and reach a process inside its spec (process_spec.h), never on a command
-// line. The only door to ZeroMQ. Loop-bound.
+// line. Loop-bound.
 #pragma once
 
 #include <functional>

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <unordered_map>
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -273,17 +272,6 @@ size_t HttpServerOverEpoll::bytes_queued(ExchangeId id) const {
   return connection == nullptr ? 0 : connection->bytes_queued();
 }
 
-// A socket that was handed over comes as its maker left it.
-Result<Fd> adopt(int fd) {
-  Fd listener(fd);
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
-      fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
-    return Error{ErrorCode::kInvalidArgument, "listening socket: " + std::string(strerror(errno))};
-  }
-  return listener;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandler& handler,
@@ -295,7 +283,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandle
   if (filled.connections_max == 0) {
     filled.connections_max = limits::kHttpConnectionsMax;
   }
-  PDJOB_TRY(Fd listener, options.listen_fd >= 0 ? adopt(options.listen_fd)
+  PDJOB_TRY(Fd listener, options.listen_fd >= 0 ? adopt_listener(options.listen_fd)
                                                 : listen_on(options.host, options.port));
   auto server =
       std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listener));

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -69,6 +70,16 @@ Result<Fd> listen_on(const std::string& host, uint16_t port) {
                         "cannot listen on " + host + ":" + std::to_string(port));
   }
   return fd;
+}
+
+Result<Fd> adopt_listener(int fd) {
+  Fd listener(fd);
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
+    return system_error(ErrorCode::kInvalidArgument, "listening socket");
+  }
+  return listener;
 }
 
 uint16_t local_port(int fd) {

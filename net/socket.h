@@ -46,6 +46,9 @@ enum class HostForm { kNumeric, kNameOrNumeric };
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, HostForm form);
 
 Result<Fd> listen_on(const std::string& host, uint16_t port);
+// A listening socket that was handed over comes as its maker left it: non-blocking from here on,
+// and not inherited any further.
+Result<Fd> adopt_listener(int fd);
 uint16_t local_port(int fd);
 // Connected, or on its way: writable once that is decided, and then socket_error() says how.
 Result<Fd> connect_to(const SocketAddress& address);

@@ -1,5 +1,7 @@
 #include "router/router_config.h"
 
+#include "router/router_recipe.h"
+
 namespace pdjob::router {
 namespace {
 
@@ -12,6 +14,37 @@ void read_policy(ConfigReader& in, const char* key, PolicyKind& policy, const ch
             {"consistent_hash", PolicyKind::kConsistentHash},
             {"prefix_aware", PolicyKind::kPrefixAware}},
            {doc});
+}
+
+void read_command(ConfigReader& in, RouterConfig& config) {
+  in.field("type", config.kind,
+           {{"built_in", RouterKind::kBuiltIn}, {"command", RouterKind::kCommand}},
+           {"pdjob's own router, or one of another make that is started by a recipe."});
+  in.field("recipe", config.recipe,
+           {"Of type command: vllm-router, sglang-router, ..., or the path of a recipe file "
+            "(docs/external_routers.md)."});
+  in.field("program", config.program, {"Of type command: instead of the recipe's program."});
+  in.field("args", config.args, {"Of type command: more arguments, behind the recipe's."});
+  if (config.kind == RouterKind::kBuiltIn) {
+    for (const char* key : {"recipe", "program", "args"}) {
+      if (in.has(key)) {
+        in.fail(key, "is for a router of another make: add type: command");
+      }
+    }
+    return;
+  }
+  for (const char* key :
+       {"prefill_policy", "decode_policy", "prefill_in_flight", "decode_in_flight", "fallback",
+        "protocol", "attempts", "continuations", "request_timeout", "connect_timeout",
+        "requests_max", "queue_max", "tenants"}) {
+    if (in.has(key)) {
+      in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
+    }
+  }
+  if (const auto recipe = find_recipe(config.recipe); !recipe) {
+    in.fail("recipe",
+            config.recipe.empty() ? "is missing: which router is it?" : recipe.error().message);
+  }
 }
 
 }  // namespace
@@ -37,6 +70,7 @@ const char* to_string(PolicyKind kind) {
 void read(ConfigReader& in, RouterConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;
+  read_command(in, config);
   in.field("listen", config.listen,
            {"Where clients connect, as host:port; port 0 takes any free one."});
   read_policy(in, "prefill_policy", config.prefill_policy,

@@ -34,7 +34,16 @@ enum class Protocol {
   kNixl,   // vLLM's two-hop to all of them.
 };
 
+enum class RouterKind {
+  kBuiltIn,
+  kCommand,  // A router of another make, as its recipe says (router_recipe.h).
+};
+
 struct RouterConfig {
+  RouterKind kind = RouterKind::kBuiltIn;
+  std::string recipe;             // kCommand.
+  std::string program;            // Instead of the recipe's; may be empty.
+  std::vector<std::string> args;  // Behind the recipe's.
   std::string listen = "127.0.0.1:8000";
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;

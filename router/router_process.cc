@@ -9,12 +9,10 @@
 #include "common/log.h"
 #include "net/event_loop.h"
 #include "net/job_member.h"
+#include "router/external_process.h"
 #include "router/http_api.h"
-#include "router/static_workers.h"
 
 namespace pdjob::router {
-namespace {
-
 std::vector<StaticWorker> static_workers(const RouterOptions& options) {
   std::vector<StaticWorker> all;
   const auto append = [&all](net::Role role, const std::vector<net::HttpAddress>& addresses) {
@@ -27,6 +25,8 @@ std::vector<StaticWorker> static_workers(const RouterOptions& options) {
   append(net::Role::kBoth, options.workers);
   return all;
 }
+
+namespace {
 
 // A decode worker's step sends a token to each of its streams, one after the other. Nobody sees
 // 50 us, and together they cost half.
@@ -134,6 +134,9 @@ class RouterProcess final : net::JobMember::Handler {
 }  // namespace
 
 int run_router(const RouterOptions& options) {
+  if (options.config.kind == RouterKind::kCommand) {
+    return run_external_router(options);
+  }
   net::block_signals();
   RouterProcess process(options);
   if (const Status started = process.start(); !started) {

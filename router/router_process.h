@@ -9,6 +9,7 @@
 #include "net/http_client.h"
 #include "net/process_spec.h"
 #include "router/router_config.h"
+#include "router/static_workers.h"
 
 namespace pdjob::router {
 
@@ -18,7 +19,10 @@ struct RouterOptions {
   std::vector<net::HttpAddress> prefill;
   std::vector<net::HttpAddress> decode;
   std::vector<net::HttpAddress> workers;  // Not disaggregated.
+  bool plain = false;                     // No worker is a prefill worker.
 };
+
+std::vector<StaticWorker> static_workers(const RouterOptions& options);
 
 // Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. The exit code
 // (common/exit_code.h).

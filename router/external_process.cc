@@ -1,0 +1,389 @@
+#include "router/external_process.h"
+
+#include <csignal>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <unistd.h>
+
+#include "common/exit_code.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "net/child_process.h"
+#include "net/discovery_pings.h"
+#include "net/event_loop.h"
+#include "net/http_client.h"
+#include "net/job_member.h"
+#include "net/tcp_relay.h"
+#include "router/external_router.h"
+#include "router/static_workers.h"
+
+namespace pdjob::router {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
+constexpr size_t kAnswerBytesMax = 4 * limits::kMiB;
+
+// Of this moment: somebody else may take it before the router does, which then ends and is started
+// with another one.
+Result<uint16_t> free_port() {
+  PDJOB_TRY(const net::Fd socket, net::listen_on(kLoopback, 0));
+  return net::local_port(socket.get());
+}
+
+class ExternalProcess final : net::JobMember::Handler {
+ public:
+  ExternalProcess(const RouterOptions& options, RouterRecipe recipe)
+      : options_(options),
+        recipe_(std::move(recipe)),
+        core_(recipe_, options.plain),
+        client_(net::HttpClient::create(loop_)) {}
+
+  Status start() {
+    PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.config.listen));
+    PDJOB_TRY(relay_, net::TcpRelay::open(loop_, {.host = listen.host,
+                                                  .port = listen.port,
+                                                  .listen_fd = options_.spec.listen_fd,
+                                                  .wait = options_.config.queue_timeout}));
+    PDJOB_TRY(member_,
+              net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
+    host_ = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
+    if (options_.spec.control.empty()) {
+      members_.emplace(loop_, static_workers(options_), options_.config.protocol,
+                       [this](const RouterEvent& event) {
+                         if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
+                           step(MembersChanged{++static_version_, changed->workers});
+                         }
+                       });
+    }
+    member_->serve({.name = options_.spec.name,
+                    .engine_id = options_.spec.engine_id,
+                    .role = net::Role::kRouter,
+                    .host = host_,
+                    .port = relay_->port()});
+    return ok();
+  }
+
+  int run() {
+    loop_.run();
+    return exit_code_;
+  }
+
+ private:
+  struct Running {
+    RecipeValues values;
+    std::unique_ptr<net::ChildProcess> child;
+    std::unique_ptr<net::DiscoveryPings> pings;
+    std::map<std::string, std::string> ids;  // Of its workers, as read back, by name.
+  };
+
+  // --- the job
+
+  void on_drain(Duration within) override {
+    if (std::exchange(draining_, true)) {
+      return;
+    }
+    log::info("draining");
+    relay_->stop_accepting();
+    loop_.call_at(loop_.now() + within, [this] {
+      log::warn("drain deadline passed");
+      on_shutdown();
+    });
+    step(DrainAsked{});
+  }
+
+  void on_shutdown() override { loop_.stop(); }
+
+  net::WorkerLoad current_load() override {
+    return {.requests_running = static_cast<uint32_t>(relay_->connections())};
+  }
+
+  void on_control(const net::Message& message) override {
+    if (const auto* membership = std::get_if<net::Membership>(&message)) {
+      step(MembersChanged{membership->version, membership->workers});
+    }
+  }
+
+  // --- the core
+
+  void step(ExternalEvent event) {
+    events_.push_back(std::move(event));
+    if (events_.size() > 1) {
+      return;  // An effect of the step before caused it.
+    }
+    for (; !events_.empty(); events_.pop_front()) {
+      std::vector<ExternalEffect> effects;
+      core_.step(events_.front(), loop_.now(), effects);
+      for (const ExternalEffect& effect : effects) {
+        std::visit([this](const auto& body) { apply(body); }, effect);
+      }
+    }
+    loop_.cancel(wakeup_);
+    if (const Instant when = core_.next_wakeup(); when != kNever) {
+      wakeup_ = loop_.call_at(when, [this] { step(TimeWent{}); });
+    }
+  }
+
+  void apply(const StartInstance& effect) {
+    if (const Status started = start_instance(effect); !started) {
+      running_.erase(effect.instance);
+      log::error("cannot start " + recipe_.name + ": " + started.error().message);
+      step(InstanceExited{effect.instance, started.error().message});
+    }
+  }
+
+  Status start_instance(const StartInstance& effect) {
+    Running& running = running_[effect.instance];
+    RecipeValues& values = running.values;
+    values.host = kLoopback;
+    values.model = effect.workers.front().model;
+    for (uint16_t* port : {&values.port, &values.spare_port, &values.ping_port}) {
+      PDJOB_TRY(*port, free_port());
+    }
+    if (recipe_.membership == MembershipBy::kFile) {
+      values.file =
+          std::filesystem::temp_directory_path() / ("pdjob-router-" + std::to_string(getpid()) +
+                                                    "." + std::to_string(effect.instance.value));
+      PDJOB_TRY_STATUS(write_file(running, effect.workers));
+    }
+    if (recipe_.membership == MembershipBy::kPings) {
+      running.pings = std::make_unique<net::DiscoveryPings>(values.ping_port);
+    }
+    std::vector<std::string> command =
+        recipe_command(recipe_, values, effect.workers, options_.plain);
+    command.insert(command.end(), options_.config.args.begin(), options_.config.args.end());
+    PDJOB_TRY(const std::string program, find_router());
+    std::string line = program;
+    for (size_t i = 1; i < command.size(); ++i) {
+      line += ' ' + command[i];
+    }
+    log::info("starting " + line);
+    net::ChildOptions child{.program = program, .arguments = std::move(command)};
+    for (const std::string& variable : recipe_.environment) {
+      const size_t equals = variable.find('=');
+      child.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+    }
+    PDJOB_TRY(running.child,
+              net::ChildProcess::start(loop_, child,
+                                       [this, instance = effect.instance](const std::string& how) {
+                                         exited(instance, how);
+                                       }));
+    return ok();
+  }
+
+  Result<std::string> find_router() const {
+    const std::vector<std::string>& command =
+        options_.plain ? recipe_.plain_command : recipe_.command;
+    auto program = net::find_program(options_.config.program.empty() ? command.front()
+                                                                     : options_.config.program);
+    if (!program && !recipe_.install.empty()) {
+      return Error{program.error().code, program.error().message + ": `" + recipe_.install +
+                                             "`, or name it in router.program"};
+    }
+    return program;
+  }
+
+  void exited(InstanceId instance, const std::string& how) {
+    log::info("instance " + std::to_string(instance.value) + " of " + recipe_.name +
+              " has ended: " + how);
+    const auto ended = running_.extract(instance);
+    client_->forget(address_of(ended.mapped()));
+    if (!ended.mapped().values.file.empty()) {
+      std::error_code ignored;
+      std::filesystem::remove(ended.mapped().values.file, ignored);
+    }
+    step(InstanceExited{instance, how});
+  }
+
+  void apply(const EndInstance& effect) {
+    if (const Running* running = find(effect.instance)) {
+      running->child->signal(effect.at_once ? SIGKILL : SIGTERM);
+    }
+  }
+
+  void apply(const CheckReady& effect) {
+    ask(effect.instance, "GET", recipe_.ready_path, "",
+        [this, instance = effect.instance](const Result<net::HttpReply>& reply) {
+          step(ReadyChecked{instance, reply && reply->status == 200});
+        });
+  }
+
+  void apply(const ReadMembers& effect) {
+    ask(effect.instance, "GET", recipe_.members_path, "",
+        [this, instance = effect.instance](const Result<net::HttpReply>& reply) {
+          step(members_read(instance, reply));
+        });
+  }
+
+  MembersRead members_read(InstanceId instance, const Result<net::HttpReply>& reply) {
+    MembersRead read{.instance = instance};
+    if (!reply || reply->status != 200) {
+      return read;
+    }
+    auto members = members_in(recipe_, reply->body);
+    if (!members) {
+      log::warn(recipe_.name +
+                " names its workers in a way that is not understood: " + members.error().message);
+      return read;
+    }
+    read.names.emplace();
+    for (const auto& [name, id] : *members) {
+      read.names->insert(name);
+    }
+    if (Running* running = find(instance)) {
+      running->ids = std::move(*members);
+    }
+    return read;
+  }
+
+  void apply(const TellOf& effect) {
+    const Running* running = find(effect.instance);
+    if (running == nullptr) {
+      return;
+    }
+    const auto id = running->ids.find(effect.name);
+    const RecipeCall call = recipe_call(recipe_, effect.added ? recipe_.add : recipe_.remove,
+                                        effect.worker, id == running->ids.end() ? "" : id->second);
+    const std::string what = call.method + " " + call.path + " " + call.body;
+    ask(effect.instance, call.method, call.path, call.body,
+        [this, what](const Result<net::HttpReply>& reply) {
+          if (!reply || reply->status >= 300) {
+            log::warn(recipe_.name + " refuses " + what + ": " +
+                      (reply ? std::to_string(reply->status) + " " + reply->body
+                             : reply.error().message));
+          }
+        });
+  }
+
+  void apply(const WriteMembersFile& effect) {
+    if (const Running* running = find(effect.instance)) {
+      if (const Status written = write_file(*running, effect.workers); !written) {
+        log::error(written.error().message);
+      }
+    }
+  }
+
+  // Whole or not at all, for the router may read it at any time.
+  Status write_file(const Running& running, const std::vector<net::WorkerEntry>& workers) const {
+    const std::string path = running.values.file;
+    std::ofstream file(path + ".new", std::ios::binary);
+    file << recipe_file(recipe_, running.values, workers);
+    file.close();
+    std::error_code failed;
+    std::filesystem::rename(path + ".new", path, failed);
+    if (!file || failed) {
+      return Error{ErrorCode::kUnavailable, "cannot write " + path};
+    }
+    return ok();
+  }
+
+  void apply(const SendPings& effect) {
+    if (const Running* running = find(effect.instance)) {
+      running->pings->send(effect.workers);
+    }
+  }
+
+  void apply(const PassTo& effect) {
+    const Running* running = effect.instance ? find(*effect.instance) : nullptr;
+    if (running == nullptr) {
+      log::warn(recipe_.name + " does not serve: connections wait");
+      relay_->pass_to(std::nullopt);
+      return;
+    }
+    const auto address = net::resolve(kLoopback, running->values.port, net::HostForm::kNumeric);
+    PDJOB_CHECK(address.has_value());
+    relay_->pass_to(address->front());
+    log::info(recipe_.name + " serves on http://" + host_ + ':' + std::to_string(relay_->port()));
+    if (options_.spec.control.empty() && !std::exchange(announced_, true)) {
+      // Started by hand: whoever reads the pipe learns the port.
+      std::printf("ready url=http://%s:%u\n", host_.c_str(), relay_->port());
+      std::fflush(stdout);
+    }
+  }
+
+  void apply(const MembersApplied& effect) { member_->membership_applied(effect.version); }
+
+  void apply(const ExternalDrained&) {
+    member_->drained();
+    on_shutdown();
+  }
+
+  void apply(const GiveUp& effect) {
+    log::error(recipe_.name + " does not start: " + effect.reason);
+    exit_code_ = kExitFailed;
+    on_shutdown();
+  }
+
+  // --- calls
+
+  static net::HttpAddress address_of(const Running& running) {
+    return {.host = running.values.host, .port = running.values.port};
+  }
+
+  Running* find(InstanceId instance) {
+    const auto found = running_.find(instance);
+    return found == running_.end() ? nullptr : &found->second;
+  }
+
+  void ask(InstanceId instance, const std::string& method, const std::string& path,
+           const std::string& body, std::function<void(Result<net::HttpReply>)> then) {
+    const Running* running = find(instance);
+    if (running == nullptr) {
+      return;
+    }
+    net::fetch(loop_, *client_,
+               {.to = address_of(*running),
+                .method = method,
+                .target = path,
+                .header_lines = body.empty() ? "" : "Content-Type: application/json\r\n",
+                .body = body,
+                .connect_timeout = kAnswerTimeout,
+                .head_timeout = kAnswerTimeout,
+                .idle_timeout = kAnswerTimeout},
+               kAnswerBytesMax, std::move(then));
+  }
+
+  const RouterOptions& options_;
+  const RouterRecipe recipe_;
+  std::string host_;
+  ExternalRouter core_;
+  net::EventLoop loop_;
+  const std::unique_ptr<net::HttpClient> client_;
+  std::map<InstanceId, Running> running_;
+  std::unique_ptr<net::TcpRelay> relay_;
+  std::unique_ptr<net::JobMember> member_;
+  std::optional<StaticWorkers> members_;
+  uint64_t static_version_ = 0;
+  std::deque<ExternalEvent> events_;
+  net::TimerId wakeup_{};
+  bool draining_ = false;
+  bool announced_ = false;
+  int exit_code_ = kExitOk;
+};
+
+}  // namespace
+
+int run_external_router(const RouterOptions& options) {
+  net::block_signals();
+  Result<RouterRecipe> recipe = find_recipe(options.config.recipe);
+  if (!recipe) {
+    log::error(recipe.error().message);
+    return kExitFailed;
+  }
+  ExternalProcess process(options, std::move(*recipe));
+  if (const Status started = process.start(); !started) {
+    log::error("cannot start: " + started.error().message);
+    return kExitFailed;
+  }
+  return process.run();
+}
+
+}  // namespace pdjob::router

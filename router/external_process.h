@@ -1,0 +1,13 @@
+// A router of another make as a process of the job: the shell around the ExternalRouter core. It
+// starts and ends the program, calls it, and passes connections on to it (net/tcp_relay.h), so that
+// clients keep one address whichever instance serves them.
+#pragma once
+
+#include "router/router_process.h"
+
+namespace pdjob::router {
+
+// As run_router(), for RouterKind::kCommand.
+int run_external_router(const RouterOptions& options);
+
+}  // namespace pdjob::router

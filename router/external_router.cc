@@ -1,0 +1,352 @@
+#include "router/external_router.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace pdjob::router {
+namespace {
+
+template <class Map>
+bool same_names(const Map& a, const Map& b) {
+  return std::ranges::equal(
+      a, b, [](const auto& one, const auto& other) { return one.first == other.first; });
+}
+
+}  // namespace
+
+void ExternalRouter::step(const ExternalEvent& event, Instant now,
+                          std::vector<ExternalEffect>& effects) {
+  now_ = now;
+  effects_ = &effects;
+  std::visit([this](const auto& body) { on(body); }, event);
+  check_deadlines();
+  if (!draining_ && !given_up_) {
+    reconcile();
+  }
+  effects_ = nullptr;
+}
+
+Instant ExternalRouter::next_wakeup() const {
+  Instant next = kNever;
+  for (const Instance& instance : instances_) {
+    next = std::min(next, instance.deadline);
+    if (!instance.asked && !draining_) {
+      next = std::min(next, instance.next_check);
+    }
+  }
+  return draining_ || given_up_ ? next : std::min({next, start_due(), next_ping_});
+}
+
+// --- events
+
+void ExternalRouter::on(const MembersChanged& event) {
+  version_ = event.version;
+  Members members;
+  for (const net::WorkerEntry& worker : event.workers) {
+    members.emplace(recipe_member_name(recipe_, worker), worker);
+  }
+  if (same_names(members, wanted_)) {
+    wanted_ = std::move(members);
+    return;
+  }
+  wanted_ = std::move(members);
+  changed_at_ = now_;
+  if (!instances_.empty()) {
+    next_ping_ = std::min(next_ping_, now_);
+  }
+  Instance* const serving = find(State::kServing);
+  if (serving != nullptr && recipe_.membership == MembershipBy::kHttp) {
+    serving->tell_again = serving->next_check = now_;
+    serving->deadline = now_ + kTellTimeout;
+  }
+}
+
+void ExternalRouter::on(const InstanceExited& event) {
+  Instance* const instance = find(event.instance);
+  if (instance == nullptr) {
+    return;
+  }
+  const State state = instance->state;
+  std::erase_if(instances_, [&](const Instance& each) { return each.id == event.instance; });
+  if (state == State::kServing) {
+    emit(PassTo{});
+  }
+  if (state != State::kEnding) {
+    died(event.how);
+  }
+  if (draining_ && instances_.empty()) {
+    emit(ExternalDrained{});
+  }
+}
+
+void ExternalRouter::died(const std::string& how) {
+  not_before_ = now_ + std::min(kBackoffMax, kBackoffMin * (1 << std::min(deaths_, 8U)));
+  ++deaths_;
+  if (deaths_ >= kDeathsMax && !draining_) {
+    given_up_ = true;
+    emit(GiveUp{"it was not ready " + std::to_string(deaths_) + " times, last: " + how});
+  }
+}
+
+void ExternalRouter::on(const ReadyChecked& event) {
+  Instance* const instance = find(event.instance);
+  if (instance == nullptr || instance->state != State::kStarting) {
+    return;
+  }
+  instance->asked = false;
+  instance->ready = event.ready;
+  instance->next_check = now_ + (event.ready ? Duration::zero() : kCheckInterval);
+  if (event.ready && !reads_back()) {
+    serve(*instance);
+  }
+}
+
+void ExternalRouter::on(const MembersRead& event) {
+  Instance* const instance = find(event.instance);
+  if (instance == nullptr || instance->state == State::kEnding) {
+    return;
+  }
+  instance->asked = false;
+  instance->next_check = now_ + kCheckInterval;
+  if (!event.names) {
+    return;
+  }
+  if (instance->state == State::kServing) {
+    review(*instance, *event.names);
+  } else if (std::ranges::all_of(instance->told, [&](const auto& member) {
+               return event.names->contains(member.first) || !wanted_.contains(member.first);
+             })) {
+    serve(*instance);
+  }
+}
+
+void ExternalRouter::on(const DrainAsked&) {
+  if (std::exchange(draining_, true)) {
+    return;
+  }
+  for (Instance& instance : instances_) {
+    if (instance.state != State::kEnding) {
+      end(instance, instance.state == State::kStarting);
+    }
+  }
+  if (instances_.empty()) {
+    emit(ExternalDrained{});
+  }
+}
+
+// --- what is late
+
+void ExternalRouter::check_deadlines() {
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    if (now_ >= instances_[i].deadline) {
+      instances_[i].deadline = kNever;
+      missed_deadline(instances_[i]);
+    }
+  }
+}
+
+void ExternalRouter::missed_deadline(Instance& instance) {
+  switch (instance.state) {
+    case State::kStarting:
+      end(instance, true);
+      died("it took longer than start_timeout");
+      break;
+    case State::kServing:  // It does not take in who is there: another one will be told at start.
+      if (!draining_ && complete() && find(State::kStarting) == nullptr) {
+        start();
+      }
+      break;
+    case State::kEnding:
+      emit(EndInstance{instance.id, true});
+      break;
+  }
+}
+
+// --- what should be
+
+void ExternalRouter::reconcile() {
+  if (now_ >= start_due()) {
+    if (Instance* const starting = find(State::kStarting)) {
+      end(*starting, true);  // It would have to be replaced at once.
+    }
+    start();
+  }
+  for (Instance& instance : instances_) {
+    if (!instance.asked && now_ >= instance.next_check) {
+      check(instance);
+    }
+  }
+  if (now_ >= next_ping_) {
+    ping();
+  }
+  if (Instance* const serving = find(State::kServing)) {
+    update(*serving);
+  }
+}
+
+// kNever: whoever is there will do.
+Instant ExternalRouter::start_due() const {
+  if (!complete()) {
+    return kNever;
+  }
+  const Instance* newest = find(State::kStarting);
+  newest = newest == nullptr ? find(State::kServing) : newest;
+  if (newest != nullptr && (recipe_.membership != MembershipBy::kRestart || is_current(*newest))) {
+    return kNever;
+  }
+  return std::max(not_before_, changed_at_ + kSettle);
+}
+
+void ExternalRouter::update(Instance& serving) {
+  if (recipe_.membership == MembershipBy::kFile && !is_current(serving)) {
+    serving.told = wanted_;
+    serving.next_check = now_ + recipe_.settle;
+    emit(WriteMembersFile{serving.id, workers()});
+  }
+  if (serving.next_check == kNever && !serving.asked && is_current(serving)) {
+    applied();
+  }
+}
+
+void ExternalRouter::check(Instance& instance) {
+  instance.next_check = kNever;
+  if (instance.state == State::kServing && !reads_back()) {
+    return;  // It has had its time to settle.
+  }
+  instance.asked = true;
+  if (instance.state == State::kServing || instance.ready) {
+    emit(ReadMembers{instance.id});
+  } else {
+    emit(CheckReady{instance.id});
+  }
+}
+
+void ExternalRouter::ping() {
+  next_ping_ = recipe_.membership != MembershipBy::kPings || instances_.empty()
+                   ? kNever
+                   : now_ + kPingInterval;
+  for (Instance& instance : instances_) {
+    if (next_ping_ != kNever && instance.state != State::kEnding) {
+      instance.told = wanted_;
+      emit(SendPings{instance.id, workers()});
+    }
+  }
+}
+
+void ExternalRouter::start() {
+  const InstanceId id{++instances_made_};
+  if (instances_.size() >= kInstancesMax) {
+    const auto oldest = std::ranges::find(instances_, State::kEnding, &Instance::state);
+    if (oldest != instances_.end()) {
+      emit(EndInstance{oldest->id, true});
+    }
+  }
+  emit(StartInstance{id, workers()});
+  instances_.push_back({.id = id,
+                        .told = wanted_,
+                        .next_check = now_ + kCheckInterval,
+                        .deadline = now_ + recipe_.start_timeout});
+  next_ping_ = now_;
+}
+
+void ExternalRouter::serve(Instance& instance) {
+  if (Instance* const old = find(State::kServing)) {
+    end(*old, false);
+  }
+  instance.state = State::kServing;
+  instance.deadline = kNever;
+  instance.next_check = now_;
+  deaths_ = 0;
+  emit(PassTo{instance.id});
+}
+
+void ExternalRouter::end(Instance& instance, bool at_once) {
+  instance.state = State::kEnding;
+  instance.next_check = kNever;
+  instance.deadline = at_once ? kNever : now_ + recipe_.drain_timeout;
+  emit(EndInstance{instance.id, at_once});
+}
+
+// --- telling a running instance
+
+void ExternalRouter::review(Instance& serving, const std::set<std::string>& names) {
+  std::erase_if(serving.told, [&](const auto& member) {
+    return !wanted_.contains(member.first) && !names.contains(member.first);
+  });
+  const bool has_all = std::ranges::all_of(
+      wanted_, [&](const auto& member) { return names.contains(member.first); });
+  const bool has_more = std::ranges::any_of(
+      serving.told, [&](const auto& member) { return !wanted_.contains(member.first); });
+  if (has_all && !has_more) {
+    serving.told = wanted_;
+    serving.deadline = kNever;
+    serving.next_check = now_ + kReviewInterval;
+    applied();
+  } else if (recipe_.membership == MembershipBy::kHttp && now_ >= serving.tell_again) {
+    tell(serving, names);
+  }
+}
+
+void ExternalRouter::tell(Instance& serving, const std::set<std::string>& names) {
+  serving.tell_again = now_ + kTellAgain;
+  if (serving.deadline == kNever) {
+    serving.deadline = now_ + kTellTimeout;  // It has lost somebody by itself.
+  }
+  for (const auto& [name, worker] : wanted_) {
+    if (!names.contains(name)) {
+      serving.told.emplace(name, worker);
+      emit(TellOf{serving.id, name, worker, true});
+    }
+  }
+  for (const auto& [name, worker] : serving.told) {
+    if (!wanted_.contains(name)) {
+      emit(TellOf{serving.id, name, worker, false});
+    }
+  }
+}
+
+void ExternalRouter::applied() {
+  if (version_ > version_applied_) {
+    version_applied_ = version_;
+    emit(MembersApplied{version_});
+  }
+}
+
+// --- looking up
+
+// A router that has nobody to send requests to cannot be ready.
+bool ExternalRouter::complete() const {
+  const auto has = [this](net::Role role) {
+    return std::ranges::any_of(wanted_,
+                               [role](const auto& member) { return member.second.role == role; });
+  };
+  return plain_ ? !wanted_.empty() : has(net::Role::kPrefill) && has(net::Role::kDecode);
+}
+
+bool ExternalRouter::is_current(const Instance& instance) const {
+  return same_names(instance.told, wanted_);
+}
+
+std::vector<net::WorkerEntry> ExternalRouter::workers() const {
+  std::vector<net::WorkerEntry> all;
+  for (const auto& [name, worker] : wanted_) {
+    all.push_back(worker);
+  }
+  return all;
+}
+
+const ExternalRouter::Instance* ExternalRouter::find(State state) const {
+  const auto found = std::ranges::find(instances_, state, &Instance::state);
+  return found == instances_.end() ? nullptr : &*found;
+}
+
+ExternalRouter::Instance* ExternalRouter::find(State state) {
+  return const_cast<Instance*>(std::as_const(*this).find(state));
+}
+
+ExternalRouter::Instance* ExternalRouter::find(InstanceId id) {
+  const auto found = std::ranges::find(instances_, id, &Instance::id);
+  return found == instances_.end() ? nullptr : &*found;
+}
+
+}  // namespace pdjob::router
