@@ -66,7 +66,9 @@ class JobMemberImpl final : public JobMember, FdHandler, ControlClient::Handler 
   }
 
   void membership_applied(uint64_t version) override {
-    control_->send(MembershipApplied{.engine_id = self_.engine_id, .version = version});
+    if (control_) {
+      control_->send(MembershipApplied{.engine_id = self_.engine_id, .version = version});
+    }
   }
 
  private:

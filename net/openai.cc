@@ -329,6 +329,16 @@ void read_kv_transfer(const Fields& fields, ApiRequest& request) {
   transfer->text("remote_gpu_path", params.remote_gpu_path);
 }
 
+void read_bootstrap(const Fields& fields, ApiRequest& request) {
+  BootstrapParams params;
+  fields.text("bootstrap_host", params.host);
+  fields.integer("bootstrap_port", {1, std::numeric_limits<uint16_t>::max()}, params.port);
+  if (fields.integer("bootstrap_room", {0, std::numeric_limits<int64_t>::max()}, params.room) &&
+      !request.kv_transfer) {
+    request.bootstrap = std::move(params);
+  }
+}
+
 void read_resumed(const Fields& fields, ApiRequest& request) {
   const std::string kName = "pdjob_resume";
   const auto choices = fields.list(kName, limits::kChoicesMax * limits::kPromptsMax);
@@ -367,6 +377,7 @@ void read_request(const Fields& fields, ApiRequest& request) {
   read_stop(fields, request.stop);
   read_length(fields, request);
   read_kv_transfer(fields, request);
+  read_bootstrap(fields, request);
   read_resumed(fields, request);
   refuse_unsupported(fields, request.kind);
   refuse_modalities(fields);

@@ -51,6 +51,13 @@ struct KvTransferParams {
   std::string remote_gpu_path;
 };
 
+// SGLang's way of saying the same to both workers at once: the room is what they have in common.
+struct BootstrapParams {
+  std::string host;   // Of the prefill worker's bootstrap server.
+  uint16_t port = 0;  // 0: none was named.
+  uint64_t room = 0;
+};
+
 struct ApiMessage {
   std::string role;
   std::string content;
@@ -74,6 +81,7 @@ struct ApiRequest {
   bool tokens_as_ids =
       false;  // Tokens in logprobs are written "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;
+  std::optional<BootstrapParams> bootstrap;  // Instead of it.
   // Of a stream that began at another worker and goes on here, as the router says it: the tokens of
   // each choice so far, n for each prompt; lists may be empty. What is replied comes after them.
   std::vector<std::vector<Token>> resumed;

@@ -160,13 +160,13 @@ class ExternalProcess final : net::JobMember::Handler {
     std::vector<std::string> command =
         recipe_command(recipe_, values, effect.workers, options_.plain);
     command.insert(command.end(), options_.config.args.begin(), options_.config.args.end());
-    PDJOB_TRY(const std::string program, find_router());
-    std::string line = program;
-    for (size_t i = 1; i < command.size(); ++i) {
-      line += ' ' + command[i];
+    PDJOB_TRY(command.front(), find_router());  // Python finds its packages by what it is called.
+    std::string line;
+    for (const std::string& argument : command) {
+      line += ' ' + argument;
     }
-    log::info("starting " + line);
-    net::ChildOptions child{.program = program, .arguments = std::move(command)};
+    log::info("starting" + line);
+    net::ChildOptions child{.program = command.front(), .arguments = std::move(command)};
     for (const std::string& variable : recipe_.environment) {
       const size_t equals = variable.find('=');
       child.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));

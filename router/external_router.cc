@@ -54,10 +54,27 @@ void ExternalRouter::on(const MembersChanged& event) {
   if (!instances_.empty()) {
     next_ping_ = std::min(next_ping_, now_);
   }
-  Instance* const serving = find(State::kServing);
-  if (serving != nullptr && recipe_.membership == MembershipBy::kHttp) {
-    serving->tell_again = serving->next_check = now_;
-    serving->deadline = now_ + kTellTimeout;
+  if (Instance* const serving = find(State::kServing)) {
+    changed(*serving);
+  }
+}
+
+void ExternalRouter::changed(Instance& serving) {
+  switch (recipe_.membership) {
+    case MembershipBy::kRestart:
+      break;
+    case MembershipBy::kHttp:
+      serving.tell_again = serving.next_check = now_;
+      serving.deadline = now_ + kTellTimeout;
+      break;
+    case MembershipBy::kFile:
+      serving.told = wanted_;
+      serving.next_check = now_ + recipe_.settle;
+      emit(WriteMembersFile{serving.id, workers()});
+      break;
+    case MembershipBy::kPings:
+      serving.next_check = now_ + recipe_.settle;
+      break;
   }
 }
 
@@ -179,8 +196,10 @@ void ExternalRouter::reconcile() {
   if (now_ >= next_ping_) {
     ping();
   }
-  if (Instance* const serving = find(State::kServing)) {
-    update(*serving);
+  const Instance* const serving = find(State::kServing);
+  if (serving != nullptr && serving->next_check == kNever && !serving->asked &&
+      is_current(*serving)) {
+    applied();
   }
 }
 
@@ -195,17 +214,6 @@ Instant ExternalRouter::start_due() const {
     return kNever;
   }
   return std::max(not_before_, changed_at_ + kSettle);
-}
-
-void ExternalRouter::update(Instance& serving) {
-  if (recipe_.membership == MembershipBy::kFile && !is_current(serving)) {
-    serving.told = wanted_;
-    serving.next_check = now_ + recipe_.settle;
-    emit(WriteMembersFile{serving.id, workers()});
-  }
-  if (serving.next_check == kNever && !serving.asked && is_current(serving)) {
-    applied();
-  }
 }
 
 void ExternalRouter::check(Instance& instance) {
@@ -258,6 +266,9 @@ void ExternalRouter::serve(Instance& instance) {
   instance.next_check = now_;
   deaths_ = 0;
   emit(PassTo{instance.id});
+  if (!is_current(instance)) {
+    changed(instance);
+  }
 }
 
 void ExternalRouter::end(Instance& instance, bool at_once) {

@@ -150,7 +150,7 @@ class ExternalRouter {
   void check_deadlines();
   void missed_deadline(Instance& instance);
   void reconcile();
-  void update(Instance& serving);
+  void changed(Instance& serving);
   void check(Instance& instance);
   void start();
   void serve(Instance& instance);

@@ -228,7 +228,9 @@ void read_membership(ConfigReader& in, RouterRecipe& recipe) {
   }
   if (recipe.membership == MembershipBy::kFile) {
     in.field("file", recipe.file, {"What is written to {file} whenever somebody comes or goes."});
-    in.field("settle", recipe.settle, {"Until the router has read it."});
+  }
+  if (recipe.membership == MembershipBy::kFile || recipe.membership == MembershipBy::kPings) {
+    in.field("settle", recipe.settle, {"Until the router has taken in a change."});
   }
 }
 

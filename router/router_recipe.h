@@ -59,7 +59,7 @@ struct RouterRecipe {
   RecipeCall add;     // kHttp.
   RecipeCall remove;  // {id} is the member "id" of the worker's object in the answer read back.
   std::string file;   // kFile: what is written to {file}.
-  Duration settle{};  // kFile: until it has read the file, where nothing is read back.
+  Duration settle{};  // kFile, kPings: until it has taken in a change.
   Duration start_timeout = std::chrono::seconds(60);
   Duration drain_timeout = std::chrono::seconds(30);  // After SIGTERM; then it is killed.
 };

@@ -1,5 +1,10 @@
 #include "worker/kv_params.h"
 
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "net/json_edit.h"
 #include "net/json_writer.h"
 
 namespace pdjob::worker {
@@ -25,6 +30,27 @@ std::string kv_address_json(const kvtransfer::EndpointAddress& address) {
   write_address(json, address);
   json.end_object();
   return text;
+}
+
+Result<net::KvTransferParams> parse_kv_address(const std::string& json) {
+  static constexpr std::array<std::string_view, 6> kNames{"remote_engine_id", "remote_host",
+                                                          "remote_port",      "remote_unix_path",
+                                                          "remote_host_id",   "remote_gpu_path"};
+  PDJOB_TRY(const net::JsonObject object, net::JsonObject::scan(json, kNames));
+  const auto text = [&object](std::string_view name) {
+    return net::json_string(object.value(name)).value_or("");
+  };
+  net::KvTransferParams params{.remote_engine_id = text("remote_engine_id"),
+                               .remote_host = text("remote_host"),
+                               .remote_unix_path = text("remote_unix_path"),
+                               .remote_host_id = text("remote_host_id"),
+                               .remote_gpu_path = text("remote_gpu_path")};
+  const std::string_view port = object.value("remote_port");
+  std::from_chars(port.data(), port.data() + port.size(), params.remote_port);
+  if (params.remote_engine_id.empty()) {
+    return Error{ErrorCode::kCorrupt, "it has no KV address"};
+  }
+  return params;
 }
 
 std::string prefill_reply_params(const kvtransfer::EndpointAddress& address, TransferId transfer,

@@ -65,6 +65,7 @@ OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
 void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
   server_ = &server;
   loop_ = &loop;
+  bootstrap_.emplace(loop);
 }
 
 void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -137,26 +138,65 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
                                                engine_.facts().name + "`",
                                            "model", "model_not_found", 404));
   }
-  auto generations = maker_.make(request);
-  if (const auto* error = std::get_if<net::ApiError>(&generations)) {
-    return refuse(id, *error);
+  Asked asked{.http = id,
+              .request_id = std::string(http.header("x-request-id")),
+              .created = created_by_router(http.header("x-pdjob-continue"))};
+  if (request.bootstrap) {
+    on_bootstrap(std::move(asked), std::move(request));
+  } else {
+    generate(asked, request);
   }
-  start(id, http, request, std::move(std::get<0>(generations)));
 }
 
-void OpenaiApi::start(net::ExchangeId id, const net::HttpRequest& http,
-                      const net::ApiRequest& request, std::vector<GenerationRequest> generations) {
+void OpenaiApi::on_bootstrap(Asked asked, net::ApiRequest request) {
+  const net::BootstrapParams params = *request.bootstrap;
+  if (options_.role != net::Role::kDecode) {
+    if (options_.role == net::Role::kPrefill) {
+      request.kv_transfer = offer_in_room(params);
+    }
+    return generate(asked, request);
+  }
+  if (params.port == 0) {
+    return refuse(asked.http, net::invalid_request("a decode worker needs it, to find the KV",
+                                                   "bootstrap_port"));
+  }
+  if (bootstrapping_.size() >= limits::kRequestsQueuedMax) {
+    return refuse(asked.http, net::to_api_error({ErrorCode::kOverloaded, "too many requests"}));
+  }
+  bootstrapping_.insert(asked.http.value);
+  bootstrap_->look_up(params, [this, asked = std::move(asked), request = std::move(request)](
+                                  Result<net::KvTransferParams> found) mutable {
+    if (bootstrapping_.erase(asked.http.value) == 0) {
+      return;  // Its client left.
+    }
+    if (!found) {
+      return refuse(asked.http, net::to_api_error(found.error()));
+    }
+    request.kv_transfer = std::move(*found);
+    generate(asked, request);
+  });
+}
+
+void OpenaiApi::generate(const Asked& asked, const net::ApiRequest& request) {
+  auto generations = maker_.make(request);
+  if (const auto* error = std::get_if<net::ApiError>(&generations)) {
+    return refuse(asked.http, *error);
+  }
+  start(asked, request, std::move(std::get<0>(generations)));
+}
+
+void OpenaiApi::start(const Asked& asked, const net::ApiRequest& request,
+                      std::vector<GenerationRequest> generations) {
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
   const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
   net::ReplyOptions reply = net::reply_options(request);
-  reply.id = reply_id(http.header("x-request-id"));
+  reply.id = reply_id(asked.request_id);
   reply.model = engine_.facts().name;
-  const auto created = created_by_router(http.header("x-pdjob-continue"));
-  reply.created = created.value_or(unix_seconds());
+  reply.created = asked.created.value_or(unix_seconds());
   reply.choices = choices;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
   Exchange exchange{
-      .http = id,
+      .http = asked.http,
       .writer = std::make_unique<net::ReplyWriter>(
           std::move(reply),
           [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
@@ -164,7 +204,7 @@ void OpenaiApi::start(net::ExchangeId id, const net::HttpRequest& http,
       .choices_per_prompt = choices_per_prompt,
       .choices_left = choices,
       .stream = request.stream,
-      .tells = request.stream && created,
+      .tells = request.stream && asked.created,
       .headers = {{"x-pdjob-worker", options_.name}},
       .arrived = loop_->now()};
   for (GenerationRequest& generation : generations) {
@@ -186,9 +226,9 @@ void OpenaiApi::start(net::ExchangeId id, const net::HttpRequest& http,
       }
     }
     exchange.prompts.push_back(request.return_token_ids ? generation.prompt : std::vector<Token>{});
-    generations_[generation.id] = {.exchange = id.value, .prompt_index = index};
+    generations_[generation.id] = {.exchange = asked.http.value, .prompt_index = index};
   }
-  exchanges_.emplace(id.value, std::move(exchange));
+  exchanges_.emplace(asked.http.value, std::move(exchange));
   for (GenerationRequest& generation : generations) {
     const RequestId request_id = generation.id;
     if (const Status submitted = engine_thread_.submit(std::move(generation)); !submitted) {
@@ -372,6 +412,7 @@ void OpenaiApi::take_output(const RequestFailed& output) {
 }
 
 void OpenaiApi::on_client_gone(net::ExchangeId id) {
+  bootstrapping_.erase(id.value);
   if (exchanges_.contains(id.value)) {
     metrics_.requests_cancelled.add();
     drop(id.value);

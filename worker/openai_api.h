@@ -7,9 +7,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "net/message.h"
 #include "net/openai.h"
 #include "net/openai_reply.h"
+#include "worker/bootstrap.h"
 #include "worker/generation.h"
 #include "worker/generation_maker.h"
 #include "worker/worker_metrics.h"
@@ -89,7 +92,16 @@ class OpenaiApi final : public net::HttpHandler {
     Instant last_token{};
   };
 
+  // What the headers of a request say.
+  struct Asked {
+    net::ExchangeId http;
+    std::string request_id;
+    std::optional<int64_t> created;  // By a router, which may go on with the stream elsewhere.
+  };
+
   void on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& request);
+  void on_bootstrap(Asked asked, net::ApiRequest request);
+  void generate(const Asked& asked, const net::ApiRequest& request);
   void on_release(net::ExchangeId id, std::string_view transfer);
   void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
@@ -101,7 +113,7 @@ class OpenaiApi final : public net::HttpHandler {
   void begin_self(net::JsonWriter& json) const;
   void on_links(net::ExchangeId id);
 
-  void start(net::ExchangeId id, const net::HttpRequest& http, const net::ApiRequest& request,
+  void start(const Asked& asked, const net::ApiRequest& request,
              std::vector<GenerationRequest> generations);
   void refuse(net::ExchangeId id, const net::ApiError& error);
 
@@ -127,6 +139,8 @@ class OpenaiApi final : public net::HttpHandler {
   const KvPairsAsker ask_kv_pairs_;
   net::HttpServer* server_ = nullptr;
   net::EventLoop* loop_ = nullptr;
+  std::optional<Bootstrap> bootstrap_;
+  std::unordered_set<ExchangeKey> bootstrapping_;  // Not yet known where their KV is.
 
   struct Generation {
     ExchangeKey exchange = 0;

@@ -274,6 +274,18 @@ TEST(ExternalRouter, ByPingsEachWorkerIsNamedEveryTwoSecondsFromTheStart) {
   EXPECT_EQ(story.take<SendPings>().front().workers.back().port, kDecode2.port);
 }
 
+TEST(ExternalRouter, ByPingsAChangeIsAppliedOnceWhoLeftIsForgotten) {
+  Story story(recipe(MembershipBy::kPings));
+  story.members({kPrefill1, kDecode1});
+  story.started_and_ready();
+  story.take<MembersApplied>();
+  story.members({kPrefill1, kDecode2});
+  story.passes(milliseconds(2999));
+  EXPECT_TRUE(story.take<MembersApplied>().empty());
+  story.passes(milliseconds(1));
+  EXPECT_EQ(story.take<MembersApplied>().front().version, 2U);
+}
+
 TEST(ExternalRouter, AnInstanceThatDiesIsStartedAgainWhileConnectionsWait) {
   Story story(recipe(MembershipBy::kRestart));
   story.members({kPrefill1, kDecode1});

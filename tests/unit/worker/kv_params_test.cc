@@ -35,5 +35,16 @@ TEST(KvParams, FindsThePeerInARequest) {
   EXPECT_EQ(kv_address_json(peer), kv_address_json(kAddress));
 }
 
+TEST(KvParams, ReadsAnAddressBackAsItWasWritten) {
+  kvtransfer::EndpointAddress on_gpu = kAddress;
+  on_gpu.gpu_path = "@gpu";
+  for (const kvtransfer::EndpointAddress& address : {kAddress, on_gpu}) {
+    const std::string json = kv_address_json(address);
+    EXPECT_EQ(kv_address_json(peer_address(parse_kv_address(json).value())), json);
+  }
+  EXPECT_FALSE(parse_kv_address("{}").has_value());
+  EXPECT_FALSE(parse_kv_address("<html>").has_value());
+}
+
 }  // namespace
 }  // namespace pdjob::worker
