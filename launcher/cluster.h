@@ -11,6 +11,7 @@
 #include "common/result.h"
 #include "launcher/job.h"
 #include "net/process_spec.h"
+#include "net/socket.h"
 
 namespace pdjob::launcher {
 
@@ -45,7 +46,7 @@ class Cluster {
   // Opens the listening socket of the process called `name`; the port it got. Replaces one that is
   // open.
   virtual Result<uint16_t> listen(const std::string& name, const std::string& node,
-                                  const std::string& host, uint16_t port) = 0;
+                                  const std::string& host, uint16_t port, net::PortUse use) = 0;
   virtual bool listening(const std::string& name) const = 0;
   virtual void close_listener(const std::string& name) = 0;
 

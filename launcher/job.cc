@@ -408,7 +408,7 @@ void Job::probe_next() {
   probe_ = ProbeInFlight{.id = ++probes_made_,
                          .through = {router->incarnation, decode->incarnation},
                          .path = decode->name};
-  Probe probe{.probe = probe_->id, .prefill = "", .decode = decode->name};
+  Probe probe{.probe = probe_->id, .router = router->name, .prefill = "", .decode = decode->name};
   if (prefill != nullptr) {
     probe_->through.push_back(prefill->incarnation);
     probe_->path = prefill->name + " -> " + decode->name;

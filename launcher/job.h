@@ -93,10 +93,11 @@ struct Send {
   std::string peer;
   net::Message message;
 };
-// One token through the router, pinned to these workers; `prefill` is empty where the job is not
+// One token through this router, pinned to these workers; `prefill` is empty where the job is not
 // disaggregated.
 struct Probe {
   uint64_t probe = 0;
+  std::string router;
   std::string prefill;
   std::string decode;
 };

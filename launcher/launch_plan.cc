@@ -72,11 +72,13 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   PDJOB_TRY_STATUS(check_memory(nodes, model_bytes));
   PDJOB_TRY(const net::HttpAddress front, net::parse_http_address(config.router.listen));
   LaunchPlan plan{.job = config.name, .model = config.served_name};
-  plan.rows.push_back({.name = "router-0",
-                       .role = net::Role::kRouter,
-                       .node = nodes.front().name,
-                       .host = front.host,
-                       .port = front.port});
+  for (uint32_t i = 0; i < config.router.replicas; ++i) {
+    plan.rows.push_back({.name = "router-" + std::to_string(i),
+                         .role = net::Role::kRouter,
+                         .node = nodes.front().name,
+                         .host = front.host,
+                         .port = front.port});
+  }
 
   std::vector<NodeShare> shares;
   for (const Node& node : nodes) {

@@ -123,7 +123,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
 
   Status open() {
     for (PlanRow& row : plan_.rows) {
-      PDJOB_TRY(row.port, cluster_.listen(row.name, row.node, row.host, row.port));
+      PDJOB_TRY_STATUS(listen(row));
     }
     PDJOB_TRY(control_, net::ControlServer::open(loop_, *this, "127.0.0.1"));
     AdminPages pages{.status_json = [this] { return status_json(view()); },
@@ -134,10 +134,10 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
     const PlanRow& router = plan_.rows.front();
     url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
-    ProberOptions probing{.router = {reachable(router.host), router.port}, .model = plan_.model};
-    if (config_.router.kind == router::RouterKind::kCommand) {
-      probing.address_of = [this](const std::string& name) { return address_of(name); };
-    }
+    ProberOptions probing{
+        .model = plan_.model,
+        .foreign_router = config_.router.kind == router::RouterKind::kCommand,
+        .address_of = [this](const std::string& name) { return address_of(name); }};
     prober_ = std::make_unique<Prober>(loop_, std::move(probing),
                                        [this](const Event& event) { dispatch(event); });
     return folder_.publish({.pid = getpid(), .admin = admin_->address()});
@@ -157,10 +157,21 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
   }
 
-  net::HttpAddress address_of(const std::string& worker) const {
-    const auto process = std::ranges::find(job_.processes(), worker, &Process::name);
-    PDJOB_CHECK(process != job_.processes().end(), worker);
-    return {.host = process->entry.host, .port = process->entry.port};
+  net::HttpAddress address_of(const std::string& name) const {
+    const auto process = std::ranges::find(job_.processes(), name, &Process::name);
+    PDJOB_CHECK(process != job_.processes().end(), name);
+    return {.host = reachable(process->entry.host), .port = process->entry.port};
+  }
+
+  // Routers share one port, which the first of them may choose.
+  Status listen(PlanRow& row) {
+    if (row.role == net::Role::kRouter) {
+      row.port = plan_.rows.front().port;
+    }
+    const bool shared = row.role == net::Role::kRouter && config_.router.replicas > 1;
+    PDJOB_TRY(row.port, cluster_.listen(row.name, row.node, row.host, row.port,
+                                        shared ? net::PortUse::kShared : net::PortUse::kAlone));
+    return ok();
   }
 
   JobView view() const {
@@ -229,8 +240,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     PDJOB_CHECK(row != plan_.rows.end(), effect.name);
     const bool router = row->role == net::Role::kRouter;
     if (!cluster_.listening(row->name)) {
-      PDJOB_TRY(row->port,
-                cluster_.listen(row->name, row->node, row->host, router ? row->port : 0));
+      row->port = router ? row->port : 0;
+      PDJOB_TRY_STATUS(listen(*row));
     }
     const net::CurveKeys keys = net::make_curve_keys();
     control_->allow(row->name, keys.public_key);

@@ -62,9 +62,9 @@ Node LocalCluster::this_node() {
 std::vector<Node> LocalCluster::nodes() const { return {this_node()}; }
 
 Result<uint16_t> LocalCluster::listen(const std::string& name, const std::string& /*node*/,
-                                      const std::string& host, uint16_t port) {
+                                      const std::string& host, uint16_t port, net::PortUse use) {
   close_listener(name);
-  PDJOB_TRY(net::Fd socket, net::listen_on(host, port));
+  PDJOB_TRY(net::Fd socket, net::listen_on(host, port, use));
   const uint16_t bound = net::local_port(socket.get());
   listeners_.emplace(name, Listener{.socket = std::move(socket), .host = host, .port = bound});
   return bound;

@@ -26,7 +26,7 @@ class LocalCluster final : public Cluster {
 
   std::vector<Node> nodes() const override;
   Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host,
-                          uint16_t port) override;
+                          uint16_t port, net::PortUse use) override;
   bool listening(const std::string& name) const override { return listeners_.contains(name); }
   void close_listener(const std::string& name) override { listeners_.erase(name); }
   Result<int64_t> spawn(const SpawnOrder& order) override;

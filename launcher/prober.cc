@@ -46,12 +46,12 @@ Prober::Prober(net::EventLoop& loop, ProberOptions options, std::function<void(E
 
 void Prober::start(const Probe& probe) {
   Running running{.probe = probe};
-  if (options_.address_of == nullptr) {
+  if (!options_.foreign_router) {
     std::string pins = "x-pdjob-pin-decode: " + probe.decode + "\r\n";
     if (!probe.prefill.empty()) {
       pins += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
     }
-    call(std::move(running), options_.router, pins, "");
+    call(std::move(running), options_.address_of(probe.router), pins, "");
   } else if (probe.prefill.empty()) {
     running.step = Step::kDecodeLeg;
     call(std::move(running), options_.address_of(probe.decode), "", "");
@@ -110,7 +110,7 @@ void Prober::go_on(Running ended) {
       }
       break;
     case Step::kDecodeLeg:
-      call(std::move(next), options_.router, "", "");
+      call(std::move(next), options_.address_of(ended.probe.router), "", "");
       break;
     case Step::kRouter:
       report_(ProbeSucceeded{ended.probe.probe, ended.kv_bytes});

@@ -17,9 +17,9 @@
 namespace pdjob::launcher {
 
 struct ProberOptions {
-  net::HttpAddress router;
   std::string model;
-  // Where a worker serves, by its name. Set where the router is of another make.
+  bool foreign_router = false;  // It is of another make.
+  // Where a process serves, by its name.
   std::function<net::HttpAddress(const std::string& name)> address_of;
 };
 

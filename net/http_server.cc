@@ -29,11 +29,12 @@ class HttpServerOverEpoll final : public HttpServer,
                                   public HttpConnection::Owner {
  public:
   HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options,
-                      Fd listener);
+                      std::vector<Fd> listeners);
   ~HttpServerOverEpoll() override;
   Status start();
 
   uint16_t port() const override { return port_; }
+  uint16_t own_port() const override { return own_port_; }
   void reply(ExchangeId id, int status, std::string_view content_type, std::string_view body,
              const HttpConnection::Headers& headers) override;
   void begin(ExchangeId id, int status, std::string_view content_type,
@@ -56,7 +57,7 @@ class HttpServerOverEpoll final : public HttpServer,
     bool needs_attention = false;
   };
 
-  void on_ready(uint32_t epoll_events) override;  // Of the listener.
+  void on_ready(uint32_t epoll_events) override;  // Of a listener.
   void on_request(HttpConnection& connection, HttpRequest& request) override;
   void on_client_gone(HttpConnection& connection) override;
   void on_writable(HttpConnection& connection) override;
@@ -67,6 +68,7 @@ class HttpServerOverEpoll final : public HttpServer,
   std::span<char> receive_buffer() override { return buffer_; }
 
   HttpConnection* find(ExchangeId id) const;
+  void accept_from(const Fd& listener);
   void accept(Fd fd);
   void attend();
   void sweep();
@@ -74,8 +76,9 @@ class HttpServerOverEpoll final : public HttpServer,
   EventLoop& loop_;
   HttpHandler& handler_;
   const HttpServerOptions options_;
-  Fd listener_;
+  std::vector<Fd> listeners_;
   const uint16_t port_;
+  const uint16_t own_port_;
   bool accept_failed_ = false;  // Out of descriptors: tried again by the sweep.
   std::unordered_map<HttpConnection*, Client> clients_;
   std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
@@ -88,21 +91,26 @@ class HttpServerOverEpoll final : public HttpServer,
 };
 
 HttpServerOverEpoll::HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler,
-                                         HttpServerOptions options, Fd listener)
+                                         HttpServerOptions options, std::vector<Fd> listeners)
     : loop_(event_loop),
       handler_(handler),
       options_(std::move(options)),
-      listener_(std::move(listener)),
-      port_(local_port(listener_.get())) {}
+      listeners_(std::move(listeners)),
+      port_(local_port(listeners_.front().get())),
+      own_port_(local_port(listeners_.back().get())) {}
 
 HttpServerOverEpoll::~HttpServerOverEpoll() {
   loop_.cancel(attend_timer_);
   loop_.cancel(sweep_timer_);
-  loop_.unwatch(listener_.get());
+  for (const Fd& listener : listeners_) {
+    loop_.unwatch(listener.get());
+  }
 }
 
 Status HttpServerOverEpoll::start() {
-  PDJOB_TRY_STATUS(loop_.watch(listener_.get(), EPOLLIN, *this));
+  for (const Fd& listener : listeners_) {
+    PDJOB_TRY_STATUS(loop_.watch(listener.get(), EPOLLIN, *this));
+  }
   sweep();
   return ok();
 }
@@ -110,12 +118,19 @@ Status HttpServerOverEpoll::start() {
 // --- connections
 
 void HttpServerOverEpoll::on_ready(uint32_t) {
-  while (listener_.valid()) {
-    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  accept_failed_ = false;
+  for (const Fd& listener : listeners_) {
+    accept_from(listener);
+  }
+}
+
+void HttpServerOverEpoll::accept_from(const Fd& listener) {
+  while (true) {
+    Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.valid()) {
       accept(std::move(fd));
     } else if (errno != EINTR && errno != ECONNABORTED) {
-      accept_failed_ = errno != EAGAIN;
+      accept_failed_ = accept_failed_ || errno != EAGAIN;
       return;
     }
   }
@@ -177,8 +192,10 @@ void HttpServerOverEpoll::sweep() {
 }
 
 void HttpServerOverEpoll::stop_accepting() {
-  loop_.unwatch(listener_.get());
-  listener_.reset();
+  for (const Fd& listener : listeners_) {
+    loop_.unwatch(listener.get());
+  }
+  listeners_.clear();
   for (const auto& [connection, client] : clients_) {
     connection->drain();
   }
@@ -283,10 +300,14 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandle
   if (filled.connections_max == 0) {
     filled.connections_max = limits::kHttpConnectionsMax;
   }
-  PDJOB_TRY(Fd listener, options.listen_fd >= 0 ? adopt_listener(options.listen_fd)
-                                                : listen_on(options.host, options.port));
+  std::vector<Fd> listeners(1);
+  PDJOB_TRY(listeners.front(), options.listen_fd >= 0 ? adopt_listener(options.listen_fd)
+                                                      : listen_on(options.host, options.port));
+  if (options.own_port) {
+    PDJOB_TRY(listeners.emplace_back(), listen_on("127.0.0.1", 0));
+  }
   auto server =
-      std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listener));
+      std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listeners));
   PDJOB_TRY_STATUS(server->start());
   return Result<std::unique_ptr<HttpServer>>(std::move(server));
 }

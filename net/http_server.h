@@ -52,6 +52,9 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one.
   int listen_fd =
       -1;  // An already listening socket, which is taken over; host and port are ignored then.
+  // Where others share that socket's port: listens at a free port of loopback, too, which is this
+  // process's alone.
+  bool own_port = false;
   size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.
   Duration idle_timeout = std::chrono::seconds(75);     // Of a connection between requests.
   Duration request_timeout = std::chrono::seconds(60);  // For a whole request to arrive.
@@ -65,6 +68,8 @@ class HttpServer {
   virtual ~HttpServer() = default;  // Closes everything.
 
   virtual uint16_t port() const = 0;
+  // As asked for by own_port; else port().
+  virtual uint16_t own_port() const = 0;
 
   // One whole reply. `headers` are extra ones; Content-Length and Content-Type are added.
   virtual void reply(ExchangeId id, int status, std::string_view content_type,

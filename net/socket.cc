@@ -55,7 +55,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   return addresses;
 }
 
-Result<Fd> listen_on(const std::string& host, uint16_t port) {
+Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use) {
   PDJOB_TRY(const auto addresses, resolve(host, port, HostForm::kNameOrNumeric));
   const SocketAddress& address = addresses.front();
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -64,6 +64,9 @@ Result<Fd> listen_on(const std::string& host, uint16_t port) {
   }
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (use == PortUse::kShared) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  }
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
       listen(fd.get(), kListenBacklog) != 0) {
     return system_error(ErrorCode::kUnavailable,

@@ -45,7 +45,10 @@ struct SocketAddress {
 enum class HostForm { kNumeric, kNameOrNumeric };
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, HostForm form);
 
-Result<Fd> listen_on(const std::string& host, uint16_t port);
+// kShared: several sockets may listen there (SO_REUSEPORT), and the kernel gives each a share of
+// the connections. All of them must say so.
+enum class PortUse { kAlone, kShared };
+Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use = PortUse::kAlone);
 // A listening socket that was handed over comes as its maker left it: non-blocking from here on,
 // and not inherited any further.
 Result<Fd> adopt_listener(int fd);

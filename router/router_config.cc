@@ -73,6 +73,10 @@ void read(ConfigReader& in, RouterConfig& config) {
   read_command(in, config);
   in.field("listen", config.listen,
            {"Where clients connect, as host:port; port 0 takes any free one."});
+  in.field("replicas", config.replicas,
+           {"Routers that share this address; the kernel gives each a share of the connections. "
+            "Each has one thread."},
+           {.min = 1, .max = 64});
   read_policy(in, "prefill_policy", config.prefill_policy,
               "How the prefill worker of a request is chosen.");
   read_policy(in, "decode_policy", config.decode_policy,

@@ -45,6 +45,7 @@ struct RouterConfig {
   std::string program;            // Instead of the recipe's; may be empty.
   std::vector<std::string> args;  // Behind the recipe's.
   std::string listen = "127.0.0.1:8000";
+  uint32_t replicas = 1;  // Processes that share `listen`.
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;
   // Requests that one worker has of this router at once; more wait here, and go to whoever has room

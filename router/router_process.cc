@@ -39,11 +39,12 @@ class RouterProcess final : net::JobMember::Handler {
   Status start() {
     loop_.pace_turns(kTurnInterval);
     PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.config.listen));
-    PDJOB_TRY(api_,
-              HttpApi::open(
-                  loop_, options_.config,
-                  {.host = listen.host, .port = listen.port, .listen_fd = options_.spec.listen_fd},
-                  [this] { finish_drain(); }));
+    PDJOB_TRY(api_, HttpApi::open(loop_, options_.config,
+                                  {.host = listen.host,
+                                   .port = listen.port,
+                                   .listen_fd = options_.spec.listen_fd,
+                                   .own_port = options_.config.replicas > 1},
+                                  [this] { finish_drain(); }));
     PDJOB_TRY(member_,
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
@@ -55,11 +56,13 @@ class RouterProcess final : net::JobMember::Handler {
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);
       std::fflush(stdout);
     }
+    // Where others share the address, ours alone is what can be probed and scraped.
+    const bool shared = options_.config.replicas > 1;
     member_->serve({.name = options_.spec.name,
                     .engine_id = options_.spec.engine_id,
                     .role = net::Role::kRouter,
-                    .host = host,
-                    .port = port});
+                    .host = shared ? "127.0.0.1" : host,
+                    .port = api_->server().own_port()});
     log::info("routing on http://" + host + ':' + std::to_string(port));
     return ok();
   }

@@ -50,13 +50,13 @@ class World {
     for (size_t i = before; router_confirms && i < effects.size(); ++i) {
       const Send* send = std::get_if<Send>(&effects[i]);
       if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
-        confirm(std::get<net::Membership>(send->message).version);
+        confirm(std::get<net::Membership>(send->message).version, std::string(send->peer));
       }
     }
   }
-  void confirm(uint64_t version) {
-    const std::string engine_id = process("router-0").engine_id;
-    job.step(MessageArrived{"router-0", net::MembershipApplied{engine_id, version}}, now, effects);
+  void confirm(uint64_t version, const std::string& router = "router-0") {
+    const std::string engine_id = process(router).engine_id;
+    job.step(MessageArrived{router, net::MembershipApplied{engine_id, version}}, now, effects);
   }
   // Of the last membership that routers were told.
   uint64_t version_sent() const {
@@ -197,6 +197,21 @@ TEST(Job, IsReadyOnlyAfterAProbeMovedKvThroughEveryProcess) {
   for (const Process& process : world.job.processes()) {
     EXPECT_EQ(process.state, ProcessState::kReady);
   }
+}
+
+TEST(Job, EachOfSeveralRoutersIsProbedBeforeTheJobIsReady) {
+  World world({{"router-0", net::Role::kRouter},
+               {"router-1", net::Role::kRouter},
+               {"prefill-0", net::Role::kPrefill},
+               {"decode-0", net::Role::kDecode}});
+  world.start();
+  world.register_all();
+  EXPECT_EQ(world.last<Probe>()->router, "router-0");
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+  EXPECT_EQ(world.last<Probe>()->router, "router-1");
+  world.tell(ProbeSucceeded{2, 4096});
+  EXPECT_EQ(world.job.state(), JobState::kReady);
 }
 
 TEST(Job, ProbesOnlyWhatTheRouterHasConfirmedToKnow) {

@@ -80,7 +80,7 @@ class LocalClusterTest : public testing::Test {
 TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
   LocalCluster cluster(loop_, exits_,
                        script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
-  const auto port = cluster.listen("decode-0", "local", "127.0.0.1", 0);
+  const auto port = cluster.listen("decode-0", "local", "127.0.0.1", 0, net::PortUse::kAlone);
   ASSERT_TRUE(port.has_value());
   EXPECT_GT(*port, 0);
   ASSERT_TRUE(cluster.spawn(order(1)).has_value());
@@ -124,11 +124,19 @@ TEST_F(LocalClusterTest, AProgramThatCannotBeExecutedExitsWith127) {
 
 TEST_F(LocalClusterTest, APortInUseIsAnErrorThatNamesIt) {
   LocalCluster cluster(loop_, exits_, script(""));
-  const auto port = cluster.listen("a", "local", "127.0.0.1", 0);
+  const auto port = cluster.listen("a", "local", "127.0.0.1", 0, net::PortUse::kAlone);
   ASSERT_TRUE(port.has_value());
-  const auto again = cluster.listen("b", "local", "127.0.0.1", *port);
+  const auto again = cluster.listen("b", "local", "127.0.0.1", *port, net::PortUse::kAlone);
   ASSERT_FALSE(again.has_value());
   EXPECT_NE(again.error().message.find(std::to_string(*port)), std::string::npos);
+}
+
+TEST_F(LocalClusterTest, ProcessesThatSayThatTheyShareAPortMay) {
+  LocalCluster cluster(loop_, exits_, script(""));
+  const auto port = cluster.listen("a", "local", "127.0.0.1", 0, net::PortUse::kShared);
+  ASSERT_TRUE(port.has_value());
+  EXPECT_EQ(*cluster.listen("b", "local", "127.0.0.1", *port, net::PortUse::kShared), *port);
+  EXPECT_FALSE(cluster.listen("c", "local", "127.0.0.1", *port, net::PortUse::kAlone).has_value());
 }
 
 TEST_F(LocalClusterTest, NothingOutlivesTheCluster) {

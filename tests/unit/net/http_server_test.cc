@@ -56,6 +56,20 @@ TEST_F(HttpServerTest, AnswersARequest) {
   EXPECT_EQ(server->exchanges_alive(), 0U);
 }
 
+TEST_F(HttpServerTest, ServersThatShareAPortHaveOneOfTheirOwn) {
+  auto shared = listen_on("127.0.0.1", 0, PortUse::kShared);
+  ASSERT_TRUE(shared.has_value());
+  const uint16_t port = local_port(shared->get());
+  const Fd other = *listen_on("127.0.0.1", port, PortUse::kShared);
+  open({.listen_fd = dup(shared->get()), .own_port = true});
+  echo();
+  EXPECT_EQ(server->port(), port);
+  EXPECT_NE(server->own_port(), port);
+  RawClient client(loop, server->own_port());
+  client.send(kGet);
+  EXPECT_TRUE(client.wait_for("GET /x y=1 "));
+}
+
 TEST_F(HttpServerTest, TakesRequestsByteByByte) {
   open();
   echo();

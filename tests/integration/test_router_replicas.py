@@ -1,0 +1,54 @@
+"""Several routers share one address: each serves, each is known by itself, and one that dies costs nobody a request who comes later."""
+
+import json
+import os
+import signal
+import urllib.request
+
+import pytest
+
+from conftest import eventually, get, metric, running_job
+
+ROUTERS = ["router-0", "router-1", "router-2"]
+
+
+@pytest.fixture(scope="module")
+def job(folder):
+    with running_job(folder, router="replicas: 3", prefill_extra="engine: {kind: fake}", decode_extra="engine: {kind: fake}") as job:
+        yield job
+
+
+def ask(url):
+    request = urllib.request.Request(url + "/v1/completions", b'{"prompt": "Hello", "max_tokens": 2}', {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        return json.load(reply)
+
+
+def picks(url):
+    return metric(url, "pdjob_router_picks_total", stage="decode")
+
+
+def test_connections_are_shared_among_all_routers(job):
+    urls = [job.processes()[name]["url"] for name in ROUTERS]
+    assert len({*urls, job.url}) == 4
+    before = [picks(url) for url in urls]
+    for _ in range(90):
+        ask(job.url)
+    served = [picks(url) - was for url, was in zip(urls, before)]
+    assert sum(served) == 90 and all(served), served
+
+
+def test_each_router_knows_the_workers_and_their_load(job):
+    for name in ROUTERS:
+        workers = json.loads(get(job.processes()[name]["url"] + "/pdjob/workers"))["workers"]
+        assert {worker["name"] for worker in workers} == {"prefill-0", "decode-0"}
+
+
+def test_a_router_that_dies_is_replaced_and_no_later_request_fails(job):
+    before = job.processes()["router-1"]
+    os.kill(before["pid"], signal.SIGKILL)
+    for _ in range(60):
+        ask(job.url)
+    eventually(lambda: job.processes()["router-1"]["state"] == "ready" and job.processes()["router-1"]["restarts"] == before["restarts"] + 1,
+               what="a new router-1")
+    assert metric(job.processes()["router-1"]["url"], "pdjob_router_workers") >= 2
