@@ -1,9 +1,13 @@
 #include "launcher/local_cluster.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -17,6 +21,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "launcher/gpu_shares.h"
 
 namespace pdjob::launcher {
 
@@ -45,11 +50,49 @@ Result<net::Fd> memfd_with(const std::string& text) {
   return fd;
 }
 
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
+// Numbered as CUDA does, whatever the numbers of their device files.
+std::vector<std::string> usable_gpus() {
+  if (const char* const setting = std::getenv(kVisibleGpus); setting != nullptr) {
+    return gpus_of_setting(setting);
+  }
+  std::vector<std::string> gpus;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("nvidia") && name.size() > 6 &&
+        name.find_first_not_of("0123456789", 6) == std::string::npos) {
+      gpus.push_back(std::to_string(gpus.size()));
+    }
+  }
+  return gpus;
+}
+
+// Ours, but for the GPUs that can be seen, if `gpu` is one. Null-terminated; `setting` keeps its
+// text.
+std::vector<const char*> environment_with(const std::string& gpu, std::string& setting) {
+  const std::string name = std::string(kVisibleGpus) + "=";
+  std::vector<const char*> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    if (gpu.empty() || !std::string_view(*each).starts_with(name)) {
+      variables.push_back(*each);
+    }
+  }
+  if (!gpu.empty()) {
+    setting = name + gpu;
+    variables.push_back(setting.c_str());
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 // All that the child needs, made before the fork: after it, only async-signal-safe calls are
 // allowed.
 struct ChildSetup {
   const char* program;
   std::array<const char*, 5> argv;
+  const char* const* environment;
   int listen_fd;
   int spec_fd;
   int log_fd;
@@ -76,7 +119,8 @@ struct ChildSetup {
       fcntl(inherited, F_SETFD, 0);
     }
   }
-  execv(setup.program, const_cast<char* const*>(setup.argv.data()));
+  execve(setup.program, const_cast<char* const*>(setup.argv.data()),
+         const_cast<char* const*>(setup.environment));
   constexpr char kMessage[] = "pdjob: cannot execute the program\n";
   static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof kMessage - 1));
   _exit(127);
@@ -152,7 +196,8 @@ Node LocalCluster::this_node() {
   return {.name = "local",
           .host = "127.0.0.1",
           .cores = usable_cores(),
-          .memory_bytes = pages * page_bytes};
+          .memory_bytes = pages * page_bytes,
+          .gpus = usable_gpus()};
 }
 
 std::vector<Node> LocalCluster::nodes() const { return {this_node()}; }
@@ -182,10 +227,13 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
   const net::Fd null_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::string title = "pdjob " + spec.name;  // What `ps` shows.
   const std::string spec_fd_text = std::to_string(spec_fd.get());
+  std::string gpu_setting;
+  const std::vector<const char*> environment = environment_with(spec.gpu, gpu_setting);
   const ChildSetup setup{
       .program = options_.program.c_str(),
       .argv = {title.c_str(), spec.role == net::Role::kRouter ? "router" : "worker", "--spec-fd",
                spec_fd_text.c_str(), nullptr},
+      .environment = environment.data(),
       .listen_fd = spec.listen_fd,
       .spec_fd = spec_fd.get(),
       .log_fd = log_fd.get(),
