@@ -10,9 +10,14 @@ add_library(llama_internal INTERFACE)
 target_include_directories(llama_internal SYSTEM INTERFACE
   ${PDJOB_LLAMA_DIR}/source/src ${PDJOB_LLAMA_DIR}/source/ggml/src)
 target_link_libraries(llama_internal INTERFACE llama)
+if(PDJOB_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(LLAMA_CUDA ${PDJOB_LLAMA_DIR}/build/ggml/src/ggml-cuda/libggml-cuda.a CUDA::cudart CUDA::cublas)
+endif()
 target_link_libraries(llama INTERFACE
   ${PDJOB_LLAMA_DIR}/build/src/libllama.a
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml.a
+  ${LLAMA_CUDA}
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-cpu.a
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-base.a
   Threads::Threads ${CMAKE_DL_LIBS})

@@ -27,9 +27,10 @@ constexpr uint32_t kSteps = 4;
 // As of engine_model_test: what a change of kernel may move; another token moves the logits by more
 // than three times that.
 constexpr float kTolerance = 1.5F;
+// What comes next is likelier than anything else by more than the tolerance.
 constexpr std::string_view kPrompt =
-    "Once upon a time there was a little girl who lived in a small house near the forest. Every "
-    "morning she went to the river to fetch water, and every evening she sat by the fire and";
+    "The capital of France is Paris. The capital of Italy is Rome. The capital of Germany is "
+    "Berlin. The capital of Spain is";
 
 std::unique_ptr<Engine> open(const EngineConfig& config) {
   const UnifiedMemory unified;
@@ -239,10 +240,10 @@ TestWorker::Ask ask(KvMode kv, int32_t max_tokens) {
   return {.kv = kv, .prompt = std::string(kStory), .max_tokens = max_tokens};
 }
 
-// Computes the prompt and keeps its KV until the test ends it.
+// Computes the prompt, in one chunk as the test does, and keeps its KV until the test ends it.
 void prefill_for_a_peer(kvtransfer::Pipe& to_test) {
   const engine::UnifiedMemory unified;
-  TestWorker worker(options("prefill", prefill::core_factory({.chunk_tokens = 16})));
+  TestWorker worker(options("prefill", prefill::core_factory({})));
   to_test.say(worker.address());
   PDJOB_CHECK(worker.thread().submit(worker.request(ask(KvMode::kOffer, 1))));
   ::pause();
