@@ -17,8 +17,10 @@
 #include "common/result.h"
 #include "engine/engine.h"
 
+// NOLINTBEGIN(readability-identifier-naming): ggml's names.
 struct ggml_backend_buffer;
 struct ggml_backend_buffer_type;
+// NOLINTEND(readability-identifier-naming)
 
 namespace pdjob::engine {
 

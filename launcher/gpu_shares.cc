@@ -13,6 +13,11 @@ bool wants_gpu(const JobConfig& config, net::Role role) {
           config.kvtransfer.transport == kvtransfer::TransportKind::kNccl);
 }
 
+bool names_gpu(std::string_view word) {
+  return word.starts_with("GPU-") || word.starts_with("MIG-") ||
+         (!word.empty() && word.front() >= '0' && word.front() <= '9');
+}
+
 std::string count_text(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
@@ -24,7 +29,7 @@ std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices) 
   while (!cuda_visible_devices.empty()) {
     const size_t comma = std::min(cuda_visible_devices.find(','), cuda_visible_devices.size());
     const std::string_view word = cuda_visible_devices.substr(0, comma);
-    if (word.empty() || word.starts_with('-')) {
+    if (!names_gpu(word)) {
       break;
     }
     gpus.emplace_back(word);

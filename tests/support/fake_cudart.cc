@@ -147,7 +147,11 @@ struct Mapping {
   void show() const { map_at_address(PROT_READ | PROT_WRITE, MAP_SHARED, allocation->fd); }
   void hide() const { map_at_address(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1); }
   void map_at_address(int protection, int flags, int fd) const {
-    ::mmap(reinterpret_cast<void*>(address), bytes, protection, flags | MAP_FIXED, fd, 0);
+    void* const there =
+        ::mmap(reinterpret_cast<void*>(address), bytes, protection, flags | MAP_FIXED, fd, 0);
+    if (there == MAP_FAILED) {
+      std::abort();
+    }
   }
   const std::shared_ptr<Allocation> allocation;
   const GpuAddress address;

@@ -13,8 +13,9 @@ TEST(GpuKv, WindowsThatTheLibraryHasPutElsewhereAreRefused) {
       GpuKv::open(PDJOB_FAKE_CUDART, 0, {.sequences = 1, .rows = kRows, .row_bytes = row_bytes});
   ASSERT_TRUE(kv) << kv.error().message;
   std::vector<std::byte> elsewhere(2 * size_t{kRows} * 64);
-  KvRegion region{.windows = {{elsewhere.data(), 0, 64}, {elsewhere.data() + kRows * 64, 0, 64}},
-                  .rows_max = kRows};
+  KvRegion region{
+      .windows = {{elsewhere.data(), 0, 64}, {elsewhere.data() + size_t{kRows} * 64, 0, 64}},
+      .rows_max = kRows};
   const Status shared = (*kv)->share_windows({&region, 1});
   ASSERT_FALSE(shared);
   EXPECT_EQ(shared.error().code, ErrorCode::kUnsupported);

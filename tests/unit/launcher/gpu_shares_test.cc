@@ -27,10 +27,11 @@ Words gpus_of(const LaunchPlan& plan) {
   return gpus;
 }
 
-TEST(GpuShares, ASettingHidesWhatComesAfterANumberThatIsNone) {
+TEST(GpuShares, ASettingHidesWhatComesAfterAWordThatNamesNone) {
   EXPECT_EQ(gpus_of_setting("0,2,GPU-8a1"), (Words{"0", "2", "GPU-8a1"}));
   EXPECT_EQ(gpus_of_setting("1,-1,2"), Words{"1"});
   EXPECT_EQ(gpus_of_setting("3,,4"), Words{"3"});
+  EXPECT_EQ(gpus_of_setting("NoDevFiles"), Words{});
   EXPECT_EQ(gpus_of_setting(""), Words{});
 }
 
