@@ -10,9 +10,18 @@ add_library(llama_internal INTERFACE)
 target_include_directories(llama_internal SYSTEM INTERFACE
   ${PDJOB_LLAMA_DIR}/source/src ${PDJOB_LLAMA_DIR}/source/ggml/src)
 target_link_libraries(llama_internal INTERFACE llama)
+if(PDJOB_CUDA)
+  # Not by FindCUDAToolkit: that of CMake 3.25 fails where nvToolsExt is not, as in CUDA 13.
+  foreach(library cudart cublas)
+    find_library(CUDA_${library} ${library} REQUIRED
+                 HINTS ENV CUDAToolkit_ROOT PATH_SUFFIXES lib64 lib targets/${CMAKE_SYSTEM_PROCESSOR}-linux/lib)
+  endforeach()
+  set(LLAMA_CUDA ${PDJOB_LLAMA_DIR}/build/ggml/src/ggml-cuda/libggml-cuda.a ${CUDA_cudart} ${CUDA_cublas})
+endif()
 target_link_libraries(llama INTERFACE
   ${PDJOB_LLAMA_DIR}/build/src/libllama.a
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml.a
+  ${LLAMA_CUDA}
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-cpu.a
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-base.a
   Threads::Threads ${CMAKE_DL_LIBS})

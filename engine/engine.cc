@@ -15,11 +15,6 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineConfig& config) {
   }
   switch (config.kind) {
     case EngineKind::kLlama:
-      if (config.gpu) {
-        return Error{ErrorCode::kUnsupported,
-                     "engine.gpu is true, but this build's libllama computes on the CPU only: "
-                     "engine.kind fake alone keeps its KV in a GPU's memory so far"};
-      }
       return open_llama_engine(config);
     case EngineKind::kFake:
       return open_fake_engine(config);

@@ -29,10 +29,13 @@ void read(ConfigReader& in, EngineConfig& config) {
            {"Most tokens of one engine step, over all sequences.", "tokens"}, {1, 16384});
   in.field("shared_kv", config.shared_kv,
            {"Keep KV in memory that a prefill worker on the same machine can write directly."});
-  in.field(
-      "gpu", config.gpu,
-      {"Keep KV in the memory of the GPU that `kvtransfer.nccl.device` names. Only `fake` can, "
-       "so far."});
+  in.field("gpu", config.gpu,
+           {"Compute on the GPU that `kvtransfer.nccl.device` names, and keep KV in its memory. "
+            "`llama` needs a build with CUDA: `./dev build cuda`."});
+  in.field("gpu_layers", config.gpu_layers,
+           {"Layers that the GPU computes, the output counted as one; 0: all with `gpu`, else "
+            "none. Fewer than all keep KV in the host's memory, so `gpu` must be false."},
+           {0, 1U << 16});
   in.field("fake_delay_per_token", config.fake_delay_per_token,
            {"What the fake engine sleeps for each token of a step."},
            {Duration::zero(), std::chrono::seconds(10)});

@@ -23,11 +23,16 @@ struct EngineConfig {
   uint32_t tokens_per_sequence =
       2048;                     // Prompt and output; rounded up so that a window is whole pages.
   uint32_t batch_tokens = 512;  // Of one step, over all sequences.
-  bool shared_kv = true;  // KV memory in one sealed memfd per sequence, for the shm transport.
-  bool gpu = false;       // KV is in the GPU's memory (and, but for the fake engine, the model).
+  bool shared_kv = true;    // KV memory in one sealed memfd per sequence, for the shm transport.
+  bool gpu = false;         // KV is in the GPU's memory (and, but for the fake engine, the model).
+  uint32_t gpu_layers = 0;  // What the GPU computes, the output counted as one; 0: all with `gpu`,
+                            // else none.
   // Which GPU, and the CUDA runtime: as in kvtransfer.nccl, which has their keys.
   uint32_t device = 0;
   std::string cuda_library = "libcudart.so.13";
+  // No key, for tests where no GPU is: with `gpu`, libllama computes on the CPU, in memory of a
+  // "GPU" that the CPU reaches as its own.
+  bool cpu_computes_in_gpu_memory = false;
   Duration fake_delay_per_token{};  // The fake engine sleeps this long for each token of a step.
 };
 

@@ -187,9 +187,8 @@ Result<KvLayout> read_layout(llama_context* probe) {
     if (bytes == 0 || bytes > UINT32_MAX) {
       return unsupported("rows of " + std::to_string(bytes) + " bytes");
     }
-    if (!ggml_backend_buffer_is_host(saved.spans[listed].tensor->buffer)) {
-      return unsupported("it is not in host memory");
-    }
+    layout.in_host_memory =
+        layout.in_host_memory && ggml_backend_buffer_is_host(saved.spans[listed].tensor->buffer);
   }
   if (!is_plain(layout, saved.spans, 1)) {
     return unsupported("its rows are not contiguous");

@@ -26,7 +26,8 @@ namespace pdjob::engine {
 struct KvLayout {
   uint32_t layers = 0;
   std::vector<uint32_t> row_bytes;  // By window.
-  std::string description;          // libllama's own, replayed by place_rows.
+  bool in_host_memory = true;
+  std::string description;  // libllama's own, replayed by place_rows.
 };
 
 // Learns the layout from a context made for one sequence, which holds exactly one token.

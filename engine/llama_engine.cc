@@ -1,14 +1,18 @@
 #include "engine/llama_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <mutex>
 #include <string>
 
+#include <ggml-backend.h>
+#include <ggml-cpu.h>
 #include <llama.h>
 
 #include "common/check.h"
 #include "common/log.h"
+#include "engine/gpu_kv.h"
 #include "engine/kv_spans.h"
 #include "engine/llama_vocabulary.h"
 #include "engine/model_facts.h"
@@ -23,6 +27,7 @@ static_assert(std::is_same_v<Token, llama_token>);
 // between two steps of a busy engine.
 constexpr uint32_t kThreadPolling = 1;
 constexpr uint32_t kProbeTokens = 256;
+constexpr int32_t kAllLayers = -1;
 
 struct FreeModel {
   void operator()(llama_model* model) const { llama_model_free(model); }
@@ -87,15 +92,49 @@ void start_library() {
   static_cast<void>(started);
 }
 
-Result<ModelPtr> load_model(const std::string& path) {
+// The GPU that computes, as libllama knows it; null: none does.
+Result<ggml_backend_dev_t> computing_gpu(const EngineConfig& config) {
+  if (config.cpu_computes_in_gpu_memory || (!config.gpu && config.gpu_layers == 0)) {
+    return nullptr;
+  }
+  ggml_backend_reg_t cuda = ggml_backend_reg_by_name("CUDA");
+  if (cuda == nullptr) {
+    return Error{ErrorCode::kUnsupported,
+                 "engine.gpu or engine.gpu_layers is set, but this build's libllama computes on "
+                 "the CPU only: build with `./dev build cuda`, where CUDA's compiler is"};
+  }
+  if (const size_t gpus = ggml_backend_reg_dev_count(cuda); config.device >= gpus) {
+    return Error{ErrorCode::kUnsupported, "no GPU " + std::to_string(config.device) +
+                                              ": libllama sees " + std::to_string(gpus) +
+                                              "; look at nvidia-smi and CUDA_VISIBLE_DEVICES"};
+  }
+  return ggml_backend_reg_dev_get(cuda, config.device);
+}
+
+Result<ModelPtr> load_model(const EngineConfig& config, ggml_backend_dev_t gpu) {
+  const std::string& path = config.model_path;
   if (std::error_code failed; !std::filesystem::is_regular_file(path, failed)) {
     return Error{ErrorCode::kNotFound, "no such model file: " + path};
   }
+  // An empty list, unlike none, keeps libllama from giving big batches to a GPU that is there.
+  std::array<ggml_backend_dev_t, 2> gpus = {gpu, nullptr};
   llama_model_params params = llama_model_default_params();
-  params.n_gpu_layers = 0;
+  params.devices = gpus.data();
+  params.n_gpu_layers = gpu == nullptr           ? 0
+                        : config.gpu_layers == 0 ? kAllLayers
+                                                 : static_cast<int32_t>(config.gpu_layers);
   ModelPtr model(llama_model_load_from_file(path.c_str(), params));
   if (model == nullptr) {
-    return Error{ErrorCode::kCorrupt, "cannot load the model " + path};
+    return Error{ErrorCode::kCorrupt,
+                 "cannot load the model " + path +
+                     (gpu == nullptr ? "" : ": it is broken, or the GPU has no memory for it")};
+  }
+  const int32_t layers = llama_model_n_layer(model.get()) + 1;
+  if (config.gpu && gpu != nullptr && config.gpu_layers != 0 && params.n_gpu_layers < layers) {
+    return Error{ErrorCode::kUnsupported,
+                 "engine.gpu_layers is " + std::to_string(config.gpu_layers) +
+                     ", but KV in the GPU's memory wants all " + std::to_string(layers) +
+                     " layers there: leave it out, or engine.gpu"};
   }
   const auto refuse = [&](const char* why) {
     return Error{ErrorCode::kUnsupported, "cannot serve the model " + path + ": " + why};
@@ -142,6 +181,7 @@ llama_context_params context_params(const EngineConfig& config, ContextSize size
   // each sequence rows of its own.
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
   params.kv_unified = false;
+  params.offload_kqv = config.gpu;
   params.no_perf = true;
   return params;
 }
@@ -167,7 +207,11 @@ Result<KvLayout> probe_layout(llama_model& model, const EngineConfig& config) {
   if (llama_decode(context.get(), batch.inner()) != 0) {
     return Error{ErrorCode::kUnsupported, "the model cannot run a token"};
   }
-  return read_layout(context.get());
+  PDJOB_TRY(KvLayout layout, read_layout(context.get()));
+  if (!config.gpu && !layout.in_host_memory) {
+    return Error{ErrorCode::kUnsupported, "libllama keeps this model's KV out of host memory"};
+  }
+  return layout;
 }
 
 class LlamaEngine final : public Engine {
@@ -199,8 +243,9 @@ class LlamaEngine final : public Engine {
         outputs_(config_.sequences, kNoOutput),
         batch_(config_.batch_tokens) {}
 
-  Status make_threads_and_context();
+  Status make_threads_and_context(ggml_backend_dev_t gpu);
   Status find_windows();
+  Status share_windows();
   Status warm_up();
   Status fill_batch(std::span<const StepItem> items);
   Status explain(int32_t code, std::span<const StepItem> items);
@@ -214,11 +259,12 @@ class LlamaEngine final : public Engine {
   EngineConfig config_;
   KvLayout layout_;
   ModelFacts facts_;
-  // In order of construction: each uses the ones before it, and the memfds are closed after the
-  // context has unmapped its buffers.
+  // In order of construction: each uses the ones before it, and the memory of KV goes after the
+  // context that has its buffers there.
   ModelPtr model_;
   std::unique_ptr<LlamaVocabulary> vocabulary_;
   std::vector<SealedMemory> shared_;
+  std::unique_ptr<GpuKv> gpu_kv_;  // With config_.gpu.
   ThreadsPtr threads_;
   ContextPtr context_;
   std::vector<KvRegion> regions_;
@@ -230,33 +276,25 @@ class LlamaEngine final : public Engine {
 
 Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
   start_library();
-  // PageAlignedBuffers changes a global of ggml.
+  // PageAlignedBuffers and GpuKv::Placement change globals of ggml.
   static std::mutex opening;
   const std::lock_guard lock(opening);
-  PDJOB_TRY(ModelPtr model, load_model(config.model_path));
+  PDJOB_TRY(const ggml_backend_dev_t gpu, computing_gpu(config));
+  PDJOB_TRY(ModelPtr model, load_model(config, gpu));
   PDJOB_TRY(KvLayout layout, probe_layout(*model, config));
   config.tokens_per_sequence = round_up_rows(config.tokens_per_sequence, layout.row_bytes);
   PDJOB_TRY(ModelFacts facts, read_facts(*model, layout, config));
   std::unique_ptr<LlamaEngine> engine(
       new LlamaEngine(std::move(config), std::move(model), std::move(layout)));
   engine->facts_ = std::move(facts);
-  PDJOB_TRY_STATUS(engine->make_threads_and_context());
+  PDJOB_TRY_STATUS(engine->make_threads_and_context(gpu));
   PDJOB_TRY_STATUS(engine->find_windows());
-  if (engine->config_.shared_kv) {
-    auto shared = share_windows(engine->regions_);
-    if (shared.has_value()) {
-      engine->shared_ = std::move(*shared);
-    } else {
-      engine->config_.shared_kv = false;
-      log::warn("KV memory is private, so transfers on this machine cost a copy more: " +
-                shared.error().message);
-    }
-  }
+  PDJOB_TRY_STATUS(engine->share_windows());
   PDJOB_TRY_STATUS(engine->warm_up());
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
-Status LlamaEngine::make_threads_and_context() {
+Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
   ggml_threadpool_params threads =
       ggml_threadpool_params_default(static_cast<int>(config_.threads));
   threads.poll = kThreadPolling;
@@ -266,7 +304,15 @@ Status LlamaEngine::make_threads_and_context() {
   }
   const llama_context_params params = context_params(
       config_, {config_.sequences, config_.tokens_per_sequence, config_.batch_tokens});
-  if (config_.shared_kv) {
+  if (config_.gpu) {
+    PDJOB_TRY(gpu_kv_, GpuKv::open(config_.cuda_library, config_.device,
+                                   {.sequences = config_.sequences,
+                                    .rows = config_.tokens_per_sequence,
+                                    .row_bytes = layout_.row_bytes}));
+    const GpuKv::Placement placement(*gpu_kv_, gpu == nullptr ? ggml_backend_cpu_buffer_type()
+                                                              : ggml_backend_dev_buffer_type(gpu));
+    PDJOB_TRY(context_, make_context(*model_, params));
+  } else if (config_.shared_kv) {
     const PageAlignedBuffers buffers;
     PDJOB_TRY(context_, make_context(*model_, params));
   } else {
@@ -289,6 +335,25 @@ Status LlamaEngine::find_windows() {
     for (size_t window = 0; window < bases.size(); ++window) {
       region.windows.push_back({bases[window], 0, layout_.row_bytes[window]});
     }
+  }
+  return ok();
+}
+
+// What a prefill worker on this machine can write.
+Status LlamaEngine::share_windows() {
+  if (config_.gpu) {
+    return gpu_kv_->share_windows(regions_);
+  }
+  if (!config_.shared_kv) {
+    return ok();
+  }
+  auto shared = engine::share_windows(regions_);
+  if (shared.has_value()) {
+    shared_ = std::move(*shared);
+  } else {
+    config_.shared_kv = false;
+    log::warn("KV memory is private, so transfers on this machine cost a copy more: " +
+              shared.error().message);
   }
   return ok();
 }
@@ -331,7 +396,10 @@ Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
 
 Status LlamaEngine::step(std::span<const StepItem> items) {
   PDJOB_TRY_STATUS(fill_batch(items));
-  if (const int32_t code = llama_decode(context_.get(), batch_.inner()); code != 0) {
+  const int32_t code = llama_decode(context_.get(), batch_.inner());
+  // A GPU is only beginning: who is told of these rows may move them at once.
+  llama_synchronize(context_.get());
+  if (code != 0) {
     return explain(code, items);
   }
   for (const StepItem& item : items) {
@@ -384,6 +452,9 @@ Status LlamaEngine::reserve(SequenceId sequence, uint32_t rows) {
 Status LlamaEngine::fork(SequenceId from, SequenceId to) {
   const uint32_t rows = length(from);
   PDJOB_TRY_STATUS(reserve(to, rows));
+  if (config_.gpu) {
+    return gpu_kv_->copy_rows(kv_region(from), kv_region(to), rows);
+  }
   copy_rows(kv_region(from), kv_region(to), rows);
   return ok();
 }

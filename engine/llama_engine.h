@@ -1,5 +1,5 @@
-// Engine over libllama on the CPU: one context with one stream per sequence. The door to llama.h,
-// with the files named llama_*, kv_spans, shared_kv and model_facts.
+// Engine over libllama, on the CPU or one GPU: one context with one stream per sequence. The door
+// to llama.h, with the files named llama_*, kv_spans, shared_kv, gpu_kv and model_facts.
 #pragma once
 
 #include <memory>

@@ -25,8 +25,8 @@ void read_nccl(ConfigReader& in, NcclConfig& config) {
   in.field("cuda_library", config.cuda_library,
            {.doc = "The CUDA runtime, at least 13.0, in the same way; also of cuda_ipc."});
   in.field("device", config.device,
-           {.doc = "The GPU of each worker, as CUDA counts them; also where engines keep "
-                   "their KV."},
+           {.doc = "The GPU of a worker started by hand, as CUDA counts them, also where its "
+                   "engine keeps its KV; in a job the launcher gives each worker its own."},
            {.max = 63});
   in.field("ctas_max", config.ctas_max,
            {.doc = "Multiprocessors that one link may take from the GPU while rows move."},

@@ -20,6 +20,7 @@ struct Node {
   std::string host;  // Where its processes listen.
   uint32_t cores = 0;
   uint64_t memory_bytes = 0;
+  std::vector<std::string> gpus;  // As CUDA_VISIBLE_DEVICES names them.
 };
 
 struct SpawnOrder {

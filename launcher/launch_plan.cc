@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/gpu_shares.h"
 #include "launcher/table.h"
 #include "net/http_client.h"
 #include "net/json_writer.h"
@@ -35,9 +36,14 @@ void place(LaunchPlan& plan, std::vector<NodeShare>& shares, PlanRow row) {
 // Facts behind it: docs/determinism.md.
 void judge_invariance(const JobConfig& config, LaunchPlan& plan) {
   const engine::EngineConfig& decode = config.decode_engine;
+  const auto computes_on_gpu = [](const engine::EngineConfig& engine) {
+    return engine.gpu || engine.gpu_layers > 0;
+  };
   if (decode.kind == engine::EngineKind::kFake) {
     plan.invariant = true;
     plan.invariant_because = "the fake engine computes each sequence alone";
+  } else if (computes_on_gpu(decode) || computes_on_gpu(config.prefill_engine)) {
+    plan.invariant_because = "a GPU computes, which has not been measured";
   } else if (decode.kv_type == engine::KvType::kQ8_0) {
     plan.invariant = true;
     plan.invariant_because = "q8_0 KV";
@@ -104,15 +110,21 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
           std::to_string(share.cores_used) + " engine threads: expect them to slow each other");
     }
   }
+  PDJOB_TRY_STATUS(share_gpus(config, nodes, plan));
   judge_invariance(config, plan);
   return plan;
 }
 
 std::string LaunchPlan::to_text() const {
+  const bool gpus = std::ranges::any_of(rows, [](const PlanRow& row) { return !row.gpu.empty(); });
   std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
   for (const PlanRow& row : rows) {
     table.push_back({row.name, to_string(row.role), row.node,
                      row.cores == 0 ? "-" : std::to_string(row.cores), address_text(row)});
+  }
+  for (size_t i = 0; gpus && i < table.size(); ++i) {
+    const std::string gpu = i == 0 ? "GPU" : rows[i - 1].gpu.empty() ? "-" : rows[i - 1].gpu;
+    table[i].insert(table[i].end() - 1, gpu);
   }
   std::string text = "job " + job + ", model " + model + "\n" + format_table(table);
   text +=
@@ -138,6 +150,9 @@ std::string LaunchPlan::to_json() const {
     json.key("role").string(to_string(row.role));
     json.key("node").string(row.node);
     json.key("cores").integer(row.cores);
+    if (!row.gpu.empty()) {
+      json.key("gpu").string(row.gpu);
+    }
     json.key("host").string(row.host);
     json.key("port").integer(row.port);
     json.end_object();

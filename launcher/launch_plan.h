@@ -18,6 +18,7 @@ struct PlanRow {
   net::Role role = net::Role::kBoth;
   std::string node;
   uint32_t cores = 0;  // Engine threads; 0 for a router, which needs little.
+  std::string gpu;     // The only one it sees; empty: none of its own.
   std::string host;
   uint16_t port = 0;  // 0: any free one, known once its socket is open.
 };

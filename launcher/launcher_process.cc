@@ -251,6 +251,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     order.spec.role = row->role;
     order.spec.engine_id = effect.engine_id;
     order.spec.control = {control_->endpoint(), control_->public_key(), keys};
+    order.spec.gpu = row->gpu;
     order.spec.kv_token = kv_token_;
     order.spec.config_yaml = config_.text;
     order.spec.config_name = config_.source;

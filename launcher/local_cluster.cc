@@ -2,13 +2,17 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "launcher/gpu_shares.h"
 
 namespace pdjob::launcher {
 
@@ -37,6 +41,25 @@ Result<net::Fd> memfd_with(const std::string& text) {
   return fd;
 }
 
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
+// Numbered as CUDA does, whatever the numbers of their device files.
+std::vector<std::string> usable_gpus() {
+  if (const char* const setting = std::getenv(kVisibleGpus); setting != nullptr) {
+    return gpus_of_setting(setting);
+  }
+  std::vector<std::string> gpus;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("nvidia") && name.size() > 6 &&
+        name.find_first_not_of("0123456789", 6) == std::string::npos) {
+      gpus.push_back(std::to_string(gpus.size()));
+    }
+  }
+  return gpus;
+}
+
 uint32_t usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -56,7 +79,8 @@ Node LocalCluster::this_node() {
   return {.name = "local",
           .host = "127.0.0.1",
           .cores = usable_cores(),
-          .memory_bytes = pages * page_bytes};
+          .memory_bytes = pages * page_bytes,
+          .gpus = usable_gpus()};
 }
 
 std::vector<Node> LocalCluster::nodes() const { return {this_node()}; }
@@ -91,6 +115,9 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
       .output = log_fd.get()};
   if (spec.listen_fd >= 0) {
     child.inherited.push_back(spec.listen_fd);
+  }
+  if (!spec.gpu.empty()) {
+    child.environment.emplace_back(kVisibleGpus, spec.gpu);
   }
   const Incarnation incarnation = order.incarnation;
   PDJOB_TRY(auto started,

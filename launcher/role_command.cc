@@ -87,7 +87,10 @@ Result<std::vector<net::HttpAddress>> addresses_of(const std::vector<std::string
 
 Result<int> worker_by_spec(int spec_fd, const Places& places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
-  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  PDJOB_TRY(JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  if (!spec.gpu.empty()) {
+    config.kvtransfer.nccl.device = 0;
+  }
   log::start(spec.name, log::Level::kInfo);
   return run_worker_as(std::move(spec), config);
 }

@@ -34,6 +34,7 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("control_server_public_key").string(spec.control.server_public_key);
   json.key("control_public_key").string(spec.control.client.public_key);
   json.key("control_secret_key").string(spec.control.client.secret_key);
+  json.key("gpu").string(spec.gpu);
   json.key("kv_token").string(spec.kv_token);
   json.key("config_yaml").string(spec.config_yaml);
   json.key("config_name").string(spec.config_name);
@@ -56,6 +57,7 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("control_server_public_key", spec.control.server_public_key);
   fields.take("control_public_key", spec.control.client.public_key);
   fields.take("control_secret_key", spec.control.client.secret_key);
+  fields.take("gpu", spec.gpu);
   fields.take("kv_token", spec.kv_token);
   fields.take("config_yaml", spec.config_yaml);
   fields.take("config_name", spec.config_name);

@@ -20,6 +20,7 @@ struct ProcessSpec {
   uint16_t port = 0;
   int listen_fd = -1;       // Inherited, listening HTTP socket; -1: bind host and port.
   ControlAddress control;   // Empty: stand-alone.
+  std::string gpu;          // The only one that it sees, so CUDA's number 0; empty: all.
   std::string kv_token;     // Secret of the job's KV links; empty: stand-alone.
   std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
   std::string config_name;  // What errors call it.

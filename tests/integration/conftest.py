@@ -37,7 +37,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._log_file,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **(env or {})},  # Of real GPUs: tests have their doubles.
             start_new_session=True,
         )
         atexit.register(self._kill)  # A test that fails half-way leaves nothing running.
@@ -95,11 +95,11 @@ def fake_worker(role, folder, name):
 class Job(Process):
     """A whole job under the launcher."""
 
-    def __init__(self, config, folder):
+    def __init__(self, config, folder, env=None):
         self.folder = pathlib.Path(folder)
         self.config = self.folder / "job.yaml"
         self.config.write_text(config)
-        super().__init__(["pdjob", "--config", str(self.config)], folder)
+        super().__init__(["pdjob", "--config", str(self.config)], folder, env)
 
     def status(self):
         answer = subprocess.run(

@@ -143,6 +143,16 @@ struct Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() { ::munmap(pages, bytes); }
+  // The CPU's view of the addresses themselves.
+  void show() const { map_at_address(PROT_READ | PROT_WRITE, MAP_SHARED, allocation->fd); }
+  void hide() const { map_at_address(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1); }
+  void map_at_address(int protection, int flags, int fd) const {
+    void* const there =
+        ::mmap(reinterpret_cast<void*>(address), bytes, protection, flags | MAP_FIXED, fd, 0);
+    if (there == MAP_FAILED) {
+      std::abort();
+    }
+  }
   const std::shared_ptr<Allocation> allocation;
   const GpuAddress address;
   const size_t bytes;
@@ -354,6 +364,7 @@ GpuResult cuMemUnmap(GpuAddress address, size_t bytes) {
   if (found->second->users > 0) {
     violate("memory is unmapped while work on it is under way");
   }
+  found->second->hide();
   mappings.erase(found);
   --objects;
   return kGpuSuccess;
@@ -367,6 +378,9 @@ GpuResult cuMemSetAccess(GpuAddress address, size_t bytes, const GpuAccess* acce
     return kInvalidValue;
   }
   found->second->accessible = true;
+  if (setting("FAKE_CUDA_UNIFIED", 0) != 0) {
+    found->second->show();
+  }
   return kGpuSuccess;
 }
 

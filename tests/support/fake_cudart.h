@@ -5,6 +5,7 @@
 //   FAKE_CUDA_DEVICES         how many devices there are (64); 0: cudaErrorNoDevice
 //   FAKE_CUDA_COPY_DELAY_US   how long each copy takes at least (0)
 //   FAKE_CUDA_VERSION         of the runtime (13000)
+//   FAKE_CUDA_UNIFIED         1: the CPU reaches what is mapped, as where memory is unified (0)
 //
 // Memory of cuMemCreate is a memfd, so that it goes to other processes, and its addresses are not
 // accessible: only copies and kernels reach it, and the CPU that touches it dies. The copies of a

@@ -45,7 +45,7 @@ BANNED = {
     "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
-    "getenv": (r"\bgetenv\b", "launcher/job_config.cc net/child_process.cc"),
+    "getenv": (r"\bgetenv\b", "launcher/job_config.cc launcher/local_cluster.cc net/child_process.cc"),
     "zmq_": (r"\bzmq_", "net/control_channel.cc net/discovery_pings.cc"),
     "throw": (r"\bthrow\b", "engine/kv_spans.cc"),
 }

@@ -192,6 +192,21 @@ TEST_F(GpuTest, DoubleNoticesMemoryThatGoesWhileACopyUsesIt) {
   ::unsetenv("FAKE_CUDA_COPY_DELAY_US");
 }
 
+TEST_F(GpuTest, DoubleInUnifiedModeLetsTheCpuAndCopiesSeeTheSameBytes) {
+  const auto gpu = open_gpu();
+  ::setenv("FAKE_CUDA_UNIFIED", "1", 1);
+  const GpuMemory unified = *gpu->allocate(kMiB);
+  ::unsetenv("FAKE_CUDA_UNIFIED");
+  const GpuMemory plain = *gpu->import(unified.fd(), unified.bytes());
+  const std::vector<std::byte> bytes = random_bytes(1000, 1);
+  std::memcpy(unified.base() + 5, bytes.data(), bytes.size());
+  EXPECT_EQ(get(*gpu, plain.base() + 5, bytes.size()), bytes);
+  const std::vector<std::byte> others = random_bytes(1000, 2);
+  ASSERT_TRUE(put(*gpu, plain.base() + 5, others));
+  EXPECT_EQ(std::memcmp(unified.base() + 5, others.data(), others.size()), 0);
+  EXPECT_DEATH(plain.base()[5] = std::byte{1}, "");
+}
+
 TEST_F(GpuTest, DoubleCopyBeyondMemoryIsAnError) {
   const auto gpu = open_gpu();
   const GpuMemory memory = *gpu->allocate(2 * kMiB);

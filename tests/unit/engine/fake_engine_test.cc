@@ -154,10 +154,14 @@ TEST(FakeEngine, SharesTheGpusMemoryOfAllSequences) {
   EXPECT_LE(last.windows.back().shared_offset + 128 * 64, last.shared_bytes);
 }
 
-TEST(LlamaEngine, SaysThatItCannotUseAGpuYet) {
-  const auto engine = open_engine({.kind = EngineKind::kLlama, .gpu = true});
-  ASSERT_FALSE(engine.has_value());
-  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
+// Tests are run on a build without CUDA.
+TEST(LlamaEngine, SaysWhichBuildItTakesToComputeOnAGpu) {
+  for (const EngineConfig& config : {EngineConfig{.gpu = true}, EngineConfig{.gpu_layers = 1}}) {
+    const auto engine = open_engine(config);
+    ASSERT_FALSE(engine.has_value());
+    EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(engine.error().message.find("./dev build cuda"), std::string::npos);
+  }
 }
 
 }  // namespace

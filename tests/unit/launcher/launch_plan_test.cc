@@ -87,6 +87,10 @@ TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
   EXPECT_TRUE(invariant());
   config.prefill.chunk_tokens = 32;
   EXPECT_FALSE(invariant());
+  config.prefill_engine.kv_type = config.decode_engine.kv_type = engine::KvType::kQ8_0;
+  EXPECT_TRUE(invariant());
+  config.prefill_engine.gpu = true;
+  EXPECT_FALSE(invariant());
 }
 
 }  // namespace

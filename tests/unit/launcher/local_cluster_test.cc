@@ -92,6 +92,21 @@ TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
   EXPECT_NE(log().find("socket:["), std::string::npos);
 }
 
+TEST_F(LocalClusterTest, AChildSeesTheGpuOfItsOrderAlone) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8a1", 1);
+  LocalCluster cluster(loop_, exits_, script("env | grep -c CUDA_; env | grep CUDA_"));
+  EXPECT_EQ(LocalCluster::this_node().gpus, (std::vector<std::string>{"0", "GPU-8a1"}));
+  SpawnOrder with_gpu = order(1);
+  with_gpu.spec.gpu = "GPU-8a1";
+  ASSERT_TRUE(cluster.spawn(with_gpu).has_value());
+  loop_.run();
+  EXPECT_EQ(log(), "1\nCUDA_VISIBLE_DEVICES=GPU-8a1\n");
+  ASSERT_TRUE(cluster.spawn(order(2)).has_value());
+  loop_.run();
+  EXPECT_TRUE(log().ends_with("1\nCUDA_VISIBLE_DEVICES=0,GPU-8a1\n"));
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 TEST_F(LocalClusterTest, ADeathByASignalIsTold) {
   LocalCluster cluster(loop_, exits_, script("exec sleep 1000"));
   ASSERT_TRUE(cluster.spawn(order(1)).has_value());

@@ -16,6 +16,7 @@ ProcessSpec spec() {
           .control = {.endpoint = "tcp://127.0.0.1:1",
                       .server_public_key = "s",
                       .client = {.public_key = "p", .secret_key = "k"}},
+          .gpu = "GPU-8a1",
           .kv_token = "token",
           .config_yaml = "name: x\nmode: serve\n",
           .config_name = "job.yaml"};
@@ -29,6 +30,7 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->role, Role::kPrefill);
   EXPECT_EQ(decoded->port, 40001);
   EXPECT_EQ(decoded->listen_fd, 7);
+  EXPECT_EQ(decoded->gpu, "GPU-8a1");
   EXPECT_EQ(decoded->control.client.secret_key, "k");
 }
 
