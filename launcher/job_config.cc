@@ -120,12 +120,8 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
              [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
-  in.section("router", {.doc = "The front door."}, [&](ConfigReader& section) {
-    router::read(section, config.router);
-    if (const auto listen = net::parse_http_address(config.router.listen); !listen) {
-      section.fail("listen", "must be HOST:PORT, got " + config.router.listen);
-    }
-  });
+  in.section("router", {.doc = "The front door."},
+             [&](ConfigReader& section) { read_router(section, config.router); });
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
              [&](ConfigReader& section) {
                read_launcher(section, config.launcher);
@@ -212,6 +208,13 @@ bool is_gguf(const std::filesystem::path& path) {
 
 }  // namespace
 
+void read_router(ConfigReader& in, router::RouterConfig& config) {
+  router::read(in, config);
+  if (!net::parse_http_address(config.listen)) {
+    in.fail("listen", "must be HOST:PORT, got " + config.listen);
+  }
+}
+
 Duration drain_timeout(const JobConfig& config, net::Role role) {
   return config.launcher.stop_timeout +
          (role == net::Role::kPrefill ? config.kvtransfer.lease : Duration(0));
@@ -285,15 +288,19 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
   return config;
 }
 
-Result<JobConfig> read_job_config(const std::string& path, const Places& places) {
+Result<std::string> read_config_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  // One byte more than allowed is enough for the parser to refuse it.
   std::string text(limits::kConfigBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
     return Error{ErrorCode::kInvalidArgument, path + ": cannot be read\n"};
   }
   text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+Result<JobConfig> read_job_config(const std::string& path, const Places& places) {
+  PDJOB_TRY(const std::string text, read_config_text(path));
   return parse_job_config(path, text, places);
 }
 

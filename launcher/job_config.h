@@ -72,6 +72,12 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
                                    const Places& places);
 Result<JobConfig> read_job_config(const std::string& path, const Places& places);
 
+// A file's text; kInvalidArgument where it cannot be read. One of more than kConfigBytesMax is cut
+// off behind that, which is enough for the parser to refuse it.
+Result<std::string> read_config_text(const std::string& path);
+// The `router` section.
+void read_router(ConfigReader& in, router::RouterConfig& config);
+
 // `~/x` is below home; anything else stays.
 std::string expand_home(const std::string& path, const Places& places);
 std::string default_state_dir(const Places& places);

@@ -26,6 +26,7 @@ By hand, without a launcher:
   pdjob worker --role prefill --model M.gguf --listen 127.0.0.1:8101
   pdjob worker --role decode  --model M.gguf --listen 127.0.0.1:8102
   pdjob router --prefill http://127.0.0.1:8101 --decode http://127.0.0.1:8102
+  pdjob router --config router.yaml
 
 Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
             3 the job could not be placed, 130 stopped by Ctrl-C.
@@ -176,26 +177,39 @@ struct CommandLine {
 
   void add_router() {
     CLI::App* command = app.add_subcommand("router", "Run the front door by hand");
+    auto* file = command
+                     ->add_option("--config", router.config,
+                                  "Workers and `router` section in a file (docs/router.md), in "
+                                  "place of the flags below")
+                     ->type_name("FILE");
     command->add_option("--listen", router.listen, "Where to serve")
         ->type_name("HOST:PORT")
-        ->capture_default_str();
+        ->capture_default_str()
+        ->excludes(file);
     command->add_option("--prefill", router.prefill, "A prefill worker; repeatable")
-        ->type_name("URL");
-    command->add_option("--decode", router.decode, "A decode worker; repeatable")->type_name("URL");
+        ->type_name("URL")
+        ->excludes(file);
+    command->add_option("--decode", router.decode, "A decode worker; repeatable")
+        ->type_name("URL")
+        ->excludes(file);
     command->add_option("--worker", router.workers, "A worker that does both; repeatable")
-        ->type_name("URL");
+        ->type_name("URL")
+        ->excludes(file);
     command
         ->add_option("--protocol", protocol,
                      "Short for router.protocol: what the workers above speak (auto, pdjob, nixl)")
-        ->type_name("PROTOCOL");
+        ->type_name("PROTOCOL")
+        ->excludes(file);
     command
         ->add_option("--policy", policy, "Short for router.prefill_policy and router.decode_policy")
-        ->type_name("POLICY");
+        ->type_name("POLICY")
+        ->excludes(file);
     command
         ->add_option("--set", router.settings,
                      "A key of the job file: router.attempts=2; repeatable")
         ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
+        ->allow_extra_args(false)
+        ->excludes(file);
     command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
     command->callback([this] {
       if (!protocol.empty()) {

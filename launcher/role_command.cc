@@ -14,6 +14,7 @@
 #include "common/random.h"
 #include "decode/decode_worker.h"
 #include "launcher/flag_config.h"
+#include "launcher/router_file.h"
 #include "net/http_client.h"
 #include "net/process_spec.h"
 #include "prefill/prefill_worker.h"
@@ -124,23 +125,34 @@ Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   return run_worker_as(std::move(spec), config);
 }
 
-Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
-  router::RouterOptions options;
-  PDJOB_TRY(options.prefill, addresses_of(flags.prefill));
-  PDJOB_TRY(options.decode, addresses_of(flags.decode));
-  PDJOB_TRY(options.workers, addresses_of(flags.workers));
-  if (options.prefill.empty() != options.decode.empty()) {
+Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& places) {
+  RouterFile file;
+  PDJOB_TRY(file.prefill, addresses_of(flags.prefill));
+  PDJOB_TRY(file.decode, addresses_of(flags.decode));
+  PDJOB_TRY(file.both, addresses_of(flags.workers));
+  if (file.prefill.empty() != file.decode.empty()) {
     return Error{ErrorCode::kInvalidArgument, "pdjob router: --prefill and --decode come together"};
   }
-  if (options.decode.empty() && options.workers.empty()) {
+  if (file.decode.empty() && file.both.empty()) {
     return Error{ErrorCode::kInvalidArgument,
-                 "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL"};
+                 "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL; or "
+                 "a file that does: --config FILE"};
   }
   std::vector<std::string> settings = flags.settings;
   // A router needs no model; the fake engine keeps the reader from looking for one.
   settings.insert(settings.begin(), {"router.listen=" + flags.listen, "engine.kind=fake"});
   PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
-  options.config = config.router;
+  file.router = config.router;
+  return file;
+}
+
+Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
+  PDJOB_TRY(RouterFile file,
+            flags.config.empty() ? router_of_flags(flags, places) : read_router_file(flags.config));
+  router::RouterOptions options{.config = std::move(file.router),
+                                .prefill = std::move(file.prefill),
+                                .decode = std::move(file.decode),
+                                .workers = std::move(file.both)};
   options.plain = options.prefill.empty();
   options.spec.name = "router-" + std::to_string(getpid());
   options.spec.role = net::Role::kRouter;

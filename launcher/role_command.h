@@ -18,6 +18,7 @@ struct WorkerFlags {
 };
 
 struct RouterFlags {
+  std::string config;  // A router's own file (router_file.h), in place of all others.
   std::string listen = "127.0.0.1:8000";
   std::vector<std::string> prefill;
   std::vector<std::string> decode;

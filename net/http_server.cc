@@ -301,8 +301,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandle
     filled.connections_max = limits::kHttpConnectionsMax;
   }
   std::vector<Fd> listeners(1);
-  PDJOB_TRY(listeners.front(), options.listen_fd >= 0 ? adopt_listener(options.listen_fd)
-                                                      : listen_on(options.host, options.port));
+  PDJOB_TRY(listeners.front(),
+            options.listen_fd >= 0
+                ? adopt_listener(options.listen_fd)
+                : listen_on(options.host, options.port,
+                            options.own_port ? PortUse::kShared : PortUse::kAlone));
   if (options.own_port) {
     PDJOB_TRY(listeners.emplace_back(), listen_on("127.0.0.1", 0));
   }

@@ -52,8 +52,7 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one.
   int listen_fd =
       -1;  // An already listening socket, which is taken over; host and port are ignored then.
-  // Where others share that socket's port: listens at a free port of loopback, too, which is this
-  // process's alone.
+  // Others share the port: listens at a free one of loopback, too, which is this process's alone.
   bool own_port = false;
   size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.
   Duration idle_timeout = std::chrono::seconds(75);     // Of a connection between requests.

@@ -1,1 +1,2 @@
 pdjob_fuzz(stream_record SOURCES stream_record_fuzz.cc LINKS pdjob_router)
+pdjob_fuzz(recipe SOURCES recipe_fuzz.cc LINKS pdjob_router)
