@@ -1,10 +1,10 @@
 #include "launcher/prober.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "common/limits.h"
+#include "common/parse_number.h"
 #include "net/json_writer.h"
 #include "router/leg_body.h"
 
@@ -29,12 +29,6 @@ std::string probe_body(const std::string& model, std::string_view kv_params) {
   }
   json.end_object();
   return text;
-}
-
-uint64_t parse_count(std::string_view text) {
-  uint64_t count = 0;
-  std::from_chars(text.data(), text.data() + text.size(), count);
-  return count;
 }
 
 }  // namespace
@@ -80,7 +74,7 @@ void Prober::on_head(net::CallId id, const net::HttpReplyHead& head) {
   Running& running = running_.at(id);
   running.status = head.status;
   // Another router need not pass it on, so that of the decode leg stays.
-  running.kv_bytes = std::max(running.kv_bytes, parse_count(head.header("x-pdjob-kv-bytes")));
+  running.kv_bytes = std::max(running.kv_bytes, parse_number<uint64_t>(head.header("x-pdjob-kv-bytes")).value_or(0));
 }
 
 void Prober::on_body(net::CallId id, std::string_view raw) {

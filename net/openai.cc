@@ -1,6 +1,5 @@
 #include "net/openai.h"
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -8,6 +7,7 @@
 #include <simdjson.h>
 
 #include "common/limits.h"
+#include "common/parse_number.h"
 #include "net/json_syntax_error.h"
 #include "net/openai_fields.h"
 #include "net/openai_prompt.h"
@@ -95,9 +95,8 @@ void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
   }
   std::map<Token, float> biases;  // "7" and "07" are one token.
   for (const auto [key, bias] : object) {
-    Token token = -1;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-    if (error != std::errc() || end != key.data() + key.size() || token < 0) {
+    const Token token = parse_number<Token>(key).value_or(-1);
+    if (token < 0) {
       return fields.wrong("logit_bias", "must have token ids as names, got " + excerpt(key));
     }
     double number = 0;

@@ -1,9 +1,10 @@
 #include "router/leg_body.h"
 
 #include <array>
-#include <charconv>
 #include <utility>
 #include <vector>
+
+#include "common/parse_number.h"
 
 namespace pdjob::router {
 namespace {
@@ -27,11 +28,7 @@ constexpr std::array<std::string_view, 13> kNames = {"model",
                                                      "kv_transfer_params",
                                                      "pdjob_resume"};
 
-uint64_t number_or_zero(std::string_view text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : 0;
-}
+uint64_t number_or_zero(std::string_view text) { return parse_number<uint64_t>(text).value_or(0); }
 
 // Where the string or list that opens at text[0] ends: the position after it; npos if it does not.
 size_t end_of_element(std::string_view text) {

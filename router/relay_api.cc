@@ -1,11 +1,11 @@
 #include "router/relay_api.h"
 
-#include <charconv>
 #include <utility>
 
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/parse_number.h"
 #include "common/real_clock.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
@@ -31,11 +31,9 @@ RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 
 // What is no number of milliseconds says nothing.
 Duration timeout_of(const net::HttpRequest& request) {
-  const std::string_view text = request.header("x-request-timeout-ms");
-  uint32_t milliseconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), milliseconds);
-  const bool good = error == std::errc() && end == text.data() + text.size() && milliseconds > 0;
-  return good ? std::chrono::milliseconds(milliseconds) : kForever;
+  const uint32_t milliseconds =
+      parse_number<uint32_t>(request.header("x-request-timeout-ms")).value_or(0);
+  return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
 }
 
 Outcome outcome_of(int status) {
@@ -200,10 +198,13 @@ void RelayApi::on_body(net::CallId call, std::string_view raw) {
 
 void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
   Exchange& exchange = exchanges_.at(leg.id.request);
-  if (!exchange.first_byte) {
-    exchange.first_byte = true;
+  if (exchange.first_bytes == Instant{}) {
+    exchange.first_bytes = loop_.now();
     metrics_.first_byte(loop_.now() - exchange.arrived);
+  } else if (leg.framing == net::BodyFraming::kChunked) {
+    metrics_.next_bytes(loop_.now() - exchange.last_bytes);
   }
+  exchange.last_bytes = loop_.now();
   if (exchange.record) {
     scratch_.clear();
     exchange.record->take(raw, scratch_);
@@ -244,6 +245,9 @@ void RelayApi::on_end(net::CallId call) {
   }
   bool kv_params = false;
   const auto exchange = exchanges_.find(leg.id.request);
+  if (leg.id.stage == Stage::kPrefill && exchange != exchanges_.end()) {
+    metrics_.prefilled(loop_.now() - exchange->second.prefill_began);
+  }
   if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
     exchange->second.returned_params = returned_params(leg.collected);
     kv_params = !exchange->second.returned_params.empty();
@@ -296,8 +300,13 @@ std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange)
 void RelayApi::carry_out(const StartLeg& effect) {
   Exchange& exchange = exchanges_.at(effect.leg.request);
   const net::WorkerEntry& worker = core_.workers().find(effect.worker)->entry;
+  if (exchange.legs_began == Instant{}) {
+    exchange.legs_began = loop_.now();
+    metrics_.queued(loop_.now() - exchange.arrived);
+  }
   if (effect.leg.stage == Stage::kPrefill) {
     exchange.prefill = worker.name;
+    exchange.prefill_began = loop_.now();
   } else {
     exchange.decode = worker.name;
     if (effect.kv == KvPart::kNone) {
@@ -355,6 +364,9 @@ void RelayApi::carry_out(const Relay& effect) {
     return;
   }
   exchange.begun = true;
+  if (const auto visible = parse_number<double>(head_->header("x-pdjob-kv-visible-seconds"))) {
+    metrics_.kv_moved(*visible);
+  }
   const bool old_client = server_.is_http_1_0(exchange.client);
   leg.dechunk = old_client && head_->framing == net::BodyFraming::kChunked;
   exchange.keep_alive = !old_client && head_->framing != net::BodyFraming::kUntilClose;
@@ -406,6 +418,9 @@ void RelayApi::carry_out(const Continued& effect) {
 
 void RelayApi::carry_out(const Complete& effect) {
   const Exchange& exchange = exchanges_.at(effect.id);
+  if (outcome_of(exchange.status) == Outcome::kOk && exchange.first_bytes != Instant{}) {
+    metrics_.decoded(loop_.now() - exchange.first_bytes);
+  }
   server_.end_raw(exchange.client, exchange.keep_alive);
   end(effect.id, outcome_of(exchange.status));
 }

@@ -65,10 +65,13 @@ class RelayApi final : public net::HttpCallHandler {
     std::string prefill;          // Names of the workers of this attempt.
     std::string decode;
     Instant arrived{};
+    Instant legs_began{};
+    Instant prefill_began{};
+    Instant first_bytes{};
+    Instant last_bytes{};
     int status = 0;  // Of the relayed reply.
     bool keep_alive = true;
     bool begun = false;  // The client has the head.
-    bool first_byte = false;
     Admission::Tenant tenant = 0;
     std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
     net::CallId relayed;                   // The leg whose bytes the client gets.

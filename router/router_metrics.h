@@ -21,7 +21,13 @@ class RouterMetrics {
   RouterMetrics();
 
   void ended(Outcome outcome, Duration duration);
+  // The phases of a request, each as it ends.
+  void queued(Duration before_its_legs) { queue_seconds_.observe(seconds(before_its_legs)); }
+  void prefilled(Duration leg) { prefill_seconds_.observe(seconds(leg)); }
+  void kv_moved(double visible_seconds) { kv_seconds_.observe(visible_seconds); }
   void first_byte(Duration since_arrival) { first_byte_seconds_.observe(seconds(since_arrival)); }
+  void next_bytes(Duration since_last) { inter_token_seconds_.observe(seconds(since_last)); }
+  void decoded(Duration since_first_byte) { decode_seconds_.observe(seconds(since_first_byte)); }
   void denied(DenialReason reason) { denials_[static_cast<size_t>(reason)].add(); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void degraded() { degraded_.add(); }
@@ -44,7 +50,12 @@ class RouterMetrics {
   Counter degraded_;
   Counter continued_;
   Counter pairs_suspected_;
+  Histogram queue_seconds_;
+  Histogram prefill_seconds_;
+  Histogram kv_seconds_;
   Histogram first_byte_seconds_;
+  Histogram inter_token_seconds_;
+  Histogram decode_seconds_;
   Histogram request_seconds_;
   Gauge alive_;
   Gauge queued_;

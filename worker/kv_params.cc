@@ -1,9 +1,9 @@
 #include "worker/kv_params.h"
 
 #include <array>
-#include <charconv>
 #include <string_view>
 
+#include "common/parse_number.h"
 #include "net/json_edit.h"
 #include "net/json_writer.h"
 
@@ -45,8 +45,7 @@ Result<net::KvTransferParams> parse_kv_address(const std::string& json) {
                                .remote_unix_path = text("remote_unix_path"),
                                .remote_host_id = text("remote_host_id"),
                                .remote_gpu_path = text("remote_gpu_path")};
-  const std::string_view port = object.value("remote_port");
-  std::from_chars(port.data(), port.data() + port.size(), params.remote_port);
+  params.remote_port = parse_number<uint16_t>(object.value("remote_port")).value_or(0);
   if (params.remote_engine_id.empty()) {
     return Error{ErrorCode::kCorrupt, "it has no KV address"};
   }

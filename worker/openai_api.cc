@@ -1,12 +1,12 @@
 #include "worker/openai_api.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <optional>
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/parse_number.h"
 #include "common/random.h"
 #include "net/json_writer.h"
 #include "net/tokenize_request.h"
@@ -41,11 +41,8 @@ std::string reply_id(std::string_view request_id) {
 // A stream that may go on at another worker has its time of creation from the router, and so the
 // same everywhere.
 std::optional<int64_t> created_by_router(std::string_view value) {
-  int64_t created = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), created);
-  return error == std::errc() && end == value.data() + value.size() && created > 0
-             ? std::optional(created)
-             : std::nullopt;
+  const auto created = parse_number<int64_t>(value);
+  return created.value_or(0) > 0 ? created : std::nullopt;
 }
 
 }  // namespace
