@@ -10,8 +10,9 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// All as in row_sum_kernel.cu.
 constexpr size_t kWordBytes = 8;
+constexpr size_t kPrefetchBytes = 2048;  // Ahead, as for RowDigest.
+// As in row_sum_kernel.cu.
 constexpr uint64_t kFirstFactor = 0xFF51AFD7ED558CCD;
 constexpr uint64_t kSecondFactor = 0xC4CEB9FE1A85EC53;
 constexpr uint64_t kWindowStep = 0x6A09E667F3BCC909;
@@ -63,6 +64,8 @@ __attribute__((target("avx2"))) uint64_t sum_words_avx2(const std::byte* from, s
   __m256i sums = _mm256_setzero_si256();
   const size_t by_lanes = words - words % kLanes;
   for (size_t i = 0; i < by_lanes; i += kLanes) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + kWordBytes * i + kPrefetchBytes),
+                 _MM_HINT_T0);
     const auto* const at = reinterpret_cast<const __m256i*>(from + kWordBytes * i);
     const __m256i keyed = _mm256_xor_si256(_mm256_loadu_si256(at), places);
     const __m256i mixed_words = fold(multiply(fold(multiply(fold(keyed), first)), second));
