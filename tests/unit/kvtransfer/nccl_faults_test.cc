@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -22,6 +23,10 @@ using std::chrono::seconds;
 
 constexpr Duration kDeadline = seconds(30);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 8192, .row_bytes = 1024};  // Nine slabs.
+
+// Six slabs: more than there are in a ring.
+constexpr uint32_t kRowsOfASlab = 1000;
+constexpr TestRegion::Shape kSix{.windows = 4, .rows = 6 * kRowsOfASlab, .row_bytes = 1000};
 
 // Rows are where `way` says; the settings are undone, and nothing is left behind.
 class NcclFaults : public testing::TestWithParam<Way> {
@@ -74,6 +79,25 @@ class NcclFaults : public testing::TestWithParam<Way> {
     sender->offer(transfer_id(1), from.region(), in(kDeadline));
     sender->commit(transfer_id(1), kBig.rows, {});
     to_test.say(sender->address());
+    from_test.hear();
+  }
+  // Offers kSix as transfer 1, of which the slab that it is told stays in NCCL's hands.
+  static void send_up_to_a_slab(Pipe& to_test, Pipe& from_test) {
+    const auto slab = static_cast<uint32_t>(std::stoul(from_test.hear()));
+    TestEndpoint sender(prefill());
+    TestRegion from = source(kSix);
+    from.fill(1, 0, kSix.rows);
+    to_test.say(sender->address());
+    EXPECT_TRUE(sender.becomes_awaited(transfer_id(1), true));
+    sender->offer(transfer_id(1), from.region(), in(kDeadline));
+    sender->rows_ready(transfer_id(1), slab * kRowsOfASlab);
+    to_test.say("before");
+    from_test.hear();
+    ::setenv("FAKE_NCCL_MOVE_DELAY_MS", "60000", 1);
+    sender->rows_ready(transfer_id(1), kSix.rows);
+    EXPECT_TRUE(becomes_true(
+        [&] { return sender->stats().bytes_sent > slab * kRowsOfASlab * from.row_bytes(); }));
+    to_test.say("within");
     from_test.hear();
   }
   // A whole transfer between two endpoints.
@@ -368,6 +392,39 @@ TEST_P(NcclFaults, RowsOfACancelledTransferAreGivenBackWhenTheGpusHaveLetGoOfThe
     }  // The double notices memory that goes while it is copied from or to.
     unset("FAKE_NCCL_MOVE_DELAY_MS");
     expect_moves(sender, receiver, 11);
+  }
+}
+
+TEST_P(NcclFaults, SenderThatIsKilledOrStopsInAnySlabChangesNoRowThatWasGivenOn) {
+  for (const bool is_killed : {true, false}) {
+    for (const uint32_t slab : {0U, 2U, 5U}) {
+      SCOPED_TRACE(slab);
+      ForkedPeer peer(send_up_to_a_slab);
+      TestEndpoint::Options impatient = decode();
+      impatient.nccl.slab_timeout = milliseconds(700);
+      TestEndpoint receiver(impatient);
+      TestRegion to = target(kSix);
+      peer.from_test.say(std::to_string(slab));
+      receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kSix.rows,
+                      in(kDeadline));
+      ASSERT_EQ(peer.to_test.hear(), "before");
+      std::this_thread::sleep_for(milliseconds(100));  // They move.
+      peer.from_test.say("go on");
+      ASSERT_EQ(peer.to_test.hear(), "within");
+      if (is_killed) {
+        peer.kill();
+      } else {
+        peer.stop();
+      }
+      const auto failed = receiver.expect<FetchFailed>(seconds(5));
+      expect_safe(receiver, failed);
+      to.fill(2, 0, kSix.rows);
+      if (!is_killed) {
+        peer.signal(SIGCONT);
+      }
+      EXPECT_FALSE(receiver.next(milliseconds(100)));
+      EXPECT_TRUE(to.holds(2, 0, kSix.rows));
+    }
   }
 }
 
