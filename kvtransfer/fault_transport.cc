@@ -297,8 +297,8 @@ class FaultTransport final : public Transport {
   }
 
   bool on_message(const LinkMessage& message) override { return transport_->on_message(message); }
-  void when_released(TransferId id, std::function<void()> then) override {
-    transport_->when_released(id, std::move(then));
+  void when_released(TransferId id, const std::function<void()>& then) override {
+    transport_->when_released(id, then);
   }
 
  private:

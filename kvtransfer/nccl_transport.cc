@@ -122,7 +122,7 @@ class NcclRowSender final : public RowSender {
 class NcclRowReceiver : public RowReceiver {
  public:
   NcclRowReceiver(NcclTransport& transport, TransferId id, const Region& target)
-      : transport_(transport), windows_(target.windows), id_(id) {}
+      : transport_(transport), id_(id), windows_(target.windows) {}
   NcclRowReceiver(const NcclRowReceiver&) = delete;
   NcclRowReceiver& operator=(const NcclRowReceiver&) = delete;
   ~NcclRowReceiver() override { transport_.receiver_ended(id_); }
@@ -145,14 +145,17 @@ class NcclRowReceiver : public RowReceiver {
   virtual void filled(uint32_t slab, uint32_t bytes) = 0;
 
  protected:
+  NcclTransport& transport() const { return transport_; }
+  std::span<const Window> windows() const { return windows_; }
   uint64_t bytes_of(RowRange range) const { return bytes_per_row(windows_) * range.count; }
-
-  NcclTransport& transport_;
-  const std::span<const Window> windows_;
-  std::deque<RowRange> ranges_;  // Announced, not yet in place. Bounded by the rows granted.
+  // Announced, not yet in place.
+  std::deque<RowRange>& ranges() { return ranges_; }
 
  private:
+  NcclTransport& transport_;
   const TransferId id_;
+  const std::span<const Window> windows_;
+  std::deque<RowRange> ranges_;   // Bounded by the rows granted.
   uint64_t bytes_announced_ = 0;  // Not yet expected in a slab.
 };
 
@@ -164,7 +167,7 @@ class NcclHostReceiver final : public NcclRowReceiver {
   NcclHostReceiver& operator=(const NcclHostReceiver&) = delete;
   ~NcclHostReceiver() override {
     for (const Piece& piece : filled_) {
-      transport_.step(NcclLink::Emptied{piece.slab});
+      transport().step(NcclLink::Emptied{piece.slab});
     }
   }
 
@@ -176,28 +179,28 @@ class NcclHostReceiver final : public NcclRowReceiver {
   }
 
   Progress advance(size_t bytes_max) override {
-    while (!filled_.empty() && !transport_.failed()) {
+    while (!filled_.empty() && !transport().failed()) {
       if (bytes_max == 0) {
         return Progress::kMore;
       }
       if (cursor_.bytes_left() == 0) {
-        cursor_ = RowCursor(windows_, ranges_.front());
-        sum_.begin(windows_, ranges_.front());
+        cursor_ = RowCursor(windows(), ranges().front());
+        sum_.begin(windows(), ranges().front());
       }
       Piece& piece = filled_.front();
       const std::span<std::byte> to =
           cursor_.next(std::min<size_t>(bytes_max, piece.bytes - piece.emptied));
-      std::memcpy(to.data(), transport_.slab(piece.slab).host + piece.emptied, to.size());
+      std::memcpy(to.data(), transport().slab(piece.slab).host + piece.emptied, to.size());
       sum_.update(to);
       cursor_.advance(to.size());
       piece.emptied += static_cast<uint32_t>(to.size());
       bytes_max -= to.size();
       if (cursor_.bytes_left() == 0) {
-        rows_arrived_ = ranges_.front().first + ranges_.front().count;
-        ranges_.pop_front();
+        rows_arrived_ = ranges().front().first + ranges().front().count;
+        ranges().pop_front();
       }
       if (piece.emptied == piece.bytes) {
-        transport_.step(NcclLink::Emptied{piece.slab});
+        transport().step(NcclLink::Emptied{piece.slab});
         filled_.pop_front();
       }
     }
@@ -235,7 +238,7 @@ class NcclGpuReceiver final : public NcclRowReceiver {
     std::vector<GpuCopy> copies;
     for (uint32_t placed = 0; placed < bytes;) {
       if (cursor_.bytes_left() == 0) {
-        cursor_ = RowCursor(windows_, unplaced_.front());
+        cursor_ = RowCursor(windows(), unplaced_.front());
         unplaced_.pop_front();
       }
       const std::span<std::byte> to = cursor_.next(bytes - placed);
@@ -248,12 +251,12 @@ class NcclGpuReceiver final : public NcclRowReceiver {
 
   void filled(uint32_t slab, uint32_t bytes) override {
     bytes_in_place_ += bytes;
-    while (!ranges_.empty() && bytes_in_place_ >= bytes_of(ranges_.front())) {
-      bytes_in_place_ -= bytes_of(ranges_.front());
-      rows_in_place_ = ranges_.front().first + ranges_.front().count;
-      ranges_.pop_front();
+    while (!ranges().empty() && bytes_in_place_ >= bytes_of(ranges().front())) {
+      bytes_in_place_ -= bytes_of(ranges().front());
+      rows_in_place_ = ranges().front().first + ranges().front().count;
+      ranges().pop_front();
     }
-    transport_.step(NcclLink::Emptied{slab});
+    transport().step(NcclLink::Emptied{slab});
   }
 
   Progress advance(size_t bytes_max) override {
@@ -263,7 +266,7 @@ class NcclGpuReceiver final : public NcclRowReceiver {
       }
       const Result<bool> done = sum_is_there();
       if (!done) {
-        transport_.stream().fail(done.error());
+        transport().stream().fail(done.error());
         return Progress::kBlocked;
       }
       if (!*done) {
@@ -283,7 +286,7 @@ class NcclGpuReceiver final : public NcclRowReceiver {
   // Of all rows that were in place when it was begun.
   Result<bool> sum_is_there() {
     if (queue_ == nullptr) {
-      PDJOB_TRY(queue_, GpuQueue::open(transport_.gpu()));
+      PDJOB_TRY(queue_, GpuQueue::open(transport().gpu()));
       rows_summed_ = rows_in_place_;
       PDJOB_TRY_STATUS(queue_->sum_rows(gpu_windows_, rows_arrived_, rows_summed_ - rows_arrived_));
     }
@@ -293,7 +296,7 @@ class NcclGpuReceiver final : public NcclRowReceiver {
   const std::vector<GpuWindow> gpu_windows_;
   std::deque<RowRange> unplaced_;  // Announced, and no copy goes there yet.
   RowCursor cursor_;               // Of the range that copies go to.
-  uint64_t bytes_in_place_ = 0;    // Of the first of ranges_.
+  uint64_t bytes_in_place_ = 0;    // Of the first of ranges().
   uint32_t rows_in_place_ = 0;
   uint32_t rows_summed_ = 0;  // By the queue, when it is idle.
   uint32_t rows_arrived_ = 0;

@@ -31,8 +31,8 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
   bool on_message(const LinkMessage& message) override;
-  void when_released(TransferId id, std::function<void()> then) override {
-    links_.when_released(key_, id, std::move(then));
+  void when_released(TransferId id, const std::function<void()>& then) override {
+    links_.when_released(key_, id, then);
   }
 
   // For the row senders and receivers of this transport.

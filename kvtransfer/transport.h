@@ -119,7 +119,7 @@ class Transport {
   // Calls `then`, at once or later, when nothing that this end has begun touches the rows of a
   // transfer any more: later even than the transport's own end. Requires: its sender or receiver is
   // destroyed.
-  virtual void when_released(TransferId /*id*/, std::function<void()> then) { then(); }
+  virtual void when_released(TransferId /*id*/, const std::function<void()>& then) { then(); }
 };
 
 // The target's windows in the granted memory, which is mapped at `base` and shared_bytes long.
