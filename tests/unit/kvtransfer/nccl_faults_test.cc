@@ -32,7 +32,9 @@ constexpr TestRegion::Shape kSix{.windows = 4, .rows = 6 * kRowsOfASlab, .row_by
 class NcclFaults : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
-    TestRegion({}, TestRegion::Memory::kGpu);  // The fixture's own GPU keeps what it makes.
+    {
+      const TestRegion first({}, TestRegion::Memory::kGpu);
+    }  // The fixture's own GPU keeps what it made.
     objects_ = fakecudart_objects();
   }
   void TearDown() override {
@@ -96,7 +98,7 @@ class NcclFaults : public testing::TestWithParam<Way> {
     ::setenv("FAKE_NCCL_MOVE_DELAY_MS", "60000", 1);
     sender->rows_ready(transfer_id(1), kSix.rows);
     EXPECT_TRUE(becomes_true(
-        [&] { return sender->stats().bytes_sent > slab * kRowsOfASlab * from.row_bytes(); }));
+        [&] { return sender->stats().bytes_sent > from.row_bytes() * slab * kRowsOfASlab; }));
     to_test.say("within");
     from_test.hear();
   }
@@ -357,9 +359,9 @@ TEST_P(NcclFaults, OnlyRowsInTheHostsMemoryPassThroughIt) {
   receiver->fetch(transfer_id(1), sender->address(), to.region(), kBig.rows, in(kDeadline));
   receiver.expect<FetchDone>();
   sender.expect<OfferDone>();
-  const int ends_in_host = (GetParam().from_gpu ? 0 : 1) + (GetParam().to_gpu ? 0 : 1);
+  const uint64_t ends_in_host = (GetParam().from_gpu ? 0U : 1U) + (GetParam().to_gpu ? 0U : 1U);
   EXPECT_EQ(fakecudart_host_bytes() - before,
-            static_cast<long long>(ends_in_host * kBig.rows * from.row_bytes()));
+            static_cast<long long>(from.row_bytes() * kBig.rows * ends_in_host));
   EXPECT_TRUE(to.holds(1, 0, kBig.rows));
 }
 
