@@ -69,6 +69,24 @@ PinnedMemory::~PinnedMemory() {
   }
 }
 
+GpuResult copy_batch(const GpuApi& gpu, std::span<const GpuCopy> copies, GpuStream* stream) {
+  if (copies.empty()) {
+    return kGpuSuccess;
+  }
+  std::vector<void*> to;
+  std::vector<const void*> from;
+  std::vector<size_t> bytes;
+  for (const GpuCopy& copy : copies) {
+    to.push_back(copy.to);
+    from.push_back(copy.from);
+    bytes.push_back(copy.bytes);
+  }
+  GpuCopyAttributes attributes;
+  size_t first = 0;
+  return gpu.memcpy_batch_async(to.data(), from.data(), bytes.data(), copies.size(), &attributes,
+                                &first, 1, stream);
+}
+
 // --- GpuQueue
 
 Result<std::unique_ptr<GpuQueue>> GpuQueue::open(Gpu& gpu) {
@@ -86,22 +104,8 @@ GpuQueue::~GpuQueue() {
 }
 
 Status GpuQueue::copy(std::span<const GpuCopy> copies) {
-  if (copies.empty()) {
-    return ok();
-  }
   PDJOB_TRY_STATUS(gpu_.enter());
-  std::vector<void*> to;
-  std::vector<const void*> from;
-  std::vector<size_t> bytes;
-  for (const GpuCopy& copy : copies) {
-    to.push_back(copy.to);
-    from.push_back(copy.from);
-    bytes.push_back(copy.bytes);
-  }
-  GpuCopyAttributes attributes;
-  size_t first = 0;
-  const GpuResult result = gpu_.api_.memcpy_batch_async(
-      to.data(), from.data(), bytes.data(), copies.size(), &attributes, &first, 1, streams_.copies);
+  const GpuResult result = copy_batch(gpu_.api_, copies, streams_.copies);
   return result == kGpuSuccess ? ok() : Status(gpu_.failed(result, "copy"));
 }
 

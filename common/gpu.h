@@ -82,6 +82,10 @@ struct GpuCopy {
   size_t bytes = 0;
 };
 
+// Puts copies on a stream, as one batch: each end is in the GPU's memory or the host's pinned
+// memory, and the copies keep no order among themselves.
+GpuResult copy_batch(const GpuApi& gpu, std::span<const GpuCopy> copies, GpuStream* stream);
+
 // One strided array of rows in the GPU's memory.
 struct GpuWindow {
   const std::byte* base = nullptr;  // Of row 0.

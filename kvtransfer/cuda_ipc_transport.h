@@ -41,7 +41,7 @@ class CudaIpcTransport final : public Transport {
     return {.name = "cuda_ipc",
             .writes_target = true,
             .range_bytes = limits::kGpuRangeBytes,
-            .sums_in_gpu = true};
+            .sums_rows = true};
   }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;

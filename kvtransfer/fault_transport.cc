@@ -10,6 +10,7 @@
 #include "common/gpu.h"
 #include "kvtransfer/cuda_ipc_transport.h"
 #include "kvtransfer/row_digest.h"
+#include "kvtransfer/row_sum.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -57,13 +58,22 @@ class FaultStream final : public LinkStream {
 // source.
 class FaultRowSender final : public RowSender {
  public:
-  FaultRowSender(FaultStream& stream, const TransportCapabilities& transport, Gpu* gpu,
-                 FaultPlan plan, std::unique_ptr<RowSender> sender)
+  FaultRowSender(FaultStream& stream, Transport& transport, Gpu* gpu, TransferId id, FaultPlan plan,
+                 std::unique_ptr<RowSender> sender)
       : stream_(stream),
-        transport_(transport),
+        inner_(transport),
+        transport_(transport.capabilities()),
         gpu_(gpu),
+        id_(id),
         plan_(plan),
         sender_(std::move(sender)) {}
+  FaultRowSender(const FaultRowSender&) = delete;
+  FaultRowSender& operator=(const FaultRowSender&) = delete;
+  // What it copies from lives as long as that is read.
+  ~FaultRowSender() override {
+    sender_.reset();
+    inner_.when_released(id_, [damaged = std::make_shared<Copy>(std::move(damaged_))] {});
+  }
 
   void start(const Region& source, RowRange range) override {
     source_ = &source;
@@ -95,20 +105,31 @@ class FaultRowSender final : public RowSender {
     return progress;
   }
 
-  uint64_t digest() const override { return transport_.sums_in_gpu ? sum_ : digest_.value(); }
+  uint64_t digest() const override {
+    return transport_.sums_rows ? gpu_sum_ + host_sum_.value() : digest_.value();
+  }
 
  private:
   // Reads of a GPU's memory, in the tests' own time.
   void hash() {
-    if (transport_.sums_in_gpu) {
+    if (transport_.sums_rows && source_->device) {
       const auto queue = *GpuQueue::open(*gpu_);
       PDJOB_CHECK(queue->sum_rows(gpu_windows(*source_), range_.first, range_.count));
       PDJOB_CHECK(queue->wait());
-      sum_ += queue->sum();
+      gpu_sum_ += queue->sum();
       return;
     }
     const Copy readable = copy();
     RowCursor rows(readable.region.windows, range_);
+    if (transport_.sums_rows) {
+      host_sum_.begin(readable.region.windows, range_);
+      while (rows.bytes_left() > 0) {
+        const std::span<std::byte> piece = rows.next(rows.bytes_left());
+        host_sum_.update(piece);
+        rows.advance(piece.size());
+      }
+      return;
+    }
     hash_and_advance(digest_, rows, rows.bytes_left());
   }
 
@@ -207,15 +228,18 @@ class FaultRowSender final : public RowSender {
   }
 
   FaultStream& stream_;
+  Transport& inner_;
   const TransportCapabilities transport_;
   Gpu* const gpu_;
+  const TransferId id_;
   const FaultPlan plan_;
   Copy damaged_;
-  std::unique_ptr<RowSender> sender_;  // Ends before what it copies from.
+  std::unique_ptr<RowSender> sender_;
   const Region* source_ = nullptr;
   RowRange range_;
   RowDigest digest_;
-  uint64_t sum_ = 0;
+  RowSum host_sum_;
+  uint64_t gpu_sum_ = 0;
   uint32_t ranges_started_ = 0;
   bool faulty_ = false;  // The range under way is the plan's.
   int turns_left_ = 0;
@@ -260,7 +284,7 @@ class FaultTransport final : public Transport {
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override {
     PDJOB_TRY(std::unique_ptr<RowSender> sender, transport_->open_sender(grant, std::move(shared)));
     return std::unique_ptr<RowSender>(std::make_unique<FaultRowSender>(
-        stream_, capabilities(), gpu_, plans_(grant.id), std::move(sender)));
+        stream_, *transport_, gpu_, grant.id, plans_(grant.id), std::move(sender)));
   }
 
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override {
@@ -273,6 +297,9 @@ class FaultTransport final : public Transport {
   }
 
   bool on_message(const LinkMessage& message) override { return transport_->on_message(message); }
+  void when_released(TransferId id, const std::function<void()>& then) override {
+    transport_->when_released(id, then);
+  }
 
  private:
   FaultStream stream_;

@@ -4,7 +4,7 @@
 // A decode worker *fetches*: it connects to the prefill worker's endpoint (one link per pair of
 // workers, kept and reused), presents a transfer id and grants the rows of one region. The prefill
 // worker *offers* the same id, and its rows are pushed as they become ready, then committed with
-// their count, an xxh3 digest, and a small tail (the last token's logits). Either may come first.
+// their count, a digest, and a small tail (the last token's logits). Either may come first.
 //
 // The endpoint has one thread ("kv") on which links, sessions and copies live. All methods are
 // Thread-safe and return at once; outcomes come to the sink, on the kv thread, exactly once per
@@ -104,8 +104,8 @@ struct FetchDone {  // All rows are in place and match the digest. Nobody writes
 struct FetchFailed {
   TransferId id;
   Error error;
-  bool region_safe = true;  // False: the peer may still write the rows (it is stopped, not dead). A
-                            // FetchReleased follows when it cannot.
+  bool region_safe = true;    // False: the peer, which is stopped and not dead, or our own GPU may
+                              // still write the rows. A FetchReleased follows when neither can.
   bool pair_suspect = false;  // Rows from this peer have been damaged again and again.
 };
 struct FetchReleased {
@@ -121,7 +121,8 @@ struct EndpointOptions {
                       // loopback only.
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
-  std::optional<uint32_t> device;  // The GPU that holds the worker's KV: regions may be there.
+  std::optional<uint32_t> device;  // The GPU that holds the worker's KV: regions may be there. It
+                                   // is the one that config.nccl.device names.
   TransportOpener open_transport;  // Empty: the transport of that name. Tests put faults in front
                                    // of it (fault_transport.h).
 };

@@ -40,9 +40,11 @@ void read_nccl(ConfigReader& in, NcclConfig& config) {
   in.field("slab_timeout", config.slab_timeout,
            {.doc = "For one slab of rows to move; then the link is aborted."},
            {.min = milliseconds(100), .max = hours(1)});
-  in.field("abort_timeout", config.abort_timeout,
-           {.doc = "For NCCL to return from an abort; then the worker ends, to be started again."},
-           {.min = milliseconds(100), .max = hours(1)});
+  in.field(
+      "abort_timeout", config.abort_timeout,
+      {.doc = "For NCCL to return from an abort, and the GPU to come to rest after it; then the "
+              "worker ends, to be started again."},
+      {.min = milliseconds(100), .max = hours(1)});
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 
 namespace pdjob::kvtransfer {
 
-inline constexpr uint16_t kLinkVersion = 4;
+inline constexpr uint16_t kLinkVersion = 5;
 
 using Nonce = std::array<std::byte, 32>;
 using LinkProof = std::array<std::byte, 32>;

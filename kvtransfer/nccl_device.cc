@@ -45,11 +45,12 @@ class DeviceThread final : public NcclDevice {
   void join(NcclCommKey key, int rank, const NcclLinkId& id) override {
     tell(JoinCommand{key, rank, id});
   }
-  void send(NcclCommKey key, uint32_t slab, uint32_t bytes) override {
-    tell(StartCommand{key, {NcclPair::Operation::Kind::kSend, slab, bytes}});
+  void send(NcclCommKey key, uint32_t slab, uint32_t bytes, std::vector<GpuCopy> copies) override {
+    tell(StartCommand{key, {NcclPair::Operation::Kind::kSend, slab, bytes, std::move(copies)}});
   }
-  void receive(NcclCommKey key, uint32_t slab, uint32_t bytes) override {
-    tell(StartCommand{key, {NcclPair::Operation::Kind::kReceive, slab, bytes}});
+  void receive(NcclCommKey key, uint32_t slab, uint32_t bytes,
+               std::vector<GpuCopy> copies) override {
+    tell(StartCommand{key, {NcclPair::Operation::Kind::kReceive, slab, bytes, std::move(copies)}});
   }
   void leave(NcclCommKey key) override { tell(LeaveCommand{key}); }
   void abort(NcclCommKey key) override { tell(AbortCommand{key}); }
@@ -77,7 +78,7 @@ class DeviceThread final : public NcclDevice {
       std::variant<MakeIdCommand, JoinCommand, StartCommand, LeaveCommand, AbortCommand>;
 
   // Links bound their commands: a few for each slab of each link.
-  void tell(const Command& command) { commands_.push_always(command); }
+  void tell(Command command) { commands_.push_always(std::move(command)); }
 
   // --- on the nccl thread
 
@@ -97,6 +98,10 @@ class DeviceThread final : public NcclDevice {
       left.push_back(key);
     }
     abort_all(left);
+    // Whoever waits for us frees the memory that copies may still write.
+    for (poll(); !pairs_.empty(); poll()) {
+      std::this_thread::sleep_for(kBusyPoll);
+    }
   }
 
   Instant next_poll() const {
@@ -107,13 +112,13 @@ class DeviceThread final : public NcclDevice {
     return pairs_.empty() ? kNever : real_now() + (busy ? kBusyPoll : kIdlePoll);
   }
 
-  void take(const std::vector<Command>& commands) {
+  void take(std::vector<Command>& commands) {
     std::vector<NcclCommKey> aborts;
-    for (const Command& command : commands) {
+    for (Command& command : commands) {
       if (const auto* abort = std::get_if<AbortCommand>(&command)) {
         aborts.push_back(abort->key);
       } else {
-        std::visit([this](const auto& what) { execute(what); }, command);
+        std::visit([this](auto& what) { execute(what); }, command);
       }
     }
     abort_all(aborts);
@@ -137,9 +142,9 @@ class DeviceThread final : public NcclDevice {
     pair->join(command.rank, command.id, options_.config.ctas_max);
   }
 
-  void execute(const StartCommand& command) {
+  void execute(StartCommand& command) {
     if (const auto pair = pairs_.find(command.key); pair != pairs_.end()) {
-      pair->second->start(command.operation);
+      pair->second->start(std::move(command.operation));
     }
   }
 
@@ -173,10 +178,10 @@ class DeviceThread final : public NcclDevice {
     }
     for (const NcclCommKey key : keys) {
       if (const auto pair = pairs_.find(key); pair != pairs_.end()) {
-        pair->second->forget();
-        pairs_.erase(pair);
+        pair->second->aborted();
+      } else {
+        options_.report(Left{key});
       }
-      options_.report(Left{key});
     }
   }
 

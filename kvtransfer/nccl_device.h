@@ -5,7 +5,8 @@
 //
 // Slabs: a ring of them, in the GPU's memory and in the host's, belongs to each communicator while
 // it lives. Rings are kept for the next one: freeing GPU memory waits for all kernels of the GPU.
-// Thread-safe.
+// What a slab is filled from, or emptied to, are copies that its owner names: they are on the
+// stream of the ring, like NCCL's own work, before a send and after a receive. Thread-safe.
 #pragma once
 
 #include <compare>
@@ -16,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/gpu.h"
 #include "common/result.h"
 #include "kvtransfer/kvtransfer_config.h"
 #include "kvtransfer/link_message.h"
@@ -29,6 +31,12 @@ struct NcclCommKey {
   friend auto operator<=>(const NcclCommKey&, const NcclCommKey&) = default;
 };
 
+// A slab, and its pinned twin.
+struct NcclSlabMemory {
+  std::byte* device = nullptr;
+  std::byte* host = nullptr;
+};
+
 class NcclDevice {
  public:
   // Reports
@@ -38,9 +46,9 @@ class NcclDevice {
   };
   struct Joined {
     NcclCommKey key;
-    std::vector<std::byte*> slabs;  // In the host's memory, until Left.
+    std::vector<NcclSlabMemory> slabs;  // Until Left.
   };
-  struct Moved {
+  struct Moved {  // The slab is sent, or received, and its copies are done.
     NcclCommKey key;
     uint32_t slab = 0;
   };
@@ -48,7 +56,8 @@ class NcclDevice {
     NcclCommKey key;
     Error reason;
   };
-  struct Left {
+  struct Left {  // And the GPU does nothing more for it: its slabs, and what its copies named, are
+                 // free.
     NcclCommKey key;
   };
   using Report = std::variant<IdMade, Joined, Moved, Failed, Left>;
@@ -56,8 +65,8 @@ class NcclDevice {
   struct Options {
     NcclConfig config;
     std::function<void(Report)> report;  // Called on the nccl thread; must not block.
-    // The thread does not end because NCCL does not return. Called by the destructor, on its
-    // thread; must not return.
+    // The thread does not end, because NCCL does not return or the GPU does not finish its copies.
+    // Called by the destructor, on its thread; must not return.
     std::function<void()> on_stuck;
   };
 
@@ -69,8 +78,10 @@ class NcclDevice {
   virtual void make_id(NcclCommKey key) = 0;
   virtual void join(NcclCommKey key, int rank, const NcclLinkId& id) = 0;
   // One after the other, in the order of the calls.
-  virtual void send(NcclCommKey key, uint32_t slab, uint32_t bytes) = 0;
-  virtual void receive(NcclCommKey key, uint32_t slab, uint32_t bytes) = 0;
+  virtual void send(NcclCommKey key, uint32_t slab, uint32_t bytes,
+                    std::vector<GpuCopy> copies) = 0;
+  virtual void receive(NcclCommKey key, uint32_t slab, uint32_t bytes,
+                       std::vector<GpuCopy> copies) = 0;
   // Both end with Left.
   virtual void leave(NcclCommKey key) = 0;
   virtual void abort(NcclCommKey key) = 0;

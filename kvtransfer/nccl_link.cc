@@ -186,8 +186,10 @@ void NcclLink::receive_waiting(Instant now, Effects& effects) {
                  .number = next.number,
                  .transfer = next.transfer,
                  .deadline = now + options_.slab_timeout};
-    effects.push_back(
-        StartReceive{.epoch = epoch_, .slab = static_cast<uint32_t>(i), .bytes = next.bytes});
+    effects.push_back(StartReceive{.epoch = epoch_,
+                                   .slab = static_cast<uint32_t>(i),
+                                   .bytes = next.bytes,
+                                   .transfer = next.transfer});
     effects.push_back(Send{NcclPosted{.epoch = epoch_, .number = next.number}});
     waiting_.pop_front();
   }
@@ -209,6 +211,7 @@ void NcclLink::on(const Moved& event, Instant now, Effects& effects) {
     effects.push_back(TellFree{});
     leave_if_done(now, effects);
   }
+  release_ended(effects);
 }
 
 void NcclLink::on(const Emptied& event, Instant now, Effects& effects) {
@@ -219,6 +222,33 @@ void NcclLink::on(const Emptied& event, Instant now, Effects& effects) {
   free(slabs_[event.slab]);
   receive_waiting(now, effects);
   leave_if_done(now, effects);
+}
+
+// --- giving rows back
+
+void NcclLink::on(const Ended& event, Instant /*now*/, Effects& effects) {
+  ended_.push_back(event.transfer);
+  release_ended(effects);
+}
+
+// What was announced is sent, whatever becomes of its transfer: the other end receives it already.
+// What is on the GPU's stream cannot be taken from there, not even by an abort.
+bool NcclLink::is_under_way(TransferId transfer) const {
+  return std::ranges::any_of(slabs_, [&](const Slab& slab) {
+    const bool will_start = slab.use == Use::kAnnounced && state_ == State::kReady;
+    const bool may_run = slab.use == Use::kMoving && state_ != State::kClosed;
+    return slab.transfer == transfer && (will_start || may_run);
+  });
+}
+
+void NcclLink::release_ended(Effects& effects) {
+  std::erase_if(ended_, [&](TransferId transfer) {
+    const bool over = !is_under_way(transfer);
+    if (over) {
+      effects.push_back(Release{transfer});
+    }
+    return over;
+  });
 }
 
 // --- leaving
@@ -271,6 +301,7 @@ void NcclLink::on(const Left& event, Instant now, Effects& effects) {
   deadline_ = kNever;
   if (state_ == State::kAborting) {
     state_ = State::kClosed;
+    release_ended(effects);
   } else if (state_ == State::kDraining) {
     state_ = State::kIdle;
     leaving_ = peer_left_ = false;
@@ -333,6 +364,7 @@ void NcclLink::abort(Instant now, Effects& effects) {
   if (exists) {
     effects.push_back(Abort{epoch_});
   }
+  release_ended(effects);
 }
 
 void NcclLink::free(Slab& slab) { slab = {}; }

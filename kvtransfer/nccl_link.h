@@ -13,7 +13,9 @@
 //
 // Each way through kInit is an *epoch*, and whatever names an older one is ignored. After an abort
 // the whole link ends, and its successor starts anew; after a graceful leave the same link can open
-// the next epoch. Slabs of an epoch belong to the GPU until Left.
+// the next epoch. Slabs of an epoch belong to the GPU until Left, and so do the rows that it packs
+// them from or unpacks them to: those of a transfer are given back when none of its slabs is under
+// way any more.
 //
 // The receiver makes the unique id and is rank 0. A slab moves when both ends are ready for it, so
 // that no kernel waits on a GPU for a peer that is not there: SLAB announces it, POSTED answers
@@ -56,13 +58,16 @@ class NcclLink {
   struct Dropped {  // Sender: and does not need it after all.
     uint32_t slab = 0;
   };
-  struct Packed {  // Sender: the taken slab holds `bytes` of a transfer.
+  struct Packed {  // Sender: the taken slab holds `bytes` of a transfer, or will when it is sent.
     uint32_t slab = 0;
     uint32_t bytes = 0;
     TransferId transfer;
   };
-  struct Emptied {  // Receiver: the host has what a filled slab held.
+  struct Emptied {  // Receiver: what a filled slab held is where it belongs.
     uint32_t slab = 0;
+  };
+  struct Ended {  // Nothing more of this transfer is packed or wanted. To be answered by Release.
+    TransferId transfer;
   };
   struct LeaveRequested {};  // The GPU has too many communicators, and this one is not in use.
   struct LinkLost {};
@@ -75,7 +80,7 @@ class NcclLink {
   struct Joined {
     uint32_t epoch = 0;
   };
-  struct Moved {  // All of the slab is sent, or received and in the host's memory.
+  struct Moved {  // All of the slab is sent, or received and copied to where it is wanted.
     uint32_t epoch = 0;
     uint32_t slab = 0;
   };
@@ -83,13 +88,13 @@ class NcclLink {
     uint32_t epoch = 0;
     Error reason;
   };
-  struct Left {  // The communicator is gone, and nothing touches its slabs any more.
+  struct Left {  // The communicator is gone, and nothing touches its slabs or rows any more.
     uint32_t epoch = 0;
   };
   // Events of the peer: the messages themselves.
-  using Event =
-      std::variant<Wanted, Taken, Dropped, Packed, Emptied, LeaveRequested, LinkLost, TimePassed,
-                   IdMade, Joined, Moved, Failed, Left, NcclOffer, NcclPosted, NcclSlab, NcclLeave>;
+  using Event = std::variant<Wanted, Taken, Dropped, Packed, Emptied, Ended, LeaveRequested,
+                             LinkLost, TimePassed, IdMade, Joined, Moved, Failed, Left, NcclOffer,
+                             NcclPosted, NcclSlab, NcclLeave>;
 
   // Effects
   struct MakeId {
@@ -109,6 +114,7 @@ class NcclLink {
     uint32_t epoch = 0;
     uint32_t slab = 0;
     uint32_t bytes = 0;
+    TransferId transfer;
   };
   struct Leave {  // Finalize and destroy.
     uint32_t epoch = 0;
@@ -125,12 +131,15 @@ class NcclLink {
     uint32_t bytes = 0;
     TransferId transfer;
   };
+  struct Release {  // The GPU does not touch the rows of this transfer any more.
+    TransferId transfer;
+  };
   struct FailLink {
     Error reason;
   };
-  struct ReportStuck {};  // NCCL did not return from an abort.
+  struct ReportStuck {};  // NCCL did not return from an abort, or the GPU did not come to rest.
   using Effect = std::variant<MakeId, Join, StartSend, StartReceive, Leave, Abort, Send, TellFree,
-                              TellFilled, FailLink, ReportStuck>;
+                              TellFilled, Release, FailLink, ReportStuck>;
 
   explicit NcclLink(const Options& options) : options_(options), slabs_(options.slabs) {}
 
@@ -152,7 +161,7 @@ class NcclLink {
   enum class Use {
     kFree,
     kTaken,      // Being packed.
-    kAnnounced,  // Packed; the receiver is not ready for it.
+    kAnnounced,  // Packed, or to be; the receiver is not ready for it.
     kMoving,
     kFilled,  // Received, not yet emptied.
   };
@@ -169,6 +178,7 @@ class NcclLink {
   void on(const Dropped& event, Instant now, Effects& effects);
   void on(const Packed& event, Instant now, Effects& effects);
   void on(const Emptied& event, Instant now, Effects& effects);
+  void on(const Ended& event, Instant now, Effects& effects);
   void on(const LeaveRequested& event, Instant now, Effects& effects);
   void on(const LinkLost& event, Instant now, Effects& effects);
   void on(const TimePassed& event, Instant now, Effects& effects);
@@ -186,6 +196,8 @@ class NcclLink {
   bool is_current(uint32_t epoch) const { return epoch == epoch_ && epoch_ > 0; }
   void join(const NcclOffer& offer, Instant now, Effects& effects);
   void receive_waiting(Instant now, Effects& effects);
+  bool is_under_way(TransferId transfer) const;
+  void release_ended(Effects& effects);
   void leave_if_done(Instant now, Effects& effects);
   void open_if_wanted(Instant now, Effects& effects);
   void drain(Instant now, Effects& effects);
@@ -204,7 +216,8 @@ class NcclLink {
   std::vector<Slab> slabs_;
   uint64_t slabs_announced_ = 0;  // Both: numbers of the epoch's slabs.
   uint64_t slabs_posted_ = 0;
-  std::deque<NcclSlab> waiting_;  // Receiver: announced, and no slab was free, or not yet joined.
+  std::deque<NcclSlab> waiting_;   // Receiver: announced, and no slab was free, or not yet joined.
+  std::vector<TransferId> ended_;  // And not released.
 };
 
 const char* name_of(NcclLink::State state);

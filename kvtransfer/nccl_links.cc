@@ -14,10 +14,13 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// The GPU's thread is inside NCCL for good, and its slabs cannot be given to anybody else. Only the
-// end of the process frees them: at once, for destructors would wait for that thread.
+// The GPU's thread is inside NCCL for good, or the GPU does not finish its copies: slabs and rows
+// cannot be given to anybody else. Only the end of the process frees them: at once, for destructors
+// would wait for that thread.
 [[noreturn]] void end_process() {
-  log::error("kv: NCCL does not return from an abort; this process ends, to be started again");
+  log::error(
+      "kv: NCCL does not return from an abort, or the GPU does not come to rest after it; this "
+      "process ends, to be started again");
   ::_exit(kExitFailed);
 }
 
@@ -59,8 +62,22 @@ std::optional<uint32_t> NcclLinks::free_slab(NcclLinkKey key) const {
   return entries_.at(key)->core.free_slab();
 }
 
-std::byte* NcclLinks::slab(NcclLinkKey key, uint32_t slab) const {
+NcclSlabMemory NcclLinks::slab(NcclLinkKey key, uint32_t slab) const {
   return entries_.at(key)->slabs.at(slab);
+}
+
+void NcclLinks::pack(NcclLinkKey key, const NcclLink::Packed& packed, std::vector<GpuCopy> copies) {
+  entries_.at(key)->copies.at(packed.slab) = std::move(copies);
+  step(key, packed);
+}
+
+void NcclLinks::when_released(NcclLinkKey key, TransferId transfer, std::function<void()> then) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) {
+    return then();
+  }
+  found->second->releases.emplace(transfer, std::move(then));
+  step(key, NcclLink::Ended{transfer});
 }
 
 void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
@@ -128,12 +145,16 @@ void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::Join& e
   device_->join(key, effect.rank, effect.id);
 }
 
-void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::StartSend& effect) {
-  device_->send(key, effect.slab, effect.bytes);
+void NcclLinks::apply(NcclCommKey key, Entry& entry, const NcclLink::StartSend& effect) {
+  device_->send(key, effect.slab, effect.bytes, std::exchange(entry.copies.at(effect.slab), {}));
 }
 
-void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::StartReceive& effect) {
-  device_->receive(key, effect.slab, effect.bytes);
+void NcclLinks::apply(NcclCommKey key, Entry& entry, const NcclLink::StartReceive& effect) {
+  std::vector<GpuCopy> copies;
+  if (entry.user != nullptr) {
+    copies = entry.user->slab_is_expected(effect.slab, effect.bytes, effect.transfer);
+  }
+  device_->receive(key, effect.slab, effect.bytes, std::move(copies));
 }
 
 void NcclLinks::apply(NcclCommKey key, Entry& /*entry*/, const NcclLink::Leave& /*effect*/) {
@@ -158,7 +179,13 @@ void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::TellFre
 
 void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::TellFilled& effect) {
   if (entry.user != nullptr) {
-    entry.user->slab_is_filled(effect.slab, effect.bytes, effect.transfer);
+    entry.user->slab_is_filled(effect.slab, effect.bytes);
+  }
+}
+
+void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::Release& effect) {
+  while (auto release = entry.releases.extract(effect.transfer)) {
+    release.mapped()();
   }
 }
 

@@ -3,14 +3,18 @@
 // outlives its link here until NCCL has let go of its slabs. Loop-bound, to the kv thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "common/gpu.h"
 #include "common/id.h"
+#include "common/limits.h"
 #include "common/result.h"
 #include "kvtransfer/deadline_timer.h"
 #include "kvtransfer/kvtransfer_config.h"
@@ -28,8 +32,12 @@ class NcclLinkUser {
   virtual void send_message(const LinkMessage& message) = 0;
   // Sender: there may be a free slab.
   virtual void slab_is_free() = 0;
-  // Receiver: `bytes` of the rows of a transfer are in a slab; to be answered by Emptied.
-  virtual void slab_is_filled(uint32_t slab, uint32_t bytes, TransferId transfer) = 0;
+  // Receiver: `bytes` of the rows of a transfer will come to a slab. What is to be copied from
+  // there then; none: nobody wants them any more.
+  virtual std::vector<GpuCopy> slab_is_expected(uint32_t slab, uint32_t bytes,
+                                                TransferId transfer) = 0;
+  // Receiver: they have come, and are copied; to be answered by Emptied.
+  virtual void slab_is_filled(uint32_t slab, uint32_t bytes) = 0;
   virtual void link_failed(const Error& reason) = 0;
   // Transfers are granted: its communicator is not to be closed for others.
   virtual bool in_use() const = 0;
@@ -54,14 +62,22 @@ class NcclLinks {
   // A user has come to rest: a communicator that was in use when it was one too many may go now.
   void rested();
   std::optional<uint32_t> free_slab(NcclLinkKey key) const;
-  // Requires: the user has it, by Taken or slab_is_filled(), and the link has not failed.
-  std::byte* slab(NcclLinkKey key, uint32_t slab) const;
+  // Requires: the user has it, by Taken, slab_is_expected() or slab_is_filled(), and the link has
+  // not failed.
+  NcclSlabMemory slab(NcclLinkKey key, uint32_t slab) const;
+  // Sender: as event Packed. `copies` bring the bytes to the slab, before it is sent.
+  void pack(NcclLinkKey key, const NcclLink::Packed& packed, std::vector<GpuCopy> copies);
+  // Calls `then`, at once or later, when the GPU touches no rows of a transfer any more. Requires:
+  // it has ended here. Never called after the end of the endpoint.
+  void when_released(NcclLinkKey key, TransferId transfer, std::function<void()> then);
 
  private:
   struct Entry {
     NcclLink core;
     NcclLinkUser* user = nullptr;  // nullptr: removed.
-    std::vector<std::byte*> slabs;
+    std::vector<NcclSlabMemory> slabs;
+    std::array<std::vector<GpuCopy>, limits::kNcclSlabs> copies;  // Sender: of announced slabs.
+    std::multimap<TransferId, std::function<void()>> releases;    // Awaited.
     DeadlineTimer timer;
     uint64_t last_used = 0;
   };
@@ -84,6 +100,7 @@ class NcclLinks {
   void apply(NcclCommKey key, Entry& entry, const NcclLink::Send& effect);
   void apply(NcclCommKey key, Entry& entry, const NcclLink::TellFree& effect);
   void apply(NcclCommKey key, Entry& entry, const NcclLink::TellFilled& effect);
+  void apply(NcclCommKey key, Entry& entry, const NcclLink::Release& effect);
   void apply(NcclCommKey key, Entry& entry, const NcclLink::FailLink& effect);
   void apply(NcclCommKey key, Entry& entry, const NcclLink::ReportStuck& effect);
 

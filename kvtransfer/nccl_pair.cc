@@ -29,7 +29,7 @@ void NcclPair::join(int rank, const NcclLinkId& id, uint32_t ctas_max) {
          "join a communicator");
 }
 
-void NcclPair::start(Operation operation) { waiting_.push_back(operation); }
+void NcclPair::start(Operation operation) { waiting_.push_back(std::move(operation)); }
 
 void NcclPair::leave() {
   if (stage_ == Stage::kFailed) {
@@ -45,11 +45,24 @@ void NcclPair::leave() {
 }
 
 bool NcclPair::busy() const {
-  return stage_ == Stage::kJoining || stage_ == Stage::kLeaving || !waiting_.empty() || issued_ ||
-         !running_.empty();
+  return stage_ == Stage::kJoining || stage_ == Stage::kLeaving || stage_ == Stage::kAborted ||
+         !waiting_.empty() || issued_ || !running_.empty();
+}
+
+void NcclPair::aborted() {
+  communicator_ = nullptr;
+  stage_ = Stage::kAborted;
+}
+
+// An error is the end of all work, too.
+bool NcclPair::is_idle() const {
+  return ring_ == nullptr || gpu_.stream_query(ring_->stream) != kGpuNotReady;
 }
 
 bool NcclPair::poll() {
+  if (stage_ == Stage::kAborted) {
+    return !is_idle();
+  }
   if (!settled()) {
     return true;
   }
@@ -69,6 +82,7 @@ bool NcclPair::poll() {
     case Stage::kLeaving:
       return finish_leaving();
     case Stage::kFailed:
+    case Stage::kAborted:
       return true;
   }
   return true;
@@ -96,15 +110,15 @@ void NcclPair::begin() {
     return;
   }
   stage_ = Stage::kReady;
-  std::vector<std::byte*> slabs;
+  std::vector<NcclSlabMemory> slabs;
   for (uint32_t slab = 0; slab < ring_->events.size(); ++slab) {
-    slabs.push_back(ring_->host_slab(slab));
+    slabs.push_back({.device = ring_->device_slab(slab), .host = ring_->host_slab(slab)});
   }
   report_(NcclDevice::Joined{key_, std::move(slabs)});
 }
 
 void NcclPair::issue() {
-  const Operation operation = waiting_.front();
+  Operation operation = std::move(waiting_.front());
   waiting_.pop_front();
   std::byte* const device = ring_->device_slab(operation.slab);
   if (operation.kind == Operation::Kind::kReceive) {
@@ -113,15 +127,13 @@ void NcclPair::issue() {
             "receive")) {
       return;
     }
-  } else if (!accept(gpu_.memcpy_async(device, ring_->host_slab(operation.slab), operation.bytes,
-                                       kGpuHostToDevice, ring_->stream),
-                     "copy to the GPU") ||
+  } else if (!accept(copy_batch(gpu_, operation.copies, ring_->stream), "pack rows") ||
              !accept(nccl_.send(device, operation.bytes, kNcclUint8, peer_, communicator_,
                                 ring_->stream),
                      "send")) {
     return;
   }
-  issued_ = operation;
+  issued_ = std::move(operation);
   // While NCCL is at it, nothing else may be put on the stream.
   if (settled()) {
     complete_issue();
@@ -129,16 +141,13 @@ void NcclPair::issue() {
 }
 
 void NcclPair::complete_issue() {
-  const Operation operation = *std::exchange(issued_, std::nullopt);
+  Operation operation = *std::exchange(issued_, std::nullopt);
   if (operation.kind == Operation::Kind::kReceive &&
-      !accept(
-          gpu_.memcpy_async(ring_->host_slab(operation.slab), ring_->device_slab(operation.slab),
-                            operation.bytes, kGpuDeviceToHost, ring_->stream),
-          "copy from the GPU")) {
+      !accept(copy_batch(gpu_, operation.copies, ring_->stream), "unpack rows")) {
     return;
   }
   if (accept(gpu_.event_record(ring_->events[operation.slab], ring_->stream), "record an event")) {
-    running_.push_back(operation);
+    running_.push_back(std::move(operation));
   }
 }
 

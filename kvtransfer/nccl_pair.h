@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "common/result.h"
 #include "kvtransfer/nccl_device.h"
@@ -19,6 +20,7 @@ class NcclPair {
     enum class Kind { kSend, kReceive } kind = Kind::kSend;
     uint32_t slab = 0;
     uint32_t bytes = 0;
+    std::vector<GpuCopy> copies;  // Before it is sent, or after it is received.
   };
   using Reporter = std::function<void(NcclDevice::Report)>;
 
@@ -27,22 +29,22 @@ class NcclPair {
       : nccl_(nccl), gpu_(gpu), rings_(rings), key_(key), report_(report) {}
   NcclPair(const NcclPair&) = delete;
   NcclPair& operator=(const NcclPair&) = delete;
-  ~NcclPair();  // The communicator is destroyed or aborted already.
+  ~NcclPair();  // The communicator is destroyed or aborted already, and the stream is idle.
 
   void join(int rank, const NcclLinkId& id, uint32_t ctas_max);
   void start(Operation operation);
   void leave();
-  // Reports what has come. False: the communicator is destroyed.
+  // Reports what has come. False: the communicator is gone, and the GPU does nothing more for it.
   bool poll();
   // Something is expected within microseconds or milliseconds.
   bool busy() const;
 
   NcclComm* communicator() const { return communicator_; }
-  // The communicator is aborted: forget it.
-  void forget() { communicator_ = nullptr; }
+  // The communicator is: what was on the stream behind NCCL's work, copies, runs even so.
+  void aborted();
 
  private:
-  enum class Stage { kJoining, kReady, kLeaving, kFailed };
+  enum class Stage { kJoining, kReady, kLeaving, kFailed, kAborted };
 
   bool settled();
   void begin();
@@ -50,6 +52,7 @@ class NcclPair {
   void complete_issue();
   void poll_running();
   bool finish_leaving();
+  bool is_idle() const;
   // Reports it once. False if `result` is an error.
   bool accept(NcclResult result, const char* what);
   bool accept(GpuResult result, const char* what);

@@ -8,13 +8,13 @@
 
 #include "common/gpu.h"
 #include "common/limits.h"
-#include "kvtransfer/row_digest.h"
+#include "kvtransfer/cuda_ipc_transport.h"
+#include "kvtransfer/row_sum.h"
 
 namespace pdjob::kvtransfer {
 
-// Slabs are in the host's memory, and so is the digest computed, while a row passes. Rows that are
-// in a GPU's memory are copied there first, piece by piece: a kernel that gathers them into a slab
-// of the GPU's would spare that; what is sent would stay the same.
+// In the host's memory rows are summed up as they pass; in a GPU's, range by range by the GPU,
+// while they move.
 class NcclRowSender final : public RowSender {
  public:
   NcclRowSender(NcclTransport& transport, TransferId id) : transport_(transport), id_(id) {}
@@ -31,10 +31,16 @@ class NcclRowSender final : public RowSender {
   void start(const Region& source, RowRange range) override {
     source_ = &source;
     cursor_ = RowCursor(source.windows, range);
+    if (source.device) {
+      begun_ = begin_sum(range);
+    } else {
+      host_sum_.begin(source.windows, range);
+    }
     transport_.stream().send(Rows{.id = id_, .first = range.first, .count = range.count});
   }
 
   Result<Progress> advance(size_t bytes_max) override {
+    PDJOB_TRY_STATUS(begun_);
     while (cursor_.bytes_left() > 0) {
       if (transport_.failed() || (!slab_ && !take_slab())) {
         return Progress::kBlocked;
@@ -42,24 +48,19 @@ class NcclRowSender final : public RowSender {
       if (bytes_max == 0) {
         return Progress::kMore;
       }
-      const std::span<std::byte> from =
+      const std::span<std::byte> piece =
           cursor_.next(std::min(bytes_max, limits::kNcclSlabBytes - filled_));
-      std::byte* const to = transport_.slab(*slab_) + filled_;
-      PDJOB_TRY_STATUS(transport_.copy(*source_, to, from.data(), from.size()));
-      digest_.update({to, from.size()});
-      cursor_.advance(from.size());
-      filled_ += from.size();
-      bytes_max -= from.size();
+      pack(piece);
+      cursor_.advance(piece.size());
+      bytes_max -= piece.size();
       if (filled_ == limits::kNcclSlabBytes || cursor_.bytes_left() == 0) {
-        transport_.step(NcclLink::Packed{.slab = *std::exchange(slab_, std::nullopt),
-                                         .bytes = static_cast<uint32_t>(filled_),
-                                         .transfer = id_});
+        hand_over();
       }
     }
-    return Progress::kDone;
+    return source_->device ? finish_sum() : Progress::kDone;
   }
 
-  uint64_t digest() const override { return digest_.value(); }
+  uint64_t digest() const override { return gpu_sum_ + host_sum_.value(); }
 
  private:
   bool take_slab() {
@@ -68,70 +69,138 @@ class NcclRowSender final : public RowSender {
     return slab_.has_value();
   }
 
+  void pack(std::span<const std::byte> piece) {
+    const NcclSlabMemory slab = transport_.slab(*slab_);
+    if (source_->device) {
+      copies_.push_back({slab.device + filled_, piece.data(), piece.size()});
+    } else {
+      std::memcpy(slab.host + filled_, piece.data(), piece.size());
+      host_sum_.update({slab.host + filled_, piece.size()});
+    }
+    filled_ += piece.size();
+  }
+
+  void hand_over() {
+    if (!source_->device) {
+      const NcclSlabMemory slab = transport_.slab(*slab_);
+      copies_ = {{slab.device, slab.host, filled_}};
+    }
+    transport_.pack({.slab = *std::exchange(slab_, std::nullopt),
+                     .bytes = static_cast<uint32_t>(filled_),
+                     .transfer = id_},
+                    std::exchange(copies_, {}));
+  }
+
+  Status begin_sum(RowRange range) {
+    PDJOB_TRY(queue_, GpuQueue::open(transport_.gpu()));
+    return queue_->sum_rows(gpu_windows(*source_), range.first, range.count);
+  }
+
+  Result<Progress> finish_sum() {
+    PDJOB_TRY(const bool done, queue_->idle());
+    if (!done) {
+      return Progress::kOthersFirst;
+    }
+    gpu_sum_ += queue_->sum();
+    queue_.reset();
+    return Progress::kDone;
+  }
+
   NcclTransport& transport_;
   TransferId id_;
   const Region* source_ = nullptr;
   RowCursor cursor_;
-  RowDigest digest_;
   std::optional<uint32_t> slab_;  // Being filled.
   size_t filled_ = 0;
+  std::vector<GpuCopy> copies_;  // By which it will be.
+  RowSum host_sum_;
+  Status begun_ = ok();
+  std::unique_ptr<GpuQueue> queue_;  // Sums the range under way.
+  uint64_t gpu_sum_ = 0;
 };
 
-class NcclRowReceiver final : public RowReceiver {
+class NcclRowReceiver : public RowReceiver {
  public:
   NcclRowReceiver(NcclTransport& transport, TransferId id, const Region& target)
-      : transport_(transport), id_(id), target_(target), windows_(target.windows) {}
+      : transport_(transport), id_(id), windows_(target.windows) {}
   NcclRowReceiver(const NcclRowReceiver&) = delete;
   NcclRowReceiver& operator=(const NcclRowReceiver&) = delete;
-  ~NcclRowReceiver() override {
-    for (const Piece& piece : filled_) {
-      transport_.step(NcclLink::Emptied{piece.slab});
-    }
-    transport_.receiver_ended(id_);
-  }
+  ~NcclRowReceiver() override { transport_.receiver_ended(id_); }
 
   PayloadSink* announced(RowRange range) override {
     ranges_.push_back(range);
-    bytes_announced_ += bytes_per_row(windows_) * range.count;
+    bytes_announced_ += bytes_of(range);
     return nullptr;
   }
-
+  TransferId id() const { return id_; }
   // False: more bytes than were announced.
-  bool filled(uint32_t slab, uint32_t bytes) {
-    if (bytes > bytes_announced_) {
-      return false;
+  bool expect(uint32_t bytes) {
+    const bool announced = bytes <= bytes_announced_;
+    bytes_announced_ -= announced ? bytes : 0;
+    return announced;
+  }
+  // What is to be copied when the slab's next bytes of ours have come. Requires: expect().
+  virtual std::vector<GpuCopy> copies_from(const NcclSlabMemory& slab, uint32_t bytes) = 0;
+  // They have, and are.
+  virtual void filled(uint32_t slab, uint32_t bytes) = 0;
+
+ protected:
+  NcclTransport& transport() const { return transport_; }
+  std::span<const Window> windows() const { return windows_; }
+  uint64_t bytes_of(RowRange range) const { return bytes_per_row(windows_) * range.count; }
+  // Announced, not yet in place.
+  std::deque<RowRange>& ranges() { return ranges_; }
+
+ private:
+  NcclTransport& transport_;
+  const TransferId id_;
+  const std::span<const Window> windows_;
+  std::deque<RowRange> ranges_;   // Bounded by the rows granted.
+  uint64_t bytes_announced_ = 0;  // Not yet expected in a slab.
+};
+
+// Unpacks the twins of slabs to rows in the host's memory.
+class NcclHostReceiver final : public NcclRowReceiver {
+ public:
+  using NcclRowReceiver::NcclRowReceiver;
+  NcclHostReceiver(const NcclHostReceiver&) = delete;
+  NcclHostReceiver& operator=(const NcclHostReceiver&) = delete;
+  ~NcclHostReceiver() override {
+    for (const Piece& piece : filled_) {
+      transport().step(NcclLink::Emptied{piece.slab});
     }
-    bytes_announced_ -= bytes;
+  }
+
+  std::vector<GpuCopy> copies_from(const NcclSlabMemory& slab, uint32_t bytes) override {
+    return {{slab.host, slab.device, bytes}};
+  }
+  void filled(uint32_t slab, uint32_t bytes) override {
     filled_.push_back({.slab = slab, .bytes = bytes});
-    return true;
   }
 
   Progress advance(size_t bytes_max) override {
-    while (!filled_.empty() && !transport_.failed()) {
+    while (!filled_.empty() && !transport().failed()) {
       if (bytes_max == 0) {
         return Progress::kMore;
       }
       if (cursor_.bytes_left() == 0) {
-        cursor_ = RowCursor(windows_, ranges_.front());
+        cursor_ = RowCursor(windows(), ranges().front());
+        sum_.begin(windows(), ranges().front());
       }
       Piece& piece = filled_.front();
       const std::span<std::byte> to =
           cursor_.next(std::min<size_t>(bytes_max, piece.bytes - piece.emptied));
-      const std::byte* const from = transport_.slab(piece.slab) + piece.emptied;
-      if (const Status copied = transport_.copy(target_, to.data(), from, to.size()); !copied) {
-        transport_.stream().fail(copied.error());
-        return Progress::kBlocked;
-      }
-      digest_.update(target_.device ? std::span(from, to.size()) : to);
+      std::memcpy(to.data(), transport().slab(piece.slab).host + piece.emptied, to.size());
+      sum_.update(to);
       cursor_.advance(to.size());
       piece.emptied += static_cast<uint32_t>(to.size());
       bytes_max -= to.size();
       if (cursor_.bytes_left() == 0) {
-        rows_arrived_ = ranges_.front().first + ranges_.front().count;
-        ranges_.pop_front();
+        rows_arrived_ = ranges().front().first + ranges().front().count;
+        ranges().pop_front();
       }
       if (piece.emptied == piece.bytes) {
-        transport_.step(NcclLink::Emptied{piece.slab});
+        transport().step(NcclLink::Emptied{piece.slab});
         filled_.pop_front();
       }
     }
@@ -139,7 +208,7 @@ class NcclRowReceiver final : public RowReceiver {
   }
 
   uint32_t rows_arrived() const override { return rows_arrived_; }
-  uint64_t digest() const override { return digest_.value(); }
+  uint64_t digest() const override { return sum_.value(); }
 
  private:
   struct Piece {
@@ -148,16 +217,91 @@ class NcclRowReceiver final : public RowReceiver {
     uint32_t emptied = 0;
   };
 
-  NcclTransport& transport_;
-  TransferId id_;
-  const Region& target_;
-  std::span<const Window> windows_;
-  std::deque<RowRange> ranges_;   // Announced, not yet complete. Bounded by the rows granted.
-  uint64_t bytes_announced_ = 0;  // Of those, not yet in a slab.
   std::deque<Piece> filled_;
   RowCursor cursor_;
-  RowDigest digest_;
+  RowSum sum_;
   uint32_t rows_arrived_ = 0;
+};
+
+// Has the GPU unpack slabs to rows in its memory, and sum up what is in place.
+class NcclGpuReceiver final : public NcclRowReceiver {
+ public:
+  NcclGpuReceiver(NcclTransport& transport, TransferId id, const Region& target)
+      : NcclRowReceiver(transport, id, target), gpu_windows_(gpu_windows(target)) {}
+
+  PayloadSink* announced(RowRange range) override {
+    unplaced_.push_back(range);
+    return NcclRowReceiver::announced(range);
+  }
+
+  std::vector<GpuCopy> copies_from(const NcclSlabMemory& slab, uint32_t bytes) override {
+    std::vector<GpuCopy> copies;
+    for (uint32_t placed = 0; placed < bytes;) {
+      if (cursor_.bytes_left() == 0) {
+        cursor_ = RowCursor(windows(), unplaced_.front());
+        unplaced_.pop_front();
+      }
+      const std::span<std::byte> to = cursor_.next(bytes - placed);
+      copies.push_back({to.data(), slab.device + placed, to.size()});
+      cursor_.advance(to.size());
+      placed += static_cast<uint32_t>(to.size());
+    }
+    return copies;
+  }
+
+  void filled(uint32_t slab, uint32_t bytes) override {
+    bytes_in_place_ += bytes;
+    while (!ranges().empty() && bytes_in_place_ >= bytes_of(ranges().front())) {
+      bytes_in_place_ -= bytes_of(ranges().front());
+      rows_in_place_ = ranges().front().first + ranges().front().count;
+      ranges().pop_front();
+    }
+    transport().step(NcclLink::Emptied{slab});
+  }
+
+  Progress advance(size_t bytes_max) override {
+    while (rows_arrived_ < rows_in_place_) {
+      if (bytes_max == 0) {
+        return Progress::kOthersFirst;
+      }
+      const Result<bool> done = sum_is_there();
+      if (!done) {
+        transport().stream().fail(done.error());
+        return Progress::kBlocked;
+      }
+      if (!*done) {
+        return Progress::kOthersFirst;
+      }
+      sum_ += queue_->sum();
+      queue_.reset();
+      rows_arrived_ = rows_summed_;
+    }
+    return Progress::kDone;
+  }
+
+  uint32_t rows_arrived() const override { return rows_arrived_; }
+  uint64_t digest() const override { return sum_; }
+
+ private:
+  // Of all rows that were in place when it was begun.
+  Result<bool> sum_is_there() {
+    if (queue_ == nullptr) {
+      PDJOB_TRY(queue_, GpuQueue::open(transport().gpu()));
+      rows_summed_ = rows_in_place_;
+      PDJOB_TRY_STATUS(queue_->sum_rows(gpu_windows_, rows_arrived_, rows_summed_ - rows_arrived_));
+    }
+    return queue_->idle();
+  }
+
+  const std::vector<GpuWindow> gpu_windows_;
+  std::deque<RowRange> unplaced_;  // Announced, and no copy goes there yet.
+  RowCursor cursor_;               // Of the range that copies go to.
+  uint64_t bytes_in_place_ = 0;    // Of the first of ranges().
+  uint32_t rows_in_place_ = 0;
+  uint32_t rows_summed_ = 0;  // By the queue, when it is idle.
+  uint32_t rows_arrived_ = 0;
+  uint64_t sum_ = 0;
+  std::unique_ptr<GpuQueue> queue_;
 };
 
 NcclTransport::NcclTransport(LinkStream& stream, NcclLinks& links, Gpu* gpu, NcclLink::Side side)
@@ -173,14 +317,21 @@ Result<std::unique_ptr<RowSender>> NcclTransport::open_sender(const Grant& grant
 
 std::unique_ptr<RowReceiver> NcclTransport::open_receiver(const Grant& grant,
                                                           const Region& target) {
-  auto receiver = std::make_unique<NcclRowReceiver>(*this, grant.id, target);
+  std::unique_ptr<NcclRowReceiver> receiver;
+  if (target.device) {
+    receiver = std::make_unique<NcclGpuReceiver>(*this, grant.id, target);
+  } else {
+    receiver = std::make_unique<NcclHostReceiver>(*this, grant.id, target);
+  }
   receivers_[grant.id] = receiver.get();
   step(NcclLink::Wanted{.wanted = true});
   return receiver;
 }
 
 void NcclTransport::receiver_ended(TransferId id) {
-  receivers_.erase(id);
+  const auto receiver = receivers_.extract(id);
+  std::erase_if(receiver_of_slab_,
+                [&](const auto& entry) { return entry.second == receiver.mapped(); });
   if (receivers_.empty()) {
     step(NcclLink::Wanted{.wanted = false});
     links_.rested();
@@ -201,15 +352,6 @@ std::optional<uint32_t> NcclTransport::take_slab() {
   return slab;
 }
 
-Status NcclTransport::copy(const Region& region, void* to, const void* from, size_t bytes) {
-  if (!region.device) {
-    std::memcpy(to, from, bytes);
-    return ok();
-  }
-  const GpuCopy copy{.to = to, .from = from, .bytes = bytes};
-  return gpu_->copy({&copy, 1});
-}
-
 bool NcclTransport::on_message(const LinkMessage& message) {
   if (const auto* offer = std::get_if<NcclOffer>(&message)) {
     step(*offer);
@@ -225,16 +367,27 @@ bool NcclTransport::on_message(const LinkMessage& message) {
   return true;
 }
 
-void NcclTransport::slab_is_filled(uint32_t slab, uint32_t bytes, TransferId transfer) {
+std::vector<GpuCopy> NcclTransport::slab_is_expected(uint32_t slab, uint32_t bytes,
+                                                     TransferId transfer) {
   const auto receiver = receivers_.find(transfer);
   if (receiver == receivers_.end()) {
-    return step(NcclLink::Emptied{slab});  // Cancelled meanwhile.
+    return {};  // Cancelled meanwhile.
   }
-  if (receiver->second->filled(slab, bytes)) {
-    stream_.rows_came(transfer);
-  } else {
+  if (!receiver->second->expect(bytes)) {
     stream_.fail({ErrorCode::kCorrupt, "more KV rows came over NCCL than were announced"});
+    return {};
   }
+  receiver_of_slab_[slab] = receiver->second;
+  return receiver->second->copies_from(this->slab(slab), bytes);
+}
+
+void NcclTransport::slab_is_filled(uint32_t slab, uint32_t bytes) {
+  const auto receiver = receiver_of_slab_.extract(slab);
+  if (!receiver) {
+    return step(NcclLink::Emptied{slab});
+  }
+  receiver.mapped()->filled(slab, bytes);
+  stream_.rows_came(receiver.mapped()->id());
 }
 
 void NcclTransport::link_failed(const Error& reason) {

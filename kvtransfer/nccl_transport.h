@@ -1,11 +1,14 @@
-// nccl: rows are packed into slabs, which NCCL moves from GPU to GPU, and unpacked on arrival. The
-// link's socket carries only what both ends must know of a slab. Loop-bound.
+// nccl: rows are packed into slabs, which NCCL moves from GPU to GPU, and unpacked on arrival: by
+// the GPU, where they are in its memory, else by the kv thread, by way of the slabs' pinned twins.
+// The link's socket carries only what both ends must know of a slab. Loop-bound.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "kvtransfer/nccl_links.h"
 #include "kvtransfer/transport.h"
@@ -22,26 +25,35 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   NcclTransport& operator=(const NcclTransport&) = delete;
   ~NcclTransport() override;
 
-  TransportCapabilities capabilities() const override { return {.name = "nccl"}; }
+  TransportCapabilities capabilities() const override {
+    return {.name = "nccl", .sums_rows = true, .writes_late = true};
+  }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
   bool on_message(const LinkMessage& message) override;
+  void when_released(TransferId id, const std::function<void()>& then) override {
+    links_.when_released(key_, id, then);
+  }
 
   // For the row senders and receivers of this transport.
   LinkStream& stream() { return stream_; }
+  Gpu& gpu() { return *gpu_; }
   void sender_ended();
   void receiver_ended(TransferId id);
   std::optional<uint32_t> take_slab();
-  std::byte* slab(uint32_t slab) const { return links_.slab(key_, slab); }
+  NcclSlabMemory slab(uint32_t slab) const { return links_.slab(key_, slab); }
   void step(const NcclLink::Event& event) { links_.step(key_, event); }
+  void pack(const NcclLink::Packed& packed, std::vector<GpuCopy> copies) {
+    links_.pack(key_, packed, std::move(copies));
+  }
   bool failed() const { return failed_; }
-  // Between a slab and rows, which may be in the GPU's memory.
-  Status copy(const Region& region, void* to, const void* from, size_t bytes);
 
  private:
   void send_message(const LinkMessage& message) override { stream_.send(message); }
   void slab_is_free() override { stream_.wake(); }
-  void slab_is_filled(uint32_t slab, uint32_t bytes, TransferId transfer) override;
+  std::vector<GpuCopy> slab_is_expected(uint32_t slab, uint32_t bytes,
+                                        TransferId transfer) override;
+  void slab_is_filled(uint32_t slab, uint32_t bytes) override;
   void link_failed(const Error& reason) override;
   bool in_use() const override { return senders_ > 0 || !receivers_.empty(); }
 
@@ -52,6 +64,7 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   bool failed_ = false;  // Slabs are not to be touched any more.
   uint32_t senders_ = 0;
   std::map<TransferId, NcclRowReceiver*> receivers_;
+  std::map<uint32_t, NcclRowReceiver*> receiver_of_slab_;  // Of those on their way that are wanted.
 };
 
 }  // namespace pdjob::kvtransfer

@@ -40,7 +40,9 @@ struct Receiver::Fetch final : LinkWork {
   bool same_machine = false;
   std::unique_ptr<RowReceiver> rows;  // While it receives.
   PayloadSink* sink = nullptr;
-  bool queued = false;  // As work of its link.
+  bool queued = false;       // As work of its link.
+  bool released = false;     // Our GPU does not write the target any more.
+  bool told_unsafe = false;  // So FetchReleased is to follow.
   Instant granted_at{};
   Instant ready_at{};  // In the sender's clock.
   std::vector<std::byte> tail;
@@ -79,11 +81,13 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   if (!link) {
     return refuse(id, link.error());
   }
+  const TransportCapabilities capabilities = peers_.at(*link).link->transport().capabilities();
   const ReceiveSession::Options options{
       .link = *link,
       .rows = rows,
       .row_bytes = bytes_per_row(target.windows),
-      .peer_writes = peers_.at(*link).link->transport().capabilities().writes_target,
+      .peer_writes = capabilities.writes_target,
+      .writes_late = capabilities.writes_late && target.device.has_value(),
       .deadline = deadline,
       .stall_max = context_.stall_max(bytes_per_row(target.windows))};
   Fetch& made = *(fetches_[id] = std::make_unique<Fetch>(*this, id, std::move(target), options));
@@ -380,6 +384,8 @@ void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
   }
   if (fetch.session.ended()) {
     retire(fetch);
+  } else if (fetch.released) {
+    step(fetch, ReceiveSession::WritesEnded{});
   } else {
     arm(fetch);
   }
@@ -469,7 +475,12 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   stop_receiving(fetch);
   ++context_.counters.transfers_failed;
-  if (effect.region_safe) {
+  if (fetch.session.state() == ReceiveSession::State::kReleasing) {
+    await_release(fetch);
+  }
+  const bool safe = effect.region_safe || fetch.released;
+  fetch.told_unsafe = !safe;
+  if (safe) {
     --context_.counters.fetches_alive;
   }
   if (effect.cause == FailureCause::kDigest || effect.cause == FailureCause::kBrokenPromise) {
@@ -478,19 +489,33 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
     context_.pairs.stalled(fetch.session.link(), StallCause::kArrival);
   }
   const bool suspect = context_.pairs.failed(fetch.session.link(), effect.cause, real_now());
-  context_.emit(FetchFailed{.id = fetch.id,
-                            .error = effect.reason,
-                            .region_safe = effect.region_safe,
-                            .pair_suspect = suspect});
+  context_.emit(FetchFailed{
+      .id = fetch.id, .error = effect.reason, .region_safe = safe, .pair_suspect = suspect});
+}
+
+// Mostly it comes at once, in the middle of a step: then that one goes on with it.
+void Receiver::await_release(Fetch& fetch) {
+  link_of(fetch).transport().when_released(fetch.id, [this, id = fetch.id] {
+    Fetch& held = *find(id);
+    held.released = true;
+    if (held.told_unsafe) {
+      step(held, ReceiveSession::WritesEnded{});
+    }
+  });
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effect*/) {
-  --context_.counters.fetches_alive;
-  context_.emit(FetchReleased{fetch.id});
+  if (fetch.told_unsafe) {
+    --context_.counters.fetches_alive;
+    context_.emit(FetchReleased{fetch.id});
+  }
 }
 
-// We neither write nor read the target any more.
+// We neither write nor read the target any more, but for what when_released() waits for.
 void Receiver::stop_receiving(Fetch& fetch) {
+  if (fetch.rows == nullptr) {
+    return;
+  }
   Link& link = link_of(fetch);
   link.remove_work(fetch);
   if (fetch.sink != nullptr) {

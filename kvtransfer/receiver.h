@@ -75,6 +75,7 @@ class Receiver final : private LinkHandler, private WaitLinks {
   void apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect);
   void apply(Fetch& fetch, const ReceiveSession::ReportReleased& effect);
   void arm(Fetch& fetch);
+  void await_release(Fetch& fetch);
   void stop_receiving(Fetch& fetch);
   void retire(Fetch& fetch);
 

@@ -392,23 +392,35 @@ void Sender::apply(Offer& offer, const SendSession::SendCancelled& /*effect*/) {
 
 void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
   stop_pushing(offer);
-  --context_.counters.offers_alive;
   ++context_.counters.transfers_sent;
   context_.pairs.done(offer.session.link(), effect.bytes, real_now() - offer.granted_at);
   remember(offer.id, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
-  context_.emit(OfferDone{offer.id, effect.bytes});
+  tell_end(offer, OfferDone{offer.id, effect.bytes});
 }
 
 void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
   stop_pushing(offer);
-  --context_.counters.offers_alive;
   ++context_.counters.transfers_failed;
   context_.pairs.failed(offer.session.link(), effect.cause, real_now());
   if (effect.cause == FailureCause::kStalled) {
     context_.pairs.stalled(offer.session.link(), StallCause::kPush);
   }
   remember(offer.id, effect.reason);
-  context_.emit(OfferFailed{offer.id, effect.reason});
+  tell_end(offer, OfferFailed{offer.id, effect.reason});
+}
+
+// The rows may be freed then: those in a GPU's memory not while it still packs slabs from them.
+void Sender::tell_end(const Offer& offer, EndpointEvent event) {
+  const auto tell = [&context = context_, event = std::move(event)] {
+    --context.counters.offers_alive;
+    context.emit(event);
+  };
+  Link* const link = find(offer.session.link());
+  if (link != nullptr && offer.source.device) {
+    link->transport().when_released(offer.id, tell);
+  } else {
+    tell();
+  }
 }
 
 void Sender::stop_pushing(Offer& offer) {

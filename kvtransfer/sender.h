@@ -73,6 +73,7 @@ class Sender final : private LinkHandler {
   void apply(Offer& offer, const SendSession::ReportDone& effect);
   void apply(Offer& offer, const SendSession::ReportFailed& effect);
   void stop_pushing(Offer& offer);
+  void tell_end(const Offer& offer, EndpointEvent event);
   void arm(Offer& offer);
   void retire(Offer& offer);
   void remember(TransferId id, Error why);

@@ -3,30 +3,12 @@
 #include <string>
 #include <utility>
 
-#include <unistd.h>
-
 #include "common/limits.h"
-#include "common/real_clock.h"
 
 namespace pdjob::kvtransfer {
-namespace {
-
-constexpr Duration kCopiesEnd = std::chrono::seconds(1);
-
-}  // namespace
-
 SlabRings::~SlabRings() {
-  // Copies behind what was aborted end by themselves.
-  const Instant deadline = real_now() + kCopiesEnd;
   for (const auto& entry : entries_) {
-    GpuResult state = gpu_.stream_query(entry->ring.stream);
-    while (state == kGpuNotReady && real_now() < deadline) {
-      ::usleep(100);
-      state = gpu_.stream_query(entry->ring.stream);
-    }
-    if (state == kGpuSuccess) {
-      free(entry->ring);
-    }
+    free(entry->ring);
   }
 }
 

@@ -32,11 +32,10 @@ class SlabRings {
   SlabRings(const NcclApi& nccl, const GpuApi& gpu) : nccl_(nccl), gpu_(gpu) {}
   SlabRings(const SlabRings&) = delete;
   SlabRings& operator=(const SlabRings&) = delete;
-  // Frees all rings; those whose streams are not idle are left to the end of the process.
   ~SlabRings();
 
   Result<SlabRing*> acquire();
-  // Its stream may still work on copies of what was aborted: it is given out again when it is idle.
+  // Requires: its stream is idle. Not given out again if its last work was an error.
   void release(SlabRing& ring);
 
  private:

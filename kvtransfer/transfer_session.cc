@@ -178,7 +178,9 @@ void SendSession::fail(Error reason, FailureCause cause, Effects& effects) {
 // --- ReceiveSession
 
 void ReceiveSession::step(const Event& event, Instant now, Effects& effects) {
-  if (!ended()) {
+  const bool waits_for_another =
+      state_ == State::kReleasing && !std::holds_alternative<WritesEnded>(event);
+  if (!ended() && !waits_for_another) {
     std::visit([&](const auto& what) { on(what, now, effects); }, event);
   }
 }
@@ -265,6 +267,12 @@ void ReceiveSession::on(const CancelRequested& event, Instant now, Effects& effe
   }
 }
 
+void ReceiveSession::on(const WritesEnded& /*event*/, Instant /*now*/, Effects& effects) {
+  PDJOB_CHECK(state_ == State::kReleasing);
+  state_ = State::kFailed;
+  effects.push_back(ReportReleased{});
+}
+
 void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects) {
   if (event.link != options_.link) {
     return;
@@ -334,8 +342,10 @@ void ReceiveSession::stop(Error reason, FailureCause cause, Instant now, Effects
 }
 
 void ReceiveSession::fail(Error reason, FailureCause cause, Effects& effects) {
-  state_ = State::kFailed;
-  effects.push_back(ReportFailed{.reason = std::move(reason), .cause = cause, .region_safe = true});
+  const bool safe = !options_.writes_late || state_ == State::kRequested;
+  state_ = safe ? State::kFailed : State::kReleasing;
+  stall_deadline_ = kNever;
+  effects.push_back(ReportFailed{.reason = std::move(reason), .cause = cause, .region_safe = safe});
 }
 
 }  // namespace pdjob::kvtransfer

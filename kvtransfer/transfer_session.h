@@ -190,6 +190,9 @@ class SendSession {
 //       |              PeerStopped, LinkLost (kClosed) ^
 //       +----------------------------------------------+
 //
+// Where our own GPU may write a little longer, kReleasing stands before kFailed, until
+// WritesEnded.
+//
 // Down and left go CancelRequested, PeerStopped, LinkLost, a deadline and broken promises.
 class ReceiveSession {
  public:
@@ -201,6 +204,7 @@ class ReceiveSession {
                  // writing.
     kDone,
     kCancelling,  // Failed and reported, but the sender may still write the target.
+    kReleasing,   // Failed and reported, but our own GPU may still write it.
     kFailed,
   };
   struct Options {
@@ -208,6 +212,7 @@ class ReceiveSession {
     uint32_t rows = 0;         // Granted.
     uint64_t row_bytes = 0;    // Over all windows.
     bool peer_writes = false;  // The sender writes the target itself (shm).
+    bool writes_late = false;  // We do, and a GPU of ours does not stop at once (nccl).
     Instant deadline;
     Duration stall_max{};  // Announced rows that take longer to arrive have stopped, and so has a
                            // sender that takes longer to answer a CANCEL.
@@ -238,6 +243,7 @@ class ReceiveSession {
   struct CancelRequested {
     Error reason;
   };
+  struct WritesEnded {};  // In kReleasing.
   struct LinkLost {
     LinkId link;
     LinkLoss loss = LinkLoss::kClosed;
@@ -245,7 +251,7 @@ class ReceiveSession {
   };
   struct TimePassed {};
   using Event = std::variant<LinkReady, RowsAnnounced, RowsArrived, CommitReceived, PeerStopped,
-                             CancelRequested, LinkLost, TimePassed>;
+                             CancelRequested, WritesEnded, LinkLost, TimePassed>;
 
   // Effects
   struct SendGrant {};
@@ -261,7 +267,7 @@ class ReceiveSession {
     uint32_t rows = 0;
     uint64_t bytes = 0;
   };
-  struct ReportFailed {
+  struct ReportFailed {  // In kReleasing: to be answered by WritesEnded.
     Error reason;
     FailureCause cause = FailureCause::kLocal;
     bool region_safe = true;
@@ -278,8 +284,8 @@ class ReceiveSession {
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
   LinkId link() const { return options_.link; }
   Instant deadline() const {
-    return state_ == State::kCancelling ? stall_deadline_
-                                        : std::min(options_.deadline, stall_deadline_);
+    const bool reported = state_ == State::kCancelling || state_ == State::kReleasing;
+    return reported ? stall_deadline_ : std::min(options_.deadline, stall_deadline_);
   }
 
  private:
@@ -290,6 +296,7 @@ class ReceiveSession {
   void on(const CommitReceived& event, Instant now, Effects& effects);
   void on(const PeerStopped& event, Instant now, Effects& effects);
   void on(const CancelRequested& event, Instant now, Effects& effects);
+  void on(const WritesEnded& event, Instant now, Effects& effects);
   void on(const LinkLost& event, Instant now, Effects& effects);
   void on(const TimePassed& event, Instant now, Effects& effects);
 
@@ -297,7 +304,7 @@ class ReceiveSession {
   void verify(Instant now, Effects& effects);
   // Fails while the link lives: the sender is told.
   void stop(Error reason, FailureCause cause, Instant now, Effects& effects);
-  // Fails when nobody can write the target any more.
+  // Fails when no peer can write the target any more.
   void fail(Error reason, FailureCause cause, Effects& effects);
 
   Options options_;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -62,7 +63,8 @@ class PayloadSink {
   ~PayloadSink() = default;
 };
 
-// The sender's half of one transfer. Destroying it stops all writing. Loop-bound.
+// The sender's half of one transfer. Destroying it stops all writing of the target; the source may
+// be read until Transport::when_released(). Loop-bound.
 class RowSender {
  public:
   virtual ~RowSender() = default;
@@ -74,7 +76,8 @@ class RowSender {
   virtual uint64_t digest() const = 0;
 };
 
-// The receiver's half of one transfer. Loop-bound.
+// The receiver's half of one transfer. Destroying it stops all writing from this end, but for what
+// Transport::when_released() waits for. Loop-bound.
 class RowReceiver {
  public:
   virtual ~RowReceiver() = default;
@@ -95,8 +98,11 @@ struct TransportCapabilities {
   // The rows are the payload of ROWS messages.
   bool rows_on_link = false;
   uint64_t range_bytes = limits::kTransferRangeBytes;  // Most rows under one ROWS, or one row.
-  // Rows are in GPUs' memory, and the digest is the sum of row_sum_kernel.cu: else it is RowDigest.
-  bool sums_in_gpu = false;
+  // Rows may be in a GPU's memory, and the digest is the sum of row_sum_kernel.cu: else it is
+  // RowDigest.
+  bool sums_rows = false;
+  // Our own GPU may still write a target in its memory after the receiver's half has ended.
+  bool writes_late = false;
 };
 
 // One per link, on both ends. Loop-bound.
@@ -110,6 +116,10 @@ class Transport {
   virtual std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) = 0;
   // A message between the two transports of a link. False: not one of this transport's.
   virtual bool on_message(const LinkMessage& /*message*/) { return false; }
+  // Calls `then`, at once or later, when nothing that this end has begun touches the rows of a
+  // transfer any more: later even than the transport's own end. Requires: its sender or receiver is
+  // destroyed.
+  virtual void when_released(TransferId /*id*/, const std::function<void()>& then) { then(); }
 };
 
 // The target's windows in the granted memory, which is mapped at `base` and shared_bytes long.

@@ -30,7 +30,11 @@ const TestRegion::Shape kBig{.windows = 4,
                              .rows = std::getenv("PDJOB_GPU_NCCL") != nullptr ? 131'072U : 4096U,
                              .row_bytes = 1024};
 
-TestEndpoint::Options options(const std::string& engine_id, uint32_t ctas_max = 4) {
+using Memory = TestRegion::Memory;
+
+const char* name_of(Memory memory) { return memory == Memory::kGpu ? "GPU" : "host"; }
+
+TestEndpoint::Options options(const std::string& engine_id, Memory memory, uint32_t ctas_max = 4) {
   ::setenv("NCCL_HOSTID", engine_id.c_str(), 1);
   ::setenv("NCCL_NET", "Socket", 1);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
@@ -41,15 +45,18 @@ TestEndpoint::Options options(const std::string& engine_id, uint32_t ctas_max = 
   nccl.cuda_library = setting("PDJOB_GPU_CUDART", nccl.cuda_library.c_str());
   nccl.device = 0;
   nccl.ctas_max = ctas_max;
-  return {.engine_id = engine_id, .transport = TransportKind::kNccl, .nccl = nccl};
+  return {.engine_id = engine_id,
+          .transport = TransportKind::kNccl,
+          .nccl = nccl,
+          .device = memory == Memory::kGpu ? std::optional(0U) : std::nullopt};
 }
 
 // Offers rows under ids 1, 2, ... as it is told: "next", or "forever": those are never committed,
 // and it says when the first of them have left.
-void serve(Pipe& to_test, Pipe& from_test, const std::string& engine_id, uint32_t ctas_max,
+void serve(Pipe& to_test, Pipe& from_test, const TestEndpoint::Options& options,
            TestRegion::Shape shape) {
-  TestEndpoint sender(options(engine_id, ctas_max));
-  TestRegion source(shape);
+  TestEndpoint sender(options);
+  TestRegion source(shape, options.device ? Memory::kGpu : Memory::kPrivate);
   source.fill(1, 0, shape.rows);
   to_test.say(sender->address());
   std::string order = from_test.hear();
@@ -71,8 +78,8 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
 
 // One transfer of `shape`, and how long it took.
 double fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& receiver,
-             uint64_t number, TestRegion::Shape shape) {
-  TestRegion to(shape);
+             uint64_t number, TestRegion::Shape shape, Memory memory) {
+  TestRegion to(shape, memory);
   const auto begin = std::chrono::steady_clock::now();
   peer.from_test.say("next");
   receiver->fetch(transfer_id(number), address, to.region(), shape.rows, in(kDeadline));
@@ -82,38 +89,48 @@ double fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& rec
   return took;
 }
 
-TEST(GpuNccl, MovesRowsOverANewLinkAndOverAnOldOne) {
-  ForkedPeer peer(
-      [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, "prefill", 4, kSmall); });
-  TestEndpoint receiver(options("decode"));
+// By where the rows are, on both ends.
+class GpuNccl : public testing::TestWithParam<Memory> {
+ protected:
+  // CUDA does not survive a fork: peers come first.
+  static ForkedPeer serving(const std::string& engine_id, TestRegion::Shape shape,
+                            uint32_t ctas_max = 4) {
+    return ForkedPeer([=](Pipe& to_test, Pipe& from_test) {
+      serve(to_test, from_test, options(engine_id, GetParam(), ctas_max), shape);
+    });
+  }
+};
+
+TEST_P(GpuNccl, MovesRowsOverANewLinkAndOverAnOldOne) {
+  ForkedPeer peer = serving("prefill", kSmall);
+  TestEndpoint receiver(options("decode", GetParam()));
   const EndpointAddress address = peer.to_test.hear_address();
-  const double first = fetch(peer, address, receiver, 1, kSmall);
-  const double second = fetch(peer, address, receiver, 2, kSmall);
-  std::printf("gpu: nccl: first rows over a new link after %.1f ms, over an old one %.1f ms\n",
-              first, second);
+  const double first = fetch(peer, address, receiver, 1, kSmall, GetParam());
+  const double second = fetch(peer, address, receiver, 2, kSmall, GetParam());
+  std::printf(
+      "gpu: nccl, rows in %s memory: the first over a new link after %.1f ms, over an old one %.1f "
+      "ms\n",
+      name_of(GetParam()), first, second);
 }
 
-TEST(GpuNccl, BandwidthAgainstCtas) {
+TEST_P(GpuNccl, BandwidthAgainstCtas) {
   for (const uint32_t ctas_max : {1U, 2U, 4U, 8U}) {
-    ForkedPeer peer([ctas_max](Pipe& to_test, Pipe& from_test) {
-      serve(to_test, from_test, "prefill", ctas_max, kBig);
-    });
-    TestEndpoint receiver(options("decode", ctas_max));
+    ForkedPeer peer = serving("prefill", kBig, ctas_max);
+    TestEndpoint receiver(options("decode", GetParam(), ctas_max));
     const EndpointAddress address = peer.to_test.hear_address();
-    fetch(peer, address, receiver, 1, kBig);  // Opens the link.
-    const double took = fetch(peer, address, receiver, 2, kBig);
+    fetch(peer, address, receiver, 1, kBig, GetParam());  // Opens the link.
+    const double took = fetch(peer, address, receiver, 2, kBig, GetParam());
     const double bytes = static_cast<double>(TestRegion(kBig).row_bytes()) * kBig.rows;
-    std::printf("gpu: nccl: maxCTAs %u: %.2f GB/s\n", ctas_max, bytes / took / 1e6);
+    std::printf("gpu: nccl, rows in %s memory: maxCTAs %u: %.2f GB/s\n", name_of(GetParam()),
+                ctas_max, bytes / took / 1e6);
   }
 }
 
-TEST(GpuNccl, AbortsWhenThePeerIsKilledAndServesTheNext) {
-  TestRegion to(kBig);
-  ForkedPeer peer(
-      [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, "prefill", 4, kBig); });
-  ForkedPeer next(
-      [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, "prefill-2", 4, kSmall); });
-  TestEndpoint receiver(options("decode"));
+TEST_P(GpuNccl, AbortsWhenThePeerIsKilledAndServesTheNext) {
+  ForkedPeer peer = serving("prefill", kBig);
+  ForkedPeer next = serving("prefill-2", kSmall);
+  TestRegion to(kBig, GetParam());
+  TestEndpoint receiver(options("decode", GetParam()));
   peer.from_test.say("forever");
   receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
                   in(kDeadline));
@@ -121,11 +138,21 @@ TEST(GpuNccl, AbortsWhenThePeerIsKilledAndServesTheNext) {
   peer.kill();
   const auto killed = std::chrono::steady_clock::now();
   const auto failed = receiver.expect<FetchFailed>(kDeadline);
-  EXPECT_TRUE(failed.region_safe);
-  std::printf("gpu: nccl: a killed peer is noticed after %.1f ms\n", milliseconds_since(killed));
-  fetch(next, next.to_test.hear_address(), receiver, 1, kSmall);
-  std::printf("gpu: nccl: another one serves after %.1f ms\n", milliseconds_since(killed));
+  EXPECT_TRUE(failed.region_safe || GetParam() == Memory::kGpu);
+  std::printf("gpu: nccl, rows in %s memory: a killed peer is noticed after %.1f ms\n",
+              name_of(GetParam()), milliseconds_since(killed));
+  await_safe(receiver, failed);
+  to.clear();
+  std::printf("gpu: nccl, rows in %s memory: they are given back after %.1f ms\n",
+              name_of(GetParam()), milliseconds_since(killed));
+  fetch(next, next.to_test.hear_address(), receiver, 1, kSmall, GetParam());
+  std::printf("gpu: nccl, rows in %s memory: another peer serves after %.1f ms\n",
+              name_of(GetParam()), milliseconds_since(killed));
+  EXPECT_TRUE(to.is_clear());
 }
+
+INSTANTIATE_TEST_SUITE_P(Memories, GpuNccl, testing::Values(Memory::kPrivate, Memory::kGpu),
+                         [](const auto& param) { return std::string(name_of(param.param)); });
 
 }  // namespace
 }  // namespace pdjob::kvtransfer

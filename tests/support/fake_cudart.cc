@@ -53,6 +53,7 @@ constexpr GpuResult kNotPermitted{800};
 
 std::atomic<int> objects = 0;
 std::atomic<int> violations = 0;
+std::atomic<long long> host_bytes = 0;
 thread_local int current_device = 0;
 
 int setting(const char* name, int otherwise) {
@@ -165,6 +166,7 @@ std::mutex memory_mutex;
 std::map<GpuHandle, std::shared_ptr<Allocation>> handles;
 std::map<GpuAddress, size_t> reservations;
 std::map<GpuAddress, std::shared_ptr<Mapping>> mappings;
+std::map<GpuAddress, size_t> stand_ins;
 GpuHandle handles_made = 0;
 
 void violate(const char* how) {
@@ -212,6 +214,14 @@ struct Pages {
   std::byte* pages = nullptr;
 };
 
+bool is_in_gpu(const Pages& pages) {
+  const std::lock_guard lock(memory_mutex);
+  const auto address = reinterpret_cast<GpuAddress>(pages.pages);
+  const auto found = holder_of(stand_ins, address);
+  return pages.mapping != nullptr ||
+         (found != stand_ins.end() && address < found->first + found->second);
+}
+
 struct Copy {
   void* to = nullptr;
   const void* from = nullptr;
@@ -228,6 +238,9 @@ GpuResult enqueue_copies(const std::vector<Copy>& copies, GpuStream* stream) {
     ends->push_back({Pages(copy.to, copy.bytes), Pages(copy.from, copy.bytes), copy.bytes});
     if (ends->back().to.pages == nullptr || ends->back().from.pages == nullptr) {
       return kIllegalAddress;
+    }
+    if (is_in_gpu(ends->back().to) != is_in_gpu(ends->back().from)) {
+      host_bytes += static_cast<long long>(copy.bytes);
     }
   }
   const int delay = setting("FAKE_CUDA_COPY_DELAY_US", 0);
@@ -497,6 +510,15 @@ void fakecudart_forbid(GpuStream* stream, int forbidden) {
 int fakecudart_current_device() { return current_device; }
 int fakecudart_violations() { return violations; }
 int fakecudart_objects() { return objects; }
+long long fakecudart_host_bytes() { return host_bytes; }
+void fakecudart_stands_for_gpu(void* memory, size_t bytes, int stands) {
+  const std::lock_guard lock(memory_mutex);
+  if (stands != 0) {
+    stand_ins[reinterpret_cast<GpuAddress>(memory)] = bytes;
+  } else {
+    stand_ins.erase(reinterpret_cast<GpuAddress>(memory));
+  }
+}
 
 // NOLINTBEGIN(readability-identifier-naming): the names of the real library.
 

@@ -29,5 +29,9 @@ int fakecudart_violations();
 // Streams, events, modules, pieces of host memory, handles, addresses and mappings that are not
 // freed.
 int fakecudart_objects();
+// Bytes of copies between GPUs' memory and the host's, so far.
+long long fakecudart_host_bytes();
+// Whether this memory of the host stands for a GPU's.
+void fakecudart_stands_for_gpu(void* memory, size_t bytes, int stands);
 
 }  // extern "C"

@@ -505,6 +505,7 @@ NcclResult ncclGroupEnd() {
 
 NcclResult ncclMemAlloc(void** memory, size_t bytes) {
   *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  fakecudart_stands_for_gpu(*memory, bytes, 1);
   const std::lock_guard lock(world().mutex);
   world().memory[static_cast<char*>(*memory)] = bytes;
   return kNcclSuccess;
@@ -515,6 +516,7 @@ NcclResult ncclMemFree(void* memory) {
   if (world().memory.erase(static_cast<char*>(memory)) == 0) {
     return violation("memory is freed that was not allocated");
   }
+  fakecudart_stands_for_gpu(memory, 0, 0);
   std::free(memory);
   return kNcclSuccess;
 }

@@ -274,10 +274,9 @@ TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   }
   receiver_->cancel(transfer_id(1));
   EXPECT_EQ(sender_.expect<OfferFailed>().error.code, ErrorCode::kCancelled);
-  receiver_.expect<FetchFailed>();
-  if (peer_writes()) {
-    receiver_.expect<FetchReleased>();
-  }
+  const auto failed = receiver_.expect<FetchFailed>();
+  EXPECT_TRUE(failed.region_safe == !peer_writes() || GetParam().writes_late());
+  await_safe(receiver_, failed);
   // The link is as good as new, and nobody writes the target any more.
   to.clear();
   TestRegion small = rows({});
@@ -306,7 +305,8 @@ TEST_P(KvEndpointMoves, WithdrawWhileRowsMove) {
   EXPECT_EQ(sender_.expect<OfferFailed>().error.message, "no room");
   const auto failed = receiver_.expect<FetchFailed>();
   EXPECT_EQ(failed.error, (Error{ErrorCode::kOverloaded, "no room"}));
-  EXPECT_TRUE(failed.region_safe);
+  EXPECT_TRUE(failed.region_safe || GetParam().writes_late());
+  await_safe(receiver_, failed);
 }
 
 TEST_P(KvEndpointMoves, LeaseEndsWhenNobodyFetchesAndLateFetchesAreToldAtOnce) {
@@ -413,7 +413,8 @@ TEST_P(KvEndpointMoves, EndpointThatEndsFailsItsPeers) {
 INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
                          testing::Values(kShmWay, kTcpWay, kTlsWay, kTlsStreamsWay, kNcclWay,
                                          kNcclTlsWay, kCudaIpcWay, kTcpFromGpuWay, kTcpToGpuWay,
-                                         kShmFromGpuWay, kNcclGpusWay),
+                                         kShmFromGpuWay, kNcclGpusWay, kNcclFromGpuWay,
+                                         kNcclToGpuWay),
                          [](const auto& param) { return param.param.name; });
 
 // The shm transport, whose transfer 1 always lets the others go first until one of them has moved.

@@ -370,7 +370,8 @@ TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvFaultInjection,
                          testing::Values(kShmWay, kTcpWay, kTlsWay, kTlsStreamsWay, kCudaIpcWay,
-                                         kTcpFromGpuWay, kTcpToGpuWay, kShmFromGpuWay),
+                                         kTcpFromGpuWay, kTcpToGpuWay, kShmFromGpuWay, kNcclWay,
+                                         kNcclGpusWay, kNcclFromGpuWay, kNcclToGpuWay),
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace

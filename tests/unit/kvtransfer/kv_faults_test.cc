@@ -19,22 +19,30 @@ using std::chrono::seconds;
 constexpr Duration kDeadline = seconds(30);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
 
-class KvFaults : public testing::TestWithParam<TransportKind> {
+class KvFaults : public testing::TestWithParam<Way> {
  protected:
-  static bool peer_writes() { return stays_on_machine(GetParam()); }
-  static bool in_gpu() { return GetParam() == TransportKind::kCudaIpc; }
+  static bool peer_writes() { return GetParam().peer_writes(); }
   static TestRegion source(TestRegion::Shape shape) {
-    return TestRegion(shape, in_gpu() ? TestRegion::Memory::kGpu : TestRegion::Memory::kPrivate);
+    return TestRegion(shape, GetParam().source());
   }
   static TestRegion target(TestRegion::Shape shape) {
-    return TestRegion(shape, in_gpu()        ? TestRegion::Memory::kGpu
-                             : peer_writes() ? TestRegion::Memory::kShared
-                                             : TestRegion::Memory::kPrivate);
+    return TestRegion(shape, GetParam().target());
   }
+  // Both ends have their rows in the same kind of memory.
   static TestEndpoint::Options options(const std::string& engine_id) {
+    NcclConfig nccl = fake_nccl();
+    nccl.slab_timeout = seconds(3);  // So long may a stopped peer hold rows of a GPU of ours.
     return {.engine_id = engine_id,
-            .transport = GetParam(),
-            .device = in_gpu() ? std::optional(0U) : std::nullopt};
+            .transport = GetParam().transport,
+            .nccl = nccl,
+            .device = GetParam().sender_device()};
+  }
+  static void expect_safe(TestEndpoint& receiver, const FetchFailed& failed, bool safe = true) {
+    if (GetParam().writes_late()) {
+      await_safe(receiver, failed);
+    } else {
+      EXPECT_EQ(failed.region_safe, safe);
+    }
   }
   // Offers transfer 1, of which half is ready, and says "moving" when that is sent. Whole transfers
   // follow for each number it is told.
@@ -78,7 +86,7 @@ TEST_P(KvFaults, KilledSenderFailsTheFetchAtOnce) {
   peer.kill();
   const auto failed = receiver.expect<FetchFailed>(seconds(2));
   EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
-  EXPECT_TRUE(failed.region_safe);
+  expect_safe(receiver, failed);
   EXPECT_TRUE(becomes_true([&] { return receiver->stats().links == 0; }));
 }
 
@@ -112,7 +120,7 @@ TEST_P(KvFaults, StoppedSenderCannotHoldAFetchPastItsDeadline) {
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));
   EXPECT_EQ(failed.error.code, ErrorCode::kTimeout);
-  EXPECT_EQ(failed.region_safe, !peer_writes());
+  expect_safe(receiver, failed, !peer_writes());
   if (peer_writes()) {
     EXPECT_FALSE(receiver.next(milliseconds(100)));  // It may still wake up and write.
     peer.signal(SIGCONT);
@@ -150,10 +158,11 @@ TEST_P(KvFaults, SilentLinkIsGivenUpAndOpenedAnewWhenThePeerIsBack) {
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));  // Long before its deadline.
   // By nccl, a slab may be under way: rows that stop are noticed as soon as the silence.
-  EXPECT_TRUE(failed.error.code == ErrorCode::kUnavailable ||
-              (GetParam() == TransportKind::kNccl && failed.error.code == ErrorCode::kTimeout))
+  EXPECT_TRUE(
+      failed.error.code == ErrorCode::kUnavailable ||
+      (GetParam().transport == TransportKind::kNccl && failed.error.code == ErrorCode::kTimeout))
       << failed.error.message;
-  EXPECT_EQ(failed.region_safe, !peer_writes());
+  expect_safe(receiver, failed, !peer_writes());
   receiver->fetch(transfer_id(2), address, again.region(), kBig.rows, in(kDeadline));
   EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.code, ErrorCode::kUnavailable);
   peer.signal(SIGCONT);
@@ -226,7 +235,7 @@ class KvFaultsInARange : public KvFaults {
   // The rows go to another transfer, from another sender: they must be its own for good.
   static void expect_ours(TestEndpoint& receiver, const TestRegion& to,
                           const std::function<void()>& meanwhile) {
-    TestEndpoint other({.engine_id = "other", .transport = GetParam()});
+    TestEndpoint other(options("other"));
     TestRegion from = source(kBig);
     from.fill(2, 0, kBig.rows);
     other->offer(transfer_id(2), from.region(), in(kDeadline));
@@ -252,7 +261,7 @@ class KvFaultsInARange : public KvFaults {
   }
   static void send_and_stall(Pipe& to_test, Pipe& from_test) {
     TestEndpoint::Options faulty = options("prefill");
-    faulty.open_transport = stalls_half_way(GetParam());
+    faulty.open_transport = stalls_half_way(GetParam().transport);
     TestEndpoint sender(faulty);
     TestRegion from = source(kBig);
     from.fill(1, 0, kBig.rows);
@@ -272,7 +281,7 @@ TEST_P(KvFaultsInARange, KilledSenderLeavesTheRowsToOthers) {
   peer.kill();
   const auto failed = receiver.expect<FetchFailed>(seconds(2));
   EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
-  EXPECT_TRUE(failed.region_safe);
+  expect_safe(receiver, failed);
   expect_ours(receiver, to, [] {});
 }
 
@@ -296,7 +305,7 @@ TEST_P(KvFaultsInARange, LateWriterCannotReachRowsThatWereGivenOn) {
   await_copy(to, 0);
   peer.stop();
   receiver->cancel(transfer_id(1));
-  EXPECT_EQ(receiver.expect<FetchFailed>().region_safe, !peer_writes());
+  expect_safe(receiver, receiver.expect<FetchFailed>(), !peer_writes());
   if (peer_writes()) {
     EXPECT_FALSE(receiver.next(milliseconds(100)));
     peer.signal(SIGCONT);
@@ -316,7 +325,7 @@ TEST_P(KvFaultsInARange, KilledReceiverFailsTheOfferAndTheNextOneIsServed) {
     from_test.hear();
   });
   TestEndpoint::Options faulty = options("prefill");
-  faulty.open_transport = stalls_half_way(GetParam());
+  faulty.open_transport = stalls_half_way(GetParam().transport);
   TestEndpoint sender(faulty);
   TestRegion from = source(kBig);
   from.fill(1, 0, kBig.rows);
@@ -367,15 +376,11 @@ TEST_P(KvFaultsInARange, StoppedReceiverFailsTheOfferAndIsToldWhenItWakesUp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvFaults,
-                         testing::Values(TransportKind::kShm, TransportKind::kTcp,
-                                         TransportKind::kNccl, TransportKind::kCudaIpc),
-                         [](const auto& param) { return name_of(param.param); });
+                         testing::Values(kShmWay, kTcpWay, kNcclWay, kNcclGpusWay, kCudaIpcWay),
+                         [](const auto& param) { return param.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Transports, KvFaultsInARange,
-                         testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& param) {
-                           return param.param == TransportKind::kShm ? "Shm" : "Tcp";
-                         });
+INSTANTIATE_TEST_SUITE_P(Transports, KvFaultsInARange, testing::Values(kShmWay, kTcpWay),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace pdjob::kvtransfer

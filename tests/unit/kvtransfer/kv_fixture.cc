@@ -216,6 +216,12 @@ void TestEndpoint::fail_expectation(const std::optional<EndpointEvent>& got, con
   ADD_FAILURE() << "wanted " << wanted << ", got " << (got ? describe(*got) : "nothing");
 }
 
+void await_safe(TestEndpoint& receiver, const FetchFailed& failed) {
+  if (!failed.region_safe) {
+    EXPECT_EQ(receiver.expect<FetchReleased>(std::chrono::seconds(5)).id, failed.id);
+  }
+}
+
 bool becomes_true(const std::function<bool()>& condition) {
   for (const Instant end = in(std::chrono::seconds(20)); real_now() < end;) {
     if (condition()) {

@@ -93,6 +93,8 @@ struct Way {
   std::optional<uint32_t> receiver_device() const {
     return to_gpu ? std::optional(0U) : std::nullopt;
   }
+  // Our own GPU may be in the middle of a slab when we fail.
+  bool writes_late() const { return transport == TransportKind::kNccl && to_gpu; }
   // A sender that is stopped may still write.
   bool peer_writes() const { return stays_on_machine(transport); }
 };
@@ -117,6 +119,10 @@ inline constexpr Way kShmFromGpuWay{
     .name = "shm_from_gpu", .transport = TransportKind::kShm, .from_gpu = true};
 inline constexpr Way kNcclGpusWay{
     .name = "nccl_gpus", .transport = TransportKind::kNccl, .from_gpu = true, .to_gpu = true};
+inline constexpr Way kNcclFromGpuWay{
+    .name = "nccl_from_gpu", .transport = TransportKind::kNccl, .from_gpu = true};
+inline constexpr Way kNcclToGpuWay{
+    .name = "nccl_to_gpu", .transport = TransportKind::kNccl, .to_gpu = true};
 
 // An endpoint that queues its events for the test's thread.
 class TestEndpoint {
@@ -154,6 +160,9 @@ class TestEndpoint {
   std::set<TransferId> awaited_;
   std::unique_ptr<KvEndpoint> endpoint_;  // Last: its thread uses the others.
 };
+
+// Until nobody writes the rows of a failed fetch any more: if not at once, soon.
+void await_safe(TestEndpoint& receiver, const FetchFailed& failed);
 
 // False when it does not come true within a generous time.
 bool becomes_true(const std::function<bool()>& condition);

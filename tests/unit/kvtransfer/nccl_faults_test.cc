@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -22,12 +24,19 @@ using std::chrono::seconds;
 constexpr Duration kDeadline = seconds(30);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 8192, .row_bytes = 1024};  // Nine slabs.
 
-TestEndpoint::Options options(const std::string& engine_id) {
-  return {.engine_id = engine_id, .transport = TransportKind::kNccl};
-}
+// Six slabs: more than there are in a ring.
+constexpr uint32_t kRowsOfASlab = 1000;
+constexpr TestRegion::Shape kSix{.windows = 4, .rows = 6 * kRowsOfASlab, .row_bytes = 1000};
 
-class NcclFaults : public testing::Test {
+// Rows are where `way` says; the settings are undone, and nothing is left behind.
+class NcclFaults : public testing::TestWithParam<Way> {
  protected:
+  void SetUp() override {
+    {
+      const TestRegion first({}, TestRegion::Memory::kGpu);
+    }  // The fixture's own GPU keeps what it made.
+    objects_ = fakecudart_objects();
+  }
   void TearDown() override {
     for (const auto& [name, value] : settings_) {
       ::unsetenv(name.c_str());
@@ -36,7 +45,27 @@ class NcclFaults : public testing::Test {
     EXPECT_EQ(fakecudart_violations(), 0);
     EXPECT_EQ(fakenccl_communicators(), 0);
     EXPECT_EQ(fakenccl_allocations(), 0);
-    EXPECT_EQ(fakecudart_objects(), 0);
+    EXPECT_EQ(fakecudart_objects(), objects_);
+  }
+  static TestEndpoint::Options prefill(const std::string& engine_id = "prefill") {
+    return {.engine_id = engine_id,
+            .transport = TransportKind::kNccl,
+            .device = GetParam().sender_device()};
+  }
+  static TestEndpoint::Options decode() {
+    return {.engine_id = "decode",
+            .transport = TransportKind::kNccl,
+            .device = GetParam().receiver_device()};
+  }
+  static TestRegion source(TestRegion::Shape shape) {
+    return TestRegion(shape, GetParam().source());
+  }
+  static TestRegion target(TestRegion::Shape shape) {
+    return TestRegion(shape, GetParam().target());
+  }
+  static void expect_safe(TestEndpoint& receiver, const FetchFailed& failed) {
+    EXPECT_TRUE(failed.region_safe || GetParam().writes_late());
+    await_safe(receiver, failed);
   }
   void set(const std::string& name, const std::string& value) {
     settings_[name] = value;
@@ -46,19 +75,38 @@ class NcclFaults : public testing::Test {
 
   // Offers all of a big region as transfer 1, and is there until it is killed.
   static void send_all(Pipe& to_test, Pipe& from_test) {
-    TestEndpoint sender(options("prefill"));
-    TestRegion source(kBig);
-    source.fill(1, 0, kBig.rows);
-    sender->offer(transfer_id(1), source.region(), in(kDeadline));
+    TestEndpoint sender(prefill());
+    TestRegion from = source(kBig);
+    from.fill(1, 0, kBig.rows);
+    sender->offer(transfer_id(1), from.region(), in(kDeadline));
     sender->commit(transfer_id(1), kBig.rows, {});
     to_test.say(sender->address());
     from_test.hear();
   }
+  // Offers kSix as transfer 1, of which the slab that it is told stays in NCCL's hands.
+  static void send_up_to_a_slab(Pipe& to_test, Pipe& from_test) {
+    const auto slab = static_cast<uint32_t>(std::stoul(from_test.hear()));
+    TestEndpoint sender(prefill());
+    TestRegion from = source(kSix);
+    from.fill(1, 0, kSix.rows);
+    to_test.say(sender->address());
+    EXPECT_TRUE(sender.becomes_awaited(transfer_id(1), true));
+    sender->offer(transfer_id(1), from.region(), in(kDeadline));
+    sender->rows_ready(transfer_id(1), slab * kRowsOfASlab);
+    to_test.say("before");
+    from_test.hear();
+    ::setenv("FAKE_NCCL_MOVE_DELAY_MS", "60000", 1);
+    sender->rows_ready(transfer_id(1), kSix.rows);
+    EXPECT_TRUE(becomes_true(
+        [&] { return sender->stats().bytes_sent > from.row_bytes() * slab * kRowsOfASlab; }));
+    to_test.say("within");
+    from_test.hear();
+  }
   // A whole transfer between two endpoints.
   static void expect_moves(TestEndpoint& sender, TestEndpoint& receiver, uint64_t number) {
-    TestRegion source({}), to({});
-    source.fill(number, 0, 64);
-    sender->offer(transfer_id(number), source.region(), in(kDeadline));
+    TestRegion from = source({}), to = target({});
+    from.fill(number, 0, 64);
+    sender->offer(transfer_id(number), from.region(), in(kDeadline));
     sender->commit(transfer_id(number), 64, {});
     receiver->fetch(transfer_id(number), sender->address(), to.region(), 64, in(kDeadline));
     receiver.expect<FetchDone>();
@@ -68,6 +116,7 @@ class NcclFaults : public testing::Test {
 
  private:
   std::map<std::string, std::string> settings_;
+  int objects_ = 0;
 };
 
 std::string start_error(const NcclConfig& nccl) {
@@ -76,7 +125,7 @@ std::string start_error(const NcclConfig& nccl) {
   return started.has_value() ? "" : started.error().message;
 }
 
-TEST_F(NcclFaults, WhatIsMissingIsToldAtTheStart) {
+TEST_P(NcclFaults, WhatIsMissingIsToldAtTheStart) {
   NcclConfig config = fake_nccl();
   config.library = "libnothing.so.7";
   EXPECT_EQ(
@@ -96,27 +145,27 @@ TEST_F(NcclFaults, WhatIsMissingIsToldAtTheStart) {
                                       " is NCCL 2.27.3, at least 2.28.9 is needed");
 }
 
-TEST_F(NcclFaults, SlowLibraryMovesTheSameRows) {
+TEST_P(NcclFaults, SlowLibraryMovesTheSameRows) {
   set("FAKE_NCCL_INIT_DELAY_MS", "50");
   set("FAKE_NCCL_IN_PROGRESS", "3");
   set("FAKE_NCCL_MOVE_DELAY_MS", "2");
   set("FAKE_CUDA_COPY_DELAY_US", "2000");
-  TestEndpoint sender(options("prefill")), receiver(options("decode"));
-  TestRegion source(kBig), to(kBig);
-  source.fill(3, 0, kBig.rows);
+  TestEndpoint sender(prefill()), receiver(decode());
+  TestRegion from = source(kBig), to = target(kBig);
+  from.fill(3, 0, kBig.rows);
   receiver->fetch(transfer_id(1), sender->address(), to.region(), kBig.rows, in(kDeadline));
-  sender->offer(transfer_id(1), source.region(), in(kDeadline));
+  sender->offer(transfer_id(1), from.region(), in(kDeadline));
   sender->rows_ready(transfer_id(1), kBig.rows / 2);
   sender->commit(transfer_id(1), kBig.rows, {});
   EXPECT_EQ(receiver.expect<FetchDone>().transport, "nccl");
   EXPECT_TRUE(to.holds(3, 0, kBig.rows));
 }
 
-TEST_F(NcclFaults, FlippedBitIsFound) {
+TEST_P(NcclFaults, FlippedBitIsFound) {
   set("FAKE_NCCL_FLIP_BIT", "1");
-  TestEndpoint sender(options("prefill")), receiver(options("decode"));
-  TestRegion source({}), to({});
-  sender->offer(transfer_id(1), source.region(), in(kDeadline));
+  TestEndpoint sender(prefill()), receiver(decode());
+  TestRegion from = source({}), to = target({});
+  sender->offer(transfer_id(1), from.region(), in(kDeadline));
   sender->commit(transfer_id(1), 64, {});
   receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
   const auto failed = receiver.expect<FetchFailed>();
@@ -125,14 +174,14 @@ TEST_F(NcclFaults, FlippedBitIsFound) {
 }
 
 // Both ways in which real NCCL shows it, while a slab is on its way.
-TEST_F(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
+TEST_P(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
   for (const char* death : {"spin", "net"}) {
     set("FAKE_NCCL_PEER_DEATH", death);
     set("FAKE_NCCL_MOVE_DELAY_MS", "300");
     ForkedPeer peer(send_all);
     unset("FAKE_NCCL_MOVE_DELAY_MS");  // Only there.
-    TestEndpoint receiver(options("decode"));
-    TestRegion to(kBig);
+    TestEndpoint receiver(decode());
+    TestRegion to = target(kBig);
     receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
                     in(kDeadline));
     EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 1; }));
@@ -140,21 +189,21 @@ TEST_F(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
     peer.kill();
     const auto failed = receiver.expect<FetchFailed>(seconds(2));
     EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
-    EXPECT_TRUE(failed.region_safe);
+    expect_safe(receiver, failed);
     EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
-    TestEndpoint other(options("prefill-2"));
+    TestEndpoint other(prefill("prefill-2"));
     expect_moves(other, receiver, 2);
   }
 }
 
-TEST_F(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
+TEST_P(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
   set("FAKE_NCCL_MOVE_DELAY_MS", "300");
   ForkedPeer peer(send_all);
   unset("FAKE_NCCL_MOVE_DELAY_MS");
-  TestEndpoint::Options impatient = options("decode");
+  TestEndpoint::Options impatient = decode();
   impatient.nccl.slab_timeout = milliseconds(400);
   TestEndpoint receiver(impatient);
-  TestRegion to(kBig);
+  TestRegion to = target(kBig);
   receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
                   in(kDeadline));
   EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 1; }));
@@ -162,24 +211,24 @@ TEST_F(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));
   EXPECT_EQ(failed.error, (Error{ErrorCode::kTimeout, "KV rows did not move over NCCL in time"}));
-  EXPECT_TRUE(failed.region_safe);
+  expect_safe(receiver, failed);
   EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
 }
 
-TEST_F(NcclFaults, PeerThatNeverJoinsIsGivenUp) {
+TEST_P(NcclFaults, PeerThatNeverJoinsIsGivenUp) {
   set("FAKE_NCCL_INIT_DELAY_MS", "60000");
-  TestEndpoint::Options impatient = options("decode");
+  TestEndpoint::Options impatient = decode();
   impatient.nccl.init_timeout = milliseconds(200);
-  TestEndpoint sender(options("prefill")), receiver(impatient);
-  TestRegion to({});
+  TestEndpoint sender(prefill()), receiver(impatient);
+  TestRegion to = target({});
   receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
   EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.message,
             "the peer did not join an NCCL communicator in time");
 }
 
-TEST_F(NcclFaults, ErrorOfTheLibraryFailsTheFetchAndTheNextLinkStartsAnew) {
-  TestEndpoint sender(options("prefill")), receiver(options("decode"));
-  TestRegion to({});
+TEST_P(NcclFaults, ErrorOfTheLibraryFailsTheFetchAndTheNextLinkStartsAnew) {
+  TestEndpoint sender(prefill()), receiver(decode());
+  TestRegion to = target({});
   set("FAKE_NCCL_INIT_FAILS", "1");
   receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
   EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.code, ErrorCode::kUnavailable);
@@ -187,12 +236,12 @@ TEST_F(NcclFaults, ErrorOfTheLibraryFailsTheFetchAndTheNextLinkStartsAnew) {
   expect_moves(sender, receiver, 2);
 }
 
-TEST_F(NcclFaults, AbortThatBlocksEndsTheProcess) {
+TEST_P(NcclFaults, AbortThatBlocksEndsTheProcess) {
   for (const bool at_the_end : {false, true}) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      TestEndpoint::Options impatient = options("decode");
+      TestEndpoint::Options impatient = decode();
       impatient.nccl.init_timeout = milliseconds(200);
       impatient.nccl.abort_timeout = milliseconds(300);
       set("FAKE_NCCL_ABORT_BLOCKS", "1");
@@ -202,7 +251,7 @@ TEST_F(NcclFaults, AbortThatBlocksEndsTheProcess) {
         impatient.engine_id = "prefill";
         impatient.nccl.device += 1;
         TestEndpoint sender(impatient);
-        TestRegion to({});
+        TestRegion to = target({});
         receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
         if (at_the_end) {
           EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() > 0; }));
@@ -220,10 +269,10 @@ TEST_F(NcclFaults, AbortThatBlocksEndsTheProcess) {
   }
 }
 
-TEST_F(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
-  TestEndpoint::Options narrow = options("decode");
+TEST_P(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
+  TestEndpoint::Options narrow = decode();
   narrow.nccl.links_max = 1;
-  TestEndpoint first(options("prefill-1")), second(options("prefill-2")), receiver(narrow);
+  TestEndpoint first(prefill("prefill-1")), second(prefill("prefill-2")), receiver(narrow);
   for (uint64_t number = 1; number <= 6; number += 2) {
     expect_moves(first, receiver, number);
     expect_moves(second, receiver, number + 1);
@@ -234,39 +283,42 @@ TEST_F(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
 }
 
 // It was closed only if it happened to rest when the other one was opened.
-TEST_F(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests) {
-  TestEndpoint::Options narrow = options("decode");
+TEST_P(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests) {
+  TestEndpoint::Options narrow = decode();
   narrow.nccl.links_max = 1;
-  TestEndpoint first(options("prefill-1")), second(options("prefill-2")), receiver(narrow);
-  TestRegion source({}), to({});
-  source.fill(1, 0, 64);
+  TestEndpoint first(prefill("prefill-1")), second(prefill("prefill-2")), receiver(narrow);
+  TestRegion from = source({}), to = target({}), to_second = target({});
   receiver->fetch(transfer_id(1), first->address(), to.region(), 64, in(kDeadline));
-  first->offer(transfer_id(1), source.region(), in(kDeadline));
-  first->rows_ready(transfer_id(1), 32);
-  ASSERT_TRUE(becomes_true([&] { return first->stats().bytes_sent > 0; }));
-  expect_moves(second, receiver, 2);
-  EXPECT_EQ(fakenccl_communicators(), 4);
+  receiver->fetch(transfer_id(2), second->address(), to_second.region(), 64, in(kDeadline));
+  for (TestEndpoint* const sender : {&first, &second}) {
+    const TransferId id = transfer_id(sender == &first ? 1 : 2);
+    (*sender)->offer(id, from.region(), in(kDeadline));
+    (*sender)->rows_ready(id, 32);
+    ASSERT_TRUE(becomes_true([&] { return (*sender)->stats().bytes_sent > 0; }));
+  }
+  EXPECT_EQ(fakenccl_communicators(), 4);  // Each has two ends here.
   first->commit(transfer_id(1), 64, {});
   receiver.expect<FetchDone>();
   EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 2; }));
+  second->commit(transfer_id(2), 64, {});
+  receiver.expect<FetchDone>();
 }
 
-TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
-  TestEndpoint receiver(options("decode"));
+TEST_P(NcclFaults, ManyFaultyTransfersLeakNothing) {
+  TestEndpoint receiver(decode());
   const auto entries = [](const char* folder) {
     return std::distance(std::filesystem::directory_iterator(folder),
                          std::filesystem::directory_iterator());
   };
   ptrdiff_t fds = 0, threads = 0;
   int objects = 0;
-  TestRegion source(kBig);
+  TestRegion from = source(kBig), to = target(kBig);
   for (uint64_t number = 1; number <= 40; ++number) {
-    TestRegion to(kBig);
     const bool never_opens = number % 4 == 0;
     set("FAKE_NCCL_INIT_FAILS", never_opens ? "1" : "0");
     {
-      TestEndpoint sender(options("prefill-" + std::to_string(number)));
-      sender->offer(transfer_id(number), source.region(), in(kDeadline));
+      TestEndpoint sender(prefill("prefill-" + std::to_string(number)));
+      sender->offer(transfer_id(number), from.region(), in(kDeadline));
       sender->rows_ready(transfer_id(number), kBig.rows);
       receiver->fetch(transfer_id(number), sender->address(), to.region(), kBig.rows,
                       in(kDeadline));
@@ -279,7 +331,7 @@ TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
         sender->withdraw(transfer_id(number), {ErrorCode::kCancelled, "test"});
       }
     }  // Else the sender ends while rows move.
-    receiver.expect<FetchFailed>();
+    expect_safe(receiver, receiver.expect<FetchFailed>());
     EXPECT_TRUE(becomes_true(
         [&] { return receiver->stats().links == 0 && fakenccl_communicators() == 0; }));
     if (number == 8) {
@@ -292,9 +344,141 @@ TEST_F(NcclFaults, ManyFaultyTransfersLeakNothing) {
   EXPECT_LE(entries("/proc/self/task"), threads + 1);  // A stream's thread may just be ending.
   EXPECT_LE(fakecudart_objects(), objects + 6);  // At most one ring more: the last was not idle.
   EXPECT_EQ(receiver->stats().fetches_alive, 0);
-  TestEndpoint sender(options("prefill"));
+  TestEndpoint sender(prefill());
   expect_moves(sender, receiver, 1000);
 }
+
+// Each time a row passes between a GPU's memory and the host's.
+TEST_P(NcclFaults, OnlyRowsInTheHostsMemoryPassThroughIt) {
+  TestEndpoint sender(prefill()), receiver(decode());
+  TestRegion from = source(kBig), to = target(kBig);
+  from.fill(1, 0, kBig.rows);
+  const long long before = fakecudart_host_bytes();
+  sender->offer(transfer_id(1), from.region(), in(kDeadline));
+  sender->commit(transfer_id(1), kBig.rows, {});
+  receiver->fetch(transfer_id(1), sender->address(), to.region(), kBig.rows, in(kDeadline));
+  receiver.expect<FetchDone>();
+  sender.expect<OfferDone>();
+  const uint64_t ends_in_host = (GetParam().from_gpu ? 0U : 1U) + (GetParam().to_gpu ? 0U : 1U);
+  EXPECT_EQ(fakecudart_host_bytes() - before,
+            static_cast<long long>(from.row_bytes() * kBig.rows * ends_in_host));
+  EXPECT_TRUE(to.holds(1, 0, kBig.rows));
+}
+
+// The GPUs are in the middle of slabs: what they read and write is given back when they are not.
+TEST_P(NcclFaults, RowsOfACancelledTransferAreGivenBackWhenTheGpusHaveLetGoOfThem) {
+  for (const bool by_the_sender : {false, true}) {
+    TestEndpoint sender(prefill()), receiver(decode());
+    {
+      TestRegion from = source(kBig), to = target(kBig);
+      from.fill(1, 0, kBig.rows);
+      expect_moves(sender, receiver, 10);
+      set("FAKE_NCCL_MOVE_DELAY_MS", "200");
+      receiver->fetch(transfer_id(1), sender->address(), to.region(), kBig.rows, in(kDeadline));
+      ASSERT_TRUE(sender.becomes_awaited(transfer_id(1), true));
+      sender->offer(transfer_id(1), from.region(), in(kDeadline));
+      sender->rows_ready(transfer_id(1), kBig.rows);
+      EXPECT_FALSE(receiver.next(milliseconds(100)));
+      if (by_the_sender) {
+        sender->withdraw(transfer_id(1), {ErrorCode::kCancelled, "test"});
+      } else {
+        receiver->cancel(transfer_id(1));
+      }
+      const auto failed = receiver.expect<FetchFailed>();
+      EXPECT_EQ(failed.region_safe, !GetParam().to_gpu);
+      expect_safe(receiver, failed);
+      to.fill(2, 0, kBig.rows);
+      sender.expect<OfferFailed>();
+      EXPECT_FALSE(receiver.next(milliseconds(300)));
+      EXPECT_TRUE(to.holds(2, 0, kBig.rows));
+    }  // The double notices memory that goes while it is copied from or to.
+    unset("FAKE_NCCL_MOVE_DELAY_MS");
+    expect_moves(sender, receiver, 11);
+  }
+}
+
+TEST_P(NcclFaults, SenderThatIsKilledOrStopsInAnySlabChangesNoRowThatWasGivenOn) {
+  for (const bool is_killed : {true, false}) {
+    for (const uint32_t slab : {0U, 2U, 5U}) {
+      SCOPED_TRACE(slab);
+      ForkedPeer peer(send_up_to_a_slab);
+      TestEndpoint::Options impatient = decode();
+      impatient.nccl.slab_timeout = milliseconds(700);
+      TestEndpoint receiver(impatient);
+      TestRegion to = target(kSix);
+      peer.from_test.say(std::to_string(slab));
+      receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kSix.rows,
+                      in(kDeadline));
+      ASSERT_EQ(peer.to_test.hear(), "before");
+      std::this_thread::sleep_for(milliseconds(100));  // They move.
+      peer.from_test.say("go on");
+      ASSERT_EQ(peer.to_test.hear(), "within");
+      if (is_killed) {
+        peer.kill();
+      } else {
+        peer.stop();
+      }
+      const auto failed = receiver.expect<FetchFailed>(seconds(5));
+      expect_safe(receiver, failed);
+      to.fill(2, 0, kSix.rows);
+      if (!is_killed) {
+        peer.signal(SIGCONT);
+      }
+      EXPECT_FALSE(receiver.next(milliseconds(100)));
+      EXPECT_TRUE(to.holds(2, 0, kSix.rows));
+    }
+  }
+}
+
+TEST_P(NcclFaults, EndedEndpointTouchesNoRowsAnyMore) {
+  for (const bool sender_first : {false, true}) {
+    TestRegion from = source(kBig), to = target(kBig);
+    set("FAKE_CUDA_COPY_DELAY_US", "30000");
+    {
+      auto receiver = std::make_unique<TestEndpoint>(decode());
+      auto sender = std::make_unique<TestEndpoint>(prefill());
+      (*sender)->offer(transfer_id(1), from.region(), in(kDeadline));
+      (*sender)->commit(transfer_id(1), kBig.rows, {});
+      (*receiver)->fetch(transfer_id(1), (*sender)->address(), to.region(), kBig.rows,
+                         in(kDeadline));
+      EXPECT_TRUE(becomes_true([&] { return (*sender)->stats().bytes_sent > 0; }));
+      (sender_first ? sender : receiver).reset();
+    }  // The double notices memory that goes while it is copied from or to.
+    unset("FAKE_CUDA_COPY_DELAY_US");
+  }
+}
+
+// As after an abort that blocks: rows that it still writes can be given to nobody.
+TEST_P(NcclFaults, GpuThatDoesNotComeToRestAfterAnAbortEndsTheProcess) {
+  if (!GetParam().to_gpu) {
+    GTEST_SKIP() << "its rows are written by the kv thread";
+  }
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    TestEndpoint::Options impatient = decode();
+    impatient.nccl.slab_timeout = milliseconds(300);
+    impatient.nccl.abort_timeout = milliseconds(300);
+    TestEndpoint sender(prefill()), receiver(impatient);
+    TestRegion from = source({}), to = target({});
+    set("FAKE_CUDA_COPY_DELAY_US", "60000000");
+    sender->offer(transfer_id(1), from.region(), in(kDeadline));
+    sender->commit(transfer_id(1), 64, {});
+    receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
+    if (!receiver.expect<FetchFailed>().region_safe) {
+      ::pause();
+    }
+    ::_exit(99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), kExitFailed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memories, NcclFaults,
+                         testing::Values(kNcclWay, kNcclGpusWay, kNcclFromGpuWay, kNcclToGpuWay),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace pdjob::kvtransfer

@@ -304,6 +304,94 @@ TEST(NcclLink, DroppedSlabIsFreeAgain) {
   EXPECT_EQ(link.sender.core.free_slab(), 0);
 }
 
+// --- rows that a GPU reads or writes itself
+
+constexpr TransferId kOther{.high = 1, .low = 3};
+
+// Whether it is now that the rows of kTransfer are given back.
+bool releases(const End& end) {
+  const auto* release = end.find<NcclLink::Release>();
+  return release != nullptr && release->transfer == kTransfer;
+}
+
+TEST(NcclLink, RowsAreGivenBackAtOnceWhereNoneOfTheirSlabsIsUnderWay) {
+  Opened link;
+  link.pack();
+  for (End* const end : {&link.sender, &link.receiver}) {
+    end->step(NcclLink::Ended{kOther});
+    EXPECT_EQ(end->find<NcclLink::Release>()->transfer, kOther);
+  }
+  End idle(Side::kReceiver);
+  idle.step(NcclLink::Ended{kTransfer});
+  EXPECT_TRUE(releases(idle));
+}
+
+// The receiver's kernels wait for what was announced.
+TEST(NcclLink, SenderGivesRowsBackWhenTheLastSlabThatWasAnnouncedIsSent) {
+  Opened link;
+  const NcclSlab first = link.pack(), second = link.pack();
+  link.sender.step(NcclLink::Ended{kTransfer});
+  EXPECT_FALSE(releases(link.sender));
+  link.receiver.step(first);
+  link.sender.step(*link.receiver.sent<NcclPosted>());
+  link.sender.step(NcclLink::Moved{1, 0});
+  EXPECT_FALSE(releases(link.sender));
+  link.receiver.step(second);
+  link.sender.step(*link.receiver.sent<NcclPosted>());
+  EXPECT_FALSE(releases(link.sender));
+  link.sender.step(NcclLink::Moved{1, 1});
+  EXPECT_TRUE(releases(link.sender));
+}
+
+TEST(NcclLink, ReceiverGivesRowsBackWhenTheLastSlabThatItPostedHasCome) {
+  Opened link;
+  const NcclSlab first = link.pack(), second = link.pack();
+  link.receiver.step(first);
+  link.receiver.step(second);
+  link.receiver.step(NcclLink::Ended{kTransfer});
+  EXPECT_FALSE(releases(link.receiver));
+  link.receiver.step(NcclLink::Moved{1, 0});
+  EXPECT_FALSE(releases(link.receiver));
+  link.receiver.step(NcclLink::Moved{1, 1});
+  EXPECT_TRUE(releases(link.receiver));
+}
+
+TEST(NcclLink, SlabThatIsNotPostedHoldsNoRowsOfTheReceiver) {
+  Opened link;
+  link.move(link.pack());
+  link.move(link.pack());
+  link.receiver.step(link.pack());  // None is free for it.
+  link.receiver.step(NcclLink::Ended{kTransfer});
+  EXPECT_TRUE(releases(link.receiver));
+}
+
+// Copies behind a kernel that was aborted run even so.
+TEST(NcclLink, AfterAnAbortRowsAreGivenBackWhenTheGpuIsAtRest) {
+  Opened link;
+  link.receiver.step(link.pack());
+  link.sender.step(*link.receiver.sent<NcclPosted>());
+  for (End* const end : {&link.sender, &link.receiver}) {
+    end->step(NcclLink::Ended{kTransfer});
+    end->step(NcclLink::LinkLost{});
+    EXPECT_FALSE(releases(*end));
+    end->step(NcclLink::Moved{1, 0});  // Was on its way here: what else is on the stream is open.
+    EXPECT_FALSE(releases(*end));
+    end->step(NcclLink::Left{1});
+    EXPECT_TRUE(releases(*end));
+    end->step(NcclLink::Ended{kTransfer});
+    EXPECT_TRUE(releases(*end));
+  }
+}
+
+TEST(NcclLink, AbortGivesBackRowsOfSlabsThatWereOnlyAnnounced) {
+  Opened link;
+  link.pack();
+  link.sender.step(NcclLink::Ended{kTransfer});
+  EXPECT_FALSE(releases(link.sender));
+  link.sender.step(NcclLink::LinkLost{});
+  EXPECT_TRUE(releases(link.sender));
+}
+
 TEST(NcclLink, BrokenPromisesFailTheLink) {
   for (const NcclSlab& wrong : {NcclSlab{.epoch = 1, .number = 1, .bytes = 1},
                                 NcclSlab{.epoch = 1, .number = 0, .bytes = 0},

@@ -11,8 +11,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "kvtransfer/cuda_ipc_transport.h"
 #include "kvtransfer/row_cursor.h"
 #include "kvtransfer/row_digest.h"
+#include "kvtransfer/row_sum.h"
 #include "kvtransfer/shared_mapping.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
@@ -218,6 +220,68 @@ TEST(KvTransferConfig, ReadsItsKeysAndRefusesOthers) {
   ConfigReader wrong = ConfigReader::parse("job.yaml", "transport: pigeon\n");
   read(wrong, config);
   EXPECT_NE(wrong.finish().find("transport"), std::string::npos);
+}
+
+uint64_t sum_by_kernel(const Region& region, RowRange range) {
+  const auto gpu = *Gpu::open(gpu_library(), 0);
+  const auto queue = *GpuQueue::open(*gpu);
+  EXPECT_TRUE(queue->sum_rows(gpu_windows(region), range.first, range.count));
+  EXPECT_TRUE(queue->wait());
+  return queue->sum();
+}
+
+// Fed in pieces of `step` bytes, as rows pass.
+uint64_t sum_by_cpu(const Region& region, RowRange range, size_t step, SumCode code) {
+  RowSum sum(code);
+  sum.begin(region.windows, range);
+  RowCursor cursor(region.windows, range);
+  while (cursor.bytes_left() > 0) {
+    const auto piece = cursor.next(step);
+    sum.update(piece);
+    cursor.advance(piece.size());
+  }
+  return sum.value();
+}
+
+constexpr std::array kSumCodes = {SumCode::kPortable, SumCode::kAvx2};
+
+bool runs_here(SumCode code) { return code == SumCode::kPortable || fastest_sum_code() == code; }
+
+TEST(RowSum, IsThatOfTheKernelWhateverTheRowsAndThePieces) {
+  for (const uint32_t row_bytes : {1, 7, 8, 34, 64, 204, 1090}) {
+    const TestRegion::Shape shape{.windows = 3, .rows = 40, .row_bytes = row_bytes};
+    TestRegion in_gpu(shape, TestRegion::Memory::kGpu), in_host(shape);
+    in_gpu.fill(row_bytes, 0, shape.rows);
+    in_host.fill(row_bytes, 0, shape.rows);
+    for (const RowRange range : {RowRange{0, 40}, RowRange{17, 23}, RowRange{39, 1}}) {
+      const uint64_t wanted = sum_by_kernel(in_gpu.region(), range);
+      for (const SumCode code : kSumCodes) {
+        for (const size_t step : {1, 3, 8, 13, 100, 1 << 20}) {
+          EXPECT_TRUE(!runs_here(code) || sum_by_cpu(in_host.region(), range, step, code) == wanted)
+              << row_bytes << " bytes from row " << range.first << " by " << step;
+        }
+      }
+    }
+  }
+}
+
+TEST(RowSum, OfRangesAddUpAndEveryChangedByteChangesIt) {
+  TestRegion region({.windows = 2, .rows = 10, .row_bytes = 13});
+  region.fill(1, 0, 10);
+  RowSum sum;
+  for (const RowRange range : {RowRange{0, 4}, RowRange{4, 6}}) {
+    sum.begin(region.region().windows, range);
+    sum.update(bytes_in_order(region.region(), range, 1 << 20));
+  }
+  const uint64_t whole = sum_by_cpu(region.region(), {0, 10}, 64, fastest_sum_code());
+  EXPECT_EQ(sum.value(), whole);
+  for (const Window& window : region.region().windows) {
+    for (uint32_t byte = 0; byte < 10 * window.row_bytes; ++byte) {
+      window.base[byte] ^= std::byte{1};
+      EXPECT_NE(sum_by_cpu(region.region(), {0, 10}, 64, fastest_sum_code()), whole) << byte;
+      window.base[byte] ^= std::byte{1};
+    }
+  }
 }
 
 }  // namespace

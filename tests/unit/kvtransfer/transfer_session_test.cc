@@ -680,5 +680,58 @@ TEST_P(ReceiveSessionTest, NothingHappensAfterTheEnd) {
 INSTANTIATE_TEST_SUITE_P(Writers, ReceiveSessionTest, testing::Bool(),
                          [](const auto& param) { return param.param ? "PeerWrites" : "WeWrite"; });
 
+// A receiver whose own GPU may write a little longer.
+class ReceiveSessionOfAGpu : public testing::Test {
+ protected:
+  using R = ReceiveSession;
+  using State = ReceiveSession::State;
+
+  std::vector<R::Effect> step(const R::Event& event, Instant now = kStart) {
+    std::vector<R::Effect> effects;
+    session_.step(event, now, effects);
+    return effects;
+  }
+
+  ReceiveSession session_{{.link = kLink,
+                           .rows = 20,
+                           .row_bytes = 8,
+                           .writes_late = true,
+                           .deadline = kStart + seconds(10),
+                           .stall_max = seconds(20)}};
+};
+
+TEST_F(ReceiveSessionOfAGpu, FailsAtOnceAndReleasesTheRowsWhenTheGpuHasLetGo) {
+  const R::Event ends[] = {R::CancelRequested{kWhy}, R::PeerStopped{kLink, kWhy},
+                           R::LinkLost{kLink, LinkLoss::kClosed, kWhy},
+                           R::RowsAnnounced{kLink, {5, 1}}};
+  const ReceiveSession fresh = session_;
+  for (const R::Event& end : ends) {
+    session_ = fresh;
+    step(R::LinkReady{kLink});
+    step(R::RowsAnnounced{kLink, {0, 10}});
+    EXPECT_FALSE(find<R::ReportFailed>(step(end))->region_safe);
+    ASSERT_EQ(session_.state(), State::kReleasing);
+    EXPECT_EQ(session_.deadline(), kNever);
+    for (const R::Event& late : ends) {
+      EXPECT_TRUE(step(late).empty());  // Nor does the end of the link tell anything of the GPU.
+    }
+    EXPECT_TRUE(step(R::TimePassed{}, kNever).empty());
+    EXPECT_NE(find<R::ReportReleased>(step(R::WritesEnded{})), nullptr);
+    EXPECT_TRUE(session_.ended());
+  }
+}
+
+TEST_F(ReceiveSessionOfAGpu, IsSafeBeforeItsGrantAndWhenItIsDone) {
+  const ReceiveSession fresh = session_;
+  EXPECT_TRUE(find<R::ReportFailed>(step(R::CancelRequested{kWhy}))->region_safe);
+  EXPECT_TRUE(session_.ended());
+  session_ = fresh;
+  step(R::LinkReady{kLink});
+  step(R::RowsAnnounced{kLink, {0, 10}});
+  step(R::RowsArrived{10, 7});
+  EXPECT_NE(find<R::ReportDone>(step(R::CommitReceived{kLink, 10, 80, 7})), nullptr);
+  EXPECT_TRUE(session_.ended());
+}
+
 }  // namespace
 }  // namespace pdjob::kvtransfer

@@ -297,6 +297,10 @@ TEST_F(HttpApiTest, PassesTheParamsOfATwoHopOn) {
       << decode.heard[0].body;
   EXPECT_FALSE(decode.heard[0].request_id.empty());
   EXPECT_EQ(decode.heard[0].request_id, prefill.heard[0].request_id);
+  for (const char* phase : {"queue", "prefill", "first_byte", "decode", "request"}) {
+    const std::string count = std::string("pdjob_router_") + phase + "_seconds_count 1\n";
+    EXPECT_NE(metrics().find(count), std::string::npos) << phase;
+  }
 }
 
 TEST_F(HttpApiTest, PassesAStreamByteForByte) {
@@ -351,10 +355,6 @@ TEST_F(HttpApiTest, NoRequestFailsWhenOneOfTwoPrefillWorkersIsDead) {
   EXPECT_NE(metrics().find(R"(pdjob_router_retries_total{reason="unreachable"} )"),
             std::string::npos);
   EXPECT_NE(metrics().find("pdjob_router_degraded_total 0"), std::string::npos);
-  for (const char* phase : {"queue", "prefill", "first_byte", "decode", "request"}) {
-    const std::string count = std::string("pdjob_router_") + phase + "_seconds_count 1\n";
-    EXPECT_NE(metrics().find(count), std::string::npos) << phase;
-  }
   expect_idle();
 }
 

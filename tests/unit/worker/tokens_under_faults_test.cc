@@ -182,6 +182,8 @@ INSTANTIATE_TEST_SUITE_P(
                           true},  // cuda_ipc; `alone_` is on the host.
                     Setup{engine::EngineKind::kFake, TransportKind::kTcp, true, true},
                     Setup{engine::EngineKind::kFake, TransportKind::kNccl, true, true},
+                    Setup{engine::EngineKind::kFake, TransportKind::kNccl, true, false},
+                    Setup{engine::EngineKind::kFake, TransportKind::kNccl, false, true},
                     Setup{engine::EngineKind::kFake, TransportKind::kAuto, true, false},
                     Setup{engine::EngineKind::kFake, TransportKind::kAuto, false, true},
                     Setup{engine::EngineKind::kLlama, TransportKind::kShm},

@@ -1,0 +1,44 @@
+// The sum of common/row_sum_kernel.cu over rows in the host's memory, fed piece by piece as they
+// pass: where rows of one end may be in a GPU's memory, both ends use that digest. Value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kvtransfer/row_cursor.h"
+
+namespace pdjob::kvtransfer {
+
+enum class SumCode { kPortable, kAvx2 };
+SumCode fastest_sum_code();
+
+class RowSum {
+ public:
+  explicit RowSum(SumCode code = fastest_sum_code()) : code_(code) {}
+
+  // What is fed next are the rows of this range, all of them, in canonical order. The windows
+  // outlive that.
+  void begin(std::span<const Window> windows, RowRange range);
+  void update(std::span<const std::byte> bytes);
+  // Of all ranges that are complete.
+  uint64_t value() const { return sum_; }
+
+ private:
+  void add_in_row(std::span<const std::byte> bytes);
+  void add_byte(std::byte byte);
+  void end_word();
+  void end_row();
+  uint64_t place() const;
+
+  SumCode code_;
+  uint64_t sum_ = 0;
+  std::span<const Window> windows_;
+  RowRange range_;
+  size_t window_ = 0;
+  uint32_t row_ = 0;
+  uint32_t in_row_ = 0;  // Bytes of the row so far.
+  uint64_t word_ = 0;    // Those after its last whole word.
+};
+
+}  // namespace pdjob::kvtransfer
