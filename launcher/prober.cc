@@ -74,7 +74,8 @@ void Prober::on_head(net::CallId id, const net::HttpReplyHead& head) {
   Running& running = running_.at(id);
   running.status = head.status;
   // Another router need not pass it on, so that of the decode leg stays.
-  running.kv_bytes = std::max(running.kv_bytes, parse_number<uint64_t>(head.header("x-pdjob-kv-bytes")).value_or(0));
+  running.kv_bytes = std::max(running.kv_bytes,
+                              parse_number<uint64_t>(head.header("x-pdjob-kv-bytes")).value_or(0));
 }
 
 void Prober::on_body(net::CallId id, std::string_view raw) {
@@ -83,16 +84,16 @@ void Prober::on_body(net::CallId id, std::string_view raw) {
 }
 
 void Prober::on_end(net::CallId id) {
-  Running ended = std::move(running_.extract(id).mapped());
+  const Running ended = std::move(running_.extract(id).mapped());
   if (ended.status != 200) {
     fail(ended,
          "status " + std::to_string(ended.status) + ": " + ended.body.substr(0, kErrorBytesMax));
   } else {
-    go_on(std::move(ended));
+    go_on(ended);
   }
 }
 
-void Prober::go_on(Running ended) {
+void Prober::go_on(const Running& ended) {
   Running next{.probe = ended.probe, .kv_bytes = ended.kv_bytes};
   switch (ended.step) {
     case Step::kPrefillLeg:

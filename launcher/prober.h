@@ -48,7 +48,7 @@ class Prober final : net::HttpCallHandler {
 
   void call(Running running, const net::HttpAddress& to, const std::string& pins,
             std::string_view kv_params);
-  void go_on(Running ended);
+  void go_on(const Running& ended);
   void fail(const Running& ended, const std::string& reason);
 
   const ProberOptions options_;

@@ -34,7 +34,7 @@ class Setup {
     }
     argv_.push_back(nullptr);
     for (const auto& [name, value] : options.environment) {
-      added_.push_back(name + "=" + value);
+      added_.emplace_back(name).append("=").append(value);
     }
     for (char** entry = environ; *entry != nullptr; ++entry) {
       if (!is_replaced(*entry)) {
@@ -160,9 +160,9 @@ Result<std::string> find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = folder + "/" + name;
-    if (access(file.c_str(), X_OK) == 0) {
-      return file;
+    folder.append("/").append(name);
+    if (access(folder.c_str(), X_OK) == 0) {
+      return folder;
     }
   }
   return Error{ErrorCode::kNotFound, "there is no " + name + " in $PATH"};

@@ -24,8 +24,10 @@ constexpr auto kShipped = std::to_array<Shipped>({
 #include "router/shipped_recipes.inc"
 });
 
-const Names kInstanceWords = {"host", "port", "spare_port", "ping_port", "model", "file"};
-const Names kWorkerWords = {"address", "worker_host", "worker_port", "name", "role", "model"};
+Names known_of_instance() { return {"host", "port", "spare_port", "ping_port", "model", "file"}; }
+Names known_of_worker() {
+  return {"address", "worker_host", "worker_port", "name", "role", "model"};
+}
 
 // Calls `found(begin, end)` for each {word} of the text: other braces are JSON's.
 void for_each_word(std::string_view text, const std::function<void(size_t, size_t)>& found) {
@@ -177,8 +179,8 @@ void read_list(ConfigReader& in, RecipeList& list) {
   if (in.has("join")) {
     in.field("join", list.join.emplace(), {"Makes one text of all, with this between."});
   }
-  Names known = kWorkerWords;
-  known.insert(kInstanceWords.begin(), kInstanceWords.end());
+  Names known = known_of_worker();
+  known.merge(known_of_instance());
   Checker(in, std::move(known)).check("each", list.each);
   if (list.each.empty()) {
     in.fail("each", "is missing: what each worker adds");
@@ -190,7 +192,7 @@ void read_call(ConfigReader& in, const char* key, RecipeCall& call) {
     section.field("method", call.method, {"POST, DELETE, ..."});
     section.field("path", call.path, {"With the query."});
     section.field("body", call.body, {"JSON."});
-    Checker checker(section, with(kWorkerWords, {"id", "encoded_address", "encoded_name"}));
+    Checker checker(section, with(known_of_worker(), {"id", "encoded_address", "encoded_name"}));
     checker.check("path", call.path);
     checker.check("body", call.body);
   });
@@ -205,7 +207,7 @@ void read_members(ConfigReader& in, RouterRecipe& recipe) {
     section.field("array", recipe.members_array, {"The member of the answer that lists them."});
     section.field("key", recipe.member_key, {"The member of each that names it."});
     section.field("name", recipe.member_name, {"That name."});
-    Checker(section, kWorkerWords).check("name", recipe.member_name);
+    Checker(section, known_of_worker()).check("name", recipe.member_name);
     if (!recipe.members_path.empty() && !recipe.members_path.starts_with('/')) {
       section.fail("path", "must begin with /");
     }
@@ -236,8 +238,8 @@ void read_membership(ConfigReader& in, RouterRecipe& recipe) {
 
 // Of a command, an argument that is a list becomes as many as the list has.
 void check_texts(ConfigReader& in, const RouterRecipe& recipe) {
-  Names texts = kInstanceWords;
-  Names arguments = kInstanceWords;
+  Names texts = known_of_instance();
+  Names arguments = texts;
   for (const auto& [name, list] : recipe.lists) {
     arguments.insert(name);
     if (list.join) {
