@@ -40,8 +40,7 @@ void DecodeWorker::admit(Effects& effects) {
           .request = next.request, .sequence = sequences->front(), .rows = next.prompt_tokens});
       fetches_[next.request] = {.request = next, .sequences = std::move(*sequences)};
     } else {
-      batcher_.start_prompt(next.request, std::move(*sequences), next.prompt_tokens,
-                            next.max_tokens);
+      batcher_.start_prompt(next.request, *sequences, next.prompt_tokens, next.max_tokens);
     }
   }
 }
@@ -112,7 +111,7 @@ void DecodeWorker::on(const worker::RowsFetched& event, Instant /*now*/, Effects
     admit(effects);
     return report_if_drained(effects);
   }
-  batcher_.start_decoding(event.request, std::move(fetch.sequences), fetch.request.prompt_tokens,
+  batcher_.start_decoding(event.request, fetch.sequences, fetch.request.prompt_tokens,
                           fetch.request.max_tokens);
   effects.push_back(worker::SampleTail{.request = event.request, .choices = fetch.request.choices});
 }

@@ -30,6 +30,8 @@ class HttpServerOverEpoll final : public HttpServer,
  public:
   HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options,
                       std::vector<Fd> listeners);
+  HttpServerOverEpoll(const HttpServerOverEpoll&) = delete;
+  HttpServerOverEpoll& operator=(const HttpServerOverEpoll&) = delete;
   ~HttpServerOverEpoll() override;
   Status start();
 

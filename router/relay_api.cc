@@ -85,9 +85,9 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
   }
   exchange.arrived = loop_.now();
-  static const TenantConfig kNobody;
+  static const TenantConfig nobody;
   const TenantConfig& tenant =
-      admission_.open_to_all() ? kNobody : admission_.tenants()[exchange.tenant];
+      admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
   RequestFacts facts{.model = body.model(),

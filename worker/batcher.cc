@@ -29,7 +29,7 @@ void Batcher::give_back(SequenceId sequence) {
   PDJOB_CHECK(was_taken, sequence);
 }
 
-void Batcher::start_prompt(RequestId request, std::vector<SequenceId> sequences,
+void Batcher::start_prompt(RequestId request, const std::vector<SequenceId>& sequences,
                            uint32_t prompt_tokens, uint32_t max_tokens) {
   PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence,
               prompt_tokens);
@@ -42,9 +42,9 @@ void Batcher::start_prompt(RequestId request, std::vector<SequenceId> sequences,
   PDJOB_CHECK(is_new, request);
 }
 
-void Batcher::start_decoding(RequestId request, std::vector<SequenceId> sequences,
+void Batcher::start_decoding(RequestId request, const std::vector<SequenceId>& sequences,
                              uint32_t prompt_tokens, uint32_t max_tokens) {
-  start_prompt(request, std::move(sequences), prompt_tokens, max_tokens);
+  start_prompt(request, sequences, prompt_tokens, max_tokens);
   requests_.at(request).prompt_computed = prompt_tokens;
 }
 

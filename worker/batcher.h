@@ -35,12 +35,12 @@ class Batcher {
   void give_back(SequenceId sequence);
 
   // The request computes its prompt, then decodes `max_tokens` per choice.
-  void start_prompt(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
-                    uint32_t max_tokens);
+  void start_prompt(RequestId request, const std::vector<SequenceId>& sequences,
+                    uint32_t prompt_tokens, uint32_t max_tokens);
   // The request's prompt is in its first sequence and its first tokens are being sampled: only
   // decoding is left.
-  void start_decoding(RequestId request, std::vector<SequenceId> sequences, uint32_t prompt_tokens,
-                      uint32_t max_tokens);
+  void start_decoding(RequestId request, const std::vector<SequenceId>& sequences,
+                      uint32_t prompt_tokens, uint32_t max_tokens);
   // Forgets the request; what it held must be given back by the caller, in this order.
   std::vector<SequenceId> remove(RequestId request);
   bool holds(RequestId request) const { return requests_.contains(request); }
