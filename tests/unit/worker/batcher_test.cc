@@ -20,7 +20,7 @@ std::vector<SequenceId> sequences(std::initializer_list<uint32_t> values) {
 struct BatcherTest : testing::Test {
   void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1,
              uint32_t max_tokens = 4) {
-    batcher.start_prompt(RequestId{request}, *batcher.take(choices), prompt_tokens, max_tokens);
+    batcher.start_prompt(RequestId{request}, batcher.take(choices).value(), prompt_tokens, max_tokens);
   }
   // The next batch in words; its prompts count as computed.
   std::string run() {
@@ -153,7 +153,7 @@ TEST_F(BatcherTest, NamesEachRequestOfTheBatchOnce) {
   sampled(1, 1);
   start(2, 4);
   start(3, 4);
-  start(4, 4);  // Waits for a sequence: not in the batch.
+  EXPECT_FALSE(batcher.take(1));  // A fourth has to wait.
   batcher.next_batch();
   EXPECT_EQ(batcher.requests_in_batch(),
             (std::vector<RequestId>{RequestId{1}, RequestId{2}, RequestId{3}}));
