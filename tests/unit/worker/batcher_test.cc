@@ -20,7 +20,8 @@ std::vector<SequenceId> sequences(std::initializer_list<uint32_t> values) {
 struct BatcherTest : testing::Test {
   void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1,
              uint32_t max_tokens = 4) {
-    batcher.start_prompt(RequestId{request}, batcher.take(choices).value(), prompt_tokens, max_tokens);
+    batcher.start_prompt(RequestId{request}, batcher.take(choices).value(), prompt_tokens,
+                         max_tokens);
   }
   // The next batch in words; its prompts count as computed.
   std::string run() {
