@@ -409,6 +409,8 @@ void RelayApi::carry_out(const Degraded& /*effect*/) {
   }
 }
 
+void RelayApi::carry_out(const Bypassed& /*effect*/) { metrics_.bypassed(); }
+
 void RelayApi::carry_out(const Continued& effect) {
   metrics_.continued();
   const Worker* worker = core_.workers().find(effect.worker);

@@ -95,6 +95,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
   void carry_out(const Degraded& effect);
+  void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
   void carry_out(const Complete& effect);
   void carry_out(const Refuse& effect);

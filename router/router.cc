@@ -206,6 +206,10 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   if (worker.entry.role == net::Role::kBoth || !request.facts.one_prompt) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
+  const bool pinned = !request.facts.pin_prefill.empty();
+  if (!pinned && request.facts.prompt_tokens < config_.bypass_tokens + decode->cached_tokens) {
+    return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = true};
+  }
   // Both halves must hold the same model, also when the client named none.
   const auto [prefill, prefill_full] =
       pick(Stage::kPrefill, request, worker.entry.model, decode->worker, now);
@@ -308,6 +312,9 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   set_wake(request, request.deadline);
   if (choice.degraded) {
     turn.effects.emplace_back(Degraded{request.id});
+  }
+  if (choice.bypass) {
+    turn.effects.emplace_back(Bypassed{request.id});
   }
   if (!choice.prefill) {
     request.state = State::kDecoding;

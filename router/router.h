@@ -148,7 +148,7 @@ struct Relay {  // Pass this leg's reply on to the client: its head now, but whe
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct PairSuspected {  // For logs and metrics only; so are the next three.
+struct PairSuspected {  // For logs and metrics only; so are the next four.
   WorkerId prefill;
   WorkerId decode;
 };
@@ -158,6 +158,9 @@ struct Retried {
   WorkerId worker;  // Whose fault it was.
 };
 struct Degraded {  // A decode worker prefills by itself.
+  RequestId id;
+};
+struct Bypassed {  // The same, because there is too little to prefill for a hand-over to pay.
   RequestId id;
 };
 struct Continued {  // A stream broke off and is to go on elsewhere.
@@ -183,7 +186,7 @@ struct Drained {};
 
 using RouterEffect =
     std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
-                 Abort, Forget, Drained, PairSuspected, Continued>;
+                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed>;
 
 class Router {
  public:
@@ -250,6 +253,7 @@ class Router {
     Chosen decode;
     std::optional<Chosen> prefill;
     bool degraded = false;
+    bool bypass = false;
   };
   struct Turn {
     Instant now;

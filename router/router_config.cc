@@ -35,8 +35,8 @@ void read_command(ConfigReader& in, RouterConfig& config) {
   }
   for (const char* key :
        {"prefill_policy", "decode_policy", "prefill_in_flight", "decode_in_flight", "fallback",
-        "protocol", "attempts", "continuations", "request_timeout", "connect_timeout",
-        "requests_max", "queue_max", "tenants"}) {
+        "bypass_tokens", "protocol", "attempts", "continuations", "request_timeout",
+        "connect_timeout", "requests_max", "queue_max", "tenants"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -91,6 +91,11 @@ void read(ConfigReader& in, RouterConfig& config) {
   in.field("fallback", config.fallback,
            {{"decode_alone", Fallback::kDecodeAlone}, {"refuse", Fallback::kRefuse}},
            {"Without a prefill worker: let the decode worker prefill by itself, or refuse."});
+  in.field(
+      "bypass_tokens", config.bypass_tokens,
+      {"A prompt of fewer tokens that the decode worker does not have already goes to it alone, "
+       "without a hand-over. 0: none does.",
+       "tokens"});
   in.field("protocol", config.protocol,
            {{"auto", Protocol::kAuto}, {"pdjob", Protocol::kPdjob}, {"nixl", Protocol::kNixl}},
            {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "

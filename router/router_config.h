@@ -53,6 +53,9 @@ struct RouterConfig {
   uint32_t prefill_in_flight = 0;
   uint32_t decode_in_flight = 0;
   Fallback fallback = Fallback::kDecodeAlone;
+  // A prompt of which the decode worker would have to compute fewer tokens than this goes to it
+  // alone. An estimate: four bytes of the request are a token.
+  uint32_t bypass_tokens = 0;
   uint32_t attempts = 3;       // Pairs tried before the first byte reached the client.
   uint32_t continuations = 3;  // Times that a stream goes on at another worker. 0: it breaks off.
   Duration request_timeout = std::chrono::hours(1);

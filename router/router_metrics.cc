@@ -23,6 +23,8 @@ const char* to_string(Outcome outcome) {
 RouterMetrics::RouterMetrics()
     : degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
+      bypassed_(metrics_.counter("pdjob_router_bypassed_total",
+                                 "Requests with too short a prompt for a hand-over.")),
       continued_(metrics_.counter("pdjob_router_continuations_total",
                                   "Streams that broke off and went on at another worker.")),
       pairs_suspected_(metrics_.counter("pdjob_router_pairs_suspected_total",

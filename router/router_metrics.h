@@ -31,6 +31,7 @@ class RouterMetrics {
   void denied(DenialReason reason) { denials_[static_cast<size_t>(reason)].add(); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void degraded() { degraded_.add(); }
+  void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
   void pair_suspected() { pairs_suspected_.add(); }
   void picked(const std::string& worker, Stage stage);
@@ -48,6 +49,7 @@ class RouterMetrics {
   std::vector<Counter> retries_;
   std::vector<Counter> denials_;
   Counter degraded_;
+  Counter bypassed_;
   Counter continued_;
   Counter pairs_suspected_;
   Histogram queue_seconds_;

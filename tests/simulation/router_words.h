@@ -48,6 +48,7 @@ class RouterWording {
     return text("suspect w", e.prefill, " to w", e.decode);
   }
   std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }
+  std::string operator()(const router::Bypassed& e) const { return text("bypassed ", e.id); }
   std::string operator()(const router::Continued& e) const { return text("continue ", e.id); }
   std::string operator()(const router::Complete& e) const { return text("complete ", e.id); }
   std::string operator()(const router::Refuse& e) const {

@@ -120,18 +120,27 @@ TestRegion::~TestRegion() {
   }
 }
 
+// These rows alone: others may be read meanwhile.
 void TestRegion::fill(uint64_t seed, uint32_t first, uint32_t count) {
-  std::vector<std::byte> bytes = read();
+  std::vector<std::vector<std::byte>> parts;
+  std::vector<GpuCopy> copies;
   for (size_t window = 0; window < region_.windows.size(); ++window) {
     const Window& to = region_.windows[window];
-    for (uint32_t row = first; row < first + count; ++row) {
-      for (uint32_t byte = 0; byte < to.row_bytes; ++byte) {
-        bytes[to.shared_offset + uint64_t{row} * to.row_bytes + byte] =
-            pattern(seed, window, row, byte);
-      }
+    std::vector<std::byte>& part = parts.emplace_back(size_t{count} * to.row_bytes);
+    for (size_t at = 0; at < part.size(); ++at) {
+      part[at] = pattern(seed, window, first + static_cast<uint32_t>(at / to.row_bytes),
+                         static_cast<uint32_t>(at % to.row_bytes));
+    }
+    std::byte* const rows = to.base + uint64_t{first} * to.row_bytes;
+    if (region_.device) {
+      copies.push_back({.to = rows, .from = part.data(), .bytes = part.size()});
+    } else {
+      std::ranges::copy(part, rows);
     }
   }
-  write(bytes);
+  if (region_.device) {
+    PDJOB_CHECK(test_gpu().copy(copies));
+  }
 }
 
 bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {

@@ -50,6 +50,7 @@ class World {
     config.requests_max = static_cast<uint32_t>(1 + random.below(20));
     config.request_timeout = milliseconds(500 + random.below(2000));
     config.queue_timeout = milliseconds(random.below(500));
+    config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
     return config;
   }
 
@@ -92,6 +93,7 @@ class World {
     ASSERT_TRUE(relayed_.contains(effect.id) && broken_.insert(effect.id).second);
   }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
+  void on(const Bypassed&) { ASSERT_GT(config_.bypass_tokens, 0U); }
   void on(const Complete& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id));
     end(effect.id);

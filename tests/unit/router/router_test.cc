@@ -69,9 +69,9 @@ struct RouterTest : testing::Test {
       refusal = *refuse;
       return "refuse " + std::to_string(refuse->error.status);
     }
-    static constexpr const char* kWords[] = {"",         "",         "",         "",      "",
-                                             "degraded", "complete", "",         "abort", "forget",
-                                             "drained",  "suspect",  "continued"};
+    static constexpr const char* kWords[] = {"",         "",         "",          "",      "",
+                                             "degraded", "complete", "",          "abort", "forget",
+                                             "drained",  "suspect",  "continued", "bypass"};
     return kWords[effect.index()];
   }
 
@@ -130,6 +130,36 @@ struct RouterTest : testing::Test {
   const std::vector<net::WorkerEntry> foreign = {entry("p0", net::Role::kPrefill, ""),
                                                  entry("d0", net::Role::kDecode, "")};
 };
+
+// --- prompts that are not worth a hand-over
+
+TEST_F(RouterTest, AShortPromptGoesToTheDecodeWorkerAlone) {
+  config.bypass_tokens = 64;
+  workers(pair);
+  EXPECT_EQ(arrive({.prompt_tokens = 63}), (Words{"bypass", "decode#1@d0"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  EXPECT_EQ(arrive({.prompt_tokens = 64}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, WhatTheDecodeWorkerHasAlreadyDoesNotCountAgainstGoingThereAlone) {
+  config.bypass_tokens = 64;
+  config.decode_policy = PolicyKind::kPrefixAware;
+  workers(pair);
+  const RequestFacts facts{.prompt_tokens = 300, .blocks = {1, 2}};
+  EXPECT_EQ(arrive(facts), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  answered(Stage::kDecode, 200);
+  ended(Stage::kPrefill);
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  EXPECT_EQ(arrive(facts), (Words{"bypass", "decode#1@d0"}));
+}
+
+TEST_F(RouterTest, APinnedPrefillWorkerIsNotBypassed) {
+  config.bypass_tokens = 64;
+  workers(pair);
+  EXPECT_EQ(arrive({.prompt_tokens = 1, .pin_prefill = "p0", .pin_decode = "d0"}),
+            (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
 
 // --- pairs between which KV is damaged
 
