@@ -11,6 +11,7 @@
 
 #include "common/limits.h"
 #include "net/http_client.h"
+#include "router/router_recipe.h"
 
 namespace pdjob::launcher {
 
@@ -162,6 +163,17 @@ void check_engines(ConfigReader& in, const JobConfig& config) {
   }
 }
 
+void check_router(ConfigReader& in, const JobConfig& config) {
+  if (config.router.kind != router::RouterKind::kCommand) {
+    return;
+  }
+  if (const auto recipe = router::find_recipe(config.router.recipe)) {
+    if (const Status fits = router::serves(*recipe, !config.disaggregated()); !fits) {
+      in.fail("router.recipe", fits.error().message);
+    }
+  }
+}
+
 // All workers share one machine's ports, and one `kvtransfer` section.
 void check_ports(ConfigReader& in, const JobConfig& config) {
   if (config.kvtransfer.listen_port != 0 && config.prefill_workers + config.decode_workers > 1) {
@@ -275,6 +287,7 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
   check_names(in, config);
   check_engines(in, config);
   check_ports(in, config);
+  check_router(in, config);
   resolve_model(in, places, config);
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};

@@ -30,6 +30,7 @@
 #include "launcher/terminal.h"
 #include "net/control_channel.h"
 #include "net/job_member.h"
+#include "router/external_process.h"
 
 namespace pdjob::launcher {
 
@@ -56,6 +57,14 @@ Result<LaunchPlan> plan_here(const JobConfig& config) {
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
     if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
       plan.warnings.push_back(there.error().message + ": no worker will start");
+    }
+  }
+  if (config.router.kind == router::RouterKind::kCommand) {
+    PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
+    const auto program =
+        router::find_router_program(config.router, recipe, !config.disaggregated());
+    if (!program) {
+      plan.warnings.push_back("the router will not start: " + program.error().message);
     }
   }
   return plan;

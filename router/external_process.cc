@@ -160,7 +160,8 @@ class ExternalProcess final : net::JobMember::Handler {
     std::vector<std::string> command =
         recipe_command(recipe_, values, effect.workers, options_.plain);
     command.insert(command.end(), options_.config.args.begin(), options_.config.args.end());
-    PDJOB_TRY(command.front(), find_router());  // Python finds its packages by what it is called.
+    // Python finds its packages by what it is called.
+    PDJOB_TRY(command.front(), find_router_program(options_.config, recipe_, options_.plain));
     std::string line;
     for (const std::string& argument : command) {
       line += ' ' + argument;
@@ -177,18 +178,6 @@ class ExternalProcess final : net::JobMember::Handler {
                                          exited(instance, how);
                                        }));
     return ok();
-  }
-
-  Result<std::string> find_router() const {
-    const std::vector<std::string>& command =
-        options_.plain ? recipe_.plain_command : recipe_.command;
-    auto program = net::find_program(options_.config.program.empty() ? command.front()
-                                                                     : options_.config.program);
-    if (!program && !recipe_.install.empty()) {
-      return Error{program.error().code, program.error().message + ": `" + recipe_.install +
-                                             "`, or name it in router.program"};
-    }
-    return program;
   }
 
   void exited(InstanceId instance, const std::string& how) {
@@ -371,11 +360,25 @@ class ExternalProcess final : net::JobMember::Handler {
 
 }  // namespace
 
+Result<std::string> find_router_program(const RouterConfig& config, const RouterRecipe& recipe,
+                                        bool plain) {
+  PDJOB_TRY_STATUS(serves(recipe, plain));
+  const std::vector<std::string>& command = plain ? recipe.plain_command : recipe.command;
+  auto program = net::find_program(config.program.empty() ? command.front() : config.program);
+  if (!program && !recipe.install.empty()) {
+    return Error{program.error().code, program.error().message + ": " + recipe.install +
+                                           ", or name it in router.program"};
+  }
+  return program;
+}
+
 int run_external_router(const RouterOptions& options) {
   net::block_signals();
   Result<RouterRecipe> recipe = find_recipe(options.config.recipe);
-  if (!recipe) {
-    log::error(recipe.error().message);
+  const Result<std::string> program =
+      recipe ? find_router_program(options.config, *recipe, options.plain) : recipe.error();
+  if (!program) {
+    log::error("cannot start: " + program.error().message);
     return kExitFailed;
   }
   ExternalProcess process(options, std::move(*recipe));

@@ -3,9 +3,17 @@
 // clients keep one address whichever instance serves them.
 #pragma once
 
+#include <string>
+
+#include "common/result.h"
 #include "router/router_process.h"
+#include "router/router_recipe.h"
 
 namespace pdjob::router {
+
+// Where the router's program is. An error says what to do about it.
+Result<std::string> find_router_program(const RouterConfig& config, const RouterRecipe& recipe,
+                                        bool plain);
 
 // As run_router(), for RouterKind::kCommand.
 int run_external_router(const RouterOptions& options);

@@ -327,6 +327,15 @@ std::vector<std::string> shipped_recipe_names() {
   return names;
 }
 
+Status serves(const RouterRecipe& recipe, bool plain) {
+  if (!(plain ? recipe.plain_command : recipe.command).empty()) {
+    return ok();
+  }
+  return Error{ErrorCode::kUnsupported,
+               plain ? recipe.name + " serves disaggregated jobs only: it has no plain_command"
+                     : recipe.name + " serves no disaggregated job: it has no command"};
+}
+
 // --- rendering
 
 std::vector<std::string> recipe_command(const RouterRecipe& recipe, const RecipeValues& values,

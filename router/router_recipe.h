@@ -80,7 +80,10 @@ Result<RouterRecipe> parse_recipe(const std::string& source, const std::string& 
 Result<RouterRecipe> find_recipe(const std::string& name_or_path);
 std::vector<std::string> shipped_recipe_names();
 
-// Workers in the order of `workers`; `plain`: the job is not disaggregated.
+// kUnsupported: it has no command for such a job. `plain`: the job is not disaggregated.
+Status serves(const RouterRecipe& recipe, bool plain);
+
+// Workers in the order of `workers`.
 std::vector<std::string> recipe_command(const RouterRecipe& recipe, const RecipeValues& values,
                                         std::span<const net::WorkerEntry> workers, bool plain);
 std::string recipe_file(const RouterRecipe& recipe, const RecipeValues& values,

@@ -28,11 +28,16 @@ class Pipe {
   }
   std::string hear() {
     std::string line;
-    for (char byte = 0; ::read(read_.get(), &byte, 1) == 1 && byte != '\n';) {
+    for (char byte = 0; byte != '\n';) {
+      PDJOB_CHECK(::read(read_.get(), &byte, 1) == 1, "the other process has ended");
       line += byte;
     }
+    line.pop_back();
     return line;
   }
+  // Each process keeps one end: so whoever waits for words of the other notices its death.
+  void only_say() { read_ = UniqueFd(); }
+  void only_hear() { write_ = UniqueFd(); }
   void say(const EndpointAddress& address) {
     say(address.engine_id);
     say(address.host);
@@ -63,10 +68,14 @@ class ForkedPeer {
     pid_ = ::fork();
     PDJOB_CHECK(pid_ >= 0);
     if (pid_ == 0) {
+      to_test.only_say();
+      from_test.only_hear();
       body(to_test, from_test);
       ::pause();
       ::_exit(0);
     }
+    to_test.only_hear();
+    from_test.only_say();
   }
   ~ForkedPeer() { kill(); }
   void signal(int number) { ::kill(pid_, number); }
