@@ -136,7 +136,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
   // The first range only, where faults in each would show no more: the real model takes its time,
   // and what passes through pinned memory goes the ways of the other setups.
   static uint32_t ranges() {
-    const Setup& setup = GetParam();
+    const auto& setup = GetParam();
     const bool staged = setup.prefill_in_gpu != setup.decode_in_gpu ||
                         (setup.prefill_in_gpu && setup.transport == TransportKind::kTcp);
     return setup.engine == engine::EngineKind::kLlama || staged ? 1 : kChunks;
