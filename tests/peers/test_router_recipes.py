@@ -77,8 +77,8 @@ def test_official_router_serves_our_workers_and_learns_who_leaves_and_who_joins(
             assert all(metric(url, "pdjob_kv_received_bytes_total") > 0 for url in decode)
             before = job.processes()
             os.kill(before["prefill-0"]["pid"], signal.SIGKILL)
-            eventually(lambda: job.processes()["prefill-0"]["pid"] not in (0, before["prefill-0"]["pid"]), what="a new prefill-0")
-            eventually(lambda: job.processes()["prefill-0"]["state"] == "ready", what="a ready prefill-0")
+            eventually(lambda: job.processes()["prefill-0"]["pid"] not in (0, before["prefill-0"]["pid"]), seconds=90, what="a new prefill-0")
+            eventually(lambda: job.processes()["prefill-0"]["state"] == "ready", seconds=90, what="a ready prefill-0")
             # The one that joined is asked, too, and nothing goes to the one that left.
             client = client_of(job.url)
             served = requests_of(job, "prefill-0")
@@ -87,7 +87,7 @@ def test_official_router_serves_our_workers_and_learns_who_leaves_and_who_joins(
                 client.completions.create(model="smollm2", prompt="Hello", max_tokens=2)
                 return requests_of(job, "prefill-0") > served
 
-            eventually(joined, what="a request at the new prefill-0")
+            eventually(joined, seconds=90, what="a request at the new prefill-0")
             check_answers(job, single)
             assert len(children_of(job.processes()["router-0"]["pid"])) == 1
 
@@ -108,7 +108,7 @@ def test_a_router_that_is_killed_is_started_again_and_clients_keep_their_address
             (program,) = children_of(wrapper)
             os.kill(wrapper, signal.SIGKILL)
             eventually(lambda: not pathlib.Path(f"/proc/{program}").exists(), what="the router's end")
-            eventually(lambda: job.processes()["router-0"]["state"] == "ready", what="a ready router-0")
+            eventually(lambda: job.processes()["router-0"]["state"] == "ready", seconds=90, what="a ready router-0")
             check_answers(job, single, count=1)
 
 
