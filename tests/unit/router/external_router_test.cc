@@ -414,11 +414,12 @@ class World {
 
   void answer(bool calm) {
     for (const ExternalEvent& event : std::exchange(answers_, {})) {
-      if (calm || random_.below(4) != 0) {
-        step(event);
-      } else if (const auto* ready = std::get_if<ReadyChecked>(&event)) {
+      const auto* ready = std::get_if<ReadyChecked>(&event);
+      const auto* read = std::get_if<MembersRead>(&event);
+      const bool lost = !calm && random_.below(4) == 0;
+      if (lost && ready != nullptr) {
         step(ReadyChecked{ready->instance, false});
-      } else if (const auto* read = std::get_if<MembersRead>(&event)) {
+      } else if (lost && read != nullptr) {
         step(MembersRead{read->instance, std::nullopt});
       } else {
         step(event);
