@@ -86,7 +86,7 @@ void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
     return;
   }
   Entry& entry = *found->second;
-  const bool was_open = entry.core.open();
+  const bool stayed = entry.core.stays();
   entry.last_used = ++uses_;
   std::vector<NcclLink::Effect> effects;
   entry.core.step(event, real_now(), effects);
@@ -97,7 +97,7 @@ void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
   entry.timer.arm(entry.core.deadline(), [this, key] { step(key, NcclLink::TimePassed{}); });
   if (entry.core.state() == NcclLink::State::kClosed && entry.user == nullptr) {
     entries_.erase(key);
-  } else if (!was_open && entry.core.open()) {
+  } else if (!stayed && entry.core.stays()) {
     close_one_at_rest();
   } else if (std::holds_alternative<NcclLink::Moved>(event) && entry.core.at_rest()) {
     rested();
@@ -211,11 +211,14 @@ void NcclLinks::rested() {
 // Bounded softly: communicators that are all in use are not closed, and the links of an endpoint
 // are bounded, too.
 void NcclLinks::close_one_at_rest() {
-  size_t open = 0;
+  size_t staying = 0;  // Those that go already make room.
   Entry* oldest = nullptr;
   NcclLinkKey oldest_key;
   for (const auto& [key, entry] : entries_) {
-    open += entry->core.open() ? 1 : 0;
+    if (!entry->core.stays()) {
+      continue;
+    }
+    ++staying;
     const bool at_rest = entry->core.state() == NcclLink::State::kReady && entry->user != nullptr &&
                          !entry->user->in_use() && entry->core.at_rest();
     if (at_rest && (oldest == nullptr || entry->last_used < oldest->last_used)) {
@@ -223,7 +226,7 @@ void NcclLinks::close_one_at_rest() {
       oldest_key = key;
     }
   }
-  if (open > config_.links_max && oldest != nullptr) {
+  if (staying > config_.links_max && oldest != nullptr) {
     step(oldest_key, NcclLink::LeaveRequested{});
   }
 }

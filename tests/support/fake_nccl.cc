@@ -267,11 +267,14 @@ int connect_to_peer(NcclComm& communicator) {
   return -1;
 }
 
-void join(NcclComm& communicator, int listener) {
-  for (int left = setting("FAKE_NCCL_INIT_DELAY_MS", 0); left > 0 && !communicator.aborted;
-       --left) {
+void wait_ms(const NcclComm& communicator, int delay) {
+  for (int left = delay; left > 0 && !communicator.aborted; --left) {
     sleep_ms(1);
   }
+}
+
+void join(NcclComm& communicator, int listener) {
+  wait_ms(communicator, setting("FAKE_NCCL_INIT_DELAY_MS", 0));
   if (setting("FAKE_NCCL_INIT_FAILS", 0) != 0) {
     communicator.error = kNcclSystemError;
   } else {
@@ -293,6 +296,7 @@ void finalize(NcclComm& communicator) {
   while (communicator.kernels > 0 && !communicator.aborted) {
     sleep_ms(1);
   }
+  wait_ms(communicator, setting("FAKE_NCCL_LEAVE_DELAY_MS", 0));
   uint64_t word = kBye;
   if (move_bytes(communicator, true, &word, sizeof word) != Moved::kAll ||
       move_bytes(communicator, false, &word, sizeof word) != Moved::kAll || word != kBye) {

@@ -10,6 +10,7 @@
 //   FAKE_NCCL_INIT_FAILS      1: and is then a system error
 //   FAKE_NCCL_IN_PROGRESS     for how many polls a send or receive is in progress (0)
 //   FAKE_NCCL_MOVE_DELAY_MS   how long a kernel waits before it moves bytes (0)
+//   FAKE_NCCL_LEAVE_DELAY_MS  how long a communicator takes at least to be finalized (0)
 //   FAKE_NCCL_FLIP_BIT        1: a bit of all that is received is wrong
 //   FAKE_NCCL_PEER_DEATH      spin (default, as between GPUs of one machine): nothing is reported;
 //                             net: ncclRemoteError. The kernel spins until the abort, both times

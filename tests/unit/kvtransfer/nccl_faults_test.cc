@@ -324,6 +324,20 @@ TEST_P(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests
   receiver.expect<FetchDone>();
 }
 
+// It counted as open, and the one that had taken its place was closed, too.
+TEST_P(NcclFaults, ACommunicatorThatIsSlowToGoMakesRoomAtOnce) {
+  constexpr milliseconds kSlow{200};
+  set("FAKE_NCCL_LEAVE_DELAY_MS", std::to_string(kSlow.count()));
+  TestEndpoint::Options narrow = decode();
+  narrow.nccl.links_max = 1;
+  TestEndpoint first(prefill("prefill-1")), second(prefill("prefill-2")), receiver(narrow);
+  expect_moves(first, receiver, 1);
+  expect_moves(second, receiver, 2);
+  EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 2; }));
+  std::this_thread::sleep_for(2 * kSlow);
+  EXPECT_EQ(fakenccl_communicators(), 2);
+}
+
 TEST_P(NcclFaults, ManyFaultyTransfersLeakNothing) {
   TestEndpoint receiver(decode());
   const auto entries = [](const char* folder) {
