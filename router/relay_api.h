@@ -31,7 +31,7 @@ namespace pdjob::router {
 class RelayApi final : public net::HttpCallHandler {
  public:
   RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-           std::function<void()> on_drained);
+           Policies policies, std::function<void()> on_drained);
   ~RelayApi();
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
@@ -94,6 +94,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Relay& effect);
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
+  void carry_out(const OutOfRetries& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
@@ -115,7 +116,6 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
-  const bool wants_blocks_;  // A policy looks at prefixes.
   const std::function<void()> on_drained_;
   const std::unique_ptr<net::HttpClient> client_;
   Random random_;
