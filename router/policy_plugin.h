@@ -17,6 +17,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* NOLINTBEGIN(readability-identifier-naming): as C names things. */
 
 enum pdjob_policy_stage { PDJOB_POLICY_PREFILL = 0, PDJOB_POLICY_DECODE = 1 };
 
@@ -55,6 +56,7 @@ struct pdjob_policy_v1 {
   void (*note_sent)(void* policy, const struct pdjob_policy_prompt* prompt, uint64_t worker);
 };
 
+/* NOLINTEND(readability-identifier-naming) */
 #ifdef __cplusplus
 }
 #endif
