@@ -17,7 +17,7 @@ namespace {
 constexpr Duration kWarnInterval = std::chrono::seconds(10);
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 
-std::string name_of(const LegId& leg) {
+std::string text_of(const LegId& leg) {
   return "request " + std::to_string(leg.request.value) +
          (leg.stage == Stage::kPrefill ? " prefill" : " decode") + " leg, attempt " +
          std::to_string(leg.attempt);
@@ -251,8 +251,8 @@ void RelayApi::on_end(net::CallId call) {
   }
   bool kv_params = false;
   const auto exchange = exchanges_.find(leg.id.request);
-  if (leg.id.stage == Stage::kPrefill && exchange != exchanges_.end()) {
-    metrics_.prefilled(loop_.now() - exchange->second.prefill_began);
+  if (leg.id.stage == Stage::kPrefill) {
+    metrics_.prefilled(loop_.now() - leg.began);
   }
   if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
     exchange->second.returned_params = returned_params(leg.collected);
@@ -263,7 +263,7 @@ void RelayApi::on_end(net::CallId call) {
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
   const Leg leg = take_leg(call);
-  log::info(name_of(leg.id) + " failed: " + error.message);
+  log::info(text_of(leg.id) + " failed: " + error.message);
   const StreamRecord* record =
       leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
   if (record != nullptr && record->complete()) {
@@ -283,6 +283,11 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call) {
 }
 
 // --- effects
+
+std::string_view RelayApi::name_of(WorkerId worker) const {
+  const Worker* row = core_.workers().find(worker);
+  return row == nullptr ? std::string_view() : row->entry.name;
+}
 
 std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange) const {
   const std::string resume = effect.resumes ? exchange.record->tokens_json() : std::string();
@@ -310,15 +315,6 @@ void RelayApi::carry_out(const StartLeg& effect) {
     exchange.legs_began = loop_.now();
     metrics_.queued(loop_.now() - exchange.arrived);
   }
-  if (effect.leg.stage == Stage::kPrefill) {
-    exchange.prefill = worker.name;
-    exchange.prefill_began = loop_.now();
-  } else {
-    exchange.decode = worker.name;
-    if (effect.kv == KvPart::kNone) {
-      exchange.prefill.clear();
-    }
-  }
   metrics_.picked(worker.name, effect.leg.stage);
   const net::CallId call = client_->start({.to = {worker.host, worker.port},
                                            .method = "POST",
@@ -330,6 +326,9 @@ void RelayApi::carry_out(const StartLeg& effect) {
                                            .idle_timeout = config_.request_timeout},
                                           *this);
   legs_[call] = Leg{.id = effect.leg,
+                    .worker = effect.worker,
+                    .peer = effect.peer,
+                    .began = loop_.now(),
                     .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop,
                     .resumes = effect.resumes};
   calls_[effect.leg] = call;
@@ -383,10 +382,11 @@ void RelayApi::carry_out(const Relay& effect) {
   if (!exchange.record) {
     exchange.body = {};  // No attempt follows.
   }
+  const bool is_decode = effect.leg.stage == Stage::kDecode;
   const std::string rates = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
   const ReplyMarks marks{.request_id = exchange.request_id,
-                         .prefill = exchange.prefill,
-                         .decode = exchange.decode,
+                         .prefill = name_of(is_decode ? leg.peer : leg.worker),
+                         .decode = name_of(is_decode ? leg.worker : leg.peer),
                          .more = rates};
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
                                                 exchange.keep_alive ? ReplyFraming::kAsReceived
@@ -414,6 +414,12 @@ void RelayApi::carry_out(const OutOfRetries& effect) {
   metrics_.out_of_retries();
   log::info("request " + std::to_string(effect.id.value) +
             " is not tried again: too many of late were (retry_budget)");
+}
+
+void RelayApi::carry_out(const Hedged& effect) {
+  metrics_.hedged();
+  log::info("request " + std::to_string(effect.id.value) + " is tried at another pair, too: " +
+            std::string(name_of(effect.worker)) + " is slow with its prompt");
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {

@@ -62,11 +62,8 @@ class RelayApi final : public net::HttpCallHandler {
     std::string request_id;
     RequestBody body;
     std::string returned_params;  // Two-hop: what the prefill leg said of the KV.
-    std::string prefill;          // Names of the workers of this attempt.
-    std::string decode;
     Instant arrived{};
     Instant legs_began{};
-    Instant prefill_began{};
     Instant first_bytes{};
     Instant last_bytes{};
     int status = 0;  // Of the relayed reply.
@@ -79,6 +76,9 @@ class RelayApi final : public net::HttpCallHandler {
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
     LegId id;
+    WorkerId worker;
+    WorkerId peer;  // StartLeg::peer.
+    Instant began{};
     Use use = Use::kDrop;
     bool dechunk = false;
     bool resumes = false;  // StartLeg::resumes.
@@ -95,6 +95,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
   void carry_out(const OutOfRetries& effect);
+  void carry_out(const Hedged& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
@@ -105,6 +106,8 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Drained& effect);
 
   void step(const RouterEvent& event);
+  // Of a worker; empty if it has left.
+  std::string_view name_of(WorkerId worker) const;
   std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);

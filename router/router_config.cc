@@ -60,8 +60,8 @@ void read_command(ConfigReader& in, RouterConfig& config) {
   for (const char* key :
        {"prefill_policy", "decode_policy", "policy_plugin", "policy_options", "prefill_in_flight",
         "decode_in_flight", "fallback", "bypass_tokens", "protocol", "attempts", "retry_budget",
-        "continuations", "request_timeout", "connect_timeout", "requests_max", "queue_max",
-        "tenants"}) {
+        "hedge_quantile", "continuations", "request_timeout", "connect_timeout", "requests_max",
+        "queue_max", "tenants"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -131,6 +131,11 @@ void read(ConfigReader& in, RouterConfig& config) {
       {"Requests that are tried again because a worker answered badly, as a share of all; beyond, "
        "the answer is passed on. What was lost with a worker is always tried again."},
       {.min = 0, .max = 16});
+  in.field(
+      "hedge_quantile", config.hedge_quantile,
+      {"A prefill that takes longer, for its tokens, than this share of the others is tried at "
+       "another pair beside it; the first answer counts. 0: none is; 0.95 is a good value."},
+      {.min = 0, .max = 0.999});
   in.field(
       "continuations", config.continuations,
       {"Times that a stream may go on at another decode worker, from the token where its own one "

@@ -62,6 +62,9 @@ struct RouterConfig {
   uint32_t attempts = 3;  // Pairs tried before the first byte reached the client.
   // Bad answers of workers that are tried again, as a share of the requests (retry_budget.h).
   double retry_budget = 0.2;
+  // A prefill that takes longer, for its tokens, than this share of them is tried at another pair,
+  // too (prefill_pace.h). 0: none is.
+  double hedge_quantile = 0;
   uint32_t continuations = 3;  // Times that a stream goes on at another worker. 0: it breaks off.
   Duration request_timeout = std::chrono::hours(1);
   Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
