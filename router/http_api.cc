@@ -11,7 +11,7 @@
 namespace pdjob::router {
 namespace {
 
-enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers };
+enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers, kMembers };
 
 struct Route {
   std::string_view method;
@@ -27,6 +27,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Endpoint::kHealth},
     {"GET", "/metrics", Endpoint::kMetrics},
     {"GET", "/pdjob/workers", Endpoint::kWorkers},
+    {"GET", "/pdjob/members", Endpoint::kMembers},
 };
 
 net::ApiError no_such_route(const net::HttpRequest& request, int status) {
@@ -88,7 +89,13 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const Route
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
   api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
                                            std::move(on_drained));
+  api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
+}
+
+void HttpApi::on_client_gone(net::ExchangeId id) {
+  relay_->client_left(id);
+  members_->client_left(id);
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -114,6 +121,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return reply_metrics(id);
       case Endpoint::kWorkers:
         return reply_workers(id);
+      case Endpoint::kMembers:
+        return members_->reply(id, request);
     }
   }
   refuse(id, no_such_route(request, status));

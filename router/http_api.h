@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "net/event_loop.h"
 #include "net/http_server.h"
+#include "router/members_watch.h"
 #include "router/relay_api.h"
 
 namespace pdjob::router {
@@ -22,10 +23,11 @@ class HttpApi final : public net::HttpHandler {
                                                std::function<void()> on_drained);
 
   RelayApi& relay() { return *relay_; }
+  MembersWatch& members() { return *members_; }
   net::HttpServer& server() { return *server_; }
 
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
-  void on_client_gone(net::ExchangeId id) override { relay_->client_left(id); }
+  void on_client_gone(net::ExchangeId id) override;
   void on_writable(net::ExchangeId id) override { relay_->client_writable(id); }
 
  private:
@@ -42,6 +44,7 @@ class HttpApi final : public net::HttpHandler {
   net::EventLoop& loop_;
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<RelayApi> relay_;
+  std::unique_ptr<MembersWatch> members_;
 };
 
 }  // namespace pdjob::router
