@@ -36,7 +36,7 @@ void read_command(ConfigReader& in, RouterConfig& config) {
   for (const char* key :
        {"prefill_policy", "decode_policy", "prefill_in_flight", "decode_in_flight", "fallback",
         "bypass_tokens", "protocol", "attempts", "continuations", "request_timeout",
-        "connect_timeout", "requests_max", "queue_max", "tenants"}) {
+        "connect_timeout", "requests_max", "queue_max", "tenants", "cache"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -126,6 +126,7 @@ void read(ConfigReader& in, RouterConfig& config) {
             "requests"},
            {.min = 1, .max = 65536});
   read(in, config.tenants);
+  read(in, config.cache);
 }
 
 }  // namespace pdjob::router

@@ -80,7 +80,7 @@ class RouterProcess final : net::JobMember::Handler {
       log::warn("drain deadline passed with requests alive");
       on_shutdown();
     });
-    api_->relay().submit(DrainRequested{});
+    api_->drain();
   }
 
   void finish_drain() {
