@@ -159,16 +159,17 @@ void CacheApi::take_vector(net::ExchangeId client, const Result<net::HttpReply>&
 
 void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, CacheResult result) {
   const net::HttpRequest request = asked.request();
-  if (!relay_.admit_free(asked.client, request.header("authorization"))) {
+  auto headers = relay_.admit_free(asked.client, request.header("authorization"));
+  if (!headers) {
     return;
   }
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(found.age);
   relay_.metrics().cached(result);
   relay_.metrics().ended(Outcome::kOk, loop_.now() - asked.arrived);
-  server_.reply(asked.client, 200, found.reply.content_type, found.reply.body,
-                {{"x-request-id", relay_.request_id_of(request)},
-                 {"x-pdjob-cache", to_string(result)},
-                 {"age", std::to_string(age.count())}});
+  headers->emplace_back("x-request-id", relay_.request_id_of(request));
+  headers->emplace_back("x-pdjob-cache", to_string(result));
+  headers->emplace_back("age", std::to_string(age.count()));
+  server_.reply(asked.client, 200, found.reply.content_type, found.reply.body, *headers);
 }
 
 void CacheApi::pass_on(Asked asked) {

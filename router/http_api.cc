@@ -83,9 +83,11 @@ void append_avoided(net::JsonWriter& json, const WorkerTable& workers,
 Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained) {
+  PDJOB_TRY(Policies policies, open_policies(config));
   std::unique_ptr<HttpApi> api(new HttpApi(loop));
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
-  api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(on_drained));
+  api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
+                                           std::move(on_drained));
   if (config.cache.bytes_max > 0) {
     api->cache_ = std::make_unique<CacheApi>(loop, *api->server_, *api->relay_, config);
   }

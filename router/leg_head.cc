@@ -106,7 +106,7 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
   // "HTTP/1.0 200 OK" of an old worker is a 1.1 reply of ours.
   std::string lines;
   lines.reserve(head.raw.size() + marks.request_id.size() + marks.prefill.size() +
-                marks.decode.size() + kAddedBytes);
+                marks.decode.size() + marks.more.size() + kAddedBytes);
   lines.append("HTTP/1.1");
   const std::string_view status_line = head.raw.substr(0, head.raw.find("\r\n"));
   lines.append(status_line.substr(std::min(status_line.find(' '), status_line.size())))
@@ -122,9 +122,7 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
   if (!marks.decode.empty()) {
     append_line(lines, "x-pdjob-decode", marks.decode);
   }
-  if (!marks.cache.empty()) {
-    append_line(lines, "x-pdjob-cache", marks.cache);
-  }
+  lines.append(marks.more);
   if (framing == ReplyFraming::kUntilClose) {
     append_line(lines, "Connection", "close");
   }

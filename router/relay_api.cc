@@ -32,6 +32,14 @@ Duration timeout_of(const net::HttpRequest& request) {
   return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
 }
 
+std::string header_lines(const Admission::Headers& headers) {
+  std::string lines;
+  for (const auto& [name, value] : headers) {
+    lines.append(name).append(": ").append(value).append("\r\n");
+  }
+  return lines;
+}
+
 Outcome outcome_of(int status) {
   if (status >= 500 || status == 429) {
     return Outcome::kWorkerError;
@@ -42,16 +50,14 @@ Outcome outcome_of(int status) {
 }  // namespace
 
 RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-                   std::function<void()> on_drained)
+                   Policies policies, std::function<void()> on_drained)
     : loop_(loop),
       server_(server),
       config_(config),
-      wants_blocks_(config.prefill_policy == PolicyKind::kPrefixAware ||
-                    config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
       random_(entropy()),
-      core_(config, random_.next()),
+      core_(config, std::move(policies), random_.next()),
       admission_(config.tenants) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
@@ -88,8 +94,8 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
                      .one_prompt = one_prompt,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
-                     .blocks = wants_blocks_ ? prompt_blocks(body.model(), body.prompt())
-                                             : std::vector<uint64_t>(),
+                     .blocks = core_.wants_blocks() ? prompt_blocks(body.model(), body.prompt())
+                                                    : std::vector<uint64_t>(),
                      .session = name_hash(session),
                      .tenant = exchange.tenant,
                      .weight = tenant.weight,
@@ -105,7 +111,7 @@ void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
   metrics_.denied(denial.reason);
   log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
             denial.error.message);
-  std::vector<std::pair<std::string, std::string>> headers;
+  Admission::Headers headers = denial.rates;
   if (denial.retry_after_seconds > 0) {
     headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
   }
@@ -119,14 +125,16 @@ std::string RelayApi::request_id_of(const net::HttpRequest& request) {
                        : std::string(given);
 }
 
-bool RelayApi::admit_free(net::ExchangeId client, std::string_view authorization) {
+std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
+                                                       std::string_view authorization) {
   const auto admitted = admission_.admit(authorization, 0, loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
     deny(client, *denial);
-    return false;
+    return std::nullopt;
   }
-  admission_.release(std::get<Admission::Tenant>(admitted));
-  return true;
+  const auto tenant = std::get<Admission::Tenant>(admitted);
+  admission_.release(tenant);
+  return admission_.rate_headers(tenant, loop_.now());
 }
 
 void RelayApi::client_left(net::ExchangeId client) {
@@ -400,10 +408,14 @@ void RelayApi::carry_out(const Relay& effect) {
   if (!exchange.record) {
     exchange.body = {};  // No attempt follows.
   }
+  std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
+  if (exchange.capture) {
+    added.append("x-pdjob-cache: miss\r\n");
+  }
   const ReplyMarks marks{.request_id = exchange.request_id,
                          .prefill = exchange.prefill,
                          .decode = exchange.decode,
-                         .cache = exchange.capture ? "miss" : ""};
+                         .more = added};
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
                                                 exchange.keep_alive ? ReplyFraming::kAsReceived
                                                                     : ReplyFraming::kUntilClose));
@@ -424,6 +436,12 @@ void RelayApi::carry_out(const Retried& effect) {
   const Worker* worker = core_.workers().find(effect.worker);
   log::warn("request " + std::to_string(effect.id.value) + " is retried: " +
             (worker == nullptr ? "a worker" : worker->entry.name) + ' ' + to_string(effect.reason));
+}
+
+void RelayApi::carry_out(const OutOfRetries& effect) {
+  metrics_.out_of_retries();
+  log::info("request " + std::to_string(effect.id.value) +
+            " is not tried again: too many of late were (retry_budget)");
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {

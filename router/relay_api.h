@@ -32,7 +32,7 @@ namespace pdjob::router {
 class RelayApi final : public net::HttpCallHandler {
  public:
   RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-           std::function<void()> on_drained);
+           Policies policies, std::function<void()> on_drained);
   ~RelayApi();
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
@@ -52,8 +52,10 @@ class RelayApi final : public net::HttpCallHandler {
   void deny(net::ExchangeId client, const Admission::Denial& denial);
   // The client's own, or a new one.
   std::string request_id_of(const net::HttpRequest& request);
-  // For a request that no worker sees: it costs no tokens. False: it is denied, and answered.
-  bool admit_free(net::ExchangeId client, std::string_view authorization);
+  // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
+  // nothing: it is denied, and answered.
+  std::optional<Admission::Headers> admit_free(net::ExchangeId client,
+                                               std::string_view authorization);
   RouterMetrics& metrics() { return metrics_; }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
@@ -104,6 +106,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Relay& effect);
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
+  void carry_out(const OutOfRetries& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
@@ -125,7 +128,6 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
-  const bool wants_blocks_;  // A policy looks at prefixes.
   const std::function<void()> on_drained_;
   std::function<void()> on_workers_changed_;
   const std::unique_ptr<net::HttpClient> client_;

@@ -60,11 +60,15 @@ const char* to_string(RetryReason reason) {
   return "unknown";
 }
 
-Router::Router(const RouterConfig& config, uint64_t seed)
+Router::Router(const RouterConfig& config, Policies policies, uint64_t seed)
     : config_(config),
       random_(seed),
-      prefill_policy_(make_policy(config.prefill_policy)),
-      decode_policy_(make_policy(config.decode_policy)) {}
+      policies_(std::move(policies)),
+      retries_(config.retry_budget) {}
+
+Router::Router(const RouterConfig& config, uint64_t seed)
+    : Router(config, {make_policy(config.prefill_policy), make_policy(config.decode_policy)},
+             seed) {}
 
 void Router::step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects) {
   Turn turn{now, effects};
@@ -112,6 +116,7 @@ void Router::on(const RequestArrived& event, Turn& turn) {
         Refuse{event.id, *error, error->status == 503 ? kRetryAfterSeconds : 0});
     return;
   }
+  retries_.earn();
   Request& request = requests_[event.id];
   request.id = event.id;
   request.facts = event.facts;
@@ -183,7 +188,11 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
       full = true;
     } else {
       (is_avoided(stage, *worker, request, decode, now) ? avoided : candidates)
-          .push_back({worker->id, worker->load(), worker->name_hash});
+          .push_back({.id = worker->id,
+                      .load = worker->load(),
+                      .name_hash = worker->name_hash,
+                      .name = worker->entry.name.c_str(),
+                      .requests = worker->requests_in_flight});
     }
   }
   if (candidates.empty()) {
@@ -485,7 +494,11 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
   }
-  const bool may_retry = may_try_again(request);
+  const bool in_budget = retries_.left();
+  if (may_try_again(request) && !in_budget) {
+    turn.effects.emplace_back(OutOfRetries{request.id});
+  }
+  const bool may_retry = may_try_again(request) && in_budget;
   std::optional<Choice> choice;
   if (may_retry) {
     choice = choose(request, turn.now);
@@ -499,6 +512,7 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
     relay_refusal(request, stage, turn);
     return;
   }
+  retries_.spend();
   request.last_failure = "status " + std::to_string(answer.status);
   cancel_legs(request, turn);
   const RetryReason reason =

@@ -41,6 +41,7 @@
 #include "router/fair_shares.h"
 #include "router/pair_policy.h"
 #include "router/pair_suspicions.h"
+#include "router/retry_budget.h"
 #include "router/router_config.h"
 #include "router/worker_table.h"
 
@@ -148,7 +149,7 @@ struct Relay {  // Pass this leg's reply on to the client: its head now, but whe
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct PairSuspected {  // For logs and metrics only; so are the next four.
+struct PairSuspected {  // For logs and metrics only; so are the next five.
   WorkerId prefill;
   WorkerId decode;
 };
@@ -156,6 +157,9 @@ struct Retried {
   RequestId id;
   RetryReason reason;
   WorkerId worker;  // Whose fault it was.
+};
+struct OutOfRetries {  // A bad answer is passed on, though another pair might do better.
+  RequestId id;
 };
 struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
@@ -186,7 +190,7 @@ struct Drained {};
 
 using RouterEffect =
     std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
-                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed>;
+                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries>;
 
 class Router {
  public:
@@ -194,6 +198,8 @@ class Router {
   // used again.
   static constexpr Duration kLingerMax = std::chrono::seconds(5);
 
+  Router(const RouterConfig& config, Policies policies, uint64_t seed);
+  // With built-in policies.
   Router(const RouterConfig& config, uint64_t seed);
 
   void step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects);
@@ -201,6 +207,10 @@ class Router {
   Instant next_wakeup() const;
 
   const WorkerTable& workers() const { return table_; }
+  // A policy looks at RequestFacts::blocks.
+  bool wants_blocks() const {
+    return policies_.prefill->wants_blocks() || policies_.decode->wants_blocks();
+  }
   const PairSuspicions& suspicions() const { return suspicions_; }
   // Could a request be sent now?
   bool usable() const;
@@ -319,7 +329,7 @@ class Router {
     return stage == Stage::kPrefill ? request.prefill : request.decode;
   }
   PairPolicy& policy_of(Stage stage) {
-    return stage == Stage::kPrefill ? *prefill_policy_ : *decode_policy_;
+    return stage == Stage::kPrefill ? *policies_.prefill : *policies_.decode;
   }
   bool may_try_again(const Request& request) const {
     return request.tries < (request.facts.pinned() ? 1 : config_.attempts);
@@ -327,10 +337,10 @@ class Router {
 
   const RouterConfig config_;
   Random random_;
-  const std::unique_ptr<PairPolicy> prefill_policy_;
-  const std::unique_ptr<PairPolicy> decode_policy_;
+  const Policies policies_;
   WorkerTable table_;
   PairSuspicions suspicions_;
+  RetryBudget retries_;
   std::map<RequestId, Request> requests_;
   // Those in kQueued by model: one whose workers are busy holds up no other.
   std::map<std::string, std::map<QueuePlace, RequestId>> queues_;

@@ -35,7 +35,9 @@ const char* to_string(CacheResult result) {
 }
 
 RouterMetrics::RouterMetrics()
-    : degraded_(metrics_.counter("pdjob_router_degraded_total",
+    : out_of_retries_(metrics_.counter("pdjob_router_out_of_retries_total",
+                                       "Bad answers passed on because retry_budget was spent.")),
+      degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
       bypassed_(metrics_.counter("pdjob_router_bypassed_total",
                                  "Requests with too short a prompt for a hand-over.")),

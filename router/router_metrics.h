@@ -34,6 +34,7 @@ class RouterMetrics {
   void decoded(Duration since_first_byte) { decode_seconds_.observe(seconds(since_first_byte)); }
   void denied(DenialReason reason) { denials_[static_cast<size_t>(reason)].add(); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
+  void out_of_retries() { out_of_retries_.add(); }
   void degraded() { degraded_.add(); }
   void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
@@ -57,6 +58,7 @@ class RouterMetrics {
   std::vector<Counter> retries_;
   std::vector<Counter> denials_;
   std::vector<Counter> cached_;
+  Counter out_of_retries_;
   Counter degraded_;
   Counter bypassed_;
   Counter continued_;

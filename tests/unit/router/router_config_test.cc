@@ -23,6 +23,22 @@ TEST(RouterConfig, ReadsEveryKey) {
   EXPECT_EQ(config.requests_max, 7U);
 }
 
+TEST(RouterConfig, APolicyPluginIsNamedByAPathAndOnlyWhereItIsWanted) {
+  const auto errors_of = [](const std::string& text) {
+    ConfigReader in = ConfigReader::parse("job.yaml", text);
+    RouterConfig config;
+    read(in, config);
+    return in.finish();
+  };
+  EXPECT_EQ(errors_of("decode_policy: plugin\npolicy_plugin: ./mine.so\npolicy_options: x\n"), "");
+  EXPECT_NE(errors_of("decode_policy: plugin\n").find("policy_plugin: is missing"),
+            std::string::npos);
+  EXPECT_NE(errors_of("prefill_policy: plugin\npolicy_plugin: mine.so\n").find("must be a path"),
+            std::string::npos);
+  EXPECT_NE(errors_of("policy_plugin: ./mine.so\n").find("is for prefill_policy: plugin"),
+            std::string::npos);
+}
+
 TEST(RouterConfig, ReadsTenants) {
   const std::string key(64, 'a');
   ConfigReader in = ConfigReader::parse(

@@ -92,6 +92,7 @@ class World {
   void on(const Continued& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id) && broken_.insert(effect.id).second);
   }
+  void on(const OutOfRetries&) {}
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Bypassed&) { ASSERT_GT(config_.bypass_tokens, 0U); }
   void on(const Complete& effect) {

@@ -69,9 +69,9 @@ struct RouterTest : testing::Test {
       refusal = *refuse;
       return "refuse " + std::to_string(refuse->error.status);
     }
-    static constexpr const char* kWords[] = {"",         "",         "",          "",      "",
-                                             "degraded", "complete", "",          "abort", "forget",
-                                             "drained",  "suspect",  "continued", "bypass"};
+    static constexpr const char* kWords[] = {
+        "",      "",       "",        "",        "",          "degraded", "complete",      "",
+        "abort", "forget", "drained", "suspect", "continued", "bypass",   "out of retries"};
     return kWords[effect.index()];
   }
 
@@ -130,6 +130,48 @@ struct RouterTest : testing::Test {
   const std::vector<net::WorkerEntry> foreign = {entry("p0", net::Role::kPrefill, ""),
                                                  entry("d0", net::Role::kDecode, "")};
 };
+
+// --- the retry budget
+
+TEST_F(RouterTest, BadAnswersArePassedOnWhenTheRetryBudgetIsSpent) {
+  config.retry_budget = 0.5;
+  workers(two_pairs);
+  const auto overloaded_once = [this] {
+    arrive();
+    const Words words = answered(Stage::kDecode, 503, 1, true);
+    const bool retried = std::ranges::count(words, "retry overloaded") == 1;
+    const uint32_t last = retried ? 2 : 1;
+    if (retried) {
+      answered(Stage::kDecode, 200, last);
+      ended(Stage::kPrefill, last);
+    } else {
+      EXPECT_EQ(words,
+                (Words{"out of retries", "cancel prefill#1", "release @p0", "relay decode#1"}));
+    }
+    ended(Stage::kDecode, last);
+    expect_idle();
+    return retried;
+  };
+  int retried = 0;
+  for (int request = 0; request < 1000; ++request) {
+    retried += overloaded_once() ? 1 : 0;
+  }
+  // What was saved, and then every second one.
+  EXPECT_NEAR(retried, RetryBudget::kSaved + 500, 1);
+}
+
+TEST_F(RouterTest, WhatWasLostWithAWorkerIsTriedAgainWithoutABudget) {
+  config.retry_budget = 0;
+  workers(two_pairs);
+  for (int request = 0; request < 2 * RetryBudget::kSaved; ++request) {
+    arrive();
+    const Words words = failed(Stage::kDecode);
+    EXPECT_EQ(std::ranges::count(words, "retry unreachable"), 1) << request;
+    answered(Stage::kDecode, 200, 2);
+    ended(Stage::kPrefill, 2);
+    ended(Stage::kDecode, 2);
+  }
+}
 
 // --- prompts that are not worth a hand-over
 
