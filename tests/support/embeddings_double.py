@@ -22,6 +22,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.closed:
+            self.close_connection = True
+            return
         texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
         reply = {
             "object": "list",
@@ -45,10 +48,12 @@ class EmbeddingsDouble:
     def __init__(self, port=0):
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
+        self._server.closed = False
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self):
+        self._server.closed = True  # For connections that are open.
         self._server.shutdown()
         self._server.server_close()
 
