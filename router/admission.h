@@ -79,6 +79,11 @@ class Admission {
   std::unordered_map<std::string, Tenant> by_key_;
 };
 
+// The launcher proves with requests of its own that a job serves: as a tenant whose key is made of
+// the job's secret.
+std::string probe_key(std::string_view job_secret);
+TenantConfig probe_tenant(std::string_view job_secret);
+
 // Lower-case hexadecimal.
 std::string sha256_of(std::string_view text);
 

@@ -89,11 +89,25 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const Route
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
   api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
                                            std::move(on_drained));
+  if (config.cache.bytes_max > 0) {
+    api->cache_ = std::make_unique<CacheApi>(loop, *api->server_, *api->relay_, config);
+  }
   api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
 }
 
+void HttpApi::drain() {
+  members_->close();
+  if (cache_) {
+    cache_->let_all_go_on();
+  }
+  relay_->submit(DrainRequested{});
+}
+
 void HttpApi::on_client_gone(net::ExchangeId id) {
+  if (cache_) {
+    cache_->client_left(id);
+  }
   relay_->client_left(id);
   members_->client_left(id);
 }
@@ -135,7 +149,11 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   } else {
     auto& scanned = std::get<RequestBody>(body);
     const bool one_prompt = generates && !scanned.several_prompts();
-    relay_->route(id, request, std::move(scanned), one_prompt);
+    if (cache_ && generates) {
+      cache_->route(id, request, std::move(scanned), one_prompt);
+    } else {
+      relay_->route(id, request, std::move(scanned), one_prompt);
+    }
   }
 }
 
@@ -189,6 +207,9 @@ void HttpApi::reply_workers(net::ExchangeId id) {
 }
 
 void HttpApi::reply_metrics(net::ExchangeId id) {
+  if (cache_) {
+    relay_->metrics().cache_holds(cache_->cache().entries(), cache_->cache().bytes());
+  }
   server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8",
                  relay_->metrics().text(relay_->core(), loop_.now()));
 }

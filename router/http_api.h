@@ -1,6 +1,6 @@
-// HttpApi: the router's front door. OpenAI's generating endpoints go to workers (relay_api.h); what
-// the router knows itself it answers itself: models, health, metrics, workers. Everything else is
-// refused in OpenAI's shape. Loop-bound.
+// HttpApi: the router's front door. OpenAI's generating endpoints go to workers (relay_api.h),
+// through the cache if there is one (cache_api.h); what the router knows itself it answers itself:
+// models, health, metrics, workers. Everything else is refused in OpenAI's shape. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "net/event_loop.h"
 #include "net/http_server.h"
+#include "router/cache_api.h"
 #include "router/members_watch.h"
 #include "router/relay_api.h"
 
@@ -21,6 +22,9 @@ class HttpApi final : public net::HttpHandler {
   static Result<std::unique_ptr<HttpApi>> open(net::EventLoop& loop, const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained);
+
+  // No new requests; `on_drained` is called when the last one has ended.
+  void drain();
 
   RelayApi& relay() { return *relay_; }
   MembersWatch& members() { return *members_; }
@@ -45,6 +49,7 @@ class HttpApi final : public net::HttpHandler {
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
+  std::unique_ptr<CacheApi> cache_;  // Where the config has one.
 };
 
 }  // namespace pdjob::router

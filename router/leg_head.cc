@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 8> kNotForWorkers = {"host",
                                                             "x-pdjob-continue"};
 
 // Made anew, or for the router alone.
-constexpr std::array<std::string_view, 4> kMarks = {"x-request-id", "x-pdjob-prefill",
-                                                    "x-pdjob-decode", "x-pdjob-kv-suspect"};
+constexpr std::array<std::string_view, 5> kMarks = {
+    "x-request-id", "x-pdjob-prefill", "x-pdjob-decode", "x-pdjob-cache", "x-pdjob-kv-suspect"};
 
 // The names of all marks, and a Connection line.
 constexpr size_t kAddedBytes = 96;

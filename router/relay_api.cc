@@ -23,10 +23,6 @@ std::string text_of(const LegId& leg) {
          std::to_string(leg.attempt);
 }
 
-std::string make_request_id(Random& random) {
-  return "req-" + TransferId{random.next(), random.next()}.to_string();
-}
-
 RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 
 // What is no number of milliseconds says nothing.
@@ -69,7 +65,7 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 // --- events
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool one_prompt) {
+                     bool one_prompt, std::unique_ptr<ReplyCapture> capture) {
   const auto admitted = admission_.admit(request.header("authorization"),
                                          body.prompt_tokens() + body.output_tokens(), loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
@@ -81,15 +77,13 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.tenant = std::get<Admission::Tenant>(admitted);
   exchange.client = client;
   exchange.target = request.path;
-  exchange.request_id = request.header("x-request-id");
-  if (exchange.request_id.empty()) {
-    exchange.request_id = make_request_id(random_);
-  }
+  exchange.request_id = request_id_of(request);
   exchange.header_lines = leg_header_lines(request, exchange.request_id, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
   }
+  exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
   static const TenantConfig nobody;
   const TenantConfig& tenant =
@@ -125,6 +119,24 @@ void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
                 headers);
 }
 
+std::string RelayApi::request_id_of(const net::HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  return given.empty() ? "req-" + TransferId{random_.next(), random_.next()}.to_string()
+                       : std::string(given);
+}
+
+std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
+                                                       std::string_view authorization) {
+  const auto admitted = admission_.admit(authorization, 0, loop_.now());
+  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
+    deny(client, *denial);
+    return std::nullopt;
+  }
+  const auto tenant = std::get<Admission::Tenant>(admitted);
+  admission_.release(tenant);
+  return admission_.rate_headers(tenant, loop_.now());
+}
+
 void RelayApi::client_left(net::ExchangeId client) {
   if (exchanges_.contains(request_of(client))) {
     submit(ClientLeft{request_of(client)});
@@ -158,6 +170,9 @@ void RelayApi::step(const RouterEvent& event) {
   core_.step(event, loop_.now(), effects_);
   for (const RouterEffect& effect : effects_) {
     std::visit([this](const auto& one) { carry_out(one); }, effect);
+  }
+  if (on_workers_changed_ && std::holds_alternative<WorkersChanged>(event)) {
+    on_workers_changed_();
   }
 }
 
@@ -211,6 +226,9 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
     metrics_.next_bytes(loop_.now() - exchange.last_bytes);
   }
   exchange.last_bytes = loop_.now();
+  if (exchange.capture) {
+    exchange.capture->take(raw);
+  }
   if (exchange.record) {
     scratch_.clear();
     exchange.record->take(raw, scratch_);
@@ -366,9 +384,15 @@ void RelayApi::carry_out(const Relay& effect) {
   exchange.relayed = call;
   if (exchange.begun) {
     exchange.record->change_worker();
+    if (exchange.capture) {
+      exchange.capture->give_up();  // Two workers wrote it.
+    }
     return;
   }
   exchange.begun = true;
+  if (exchange.capture) {
+    exchange.capture->begin(*head_, leg.worker);
+  }
   if (const auto visible = parse_number<double>(head_->header("x-pdjob-kv-visible-seconds"))) {
     metrics_.kv_moved(*visible);
   }
@@ -383,11 +407,14 @@ void RelayApi::carry_out(const Relay& effect) {
     exchange.body = {};  // No attempt follows.
   }
   const bool is_decode = effect.leg.stage == Stage::kDecode;
-  const std::string rates = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
+  std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
+  if (exchange.capture) {
+    added.append("x-pdjob-cache: miss\r\n");
+  }
   const ReplyMarks marks{.request_id = exchange.request_id,
                          .prefill = name_of(is_decode ? leg.peer : leg.worker),
                          .decode = name_of(is_decode ? leg.worker : leg.peer),
-                         .more = rates};
+                         .more = added};
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
                                                 exchange.keep_alive ? ReplyFraming::kAsReceived
                                                                     : ReplyFraming::kUntilClose));
@@ -445,7 +472,7 @@ void RelayApi::carry_out(const Complete& effect) {
     metrics_.decoded(loop_.now() - exchange.first_bytes);
   }
   server_.end_raw(exchange.client, exchange.keep_alive);
-  end(effect.id, outcome_of(exchange.status));
+  end(effect.id, outcome_of(exchange.status), ReplyCapture::End::kWhole);
 }
 
 void RelayApi::carry_out(const Refuse& effect) {
@@ -471,11 +498,15 @@ void RelayApi::carry_out(const Forget& effect) { end(effect.id, Outcome::kClient
 
 void RelayApi::carry_out(const Drained& /*effect*/) { on_drained_(); }
 
-void RelayApi::end(RequestId id, Outcome outcome) {
+void RelayApi::end(RequestId id, Outcome outcome, ReplyCapture::End reply) {
   const auto exchange = exchanges_.find(id);
   metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
   admission_.release(exchange->second.tenant);
+  const std::unique_ptr<ReplyCapture> capture = std::move(exchange->second.capture);
   exchanges_.erase(exchange);
+  if (capture) {
+    capture->finish(reply);
+  }
 }
 
 }  // namespace pdjob::router

@@ -22,6 +22,7 @@
 #include "net/http_server.h"
 #include "router/admission.h"
 #include "router/leg_body.h"
+#include "router/reply_capture.h"
 #include "router/router.h"
 #include "router/router_metrics.h"
 #include "router/stream_record.h"
@@ -37,15 +38,24 @@ class RelayApi final : public net::HttpCallHandler {
   RelayApi& operator=(const RelayApi&) = delete;
 
   // Takes the request over; it is answered from here on. `one_prompt` false: one worker, no KV.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt);
+  // `capture`: gets a copy of the reply, which says that the response cache had none.
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt,
+             std::unique_ptr<ReplyCapture> capture = nullptr);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
   void submit(RouterEvent event);
+  void on_workers_changed(std::function<void()> then) { on_workers_changed_ = std::move(then); }
 
   const Router& core() const { return core_; }
   const Admission& admission() const { return admission_; }
   void deny(net::ExchangeId client, const Admission::Denial& denial);
+  // The client's own, or a new one.
+  std::string request_id_of(const net::HttpRequest& request);
+  // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
+  // nothing: it is denied, and answered.
+  std::optional<Admission::Headers> admit_free(net::ExchangeId client,
+                                               std::string_view authorization);
   RouterMetrics& metrics() { return metrics_; }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
@@ -72,6 +82,7 @@ class RelayApi final : public net::HttpCallHandler {
     Admission::Tenant tenant = 0;
     std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
     net::CallId relayed;                   // The leg whose bytes the client gets.
+    std::unique_ptr<ReplyCapture> capture;
   };
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
@@ -113,13 +124,14 @@ class RelayApi final : public net::HttpCallHandler {
   void collect_body(Leg& leg, std::string_view raw);
   Leg take_leg(net::CallId call);
   // Counts the end and drops the exchange.
-  void end(RequestId id, Outcome outcome);
+  void end(RequestId id, Outcome outcome, ReplyCapture::End reply = ReplyCapture::End::kBrokenOff);
   void arm_timer();
 
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
   const std::function<void()> on_drained_;
+  std::function<void()> on_workers_changed_;
   const std::unique_ptr<net::HttpClient> client_;
   Random random_;
   Router core_;

@@ -61,7 +61,7 @@ void read_command(ConfigReader& in, RouterConfig& config) {
        {"prefill_policy", "decode_policy", "policy_plugin", "policy_options", "prefill_in_flight",
         "decode_in_flight", "fallback", "bypass_tokens", "protocol", "attempts", "retry_budget",
         "hedge_quantile", "continuations", "request_timeout", "connect_timeout", "requests_max",
-        "queue_max", "tenants"}) {
+        "queue_max", "tenants", "cache"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -160,6 +160,7 @@ void read(ConfigReader& in, RouterConfig& config) {
             "requests"},
            {.min = 1, .max = 65536});
   read(in, config.tenants);
+  read(in, config.cache);
 }
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@
 
 #include "common/config_reader.h"
 #include "common/time.h"
+#include "router/cache_config.h"
 #include "router/tenant_config.h"
 
 namespace pdjob::router {
@@ -74,6 +75,7 @@ struct RouterConfig {
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
   std::vector<TenantConfig> tenants;
+  CacheConfig cache;
 };
 
 void read(ConfigReader& in, RouterConfig& config);

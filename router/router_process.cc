@@ -32,9 +32,17 @@ namespace {
 // 50 us, and together they cost half.
 constexpr Duration kTurnInterval = std::chrono::microseconds(50);
 
+// Where there are tenants, the launcher of the job is one.
+RouterOptions with_probes(RouterOptions options) {
+  if (!options.config.tenants.empty() && !options.spec.kv_token.empty()) {
+    options.config.tenants.push_back(probe_tenant(options.spec.kv_token));
+  }
+  return options;
+}
+
 class RouterProcess final : net::JobMember::Handler {
  public:
-  explicit RouterProcess(const RouterOptions& options) : options_(options) {}
+  explicit RouterProcess(const RouterOptions& options) : options_(with_probes(options)) {}
 
   Status start() {
     loop_.pace_turns(kTurnInterval);
@@ -77,12 +85,11 @@ class RouterProcess final : net::JobMember::Handler {
     }
     log::info("draining");
     api_->server().stop_accepting();
-    api_->members().close();
     loop_.call_at(loop_.now() + within, [this] {
       log::warn("drain deadline passed with requests alive");
       on_shutdown();
     });
-    api_->relay().submit(DrainRequested{});
+    api_->drain();
   }
 
   void finish_drain() {

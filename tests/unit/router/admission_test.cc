@@ -111,5 +111,12 @@ TEST_F(AdmissionTest, OneTenantsLimitsAreNotAnothers) {
   EXPECT_EQ(ask(admission, "Bearer secret-b"), "");
 }
 
+TEST_F(AdmissionTest, LetsTheProbesOfTheJobIn) {
+  Admission admission({a, probe_tenant("the job's secret")});
+  EXPECT_EQ(ask(admission, "Bearer " + probe_key("the job's secret")), "");
+  EXPECT_EQ(ask(admission, "Bearer " + probe_key("another job's")), "wrong_key");
+  EXPECT_EQ(ask(admission, "Bearer the job's secret"), "wrong_key");
+}
+
 }  // namespace
 }  // namespace pdjob::router

@@ -55,6 +55,32 @@ TEST(RouterConfig, ReadsTenants) {
   EXPECT_EQ(config.tenants[1].priority, 2U);
 }
 
+TEST(RouterConfig, ReadsTheCache) {
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml",
+      "cache:\n  bytes_max: 1000\n  ttl: 5s\n  similarity: {url: \"h:80\", threshold: 0.8}\n");
+  RouterConfig config;
+  EXPECT_EQ(config.cache.bytes_max, 0U) << "off by default";
+  read(in, config);
+  EXPECT_EQ(in.finish(), "");
+  EXPECT_EQ(config.cache.bytes_max, 1000U);
+  EXPECT_EQ(config.cache.ttl, std::chrono::seconds(5));
+  EXPECT_EQ(config.cache.similarity.url, "h:80");
+  EXPECT_EQ(config.cache.similarity.threshold, 0.8);
+}
+
+TEST(RouterConfig, RefusesSimilarityWithoutACacheOrAnAddress) {
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml", "cache:\n  similarity: {url: \"https://embedder/v1\", threshold: 1.5}\n");
+  RouterConfig config;
+  read(in, config);
+  const std::string errors = in.finish();
+  EXPECT_NE(errors.find("cache.similarity.url: must be http://host:port"), std::string::npos)
+      << errors;
+  EXPECT_NE(errors.find("cache.similarity.threshold"), std::string::npos);
+  EXPECT_NE(errors.find("cache.similarity: needs a cache: set bytes_max"), std::string::npos);
+}
+
 TEST(RouterConfig, RefusesTenantsWithoutAKeyOrWithAnothers) {
   const std::string key(64, 'a');
   ConfigReader in = ConfigReader::parse(
