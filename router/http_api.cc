@@ -122,9 +122,7 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   if (const auto* error = std::get_if<net::ApiError>(&body)) {
     refuse(id, *error);
   } else {
-    auto& scanned = std::get<RequestBody>(body);
-    const bool one_prompt = generates && !scanned.several_prompts();
-    relay_->route(id, request, std::move(scanned), one_prompt);
+    relay_->route(id, request, std::move(std::get<RequestBody>(body)), generates);
   }
 }
 

@@ -50,6 +50,7 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
     : loop_(loop),
       server_(server),
       config_(config),
+      several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
       wants_blocks_(config.prefill_policy == PolicyKind::kPrefixAware ||
                     config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
@@ -63,7 +64,7 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 // --- events
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool one_prompt) {
+                     bool generates) {
   const auto admitted = admission_.admit(request.header("authorization"),
                                          body.prompt_tokens() + body.output_tokens(), loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
@@ -90,8 +91,9 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
       admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
+  const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
-                     .one_prompt = one_prompt,
+                     .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .blocks = wants_blocks_ ? prompt_blocks(body.model(), body.prompt())
@@ -278,23 +280,26 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call) {
 
 // --- effects
 
-std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange) const {
+std::string RelayApi::leg_body(const StartLeg& effect, Exchange& exchange) const {
+  const bool offers = effect.leg.stage == Stage::kPrefill;
   const std::string resume = effect.resumes ? exchange.record->tokens_json() : std::string();
-  switch (effect.kv) {
-    case KvPart::kNone:
-      return exchange.body.decode_leg("", resume);
-    case KvPart::kOffer:
-      return exchange.body.prefill_leg(offer_params(effect.transfer));
-    case KvPart::kOfferUnnamed:
-      return exchange.body.prefill_leg(offer_unnamed_params());
-    case KvPart::kFetch:
-      return exchange.body.decode_leg(
-          fetch_params(core_.workers().find(effect.peer)->entry.kv_address, effect.transfer),
-          resume);
-    case KvPart::kFetchReturned:
-      return exchange.body.decode_leg(exchange.returned_params, resume);
+  if (effect.kv == KvPart::kNone) {
+    return exchange.body.decode_leg({}, resume);
   }
-  return {};
+  // Null between two hops, if it has left with its part done.
+  const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
+  if (offers) {
+    exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
+  }
+  const KvDialect& dialect = *exchange.dialect;
+  const HandOver hand_over{effect.transfer, effect.kv == KvPart::kFetchReturned
+                                                ? exchange.returned_params
+                                                : prefill->entry.kv_address};
+  if (!offers) {
+    return exchange.body.decode_leg(dialect.fetch(hand_over), resume);
+  }
+  const KvWords words = dialect.offer(hand_over);
+  return dialect.one_body ? exchange.body.decode_leg(words) : exchange.body.prefill_leg(words);
 }
 
 void RelayApi::carry_out(const StartLeg& effect) {
@@ -339,6 +344,9 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
   const Worker* worker = core_.workers().find(effect.worker);
   if (worker == nullptr) {
     return;  // Its rows went with it.
+  }
+  if (!dialect_of(config_.protocol, worker->concurrent()).releases) {
+    return;  // A leg that is cancelled frees them, and else their lease.
   }
   const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
   net::fetch(loop_, *client_,

@@ -21,6 +21,7 @@
 #include "net/http_parser.h"
 #include "net/http_server.h"
 #include "router/admission.h"
+#include "router/kv_words.h"
 #include "router/leg_body.h"
 #include "router/router.h"
 #include "router/router_metrics.h"
@@ -36,8 +37,8 @@ class RelayApi final : public net::HttpCallHandler {
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
-  // Takes the request over; it is answered from here on. `one_prompt` false: one worker, no KV.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt);
+  // Takes the request over; it is answered from here on. `generates` false: there is no KV in it.
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
@@ -61,8 +62,9 @@ class RelayApi final : public net::HttpCallHandler {
     std::string header_lines;
     std::string request_id;
     RequestBody body;
-    std::string returned_params;  // Two-hop: what the prefill leg said of the KV.
-    std::string prefill;          // Names of the workers of this attempt.
+    const KvDialect* dialect = nullptr;  // Of this attempt's prefill worker.
+    std::string returned_params;         // Two-hop: what the prefill leg said of the KV.
+    std::string prefill;                 // Names of the workers of this attempt.
     std::string decode;
     Instant arrived{};
     Instant legs_began{};
@@ -104,7 +106,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Drained& effect);
 
   void step(const RouterEvent& event);
-  std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
+  std::string leg_body(const StartLeg& effect, Exchange& exchange) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
   Leg take_leg(net::CallId call);
@@ -115,7 +117,8 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
-  const bool wants_blocks_;  // A policy looks at prefixes.
+  const bool several_prompts_;  // KvDialect::several_prompts of the workers.
+  const bool wants_blocks_;     // A policy looks at prefixes.
   const std::function<void()> on_drained_;
   const std::unique_ptr<net::HttpClient> client_;
   Random random_;

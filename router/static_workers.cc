@@ -1,9 +1,12 @@
 #include "router/static_workers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/parse_number.h"
+#include "router/kv_words.h"
 
 namespace pdjob::router {
 namespace {
@@ -26,14 +29,38 @@ bool has_no_such_path(const Result<net::HttpReply>& reply) {
 
 }  // namespace
 
+Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url) {
+  constexpr std::string_view kPort = "?bootstrap_port=";
+  const size_t query = std::min(url.find('?'), url.size());
+  StaticWorker worker{.role = role};
+  PDJOB_TRY(worker.address, net::parse_http_address(url.substr(0, query)));
+  if (query == url.size()) {
+    return worker;
+  }
+  const std::string_view words = url.substr(query);
+  const uint16_t port = words.starts_with(kPort)
+                            ? parse_number<uint16_t>(words.substr(kPort.size())).value_or(0)
+                            : uint16_t{0};
+  if (role != net::Role::kPrefill || port == 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "behind an address only ?bootstrap_port=N is known, of a prefill worker: \"" +
+                     std::string(url) + '"'};
+  }
+  worker.bootstrap_port = port;
+  return worker;
+}
+
 StaticWorkers::StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
-                             Protocol protocol, std::function<void(RouterEvent)> submit)
+                             const RouterConfig& config, std::function<void(RouterEvent)> submit)
     : loop_(loop),
-      protocol_(protocol),
+      protocol_(config.protocol),
       submit_(std::move(submit)),
       client_(net::HttpClient::create(loop)) {
   for (const StaticWorker& worker : workers) {
     rows_.push_back({.asked = worker});
+    if (worker.bootstrap_port == 0) {
+      rows_.back().asked.bootstrap_port = config.bootstrap_port;
+    }
   }
   for (size_t row = 0; row < rows_.size(); ++row) {
     poll(row);
@@ -48,11 +75,15 @@ StaticWorkers::~StaticWorkers() {
 
 // What is foreign is asked again who it is once it has been silent, for another may have taken its
 // place.
+bool StaticWorkers::may_describe_itself(const Row& row) const {
+  return !row.foreign && (protocol_ == Protocol::kAuto || protocol_ == Protocol::kPdjob);
+}
+
 void StaticWorkers::poll(size_t row) {
-  if (rows_[row].foreign || protocol_ == Protocol::kNixl) {
-    ask(row, "/health", &StaticWorkers::on_health);
-  } else {
+  if (may_describe_itself(rows_[row])) {
     ask(row, "/pdjob/worker", &StaticWorkers::on_description);
+  } else {
+    ask(row, "/health", &StaticWorkers::on_health);
   }
 }
 
@@ -125,6 +156,9 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   entry.role = known.asked.role;
   entry.host = known.asked.address.host;
   entry.port = known.asked.address.port;
+  if (protocol_ == Protocol::kSglang && entry.role == net::Role::kPrefill) {
+    entry.kv_address = bootstrap_address(entry.host, known.asked.bootstrap_port);
+  }
   known.silences = 0;
   if (known.entry != entry) {
     log::info("worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +

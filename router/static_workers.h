@@ -21,15 +21,19 @@ namespace pdjob::router {
 struct StaticWorker {
   net::Role role = net::Role::kBoth;
   net::HttpAddress address;
+  uint16_t bootstrap_port = 0;  // Of a prefill worker; 0: RouterConfig::bootstrap_port.
+  friend bool operator==(const StaticWorker&, const StaticWorker&) = default;
 };
+// As net::parse_http_address; behind a prefill worker's address may be "?bootstrap_port=N".
+Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url);
 
 class StaticWorkers {
  public:
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
   static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it is no member any more.
 
-  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers, Protocol protocol,
-                std::function<void(RouterEvent)> submit);
+  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
+                const RouterConfig& config, std::function<void(RouterEvent)> submit);
   ~StaticWorkers();
   StaticWorkers(const StaticWorkers&) = delete;
   StaticWorkers& operator=(const StaticWorkers&) = delete;
@@ -44,6 +48,8 @@ class StaticWorkers {
     net::TimerId timer;
   };
 
+  // Is it worth asking who it is?
+  bool may_describe_itself(const Row& row) const;
   void poll(size_t row);
   void ask(size_t row, std::string_view target,
            void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&));
