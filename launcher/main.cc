@@ -188,7 +188,7 @@ struct CommandLine {
         ->excludes(file);
     command
         ->add_option("--prefill", router.prefill,
-                     "A prefill worker; with SGLang, URL?bootstrap_port=N where it is not "
+                     "A prefill worker; URL?bootstrap_port=N where it is not "
                      "router.bootstrap_port; repeatable")
         ->type_name("URL")
         ->excludes(file);
@@ -201,7 +201,7 @@ struct CommandLine {
     command
         ->add_option("--protocol", protocol,
                      "Short for router.protocol: what the workers above speak (auto, pdjob, nixl, "
-                     "sglang)")
+                     "mooncake, sglang)")
         ->type_name("PROTOCOL")
         ->excludes(file);
     command

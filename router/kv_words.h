@@ -6,6 +6,11 @@
 //   pdjob    kv_transfer_params; a decode worker fetches by transfer_id from the kv_address
 //   nixl     vLLM's NixlConnector (docs/features/nixl_connector_usage.md of vllm-project/vllm): a
 //            prefill worker's reply says where the KV is, and a decode worker is told it verbatim
+//   mooncake vLLM's MooncakeConnector: as pdjob, but that each data-parallel rank of a prefill
+//   worker
+//            is an engine of its own, which its bootstrap server names (GET /query) and a header
+//            chooses (examples/disaggregated/mooncake_connector/mooncake_connector_proxy.py and
+//            vllm/distributed/kv_transfer/kv_connector/v1/mooncake/mooncake_utils.py)
 //   sglang   bootstrap_host, bootstrap_port and bootstrap_room in one body for both
 //            (python/sglang/srt/managers/io_struct.py of sgl-project/sglang). A request of several
 //            prompts or choices has the rooms from this one on
@@ -23,6 +28,7 @@ namespace pdjob::router {
 
 // Members of a body, as JSON; empty: it has none of that name, whatever the client wrote there.
 struct KvWords {
+  std::string header_lines;  // Not of the body: more of the head's.
   std::string kv_transfer_params;
   std::string bootstrap_host;
   std::string bootstrap_port;
@@ -52,6 +58,9 @@ const KvDialect& dialect_of(Protocol protocol, bool concurrent);
 
 // An SGLang engine's.
 std::string bootstrap_address(std::string_view host, uint16_t port);
+// A Mooncake engine's: a list, with one for each data-parallel rank in the reply to GET /query of
+// the bootstrap server at `server` ("host:port"). Empty: the reply names none.
+std::string mooncake_address(const std::string& server, const std::string& query_reply);
 // kv_transfer_params of a prefill reply, verbatim; empty if there are none.
 std::string returned_params(const std::string& reply_body);
 

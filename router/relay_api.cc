@@ -80,7 +80,7 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   if (exchange.request_id.empty()) {
     exchange.request_id = make_request_id(random_);
   }
-  exchange.header_lines = leg_header_lines(request, exchange.request_id, !admission_.open_to_all());
+  exchange.header_lines = leg_header_lines(request, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
@@ -280,26 +280,30 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call) {
 
 // --- effects
 
-std::string RelayApi::leg_body(const StartLeg& effect, Exchange& exchange) const {
-  const bool offers = effect.leg.stage == Stage::kPrefill;
-  const std::string resume = effect.resumes ? exchange.record->tokens_json() : std::string();
+KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
   if (effect.kv == KvPart::kNone) {
-    return exchange.body.decode_leg({}, resume);
+    return {};
   }
+  const bool offers = effect.leg.stage == Stage::kPrefill;
   // Null between two hops, if it has left with its part done.
   const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
   if (offers) {
     exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
   }
   const KvDialect& dialect = *exchange.dialect;
-  const HandOver hand_over{effect.transfer, effect.kv == KvPart::kFetchReturned
-                                                ? exchange.returned_params
-                                                : prefill->entry.kv_address};
-  if (!offers) {
-    return exchange.body.decode_leg(dialect.fetch(hand_over), resume);
+  return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
+                                                   .address = effect.kv == KvPart::kFetchReturned
+                                                                  ? exchange.returned_params
+                                                                  : prefill->entry.kv_address});
+}
+
+std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
+                               const KvWords& words) const {
+  if (effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body) {
+    return exchange.body.prefill_leg(words);
   }
-  const KvWords words = dialect.offer(hand_over);
-  return dialect.one_body ? exchange.body.decode_leg(words) : exchange.body.prefill_leg(words);
+  return exchange.body.decode_leg(words,
+                                  effect.resumes ? exchange.record->tokens_json() : std::string());
 }
 
 void RelayApi::carry_out(const StartLeg& effect) {
@@ -319,11 +323,14 @@ void RelayApi::carry_out(const StartLeg& effect) {
     }
   }
   metrics_.picked(worker.name, effect.leg.stage);
+  const KvWords words = kv_words(effect, exchange);
+  const std::string header_lines =
+      exchange.header_lines + "x-request-id: " + exchange.request_id + "\r\n" + words.header_lines;
   const net::CallId call = client_->start({.to = {worker.host, worker.port},
                                            .method = "POST",
                                            .target = exchange.target,
-                                           .header_lines = exchange.header_lines,
-                                           .body = leg_body(effect, exchange),
+                                           .header_lines = header_lines,
+                                           .body = leg_body(effect, exchange, words),
                                            .connect_timeout = config_.connect_timeout,
                                            .head_timeout = config_.request_timeout,
                                            .idle_timeout = config_.request_timeout},

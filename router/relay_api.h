@@ -59,7 +59,7 @@ class RelayApi final : public net::HttpCallHandler {
   struct Exchange {
     net::ExchangeId client;
     std::string target;
-    std::string header_lines;
+    std::string header_lines;  // Of each leg, but for what is its own.
     std::string request_id;
     RequestBody body;
     const KvDialect* dialect = nullptr;  // Of this attempt's prefill worker.
@@ -106,7 +106,9 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Drained& effect);
 
   void step(const RouterEvent& event);
-  std::string leg_body(const StartLeg& effect, Exchange& exchange) const;
+  KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
+  std::string leg_body(const StartLeg& effect, const Exchange& exchange,
+                       const KvWords& words) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
   Leg take_leg(net::CallId call);

@@ -114,11 +114,13 @@ void read(ConfigReader& in, RouterConfig& config) {
            {{"auto", Protocol::kAuto},
             {"pdjob", Protocol::kPdjob},
             {"nixl", Protocol::kNixl},
+            {"mooncake", Protocol::kMooncake},
             {"sglang", Protocol::kSglang}},
            {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
-            "only, vLLM's two-hop to all, or SGLang's bootstrap."});
+            "only, vLLM's NixlConnector (two hops) or MooncakeConnector, or SGLang's bootstrap."});
   in.field("bootstrap_port", config.bootstrap_port,
-           {"With protocol sglang: of a prefill worker's bootstrap server, where its URL does not "
+           {"With protocol mooncake and sglang: of a prefill worker's bootstrap server, where its "
+            "URL does not "
             "end in ?bootstrap_port=N."},
            {.min = 1, .max = 65535});
   require_prefill_workers(in, config);

@@ -29,10 +29,12 @@ enum class Fallback {
 
 // How a hand-over is told to workers that the router is given by address.
 enum class Protocol {
-  kAuto,    // Concurrent legs to pdjob workers, the two-hop to any other engine.
-  kPdjob,   // Only pdjob workers are taken.
-  kNixl,    // vLLM's two-hop to all of them.
-  kSglang,  // Both at once, to meet in a room of the prefill worker's bootstrap server.
+  kAuto,      // Concurrent legs to pdjob workers, the two-hop to any other engine.
+  kPdjob,     // Only pdjob workers are taken.
+  kNixl,      // vLLM's two-hop to all of them.
+  kMooncake,  // vLLM's MooncakeConnector: both legs at once, by the prefill worker's bootstrap
+              // server.
+  kSglang,    // Both at once, to meet in a room of the prefill worker's bootstrap server.
 };
 
 enum class RouterKind {

@@ -87,17 +87,21 @@ void StaticWorkers::poll(size_t row) {
   }
 }
 
-void StaticWorkers::ask(size_t row, std::string_view target,
-                        void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&)) {
+void StaticWorkers::get(const net::HttpAddress& from, std::string_view target, Then then) {
   net::fetch(loop_, *client_,
-             {.to = rows_[row].asked.address,
+             {.to = from,
               .method = "GET",
               .target = target,
               .connect_timeout = kAnswerTimeout,
               .head_timeout = kAnswerTimeout,
               .idle_timeout = kAnswerTimeout},
-             kAnswerBytesMax,
-             [this, row, then](const Result<net::HttpReply>& reply) { (this->*then)(row, reply); });
+             kAnswerBytesMax, std::move(then));
+}
+
+void StaticWorkers::ask(size_t row, std::string_view target,
+                        void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&)) {
+  get(rows_[row].asked.address, target,
+      [this, row, then](const Result<net::HttpReply>& reply) { (this->*then)(row, reply); });
 }
 
 void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& reply) {
@@ -108,7 +112,7 @@ void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& rep
   auto description = is_ok(reply) ? parse_worker_description(reply->body)
                                   : Error{ErrorCode::kUnsupported, "no pdjob worker"};
   if (!description && protocol_ == Protocol::kPdjob) {
-    refuse(row);
+    refuse(row, "it is no pdjob worker, and router.protocol asks for one");
     return;
   }
   if (!description) {
@@ -133,7 +137,7 @@ void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
     rows_[row].foreign = false;
     silent(row);
   } else if (rows_[row].entry && !rows_[row].entry->model.empty()) {
-    found(row, *rows_[row].entry);
+    meet(row, *rows_[row].entry);
   } else {
     ask(row, "/v1/models", &StaticWorkers::on_models);
   }
@@ -146,8 +150,38 @@ void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
     silent(row);
     return;
   }
-  found(row, {.name = rows_[row].asked.address.to_string(),
-              .model = is_ok(reply) ? only_model(reply->body) : ""});
+  meet(row, {.name = rows_[row].asked.address.to_string(),
+             .model = is_ok(reply) ? only_model(reply->body) : ""});
+}
+
+void StaticWorkers::meet(size_t row, net::WorkerEntry entry) {
+  const StaticWorker& asked = rows_[row].asked;
+  const bool prefills = asked.role == net::Role::kPrefill;
+  const net::HttpAddress bootstrap{asked.address.host, asked.bootstrap_port};
+  if (prefills && protocol_ == Protocol::kMooncake) {
+    // Asked each time, for an engine that was started again has another id.
+    get(bootstrap, "/query",
+        [this, row, entry = std::move(entry)](const Result<net::HttpReply>& reply) {
+          on_query(row, entry, reply);
+        });
+    return;
+  }
+  if (prefills && protocol_ == Protocol::kSglang) {
+    entry.kv_address = bootstrap_address(bootstrap.host, bootstrap.port);
+  }
+  found(row, std::move(entry));
+}
+
+void StaticWorkers::on_query(size_t row, net::WorkerEntry entry,
+                             const Result<net::HttpReply>& reply) {
+  const StaticWorker& asked = rows_[row].asked;
+  const std::string server = net::HttpAddress{asked.address.host, asked.bootstrap_port}.to_string();
+  entry.kv_address = is_ok(reply) ? mooncake_address(server, reply->body) : "";
+  if (entry.kv_address.empty()) {
+    refuse(row, "its bootstrap server " + server + " names no engine");
+  } else {
+    found(row, std::move(entry));
+  }
 }
 
 void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
@@ -156,9 +190,6 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   entry.role = known.asked.role;
   entry.host = known.asked.address.host;
   entry.port = known.asked.address.port;
-  if (protocol_ == Protocol::kSglang && entry.role == net::Role::kPrefill) {
-    entry.kv_address = bootstrap_address(entry.host, known.asked.bootstrap_port);
-  }
   known.silences = 0;
   if (known.entry != entry) {
     log::info("worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
@@ -171,10 +202,9 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   poll_later(row);
 }
 
-void StaticWorkers::refuse(size_t row) {
+void StaticWorkers::refuse(size_t row, const std::string& why) {
   if (!std::exchange(rows_[row].warned, true)) {
-    log::warn(rows_[row].asked.address.to_string() +
-              " is no pdjob worker, and router.protocol asks for one");
+    log::warn(rows_[row].asked.address.to_string() + " is of no use: " + why);
   }
   silent(row);
 }

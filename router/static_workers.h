@@ -43,7 +43,7 @@ class StaticWorkers {
     StaticWorker asked;
     std::optional<net::WorkerEntry> entry;  // A member.
     bool foreign = false;
-    bool warned = false;  // That it is none of the wanted kind.
+    bool warned = false;  // That it is not as it should be.
     uint32_t silences = 0;
     net::TimerId timer;
   };
@@ -51,13 +51,18 @@ class StaticWorkers {
   // Is it worth asking who it is?
   bool may_describe_itself(const Row& row) const;
   void poll(size_t row);
+  using Then = std::function<void(const Result<net::HttpReply>&)>;
+  void get(const net::HttpAddress& from, std::string_view target, Then then);
   void ask(size_t row, std::string_view target,
            void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&));
   void on_description(size_t row, const Result<net::HttpReply>& reply);
   void on_health(size_t row, const Result<net::HttpReply>& reply);
   void on_models(size_t row, const Result<net::HttpReply>& reply);
+  // A healthy engine is found once it is known how to fetch KV from it.
+  void meet(size_t row, net::WorkerEntry entry);
+  void on_query(size_t row, net::WorkerEntry entry, const Result<net::HttpReply>& reply);
 
-  void refuse(size_t row);
+  void refuse(size_t row, const std::string& why);
   void found(size_t row, net::WorkerEntry entry);
   void silent(size_t row);
   void leave(size_t row);

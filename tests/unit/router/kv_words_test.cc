@@ -55,6 +55,33 @@ TEST(KvWords, ReturnedParamsAreVerbatim) {
   EXPECT_EQ(returned_params("not json"), "");
 }
 
+TEST(KvWords, MooncakesBothLegsMeanTheSameRank) {
+  const std::string address = mooncake_address(
+      "h:8998",
+      R"({"0":{"engine_id":"a","worker_addr":{"0":{"0":"tcp://h:1"}}},"1":{"engine_id":"b","worker_addr":{}}})");
+  const KvDialect& mooncake = dialect_of(Protocol::kMooncake, true);
+  for (const uint64_t rank : {0, 1}) {
+    const HandOver hand_over{{.high = 4 + rank, .low = 9}, address};
+    const KvWords offer = mooncake.offer(hand_over);
+    EXPECT_EQ(offer.header_lines, "X-data-parallel-rank: " + std::to_string(rank) + "\r\n");
+    EXPECT_EQ(offer.kv_transfer_params, pdjob().offer(hand_over).kv_transfer_params);
+    const KvWords fetch = mooncake.fetch(hand_over);
+    EXPECT_EQ(fetch.header_lines, "");
+    EXPECT_EQ(fetch.kv_transfer_params,
+              R"({"remote_bootstrap_addr":"http://h:8998","remote_engine_id":")" +
+                  std::string(rank == 0 ? "a" : "b") +
+                  R"(","do_remote_prefill":true,"do_remote_decode":false,"transfer_id":")" +
+                  hand_over.transfer.to_string() + R"("})");
+  }
+}
+
+TEST(KvWords, AMooncakeEngineIsWhatItsBootstrapServerNames) {
+  for (const char* reply : {"", "{}", "[]", R"({"1":{"engine_id":"b"}})", R"({"0":{}})",
+                            R"({"0":7})", R"({"detail":"Not Found"})"}) {
+    EXPECT_EQ(mooncake_address("h:1", reply), "") << reply;
+  }
+}
+
 TEST(KvWords, SglangsEnginesMeetInOneRoom) {
   const std::string address = bootstrap_address("10.0.0.1", 8998);
   const KvWords offer = sglang().offer({kTransfer, address});
