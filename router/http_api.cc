@@ -148,11 +148,10 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
     refuse(id, *error);
   } else {
     auto& scanned = std::get<RequestBody>(body);
-    const bool one_prompt = generates && !scanned.several_prompts();
     if (cache_ && generates) {
-      cache_->route(id, request, std::move(scanned), one_prompt);
+      cache_->route(id, request, std::move(scanned));
     } else {
-      relay_->route(id, request, std::move(scanned), one_prompt);
+      relay_->route(id, request, std::move(scanned), generates);
     }
   }
 }

@@ -54,6 +54,7 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
     : loop_(loop),
       server_(server),
       config_(config),
+      several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
       random_(entropy()),
@@ -65,7 +66,7 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 // --- events
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool one_prompt, std::unique_ptr<ReplyCapture> capture) {
+                     bool generates, std::unique_ptr<ReplyCapture> capture) {
   const auto admitted = admission_.admit(request.header("authorization"),
                                          body.prompt_tokens() + body.output_tokens(), loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
@@ -78,7 +79,7 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.client = client;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
-  exchange.header_lines = leg_header_lines(request, exchange.request_id, !admission_.open_to_all());
+  exchange.header_lines = leg_header_lines(request, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
@@ -90,8 +91,9 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
       admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
+  const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
-                     .one_prompt = one_prompt,
+                     .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .blocks = core_.wants_blocks() ? prompt_blocks(body.model(), body.prompt())
@@ -307,23 +309,30 @@ std::string_view RelayApi::name_of(WorkerId worker) const {
   return row == nullptr ? std::string_view() : row->entry.name;
 }
 
-std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange) const {
-  const std::string resume = effect.resumes ? exchange.record->tokens_json() : std::string();
-  switch (effect.kv) {
-    case KvPart::kNone:
-      return exchange.body.decode_leg("", resume);
-    case KvPart::kOffer:
-      return exchange.body.prefill_leg(offer_params(effect.transfer));
-    case KvPart::kOfferUnnamed:
-      return exchange.body.prefill_leg(offer_unnamed_params());
-    case KvPart::kFetch:
-      return exchange.body.decode_leg(
-          fetch_params(core_.workers().find(effect.peer)->entry.kv_address, effect.transfer),
-          resume);
-    case KvPart::kFetchReturned:
-      return exchange.body.decode_leg(exchange.returned_params, resume);
+KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
+  if (effect.kv == KvPart::kNone) {
+    return {};
   }
-  return {};
+  const bool offers = effect.leg.stage == Stage::kPrefill;
+  // Null between two hops, if it has left with its part done.
+  const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
+  if (offers) {
+    exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
+  }
+  const KvDialect& dialect = *exchange.dialect;
+  return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
+                                                   .address = effect.kv == KvPart::kFetchReturned
+                                                                  ? exchange.returned_params
+                                                                  : prefill->entry.kv_address});
+}
+
+std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
+                               const KvWords& words) const {
+  if (effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body) {
+    return exchange.body.prefill_leg(words);
+  }
+  return exchange.body.decode_leg(words,
+                                  effect.resumes ? exchange.record->tokens_json() : std::string());
 }
 
 void RelayApi::carry_out(const StartLeg& effect) {
@@ -334,11 +343,14 @@ void RelayApi::carry_out(const StartLeg& effect) {
     metrics_.queued(loop_.now() - exchange.arrived);
   }
   metrics_.picked(worker.name, effect.leg.stage);
+  const KvWords words = kv_words(effect, exchange);
+  const std::string header_lines =
+      exchange.header_lines + "x-request-id: " + exchange.request_id + "\r\n" + words.header_lines;
   const net::CallId call = client_->start({.to = {worker.host, worker.port},
                                            .method = "POST",
                                            .target = exchange.target,
-                                           .header_lines = exchange.header_lines,
-                                           .body = leg_body(effect, exchange),
+                                           .header_lines = header_lines,
+                                           .body = leg_body(effect, exchange, words),
                                            .connect_timeout = config_.connect_timeout,
                                            .head_timeout = config_.request_timeout,
                                            .idle_timeout = config_.request_timeout},
@@ -362,6 +374,9 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
   const Worker* worker = core_.workers().find(effect.worker);
   if (worker == nullptr) {
     return;  // Its rows went with it.
+  }
+  if (!dialect_of(config_.protocol, worker->concurrent()).releases) {
+    return;  // A leg that is cancelled frees them, and else their lease.
   }
   const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
   net::fetch(loop_, *client_,

@@ -21,6 +21,7 @@
 #include "net/http_parser.h"
 #include "net/http_server.h"
 #include "router/admission.h"
+#include "router/kv_words.h"
 #include "router/leg_body.h"
 #include "router/reply_capture.h"
 #include "router/router.h"
@@ -37,9 +38,9 @@ class RelayApi final : public net::HttpCallHandler {
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
-  // Takes the request over; it is answered from here on. `one_prompt` false: one worker, no KV.
+  // Takes the request over; it is answered from here on. `generates` false: there is no KV in it.
   // `capture`: gets a copy of the reply, which says that the response cache had none.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt,
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplyCapture> capture = nullptr);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
@@ -68,10 +69,11 @@ class RelayApi final : public net::HttpCallHandler {
   struct Exchange {
     net::ExchangeId client;
     std::string target;
-    std::string header_lines;
+    std::string header_lines;  // Of each leg, but for what is its own.
     std::string request_id;
     RequestBody body;
-    std::string returned_params;  // Two-hop: what the prefill leg said of the KV.
+    const KvDialect* dialect = nullptr;  // Of this attempt's prefill worker.
+    std::string returned_params;         // Two-hop: what the prefill leg said of the KV.
     Instant arrived{};
     Instant legs_began{};
     Instant first_bytes{};
@@ -119,7 +121,9 @@ class RelayApi final : public net::HttpCallHandler {
   void step(const RouterEvent& event);
   // Of a worker; empty if it has left.
   std::string_view name_of(WorkerId worker) const;
-  std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
+  KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
+  std::string leg_body(const StartLeg& effect, const Exchange& exchange,
+                       const KvWords& words) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
   Leg take_leg(net::CallId call);
@@ -130,6 +134,7 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
+  const bool several_prompts_;  // KvDialect::several_prompts of the workers.
   const std::function<void()> on_drained_;
   std::function<void()> on_workers_changed_;
   const std::unique_ptr<net::HttpClient> client_;

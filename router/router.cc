@@ -213,7 +213,7 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
     return std::nullopt;
   }
   const Worker& worker = *table_.find(decode->worker);
-  if (worker.entry.role == net::Role::kBoth || !request.facts.one_prompt) {
+  if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
   const bool pinned = !request.facts.pin_prefill.empty();

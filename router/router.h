@@ -64,8 +64,8 @@ inline constexpr Duration kForever = Duration::max();
 // What the core must know of a request; its body stays in the shell.
 struct RequestFacts {
   std::string model;           // Empty: any.
-  bool one_prompt = true;      // False: nothing or several to hand over (tokenize, a list of
-                               // prompts): one decode worker does it all.
+  bool hands_over = true;      // False: there is no KV (tokenize), or that of several prompts where
+                               // one is all that can be handed over: one decode worker does it.
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
   std::vector<uint64_t> blocks;  // Prompt::blocks and Prompt::session.

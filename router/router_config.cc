@@ -58,10 +58,11 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     return;
   }
   for (const char* key :
-       {"prefill_policy", "decode_policy", "policy_plugin", "policy_options", "prefill_in_flight",
-        "decode_in_flight", "fallback", "bypass_tokens", "protocol", "attempts", "retry_budget",
-        "hedge_quantile", "continuations", "request_timeout", "connect_timeout", "requests_max",
-        "queue_max", "tenants", "cache"}) {
+       {"prefill_policy",    "decode_policy",    "policy_plugin",   "policy_options",
+        "prefill_in_flight", "decode_in_flight", "fallback",        "bypass_tokens",
+        "protocol",          "bootstrap_port",   "attempts",        "retry_budget",
+        "hedge_quantile",    "continuations",    "request_timeout", "connect_timeout",
+        "requests_max",      "queue_max",        "tenants",         "cache"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -70,6 +71,20 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     in.fail("recipe",
             config.recipe.empty() ? "is missing: which router is it?" : recipe.error().message);
   }
+}
+
+// An SGLang decode worker serves nothing without a prefill worker.
+void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
+  if (config.protocol != Protocol::kSglang) {
+    return;
+  }
+  if (in.has("fallback") && config.fallback == Fallback::kDecodeAlone) {
+    in.fail("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
+  }
+  if (config.bypass_tokens > 0) {
+    in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
+  }
+  config.fallback = Fallback::kRefuse;
 }
 
 }  // namespace
@@ -121,9 +136,19 @@ void read(ConfigReader& in, RouterConfig& config) {
        "without a hand-over. 0: none does.",
        "tokens"});
   in.field("protocol", config.protocol,
-           {{"auto", Protocol::kAuto}, {"pdjob", Protocol::kPdjob}, {"nixl", Protocol::kNixl}},
+           {{"auto", Protocol::kAuto},
+            {"pdjob", Protocol::kPdjob},
+            {"nixl", Protocol::kNixl},
+            {"mooncake", Protocol::kMooncake},
+            {"sglang", Protocol::kSglang}},
            {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
-            "only, or vLLM's two-hop to all."});
+            "only, vLLM's NixlConnector (two hops) or MooncakeConnector, or SGLang's bootstrap."});
+  in.field("bootstrap_port", config.bootstrap_port,
+           {"With protocol mooncake and sglang: of a prefill worker's bootstrap server, where its "
+            "URL does not "
+            "end in ?bootstrap_port=N."},
+           {.min = 1, .max = 65535});
+  require_prefill_workers(in, config);
   in.field("attempts", config.attempts,
            {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
   in.field(

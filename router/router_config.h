@@ -31,9 +31,12 @@ enum class Fallback {
 
 // How a hand-over is told to workers that the router is given by address.
 enum class Protocol {
-  kAuto,   // Concurrent legs to pdjob workers, the two-hop to any other engine.
-  kPdjob,  // Only pdjob workers are taken.
-  kNixl,   // vLLM's two-hop to all of them.
+  kAuto,      // Concurrent legs to pdjob workers, the two-hop to any other engine.
+  kPdjob,     // Only pdjob workers are taken.
+  kNixl,      // vLLM's two-hop to all of them.
+  kMooncake,  // vLLM's MooncakeConnector: both legs at once, by the prefill worker's bootstrap
+              // server.
+  kSglang,    // Both at once, to meet in a room of the prefill worker's bootstrap server.
 };
 
 enum class RouterKind {
@@ -71,6 +74,7 @@ struct RouterConfig {
   Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
   Protocol protocol = Protocol::kAuto;
+  uint16_t bootstrap_port = 8998;  // Of prefill workers, unless their own URL says otherwise.
   Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then what is alive is cut.
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.

@@ -13,19 +13,6 @@
 #include "router/http_api.h"
 
 namespace pdjob::router {
-std::vector<StaticWorker> static_workers(const RouterOptions& options) {
-  std::vector<StaticWorker> all;
-  const auto append = [&all](net::Role role, const std::vector<net::HttpAddress>& addresses) {
-    for (const net::HttpAddress& address : addresses) {
-      all.push_back({role, address});
-    }
-  };
-  append(net::Role::kPrefill, options.prefill);
-  append(net::Role::kDecode, options.decode);
-  append(net::Role::kBoth, options.workers);
-  return all;
-}
-
 namespace {
 
 // A decode worker's step sends a token to each of its streams, one after the other. Nobody sees
@@ -65,7 +52,7 @@ class RouterProcess final : net::JobMember::Handler {
              .host = shared ? "127.0.0.1" : host,
              .port = api_->server().own_port()};
     if (options_.spec.control.empty()) {
-      members_.emplace(loop_, static_workers(options_), options_.config.protocol,
+      members_.emplace(loop_, options_.workers, options_.config,
                        [this](RouterEvent event) { take_event(std::move(event)); });
       // Started by hand: whoever reads the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);

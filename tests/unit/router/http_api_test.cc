@@ -643,7 +643,7 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
   api->relay().submit(WorkersChanged{});
   StaticWorkers members(
       loop, {{net::Role::kPrefill, workers[0]->address()}, {net::Role::kDecode, foreign.address()}},
-      Protocol::kAuto, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
+      {}, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
   const auto known = [this](const std::string& name) {
     return api->relay().core().workers().find(name);
   };
@@ -661,13 +661,14 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
 
 struct ForeignEngineTest : HttpApiTest {
   StaticWorkers watch(Protocol protocol) {
+    config.protocol = protocol;
     serve();
     api->relay().submit(WorkersChanged{});
     std::vector<StaticWorker> asked;
     for (const auto& worker : workers) {
       asked.push_back({worker->entry().role, worker->address()});
     }
-    return {loop, asked, protocol,
+    return {loop, asked, config,
             [this](RouterEvent event) { api->relay().submit(std::move(event)); }};
   }
   size_t members() const { return api->relay().core().workers().all().size(); }
@@ -707,6 +708,25 @@ TEST_F(ForeignEngineTest, IsHowPdjobWorkersAreTreatedWhereTwoHopsAreAskedFor) {
   EXPECT_EQ(complete().status, 200);
   EXPECT_NE(workers[0]->heard.back().body.find(R"("remote_engine_id":null)"), std::string::npos);
   EXPECT_NE(workers[1]->heard.back().body.find(R"("remote_block_ids":[[1]])"), std::string::npos);
+}
+
+TEST_F(ForeignEngineTest, MeetsInARoomOfItsPrefillWorkersBootstrapServer) {
+  add("p0", net::Role::kPrefill, true);
+  add("d0", net::Role::kDecode, true);
+  config.fallback = Fallback::kRefuse;
+  const StaticWorkers watched = watch(Protocol::kSglang);
+  ASSERT_TRUE(turn_until(loop, [&] { return members() == 2; }));
+  const std::string several =
+      R"({"model":"m","prompt":["Once","Twice"],"n":2,"max_tokens":3,"bootstrap_room":1})";
+  for (const std::string& asked : {std::string(kPrompt), several}) {
+    EXPECT_EQ(complete(asked).status, 200);
+    const std::string& body = workers[0]->heard.back().body;
+    EXPECT_EQ(body, workers[1]->heard.back().body) << "both get the same";
+    EXPECT_NE(body.find(R"("bootstrap_host":"127.0.0.1")"), std::string::npos) << body;
+    EXPECT_NE(body.find(R"("bootstrap_port":8998)"), std::string::npos) << body;
+    EXPECT_EQ(body.find(R"("bootstrap_room":1,)"), std::string::npos) << "the client's own";
+    EXPECT_EQ(body.find("kv_transfer_params"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ class World {
 
   void arrive() {
     RequestFacts facts;
-    facts.one_prompt = random_.chance(0.9);
+    facts.hands_over = random_.chance(0.9);
     facts.prompt_tokens = random_.below(1000);
     facts.output_tokens = random_.below(100);
     facts.model = random_.chance(0.1) ? "other" : random_.chance(0.5) ? "m" : "";

@@ -394,7 +394,7 @@ TEST_F(RouterTest, SendsOneLegToAWorkerOfBothRoles) {
 
 TEST_F(RouterTest, SendsWhatGeneratesNothingToOneWorker) {
   workers(pair);
-  EXPECT_EQ(arrive({.one_prompt = false}), Words{"decode#1@d0"});
+  EXPECT_EQ(arrive({.hands_over = false}), Words{"decode#1@d0"});
 }
 
 TEST_F(RouterTest, APrefillLegMayEndAfterTheReply) {
