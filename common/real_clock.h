@@ -1,4 +1,4 @@
-// The real monotonic clock, and wall-clock seconds for what users read. Shells only. Thread-safe.
+// The real monotonic clock, and the wall clock for what users read. Shells only. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,6 @@ Instant real_now();
 
 // Seconds since 1970, for `created` fields and logs.
 int64_t unix_seconds();
+int64_t unix_nanoseconds();
 
 }  // namespace pdjob

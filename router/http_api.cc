@@ -209,8 +209,7 @@ void HttpApi::reply_metrics(net::ExchangeId id) {
   if (cache_) {
     relay_->metrics().cache_holds(cache_->cache().entries(), cache_->cache().bytes());
   }
-  server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8",
-                 relay_->metrics().text(relay_->core(), loop_.now()));
+  server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", relay_->metrics_text());
 }
 
 }  // namespace pdjob::router

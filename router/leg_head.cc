@@ -90,12 +90,13 @@ void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& h
 
 }  // namespace
 
-std::string leg_header_lines(const net::HttpRequest& request, bool own_key) {
+std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how) {
   std::string lines;
   lines.reserve(bytes_of(request.headers) + kAddedBytes);
-  append_end_to_end(lines, request.headers, [own_key](std::string_view name) {
+  append_end_to_end(lines, request.headers, [&how](std::string_view name) {
     return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id") ||
-           (own_key && equal_ignoring_case(name, "authorization"));
+           (how.own_key && equal_ignoring_case(name, "authorization")) ||
+           (how.traced && equal_ignoring_case(name, "traceparent"));
   });
   return lines;
 }

@@ -11,9 +11,12 @@
 
 namespace pdjob::router {
 
-// Header lines for all legs of a request: the client's own, without x-request-id. `own_key`:
-// Authorization was meant for the router.
-std::string leg_header_lines(const net::HttpRequest& request, bool own_key = false);
+struct LegHead {
+  bool own_key = false;  // Authorization was meant for the router.
+  bool traced = false;   // Each leg has a traceparent of its own.
+};
+// Header lines for all legs of a request: the client's own, without x-request-id.
+std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how = {});
 
 // What the router adds to a relayed reply. Empty names are left out.
 struct ReplyMarks {

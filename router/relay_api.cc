@@ -40,6 +40,11 @@ std::string header_lines(const Admission::Headers& headers) {
   return lines;
 }
 
+std::unique_ptr<Tracer> make_tracer(net::EventLoop& loop, const TracingConfig& config,
+                                    Random& random) {
+  return config.endpoint.empty() ? nullptr : std::make_unique<Tracer>(loop, config, random.next());
+}
+
 Outcome outcome_of(int status) {
   if (status >= 500 || status == 429) {
     return Outcome::kWorkerError;
@@ -59,7 +64,8 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
       client_(net::HttpClient::create(loop)),
       random_(entropy()),
       core_(config, std::move(policies), random_.next()),
-      admission_(config.tenants) {}
+      admission_(config.tenants),
+      tracer_(make_tracer(loop, config.tracing, random_)) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
@@ -79,7 +85,9 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.client = client;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
-  exchange.header_lines = leg_header_lines(request, !admission_.open_to_all());
+  exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
+  exchange.header_lines = leg_header_lines(
+      request, {.own_key = !admission_.open_to_all(), .traced = exchange.span != nullptr});
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
@@ -105,6 +113,10 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
                      .timeout = timeout_of(request),
                      .pin_prefill = std::string(request.header("x-pdjob-pin-prefill")),
                      .pin_decode = std::string(request.header("x-pdjob-pin-decode"))};
+  if (exchange.span) {
+    exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
+    exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
+  }
   exchange.body = std::move(body);
   submit(RequestArrived{id, std::move(facts)});
 }
@@ -198,6 +210,9 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   PDJOB_CHECK(!stepping_);
   Leg& leg = legs_.at(call);
   leg.framing = head.framing;
+  if (leg.span) {
+    leg.span->attributes.emplace_back("http.response.status_code", std::to_string(head.status));
+  }
   head_ = &head;
   // Who is not of our kind would begin the stream anew.
   const bool can_resume =
@@ -223,6 +238,9 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
   Exchange& exchange = exchanges_.at(leg.id.request);
   if (exchange.first_bytes == Instant{}) {
     exchange.first_bytes = loop_.now();
+    if (exchange.span) {
+      exchange.span->first_byte = loop_.now();
+    }
     metrics_.first_byte(loop_.now() - exchange.arrived);
   } else if (leg.framing == net::BodyFraming::kChunked) {
     metrics_.next_bytes(loop_.now() - exchange.last_bytes);
@@ -282,7 +300,7 @@ void RelayApi::on_end(net::CallId call) {
 }
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
-  const Leg leg = take_leg(call);
+  const Leg leg = take_leg(call, error.message);
   log::info(text_of(leg.id) + " failed: " + error.message);
   const StreamRecord* record =
       leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
@@ -293,12 +311,16 @@ void RelayApi::on_error(net::CallId call, const Error& error) {
   }
 }
 
-RelayApi::Leg RelayApi::take_leg(net::CallId call) {
+RelayApi::Leg RelayApi::take_leg(net::CallId call, std::string_view error) {
   const auto row = legs_.find(call);
   PDJOB_CHECK(row != legs_.end(), call);
   Leg leg = std::move(row->second);
   legs_.erase(row);
   calls_.erase(leg.id);
+  if (leg.span) {
+    leg.span->error = error;
+    tracer_->end(std::move(leg.span));
+  }
   return leg;
 }
 
@@ -344,8 +366,16 @@ void RelayApi::carry_out(const StartLeg& effect) {
   }
   metrics_.picked(worker.name, effect.leg.stage);
   const KvWords words = kv_words(effect, exchange);
-  const std::string header_lines =
+  std::string header_lines =
       exchange.header_lines + "x-request-id: " + exchange.request_id + "\r\n" + words.header_lines;
+  std::unique_ptr<Span> span;
+  if (exchange.span) {
+    span = tracer_->begin_child(*exchange.span,
+                                effect.leg.stage == Stage::kPrefill ? "prefill" : "decode");
+    span->attributes.emplace_back("pdjob.worker", worker.name);
+    span->attributes.emplace_back("pdjob.attempt", std::to_string(effect.leg.attempt));
+    header_lines.append("traceparent: " + traceparent(span->context) + "\r\n");
+  }
   const net::CallId call = client_->start({.to = {worker.host, worker.port},
                                            .method = "POST",
                                            .target = exchange.target,
@@ -360,14 +390,15 @@ void RelayApi::carry_out(const StartLeg& effect) {
                     .peer = effect.peer,
                     .began = loop_.now(),
                     .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop,
-                    .resumes = effect.resumes};
+                    .resumes = effect.resumes,
+                    .span = std::move(span)};
   calls_[effect.leg] = call;
 }
 
 void RelayApi::carry_out(const CancelLeg& effect) {
   const net::CallId call = calls_.at(effect.leg);
   client_->cancel(call);
-  take_leg(call);
+  take_leg(call, "cancelled");
 }
 
 void RelayApi::carry_out(const ReleaseOffer& effect) {
@@ -513,10 +544,32 @@ void RelayApi::carry_out(const Forget& effect) { end(effect.id, Outcome::kClient
 
 void RelayApi::carry_out(const Drained& /*effect*/) { on_drained_(); }
 
+void RelayApi::end_trace(Exchange& exchange, Outcome outcome) {
+  exchange.span->attributes.emplace_back("pdjob.outcome", to_string(outcome));
+  if (exchange.status > 0) {
+    exchange.span->attributes.emplace_back("http.response.status_code",
+                                           std::to_string(exchange.status));
+  }
+  if (outcome != Outcome::kOk && outcome != Outcome::kClientError) {
+    exchange.span->error = to_string(outcome);
+  }
+  tracer_->end(std::move(exchange.span));
+}
+
+std::string RelayApi::metrics_text() {
+  if (tracer_) {
+    metrics_.spans_dropped(tracer_->spans_dropped());
+  }
+  return metrics_.text(core_, loop_.now());
+}
+
 void RelayApi::end(RequestId id, Outcome outcome, ReplyCapture::End reply) {
   const auto exchange = exchanges_.find(id);
   metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
   admission_.release(exchange->second.tenant);
+  if (exchange->second.span) {
+    end_trace(exchange->second, outcome);
+  }
   const std::unique_ptr<ReplyCapture> capture = std::move(exchange->second.capture);
   exchanges_.erase(exchange);
   if (capture) {

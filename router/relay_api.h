@@ -27,6 +27,7 @@
 #include "router/router.h"
 #include "router/router_metrics.h"
 #include "router/stream_record.h"
+#include "router/tracer.h"
 
 namespace pdjob::router {
 
@@ -58,6 +59,7 @@ class RelayApi final : public net::HttpCallHandler {
   std::optional<Admission::Headers> admit_free(net::ExchangeId client,
                                                std::string_view authorization);
   RouterMetrics& metrics() { return metrics_; }
+  std::string metrics_text();
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
   void on_body(net::CallId call, std::string_view raw) override;
@@ -85,6 +87,7 @@ class RelayApi final : public net::HttpCallHandler {
     std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
     net::CallId relayed;                   // The leg whose bytes the client gets.
     std::unique_ptr<ReplyCapture> capture;
+    std::unique_ptr<Span> span;  // Of a traced request.
   };
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
@@ -99,6 +102,7 @@ class RelayApi final : public net::HttpCallHandler {
     net::ChunkDecoder decoder;
     net::BodyFraming framing = net::BodyFraming::kNone;
     std::string collected;
+    std::unique_ptr<Span> span;
   };
 
   void carry_out(const StartLeg& effect);
@@ -126,7 +130,9 @@ class RelayApi final : public net::HttpCallHandler {
                        const KvWords& words) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
-  Leg take_leg(net::CallId call);
+  // `error`: why it did not end well.
+  Leg take_leg(net::CallId call, std::string_view error = "");
+  void end_trace(Exchange& exchange, Outcome outcome);
   // Counts the end and drops the exchange.
   void end(RequestId id, Outcome outcome, ReplyCapture::End reply = ReplyCapture::End::kBrokenOff);
   void arm_timer();
@@ -142,6 +148,7 @@ class RelayApi final : public net::HttpCallHandler {
   Router core_;
   Admission admission_;
   RouterMetrics metrics_;
+  const std::unique_ptr<Tracer> tracer_;  // Where the config has one.
 
   std::unordered_map<RequestId, Exchange> exchanges_;
   std::unordered_map<net::CallId, Leg> legs_;

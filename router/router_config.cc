@@ -57,12 +57,27 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     }
     return;
   }
-  for (const char* key :
-       {"prefill_policy",    "decode_policy",    "policy_plugin",   "policy_options",
-        "prefill_in_flight", "decode_in_flight", "fallback",        "bypass_tokens",
-        "protocol",          "bootstrap_port",   "attempts",        "retry_budget",
-        "hedge_quantile",    "continuations",    "request_timeout", "connect_timeout",
-        "requests_max",      "queue_max",        "tenants",         "cache"}) {
+  for (const char* key : {"prefill_policy",
+                          "decode_policy",
+                          "policy_plugin",
+                          "policy_options",
+                          "prefill_in_flight",
+                          "decode_in_flight",
+                          "fallback",
+                          "bypass_tokens",
+                          "protocol",
+                          "bootstrap_port",
+                          "attempts",
+                          "retry_budget",
+                          "hedge_quantile",
+                          "continuations",
+                          "request_timeout",
+                          "connect_timeout",
+                          "requests_max",
+                          "queue_max",
+                          "tenants",
+                          "cache",
+                          "tracing"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -186,6 +201,7 @@ void read(ConfigReader& in, RouterConfig& config) {
            {.min = 1, .max = 65536});
   read(in, config.tenants);
   read(in, config.cache);
+  read(in, config.tracing);
 }
 
 }  // namespace pdjob::router

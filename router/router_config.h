@@ -9,6 +9,7 @@
 #include "common/time.h"
 #include "router/cache_config.h"
 #include "router/tenant_config.h"
+#include "router/tracing_config.h"
 
 namespace pdjob::router {
 
@@ -80,6 +81,7 @@ struct RouterConfig {
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
   std::vector<TenantConfig> tenants;
   CacheConfig cache;
+  TracingConfig tracing;
 };
 
 void read(ConfigReader& in, RouterConfig& config);

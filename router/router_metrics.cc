@@ -72,6 +72,8 @@ RouterMetrics::RouterMetrics()
       alive_(metrics_.gauge("pdjob_router_requests_alive", "Requests that have not ended.")),
       queued_(metrics_.gauge("pdjob_router_requests_queued",
                              "Requests that wait for a usable pair of workers.")),
+      spans_dropped_(metrics_.gauge("pdjob_router_spans_dropped",
+                                    "Spans that the collector of traces did not take, so far.")),
       pairs_avoided_(metrics_.gauge("pdjob_router_pairs_avoided",
                                     "Pairs that are avoided, for KV came damaged between them.")),
       cache_entries_(metrics_.gauge("pdjob_router_cache_entries", "Answers that are kept.")),

@@ -36,6 +36,7 @@ class RouterMetrics {
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void out_of_retries() { out_of_retries_.add(); }
   void hedged() { hedged_.add(); }
+  void spans_dropped(uint64_t so_far) { spans_dropped_.set(static_cast<double>(so_far)); }
   void degraded() { degraded_.add(); }
   void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
@@ -75,6 +76,7 @@ class RouterMetrics {
   Histogram request_seconds_;
   Gauge alive_;
   Gauge queued_;
+  Gauge spans_dropped_;
   Gauge pairs_avoided_;
   Gauge cache_entries_;
   Gauge cache_bytes_;

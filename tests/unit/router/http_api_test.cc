@@ -310,6 +310,48 @@ TEST_F(MembersTest, WhoDoesNotReadIsCutOffAndNobodyElse) {
   EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 1; }));
 }
 
+// --- traces
+
+TEST_F(HttpApiTest, TheLegsOfARequestAreSpansOfItsClientsTrace) {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c";
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  FakeWorker collector(loop, "collector", net::Role::kBoth);
+  config.tracing.endpoint = "http://" + collector.address().to_string();
+  config.tracing.ratio = 0;  // But for who asks for it.
+  serve();
+  complete();
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt,
+                     "traceparent: 00-" + trace + "-b7ad6b7169203331-01\r\n")
+                .status,
+            200);
+  ASSERT_TRUE(turn_until(loop, [&] { return !collector.heard.empty(); }));
+  EXPECT_EQ(collector.heard[0].path, "/v1/traces");
+  const std::string& spans = collector.heard[0].body;
+  EXPECT_NE(spans.find(R"("parentSpanId":"b7ad6b7169203331","name":"POST /v1/completions")"),
+            std::string::npos)
+      << spans;
+  for (const FakeWorker* worker : {&prefill, &decode}) {
+    EXPECT_EQ(worker->heard.at(0).traceparent, "");
+    const std::string& told = worker->heard.at(1).traceparent;
+    ASSERT_EQ(told.size(), 55U);
+    EXPECT_EQ(told.substr(3, 32), trace);
+    EXPECT_NE(spans.find(R"("spanId":")" + told.substr(36, 16)), std::string::npos) << spans;
+  }
+}
+
+TEST_F(HttpApiTest, ACollectorThatTakesNothingIsInNobodysWay) {
+  add("w0", net::Role::kBoth);
+  FakeWorker collector(loop, "collector", net::Role::kBoth);
+  config.tracing.endpoint = "http://" + collector.address().to_string();
+  collector.die();
+  serve();
+  EXPECT_EQ(complete().status, 200);
+  EXPECT_TRUE(turn_until(loop, [&] {
+    return api->relay().metrics_text().find("pdjob_router_spans_dropped 2\n") != std::string::npos;
+  }));
+}
+
 // --- legs
 
 TEST_F(HttpApiTest, SendsBothLegsWithOneTransferId) {

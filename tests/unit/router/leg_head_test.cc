@@ -76,7 +76,7 @@ TEST(LegHead, SurvivesAHeadWithoutReason) {
 TEST(LegHeaderLines, KeepTheKeyOfTheRouterToItself) {
   net::HttpRequest request;
   request.headers = {{"Authorization", "Bearer secret"}, {"x-a", "b"}};
-  EXPECT_EQ(leg_header_lines(request, /*own_key=*/true), "x-a: b\r\n");
+  EXPECT_EQ(leg_header_lines(request, {.own_key = true}), "x-a: b\r\n");
   EXPECT_EQ(leg_header_lines(request), "Authorization: Bearer secret\r\nx-a: b\r\n");
 }
 

@@ -1,0 +1,47 @@
+// Spans of requests: what OpenTelemetry's collectors take, as JSON over HTTP (OTLP 1.x,
+// opentelemetry/proto/trace/v1/trace.proto), and the header by which they hang together
+// (W3C Trace Context). Values. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/id.h"
+#include "common/time.h"
+
+namespace pdjob::router {
+
+struct TraceContext {
+  TransferId trace;   // 128 bits, not all zero.
+  uint64_t span = 0;  // Not zero.
+  bool sampled = true;
+};
+
+// nothing: no header, or none that can be used; then a trace begins here.
+std::optional<TraceContext> parse_traceparent(std::string_view header);
+std::string traceparent(const TraceContext& context);
+
+struct Span {
+  enum class Kind { kServer = 2, kClient = 3 };  // As OTLP numbers them.
+
+  std::string name;
+  Kind kind = Kind::kServer;
+  TraceContext context;
+  uint64_t parent = 0;  // 0: none.
+  Instant begin{};
+  Instant end{};
+  Instant first_byte{};  // An event of that name; zero: there was none.
+  std::vector<std::pair<std::string_view, std::string>> attributes;
+  std::string error;  // Empty: it went well.
+};
+
+// The body of one export. `unix_offset`: nanoseconds of the wall clock at instant zero.
+std::string otlp_traces(std::span<const Span> spans, std::string_view instance,
+                        int64_t unix_offset);
+
+}  // namespace pdjob::router

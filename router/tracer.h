@@ -1,0 +1,59 @@
+// Tracer: which requests are traced, and the way of their spans to an OpenTelemetry collector: in
+// batches, one at a time, and never in the way of a request. What the collector does not take is
+// dropped, and counted. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "net/event_loop.h"
+#include "net/http_client.h"
+#include "net/http_server.h"
+#include "router/trace.h"
+#include "router/tracing_config.h"
+
+namespace pdjob::router {
+
+class Tracer {
+ public:
+  static constexpr size_t kSpansMax = 8192;  // Waiting; more are dropped.
+  static constexpr size_t kBatchMax = 512;
+  static constexpr Duration kInterval = std::chrono::seconds(1);
+
+  Tracer(net::EventLoop& loop, const TracingConfig& config, uint64_t seed);
+  ~Tracer() { loop_.cancel(timer_); }
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  // The span of a request that arrives; null: it is not traced. Whoever sent a traceparent has
+  // decided it.
+  std::unique_ptr<Span> begin(const net::HttpRequest& request);
+  // A leg of it.
+  std::unique_ptr<Span> begin_child(const Span& parent, std::string name);
+  void end(std::unique_ptr<Span> span);
+
+  uint64_t spans_dropped() const { return dropped_; }
+
+ private:
+  uint64_t new_id();
+  void export_some();
+  void exported(size_t spans, const Result<net::HttpReply>& reply);
+
+  net::EventLoop& loop_;
+  const net::HttpAddress collector_;
+  const double ratio_;
+  const int64_t unix_offset_;
+  const std::unique_ptr<net::HttpClient> client_;
+  Random random_;
+  const std::string instance_;  // One router, in one incarnation.
+  std::vector<Span> waiting_;
+  bool exporting_ = false;
+  uint64_t dropped_ = 0;
+  Instant warned_{};
+  net::TimerId timer_;
+};
+
+}  // namespace pdjob::router
