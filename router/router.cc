@@ -324,13 +324,16 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   }
   const WorkerId prefill = choice.prefill->worker;
   request.prefill = {.worker = prefill, .cached_tokens = choice.prefill->cached_tokens};
+  const TransferId transfer{random_.next(), random_.next()};
+  request.hand_over = transfer;
+  request.learnt_address = table_.find(prefill)->learnt_address;
   if (!table_.find(prefill)->concurrent()) {
     request.state = State::kPrefilling;
-    start_leg(request, Stage::kPrefill, {.worker = prefill, .kv = KvPart::kOfferUnnamed}, turn);
+    start_leg(request, Stage::kPrefill,
+              {.worker = prefill, .kv = KvPart::kOfferUnnamed, .transfer = transfer}, turn);
     return;
   }
   request.state = State::kConcurrent;
-  const TransferId transfer{random_.next(), random_.next()};
   request.transfer = transfer;
   start_leg(request, Stage::kPrefill,
             {.worker = prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
@@ -355,7 +358,8 @@ void Router::send_second_hop(Request& request, bool kv_params, Turn& turn) {
   start_leg(request, Stage::kDecode,
             {.worker = request.decode.worker,
              .kv = kv_params ? KvPart::kFetchReturned : KvPart::kNone,
-             .peer = request.prefill.worker},
+             .peer = request.prefill.worker,
+             .transfer = request.hand_over},
             turn);
 }
 
@@ -485,6 +489,9 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
   }
+  if (verdict != Verdict::kOverloaded) {
+    table_.forget_address(request.prefill.worker);
+  }
   const bool may_retry = may_try_again(request);
   std::optional<Choice> choice;
   if (may_retry) {
@@ -526,9 +533,22 @@ void Router::on(const LegEnded& event, Turn& turn) {
     }
   } else {
     PDJOB_CHECK(stage == Stage::kPrefill, "a decode leg answers before it ends", request->id);
-    if (request->state == State::kPrefilling) {
-      send_second_hop(*request, event.kv_params, turn);
-    }
+    on_prefilled(*request, event, turn);
+  }
+}
+
+void Router::on_prefilled(Request& request, const LegEnded& event, Turn& turn) {
+  if (!event.kv_address.empty()) {
+    table_.note_address(request.prefill.worker, event.kv_address);
+  }
+  if (request.state == State::kPrefilling) {
+    send_second_hop(request, event.kv_params, turn);
+  } else if (!request.learnt_address.empty() && request.learnt_address != event.kv_address) {
+    // The decode worker waits for somebody else, perhaps for ever.
+    cancel_leg(request, Stage::kDecode, turn);
+    request.transfer.reset();
+    request.attempt += 1;
+    send_second_hop(request, event.kv_params, turn);
   }
 }
 

@@ -13,6 +13,9 @@
 //   refused     refused        |          v                                                      |
 //                              +---> [decoding]    decode leg alone            ---- fails -------+
 //
+//   concurrent -- the prefill leg's reply names another address than the decode leg was told -->
+//   decoding, anew
+//
 //   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
 //   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
 //   relaying -- upstream dies  --> [queued], to go on elsewhere, if its tokens are known; else
@@ -89,7 +92,8 @@ struct LegAnswered {  // The reply's head is here.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
-  bool kv_params = false;  // Two-hop prefill leg: its reply held kv_transfer_params.
+  bool kv_params = false;  // Prefill leg: its reply held kv_transfer_params.
+  std::string kv_address;  // And in them, what holds for all requests: KvDialect::address_in.
 };
 struct LegFailed {  // No connection, or it broke off.
   LegId leg;
@@ -237,6 +241,8 @@ class Router {
     bool begun = false;      // The client has the head of the reply.
     Leg prefill;
     Leg decode;
+    TransferId hand_over;        // Of this attempt.
+    std::string learnt_address;  // Where its decode leg looks for the KV, as learnt from replies.
     std::optional<TransferId> transfer;  // Of this attempt, until its KV is fetched or given up.
     Stage relayed = Stage::kDecode;      // In kRelaying: whose reply it is.
     bool prefill_overloaded =
@@ -288,6 +294,7 @@ class Router {
   bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
+  void on_prefilled(Request& request, const LegEnded& event, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
   void end_leg(Request& request, Stage stage);
   void cancel_leg(Request& request, Stage stage, Turn& turn);
