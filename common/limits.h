@@ -76,6 +76,12 @@ inline constexpr size_t kWorkersMax = 4096;
 inline constexpr size_t kPromptBlocksMax = 2048;  // Of 512 bytes: what lies beyond is not compared.
 inline constexpr uint32_t kPrefixEntriesMax = 1 << 20;  // Blocks of workers remembered: 60 MB.
 
+// Responses kept by the router
+inline constexpr size_t kCachedVectorsMax = 100'000;
+inline constexpr size_t kEmbeddingDimensionsMax = 4096;
+inline constexpr size_t kEmbeddingTextBytesMax = 32 * kKiB;
+inline constexpr size_t kEmbeddingsInFlightMax = 64;  // Beyond: the request waits for none.
+
 // Between threads
 inline constexpr size_t kChannelMax = 65536;
 

@@ -30,6 +30,7 @@
 #include "launcher/terminal.h"
 #include "net/control_channel.h"
 #include "net/job_member.h"
+#include "router/admission.h"
 #include "router/external_process.h"
 
 namespace pdjob::launcher {
@@ -146,6 +147,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     ProberOptions probing{
         .model = plan_.model,
         .foreign_router = config_.router.kind == router::RouterKind::kCommand,
+        .key = config_.router.tenants.empty() ? "" : router::probe_key(kv_token_),
         .address_of = [this](const std::string& name) { return address_of(name); }};
     prober_ = std::make_unique<Prober>(loop_, std::move(probing),
                                        [this](const Event& event) { dispatch(event); });

@@ -58,8 +58,10 @@ void Prober::start(const Probe& probe) {
 
 void Prober::call(Running running, const net::HttpAddress& to, const std::string& pins,
                   std::string_view kv_params) {
-  const std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
-                              std::to_string(running.probe.probe) + "\r\n" + pins;
+  const std::string headers =
+      "Content-Type: application/json\r\nx-request-id: probe-" +
+      std::to_string(running.probe.probe) + "\r\n" +
+      (options_.key.empty() ? "" : "Authorization: Bearer " + options_.key + "\r\n") + pins;
   net::HttpCall call;
   call.to = to;
   call.target = "/v1/completions";

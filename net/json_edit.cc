@@ -72,7 +72,7 @@ bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Fou
 }
 
 template <class Found>
-bool walk(simdjson::padded_string_view text, const Found& found) {
+bool walk_padded(simdjson::padded_string_view text, const Found& found) {
   if (text.size() > kKeptParserText) {
     ondemand::parser parser;
     return walk(parser, text, found);
@@ -80,6 +80,25 @@ bool walk(simdjson::padded_string_view text, const Found& found) {
   thread_local ondemand::parser parser;
   return walk(parser, text, found);
 }
+
+template <class Found>
+bool walk(const std::string& text, const Found& found) {
+  if (text.capacity() - text.size() >= JsonObject::kSlack) {
+    return walk_padded(simdjson::padded_string_view(text.data(), text.size(), text.capacity()),
+                       found);
+  }
+  return walk_padded(simdjson::padded_string(text), found);
+}
+
+// Where the value before a member ends: between the two stand white space and one comma.
+size_t end_before(std::string_view text, size_t member_begin) {
+  return skip_space_back(text, skip_space_back(text, member_begin) - 1);
+}
+
+Error not_an_object() { return {ErrorCode::kInvalidArgument, "not a JSON object"}; }
+
+// Between two of these, white space parts tokens.
+bool is_word(char c) { return std::string_view("{}[],:\"").find(c) == std::string_view::npos; }
 
 }  // namespace
 
@@ -108,8 +127,7 @@ Result<JsonObject> JsonObject::scan(const std::string& text,
     if (object.members_total_ == 0) {
       object.inside_begin_ = gap_begin = text.find('{') + 1;
     } else {
-      // Between two members stand white space and one comma.
-      gap_begin = skip_space_back(text, skip_space_back(text, span.begin) - 1);
+      gap_begin = end_before(text, span.begin);
     }
     if (previous_found) {
       Member& previous = object.members_.back();
@@ -129,15 +147,11 @@ Result<JsonObject> JsonObject::scan(const std::string& text,
     }
     ++object.members_total_;
   };
-  const bool padded = text.capacity() - text.size() >= kSlack;
-  const bool walked =
-      padded ? walk(simdjson::padded_string_view(text.data(), text.size(), text.capacity()), found)
-             : walk(simdjson::padded_string(text), found);
-  if (!walked) {
-    return Error{ErrorCode::kInvalidArgument, "not a JSON object"};
+  if (!walk(text, found)) {
+    return not_an_object();
   }
   // The text ends in '}' and white space.
-  object.inside_end_ = skip_space_back(text, skip_space_back(text, text.size()) - 1);
+  object.inside_end_ = end_before(text, text.size());
   if (object.members_total_ == 0) {
     object.inside_begin_ = object.inside_end_;
   }
@@ -219,6 +233,47 @@ Result<std::string> edit_json_object(const std::string& text, std::span<const Js
   }
   PDJOB_TRY(const JsonObject object, JsonObject::scan(text, names));
   return object.edited(edits);
+}
+
+Result<std::vector<JsonMember>> json_members(const std::string& text) {
+  std::vector<JsonMember> members;
+  const std::string_view all = text;
+  const auto end_value = [&](size_t end) {
+    if (!members.empty()) {
+      std::string_view& value = members.back().value;
+      value = value.substr(0, end - static_cast<size_t>(value.data() - all.data()));
+    }
+  };
+  const auto found = [&](std::string_view name, const Span& span) {
+    end_value(end_before(all, span.begin));
+    members.push_back({std::string(name), all.substr(span.value_begin)});
+  };
+  if (!walk(text, found)) {
+    return not_an_object();
+  }
+  end_value(end_before(all, all.size()));
+  return members;
+}
+
+void append_compact(std::string& out, std::string_view json) {
+  bool in_string = false;
+  bool spaced = false;
+  for (size_t at = 0; at < json.size(); ++at) {
+    const char c = json[at];
+    if (!in_string && is_space(c)) {
+      spaced = true;
+      continue;
+    }
+    if (std::exchange(spaced, false) && !out.empty() && is_word(out.back()) && is_word(c)) {
+      out.push_back(' ');
+    }
+    out.push_back(c);
+    if (in_string && c == '\\' && at + 1 < json.size()) {
+      out.push_back(json[++at]);
+    } else if (c == '"') {
+      in_string = !in_string;
+    }
+  }
 }
 
 std::optional<std::string> json_string(std::string_view value) {

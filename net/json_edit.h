@@ -66,6 +66,17 @@ class JsonObject {
 // scan() and edited() in one. Pure.
 Result<std::string> edit_json_object(const std::string& text, std::span<const JsonEdit> edits);
 
+struct JsonMember {
+  std::string name;        // Unescaped.
+  std::string_view value;  // As it stands.
+};
+// All top-level members, in their order. kInvalidArgument as from JsonObject::scan(). Pure.
+Result<std::vector<JsonMember>> json_members(const std::string& text);
+
+// Appends `json` without the white space between its tokens; the tokens stay as they were written.
+// Pure.
+void append_compact(std::string& out, std::string_view json);
+
 // The text of a JSON string as found by value(); nothing if it is none. Pure.
 std::optional<std::string> json_string(std::string_view value);
 

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -29,16 +31,21 @@ class Admission {
   bool open_to_all() const { return tenants_.empty(); }
 
   using Tenant = uint32_t;  // Index into tenants(); 0 where there are none.
+  using Headers = std::vector<std::pair<std::string, std::string>>;
   struct Denial {
     DenialReason reason;
     net::ApiError error;
     uint32_t retry_after_seconds = 0;  // 0: not said.
+    Headers rates;                     // rate_headers() of a known tenant.
   };
   // `authorization`: the header's value. Every one let in must be released once. The tenant alone
   // is asked for (no request, no cost) with identify().
   std::variant<Tenant, Denial> admit(std::string_view authorization, uint64_t tokens, Instant now);
   std::variant<Tenant, Denial> identify(std::string_view authorization) const;
   void release(Tenant tenant);
+  // What is left of its rates, as OpenAI says it (x-ratelimit-remaining-tokens: 1200); none where
+  // it has none.
+  Headers rate_headers(Tenant tenant, Instant now);
 
   const std::vector<TenantConfig>& tenants() const { return configs_; }
 
@@ -48,10 +55,13 @@ class Admission {
     explicit Bucket(uint64_t per_minute) : per_minute_(per_minute), level_(double(per_minute)) {}
     // How long until `amount` is there; zero: now, or there is no limit.
     Duration wait(uint64_t amount, Instant now);
+    void append_headers(const std::string& of_what, Instant now, Headers& headers);
     void take(uint64_t amount);
     bool holds(uint64_t amount) const { return per_minute_ == 0 || amount <= per_minute_; }
 
    private:
+    void fill(Instant now);
+
     uint64_t per_minute_;
     double level_;
     Instant filled_at_{};
@@ -62,10 +72,17 @@ class Admission {
     uint32_t alive = 0;
   };
 
+  std::optional<Denial> denial_of(Tenant tenant, uint64_t tokens, Instant now);
+
   const std::vector<TenantConfig> configs_;
   std::vector<State> tenants_;
   std::unordered_map<std::string, Tenant> by_key_;
 };
+
+// The launcher proves with requests of its own that a job serves: as a tenant whose key is made of
+// the job's secret.
+std::string probe_key(std::string_view job_secret);
+TenantConfig probe_tenant(std::string_view job_secret);
 
 // Lower-case hexadecimal.
 std::string sha256_of(std::string_view text);

@@ -13,7 +13,7 @@ Chosen ConsistentHashPolicy::choose(const Prompt& prompt, std::span<const Candid
     return without_session_.choose(prompt, candidates, random);
   }
   const auto score = [&](const Candidate& candidate) {
-    return mix(prompt.session ^ candidate.name);
+    return mix(prompt.session ^ candidate.name_hash);
   };
   return {
       std::max_element(candidates.begin(), candidates.end(),

@@ -11,7 +11,7 @@
 namespace pdjob::router {
 namespace {
 
-enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers };
+enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers, kMembers };
 
 struct Route {
   std::string_view method;
@@ -27,6 +27,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Endpoint::kHealth},
     {"GET", "/metrics", Endpoint::kMetrics},
     {"GET", "/pdjob/workers", Endpoint::kWorkers},
+    {"GET", "/pdjob/members", Endpoint::kMembers},
 };
 
 net::ApiError no_such_route(const net::HttpRequest& request, int status) {
@@ -83,10 +84,32 @@ void append_avoided(net::JsonWriter& json, const WorkerTable& workers,
 Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained) {
+  PDJOB_TRY(Policies policies, open_policies(config));
   std::unique_ptr<HttpApi> api(new HttpApi(loop));
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
-  api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(on_drained));
+  api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
+                                           std::move(on_drained));
+  if (config.cache.bytes_max > 0) {
+    api->cache_ = std::make_unique<CacheApi>(loop, *api->server_, *api->relay_, config);
+  }
+  api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
+}
+
+void HttpApi::drain() {
+  members_->close();
+  if (cache_) {
+    cache_->let_all_go_on();
+  }
+  relay_->submit(DrainRequested{});
+}
+
+void HttpApi::on_client_gone(net::ExchangeId id) {
+  if (cache_) {
+    cache_->client_left(id);
+  }
+  relay_->client_left(id);
+  members_->client_left(id);
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -112,6 +135,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return reply_metrics(id);
       case Endpoint::kWorkers:
         return reply_workers(id);
+      case Endpoint::kMembers:
+        return members_->reply(id, request);
     }
   }
   refuse(id, no_such_route(request, status));
@@ -122,7 +147,12 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   if (const auto* error = std::get_if<net::ApiError>(&body)) {
     refuse(id, *error);
   } else {
-    relay_->route(id, request, std::move(std::get<RequestBody>(body)), generates);
+    auto& scanned = std::get<RequestBody>(body);
+    if (cache_ && generates) {
+      cache_->route(id, request, std::move(scanned));
+    } else {
+      relay_->route(id, request, std::move(scanned), generates);
+    }
   }
 }
 
@@ -176,6 +206,9 @@ void HttpApi::reply_workers(net::ExchangeId id) {
 }
 
 void HttpApi::reply_metrics(net::ExchangeId id) {
+  if (cache_) {
+    relay_->metrics().cache_holds(cache_->cache().entries(), cache_->cache().bytes());
+  }
   server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8",
                  relay_->metrics().text(relay_->core(), loop_.now()));
 }

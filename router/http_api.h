@@ -1,6 +1,6 @@
-// HttpApi: the router's front door. OpenAI's generating endpoints go to workers (relay_api.h); what
-// the router knows itself it answers itself: models, health, metrics, workers. Everything else is
-// refused in OpenAI's shape. Loop-bound.
+// HttpApi: the router's front door. OpenAI's generating endpoints go to workers (relay_api.h),
+// through the cache if there is one (cache_api.h); what the router knows itself it answers itself:
+// models, health, metrics, workers. Everything else is refused in OpenAI's shape. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,8 @@
 #include "common/result.h"
 #include "net/event_loop.h"
 #include "net/http_server.h"
+#include "router/cache_api.h"
+#include "router/members_watch.h"
 #include "router/relay_api.h"
 
 namespace pdjob::router {
@@ -21,11 +23,15 @@ class HttpApi final : public net::HttpHandler {
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained);
 
+  // No new requests; `on_drained` is called when the last one has ended.
+  void drain();
+
   RelayApi& relay() { return *relay_; }
+  MembersWatch& members() { return *members_; }
   net::HttpServer& server() { return *server_; }
 
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
-  void on_client_gone(net::ExchangeId id) override { relay_->client_left(id); }
+  void on_client_gone(net::ExchangeId id) override;
   void on_writable(net::ExchangeId id) override { relay_->client_writable(id); }
 
  private:
@@ -42,6 +48,8 @@ class HttpApi final : public net::HttpHandler {
   net::EventLoop& loop_;
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<RelayApi> relay_;
+  std::unique_ptr<MembersWatch> members_;
+  std::unique_ptr<CacheApi> cache_;  // Where the config has one.
 };
 
 }  // namespace pdjob::router

@@ -28,6 +28,7 @@ class RequestBody {
   // As the client wrote it: the value of `prompt` or `messages`, and of `user`; empty: none.
   std::string_view prompt() const;
   std::string_view user() const { return object_->value("user"); }
+  const std::string& text() const { return *text_; }
   bool stream() const { return object_->value("stream") == "true"; }
   // `prompt` is a list of prompts: each would need a hand-over of its own.
   bool several_prompts() const { return several_prompts_; }

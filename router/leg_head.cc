@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 9> kNotForWorkers = {"host",
                                                             "x-data-parallel-rank"};
 
 // Made anew, or for the router alone.
-constexpr std::array<std::string_view, 4> kMarks = {"x-request-id", "x-pdjob-prefill",
-                                                    "x-pdjob-decode", "x-pdjob-kv-suspect"};
+constexpr std::array<std::string_view, 5> kMarks = {
+    "x-request-id", "x-pdjob-prefill", "x-pdjob-decode", "x-pdjob-cache", "x-pdjob-kv-suspect"};
 
 // The names of all marks, and a Connection line.
 constexpr size_t kAddedBytes = 96;
@@ -105,7 +105,7 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
   // "HTTP/1.0 200 OK" of an old worker is a 1.1 reply of ours.
   std::string lines;
   lines.reserve(head.raw.size() + marks.request_id.size() + marks.prefill.size() +
-                marks.decode.size() + kAddedBytes);
+                marks.decode.size() + marks.more.size() + kAddedBytes);
   lines.append("HTTP/1.1");
   const std::string_view status_line = head.raw.substr(0, head.raw.find("\r\n"));
   lines.append(status_line.substr(std::min(status_line.find(' '), status_line.size())))
@@ -121,6 +121,7 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
   if (!marks.decode.empty()) {
     append_line(lines, "x-pdjob-decode", marks.decode);
   }
+  lines.append(marks.more);
   if (framing == ReplyFraming::kUntilClose) {
     append_line(lines, "Connection", "close");
   }

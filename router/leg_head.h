@@ -20,6 +20,7 @@ struct ReplyMarks {
   std::string_view request_id;
   std::string_view prefill;  // Worker names.
   std::string_view decode;
+  std::string_view more = {};  // Whole header lines.
 };
 
 enum class ReplyFraming {

@@ -4,6 +4,7 @@
 #include "common/limits.h"
 #include "router/consistent_hash_policy.h"
 #include "router/least_loaded_policy.h"
+#include "router/plugin_policy.h"
 #include "router/power_of_two_policy.h"
 #include "router/prefix_aware_policy.h"
 #include "router/random_policy.h"
@@ -25,8 +26,23 @@ std::unique_ptr<PairPolicy> make_policy(PolicyKind kind) {
       return std::make_unique<ConsistentHashPolicy>();
     case PolicyKind::kPrefixAware:
       return std::make_unique<PrefixAwarePolicy>(limits::kPrefixEntriesMax);
+    case PolicyKind::kPlugin:
+      break;
   }
-  check_failed(__FILE__, __LINE__, "a PolicyKind", "");
+  check_failed(__FILE__, __LINE__, "a built-in PolicyKind", "");
+}
+
+Result<Policies> open_policies(const RouterConfig& config) {
+  const auto open = [&](PolicyKind kind, Stage stage) -> Result<std::unique_ptr<PairPolicy>> {
+    if (kind == PolicyKind::kPlugin) {
+      return PluginPolicy::open(config.policy_plugin, stage, config.policy_options);
+    }
+    return make_policy(kind);
+  };
+  Policies policies;
+  PDJOB_TRY(policies.prefill, open(config.prefill_policy, Stage::kPrefill));
+  PDJOB_TRY(policies.decode, open(config.decode_policy, Stage::kDecode));
+  return policies;
 }
 
 }  // namespace pdjob::router

@@ -1,6 +1,6 @@
 // PairPolicy: which of several workers of one stage takes a request. A pair is the choice of one
 // policy for its decode worker and of another for its prefill worker. Adding a policy takes a file
-// pair and a line in make_policy. Pure.
+// pair and a line in make_policy, or a plug-in (policy_plugin.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,17 @@
 
 #include "common/id.h"
 #include "common/random.h"
+#include "common/result.h"
 #include "router/router_config.h"
 
 namespace pdjob::router {
 
 struct Candidate {
   WorkerId id;
-  uint64_t load = 0;  // Tokens; comparable among the workers of one stage.
-  uint64_t name = 0;  // name_hash() of its name, which its successor has, too.
+  uint64_t load = 0;       // Tokens; comparable among the workers of one stage.
+  uint64_t name_hash = 0;  // name_hash() of its name, which its successor has, too.
+  const char* name = "";   // Not owned.
+  uint32_t requests = 0;   // Of this router, under way there.
 };
 
 // What policies know of a request.
@@ -41,8 +44,18 @@ class PairPolicy {
                         Random& random) const = 0;
   // The prompt was sent to what was chosen.
   virtual void note_sent(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
+  // It looks at Prompt::blocks.
+  virtual bool wants_blocks() const { return false; }
 };
 
+// Requires: not kPlugin.
 std::unique_ptr<PairPolicy> make_policy(PolicyKind kind);
+
+struct Policies {
+  std::unique_ptr<PairPolicy> prefill;
+  std::unique_ptr<PairPolicy> decode;
+};
+// An error: a plug-in that cannot be used.
+Result<Policies> open_policies(const RouterConfig& config);
 
 }  // namespace pdjob::router

@@ -18,6 +18,7 @@ class PrefixAwarePolicy final : public PairPolicy {
   Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
   void note_sent(const Prompt& prompt, WorkerId worker) override;
+  bool wants_blocks() const override { return true; }
 
  private:
   PrefixIndex index_;

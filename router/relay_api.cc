@@ -17,14 +17,10 @@ namespace {
 constexpr Duration kWarnInterval = std::chrono::seconds(10);
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 
-std::string name_of(const LegId& leg) {
+std::string text_of(const LegId& leg) {
   return "request " + std::to_string(leg.request.value) +
          (leg.stage == Stage::kPrefill ? " prefill" : " decode") + " leg, attempt " +
          std::to_string(leg.attempt);
-}
-
-std::string make_request_id(Random& random) {
-  return "req-" + TransferId{random.next(), random.next()}.to_string();
 }
 
 RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
@@ -34,6 +30,14 @@ Duration timeout_of(const net::HttpRequest& request) {
   const uint32_t milliseconds =
       parse_number<uint32_t>(request.header("x-request-timeout-ms")).value_or(0);
   return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
+}
+
+std::string header_lines(const Admission::Headers& headers) {
+  std::string lines;
+  for (const auto& [name, value] : headers) {
+    lines.append(name).append(": ").append(value).append("\r\n");
+  }
+  return lines;
 }
 
 Outcome outcome_of(int status) {
@@ -46,17 +50,15 @@ Outcome outcome_of(int status) {
 }  // namespace
 
 RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-                   std::function<void()> on_drained)
+                   Policies policies, std::function<void()> on_drained)
     : loop_(loop),
       server_(server),
       config_(config),
       several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
-      wants_blocks_(config.prefill_policy == PolicyKind::kPrefixAware ||
-                    config.decode_policy == PolicyKind::kPrefixAware),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
       random_(entropy()),
-      core_(config, random_.next()),
+      core_(config, std::move(policies), random_.next()),
       admission_(config.tenants) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
@@ -64,7 +66,7 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 // --- events
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool generates) {
+                     bool generates, std::unique_ptr<ReplyCapture> capture) {
   const auto admitted = admission_.admit(request.header("authorization"),
                                          body.prompt_tokens() + body.output_tokens(), loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
@@ -76,15 +78,13 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   exchange.tenant = std::get<Admission::Tenant>(admitted);
   exchange.client = client;
   exchange.target = request.path;
-  exchange.request_id = request.header("x-request-id");
-  if (exchange.request_id.empty()) {
-    exchange.request_id = make_request_id(random_);
-  }
+  exchange.request_id = request_id_of(request);
   exchange.header_lines = leg_header_lines(request, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
   }
+  exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
   static const TenantConfig nobody;
   const TenantConfig& tenant =
@@ -96,8 +96,8 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
                      .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
-                     .blocks = wants_blocks_ ? prompt_blocks(body.model(), body.prompt())
-                                             : std::vector<uint64_t>(),
+                     .blocks = core_.wants_blocks() ? prompt_blocks(body.model(), body.prompt())
+                                                    : std::vector<uint64_t>(),
                      .session = name_hash(session),
                      .tenant = exchange.tenant,
                      .weight = tenant.weight,
@@ -113,12 +113,30 @@ void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
   metrics_.denied(denial.reason);
   log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
             denial.error.message);
-  std::vector<std::pair<std::string, std::string>> headers;
+  Admission::Headers headers = denial.rates;
   if (denial.retry_after_seconds > 0) {
     headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
   }
   server_.reply(client, denial.error.status, "application/json", net::error_body(denial.error),
                 headers);
+}
+
+std::string RelayApi::request_id_of(const net::HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  return given.empty() ? "req-" + TransferId{random_.next(), random_.next()}.to_string()
+                       : std::string(given);
+}
+
+std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
+                                                       std::string_view authorization) {
+  const auto admitted = admission_.admit(authorization, 0, loop_.now());
+  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
+    deny(client, *denial);
+    return std::nullopt;
+  }
+  const auto tenant = std::get<Admission::Tenant>(admitted);
+  admission_.release(tenant);
+  return admission_.rate_headers(tenant, loop_.now());
 }
 
 void RelayApi::client_left(net::ExchangeId client) {
@@ -154,6 +172,9 @@ void RelayApi::step(const RouterEvent& event) {
   core_.step(event, loop_.now(), effects_);
   for (const RouterEffect& effect : effects_) {
     std::visit([this](const auto& one) { carry_out(one); }, effect);
+  }
+  if (on_workers_changed_ && std::holds_alternative<WorkersChanged>(event)) {
+    on_workers_changed_();
   }
 }
 
@@ -207,6 +228,9 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
     metrics_.next_bytes(loop_.now() - exchange.last_bytes);
   }
   exchange.last_bytes = loop_.now();
+  if (exchange.capture) {
+    exchange.capture->take(raw);
+  }
   if (exchange.record) {
     scratch_.clear();
     exchange.record->take(raw, scratch_);
@@ -247,8 +271,8 @@ void RelayApi::on_end(net::CallId call) {
   }
   LegEnded ended{leg.id};
   const auto exchange = exchanges_.find(leg.id.request);
-  if (leg.id.stage == Stage::kPrefill && exchange != exchanges_.end()) {
-    metrics_.prefilled(loop_.now() - exchange->second.prefill_began);
+  if (leg.id.stage == Stage::kPrefill) {
+    metrics_.prefilled(loop_.now() - leg.began);
   }
   if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
     const std::string& params = exchange->second.returned_params = returned_params(leg.collected);
@@ -262,7 +286,7 @@ void RelayApi::on_end(net::CallId call) {
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
   const Leg leg = take_leg(call);
-  log::info(name_of(leg.id) + " failed: " + error.message);
+  log::info(text_of(leg.id) + " failed: " + error.message);
   const StreamRecord* record =
       leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
   if (record != nullptr && record->complete()) {
@@ -282,6 +306,11 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call) {
 }
 
 // --- effects
+
+std::string_view RelayApi::name_of(WorkerId worker) const {
+  const Worker* row = core_.workers().find(worker);
+  return row == nullptr ? std::string_view() : row->entry.name;
+}
 
 KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
   if (effect.kv == KvPart::kNone) {
@@ -317,15 +346,6 @@ void RelayApi::carry_out(const StartLeg& effect) {
     exchange.legs_began = loop_.now();
     metrics_.queued(loop_.now() - exchange.arrived);
   }
-  if (effect.leg.stage == Stage::kPrefill) {
-    exchange.prefill = worker.name;
-    exchange.prefill_began = loop_.now();
-  } else {
-    exchange.decode = worker.name;
-    if (effect.kv == KvPart::kNone) {
-      exchange.prefill.clear();
-    }
-  }
   metrics_.picked(worker.name, effect.leg.stage);
   const KvWords words = kv_words(effect, exchange);
   const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
@@ -343,6 +363,9 @@ void RelayApi::carry_out(const StartLeg& effect) {
   const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
   legs_[call] =
       Leg{.id = effect.leg,
+          .worker = effect.worker,
+          .peer = effect.peer,
+          .began = loop_.now(),
           .use = effect.kv == KvPart::kOfferUnnamed || teaches ? Use::kCollect : Use::kDrop,
           .resumes = effect.resumes};
   calls_[effect.leg] = call;
@@ -383,9 +406,15 @@ void RelayApi::carry_out(const Relay& effect) {
   exchange.relayed = call;
   if (exchange.begun) {
     exchange.record->change_worker();
+    if (exchange.capture) {
+      exchange.capture->give_up();  // Two workers wrote it.
+    }
     return;
   }
   exchange.begun = true;
+  if (exchange.capture) {
+    exchange.capture->begin(*head_, leg.worker);
+  }
   if (const auto visible = parse_number<double>(head_->header("x-pdjob-kv-visible-seconds"))) {
     metrics_.kv_moved(*visible);
   }
@@ -399,8 +428,15 @@ void RelayApi::carry_out(const Relay& effect) {
   if (!exchange.record) {
     exchange.body = {};  // No attempt follows.
   }
-  const ReplyMarks marks{
-      .request_id = exchange.request_id, .prefill = exchange.prefill, .decode = exchange.decode};
+  const bool is_decode = effect.leg.stage == Stage::kDecode;
+  std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
+  if (exchange.capture) {
+    added.append("x-pdjob-cache: miss\r\n");
+  }
+  const ReplyMarks marks{.request_id = exchange.request_id,
+                         .prefill = name_of(is_decode ? leg.peer : leg.worker),
+                         .decode = name_of(is_decode ? leg.worker : leg.peer),
+                         .more = added};
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
                                                 exchange.keep_alive ? ReplyFraming::kAsReceived
                                                                     : ReplyFraming::kUntilClose));
@@ -421,6 +457,18 @@ void RelayApi::carry_out(const Retried& effect) {
   const Worker* worker = core_.workers().find(effect.worker);
   log::warn("request " + std::to_string(effect.id.value) + " is retried: " +
             (worker == nullptr ? "a worker" : worker->entry.name) + ' ' + to_string(effect.reason));
+}
+
+void RelayApi::carry_out(const OutOfRetries& effect) {
+  metrics_.out_of_retries();
+  log::info("request " + std::to_string(effect.id.value) +
+            " is not tried again: too many of late were (retry_budget)");
+}
+
+void RelayApi::carry_out(const Hedged& effect) {
+  metrics_.hedged();
+  log::info("request " + std::to_string(effect.id.value) + " is tried at another pair, too: " +
+            std::string(name_of(effect.worker)) + " is slow with its prompt");
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {
@@ -446,7 +494,7 @@ void RelayApi::carry_out(const Complete& effect) {
     metrics_.decoded(loop_.now() - exchange.first_bytes);
   }
   server_.end_raw(exchange.client, exchange.keep_alive);
-  end(effect.id, outcome_of(exchange.status));
+  end(effect.id, outcome_of(exchange.status), ReplyCapture::End::kWhole);
 }
 
 void RelayApi::carry_out(const Refuse& effect) {
@@ -472,11 +520,15 @@ void RelayApi::carry_out(const Forget& effect) { end(effect.id, Outcome::kClient
 
 void RelayApi::carry_out(const Drained& /*effect*/) { on_drained_(); }
 
-void RelayApi::end(RequestId id, Outcome outcome) {
+void RelayApi::end(RequestId id, Outcome outcome, ReplyCapture::End reply) {
   const auto exchange = exchanges_.find(id);
   metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
   admission_.release(exchange->second.tenant);
+  const std::unique_ptr<ReplyCapture> capture = std::move(exchange->second.capture);
   exchanges_.erase(exchange);
+  if (capture) {
+    capture->finish(reply);
+  }
 }
 
 }  // namespace pdjob::router

@@ -23,6 +23,7 @@
 #include "router/admission.h"
 #include "router/kv_words.h"
 #include "router/leg_body.h"
+#include "router/reply_capture.h"
 #include "router/router.h"
 #include "router/router_metrics.h"
 #include "router/stream_record.h"
@@ -32,21 +33,30 @@ namespace pdjob::router {
 class RelayApi final : public net::HttpCallHandler {
  public:
   RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-           std::function<void()> on_drained);
+           Policies policies, std::function<void()> on_drained);
   ~RelayApi();
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
   // Takes the request over; it is answered from here on. `generates` false: there is no KV in it.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates);
+  // `capture`: gets a copy of the reply, which says that the response cache had none.
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
+             std::unique_ptr<ReplyCapture> capture = nullptr);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
   void submit(RouterEvent event);
+  void on_workers_changed(std::function<void()> then) { on_workers_changed_ = std::move(then); }
 
   const Router& core() const { return core_; }
   const Admission& admission() const { return admission_; }
   void deny(net::ExchangeId client, const Admission::Denial& denial);
+  // The client's own, or a new one.
+  std::string request_id_of(const net::HttpRequest& request);
+  // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
+  // nothing: it is denied, and answered.
+  std::optional<Admission::Headers> admit_free(net::ExchangeId client,
+                                               std::string_view authorization);
   RouterMetrics& metrics() { return metrics_; }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
@@ -62,13 +72,10 @@ class RelayApi final : public net::HttpCallHandler {
     std::string header_lines;  // Of each leg, but for what is its own.
     std::string request_id;
     RequestBody body;
-    const KvDialect* dialect = nullptr;  // Of this attempt's prefill worker.
+    const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging does not mix them.
     std::string returned_params;         // Two-hop: what the prefill leg said of the KV.
-    std::string prefill;                 // Names of the workers of this attempt.
-    std::string decode;
     Instant arrived{};
     Instant legs_began{};
-    Instant prefill_began{};
     Instant first_bytes{};
     Instant last_bytes{};
     int status = 0;  // Of the relayed reply.
@@ -77,10 +84,14 @@ class RelayApi final : public net::HttpCallHandler {
     Admission::Tenant tenant = 0;
     std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
     net::CallId relayed;                   // The leg whose bytes the client gets.
+    std::unique_ptr<ReplyCapture> capture;
   };
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
     LegId id;
+    WorkerId worker;
+    WorkerId peer;  // StartLeg::peer.
+    Instant began{};
     Use use = Use::kDrop;
     bool dechunk = false;
     bool resumes = false;  // StartLeg::resumes.
@@ -96,6 +107,8 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Relay& effect);
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
+  void carry_out(const OutOfRetries& effect);
+  void carry_out(const Hedged& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
@@ -106,6 +119,8 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Drained& effect);
 
   void step(const RouterEvent& event);
+  // Of a worker; empty if it has left.
+  std::string_view name_of(WorkerId worker) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
   std::string leg_body(const StartLeg& effect, const Exchange& exchange,
                        const KvWords& words) const;
@@ -113,15 +128,15 @@ class RelayApi final : public net::HttpCallHandler {
   void collect_body(Leg& leg, std::string_view raw);
   Leg take_leg(net::CallId call);
   // Counts the end and drops the exchange.
-  void end(RequestId id, Outcome outcome);
+  void end(RequestId id, Outcome outcome, ReplyCapture::End reply = ReplyCapture::End::kBrokenOff);
   void arm_timer();
 
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
   const bool several_prompts_;  // KvDialect::several_prompts of the workers.
-  const bool wants_blocks_;     // A policy looks at prefixes.
   const std::function<void()> on_drained_;
+  std::function<void()> on_workers_changed_;
   const std::unique_ptr<net::HttpClient> client_;
   Random random_;
   Router core_;

@@ -12,8 +12,32 @@ void read_policy(ConfigReader& in, const char* key, PolicyKind& policy, const ch
             {"power_of_two", PolicyKind::kPowerOfTwo},
             {"random", PolicyKind::kRandom},
             {"consistent_hash", PolicyKind::kConsistentHash},
-            {"prefix_aware", PolicyKind::kPrefixAware}},
+            {"prefix_aware", PolicyKind::kPrefixAware},
+            {"plugin", PolicyKind::kPlugin}},
            {doc});
+}
+
+void read_policies(ConfigReader& in, RouterConfig& config) {
+  read_policy(in, "prefill_policy", config.prefill_policy,
+              "How the prefill worker of a request is chosen.");
+  read_policy(in, "decode_policy", config.decode_policy,
+              "How the decode worker of a request is chosen.");
+  in.field("policy_plugin", config.policy_plugin,
+           {"Of policy plugin: the path of a shared library (router/policy_plugin.h)."});
+  in.field("policy_options", config.policy_options,
+           {"Of policy plugin: what the library is told."});
+  const bool wanted =
+      config.prefill_policy == PolicyKind::kPlugin || config.decode_policy == PolicyKind::kPlugin;
+  if (wanted && config.policy_plugin.find('/') == std::string::npos) {
+    in.fail("policy_plugin", config.policy_plugin.empty()
+                                 ? "is missing: which library is the policy plugin in?"
+                                 : "must be a path, with a /");
+  }
+  for (const char* key : {"policy_plugin", "policy_options"}) {
+    if (!wanted && in.has(key)) {
+      in.fail(key, "is for prefill_policy: plugin or decode_policy: plugin");
+    }
+  }
 }
 
 void read_command(ConfigReader& in, RouterConfig& config) {
@@ -34,9 +58,11 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     return;
   }
   for (const char* key :
-       {"prefill_policy", "decode_policy", "prefill_in_flight", "decode_in_flight", "fallback",
-        "bypass_tokens", "protocol", "bootstrap_port", "attempts", "continuations",
-        "request_timeout", "connect_timeout", "requests_max", "queue_max", "tenants"}) {
+       {"prefill_policy",    "decode_policy",    "policy_plugin",   "policy_options",
+        "prefill_in_flight", "decode_in_flight", "fallback",        "bypass_tokens",
+        "protocol",          "bootstrap_port",   "attempts",        "retry_budget",
+        "hedge_quantile",    "continuations",    "request_timeout", "connect_timeout",
+        "requests_max",      "queue_max",        "tenants",         "cache"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -77,6 +103,8 @@ const char* to_string(PolicyKind kind) {
       return "consistent_hash";
     case PolicyKind::kPrefixAware:
       return "prefix_aware";
+    case PolicyKind::kPlugin:
+      return "plugin";
   }
   return "unknown";
 }
@@ -91,10 +119,7 @@ void read(ConfigReader& in, RouterConfig& config) {
            {"Routers that share this address; the kernel gives each a share of the connections. "
             "Each has one thread."},
            {.min = 1, .max = 64});
-  read_policy(in, "prefill_policy", config.prefill_policy,
-              "How the prefill worker of a request is chosen.");
-  read_policy(in, "decode_policy", config.decode_policy,
-              "How the decode worker of a request is chosen.");
+  read_policies(in, config);
   in.field("prefill_in_flight", config.prefill_in_flight,
            {"Requests that a prefill worker has of this router at once; more wait for whoever has "
             "room first. 0: no limit.",
@@ -129,6 +154,16 @@ void read(ConfigReader& in, RouterConfig& config) {
   in.field("attempts", config.attempts,
            {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
   in.field(
+      "retry_budget", config.retry_budget,
+      {"Requests that are tried again because a worker answered badly, as a share of all; beyond, "
+       "the answer is passed on. What was lost with a worker is always tried again."},
+      {.min = 0, .max = 16});
+  in.field(
+      "hedge_quantile", config.hedge_quantile,
+      {"A prefill that takes longer, for its tokens, than this share of the others is tried at "
+       "another pair beside it; the first answer counts. 0: none is; 0.95 is a good value."},
+      {.min = 0, .max = 0.999});
+  in.field(
       "continuations", config.continuations,
       {"Times that a stream may go on at another decode worker, from the token where its own one "
        "died. 0: it breaks off."},
@@ -152,6 +187,7 @@ void read(ConfigReader& in, RouterConfig& config) {
             "requests"},
            {.min = 1, .max = 65536});
   read(in, config.tenants);
+  read(in, config.cache);
 }
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@
 
 #include "common/config_reader.h"
 #include "common/time.h"
+#include "router/cache_config.h"
 #include "router/tenant_config.h"
 
 namespace pdjob::router {
@@ -17,7 +18,8 @@ enum class PolicyKind {
   kPowerOfTwo,
   kRandom,
   kConsistentHash,
-  kPrefixAware
+  kPrefixAware,
+  kPlugin,  // A shared library (policy_plugin.h).
 };
 const char* to_string(PolicyKind kind);
 
@@ -52,6 +54,8 @@ struct RouterConfig {
   uint32_t replicas = 1;  // Processes that share `listen`.
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;
+  std::string policy_plugin;   // kPlugin: its path.
+  std::string policy_options;  // And what it is told.
   // Requests that one worker has of this router at once; more wait here, and go to whoever has room
   // first. 0: no limit.
   uint32_t prefill_in_flight = 0;
@@ -60,7 +64,12 @@ struct RouterConfig {
   // A prompt of which the decode worker would have to compute fewer tokens than this goes to it
   // alone. An estimate: four bytes of the request are a token.
   uint32_t bypass_tokens = 0;
-  uint32_t attempts = 3;       // Pairs tried before the first byte reached the client.
+  uint32_t attempts = 3;  // Pairs tried before the first byte reached the client.
+  // Bad answers of workers that are tried again, as a share of the requests (retry_budget.h).
+  double retry_budget = 0.2;
+  // A prefill that takes longer, for its tokens, than this share of them is tried at another pair,
+  // too (prefill_pace.h). 0: none is.
+  double hedge_quantile = 0;
   uint32_t continuations = 3;  // Times that a stream goes on at another worker. 0: it breaks off.
   Duration request_timeout = std::chrono::hours(1);
   Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
@@ -71,6 +80,7 @@ struct RouterConfig {
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
   std::vector<TenantConfig> tenants;
+  CacheConfig cache;
 };
 
 void read(ConfigReader& in, RouterConfig& config);

@@ -20,8 +20,26 @@ const char* to_string(Outcome outcome) {
   return "unknown";
 }
 
+const char* to_string(CacheResult result) {
+  switch (result) {
+    case CacheResult::kHit:
+      return "hit";
+    case CacheResult::kSimilar:
+      return "similar";
+    case CacheResult::kMiss:
+      return "miss";
+    case CacheResult::kBypass:
+      return "bypass";
+  }
+  return "unknown";
+}
+
 RouterMetrics::RouterMetrics()
-    : degraded_(metrics_.counter("pdjob_router_degraded_total",
+    : out_of_retries_(metrics_.counter("pdjob_router_out_of_retries_total",
+                                       "Bad answers passed on because retry_budget was spent.")),
+      hedged_(metrics_.counter("pdjob_router_hedged_total",
+                               "Slow prefills that were tried at another pair, too.")),
+      degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
       bypassed_(metrics_.counter("pdjob_router_bypassed_total",
                                  "Requests with too short a prompt for a hand-over.")),
@@ -29,6 +47,8 @@ RouterMetrics::RouterMetrics()
                                   "Streams that broke off and went on at another worker.")),
       pairs_suspected_(metrics_.counter("pdjob_router_pairs_suspected_total",
                                         "Reports of KV that comes damaged again and again.")),
+      embedding_failures_(metrics_.counter("pdjob_router_cache_embedding_failures_total",
+                                           "Prompts that got no vector in time.")),
       queue_seconds_(metrics_.histogram("pdjob_router_queue_seconds",
                                         "From arrival to the first leg.", latency_bounds())),
       prefill_seconds_(metrics_.histogram("pdjob_router_prefill_seconds",
@@ -53,7 +73,9 @@ RouterMetrics::RouterMetrics()
       queued_(metrics_.gauge("pdjob_router_requests_queued",
                              "Requests that wait for a usable pair of workers.")),
       pairs_avoided_(metrics_.gauge("pdjob_router_pairs_avoided",
-                                    "Pairs that are avoided, for KV came damaged between them.")) {
+                                    "Pairs that are avoided, for KV came damaged between them.")),
+      cache_entries_(metrics_.gauge("pdjob_router_cache_entries", "Answers that are kept.")),
+      cache_bytes_(metrics_.gauge("pdjob_router_cache_bytes", "Memory of answers.")) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
@@ -69,6 +91,11 @@ RouterMetrics::RouterMetrics()
                                         "Requests that were not let in.",
                                         {{"reason", to_string(static_cast<DenialReason>(i))}}));
   }
+  for (size_t i = 0; i < kCacheResults; ++i) {
+    cached_.push_back(metrics_.counter("pdjob_router_cache_total",
+                                       "Generations by what the response cache had for them.",
+                                       {{"result", to_string(static_cast<CacheResult>(i))}}));
+  }
   for (const Health health : {Health::kHealthy, Health::kSuspect, Health::kHalfOpen}) {
     workers_.push_back(
         metrics_.gauge("pdjob_router_workers", "Known workers.", {{"health", to_string(health)}}));
@@ -80,6 +107,11 @@ void RouterMetrics::ended(Outcome outcome, Duration duration) {
   if (outcome == Outcome::kOk) {
     request_seconds_.observe(seconds(duration));
   }
+}
+
+void RouterMetrics::cache_holds(size_t entries, uint64_t bytes) {
+  cache_entries_.set(static_cast<double>(entries));
+  cache_bytes_.set(static_cast<double>(bytes));
 }
 
 void RouterMetrics::picked(const std::string& worker, Stage stage) {

@@ -16,6 +16,10 @@ namespace pdjob::router {
 enum class Outcome { kOk, kClientError, kWorkerError, kRefused, kAborted, kClientGone };
 const char* to_string(Outcome outcome);
 
+// What the response cache did with a request. kBypass: nothing.
+enum class CacheResult { kHit, kSimilar, kMiss, kBypass };
+const char* to_string(CacheResult result);
+
 class RouterMetrics {
  public:
   RouterMetrics();
@@ -30,10 +34,15 @@ class RouterMetrics {
   void decoded(Duration since_first_byte) { decode_seconds_.observe(seconds(since_first_byte)); }
   void denied(DenialReason reason) { denials_[static_cast<size_t>(reason)].add(); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
+  void out_of_retries() { out_of_retries_.add(); }
+  void hedged() { hedged_.add(); }
   void degraded() { degraded_.add(); }
   void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
   void pair_suspected() { pairs_suspected_.add(); }
+  void cached(CacheResult result) { cached_[static_cast<size_t>(result)].add(); }
+  void cache_holds(size_t entries, uint64_t bytes);
+  void embedding_failed() { embedding_failures_.add(); }
   void picked(const std::string& worker, Stage stage);
 
   // Prometheus' text, with the gauges of now.
@@ -43,15 +52,20 @@ class RouterMetrics {
   static constexpr size_t kOutcomes = 6;
   static constexpr size_t kRetryReasons = 4;
   static constexpr size_t kDenialReasons = 6;
+  static constexpr size_t kCacheResults = 4;
 
   Metrics metrics_;
   std::vector<Counter> outcomes_;
   std::vector<Counter> retries_;
   std::vector<Counter> denials_;
+  std::vector<Counter> cached_;
+  Counter out_of_retries_;
+  Counter hedged_;
   Counter degraded_;
   Counter bypassed_;
   Counter continued_;
   Counter pairs_suspected_;
+  Counter embedding_failures_;
   Histogram queue_seconds_;
   Histogram prefill_seconds_;
   Histogram kv_seconds_;
@@ -62,6 +76,8 @@ class RouterMetrics {
   Gauge alive_;
   Gauge queued_;
   Gauge pairs_avoided_;
+  Gauge cache_entries_;
+  Gauge cache_bytes_;
   std::vector<Gauge> workers_;  // By Health.
   std::map<std::pair<std::string, Stage>, Counter>
       picks_;  // Names last over restarts, so they stay few.

@@ -19,9 +19,17 @@ namespace {
 // 50 us, and together they cost half.
 constexpr Duration kTurnInterval = std::chrono::microseconds(50);
 
+// Where there are tenants, the launcher of the job is one.
+RouterOptions with_probes(RouterOptions options) {
+  if (!options.config.tenants.empty() && !options.spec.kv_token.empty()) {
+    options.config.tenants.push_back(probe_tenant(options.spec.kv_token));
+  }
+  return options;
+}
+
 class RouterProcess final : net::JobMember::Handler {
  public:
-  explicit RouterProcess(const RouterOptions& options) : options_(options) {}
+  explicit RouterProcess(const RouterOptions& options) : options_(with_probes(options)) {}
 
   Status start() {
     loop_.pace_turns(kTurnInterval);
@@ -36,20 +44,21 @@ class RouterProcess final : net::JobMember::Handler {
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     const uint16_t port = api_->server().port();
+    // Where others share the address, ours alone is what can be probed and scraped.
+    const bool shared = options_.config.replicas > 1;
+    self_ = {.name = options_.spec.name,
+             .engine_id = options_.spec.engine_id,
+             .role = net::Role::kRouter,
+             .host = shared ? "127.0.0.1" : host,
+             .port = api_->server().own_port()};
     if (options_.spec.control.empty()) {
       members_.emplace(loop_, options_.workers, options_.config,
-                       [this](RouterEvent event) { api_->relay().submit(std::move(event)); });
+                       [this](RouterEvent event) { take_event(std::move(event)); });
       // Started by hand: whoever reads the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);
       std::fflush(stdout);
     }
-    // Where others share the address, ours alone is what can be probed and scraped.
-    const bool shared = options_.config.replicas > 1;
-    member_->serve({.name = options_.spec.name,
-                    .engine_id = options_.spec.engine_id,
-                    .role = net::Role::kRouter,
-                    .host = shared ? "127.0.0.1" : host,
-                    .port = api_->server().own_port()});
+    member_->serve(self_);
     log::info("routing on http://" + host + ':' + std::to_string(port));
     return ok();
   }
@@ -67,7 +76,7 @@ class RouterProcess final : net::JobMember::Handler {
       log::warn("drain deadline passed with requests alive");
       on_shutdown();
     });
-    api_->relay().submit(DrainRequested{});
+    api_->drain();
   }
 
   void finish_drain() {
@@ -101,6 +110,14 @@ class RouterProcess final : net::JobMember::Handler {
     }
   }
 
+  // Of a router without a launcher.
+  void take_event(RouterEvent event) {
+    if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
+      api_->members().publish({.routers = {self_}, .workers = changed->workers});
+    }
+    api_->relay().submit(std::move(event));
+  }
+
   void take_membership(net::Membership membership) {
     if (membership.version < membership_version_) {
       return;
@@ -108,12 +125,15 @@ class RouterProcess final : net::JobMember::Handler {
     membership_version_ = membership.version;
     log::info("membership version " + std::to_string(membership.version) + ": " +
               std::to_string(membership.workers.size()) + " workers");
+    api_->members().publish(
+        {.routers = std::move(membership.routers), .workers = membership.workers});
     api_->relay().submit(WorkersChanged{std::move(membership.workers)});
     member_->membership_applied(membership.version);
   }
 
   const RouterOptions options_;
   net::EventLoop loop_;
+  net::WorkerEntry self_;
   std::unique_ptr<HttpApi> api_;
   std::unique_ptr<net::JobMember> member_;
   std::optional<StaticWorkers> members_;

@@ -1,13 +1,15 @@
 // Request bodies are the first bytes strangers send. Whatever they are: a request within its
-// bounds, or a 400 whose body can be sent.
+// bounds, or a 400 whose body can be sent. An embedder's replies may be as strange.
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <variant>
 
 #include "common/check.h"
 #include "common/limits.h"
 #include "net/openai.h"
+#include "net/openai_embedding.h"
 
 using namespace pdjob;
 
@@ -37,6 +39,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } else {
       check_request(std::get<net::ApiRequest>(parsed));
     }
+  }
+  if (const auto vector = net::parse_embedding(std::string(body))) {
+    PDJOB_CHECK(!vector->empty() && vector->size() <= limits::kEmbeddingDimensionsMax);
   }
   return 0;
 }

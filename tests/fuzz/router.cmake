@@ -1,2 +1,3 @@
 pdjob_fuzz(stream_record SOURCES stream_record_fuzz.cc LINKS pdjob_router)
+pdjob_fuzz(request_digest SOURCES request_digest_fuzz.cc LINKS pdjob_router)
 pdjob_fuzz(recipe SOURCES recipe_fuzz.cc LINKS pdjob_router)

@@ -49,8 +49,10 @@ def test_a_key_opens_and_no_other_does(router):
 def test_a_rate_is_kept_and_the_refusal_says_when_to_come_again(router):
     bob = client(router, KEYS["bob"])
     model = bob.models.list().data[0].id
-    for _ in range(2):
-        bob.completions.create(**{**ASK, "model": model})
+    bob.completions.create(**{**ASK, "model": model})
+    second = bob.completions.with_raw_response.create(**{**ASK, "model": model})
+    left = {name: second.headers[f"x-ratelimit-{name}-requests"] for name in ("limit", "remaining")}
+    assert left == {"limit": "2", "remaining": "0"}
     with pytest.raises(openai.RateLimitError) as refusal:
         bob.completions.create(**{**ASK, "model": model})
     assert refusal.value.code == "rate_limit_exceeded"

@@ -93,7 +93,7 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace, PairPolicy& p
     for (size_t i = 0; i < workers.size(); ++i) {
       const double queued = std::max(0.0, workers[i].busy_until - now) * how.tokens_per_second;
       candidates.push_back(
-          {.id = WorkerId{i}, .load = static_cast<uint64_t>(queued), .name = mix(i)});
+          {.id = WorkerId{i}, .load = static_cast<uint64_t>(queued), .name_hash = mix(i)});
     }
     const auto before = std::chrono::steady_clock::now();
     const Prompt asked{.tokens = prompt.tokens, .blocks = prompt.blocks};

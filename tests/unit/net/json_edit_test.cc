@@ -194,6 +194,38 @@ TEST(JsonEdit, AgreesWithAParsedDocument) {
   }
 }
 
+TEST(JsonMembers, AreThereInTheirOrderAsTheyStand) {
+  const std::string text = R"( { "b" : [1, {"x": 2}] , "\u0061":"q, \"}" ,"b":null } )";
+  const auto members = json_members(text);
+  ASSERT_TRUE(members.has_value());
+  ASSERT_EQ(members->size(), 3U);
+  EXPECT_EQ((*members)[0].name, "b");
+  EXPECT_EQ((*members)[0].value, R"([1, {"x": 2}])");
+  EXPECT_EQ((*members)[1].name, "a");
+  EXPECT_EQ((*members)[1].value, R"("q, \"}")");
+  EXPECT_EQ((*members)[2].value, "null");
+  EXPECT_TRUE(json_members("{}")->empty());
+  EXPECT_FALSE(json_members("[1]"));
+  EXPECT_FALSE(json_members(R"({"a":1} 2)"));
+}
+
+std::string compact(std::string_view json) {
+  std::string out;
+  append_compact(out, json);
+  return out;
+}
+
+TEST(CompactJson, HasNoWhiteSpaceButInsideStrings) {
+  EXPECT_EQ(compact("[ 1 ,\n\t{ \"a b\" : \" c\\\" d \" } ]"), "[1,{\"a b\":\" c\\\" d \"}]");
+  EXPECT_EQ(compact(" true "), "true");
+  EXPECT_EQ(compact("\"\\"), "\"\\");
+}
+
+TEST(CompactJson, KeepsTokensApart) {
+  EXPECT_NE(compact("[1 2]"), compact("[12]"));
+  EXPECT_EQ(compact("[1  2]"), compact("[1 2]"));
+}
+
 TEST(JsonArrayItems, AreTheTextsOfItsObjects) {
   using Items = std::vector<std::string>;
   EXPECT_EQ(json_array_items(R"([{"a":[{"b":1}]}, {"c":"}\"{"}])"),

@@ -48,6 +48,24 @@ TEST_F(AdmissionTest, HashesAsSha256sumDoes) {
   EXPECT_EQ(sha256_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+TEST_F(AdmissionTest, SaysWhatIsLeftOfEachRate) {
+  a.requests_per_minute = 6;
+  a.tokens_per_minute = 1000;
+  Admission admission({a, tenant("b", "secret-b")});
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 400), "");
+  const Admission::Headers expected = {
+      {"x-ratelimit-limit-requests", "6"},     {"x-ratelimit-remaining-requests", "5"},
+      {"x-ratelimit-reset-requests", "10s"},   {"x-ratelimit-limit-tokens", "1000"},
+      {"x-ratelimit-remaining-tokens", "600"}, {"x-ratelimit-reset-tokens", "24s"}};
+  EXPECT_EQ(admission.rate_headers(0, now), expected);
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 700), "token_rate");
+  EXPECT_EQ(denial.rates, expected) << "a denial costs nothing";
+  now += seconds(24);
+  EXPECT_EQ(admission.rate_headers(0, now)[4].second, "1000");
+  EXPECT_TRUE(admission.rate_headers(1, now).empty());
+  EXPECT_TRUE(Admission({}).rate_headers(0, now).empty());
+}
+
 TEST_F(AdmissionTest, HoldsATenantToItsRateAndSaysWhenToComeAgain) {
   a.requests_per_minute = 6;
   Admission admission({a});
@@ -91,6 +109,13 @@ TEST_F(AdmissionTest, OneTenantsLimitsAreNotAnothers) {
   ask(admission);
   EXPECT_EQ(ask(admission), "request_rate");
   EXPECT_EQ(ask(admission, "Bearer secret-b"), "");
+}
+
+TEST_F(AdmissionTest, LetsTheProbesOfTheJobIn) {
+  Admission admission({a, probe_tenant("the job's secret")});
+  EXPECT_EQ(ask(admission, "Bearer " + probe_key("the job's secret")), "");
+  EXPECT_EQ(ask(admission, "Bearer " + probe_key("another job's")), "wrong_key");
+  EXPECT_EQ(ask(admission, "Bearer the job's secret"), "wrong_key");
 }
 
 }  // namespace

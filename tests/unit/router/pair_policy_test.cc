@@ -69,7 +69,7 @@ TEST(RandomPolicy, TakesEachAsOften) {
 std::vector<Candidate> named(const std::vector<uint64_t>& ids) {
   std::vector<Candidate> candidates;
   for (const uint64_t id : ids) {
-    candidates.push_back({.id = WorkerId{id}, .load = id, .name = mix(id % 100)});
+    candidates.push_back({.id = WorkerId{id}, .load = id, .name_hash = mix(id % 100)});
   }
   return candidates;
 }

@@ -23,6 +23,22 @@ TEST(RouterConfig, ReadsEveryKey) {
   EXPECT_EQ(config.requests_max, 7U);
 }
 
+TEST(RouterConfig, APolicyPluginIsNamedByAPathAndOnlyWhereItIsWanted) {
+  const auto errors_of = [](const std::string& text) {
+    ConfigReader in = ConfigReader::parse("job.yaml", text);
+    RouterConfig config;
+    read(in, config);
+    return in.finish();
+  };
+  EXPECT_EQ(errors_of("decode_policy: plugin\npolicy_plugin: ./mine.so\npolicy_options: x\n"), "");
+  EXPECT_NE(errors_of("decode_policy: plugin\n").find("policy_plugin: is missing"),
+            std::string::npos);
+  EXPECT_NE(errors_of("prefill_policy: plugin\npolicy_plugin: mine.so\n").find("must be a path"),
+            std::string::npos);
+  EXPECT_NE(errors_of("policy_plugin: ./mine.so\n").find("is for prefill_policy: plugin"),
+            std::string::npos);
+}
+
 TEST(RouterConfig, NeedsPrefillWorkersForSglang) {
   RouterConfig config;
   ConfigReader well = ConfigReader::parse("job.yaml", "protocol: sglang\nbootstrap_port: 8999\n");
@@ -52,6 +68,32 @@ TEST(RouterConfig, ReadsTenants) {
   EXPECT_EQ(config.tenants[0].key_sha256, key);
   EXPECT_EQ(config.tenants[0].weight, 3U);
   EXPECT_EQ(config.tenants[1].priority, 2U);
+}
+
+TEST(RouterConfig, ReadsTheCache) {
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml",
+      "cache:\n  bytes_max: 1000\n  ttl: 5s\n  similarity: {url: \"h:80\", threshold: 0.8}\n");
+  RouterConfig config;
+  EXPECT_EQ(config.cache.bytes_max, 0U) << "off by default";
+  read(in, config);
+  EXPECT_EQ(in.finish(), "");
+  EXPECT_EQ(config.cache.bytes_max, 1000U);
+  EXPECT_EQ(config.cache.ttl, std::chrono::seconds(5));
+  EXPECT_EQ(config.cache.similarity.url, "h:80");
+  EXPECT_EQ(config.cache.similarity.threshold, 0.8);
+}
+
+TEST(RouterConfig, RefusesSimilarityWithoutACacheOrAnAddress) {
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml", "cache:\n  similarity: {url: \"https://embedder/v1\", threshold: 1.5}\n");
+  RouterConfig config;
+  read(in, config);
+  const std::string errors = in.finish();
+  EXPECT_NE(errors.find("cache.similarity.url: must be http://host:port"), std::string::npos)
+      << errors;
+  EXPECT_NE(errors.find("cache.similarity.threshold"), std::string::npos);
+  EXPECT_NE(errors.find("cache.similarity: needs a cache: set bytes_max"), std::string::npos);
 }
 
 TEST(RouterConfig, RefusesTenantsWithoutAKeyOrWithAnothers) {

@@ -50,6 +50,7 @@ class World {
     config.requests_max = static_cast<uint32_t>(1 + random.below(20));
     config.request_timeout = milliseconds(500 + random.below(2000));
     config.queue_timeout = milliseconds(random.below(500));
+    config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
     return config;
   }
@@ -93,6 +94,8 @@ class World {
   void on(const Continued& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id) && broken_.insert(effect.id).second);
   }
+  void on(const OutOfRetries&) {}
+  void on(const Hedged&) { ASSERT_GT(config_.hedge_quantile, 0); }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Bypassed&) { ASSERT_GT(config_.bypass_tokens, 0U); }
   void on(const Complete& effect) {
@@ -197,7 +200,7 @@ class World {
 
   void check() {
     ASSERT_LE(router_.requests_alive(), config_.requests_max);
-    ASSERT_LE(legs_.size(), 2 * router_.requests_alive());
+    ASSERT_LE(legs_.size(), (config_.hedge_quantile > 0 ? 4 : 2) * router_.requests_alive());
     ASSERT_EQ(router_.next_wakeup() == kNever, router_.requests_alive() == 0);
   }
 

@@ -1,0 +1,18 @@
+// OpenAI's /v1/embeddings, as one asks for the vector of a text. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace pdjob::net {
+
+// `model` empty: not named.
+std::string embedding_request(std::string_view model, std::string_view text);
+
+// The first vector of a reply's body: 1 .. limits::kEmbeddingDimensionsMax numbers.
+Result<std::vector<float>> parse_embedding(const std::string& reply_body);
+
+}  // namespace pdjob::net

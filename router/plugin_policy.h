@@ -1,0 +1,37 @@
+// A policy of another make, in a shared library (policy_plugin.h). What it answers is checked: a
+// choice that is none falls back to the least loaded.
+#pragma once
+
+#include <string>
+
+#include "common/result.h"
+#include "router/least_loaded_policy.h"
+#include "router/pair_policy.h"
+#include "router/policy_plugin.h"
+#include "router/worker_table.h"
+
+namespace pdjob::router {
+
+class PluginPolicy final : public PairPolicy {
+ public:
+  // The library stays loaded for good. kUnsupported: it is not there, or no plug-in.
+  static Result<std::unique_ptr<PairPolicy>> open(const std::string& library, Stage stage,
+                                                  const std::string& options);
+  PluginPolicy(const PluginPolicy&) = delete;
+  PluginPolicy& operator=(const PluginPolicy&) = delete;
+  ~PluginPolicy() override;
+
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) const override;
+  void note_sent(const Prompt& prompt, WorkerId worker) override;
+  bool wants_blocks() const override { return plugin_.wants_blocks != 0; }
+
+ private:
+  PluginPolicy(const pdjob_policy_v1& plugin, void* policy) : plugin_(plugin), policy_(policy) {}
+
+  const pdjob_policy_v1& plugin_;
+  void* const policy_;
+  const LeastLoadedPolicy fallback_;
+};
+
+}  // namespace pdjob::router

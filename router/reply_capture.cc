@@ -1,0 +1,40 @@
+#include "router/reply_capture.h"
+
+#include <utility>
+
+namespace pdjob::router {
+
+void ReplyCapture::begin(const net::HttpReplyHead& head, WorkerId writer) {
+  // Where a body ends by closing, half of it looks whole.
+  if (head.framing != net::BodyFraming::kUntilClose && head.header("content-encoding").empty()) {
+    reply_ = CapturedReply{.status = head.status,
+                           .content_type = std::string(head.header("content-type")),
+                           .writer = writer};
+    chunked_ = head.framing == net::BodyFraming::kChunked;
+  }
+}
+
+void ReplyCapture::take(std::string_view raw) {
+  if (!reply_) {
+    return;
+  }
+  if (chunked_) {
+    chunks_.decode(raw, reply_->body);
+  } else {
+    reply_->body.append(raw);
+  }
+  if (reply_->body.size() > bytes_max_) {
+    give_up();
+  }
+}
+
+void ReplyCapture::give_up() { reply_.reset(); }
+
+void ReplyCapture::finish(End end) {
+  if (end == End::kBrokenOff) {
+    give_up();
+  }
+  done_(std::move(reply_));
+}
+
+}  // namespace pdjob::router
