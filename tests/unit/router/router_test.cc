@@ -819,6 +819,25 @@ TEST_F(LearntAddressTest, IsForgottenWithAFailure) {
   learn("c");
 }
 
+TEST_F(LearntAddressTest, IsGivenUpForAnAttemptThatRunsBesideIt) {
+  config.hedge_quantile = 0.95;
+  made.reset();
+  const net::WorkerEntry other = entry("p1", net::Role::kPrefill, "");
+  workers({foreign[0], other, foreign[1]});
+  for (int request = 0; request < 50; ++request) {
+    arrive({.prompt_tokens = 100, .pin_prefill = request % 2 == 0 ? "p0" : "p1"});
+    now += milliseconds(10);
+    prefilled_at(request % 2 == 0 ? "a" : "b");
+    finish();
+  }
+  EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(sleep(router().next_wakeup() - now),
+            (Words{"hedge", "prefill#2@p1 offer", "decode#2@d0 fetch"}));
+  EXPECT_EQ(prefilled_at("another"), (Words{"release @p0", "cancel decode#1"}));
+  EXPECT_EQ(prefilled_at("b", 2), Words{});
+  finish(2);
+}
+
 TEST_F(LearntAddressTest, IsThatOfThisIncarnation) {
   learn("a");
   workers({foreign[1]});
