@@ -201,7 +201,7 @@ struct CommandLine {
     command
         ->add_option("--protocol", protocol,
                      "Short for router.protocol: what the workers above speak (auto, pdjob, nixl, "
-                     "mooncake, sglang)")
+                     "nixl_push, mooncake, sglang)")
         ->type_name("PROTOCOL")
         ->excludes(file);
     command

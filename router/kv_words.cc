@@ -40,6 +40,56 @@ KvWords fetch_returned(const HandOver& hand_over) {
   return {.kv_transfer_params = std::string(hand_over.address)};
 }
 
+std::string request_id_of(const HandOver& hand_over) {
+  return std::string(hand_over.request_id) + '-' + hand_over.transfer.to_string();
+}
+
+KvWords offer_to_push(const HandOver& hand_over) {
+  const std::string id = '"' + hand_over.transfer.to_string() + '"';
+  const net::JsonEdit edits[] = {{"transfer_id", id}};
+  return {.request_id = request_id_of(hand_over),
+          .kv_transfer_params =
+              net::edit_json_object(offer_unnamed({}).kv_transfer_params, edits).value()};
+}
+
+KvWords await_push(const HandOver& hand_over) {
+  static constexpr std::array<std::string_view, 1> kNames{"remote_request_id"};
+  KvWords words = fetch_named(hand_over);
+  words.request_id = request_id_of(hand_over);
+  const auto params = net::JsonObject::scan(words.kv_transfer_params, kNames);
+  if (params && params->value(kNames.front()).empty()) {
+    std::string id;
+    net::JsonWriter(id).string(words.request_id);
+    const net::JsonEdit edits[] = {{kNames.front(), id}};
+    words.kv_transfer_params = params->edited(edits);
+  }
+  return words;
+}
+
+std::string pushing_engine(const std::string& params) {
+  static constexpr std::array<std::string_view, 7> kNames{
+      "transfer_mode", "remote_engine_id", "remote_host", "remote_port",
+      "tp_size",       "pp_size",          "dcp_size"};
+  constexpr size_t kRequired = 5;  // The engine takes one for the others.
+  const auto said = net::JsonObject::scan(params, kNames);
+  if (!said || said->value("transfer_mode") != "\"push\"") {
+    return {};
+  }
+  std::string address;
+  net::JsonWriter json(address);
+  json.begin_object();
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    const std::string_view value = said->value(kNames[i]);
+    if (!value.empty()) {
+      json.key(kNames[i]).raw(value);
+    } else if (i < kRequired) {
+      return {};
+    }
+  }
+  json.end_object();
+  return address;
+}
+
 // The rank is drawn by the transfer, so both legs mean the same one.
 size_t rank_of(const TransferId& transfer, size_t ranks) { return transfer.high % ranks; }
 
@@ -80,6 +130,8 @@ KvWords meet_in_room(const HandOver& hand_over) {
 
 constexpr KvDialect kPdjob{.offer = offer_named, .fetch = fetch_named, .releases = true};
 constexpr KvDialect kNixl{.offer = offer_unnamed, .fetch = fetch_returned};
+constexpr KvDialect kNixlPush{
+    .offer = offer_to_push, .fetch = await_push, .address_in = pushing_engine};
 constexpr KvDialect kMooncake{.offer = offer_at_rank, .fetch = fetch_from_rank};
 constexpr KvDialect kSglang{
     .offer = meet_in_room, .fetch = meet_in_room, .one_body = true, .several_prompts = true};
@@ -93,6 +145,8 @@ const KvDialect& dialect_of(Protocol protocol, bool concurrent) {
       return concurrent ? kPdjob : kNixl;
     case Protocol::kNixl:
       return kNixl;
+    case Protocol::kNixlPush:
+      return kNixlPush;
     case Protocol::kMooncake:
       return kMooncake;
     case Protocol::kSglang:

@@ -6,6 +6,12 @@
 //   pdjob    kv_transfer_params; a decode worker fetches by transfer_id from the kv_address
 //   nixl     vLLM's NixlConnector (docs/features/nixl_connector_usage.md of vllm-project/vllm): a
 //            prefill worker's reply says where the KV is, and a decode worker is told it verbatim
+//   nixl_push vLLM's NixlPushConnector (nixl/push_scheduler.py beside the above, and
+//            disagg_proxy_pushconnector_demo.py of its examples): a decode worker tells the prefill
+//            worker where to write, so that it must know who that is. All replies of a prefill
+//            worker say the same of that, and the first one is learnt from in two hops. Engines
+//            find the other half by x-request-id, which is therefore new for each attempt; newer
+//            ones by transfer_id
 //   mooncake vLLM's MooncakeConnector: as pdjob, but that each data-parallel rank of a prefill
 //   worker
 //            is an engine of its own, which its bootstrap server names (GET /query) and a header
@@ -29,6 +35,7 @@ namespace pdjob::router {
 // Members of a body, as JSON; empty: it has none of that name, whatever the client wrote there.
 struct KvWords {
   std::string header_lines;  // Not of the body: more of the head's.
+  std::string request_id;    // Of the head, too; empty: the request's own.
   std::string kv_transfer_params;
   std::string bootstrap_host;
   std::string bootstrap_port;
@@ -39,11 +46,15 @@ struct HandOver {
   TransferId transfer;
   std::string_view address;  // Where the KV will be: the prefill worker's kv_address, or what its
                              // reply said; empty: not known yet.
+  std::string_view request_id;
 };
 
 struct KvDialect {
   KvWords (*offer)(const HandOver&);  // Of a prefill leg.
   KvWords (*fetch)(const HandOver&);  // Of a decode leg.
+  // What in the kv_transfer_params of a prefill worker's reply holds for all its requests: an
+  // address.
+  std::string (*address_in)(const std::string& params) = nullptr;
   bool one_body = false;         // A prefill worker gets the client's whole request, and stops by
                                  // itself after the prompt.
   bool several_prompts = false;  // One request may hand over more than one prompt.

@@ -287,16 +287,19 @@ void RelayApi::on_end(net::CallId call) {
     submit(LegFailed{leg.id, {ErrorCode::kCorrupt, "its reply is too long"}});
     return;
   }
-  bool kv_params = false;
+  LegEnded ended{leg.id};
   const auto exchange = exchanges_.find(leg.id.request);
   if (leg.id.stage == Stage::kPrefill) {
     metrics_.prefilled(loop_.now() - leg.began);
   }
   if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
-    exchange->second.returned_params = returned_params(leg.collected);
-    kv_params = !exchange->second.returned_params.empty();
+    const std::string& params = exchange->second.returned_params = returned_params(leg.collected);
+    ended.kv_params = !params.empty();
+    if (const auto address_in = exchange->second.dialect->address_in) {
+      ended.kv_address = address_in(params);
+    }
   }
-  submit(LegEnded{leg.id, kv_params});
+  submit(std::move(ended));
 }
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
@@ -345,7 +348,8 @@ KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
   return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
                                                    .address = effect.kv == KvPart::kFetchReturned
                                                                   ? exchange.returned_params
-                                                                  : prefill->entry.kv_address});
+                                                                  : prefill->kv_address(),
+                                                   .request_id = exchange.request_id});
 }
 
 std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
@@ -366,8 +370,9 @@ void RelayApi::carry_out(const StartLeg& effect) {
   }
   metrics_.picked(worker.name, effect.leg.stage);
   const KvWords words = kv_words(effect, exchange);
+  const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
   std::string header_lines =
-      exchange.header_lines + "x-request-id: " + exchange.request_id + "\r\n" + words.header_lines;
+      exchange.header_lines + "x-request-id: " + request_id + "\r\n" + words.header_lines;
   std::unique_ptr<Span> span;
   if (exchange.span) {
     span = tracer_->begin_child(*exchange.span,
@@ -385,13 +390,15 @@ void RelayApi::carry_out(const StartLeg& effect) {
                                            .head_timeout = config_.request_timeout,
                                            .idle_timeout = config_.request_timeout},
                                           *this);
-  legs_[call] = Leg{.id = effect.leg,
-                    .worker = effect.worker,
-                    .peer = effect.peer,
-                    .began = loop_.now(),
-                    .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop,
-                    .resumes = effect.resumes,
-                    .span = std::move(span)};
+  const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
+  legs_[call] =
+      Leg{.id = effect.leg,
+          .worker = effect.worker,
+          .peer = effect.peer,
+          .began = loop_.now(),
+          .use = effect.kv == KvPart::kOfferUnnamed || teaches ? Use::kCollect : Use::kDrop,
+          .resumes = effect.resumes,
+          .span = std::move(span)};
   calls_[effect.leg] = call;
 }
 

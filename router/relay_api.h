@@ -74,7 +74,7 @@ class RelayApi final : public net::HttpCallHandler {
     std::string header_lines;  // Of each leg, but for what is its own.
     std::string request_id;
     RequestBody body;
-    const KvDialect* dialect = nullptr;  // Of this attempt's prefill worker.
+    const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging does not mix them.
     std::string returned_params;         // Two-hop: what the prefill leg said of the KV.
     Instant arrived{};
     Instant legs_began{};

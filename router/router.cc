@@ -334,13 +334,16 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   }
   const WorkerId prefill = choice.prefill->worker;
   request.attempt.prefill = {.worker = prefill, .cached_tokens = choice.prefill->cached_tokens};
+  const TransferId transfer{random_.next(), random_.next()};
+  request.attempt.hand_over = transfer;
+  request.attempt.learnt_address = table_.find(prefill)->learnt_address;
   if (!table_.find(prefill)->concurrent()) {
     request.state = State::kPrefilling;
-    start_leg(request, Stage::kPrefill, {.worker = prefill, .kv = KvPart::kOfferUnnamed}, turn);
+    start_leg(request, Stage::kPrefill,
+              {.worker = prefill, .kv = KvPart::kOfferUnnamed, .transfer = transfer}, turn);
     return;
   }
   request.state = State::kConcurrent;
-  const TransferId transfer{random_.next(), random_.next()};
   request.attempt.transfer = transfer;
   start_leg(request, Stage::kPrefill,
             {.worker = prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
@@ -365,11 +368,13 @@ void Router::send_second_hop(Request& request, bool kv_params, Turn& turn) {
   if (!kv_params) {
     turn.effects.emplace_back(Degraded{request.id});
   }
+  set_wake(request, request.deadline);
   request.state = State::kDecoding;
   start_leg(request, Stage::kDecode,
             {.worker = request.attempt.decode.worker,
              .kv = kv_params ? KvPart::kFetchReturned : KvPart::kNone,
-             .peer = kv_params ? request.attempt.prefill.worker : WorkerId{}},
+             .peer = kv_params ? request.attempt.prefill.worker : WorkerId{},
+             .transfer = request.attempt.hand_over},
             turn);
 }
 
@@ -550,6 +555,9 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
   }
+  if (verdict != Verdict::kOverloaded) {
+    table_.forget_address(request.attempt.prefill.worker);
+  }
   if (leave_to_rival(request, turn)) {
     return;
   }
@@ -603,9 +611,26 @@ void Router::on(const LegEnded& event, Turn& turn) {
     }
   } else {
     PDJOB_CHECK(stage == Stage::kPrefill, "a decode leg answers before it ends", request->id);
-    if (request->state == State::kPrefilling) {
-      send_second_hop(*request, event.kv_params, turn);
-    }
+    on_prefilled(*request, event, turn);
+  }
+}
+
+void Router::on_prefilled(Request& request, const LegEnded& event, Turn& turn) {
+  Attempt& attempt = request.attempt;
+  if (!event.kv_address.empty()) {
+    table_.note_address(attempt.prefill.worker, event.kv_address);
+  }
+  if (request.state == State::kPrefilling) {
+    send_second_hop(request, event.kv_params, turn);
+    return;
+  }
+  // The decode worker may wait for somebody else, perhaps for ever.
+  const bool misled = !attempt.learnt_address.empty() && attempt.learnt_address != event.kv_address;
+  if (misled && !leave_to_rival(request, turn)) {
+    cancel_leg(request, Stage::kDecode, turn);
+    attempt.transfer.reset();
+    attempt.number = ++request.attempts_made;
+    send_second_hop(request, event.kv_params, turn);
   }
 }
 

@@ -14,10 +14,12 @@
 //                              +---> [decoding]    decode leg alone            ---- fails -------+
 //
 //   concurrent -- the prefill leg is slow --> a second attempt beside it; the first to answer is
-//   the request's, the other one is cancelled concurrent, decoding -- the decode leg answers, or
-//   any leg says 4xx --> [relaying] relaying -- reply complete --> done, or [answered] until a
-//   prefill leg still running has ended relaying -- upstream dies  --> [queued], to go on
-//   elsewhere, if its tokens are known; else
+//   the request's, the other one is cancelled
+//   concurrent -- the prefill leg's reply names another address than the decode leg was told -->
+//   decoding, anew
+//   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
+//   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
+//   relaying -- upstream dies  --> [queued], to go on elsewhere, if its tokens are known; else
 //                                  aborted: a failed generation is never a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
@@ -93,7 +95,8 @@ struct LegAnswered {  // The reply's head is here.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
-  bool kv_params = false;  // Two-hop prefill leg: its reply held kv_transfer_params.
+  bool kv_params = false;  // Prefill leg: its reply held kv_transfer_params.
+  std::string kv_address;  // And in them, what holds for all requests: KvDialect::address_in.
 };
 struct LegFailed {  // No connection, or it broke off.
   LegId leg;
@@ -238,7 +241,9 @@ class Router {
     uint32_t number = 0;
     Leg prefill;
     Leg decode;
-    std::optional<TransferId> transfer;  // Until its KV is fetched or given up.
+    TransferId hand_over;
+    std::string learnt_address;  // Where its decode leg looks for the KV, as learnt from replies.
+    std::optional<TransferId> transfer;  // `hand_over`, until its KV is fetched or given up.
   };
   // Who waits is served in this order.
   struct QueuePlace {
@@ -312,6 +317,7 @@ class Router {
   bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
+  void on_prefilled(Request& request, const LegEnded& event, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
   void end_leg(Request& request, Stage stage);
   void cancel_leg(Request& request, Stage stage, Turn& turn);

@@ -154,10 +154,12 @@ void read(ConfigReader& in, RouterConfig& config) {
            {{"auto", Protocol::kAuto},
             {"pdjob", Protocol::kPdjob},
             {"nixl", Protocol::kNixl},
+            {"nixl_push", Protocol::kNixlPush},
             {"mooncake", Protocol::kMooncake},
             {"sglang", Protocol::kSglang}},
            {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
-            "only, vLLM's NixlConnector (two hops) or MooncakeConnector, or SGLang's bootstrap."});
+            "only, vLLM's NixlConnector (two hops), NixlPushConnector or MooncakeConnector, or "
+            "SGLang's bootstrap."});
   in.field("bootstrap_port", config.bootstrap_port,
            {"With protocol mooncake and sglang: of a prefill worker's bootstrap server, where its "
             "URL does not "

@@ -35,6 +35,7 @@ enum class Protocol {
   kAuto,      // Concurrent legs to pdjob workers, the two-hop to any other engine.
   kPdjob,     // Only pdjob workers are taken.
   kNixl,      // vLLM's two-hop to all of them.
+  kNixlPush,  // vLLM's NixlPushConnector: both legs at once, but for the first of a prefill worker.
   kMooncake,  // vLLM's MooncakeConnector: both legs at once, by the prefill worker's bootstrap
               // server.
   kSglang,    // Both at once, to meet in a room of the prefill worker's bootstrap server.

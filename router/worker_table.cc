@@ -163,6 +163,21 @@ void WorkerTable::end(WorkerId id, uint64_t tokens) {
   }
 }
 
+void WorkerTable::note_address(WorkerId id, const std::string& address) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr || worker->learnt_address == address) {
+    return;
+  }
+  worker->several_addresses = worker->several_addresses || !worker->learnt_address.empty();
+  worker->learnt_address = worker->several_addresses ? "" : address;
+}
+
+void WorkerTable::forget_address(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->learnt_address.clear();
+  }
+}
+
 void WorkerTable::note_good(WorkerId id) {
   if (Worker* worker = find_mutable(id)) {
     worker->failures = 0;
@@ -171,6 +186,7 @@ void WorkerTable::note_good(WorkerId id) {
 }
 
 void WorkerTable::note_failed(WorkerId id, Instant now) {
+  forget_address(id);  // Another may be in its place.
   Worker* worker = find_mutable(id);
   // Many legs may fail of one cause: only the first one, or a failed trial, makes the back-off
   // grow.

@@ -34,14 +34,21 @@ struct Worker {
   uint32_t requests_in_flight = 0;  // Of this router: legs that have not ended.
   uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.
 
+  std::string learnt_address;      // From its replies, which all say the same of it.
+  bool several_addresses = false;  // They do not: it is several engines, and nothing can be learnt.
+
   uint32_t failures = 0;  // In a row; 0: healthy.
   Instant retry_at{};     // Of a suspect: before it, somebody else is asked.
   bool trial = false;     // A half-open worker has its one trial in flight.
 
   bool serves(Stage stage) const;
   bool serves(std::string_view model) const;  // Either may be empty: any.
-  // The prefill worker's KV endpoint is known: both legs can be sent at once.
-  bool concurrent() const { return !entry.kv_address.empty(); }
+  // Where a decode worker finds KV of this prefill worker; empty: its replies say.
+  const std::string& kv_address() const {
+    return entry.kv_address.empty() ? learnt_address : entry.kv_address;
+  }
+  // That is known: both legs can be sent at once.
+  bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;
   // What policies compare. Reports lag by a heartbeat and own legs do not know of other routers:
   // the larger is nearer the truth.
@@ -74,6 +81,8 @@ class WorkerTable {
   void begin(WorkerId id, uint64_t tokens, Instant now);
   void end(WorkerId id, uint64_t tokens);
   // What was learnt of the worker: it answers, or it failed.
+  void note_address(WorkerId id, const std::string& address);
+  void forget_address(WorkerId id);
   void note_good(WorkerId id);
   void note_failed(WorkerId id, Instant now);
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import MODEL, ROOT, Process, eventually, metric
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from engine_doubles import Fleet, MooncakeDecodeDouble, MooncakePrefillDouble  # noqa: E402
+from engine_doubles import Fleet, MooncakeDecodeDouble, MooncakePrefillDouble, PushDecodeDouble, PushPrefillDouble  # noqa: E402
 
 PROMPTS = ["Tell me a story about a river that forgot its way to the sea.", "List three colours:", "The capital of France is"]
 
@@ -131,6 +131,7 @@ def ask(url, prompt, **more):
 
 
 def text_of(reply):
+    assert reply.status_code == 200, reply.text
     return reply.json()["choices"][0]["text"]
 
 
@@ -213,3 +214,72 @@ def test_a_mooncake_prefill_engine_without_a_bootstrap_server_is_no_member(folde
         assert text_of(ask(process.url, "alone")) == "alone by myself"
         assert "names no engine" in process.log.read_text()
         assert metric(process.url, "pdjob_router_degraded_total") == 1
+
+
+@contextlib.contextmanager
+def push(folder, ranks=1):
+    fleet = Fleet()
+    prefill, decode = PushPrefillDouble(fleet, "p0", ranks), PushDecodeDouble(fleet, "d0")
+    with doubles(prefill, decode), router(folder, [prefill.url], [decode.url], "--protocol", "nixl_push") as process:
+        yield fleet, prefill, decode, process.url
+
+
+def hop_count(url):
+    return {worker["role"]: worker["protocol"] for worker in httpx.get(url + "/pdjob/workers").json()["workers"]}["prefill"]
+
+
+def test_a_pushing_engines_address_is_learnt_in_two_hops_and_then_used_at_once(folder):
+    with push(folder) as (fleet, prefill, decode, url):
+        assert hop_count(url) == "two_hop"
+        # Clients may repeat their ids: engines must not take one request's KV for another's.
+        headers = {"x-request-id": "mine"}
+        body = {"model": "double", "max_tokens": 8}
+        for number in range(3):
+            reply = httpx.post(url + "/v1/completions", json={**body, "prompt": f"prompt {number}"}, headers=headers, timeout=30)
+            assert reply.headers["x-request-id"] == "mine"
+            assert text_of(reply) == f"prompt {number} and so on"
+            assert hop_count(url) == "concurrent"
+        prefill.go.clear()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(ask, url, "slow", stream=True)
+            eventually(lambda: prefill.asked == 4 and decode.asked == 4, 5, "both asked")
+            prefill.go.set()
+            assert "slow and so on" in slow.result().text
+        assert len(fleet.moved) == 4
+
+
+def test_a_pushing_engine_of_several_ranks_is_asked_in_two_hops(folder):
+    with push(folder, ranks=2) as (fleet, prefill, decode, url):
+        for number in range(6):
+            assert text_of(ask(url, f"prompt {number}")) == f"prompt {number} and so on"
+        assert hop_count(url) == "two_hop"
+        # The second request's decode leg had been told of another rank.
+        assert len(fleet.moved) == prefill.asked == 6 and decode.asked == 7
+
+
+def test_a_pushing_engine_dies_and_comes_back_as_another(folder):
+    with push(folder) as (fleet, prefill, decode, url):
+        assert text_of(ask(url, "first")) == "first and so on"
+        prefill.go.clear()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            dying = pool.submit(ask, url, "dying")
+            eventually(lambda: prefill.asked == 2, 5, "the prefill engine asked")
+            prefill.die()
+            assert text_of(dying.result()) == "dying by myself"
+        prefill.go.set()
+        prefill.start()
+        eventually(lambda: text_of(ask(url, "again")) == "again and so on", 10, "it serves again")
+        # Nobody saw this one: the reply tells that the decode leg waits for the dead.
+        assert text_of(ask(url, "concurrent")) == "concurrent and so on"
+        prefill.die()
+        prefill.start()
+        assert text_of(ask(url, "unnoticed")) in ("unnoticed and so on", "unnoticed by myself")
+
+
+def test_both_legs_to_pushing_engines_end_when_the_client_leaves(folder):
+    with push(folder) as (fleet, prefill, decode, url):
+        ask(url, "first")
+        prefill.go.clear()
+        with pytest.raises(httpx.TimeoutException):
+            httpx.post(url + "/v1/completions", json={"model": "double", "prompt": "left", "max_tokens": 8}, timeout=0.5)
+        eventually(lambda: sorted(fleet.cancelled) == ["d0", "p0"], 5, "both legs closed")

@@ -66,10 +66,12 @@ void SimRouter::pass_on(RequestId request, const TokenChunk& chunk) {
 
 void SimRouter::on_end(const router::LegId& id, const std::optional<KvPlace>& place) {
   if (legs_.erase(id) > 0) {
+    router::LegEnded ended{.leg = id, .kv_params = place.has_value()};
     if (place) {
       places_[id.request] = *place;
+      ended.kv_address = learns_addresses() ? std::to_string(place->worker.value) : "";
     }
-    step(router::LegEnded{.leg = id, .kv_params = place.has_value()});
+    step(ended);
   }
 }
 
@@ -128,6 +130,12 @@ Incarnation SimRouter::incarnation_of(WorkerId worker) const {
   return row == nullptr ? Incarnation{} : Incarnation{std::stoull(row->entry.engine_id)};
 }
 
+// Where a decode leg finds KV of this prefill worker.
+Incarnation SimRouter::address_of(WorkerId worker) const {
+  return learns_addresses() ? Incarnation{std::stoull(core_.workers().find(worker)->kv_address())}
+                            : incarnation_of(worker);
+}
+
 void SimRouter::apply(const router::StartLeg& effect) {
   const Ask& asked = world_.clients().ask(effect.leg.request);
   LegAsk ask{.leg = effect.leg, .ask = asked};
@@ -144,11 +152,11 @@ void SimRouter::apply(const router::StartLeg& effect) {
     case KvPart::kOfferUnnamed:  // The worker makes the id; here, one that is as unique.
       ask.kv = KvMode::kOffer;
       ask.place.transfer = {.high = 1, .low = asked.id.value << 8 | effect.leg.attempt};
-      ask.names_place = true;
+      ask.two_hop = true;
       break;
     case KvPart::kFetch:
       ask.kv = KvMode::kFetch;
-      ask.place = {.worker = incarnation_of(effect.peer), .transfer = effect.transfer};
+      ask.place = {.worker = address_of(effect.peer), .transfer = effect.transfer};
       break;
     case KvPart::kFetchReturned:
       ask.kv = KvMode::kFetch;
@@ -176,6 +184,9 @@ void SimRouter::apply(const router::CancelLeg& effect) {
 }
 
 void SimRouter::apply(const router::ReleaseOffer& effect) {
+  if (learns_addresses()) {
+    return;  // Such an engine can be told nothing: the lease ends the offer.
+  }
   SimChannel connection;
   world_.post(world_.network().arrival(connection), incarnation_of(effect.worker),
               [transfer = effect.transfer](SimWorker& worker) { worker.on_release(transfer); });

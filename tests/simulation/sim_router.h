@@ -67,7 +67,9 @@ class SimRouter {
   void apply(const router::Continued& /*effect*/) { ++streams_continued_; }
   void apply(const router::Drained& /*effect*/) { drained_ = true; }
 
+  bool learns_addresses() const { return config_.protocol == router::Protocol::kNixlPush; }
   Incarnation incarnation_of(WorkerId worker) const;
+  Incarnation address_of(WorkerId worker) const;
   void pass_on(RequestId request, const TokenChunk& chunk);
   void close_at_worker(const router::LegId& id, Leg& leg);
 
@@ -75,9 +77,8 @@ class SimRouter {
   const router::RouterConfig config_;
   router::Router core_;
   Instant wake_ = kNever;
-  std::map<router::LegId, Leg> legs_;  // That the core has not seen the end of.
-  std::map<RequestId, KvPlace>
-      places_;  // Of the two-hop: what the newest prefill leg's reply said.
+  std::map<router::LegId, Leg> legs_;    // That the core has not seen the end of.
+  std::map<RequestId, KvPlace> places_;  // What the newest prefill leg's reply said.
   std::map<RequestId, std::vector<std::vector<Token>>> passed_;  // Tokens of each choice.
   bool drained_ = false;
   uint64_t pairs_suspected_ = 0;

@@ -60,7 +60,7 @@ void SimWorker::on_leg(const LegAsk& ask) {
         .kv = ask.kv,
         .deadline = deadline,
         .awaited = ask.kv == KvMode::kOffer && awaited_.contains(ask.place.transfer),
-        .two_hop = ask.names_place});
+        .two_hop = ask.two_hop});
   });
 }
 
@@ -135,7 +135,7 @@ void SimWorker::finish(Exchange& exchange) {
   }
   const LegAsk& ask = exchange.ask;
   std::optional<KvPlace> place;
-  if (ask.names_place) {
+  if (ask.kv == KvMode::kOffer) {
     place = KvPlace{.worker = incarnation_, .transfer = ask.place.transfer};
   }
   world_.to_router(exchange.out,

@@ -40,7 +40,7 @@ struct LegAsk {
   Ask ask;
   worker::KvMode kv = worker::KvMode::kLocal;
   KvPlace place;                            // Of kOffer: only the transfer.
-  bool names_place = false;                 // The reply says where the KV is.
+  bool two_hop = false;                     // The decode leg follows this one.
   std::vector<std::vector<Token>> resumed;  // Of a stream that goes on: what each choice has.
 };
 

@@ -43,7 +43,10 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.both_workers = random.chance(0.15) ? 1 : 0;
   shape.chunk_tokens = draw(4, 64);
   shape.shared_kv = random.chance(0.6);
-  shape.two_hop = random.chance(0.25);
+  shape.two_hop = random.chance(0.35);
+  if (shape.two_hop && random.chance(0.5)) {
+    shape.router.protocol = router::Protocol::kNixlPush;  // In two hops at first.
+  }
   shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(6));
   shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(6));
   if (random.chance(0.3)) {

@@ -3,7 +3,8 @@ real engine would not understand, and what it would silently take for something 
 prefill double of this fleet has for it.
 
 The real ones, in vllm-project/vllm: vllm/distributed/kv_transfer/kv_connector/v1/mooncake/{mooncake_connector,mooncake_utils}.py,
-examples/disaggregated/mooncake_connector/mooncake_connector_proxy.py.
+nixl/push_scheduler.py beside them, and in examples/disaggregated mooncake_connector/mooncake_connector_proxy.py and
+disaggregated_serving/disagg_proxy_pushconnector_demo.py.
 """
 
 import contextlib
@@ -51,7 +52,7 @@ class Fleet:
 
     def forget(self, engine_ids):
         with self._changed:
-            self.kv = {key: prompt for key, prompt in self.kv.items() if key[0] not in engine_ids}
+            self.kv = {key: prompt for key, prompt in self.kv.items() if not any(engine_id in key[0] for engine_id in engine_ids)}
 
 
 class Refused(Exception):
@@ -244,5 +245,55 @@ class MooncakeDecodeDouble(EngineDouble):
             raise Refused(f"no engine {params['remote_engine_id']}")
         fetched = http.wait_until(lambda: self.fleet.take(params["remote_engine_id"], params["transfer_id"]))
         assert fetched == prompt, "KV of another prompt"
+        http.wait_until(self.go.is_set)
+        return self.text(http, f"{prompt} and so on")
+
+
+def base_id(http):
+    """By it both engines know a request; each one's own id has eight random digits more."""
+    return f"cmpl-{http.headers['X-Request-Id']}-0"
+
+
+class PushPrefillDouble(EngineDouble):
+    """NixlPushConnector, which writes KV to the decode engine that asks for it. Every other request goes to the next of its data-parallel ranks."""
+
+    def __init__(self, fleet, name, ranks=1):
+        self.ranks = ranks
+        super().__init__(fleet, name)
+
+    def start(self):
+        super().start()
+        self.engine_ids = [f"{self.engine_ids[0]}_dp{rank}" for rank in range(self.ranks)]
+
+    def address(self, rank):
+        return {"remote_engine_id": self.engine_ids[rank], "remote_host": "10.9.8.7", "remote_port": 5600 + rank, "tp_size": 2}
+
+    def answer(self, http, body, prompt, params):
+        check_prefill(body)
+        nulls = ("remote_engine_id", "remote_block_ids", "remote_host", "remote_port")
+        assert params == {"do_remote_decode": True, "do_remote_prefill": False, "transfer_id": params["transfer_id"], **dict.fromkeys(nulls)}
+        self.fleet.use_once(("transfer", params["transfer_id"]))
+        self.fleet.use_once(("request", base_id(http)))
+        rank = self.asked % self.ranks
+        address = self.address(rank)
+        http.wait_until(self.go.is_set)
+        self.fleet.keep(json.dumps(address), base_id(http), prompt)
+        returned = {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[1, 2]], **address,
+                    "remote_request_id": base_id(http) + "-0123abcd", "pp_size": 1, "remote_num_tokens": len(prompt), "transfer_mode": "push"}
+        return {**self.text(http, "?"), "kv_transfer_params": returned}
+
+
+class PushDecodeDouble(EngineDouble):
+    """NixlPushConnector's other end: it says where its blocks are, and waits."""
+
+    def answer(self, http, body, prompt, params):
+        if params is None:
+            return self.text(http, f"{prompt} by myself")
+        assert params["do_remote_prefill"] is True and params["do_remote_decode"] is False
+        assert params["transfer_mode"] == "push" and params["transfer_id"]
+        assert params["remote_request_id"].startswith((http.headers["X-Request-Id"], base_id(http)))
+        engine = json.dumps({key: params[key] for key in ("remote_engine_id", "remote_host", "remote_port", "tp_size")})
+        pushed = http.wait_until(lambda: self.fleet.take(engine, base_id(http)))
+        assert pushed == prompt, "KV of another prompt"
         http.wait_until(self.go.is_set)
         return self.text(http, f"{prompt} and so on")

@@ -75,6 +75,42 @@ TEST(KvWords, MooncakesBothLegsMeanTheSameRank) {
   }
 }
 
+constexpr const char* kPushReply =
+    R"({"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_request_id":"cmpl-r-0-01234567","remote_host":"h","remote_port":5600,"tp_size":2,"remote_num_tokens":41,"transfer_mode":"push"})";
+
+TEST(KvWords, APushersAddressIsWhatAllItsRepliesSay) {
+  const KvDialect& push = dialect_of(Protocol::kNixlPush, true);
+  EXPECT_EQ(
+      push.address_in(kPushReply),
+      R"({"transfer_mode":"push","remote_engine_id":"e","remote_host":"h","remote_port":5600,"tp_size":2})");
+  for (const char* other : {"", "{}", R"({"transfer_mode":"pull","remote_engine_id":"e"})",
+                            R"({"transfer_mode":"push","remote_engine_id":"e"})"}) {
+    EXPECT_EQ(push.address_in(other), "") << other;
+  }
+}
+
+TEST(KvWords, APushIsMatchedByARequestIdThatIsNew) {
+  const KvDialect& push = dialect_of(Protocol::kNixlPush, true);
+  const std::string id = "r-" + kTransfer.to_string();
+  const std::string address = push.address_in(kPushReply);
+  const KvWords offer = push.offer({kTransfer, address, "r"});
+  const KvWords fetch = push.fetch({kTransfer, address, "r"});
+  EXPECT_EQ(offer.request_id, id);
+  EXPECT_EQ(fetch.request_id, id);
+  EXPECT_EQ(
+      offer.kv_transfer_params,
+      R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null,"transfer_id":")" +
+          kTransfer.to_string() + R"("})");
+  EXPECT_EQ(
+      fetch.kv_transfer_params,
+      R"({"transfer_mode":"push","remote_engine_id":"e","remote_host":"h","remote_port":5600,"tp_size":2,"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":")" +
+          kTransfer.to_string() + R"(","remote_request_id":")" + id + R"("})");
+  // In two hops the prefill worker's own id stays.
+  EXPECT_NE(push.fetch({kTransfer, kPushReply, "r"})
+                .kv_transfer_params.find(R"("remote_request_id":"cmpl-r-0-01234567")"),
+            std::string::npos);
+}
+
 TEST(KvWords, AMooncakeEngineIsWhatItsBootstrapServerNames) {
   for (const char* reply : {"", "{}", "[]", R"({"1":{"engine_id":"b"}})", R"({"0":{}})",
                             R"({"0":7})", R"({"detail":"Not Found"})"}) {

@@ -69,7 +69,8 @@ class World {
   void on(const StartLeg& effect) {
     ASSERT_NE(router_.workers().find(effect.worker), nullptr);
     ASSERT_FALSE(ended_.contains(effect.leg.request)) << "a leg of a request that has ended";
-    ASSERT_LE(effect.leg.attempt, config_.attempts * (config_.continuations + 1));
+    // Where a reply corrects an address, the decode leg begins anew.
+    ASSERT_LE(effect.leg.attempt, 2 * config_.attempts * (config_.continuations + 1));
     ASSERT_TRUE(!relayed_.contains(effect.leg.request) || broken_.contains(effect.leg.request))
         << "a retry of what has begun and did not break off";
     ASSERT_EQ(effect.resumes,
@@ -169,7 +170,10 @@ class World {
       failure_answered_ = false;
     } else {
       legs_.erase(leg);
-      step(LegEnded{id, random_.chance(0.8)});
+      static constexpr const char* kAddresses[] = {"", "a", "a", "a", "b"};
+      const bool kv_params = random_.chance(0.8);
+      step(LegEnded{id, kv_params,
+                    kv_params ? kAddresses[random_.below(std::size(kAddresses))] : ""});
     }
   }
 

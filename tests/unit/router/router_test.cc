@@ -101,6 +101,9 @@ struct RouterTest : testing::Test {
   Words ended(Stage stage, uint32_t attempt = 1, bool kv_params = false) {
     return step(LegEnded{leg(stage, attempt), kv_params});
   }
+  Words prefilled_at(const std::string& kv_address, uint32_t attempt = 1) {
+    return step(LegEnded{leg(Stage::kPrefill, attempt), true, kv_address});
+  }
   Words failed(Stage stage, uint32_t attempt = 1) {
     return step(LegFailed{leg(stage, attempt), {ErrorCode::kUnavailable, "refused"}});
   }
@@ -753,6 +756,111 @@ TEST_F(RouterTest, RetriesWhenThePlannedDecodeWorkerOfATwoHopLeaves) {
   arrive();
   EXPECT_EQ(workers({foreign[0]}), (Words{"cancel prefill#1", "retry worker_left"}));
   EXPECT_EQ(workers(foreign), Words{"prefill#2@p0 offer?"});
+}
+
+// --- addresses that are learnt from replies
+
+struct LearntAddressTest : RouterTest {
+  LearntAddressTest() { workers(foreign); }
+  // A request in two hops whose reply names the address.
+  void learn(const std::string& kv_address) {
+    EXPECT_EQ(arrive(), Words{"prefill#1@p0 offer?"});
+    EXPECT_EQ(prefilled_at(kv_address), Words{"decode#1@d0 fetch?"});
+    EXPECT_EQ(starts[starts.size() - 1].transfer, starts[starts.size() - 2].transfer);
+    finish();
+  }
+  void finish(uint32_t attempt = 1) {
+    answered(Stage::kDecode, 200, attempt);
+    EXPECT_EQ(ended(Stage::kDecode, attempt), Words{"complete"});
+    expect_idle();
+  }
+};
+
+TEST_F(LearntAddressTest, IsUsedForBothLegsAtOnce) {
+  learn("a");
+  EXPECT_EQ(router().workers().find("p0")->kv_address(), "a");
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(prefilled_at("a"), Words{});
+  finish();
+}
+
+TEST_F(LearntAddressTest, IsCorrectedByTheReply) {
+  learn("a");
+  arrive();
+  EXPECT_EQ(prefilled_at("b"), (Words{"cancel decode#1", "decode#2@d0 fetch?"}));
+  EXPECT_EQ(starts[starts.size() - 1].transfer, starts[starts.size() - 2].transfer);
+  EXPECT_EQ(failed(Stage::kDecode, 1), Words{}) << "late";
+  finish(2);
+  // Whoever says now this and now that is several engines.
+  learn("a");
+  learn("a");
+}
+
+TEST_F(LearntAddressTest, IsNotWaitedForWhenTheReplyNamesNone) {
+  learn("a");
+  arrive();
+  EXPECT_EQ(ended(Stage::kPrefill), (Words{"cancel decode#1", "degraded", "decode#2@d0"}));
+  finish(2);
+}
+
+TEST_F(LearntAddressTest, IsForgottenWithAFailure) {
+  learn("a");
+  arrive();
+  EXPECT_EQ(failed(Stage::kPrefill),
+            (Words{"cancel decode#1", "retry unreachable", "degraded", "decode#2@d0"}));
+  finish(2);
+  sleep(seconds(1));
+  learn("b");
+  arrive();
+  EXPECT_EQ(answered(Stage::kDecode, 500),
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry failed", "degraded",
+                   "decode#2@d0"}));
+  finish(2);
+  learn("c");
+}
+
+TEST_F(LearntAddressTest, IsGivenUpForAnAttemptThatRunsBesideIt) {
+  config.hedge_quantile = 0.95;
+  made.reset();
+  const net::WorkerEntry other = entry("p1", net::Role::kPrefill, "");
+  workers({foreign[0], other, foreign[1]});
+  for (int request = 0; request < 50; ++request) {
+    arrive({.prompt_tokens = 100, .pin_prefill = request % 2 == 0 ? "p0" : "p1"});
+    now += milliseconds(10);
+    prefilled_at(request % 2 == 0 ? "a" : "b");
+    finish();
+  }
+  EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(sleep(router().next_wakeup() - now),
+            (Words{"hedge", "prefill#2@p1 offer", "decode#2@d0 fetch"}));
+  EXPECT_EQ(prefilled_at("another"), (Words{"release @p0", "cancel decode#1"}));
+  EXPECT_EQ(prefilled_at("b", 2), Words{});
+  finish(2);
+}
+
+// What was to wake a slow prefill refused the request that had gone on in two hops.
+TEST_F(LearntAddressTest, CorrectedLeavesARequestAllItsTime) {
+  config.hedge_quantile = 0.95;
+  made.reset();
+  workers(foreign);
+  for (int request = 0; request < 50; ++request) {
+    arrive({.prompt_tokens = 100});
+    now += milliseconds(10);
+    prefilled_at("a");
+    finish();
+  }
+  arrive({.prompt_tokens = 100});
+  EXPECT_LT(router().next_wakeup(), now + milliseconds(100));
+  EXPECT_EQ(prefilled_at("b"), (Words{"cancel decode#1", "decode#2@d0 fetch?"}));
+  EXPECT_EQ(router().next_wakeup(), now + config.request_timeout);
+  finish(2);
+}
+
+TEST_F(LearntAddressTest, IsThatOfThisIncarnation) {
+  learn("a");
+  workers({foreign[1]});
+  workers(foreign);
+  learn("b");
 }
 
 TEST_F(RouterTest, KeepsRelayingFromAWorkerThatLeft) {
