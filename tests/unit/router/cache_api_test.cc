@@ -189,6 +189,22 @@ TEST_F(CacheApiTest, AnswersAStreamByAStream) {
   EXPECT_NE(second.body, whole.body);
 }
 
+TEST_F(CacheApiTest, HasAStreamBeforeItsClientMayAskAgain) {
+  serve();
+  worker.answer = [](net::HttpServer& server, net::ExchangeId id, const net::HttpRequest&,
+                     int asked) {
+    server.begin(id, 200, "text/event-stream");
+    server.write(id, "data: " + answer_number(asked) + "\n\n");
+    server.write(id, "data: [DONE]\n\n");
+  };
+  auto first = start(kStreamed);
+  ASSERT_TRUE(turn_until(loop, [&] { return first->body.ends_with("[DONE]\n\n"); }));
+  const auto second = start(kStreamed);
+  ASSERT_TRUE(turn_until(loop, [&] { return second->ended; }));
+  EXPECT_EQ(second->cache, "hit");
+  EXPECT_EQ(second->body, first->body);
+}
+
 TEST_F(CacheApiTest, KeepsOffWhatMayHaveAnotherAnswer) {
   serve();
   EXPECT_EQ(result_of(kSampled), "");
