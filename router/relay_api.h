@@ -41,6 +41,10 @@ class RelayApi final : public net::HttpCallHandler {
   // `capture`: gets a copy of the reply, which says that the response cache had none.
   void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt,
              std::unique_ptr<ReplyCapture> capture = nullptr);
+  // The same of one that was let in before; `client` need not be the server's.
+  void route_admitted(net::ExchangeId client, Admission::Tenant tenant,
+                      const net::HttpRequest& request, RequestBody body, bool one_prompt,
+                      std::unique_ptr<ReplyCapture> capture);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
@@ -52,6 +56,9 @@ class RelayApi final : public net::HttpCallHandler {
   void deny(net::ExchangeId client, const Admission::Denial& denial);
   // The client's own, or a new one.
   std::string request_id_of(const net::HttpRequest& request);
+  // For a request that is to run later: it costs all that it would now. False: it is denied, and
+  // answered.
+  bool admit_once(net::ExchangeId client, std::string_view authorization, const RequestBody& body);
   // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
   // nothing: it is denied, and answered.
   std::optional<Admission::Headers> admit_free(net::ExchangeId client,
@@ -116,6 +123,8 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
+  void begin(net::ExchangeId client, Admission::Tenant tenant, const net::HttpRequest& request,
+             RequestBody body, bool one_prompt, std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
   std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);

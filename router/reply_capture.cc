@@ -33,6 +33,11 @@ void ReplyCapture::take(std::string_view raw) {
 
 void ReplyCapture::give_up() { reply_.reset(); }
 
+void ReplyCapture::answer(int status, std::string_view body) {
+  reply_ = CapturedReply{
+      .status = status, .content_type = "application/json", .body = std::string(body)};
+}
+
 void ReplyCapture::finish(End end) {
   if (std::exchange(finished_, true)) {
     return;

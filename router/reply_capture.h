@@ -34,6 +34,8 @@ class ReplyCapture {
   // Body bytes as they came.
   void take(std::string_view raw);
   void give_up();
+  // The router's own.
+  void answer(int status, std::string_view body);
   enum class End { kWhole, kBrokenOff };
   void finish(End end);
 

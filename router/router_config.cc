@@ -61,7 +61,7 @@ void read_command(ConfigReader& in, RouterConfig& config) {
        {"prefill_policy", "decode_policy", "policy_plugin", "policy_options", "prefill_in_flight",
         "decode_in_flight", "fallback", "bypass_tokens", "protocol", "attempts", "retry_budget",
         "continuations", "request_timeout", "connect_timeout", "requests_max", "queue_max",
-        "tenants", "cache"}) {
+        "tenants", "cache", "async"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -156,6 +156,10 @@ void read(ConfigReader& in, RouterConfig& config) {
            {.min = 1, .max = 65536});
   read(in, config.tenants);
   read(in, config.cache);
+  read(in, config.async);
+  if (config.replicas > 1 && !config.async.file.empty()) {
+    in.fail("async", "is for one router, and replicas is " + std::to_string(config.replicas));
+  }
 }
 
 }  // namespace pdjob::router
