@@ -262,6 +262,7 @@ void AsyncApi::start_all() {
           start(**row);
         } else {
           requests_.end(id);  // It was cancelled, or cannot be read; that the next router may try.
+          start_all();
         }
       };
     });

@@ -1,5 +1,8 @@
 #include "router/async_database.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include <sqlite3.h>
 
 namespace pdjob::router {
@@ -79,6 +82,12 @@ Result<std::unique_ptr<AsyncDatabase>> AsyncDatabase::open(const std::string& fi
   std::unique_ptr<AsyncDatabase> database(new AsyncDatabase(handle));
   if (opened != SQLITE_OK) {
     return Error{ErrorCode::kUnavailable, file + ": " + database->error().message};
+  }
+  // Of a new one; the files beside it take after it.
+  std::error_code ignored;
+  if (std::filesystem::file_size(file, ignored) == 0) {
+    using std::filesystem::perms;
+    std::filesystem::permissions(file, perms::owner_read | perms::owner_write, ignored);
   }
   if (const Status set_up = database->run(kSetUp); !set_up) {
     return Error{ErrorCode::kUnavailable, file + ": " + set_up.error().message};

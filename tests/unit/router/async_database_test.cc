@@ -117,6 +117,16 @@ TEST_F(AsyncDatabaseTest, HasABoundOfAnswers) {
   EXPECT_EQ(found("waits"), "none");
 }
 
+TEST_F(AsyncDatabaseTest, IsReadByItsOwnerOnly) {
+  using std::filesystem::perms;
+  open();
+  insert("a");
+  for (const std::string& of : {file, file + "-wal"}) {
+    EXPECT_EQ(std::filesystem::status(of).permissions(), perms::owner_read | perms::owner_write)
+        << of;
+  }
+}
+
 TEST_F(AsyncDatabaseTest, IsOfOneProcessAtATime) {
   open();
   const auto second = AsyncDatabase::open(file);
