@@ -16,9 +16,7 @@ bool is_router(net::Role role) { return role == net::Role::kRouter; }
 bool is_prefill(net::Role role) { return role == net::Role::kPrefill; }
 bool is_decode(net::Role role) { return role == net::Role::kDecode || role == net::Role::kBoth; }
 
-bool is_member(const Process& process) {
-  return !is_router(process.role) && process.serving() && !process.suspected;
-}
+bool is_member(const Process& process) { return process.serving() && !process.suspected; }
 
 std::string in_seconds(Duration duration) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
@@ -182,7 +180,7 @@ void Job::died(Process& process, const std::string& how) {
     return;
   }
   enter(process, ProcessState::kBackoff, *again);
-  if (was_serving && !is_router(process.role)) {
+  if (was_serving) {
     publish_membership();
   }
 }
@@ -277,11 +275,7 @@ void Job::on_registered(Process& process, const net::Registered& message) {
   process.entry.role = process.role;
   process.last_heartbeat = now_;
   enter(process, ProcessState::kRegistered);
-  if (is_router(process.role)) {
-    send_membership(process);
-  } else {
-    publish_membership();
-  }
+  publish_membership();
 }
 
 void Job::on_heartbeat(Process& process, const net::HeartbeatSent& message) {
@@ -314,7 +308,7 @@ net::Membership Job::membership() const {
   net::Membership list{.version = membership_version_};
   for (const Process& process : processes_) {
     if (is_member(process)) {
-      list.workers.push_back(process.entry);
+      (is_router(process.role) ? list.routers : list.workers).push_back(process.entry);
     }
   }
   return list;

@@ -186,7 +186,10 @@ struct CommandLine {
         ->type_name("HOST:PORT")
         ->capture_default_str()
         ->excludes(file);
-    command->add_option("--prefill", router.prefill, "A prefill worker; repeatable")
+    command
+        ->add_option("--prefill", router.prefill,
+                     "A prefill worker; URL?bootstrap_port=N where it is not "
+                     "router.bootstrap_port; repeatable")
         ->type_name("URL")
         ->excludes(file);
     command->add_option("--decode", router.decode, "A decode worker; repeatable")
@@ -197,7 +200,8 @@ struct CommandLine {
         ->excludes(file);
     command
         ->add_option("--protocol", protocol,
-                     "Short for router.protocol: what the workers above speak (auto, pdjob, nixl)")
+                     "Short for router.protocol: what the workers above speak (auto, pdjob, nixl, "
+                     "mooncake, sglang)")
         ->type_name("PROTOCOL")
         ->excludes(file);
     command

@@ -52,7 +52,7 @@ void Prober::start(const Probe& probe) {
   } else {
     running.step = Step::kPrefillLeg;
     call(std::move(running), options_.address_of(probe.prefill), "",
-         router::offer_unnamed_params());
+         router::dialect_of(router::Protocol::kNixl, false).offer({}).kv_transfer_params);
   }
 }
 

@@ -77,13 +77,13 @@ Result<net::Role> role_of(const std::string& word) {
   return found->second;
 }
 
-Result<std::vector<net::HttpAddress>> addresses_of(const std::vector<std::string>& urls) {
-  std::vector<net::HttpAddress> addresses;
+Status append_workers(net::Role role, const std::vector<std::string>& urls,
+                      std::vector<router::StaticWorker>& workers) {
   for (const std::string& url : urls) {
-    PDJOB_TRY(net::HttpAddress address, net::parse_http_address(url));
-    addresses.push_back(std::move(address));
+    PDJOB_TRY(router::StaticWorker worker, router::parse_static_worker(role, url));
+    workers.push_back(std::move(worker));
   }
-  return addresses;
+  return ok();
 }
 
 Result<int> worker_by_spec(int spec_fd, const Places& places) {
@@ -103,6 +103,7 @@ Result<int> router_by_spec(int spec_fd, const Places& places) {
   router::RouterOptions options;
   options.spec = std::move(spec);
   options.config = config.router;
+  options.config.protocol = router::Protocol::kAuto;  // The workers of a job are pdjob's own.
   options.plain = !config.disaggregated();
   return router::run_router(options);
 }
@@ -127,13 +128,13 @@ Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
 
 Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& places) {
   RouterFile file;
-  PDJOB_TRY(file.prefill, addresses_of(flags.prefill));
-  PDJOB_TRY(file.decode, addresses_of(flags.decode));
-  PDJOB_TRY(file.both, addresses_of(flags.workers));
-  if (file.prefill.empty() != file.decode.empty()) {
+  PDJOB_TRY_STATUS(append_workers(net::Role::kPrefill, flags.prefill, file.workers));
+  PDJOB_TRY_STATUS(append_workers(net::Role::kDecode, flags.decode, file.workers));
+  PDJOB_TRY_STATUS(append_workers(net::Role::kBoth, flags.workers, file.workers));
+  if (flags.prefill.empty() != flags.decode.empty()) {
     return Error{ErrorCode::kInvalidArgument, "pdjob router: --prefill and --decode come together"};
   }
-  if (file.decode.empty() && file.both.empty()) {
+  if (file.workers.empty()) {
     return Error{ErrorCode::kInvalidArgument,
                  "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL; or "
                  "a file that does: --config FILE"};
@@ -150,10 +151,10 @@ Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
   PDJOB_TRY(RouterFile file,
             flags.config.empty() ? router_of_flags(flags, places) : read_router_file(flags.config));
   router::RouterOptions options{.config = std::move(file.router),
-                                .prefill = std::move(file.prefill),
-                                .decode = std::move(file.decode),
-                                .workers = std::move(file.both)};
-  options.plain = options.prefill.empty();
+                                .workers = std::move(file.workers)};
+  options.plain = std::ranges::none_of(options.workers, [](const router::StaticWorker& worker) {
+    return worker.role == net::Role::kPrefill;
+  });
   options.spec.name = "router-" + std::to_string(getpid());
   options.spec.role = net::Role::kRouter;
   log::start(options.spec.name, log::Level::kInfo);

@@ -8,27 +8,31 @@
 namespace pdjob::launcher {
 namespace {
 
-void read_addresses(ConfigReader& in, const char* key, std::vector<net::HttpAddress>& addresses,
-                    const char* doc) {
+size_t read_workers(ConfigReader& in, const char* key, net::Role role,
+                    std::vector<router::StaticWorker>& workers, const char* doc) {
   std::vector<std::string> urls;
   in.field(key, urls, {doc});
   for (const std::string& url : urls) {
-    if (auto address = net::parse_http_address(url)) {
-      addresses.push_back(std::move(*address));
+    if (auto worker = router::parse_static_worker(role, url)) {
+      workers.push_back(std::move(*worker));
     } else {
-      in.fail(key, address.error().message);
+      in.fail(key, worker.error().message);
     }
   }
+  return urls.size();
 }
 
 void read(ConfigReader& in, RouterFile& file) {
   in.section("workers", {"Who serves, by URL."}, [&](ConfigReader& section) {
-    read_addresses(section, "prefill", file.prefill, "Who computes prompts.");
-    read_addresses(section, "decode", file.decode, "Who generates tokens.");
-    read_addresses(section, "both", file.both, "Who does both.");
-    if (file.prefill.empty() != file.decode.empty()) {
-      section.fail(file.prefill.empty() ? "decode" : "prefill", "prefill and decode come together");
-    } else if (file.decode.empty() && file.both.empty()) {
+    const size_t prefill = read_workers(section, "prefill", net::Role::kPrefill, file.workers,
+                                        "Who computes prompts.");
+    const size_t decode =
+        read_workers(section, "decode", net::Role::kDecode, file.workers, "Who generates tokens.");
+    const size_t both =
+        read_workers(section, "both", net::Role::kBoth, file.workers, "Who does both.");
+    if ((prefill == 0) != (decode == 0)) {
+      section.fail(prefill == 0 ? "decode" : "prefill", "prefill and decode come together");
+    } else if (decode + both == 0) {
       section.fail("both", "no worker is named: prefill and decode, or both");
     }
   });

@@ -6,15 +6,13 @@
 #include <vector>
 
 #include "common/result.h"
-#include "net/http_client.h"
 #include "router/router_config.h"
+#include "router/static_workers.h"
 
 namespace pdjob::launcher {
 
 struct RouterFile {
-  std::vector<net::HttpAddress> prefill;
-  std::vector<net::HttpAddress> decode;
-  std::vector<net::HttpAddress> both;  // Each does all of a request.
+  std::vector<router::StaticWorker> workers;
   router::RouterConfig router;
 };
 

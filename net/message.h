@@ -68,6 +68,7 @@ struct Membership {  // To routers: the whole list, whenever it changes, and aga
                      // lower version than one seen is stale.
   uint64_t version = 0;
   std::vector<WorkerEntry> workers;
+  std::vector<WorkerEntry> routers;  // For clients that subscribe to them; the reader is one, too.
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 struct LoadReported {  // To routers: one worker's heartbeat, passed on.

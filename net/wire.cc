@@ -168,6 +168,7 @@ template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Membership> message) {
   codec.value(message.version);
   codec.list(message.workers);
+  codec.list(message.routers);
 }
 
 template <class Codec>

@@ -285,9 +285,8 @@ void AsyncApi::start(const AsyncRow& row) {
       .path = row.path,
       .headers = {{"Content-Type", "application/json"}, {"x-request-id", row.id}}};
   auto& scanned = std::get<RequestBody>(body);
-  const bool one_prompt = !scanned.several_prompts();
   relay_.route_admitted(
-      exchange, *tenant, request, std::move(scanned), one_prompt,
+      exchange, *tenant, request, std::move(scanned),
       std::make_unique<ReplyCapture>(limits::kAsyncReplyBytesMax,
                                      [this, id = row.id](std::optional<CapturedReply> reply) {
                                        // Else it was cancelled.

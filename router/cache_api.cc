@@ -67,8 +67,7 @@ net::HttpRequest CacheApi::Asked::request() const {
   return request;
 }
 
-void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool one_prompt) {
+void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body) {
   const Wish wish = wish_of(request);
   const std::string_view authorization = request.header("authorization");
   const auto tenant = relay_.admission().identify(authorization);
@@ -78,12 +77,11 @@ void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   }
   if (!digest || !(digest->deterministic || wish.always)) {
     relay_.metrics().cached(CacheResult::kBypass);
-    relay_.route(client, request, std::move(body), one_prompt);
+    relay_.route(client, request, std::move(body), /*generates=*/true);
     return;
   }
   Asked asked{.client = client,
               .body = std::move(body),
-              .one_prompt = one_prompt,
               .path = std::string(request.path),
               .key = {std::get<Admission::Tenant>(tenant), digest->whole},
               .look_up = wish.look_up,
@@ -185,7 +183,8 @@ void CacheApi::pass_on(Asked asked) {
           keep(key, meaning, std::move(*reply));
         }
       });
-  relay_.route(asked.client, request, std::move(asked.body), asked.one_prompt, std::move(capture));
+  relay_.route(asked.client, request, std::move(asked.body), /*generates=*/true,
+               std::move(capture));
 }
 
 void CacheApi::keep(const ResponseCache::Key& key, std::optional<ResponseCache::Meaning> meaning,

@@ -31,7 +31,7 @@ class CacheApi {
   CacheApi& operator=(const CacheApi&) = delete;
 
   // Takes a generation over, as RelayApi::route() does.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt);
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body);
   void client_left(net::ExchangeId client);
   // Nobody waits for a vector any longer.
   void let_all_go_on();
@@ -43,7 +43,6 @@ class CacheApi {
   struct Asked {
     net::ExchangeId client;
     RequestBody body;
-    bool one_prompt = true;
     std::string path;
     std::vector<std::pair<std::string, std::string>> headers;
     ResponseCache::Key key;

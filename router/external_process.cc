@@ -57,12 +57,11 @@ class ExternalProcess final : net::JobMember::Handler {
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     host_ = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     if (options_.spec.control.empty()) {
-      members_.emplace(loop_, static_workers(options_), options_.config.protocol,
-                       [this](const RouterEvent& event) {
-                         if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
-                           step(MembersChanged{++static_version_, changed->workers});
-                         }
-                       });
+      members_.emplace(loop_, options_.workers, options_.config, [this](const RouterEvent& event) {
+        if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
+          step(MembersChanged{++static_version_, changed->workers});
+        }
+      });
     }
     member_->serve({.name = options_.spec.name,
                     .engine_id = options_.spec.engine_id,

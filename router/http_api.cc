@@ -11,7 +11,7 @@
 namespace pdjob::router {
 namespace {
 
-enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers };
+enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers, kMembers };
 
 struct Route {
   std::string_view method;
@@ -27,6 +27,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Endpoint::kHealth},
     {"GET", "/metrics", Endpoint::kMetrics},
     {"GET", "/pdjob/workers", Endpoint::kWorkers},
+    {"GET", "/pdjob/members", Endpoint::kMembers},
 };
 
 net::ApiError no_such_route(const net::HttpRequest& request, int status) {
@@ -94,10 +95,12 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const Route
   if (!config.async.file.empty()) {
     PDJOB_TRY(api->async_, AsyncApi::open(loop, *api->server_, *api->relay_, config));
   }
+  api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
 }
 
 void HttpApi::drain() {
+  members_->close();
   if (cache_) {
     cache_->let_all_go_on();
   }
@@ -112,6 +115,7 @@ void HttpApi::on_client_gone(net::ExchangeId id) {
     cache_->client_left(id);
   }
   relay_->client_left(id);
+  members_->client_left(id);
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -140,6 +144,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return reply_metrics(id);
       case Endpoint::kWorkers:
         return reply_workers(id);
+      case Endpoint::kMembers:
+        return members_->reply(id, request);
     }
   }
   refuse(id, no_such_route(request, status));
@@ -151,11 +157,10 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
     refuse(id, *error);
   } else {
     auto& scanned = std::get<RequestBody>(body);
-    const bool one_prompt = generates && !scanned.several_prompts();
     if (cache_ && generates) {
-      cache_->route(id, request, std::move(scanned), one_prompt);
+      cache_->route(id, request, std::move(scanned));
     } else {
-      relay_->route(id, request, std::move(scanned), one_prompt);
+      relay_->route(id, request, std::move(scanned), generates);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "net/http_server.h"
 #include "router/async_api.h"
 #include "router/cache_api.h"
+#include "router/members_watch.h"
 #include "router/relay_api.h"
 
 namespace pdjob::router {
@@ -27,6 +28,7 @@ class HttpApi final : public net::HttpHandler {
   void drain();
 
   RelayApi& relay() { return *relay_; }
+  MembersWatch& members() { return *members_; }
   net::HttpServer& server() { return *server_; }
 
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
@@ -47,6 +49,7 @@ class HttpApi final : public net::HttpHandler {
   net::EventLoop& loop_;
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<RelayApi> relay_;
+  std::unique_ptr<MembersWatch> members_;
   std::unique_ptr<CacheApi> cache_;  // Where the config has one.
   std::unique_ptr<AsyncApi> async_;  // The same.
 };

@@ -14,7 +14,7 @@ constexpr uint64_t kOutputTokensAssumed = 256;
 
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
-constexpr std::array<std::string_view, 13> kNames = {"model",
+constexpr std::array<std::string_view, 16> kNames = {"model",
                                                      "max_tokens",
                                                      "max_completion_tokens",
                                                      "min_tokens",
@@ -26,7 +26,18 @@ constexpr std::array<std::string_view, 13> kNames = {"model",
                                                      "messages",
                                                      "user",
                                                      "kv_transfer_params",
+                                                     "bootstrap_host",
+                                                     "bootstrap_port",
+                                                     "bootstrap_room",
                                                      "pdjob_resume"};
+
+// All of them, also those that say nothing: a client must not name a source of KV.
+void append_kv_edits(std::vector<net::JsonEdit>& edits, const KvWords& kv) {
+  edits.push_back({"kv_transfer_params", kv.kv_transfer_params});
+  edits.push_back({"bootstrap_host", kv.bootstrap_host});
+  edits.push_back({"bootstrap_port", kv.bootstrap_port});
+  edits.push_back({"bootstrap_room", kv.bootstrap_room});
+}
 
 uint64_t number_or_zero(std::string_view text) { return parse_number<uint64_t>(text).value_or(0); }
 
@@ -82,7 +93,7 @@ std::string_view RequestBody::prompt() const {
   return prompt.empty() ? object_->value("messages") : prompt;
 }
 
-std::string RequestBody::prefill_leg(std::string_view kv_params) const {
+std::string RequestBody::prefill_leg(const KvWords& kv) const {
   std::vector<net::JsonEdit> edits;
   edits.reserve(kNames.size());
   edits.push_back({"max_tokens", "1"});
@@ -95,43 +106,14 @@ std::string RequestBody::prefill_leg(std::string_view kv_params) const {
   if (!object_->value("stream").empty()) {
     edits.push_back({"stream", "false"});
   }
-  edits.push_back({"kv_transfer_params", kv_params});
+  append_kv_edits(edits, kv);
   return object_->edited(edits);
 }
 
-std::string RequestBody::decode_leg(std::string_view kv_params, std::string_view resume) const {
-  const net::JsonEdit edits[] = {{"kv_transfer_params", kv_params}, {"pdjob_resume", resume}};
+std::string RequestBody::decode_leg(const KvWords& kv, std::string_view resume) const {
+  std::vector<net::JsonEdit> edits{{"pdjob_resume", resume}};
+  append_kv_edits(edits, kv);
   return object_->edited(edits);
-}
-
-// --- kv_transfer_params
-
-std::string offer_params(const TransferId& transfer) {
-  return R"({"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":")" +
-         transfer.to_string() + R"("})";
-}
-
-// The nulls are what vLLM's own proxies send; engines differ in which of them they insist on.
-std::string_view offer_unnamed_params() {
-  return R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,)"
-         R"("remote_host":null,"remote_port":null})";
-}
-
-std::string fetch_params(std::string_view kv_address, const TransferId& transfer) {
-  const std::string id = '"' + transfer.to_string() + '"';
-  const net::JsonEdit edits[] = {
-      {"do_remote_prefill", "true"}, {"do_remote_decode", "false"}, {"transfer_id", id}};
-  // The address comes from elsewhere: what is no object is left out, and the decode worker will say
-  // what it lacks.
-  auto params = net::edit_json_object(std::string(kv_address), edits);
-  return params ? std::move(*params) : net::edit_json_object("{}", edits).value();
-}
-
-std::string returned_params(const std::string& reply_body) {
-  static constexpr std::string_view kName = "kv_transfer_params";
-  const auto object = net::JsonObject::scan(reply_body, {&kName, 1});
-  const std::string_view params = object ? object->value(kName) : std::string_view();
-  return params.starts_with('{') ? std::string(params) : std::string();
 }
 
 }  // namespace pdjob::router

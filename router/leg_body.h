@@ -10,9 +10,9 @@
 #include <string_view>
 #include <variant>
 
-#include "common/id.h"
 #include "net/json_edit.h"
 #include "net/openai.h"
+#include "router/kv_words.h"
 
 namespace pdjob::router {
 
@@ -33,11 +33,11 @@ class RequestBody {
   // `prompt` is a list of prompts: each would need a hand-over of its own.
   bool several_prompts() const { return several_prompts_; }
 
-  // One token, not streamed, and kv_transfer_params.
-  std::string prefill_leg(std::string_view kv_params) const;
-  // The client's body with kv_transfer_params, and pdjob_resume (StreamRecord::tokens_json); empty:
-  // without, whatever the client wrote there.
-  std::string decode_leg(std::string_view kv_params, std::string_view resume = {}) const;
+  // One token, not streamed, and what is said of the KV.
+  std::string prefill_leg(const KvWords& kv) const;
+  // The client's body with what is said of the KV, and pdjob_resume (StreamRecord::tokens_json);
+  // empty: without, whatever the client wrote there.
+  std::string decode_leg(const KvWords& kv, std::string_view resume = {}) const;
 
  private:
   // Where it is does not change when the body moves, as the scan has views of it.
@@ -47,16 +47,5 @@ class RequestBody {
   uint64_t output_tokens_ = 0;
   bool several_prompts_ = false;
 };
-
-// --- kv_transfer_params, as vLLM names its fields.
-
-// Prefill leg: keep the KV under `transfer`.
-std::string offer_params(const TransferId& transfer);
-// Prefill leg of the two-hop: keep the KV and answer where it is.
-std::string_view offer_unnamed_params();
-// Decode leg: the KV is at `kv_address` (the prefill worker's JSON object) under `transfer`.
-std::string fetch_params(std::string_view kv_address, const TransferId& transfer);
-// Two-hop: kv_transfer_params of a prefill reply, verbatim; empty if there are none.
-std::string returned_params(const std::string& reply_body);
 
 }  // namespace pdjob::router

@@ -22,14 +22,15 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // Made anew by HttpClient, or for the router alone. Accept-Encoding, because prefill replies are
 // read here.
-constexpr std::array<std::string_view, 8> kNotForWorkers = {"host",
+constexpr std::array<std::string_view, 9> kNotForWorkers = {"host",
                                                             "content-length",
                                                             "transfer-encoding",
                                                             "expect",
                                                             "accept-encoding",
                                                             "x-pdjob-pin-prefill",
                                                             "x-pdjob-pin-decode",
-                                                            "x-pdjob-continue"};
+                                                            "x-pdjob-continue",
+                                                            "x-data-parallel-rank"};
 
 // Made anew, or for the router alone.
 constexpr std::array<std::string_view, 5> kMarks = {
@@ -89,15 +90,13 @@ void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& h
 
 }  // namespace
 
-std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id,
-                             bool own_key) {
+std::string leg_header_lines(const net::HttpRequest& request, bool own_key) {
   std::string lines;
-  lines.reserve(bytes_of(request.headers) + request_id.size() + kAddedBytes);
+  lines.reserve(bytes_of(request.headers) + kAddedBytes);
   append_end_to_end(lines, request.headers, [own_key](std::string_view name) {
     return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id") ||
            (own_key && equal_ignoring_case(name, "authorization"));
   });
-  append_line(lines, "x-request-id", request_id);
   return lines;
 }
 

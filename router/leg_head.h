@@ -11,10 +11,9 @@
 
 namespace pdjob::router {
 
-// Header lines for both legs of a request: the client's own, with `request_id` in place of an
-// absent x-request-id. `own_key`: Authorization was meant for the router.
-std::string leg_header_lines(const net::HttpRequest& request, std::string_view request_id,
-                             bool own_key = false);
+// Header lines for all legs of a request: the client's own, without x-request-id. `own_key`:
+// Authorization was meant for the router.
+std::string leg_header_lines(const net::HttpRequest& request, bool own_key = false);
 
 // What the router adds to a relayed reply. Empty names are left out.
 struct ReplyMarks {

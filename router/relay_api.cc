@@ -17,7 +17,7 @@ namespace {
 constexpr Duration kWarnInterval = std::chrono::seconds(10);
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 
-std::string name_of(const LegId& leg) {
+std::string text_of(const LegId& leg) {
   return "request " + std::to_string(leg.request.value) +
          (leg.stage == Stage::kPrefill ? " prefill" : " decode") + " leg, attempt " +
          std::to_string(leg.attempt);
@@ -54,6 +54,7 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
     : loop_(loop),
       server_(server),
       config_(config),
+      several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
       random_(entropy()),
@@ -65,26 +66,26 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 // --- events
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool one_prompt, std::unique_ptr<ReplyCapture> capture) {
+                     bool generates, std::unique_ptr<ReplyCapture> capture) {
   const auto admitted = admission_.admit(request.header("authorization"),
                                          body.prompt_tokens() + body.output_tokens(), loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
     deny(client, *denial);
     return;
   }
-  begin(client, std::get<Admission::Tenant>(admitted), request, std::move(body), one_prompt,
+  begin(client, std::get<Admission::Tenant>(admitted), request, std::move(body), generates,
         std::move(capture));
 }
 
 void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
-                              const net::HttpRequest& request, RequestBody body, bool one_prompt,
+                              const net::HttpRequest& request, RequestBody body,
                               std::unique_ptr<ReplyCapture> capture) {
   admission_.enter(tenant);
-  begin(client, tenant, request, std::move(body), one_prompt, std::move(capture));
+  begin(client, tenant, request, std::move(body), /*generates=*/true, std::move(capture));
 }
 
 void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
-                     const net::HttpRequest& request, RequestBody body, bool one_prompt,
+                     const net::HttpRequest& request, RequestBody body, bool generates,
                      std::unique_ptr<ReplyCapture> capture) {
   const RequestId id = request_of(client);
   Exchange& exchange = exchanges_[id];
@@ -92,7 +93,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
   exchange.client = client;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
-  exchange.header_lines = leg_header_lines(request, exchange.request_id, !admission_.open_to_all());
+  exchange.header_lines = leg_header_lines(request, !admission_.open_to_all());
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
@@ -104,8 +105,9 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
       admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
   std::string_view session = request.header("x-session-id");
   session = session.empty() ? body.user() : session;
+  const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
-                     .one_prompt = one_prompt,
+                     .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .blocks = core_.wants_blocks() ? prompt_blocks(body.model(), body.prompt())
@@ -295,8 +297,8 @@ void RelayApi::on_end(net::CallId call) {
   }
   bool kv_params = false;
   const auto exchange = exchanges_.find(leg.id.request);
-  if (leg.id.stage == Stage::kPrefill && exchange != exchanges_.end()) {
-    metrics_.prefilled(loop_.now() - exchange->second.prefill_began);
+  if (leg.id.stage == Stage::kPrefill) {
+    metrics_.prefilled(loop_.now() - leg.began);
   }
   if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
     exchange->second.returned_params = returned_params(leg.collected);
@@ -307,7 +309,7 @@ void RelayApi::on_end(net::CallId call) {
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
   const Leg leg = take_leg(call);
-  log::info(name_of(leg.id) + " failed: " + error.message);
+  log::info(text_of(leg.id) + " failed: " + error.message);
   const StreamRecord* record =
       leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
   if (record != nullptr && record->complete()) {
@@ -328,23 +330,35 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call) {
 
 // --- effects
 
-std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange) const {
-  const std::string resume = effect.resumes ? exchange.record->tokens_json() : std::string();
-  switch (effect.kv) {
-    case KvPart::kNone:
-      return exchange.body.decode_leg("", resume);
-    case KvPart::kOffer:
-      return exchange.body.prefill_leg(offer_params(effect.transfer));
-    case KvPart::kOfferUnnamed:
-      return exchange.body.prefill_leg(offer_unnamed_params());
-    case KvPart::kFetch:
-      return exchange.body.decode_leg(
-          fetch_params(core_.workers().find(effect.peer)->entry.kv_address, effect.transfer),
-          resume);
-    case KvPart::kFetchReturned:
-      return exchange.body.decode_leg(exchange.returned_params, resume);
+std::string_view RelayApi::name_of(WorkerId worker) const {
+  const Worker* row = core_.workers().find(worker);
+  return row == nullptr ? std::string_view() : row->entry.name;
+}
+
+KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
+  if (effect.kv == KvPart::kNone) {
+    return {};
   }
-  return {};
+  const bool offers = effect.leg.stage == Stage::kPrefill;
+  // Null between two hops, if it has left with its part done.
+  const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
+  if (offers) {
+    exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
+  }
+  const KvDialect& dialect = *exchange.dialect;
+  return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
+                                                   .address = effect.kv == KvPart::kFetchReturned
+                                                                  ? exchange.returned_params
+                                                                  : prefill->entry.kv_address});
+}
+
+std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
+                               const KvWords& words) const {
+  if (effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body) {
+    return exchange.body.prefill_leg(words);
+  }
+  return exchange.body.decode_leg(words,
+                                  effect.resumes ? exchange.record->tokens_json() : std::string());
 }
 
 void RelayApi::carry_out(const StartLeg& effect) {
@@ -354,27 +368,23 @@ void RelayApi::carry_out(const StartLeg& effect) {
     exchange.legs_began = loop_.now();
     metrics_.queued(loop_.now() - exchange.arrived);
   }
-  if (effect.leg.stage == Stage::kPrefill) {
-    exchange.prefill = worker.name;
-    exchange.prefill_began = loop_.now();
-  } else {
-    exchange.decode = worker.name;
-    if (effect.kv == KvPart::kNone) {
-      exchange.prefill.clear();
-    }
-  }
   metrics_.picked(worker.name, effect.leg.stage);
+  const KvWords words = kv_words(effect, exchange);
+  const std::string header_lines =
+      exchange.header_lines + "x-request-id: " + exchange.request_id + "\r\n" + words.header_lines;
   const net::CallId call = client_->start({.to = {worker.host, worker.port},
                                            .method = "POST",
                                            .target = exchange.target,
-                                           .header_lines = exchange.header_lines,
-                                           .body = leg_body(effect, exchange),
+                                           .header_lines = header_lines,
+                                           .body = leg_body(effect, exchange, words),
                                            .connect_timeout = config_.connect_timeout,
                                            .head_timeout = config_.request_timeout,
                                            .idle_timeout = config_.request_timeout},
                                           *this);
   legs_[call] = Leg{.id = effect.leg,
                     .worker = effect.worker,
+                    .peer = effect.peer,
+                    .began = loop_.now(),
                     .use = effect.kv == KvPart::kOfferUnnamed ? Use::kCollect : Use::kDrop,
                     .resumes = effect.resumes};
   calls_[effect.leg] = call;
@@ -390,6 +400,9 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
   const Worker* worker = core_.workers().find(effect.worker);
   if (worker == nullptr) {
     return;  // Its rows went with it.
+  }
+  if (!dialect_of(config_.protocol, worker->concurrent()).releases) {
+    return;  // A leg that is cancelled frees them, and else their lease.
   }
   const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
   net::fetch(loop_, *client_,
@@ -434,13 +447,14 @@ void RelayApi::carry_out(const Relay& effect) {
   if (!exchange.record) {
     exchange.body = {};  // No attempt follows.
   }
+  const bool is_decode = effect.leg.stage == Stage::kDecode;
   std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
   if (exchange.capture) {
     added.append("x-pdjob-cache: miss\r\n");
   }
   const ReplyMarks marks{.request_id = exchange.request_id,
-                         .prefill = exchange.prefill,
-                         .decode = exchange.decode,
+                         .prefill = name_of(is_decode ? leg.peer : leg.worker),
+                         .decode = name_of(is_decode ? leg.worker : leg.peer),
                          .more = added};
   server_.begin_raw(exchange.client, reply_head(*head_, marks,
                                                 exchange.keep_alive ? ReplyFraming::kAsReceived
@@ -468,6 +482,12 @@ void RelayApi::carry_out(const OutOfRetries& effect) {
   metrics_.out_of_retries();
   log::info("request " + std::to_string(effect.id.value) +
             " is not tried again: too many of late were (retry_budget)");
+}
+
+void RelayApi::carry_out(const Hedged& effect) {
+  metrics_.hedged();
+  log::info("request " + std::to_string(effect.id.value) + " is tried at another pair, too: " +
+            std::string(name_of(effect.worker)) + " is slow with its prompt");
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {

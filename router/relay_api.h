@@ -21,6 +21,7 @@
 #include "net/http_parser.h"
 #include "net/http_server.h"
 #include "router/admission.h"
+#include "router/kv_words.h"
 #include "router/leg_body.h"
 #include "router/reply_capture.h"
 #include "router/router.h"
@@ -37,13 +38,13 @@ class RelayApi final : public net::HttpCallHandler {
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
-  // Takes the request over; it is answered from here on. `one_prompt` false: one worker, no KV.
+  // Takes the request over; it is answered from here on. `generates` false: there is no KV in it.
   // `capture`: gets a copy of the reply, which says that the response cache had none.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool one_prompt,
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplyCapture> capture = nullptr);
-  // The same of one that was let in before; `client` need not be the server's.
+  // The same of a generation that was let in before; `client` need not be the server's.
   void route_admitted(net::ExchangeId client, Admission::Tenant tenant,
-                      const net::HttpRequest& request, RequestBody body, bool one_prompt,
+                      const net::HttpRequest& request, RequestBody body,
                       std::unique_ptr<ReplyCapture> capture);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
@@ -75,15 +76,13 @@ class RelayApi final : public net::HttpCallHandler {
   struct Exchange {
     net::ExchangeId client;
     std::string target;
-    std::string header_lines;
+    std::string header_lines;  // Of each leg, but for what is its own.
     std::string request_id;
     RequestBody body;
-    std::string returned_params;  // Two-hop: what the prefill leg said of the KV.
-    std::string prefill;          // Names of the workers of this attempt.
-    std::string decode;
+    const KvDialect* dialect = nullptr;  // Of this attempt's prefill worker.
+    std::string returned_params;         // Two-hop: what the prefill leg said of the KV.
     Instant arrived{};
     Instant legs_began{};
-    Instant prefill_began{};
     Instant first_bytes{};
     Instant last_bytes{};
     int status = 0;  // Of the relayed reply.
@@ -98,6 +97,8 @@ class RelayApi final : public net::HttpCallHandler {
   struct Leg {
     LegId id;
     WorkerId worker;
+    WorkerId peer;  // StartLeg::peer.
+    Instant began{};
     Use use = Use::kDrop;
     bool dechunk = false;
     bool resumes = false;  // StartLeg::resumes.
@@ -114,6 +115,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const PairSuspected& effect);
   void carry_out(const Retried& effect);
   void carry_out(const OutOfRetries& effect);
+  void carry_out(const Hedged& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
@@ -124,9 +126,13 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Drained& effect);
 
   void begin(net::ExchangeId client, Admission::Tenant tenant, const net::HttpRequest& request,
-             RequestBody body, bool one_prompt, std::unique_ptr<ReplyCapture> capture);
+             RequestBody body, bool generates, std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
-  std::string leg_body(const StartLeg& effect, const Exchange& exchange) const;
+  // Of a worker; empty if it has left.
+  std::string_view name_of(WorkerId worker) const;
+  KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
+  std::string leg_body(const StartLeg& effect, const Exchange& exchange,
+                       const KvWords& words) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
   Leg take_leg(net::CallId call);
@@ -137,6 +143,7 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
+  const bool several_prompts_;  // KvDialect::several_prompts of the workers.
   const std::function<void()> on_drained_;
   std::function<void()> on_workers_changed_;
   const std::unique_ptr<net::HttpClient> client_;

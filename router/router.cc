@@ -64,7 +64,8 @@ Router::Router(const RouterConfig& config, Policies policies, uint64_t seed)
     : config_(config),
       random_(seed),
       policies_(std::move(policies)),
-      retries_(config.retry_budget) {}
+      retries_(config.retry_budget),
+      prefill_pace_(config.hedge_quantile) {}
 
 Router::Router(const RouterConfig& config, uint64_t seed)
     : Router(config, {make_policy(config.prefill_policy), make_policy(config.decode_policy)},
@@ -212,7 +213,7 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
     return std::nullopt;
   }
   const Worker& worker = *table_.find(decode->worker);
-  if (worker.entry.role == net::Role::kBoth || !request.facts.one_prompt) {
+  if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
   const bool pinned = !request.facts.pin_prefill.empty();
@@ -314,10 +315,10 @@ void Router::enqueue(Request& request, Turn& turn) {
 void Router::send(Request& request, const Choice& choice, Turn& turn) {
   leave_queue(request);
   shares_.served(request.queue_place.begins);
-  request.attempt += 1;
+  request.attempt = {
+      .number = ++request.attempts_made,
+      .decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens}};
   request.tries += 1;
-  request.prefill = {};
-  request.decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens};
   set_wake(request, request.deadline);
   if (choice.degraded) {
     turn.effects.emplace_back(Degraded{request.id});
@@ -327,12 +328,12 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   }
   if (!choice.prefill) {
     request.state = State::kDecoding;
-    start_leg(request, Stage::kDecode, {.worker = request.decode.worker, .kv = KvPart::kNone},
-              turn);
+    start_leg(request, Stage::kDecode,
+              {.worker = request.attempt.decode.worker, .kv = KvPart::kNone}, turn);
     return;
   }
   const WorkerId prefill = choice.prefill->worker;
-  request.prefill = {.worker = prefill, .cached_tokens = choice.prefill->cached_tokens};
+  request.attempt.prefill = {.worker = prefill, .cached_tokens = choice.prefill->cached_tokens};
   if (!table_.find(prefill)->concurrent()) {
     request.state = State::kPrefilling;
     start_leg(request, Stage::kPrefill, {.worker = prefill, .kv = KvPart::kOfferUnnamed}, turn);
@@ -340,21 +341,25 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   }
   request.state = State::kConcurrent;
   const TransferId transfer{random_.next(), random_.next()};
-  request.transfer = transfer;
+  request.attempt.transfer = transfer;
   start_leg(request, Stage::kPrefill,
             {.worker = prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
   start_leg(request, Stage::kDecode,
-            {.worker = request.decode.worker,
+            {.worker = request.attempt.decode.worker,
              .kv = KvPart::kFetch,
              .peer = prefill,
              .transfer = transfer},
             turn);
+  if (const auto limit = slow_after(request)) {
+    set_wake(request, std::min(request.deadline, turn.now + *limit));
+  }
 }
 
 void Router::send_second_hop(Request& request, bool kv_params, Turn& turn) {
   if (!kv_params && config_.fallback == Fallback::kRefuse) {
-    request.failed.push_back(request.prefill.worker);
-    retry(request, RetryReason::kFailed, request.prefill.worker, "its reply names no KV", turn);
+    request.failed.push_back(request.attempt.prefill.worker);
+    retry(request, RetryReason::kFailed, request.attempt.prefill.worker, "its reply names no KV",
+          turn);
     return;
   }
   if (!kv_params) {
@@ -362,9 +367,9 @@ void Router::send_second_hop(Request& request, bool kv_params, Turn& turn) {
   }
   request.state = State::kDecoding;
   start_leg(request, Stage::kDecode,
-            {.worker = request.decode.worker,
+            {.worker = request.attempt.decode.worker,
              .kv = kv_params ? KvPart::kFetchReturned : KvPart::kNone,
-             .peer = request.prefill.worker},
+             .peer = kv_params ? request.attempt.prefill.worker : WorkerId{}},
             turn);
 }
 
@@ -372,11 +377,12 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   Leg& leg = leg_of(request, stage);
   PDJOB_CHECK(!leg.running && leg.worker == effect.worker, request.id);
   leg.running = true;
+  leg.begun = turn.now;
   leg.tokens = request.facts.prompt_tokens - leg.cached_tokens +
                (stage == Stage::kDecode ? request.facts.output_tokens : 0);
   table_.begin(leg.worker, leg.tokens, turn.now);
   policy_of(stage).note_sent(prompt_of(request.facts), leg.worker);
-  effect.leg = {request.id, request.attempt, stage};
+  effect.leg = {request.id, request.attempt.number, stage};
   effect.resumes = stage == Stage::kDecode && request.begun;
   turn.effects.emplace_back(effect);
 }
@@ -392,11 +398,12 @@ void Router::end_leg(Request& request, Stage stage) {
 void Router::cancel_leg(Request& request, Stage stage, Turn& turn) {
   if (leg_of(request, stage).running) {
     end_leg(request, stage);
-    turn.effects.emplace_back(CancelLeg{{request.id, request.attempt, stage}});
+    turn.effects.emplace_back(CancelLeg{{request.id, request.attempt.number, stage}});
   }
 }
 
 void Router::cancel_legs(Request& request, Turn& turn) {
+  drop_rival(request, turn);
   drop_prefill(request, turn);
   cancel_leg(request, Stage::kDecode, turn);
 }
@@ -405,10 +412,56 @@ void Router::cancel_legs(Request& request, Turn& turn) {
 // its reply may be under way already, and then its rows would stay until their lease is over.
 void Router::drop_prefill(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kPrefill, turn);
-  if (request.transfer && table_.find(request.prefill.worker) != nullptr) {
-    turn.effects.emplace_back(ReleaseOffer{request.prefill.worker, *request.transfer});
+  if (request.attempt.transfer && table_.find(request.attempt.prefill.worker) != nullptr) {
+    turn.effects.emplace_back(
+        ReleaseOffer{request.attempt.prefill.worker, *request.attempt.transfer});
   }
-  request.transfer.reset();
+  request.attempt.transfer.reset();
+}
+
+// --- a second attempt beside a slow one
+
+std::optional<Duration> Router::slow_after(const Request& request) const {
+  const bool may_hedge = config_.hedge_quantile > 0 && !request.rival && !request.facts.pinned();
+  return may_hedge ? prefill_pace_.limit(request.attempt.prefill.tokens) : std::nullopt;
+}
+
+void Router::hedge(Request& request, Turn& turn) {
+  set_wake(request, request.deadline);
+  if (!request.attempt.prefill.running || !may_try_again(request) || !retries_.left()) {
+    return;
+  }
+  const WorkerId slow = request.attempt.prefill.worker;
+  request.failed.push_back(slow);
+  const auto choice = choose(request, turn.now);
+  request.failed.pop_back();
+  if (!choice || !choice->prefill || !table_.find(choice->prefill->worker)->concurrent()) {
+    return;
+  }
+  retries_.spend();
+  prefill_pace_.note_slow();
+  request.attempt.prefill.begun = {};
+  turn.effects.emplace_back(Hedged{request.id, slow});
+  request.rival = request.attempt;
+  send(request, *choice, turn);
+}
+
+void Router::drop_rival(Request& request, Turn& turn) {
+  if (request.rival) {
+    std::swap(request.attempt, *request.rival);
+    drop_prefill(request, turn);
+    cancel_leg(request, Stage::kDecode, turn);
+    request.attempt = *std::exchange(request.rival, std::nullopt);
+  }
+}
+
+bool Router::leave_to_rival(Request& request, Turn& turn) {
+  if (!request.rival) {
+    return false;
+  }
+  std::swap(request.attempt, *request.rival);
+  drop_rival(request, turn);
+  return true;
 }
 
 // --- what legs say
@@ -426,9 +479,10 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   } else {
     table_.note_good(worker);
   }
-  if (event.kv_suspect && stage == Stage::kDecode && request->prefill.worker != WorkerId{}) {
-    suspicions_.note(request->prefill.worker, worker, turn.now);
-    turn.effects.emplace_back(PairSuspected{request->prefill.worker, worker});
+  if (event.kv_suspect && stage == Stage::kDecode &&
+      request->attempt.prefill.worker != WorkerId{}) {
+    suspicions_.note(request->attempt.prefill.worker, worker, turn.now);
+    turn.effects.emplace_back(PairSuspected{request->attempt.prefill.worker, worker});
   }
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
     return;  // The other leg has been chosen for the client already.
@@ -450,14 +504,16 @@ void Router::convict(Request& request, Turn& turn) {
 }
 
 void Router::relay(Request& request, Stage stage, Turn& turn) {
+  drop_rival(request, turn);
+  set_wake(request, request.deadline);
   // A prefill leg beside a decode leg that answers well has moved its KV, and ends by itself in a
   // moment.
-  request.transfer.reset();
+  request.attempt.transfer.reset();
   request.state = State::kRelaying;
   request.relayed = stage;
   request.begun = true;
   request.tries = 0;
-  turn.effects.emplace_back(Relay{{request.id, request.attempt, stage}});
+  turn.effects.emplace_back(Relay{{request.id, request.attempt.number, stage}});
 }
 
 // This leg's reply, which is no good one, goes to the client; but not into the middle of a stream.
@@ -483,16 +539,19 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   const WorkerId worker = leg_of(request, stage).worker;
   // A decode worker cannot always tell whose fault a failed hand-over was, so its prefill worker is
   // avoided too.
-  const bool paired = stage == Stage::kDecode && request.prefill.worker != WorkerId{};
+  const bool paired = stage == Stage::kDecode && request.attempt.prefill.worker != WorkerId{};
   const bool ambiguous = paired && verdict != Verdict::kOverloaded;
   if (ambiguous) {
-    request.failed.push_back(request.prefill.worker);
+    request.failed.push_back(request.attempt.prefill.worker);
   }
   if (!ambiguous || verdict != Verdict::kHandOverFailed) {
     request.failed.push_back(worker);
   }
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
+  }
+  if (leave_to_rival(request, turn)) {
+    return;
   }
   const bool in_budget = retries_.left();
   if (may_try_again(request) && !in_budget) {
@@ -531,6 +590,10 @@ void Router::on(const LegEnded& event, Turn& turn) {
     return;
   }
   const Stage stage = event.leg.stage;
+  const Leg& leg = leg_of(*request, stage);
+  if (stage == Stage::kPrefill && leg.begun != Instant{}) {
+    prefill_pace_.note(leg.tokens, turn.now - leg.begun);
+  }
   end_leg(*request, stage);
   if (request->state == State::kAnswered) {
     erase(*request);
@@ -556,7 +619,8 @@ void Router::on(const LegFailed& event, Turn& turn) {
   end_leg(*request, stage);
   table_.note_failed(worker, turn.now);
   if (stage == Stage::kPrefill) {
-    request->transfer.reset();  // A worker whose client's connection broke has withdrawn the offer.
+    request->attempt.transfer
+        .reset();  // A worker whose client's connection broke has withdrawn the offer.
   }
   if (request->state == State::kAnswered) {
     erase(*request);
@@ -572,6 +636,9 @@ void Router::on(const LegFailed& event, Turn& turn) {
     }
   } else {
     request->failed.push_back(worker);
+    if (leave_to_rival(*request, turn)) {
+      return;
+    }
     retry(*request, RetryReason::kUnreachable, worker, event.error.message, turn);
   }
 }
@@ -620,22 +687,28 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
   const auto is_gone = [&gone](WorkerId id) {
     return std::find(gone.begin(), gone.end(), id) != gone.end();
   };
-  std::vector<RequestId> bereft;
-  for (const auto& [id, request] : requests_) {
+  // A prefill worker that has done its part may leave; what is being relayed lives and dies with
+  // its connection.
+  const auto is_lost = [&](const Request& request, const Attempt& attempt) {
     const bool waiting = request.state == State::kConcurrent ||
                          request.state == State::kPrefilling || request.state == State::kDecoding;
-    // A prefill worker that has done its part may leave; what is being relayed lives and dies with
-    // its connection.
-    const bool needs_prefill = request.prefill.running || request.state == State::kConcurrent;
-    if (waiting &&
-        (is_gone(request.decode.worker) || (needs_prefill && is_gone(request.prefill.worker)))) {
+    const bool needs_prefill = attempt.prefill.running || request.state == State::kConcurrent;
+    return waiting &&
+           (is_gone(attempt.decode.worker) || (needs_prefill && is_gone(attempt.prefill.worker)));
+  };
+  std::vector<RequestId> bereft;
+  for (auto& [id, request] : requests_) {
+    if (request.rival && is_lost(request, *request.rival)) {
+      drop_rival(request, turn);
+    }
+    if (is_lost(request, request.attempt) && !leave_to_rival(request, turn)) {
       bereft.push_back(id);
     }
   }
   for (const RequestId id : bereft) {
     Request& request = requests_.at(id);
-    const WorkerId worker =
-        is_gone(request.decode.worker) ? request.decode.worker : request.prefill.worker;
+    const Attempt& lost = request.attempt;
+    const WorkerId worker = is_gone(lost.decode.worker) ? lost.decode.worker : lost.prefill.worker;
     retry(request, RetryReason::kWorkerLeft, worker, "it left", turn);
   }
   place_queued(SIZE_MAX, turn);
@@ -686,6 +759,8 @@ void Router::wake(Request& request, Turn& turn) {
            {ErrorCode::kTimeout, own ? "the request took longer than its own timeout"
                                      : "the request took longer than request_timeout"},
            turn);
+  } else if (request.state == State::kConcurrent) {
+    hedge(request, turn);
   } else if (turn.now >= request.queue_deadline) {
     const std::string& why = request.last_failure;
     if (request.wants_room) {
@@ -718,7 +793,7 @@ void Router::refuse(Request& request, const Error& error, Turn& turn) {
 
 void Router::complete(Request& request, Turn& turn) {
   turn.effects.emplace_back(Complete{request.id});
-  if (!request.prefill.running && !request.decode.running) {
+  if (!request.attempt.prefill.running && !request.attempt.decode.running) {
     erase(request);
     return;
   }
@@ -733,7 +808,8 @@ void Router::abort(Request& request, Turn& turn) {
 }
 
 void Router::erase(Request& request) {
-  PDJOB_CHECK(!request.prefill.running && !request.decode.running, request.id);
+  PDJOB_CHECK(!request.attempt.prefill.running && !request.attempt.decode.running && !request.rival,
+              request.id);
   leave_queue(request);
   wakes_.erase({request.wake, request.id});
   requests_.erase(request.id);
@@ -762,13 +838,18 @@ Router::Request* Router::find(RequestId id) {
   return row == requests_.end() ? nullptr : &row->second;
 }
 
-// The request of a leg that still counts; null for what is late of a cancelled or earlier one.
+// The request of a leg that still counts, whose attempt is now the one that is spoken of; null for
+// what is late of a cancelled or earlier one.
 Router::Request* Router::find_running(const LegId& leg) {
   Request* request = find(leg.request);
-  return request != nullptr && request->attempt == leg.attempt &&
-                 leg_of(*request, leg.stage).running
-             ? request
-             : nullptr;
+  if (request == nullptr) {
+    return nullptr;
+  }
+  if (request->rival && request->rival->number == leg.attempt) {
+    std::swap(request->attempt, *request->rival);
+  }
+  const bool counts = request->attempt.number == leg.attempt && leg_of(*request, leg.stage).running;
+  return counts ? request : nullptr;
 }
 
 }  // namespace pdjob::router

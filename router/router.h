@@ -13,9 +13,11 @@
 //   refused     refused        |          v                                                      |
 //                              +---> [decoding]    decode leg alone            ---- fails -------+
 //
-//   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
-//   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
-//   relaying -- upstream dies  --> [queued], to go on elsewhere, if its tokens are known; else
+//   concurrent -- the prefill leg is slow --> a second attempt beside it; the first to answer is
+//   the request's, the other one is cancelled concurrent, decoding -- the decode leg answers, or
+//   any leg says 4xx --> [relaying] relaying -- reply complete --> done, or [answered] until a
+//   prefill leg still running has ended relaying -- upstream dies  --> [queued], to go on
+//   elsewhere, if its tokens are known; else
 //                                  aborted: a failed generation is never a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
@@ -41,6 +43,7 @@
 #include "router/fair_shares.h"
 #include "router/pair_policy.h"
 #include "router/pair_suspicions.h"
+#include "router/prefill_pace.h"
 #include "router/retry_budget.h"
 #include "router/router_config.h"
 #include "router/worker_table.h"
@@ -61,8 +64,8 @@ inline constexpr Duration kForever = Duration::max();
 // What the core must know of a request; its body stays in the shell.
 struct RequestFacts {
   std::string model;           // Empty: any.
-  bool one_prompt = true;      // False: nothing or several to hand over (tokenize, a list of
-                               // prompts): one decode worker does it all.
+  bool hands_over = true;      // False: there is no KV (tokenize), or that of several prompts where
+                               // one is all that can be handed over: one decode worker does it.
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
   std::vector<uint64_t> blocks;  // Prompt::blocks and Prompt::session.
@@ -149,7 +152,7 @@ struct Relay {  // Pass this leg's reply on to the client: its head now, but whe
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct PairSuspected {  // For logs and metrics only; so are the next five.
+struct PairSuspected {  // For logs and metrics only; so are the next six.
   WorkerId prefill;
   WorkerId decode;
 };
@@ -160,6 +163,10 @@ struct Retried {
 };
 struct OutOfRetries {  // A bad answer is passed on, though another pair might do better.
   RequestId id;
+};
+struct Hedged {  // A prefill is slow: another pair is tried beside it.
+  RequestId id;
+  WorkerId worker;  // Whose it is.
 };
 struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
@@ -190,7 +197,7 @@ struct Drained {};
 
 using RouterEffect =
     std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
-                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries>;
+                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries, Hedged>;
 
 class Router {
  public:
@@ -224,6 +231,14 @@ class Router {
     uint64_t cached_tokens = 0;  // Chosen::cached_tokens.
     uint64_t tokens = 0;
     bool running = false;
+    Instant begun{};
+  };
+  // One try at one pair.
+  struct Attempt {
+    uint32_t number = 0;
+    Leg prefill;
+    Leg decode;
+    std::optional<TransferId> transfer;  // Until its KV is fetched or given up.
   };
   // Who waits is served in this order.
   struct QueuePlace {
@@ -241,14 +256,13 @@ class Router {
     Instant deadline{};
     Instant queue_deadline{};
     Instant wake{};  // This request's entry in wakes_.
-    uint32_t attempt = 0;
-    uint32_t tries = 0;      // Attempts since the client last got something.
-    uint32_t continued = 0;  // Times that its stream broke off.
-    bool begun = false;      // The client has the head of the reply.
-    Leg prefill;
-    Leg decode;
-    std::optional<TransferId> transfer;  // Of this attempt, until its KV is fetched or given up.
-    Stage relayed = Stage::kDecode;      // In kRelaying: whose reply it is.
+    Attempt attempt;
+    std::optional<Attempt> rival;  // In kConcurrent: runs beside it. Which is which says nothing.
+    uint32_t attempts_made = 0;
+    uint32_t tries = 0;              // Attempts since the client last got something.
+    uint32_t continued = 0;          // Times that its stream broke off.
+    bool begun = false;              // The client has the head of the reply.
+    Stage relayed = Stage::kDecode;  // In kRelaying: whose reply it is.
     bool prefill_overloaded =
         false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
     std::vector<WorkerId> failed;   // Not tried again while somebody else is left.
@@ -304,6 +318,15 @@ class Router {
   void cancel_legs(Request& request, Turn& turn);
   void drop_prefill(Request& request, Turn& turn);
 
+  // The prefill of this attempt is slow: tries another pair beside it, and whichever answers first
+  // serves the request (Dean and Barroso, The Tail at Scale, 2013).
+  void hedge(Request& request, Turn& turn);
+  // When to; none: never.
+  std::optional<Duration> slow_after(const Request& request) const;
+  void drop_rival(Request& request, Turn& turn);
+  // This attempt has come to nothing, and another one goes on. False: there is none.
+  bool leave_to_rival(Request& request, Turn& turn);
+
   // The request was answered well by somebody: those who could not are at fault.
   void convict(Request& request, Turn& turn);
   void relay(Request& request, Stage stage, Turn& turn);
@@ -326,7 +349,7 @@ class Router {
   Request* find(RequestId id);
   Request* find_running(const LegId& leg);
   static Leg& leg_of(Request& request, Stage stage) {
-    return stage == Stage::kPrefill ? request.prefill : request.decode;
+    return stage == Stage::kPrefill ? request.attempt.prefill : request.attempt.decode;
   }
   PairPolicy& policy_of(Stage stage) {
     return stage == Stage::kPrefill ? *policies_.prefill : *policies_.decode;
@@ -341,6 +364,7 @@ class Router {
   WorkerTable table_;
   PairSuspicions suspicions_;
   RetryBudget retries_;
+  PrefillPace prefill_pace_;
   std::map<RequestId, Request> requests_;
   // Those in kQueued by model: one whose workers are busy holds up no other.
   std::map<std::string, std::map<QueuePlace, RequestId>> queues_;

@@ -57,11 +57,27 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     }
     return;
   }
-  for (const char* key :
-       {"prefill_policy", "decode_policy", "policy_plugin", "policy_options", "prefill_in_flight",
-        "decode_in_flight", "fallback", "bypass_tokens", "protocol", "attempts", "retry_budget",
-        "continuations", "request_timeout", "connect_timeout", "requests_max", "queue_max",
-        "tenants", "cache", "async"}) {
+  for (const char* key : {"prefill_policy",
+                          "decode_policy",
+                          "policy_plugin",
+                          "policy_options",
+                          "prefill_in_flight",
+                          "decode_in_flight",
+                          "fallback",
+                          "bypass_tokens",
+                          "protocol",
+                          "bootstrap_port",
+                          "attempts",
+                          "retry_budget",
+                          "hedge_quantile",
+                          "continuations",
+                          "request_timeout",
+                          "connect_timeout",
+                          "requests_max",
+                          "queue_max",
+                          "tenants",
+                          "cache",
+                          "async"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
     }
@@ -70,6 +86,20 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     in.fail("recipe",
             config.recipe.empty() ? "is missing: which router is it?" : recipe.error().message);
   }
+}
+
+// An SGLang decode worker serves nothing without a prefill worker.
+void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
+  if (config.protocol != Protocol::kSglang) {
+    return;
+  }
+  if (in.has("fallback") && config.fallback == Fallback::kDecodeAlone) {
+    in.fail("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
+  }
+  if (config.bypass_tokens > 0) {
+    in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
+  }
+  config.fallback = Fallback::kRefuse;
 }
 
 }  // namespace
@@ -121,9 +151,19 @@ void read(ConfigReader& in, RouterConfig& config) {
        "without a hand-over. 0: none does.",
        "tokens"});
   in.field("protocol", config.protocol,
-           {{"auto", Protocol::kAuto}, {"pdjob", Protocol::kPdjob}, {"nixl", Protocol::kNixl}},
+           {{"auto", Protocol::kAuto},
+            {"pdjob", Protocol::kPdjob},
+            {"nixl", Protocol::kNixl},
+            {"mooncake", Protocol::kMooncake},
+            {"sglang", Protocol::kSglang}},
            {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
-            "only, or vLLM's two-hop to all."});
+            "only, vLLM's NixlConnector (two hops) or MooncakeConnector, or SGLang's bootstrap."});
+  in.field("bootstrap_port", config.bootstrap_port,
+           {"With protocol mooncake and sglang: of a prefill worker's bootstrap server, where its "
+            "URL does not "
+            "end in ?bootstrap_port=N."},
+           {.min = 1, .max = 65535});
+  require_prefill_workers(in, config);
   in.field("attempts", config.attempts,
            {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
   in.field(
@@ -131,6 +171,11 @@ void read(ConfigReader& in, RouterConfig& config) {
       {"Requests that are tried again because a worker answered badly, as a share of all; beyond, "
        "the answer is passed on. What was lost with a worker is always tried again."},
       {.min = 0, .max = 16});
+  in.field(
+      "hedge_quantile", config.hedge_quantile,
+      {"A prefill that takes longer, for its tokens, than this share of the others is tried at "
+       "another pair beside it; the first answer counts. 0: none is; 0.95 is a good value."},
+      {.min = 0, .max = 0.999});
   in.field(
       "continuations", config.continuations,
       {"Times that a stream may go on at another decode worker, from the token where its own one "

@@ -32,9 +32,12 @@ enum class Fallback {
 
 // How a hand-over is told to workers that the router is given by address.
 enum class Protocol {
-  kAuto,   // Concurrent legs to pdjob workers, the two-hop to any other engine.
-  kPdjob,  // Only pdjob workers are taken.
-  kNixl,   // vLLM's two-hop to all of them.
+  kAuto,      // Concurrent legs to pdjob workers, the two-hop to any other engine.
+  kPdjob,     // Only pdjob workers are taken.
+  kNixl,      // vLLM's two-hop to all of them.
+  kMooncake,  // vLLM's MooncakeConnector: both legs at once, by the prefill worker's bootstrap
+              // server.
+  kSglang,    // Both at once, to meet in a room of the prefill worker's bootstrap server.
 };
 
 enum class RouterKind {
@@ -64,11 +67,15 @@ struct RouterConfig {
   uint32_t attempts = 3;  // Pairs tried before the first byte reached the client.
   // Bad answers of workers that are tried again, as a share of the requests (retry_budget.h).
   double retry_budget = 0.2;
+  // A prefill that takes longer, for its tokens, than this share of them is tried at another pair,
+  // too (prefill_pace.h). 0: none is.
+  double hedge_quantile = 0;
   uint32_t continuations = 3;  // Times that a stream goes on at another worker. 0: it breaks off.
   Duration request_timeout = std::chrono::hours(1);
   Duration queue_timeout = std::chrono::seconds(30);   // Wait for a pair this long, then 503.
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
   Protocol protocol = Protocol::kAuto;
+  uint16_t bootstrap_port = 8998;  // Of prefill workers, unless their own URL says otherwise.
   Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then what is alive is cut.
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.

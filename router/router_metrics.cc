@@ -37,6 +37,8 @@ const char* to_string(CacheResult result) {
 RouterMetrics::RouterMetrics()
     : out_of_retries_(metrics_.counter("pdjob_router_out_of_retries_total",
                                        "Bad answers passed on because retry_budget was spent.")),
+      hedged_(metrics_.counter("pdjob_router_hedged_total",
+                               "Slow prefills that were tried at another pair, too.")),
       degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
       bypassed_(metrics_.counter("pdjob_router_bypassed_total",

@@ -35,6 +35,7 @@ class RouterMetrics {
   void denied(DenialReason reason) { denials_[static_cast<size_t>(reason)].add(); }
   void retried(RetryReason reason) { retries_[static_cast<size_t>(reason)].add(); }
   void out_of_retries() { out_of_retries_.add(); }
+  void hedged() { hedged_.add(); }
   void degraded() { degraded_.add(); }
   void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
@@ -60,6 +61,7 @@ class RouterMetrics {
   std::vector<Counter> denials_;
   std::vector<Counter> cached_;
   Counter out_of_retries_;
+  Counter hedged_;
   Counter degraded_;
   Counter bypassed_;
   Counter continued_;

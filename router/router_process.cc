@@ -13,19 +13,6 @@
 #include "router/http_api.h"
 
 namespace pdjob::router {
-std::vector<StaticWorker> static_workers(const RouterOptions& options) {
-  std::vector<StaticWorker> all;
-  const auto append = [&all](net::Role role, const std::vector<net::HttpAddress>& addresses) {
-    for (const net::HttpAddress& address : addresses) {
-      all.push_back({role, address});
-    }
-  };
-  append(net::Role::kPrefill, options.prefill);
-  append(net::Role::kDecode, options.decode);
-  append(net::Role::kBoth, options.workers);
-  return all;
-}
-
 namespace {
 
 // A decode worker's step sends a token to each of its streams, one after the other. Nobody sees
@@ -57,20 +44,21 @@ class RouterProcess final : net::JobMember::Handler {
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     const uint16_t port = api_->server().port();
+    // Where others share the address, ours alone is what can be probed and scraped.
+    const bool shared = options_.config.replicas > 1;
+    self_ = {.name = options_.spec.name,
+             .engine_id = options_.spec.engine_id,
+             .role = net::Role::kRouter,
+             .host = shared ? "127.0.0.1" : host,
+             .port = api_->server().own_port()};
     if (options_.spec.control.empty()) {
-      members_.emplace(loop_, static_workers(options_), options_.config.protocol,
-                       [this](RouterEvent event) { api_->relay().submit(std::move(event)); });
+      members_.emplace(loop_, options_.workers, options_.config,
+                       [this](RouterEvent event) { take_event(std::move(event)); });
       // Started by hand: whoever reads the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);
       std::fflush(stdout);
     }
-    // Where others share the address, ours alone is what can be probed and scraped.
-    const bool shared = options_.config.replicas > 1;
-    member_->serve({.name = options_.spec.name,
-                    .engine_id = options_.spec.engine_id,
-                    .role = net::Role::kRouter,
-                    .host = shared ? "127.0.0.1" : host,
-                    .port = api_->server().own_port()});
+    member_->serve(self_);
     log::info("routing on http://" + host + ':' + std::to_string(port));
     return ok();
   }
@@ -122,6 +110,14 @@ class RouterProcess final : net::JobMember::Handler {
     }
   }
 
+  // Of a router without a launcher.
+  void take_event(RouterEvent event) {
+    if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
+      api_->members().publish({.routers = {self_}, .workers = changed->workers});
+    }
+    api_->relay().submit(std::move(event));
+  }
+
   void take_membership(net::Membership membership) {
     if (membership.version < membership_version_) {
       return;
@@ -129,12 +125,15 @@ class RouterProcess final : net::JobMember::Handler {
     membership_version_ = membership.version;
     log::info("membership version " + std::to_string(membership.version) + ": " +
               std::to_string(membership.workers.size()) + " workers");
+    api_->members().publish(
+        {.routers = std::move(membership.routers), .workers = membership.workers});
     api_->relay().submit(WorkersChanged{std::move(membership.workers)});
     member_->membership_applied(membership.version);
   }
 
   const RouterOptions options_;
   net::EventLoop loop_;
+  net::WorkerEntry self_;
   std::unique_ptr<HttpApi> api_;
   std::unique_ptr<net::JobMember> member_;
   std::optional<StaticWorkers> members_;

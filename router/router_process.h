@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/result.h"
-#include "net/http_client.h"
 #include "net/process_spec.h"
 #include "router/router_config.h"
 #include "router/static_workers.h"
@@ -16,13 +15,9 @@ namespace pdjob::router {
 struct RouterOptions {
   net::ProcessSpec spec;  // spec.control empty: stand-alone, with the static workers below.
   RouterConfig config;
-  std::vector<net::HttpAddress> prefill;
-  std::vector<net::HttpAddress> decode;
-  std::vector<net::HttpAddress> workers;  // Not disaggregated.
-  bool plain = false;                     // No worker is a prefill worker.
+  std::vector<StaticWorker> workers;
+  bool plain = false;  // No worker is a prefill worker.
 };
-
-std::vector<StaticWorker> static_workers(const RouterOptions& options);
 
 // Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. The exit code
 // (common/exit_code.h).

@@ -1,9 +1,12 @@
 #include "router/static_workers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/parse_number.h"
+#include "router/kv_words.h"
 
 namespace pdjob::router {
 namespace {
@@ -26,14 +29,38 @@ bool has_no_such_path(const Result<net::HttpReply>& reply) {
 
 }  // namespace
 
+Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url) {
+  constexpr std::string_view kPort = "?bootstrap_port=";
+  const size_t query = std::min(url.find('?'), url.size());
+  StaticWorker worker{.role = role};
+  PDJOB_TRY(worker.address, net::parse_http_address(url.substr(0, query)));
+  if (query == url.size()) {
+    return worker;
+  }
+  const std::string_view words = url.substr(query);
+  const uint16_t port = words.starts_with(kPort)
+                            ? parse_number<uint16_t>(words.substr(kPort.size())).value_or(0)
+                            : uint16_t{0};
+  if (role != net::Role::kPrefill || port == 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "behind an address only ?bootstrap_port=N is known, of a prefill worker: \"" +
+                     std::string(url) + '"'};
+  }
+  worker.bootstrap_port = port;
+  return worker;
+}
+
 StaticWorkers::StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
-                             Protocol protocol, std::function<void(RouterEvent)> submit)
+                             const RouterConfig& config, std::function<void(RouterEvent)> submit)
     : loop_(loop),
-      protocol_(protocol),
+      protocol_(config.protocol),
       submit_(std::move(submit)),
       client_(net::HttpClient::create(loop)) {
   for (const StaticWorker& worker : workers) {
     rows_.push_back({.asked = worker});
+    if (worker.bootstrap_port == 0) {
+      rows_.back().asked.bootstrap_port = config.bootstrap_port;
+    }
   }
   for (size_t row = 0; row < rows_.size(); ++row) {
     poll(row);
@@ -48,25 +75,33 @@ StaticWorkers::~StaticWorkers() {
 
 // What is foreign is asked again who it is once it has been silent, for another may have taken its
 // place.
+bool StaticWorkers::may_describe_itself(const Row& row) const {
+  return !row.foreign && (protocol_ == Protocol::kAuto || protocol_ == Protocol::kPdjob);
+}
+
 void StaticWorkers::poll(size_t row) {
-  if (rows_[row].foreign || protocol_ == Protocol::kNixl) {
-    ask(row, "/health", &StaticWorkers::on_health);
-  } else {
+  if (may_describe_itself(rows_[row])) {
     ask(row, "/pdjob/worker", &StaticWorkers::on_description);
+  } else {
+    ask(row, "/health", &StaticWorkers::on_health);
   }
 }
 
-void StaticWorkers::ask(size_t row, std::string_view target,
-                        void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&)) {
+void StaticWorkers::get(const net::HttpAddress& from, std::string_view target, Then then) {
   net::fetch(loop_, *client_,
-             {.to = rows_[row].asked.address,
+             {.to = from,
               .method = "GET",
               .target = target,
               .connect_timeout = kAnswerTimeout,
               .head_timeout = kAnswerTimeout,
               .idle_timeout = kAnswerTimeout},
-             kAnswerBytesMax,
-             [this, row, then](const Result<net::HttpReply>& reply) { (this->*then)(row, reply); });
+             kAnswerBytesMax, std::move(then));
+}
+
+void StaticWorkers::ask(size_t row, std::string_view target,
+                        void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&)) {
+  get(rows_[row].asked.address, target,
+      [this, row, then](const Result<net::HttpReply>& reply) { (this->*then)(row, reply); });
 }
 
 void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& reply) {
@@ -77,7 +112,7 @@ void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& rep
   auto description = is_ok(reply) ? parse_worker_description(reply->body)
                                   : Error{ErrorCode::kUnsupported, "no pdjob worker"};
   if (!description && protocol_ == Protocol::kPdjob) {
-    refuse(row);
+    refuse(row, "it is no pdjob worker, and router.protocol asks for one");
     return;
   }
   if (!description) {
@@ -102,7 +137,7 @@ void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
     rows_[row].foreign = false;
     silent(row);
   } else if (rows_[row].entry && !rows_[row].entry->model.empty()) {
-    found(row, *rows_[row].entry);
+    meet(row, *rows_[row].entry);
   } else {
     ask(row, "/v1/models", &StaticWorkers::on_models);
   }
@@ -115,8 +150,38 @@ void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
     silent(row);
     return;
   }
-  found(row, {.name = rows_[row].asked.address.to_string(),
-              .model = is_ok(reply) ? only_model(reply->body) : ""});
+  meet(row, {.name = rows_[row].asked.address.to_string(),
+             .model = is_ok(reply) ? only_model(reply->body) : ""});
+}
+
+void StaticWorkers::meet(size_t row, net::WorkerEntry entry) {
+  const StaticWorker& asked = rows_[row].asked;
+  const bool prefills = asked.role == net::Role::kPrefill;
+  const net::HttpAddress bootstrap{asked.address.host, asked.bootstrap_port};
+  if (prefills && protocol_ == Protocol::kMooncake) {
+    // Asked each time, for an engine that was started again has another id.
+    get(bootstrap, "/query",
+        [this, row, entry = std::move(entry)](const Result<net::HttpReply>& reply) {
+          on_query(row, entry, reply);
+        });
+    return;
+  }
+  if (prefills && protocol_ == Protocol::kSglang) {
+    entry.kv_address = bootstrap_address(bootstrap.host, bootstrap.port);
+  }
+  found(row, std::move(entry));
+}
+
+void StaticWorkers::on_query(size_t row, net::WorkerEntry entry,
+                             const Result<net::HttpReply>& reply) {
+  const StaticWorker& asked = rows_[row].asked;
+  const std::string server = net::HttpAddress{asked.address.host, asked.bootstrap_port}.to_string();
+  entry.kv_address = is_ok(reply) ? mooncake_address(server, reply->body) : "";
+  if (entry.kv_address.empty()) {
+    refuse(row, "its bootstrap server " + server + " names no engine");
+  } else {
+    found(row, std::move(entry));
+  }
 }
 
 void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
@@ -137,10 +202,9 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   poll_later(row);
 }
 
-void StaticWorkers::refuse(size_t row) {
+void StaticWorkers::refuse(size_t row, const std::string& why) {
   if (!std::exchange(rows_[row].warned, true)) {
-    log::warn(rows_[row].asked.address.to_string() +
-              " is no pdjob worker, and router.protocol asks for one");
+    log::warn(rows_[row].asked.address.to_string() + " is of no use: " + why);
   }
   silent(row);
 }

@@ -21,15 +21,19 @@ namespace pdjob::router {
 struct StaticWorker {
   net::Role role = net::Role::kBoth;
   net::HttpAddress address;
+  uint16_t bootstrap_port = 0;  // Of a prefill worker; 0: RouterConfig::bootstrap_port.
+  friend bool operator==(const StaticWorker&, const StaticWorker&) = default;
 };
+// As net::parse_http_address; behind a prefill worker's address may be "?bootstrap_port=N".
+Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url);
 
 class StaticWorkers {
  public:
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
   static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it is no member any more.
 
-  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers, Protocol protocol,
-                std::function<void(RouterEvent)> submit);
+  StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
+                const RouterConfig& config, std::function<void(RouterEvent)> submit);
   ~StaticWorkers();
   StaticWorkers(const StaticWorkers&) = delete;
   StaticWorkers& operator=(const StaticWorkers&) = delete;
@@ -39,19 +43,26 @@ class StaticWorkers {
     StaticWorker asked;
     std::optional<net::WorkerEntry> entry;  // A member.
     bool foreign = false;
-    bool warned = false;  // That it is none of the wanted kind.
+    bool warned = false;  // That it is not as it should be.
     uint32_t silences = 0;
     net::TimerId timer;
   };
 
+  // Is it worth asking who it is?
+  bool may_describe_itself(const Row& row) const;
   void poll(size_t row);
+  using Then = std::function<void(const Result<net::HttpReply>&)>;
+  void get(const net::HttpAddress& from, std::string_view target, Then then);
   void ask(size_t row, std::string_view target,
            void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&));
   void on_description(size_t row, const Result<net::HttpReply>& reply);
   void on_health(size_t row, const Result<net::HttpReply>& reply);
   void on_models(size_t row, const Result<net::HttpReply>& reply);
+  // A healthy engine is found once it is known how to fetch KV from it.
+  void meet(size_t row, net::WorkerEntry entry);
+  void on_query(size_t row, net::WorkerEntry entry, const Result<net::HttpReply>& reply);
 
-  void refuse(size_t row);
+  void refuse(size_t row, const std::string& why);
   void found(size_t row, net::WorkerEntry entry);
   void silent(size_t row);
   void leave(size_t row);

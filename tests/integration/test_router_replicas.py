@@ -44,6 +44,28 @@ def test_each_router_knows_the_workers_and_their_load(job):
         assert {worker["name"] for worker in workers} == {"prefill-0", "decode-0"}
 
 
+def members_as_they_change(url):
+    """Every list that a subscriber gets."""
+    request = urllib.request.Request(url + "/pdjob/members", headers={"Accept": "text/event-stream"})
+    with urllib.request.urlopen(request, timeout=60) as stream:
+        for line in stream:
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
+
+
+def test_a_subscriber_sees_a_router_go_and_come_back(job):
+    seen = members_as_they_change(job.processes()["router-0"]["url"])
+    first = next(seen)
+    assert {router["name"] for router in first["routers"]} == {*ROUTERS}
+    assert [worker["role"] for worker in first["workers"]] == ["prefill", "decode"]
+    before = {router["name"]: router["url"] for router in first["routers"]}
+    os.kill(job.processes()["router-2"]["pid"], signal.SIGKILL)
+    assert {router["name"] for router in next(seen)["routers"]} == {"router-0", "router-1"}
+    after = {router["name"]: router["url"] for router in next(seen)["routers"]}
+    assert after.keys() == before.keys() and after["router-2"] != before["router-2"]
+    get(after["router-2"] + "/health")
+
+
 def test_a_router_that_dies_is_replaced_and_no_later_request_fails(job):
     before = job.processes()["router-1"]
     os.kill(before["pid"], signal.SIGKILL)

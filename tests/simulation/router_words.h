@@ -50,6 +50,9 @@ class RouterWording {
   std::string operator()(const router::OutOfRetries& e) const {
     return text("out of retries ", e.id);
   }
+  std::string operator()(const router::Hedged& e) const {
+    return text("hedge ", e.id, " of w", e.worker);
+  }
   std::string operator()(const router::Degraded& e) const { return text("degraded ", e.id); }
   std::string operator()(const router::Bypassed& e) const { return text("bypassed ", e.id); }
   std::string operator()(const router::Continued& e) const { return text("continue ", e.id); }

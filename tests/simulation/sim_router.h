@@ -61,6 +61,7 @@ class SimRouter {
   void apply(const router::Retried& /*effect*/) {}
   void apply(const router::PairSuspected& /*effect*/) { ++pairs_suspected_; }
   void apply(const router::OutOfRetries& /*effect*/) {}
+  void apply(const router::Hedged& /*effect*/) {}
   void apply(const router::Degraded& /*effect*/) {}
   void apply(const router::Bypassed& /*effect*/) {}
   void apply(const router::Continued& /*effect*/) { ++streams_continued_; }

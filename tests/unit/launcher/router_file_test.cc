@@ -8,16 +8,19 @@ namespace {
 TEST(RouterFile, NamesWorkersAndHasTheRouterSectionOfAJobFile) {
   const auto file = parse_router_file("r.yaml", R"(
 workers:
-  prefill: [http://10.0.0.1:81]
+  prefill: [http://10.0.0.1:81, "http://10.0.0.1:84?bootstrap_port=8999"]
   decode: [10.0.0.2:82, "http://[::1]:83"]
 router:
   listen: 127.0.0.1:0
   decode_policy: power_of_two
 )");
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  EXPECT_EQ(file->prefill, (std::vector<net::HttpAddress>{{"10.0.0.1", 81}}));
-  EXPECT_EQ(file->decode, (std::vector<net::HttpAddress>{{"10.0.0.2", 82}, {"::1", 83}}));
-  EXPECT_TRUE(file->both.empty());
+  using net::Role;
+  EXPECT_EQ(file->workers,
+            (std::vector<router::StaticWorker>{{Role::kPrefill, {"10.0.0.1", 81}},
+                                               {Role::kPrefill, {"10.0.0.1", 84}, 8999},
+                                               {Role::kDecode, {"10.0.0.2", 82}},
+                                               {Role::kDecode, {"::1", 83}}}));
   EXPECT_EQ(file->router.decode_policy, router::PolicyKind::kPowerOfTwo);
 }
 
@@ -34,6 +37,15 @@ router:
        {"r.yaml:3:12: workers.prefill:", "router.listen: must be HOST:PORT", "router.polcy"}) {
     EXPECT_NE(file.error().message.find(expected), std::string::npos) << expected << " in\n"
                                                                       << file.error().message;
+  }
+}
+
+TEST(RouterFile, KnowsABootstrapPortOfPrefillWorkersOnly) {
+  for (const char* text : {"workers: {prefill: ['h:1?bootstrap_port=0'], decode: [h:2]}",
+                           "workers: {prefill: ['h:1?bootstrap_port=70000'], decode: [h:2]}",
+                           "workers: {prefill: ['h:1?port=7'], decode: [h:2]}",
+                           "workers: {prefill: [h:1], decode: ['h:2?bootstrap_port=7']}"}) {
+    EXPECT_FALSE(parse_router_file("r.yaml", text).has_value()) << text;
   }
 }
 

@@ -33,15 +33,17 @@ WorkerLoad worker_load() {
 }
 
 std::vector<Message> one_of_each() {
-  return {Registered{.worker = worker_entry(), .pid = 4711},
-          HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
-          Drained{.name = "decode-1"},
-          Acknowledge{},
-          Membership{.version = 7, .workers = {worker_entry(), worker_entry()}},
-          LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
-          Drain{.deadline_ms = 30000},
-          Shutdown{},
-          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
+  return {
+      Registered{.worker = worker_entry(), .pid = 4711},
+      HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
+      Drained{.name = "decode-1"},
+      Acknowledge{},
+      Membership{
+          .version = 7, .workers = {worker_entry(), worker_entry()}, .routers = {worker_entry()}},
+      LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
+      Drain{.deadline_ms = 30000},
+      Shutdown{},
+      MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -57,8 +59,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x02\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x02\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x03\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x03\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

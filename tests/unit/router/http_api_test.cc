@@ -250,6 +250,68 @@ struct HttpApiTest : testing::Test {
   bool drained = false;
 };
 
+// --- who is there
+
+struct MembersTest : HttpApiTest {
+  static std::string subscribe() {
+    return "GET /pdjob/members HTTP/1.1\r\nHost: r\r\nAccept: text/event-stream\r\n\r\n";
+  }
+  static net::WorkerEntry member(const std::string& name, net::Role role) {
+    return {.name = name, .role = role, .host = "10.0.0.1", .port = 80, .model = "m"};
+  }
+  const Members kBefore = {.routers = {member("router-0", net::Role::kRouter)}};
+  const Members kAfter = {.routers = kBefore.routers,
+                          .workers = {member("d0", net::Role::kDecode)}};
+};
+
+TEST_F(MembersTest, ASubscriberHearsOfEveryChangeAndSeesTheWholeList) {
+  serve();
+  api->members().publish(kBefore);
+  RawClient raw(port(), subscribe());
+  ASSERT_TRUE(turn_until(loop, [&] {
+    return raw.has(
+        "id: 1\nevent: members\ndata: {\"version\":1,\"routers\":[{\"name\":"
+        "\"router-0\",\"url\":\"http://10.0.0.1:80\"}],\"workers\":[]}\n\n");
+  })) << raw.received;
+  api->members().publish(kBefore);  // That is none.
+  api->members().publish(kAfter);
+  const std::string expected =
+      R"("workers":[{"name":"d0","role":"decode","url":"http://10.0.0.1:80","model":"m"}])";
+  ASSERT_TRUE(turn_until(loop, [&] {
+    return raw.has("id: 2\nevent: members") && raw.has(expected);
+  })) << raw.received;
+  EXPECT_NE(exchange("GET", "/pdjob/members", "").body.find(expected), std::string::npos);
+}
+
+TEST_F(MembersTest, ADrainingRouterEndsItsSubscriptions) {
+  serve();
+  RawClient raw(port(), subscribe());
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("id: 0"); }));
+  api->members().close();
+  EXPECT_TRUE(turn_until(loop, [&] { return raw.has("\r\n0\r\n\r\n"); })) << raw.received;
+  EXPECT_EQ(exchange("GET", "/pdjob/members", "", "Accept: text/event-stream\r\n").status, 503);
+  EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 0; }));
+}
+
+TEST_F(MembersTest, WhoDoesNotReadIsCutOffAndNobodyElse) {
+  serve();
+  RawClient deaf(port(), subscribe());
+  RawClient raw(port(), subscribe());
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("id: 0"); }));
+  Members many = kAfter;
+  many.workers[0].model = std::string(limits::kHttpSendQueueBytesMax, 'm');
+  for (int version = 1; version <= 20; ++version) {
+    many.workers[0].port = static_cast<uint16_t>(version);
+    api->members().publish(many);
+    const std::string id = "id: " + std::to_string(version) + "\n";
+    ASSERT_TRUE(turn_until(loop, [&] { return raw.has(id); })) << version;
+    raw.received.clear();
+  }
+  EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 1; }));
+}
+
+// --- legs
+
 TEST_F(HttpApiTest, SendsBothLegsWithOneTransferId) {
   FakeWorker& prefill = add("p0", net::Role::kPrefill);
   FakeWorker& decode = add("d0", net::Role::kDecode);
@@ -581,7 +643,7 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
   api->relay().submit(WorkersChanged{});
   StaticWorkers members(
       loop, {{net::Role::kPrefill, workers[0]->address()}, {net::Role::kDecode, foreign.address()}},
-      Protocol::kAuto, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
+      {}, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
   const auto known = [this](const std::string& name) {
     return api->relay().core().workers().find(name);
   };
@@ -599,13 +661,14 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
 
 struct ForeignEngineTest : HttpApiTest {
   StaticWorkers watch(Protocol protocol) {
+    config.protocol = protocol;
     serve();
     api->relay().submit(WorkersChanged{});
     std::vector<StaticWorker> asked;
     for (const auto& worker : workers) {
       asked.push_back({worker->entry().role, worker->address()});
     }
-    return {loop, asked, protocol,
+    return {loop, asked, config,
             [this](RouterEvent event) { api->relay().submit(std::move(event)); }};
   }
   size_t members() const { return api->relay().core().workers().all().size(); }
@@ -645,6 +708,25 @@ TEST_F(ForeignEngineTest, IsHowPdjobWorkersAreTreatedWhereTwoHopsAreAskedFor) {
   EXPECT_EQ(complete().status, 200);
   EXPECT_NE(workers[0]->heard.back().body.find(R"("remote_engine_id":null)"), std::string::npos);
   EXPECT_NE(workers[1]->heard.back().body.find(R"("remote_block_ids":[[1]])"), std::string::npos);
+}
+
+TEST_F(ForeignEngineTest, MeetsInARoomOfItsPrefillWorkersBootstrapServer) {
+  add("p0", net::Role::kPrefill, true);
+  add("d0", net::Role::kDecode, true);
+  config.fallback = Fallback::kRefuse;
+  const StaticWorkers watched = watch(Protocol::kSglang);
+  ASSERT_TRUE(turn_until(loop, [&] { return members() == 2; }));
+  const std::string several =
+      R"({"model":"m","prompt":["Once","Twice"],"n":2,"max_tokens":3,"bootstrap_room":1})";
+  for (const std::string& asked : {std::string(kPrompt), several}) {
+    EXPECT_EQ(complete(asked).status, 200);
+    const std::string& body = workers[0]->heard.back().body;
+    EXPECT_EQ(body, workers[1]->heard.back().body) << "both get the same";
+    EXPECT_NE(body.find(R"("bootstrap_host":"127.0.0.1")"), std::string::npos) << body;
+    EXPECT_NE(body.find(R"("bootstrap_port":8998)"), std::string::npos) << body;
+    EXPECT_EQ(body.find(R"("bootstrap_room":1,)"), std::string::npos) << "the client's own";
+    EXPECT_EQ(body.find("kv_transfer_params"), std::string::npos);
+  }
 }
 
 }  // namespace

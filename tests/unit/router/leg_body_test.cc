@@ -32,44 +32,60 @@ TEST(RequestBody, PrefillLegAsksForOneTokenWithoutStream) {
   const RequestBody body = scanned(
       R"({"prompt":"x","max_tokens":32,"min_tokens":4,"max_completion_tokens":9,"n":2,"stream":true,"stream_options":{"include_usage":true},"odd":[1, 2.50]})");
   EXPECT_EQ(
-      body.prefill_leg(R"({"a":1})"),
+      body.prefill_leg({.kv_transfer_params = R"({"a":1})"}),
       R"({"prompt":"x","max_tokens":1,"min_tokens":1,"max_completion_tokens":1,"n":1,"stream":false,"odd":[1, 2.50],"kv_transfer_params":{"a":1}})");
 }
 
 TEST(RequestBody, PrefillLegGetsALimitWhereTheClientGaveNone) {
-  EXPECT_EQ(scanned(R"({"prompt":"x"})").prefill_leg("{}"),
+  EXPECT_EQ(scanned(R"({"prompt":"x"})").prefill_leg({.kv_transfer_params = "{}"}),
             R"({"prompt":"x","max_tokens":1,"kv_transfer_params":{}})");
 }
 
 TEST(RequestBody, DecodeLegIsTheClientsBodyAndTheParams) {
   const RequestBody body = scanned(R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
-  EXPECT_EQ(body.decode_leg(R"({"b":2})"),
+  EXPECT_EQ(body.decode_leg({.kv_transfer_params = R"({"b":2})"}),
             R"( {"prompt" : "x", "temperature":1e0,"stream":true,"kv_transfer_params":{"b":2}} )");
-  EXPECT_EQ(body.decode_leg(""), R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
+  EXPECT_EQ(body.decode_leg({}), R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
 }
 
 TEST(RequestBody, AClientCannotNameAKvSource) {
   const RequestBody body = scanned(R"({"kv_transfer_params":{"remote_host":"evil"},"prompt":"x"})");
-  EXPECT_EQ(body.decode_leg("").find("evil"), std::string::npos);
-  EXPECT_EQ(body.decode_leg("{}").find("evil"), std::string::npos);
-  EXPECT_EQ(body.prefill_leg("{}").find("evil"), std::string::npos);
+  EXPECT_EQ(body.decode_leg({}).find("evil"), std::string::npos);
+  EXPECT_EQ(body.decode_leg({.kv_transfer_params = "{}"}).find("evil"), std::string::npos);
+  EXPECT_EQ(body.prefill_leg({.kv_transfer_params = "{}"}).find("evil"), std::string::npos);
+}
+
+TEST(RequestBody, AClientCannotNameABootstrapServer) {
+  const RequestBody body = scanned(
+      R"({"bootstrap_host":"evil","bootstrap_port":666,"bootstrap_room":666,"prompt":"x"})");
+  for (const std::string& leg : {body.decode_leg({}), body.prefill_leg({})}) {
+    EXPECT_EQ(leg.find("evil"), std::string::npos);
+    EXPECT_EQ(leg.find("666"), std::string::npos);
+  }
+}
+
+TEST(RequestBody, ALegSaysWhereBothEnginesMeet) {
+  EXPECT_EQ(scanned(R"({"prompt":"x"})")
+                .decode_leg(
+                    {.bootstrap_host = R"("h")", .bootstrap_port = "8998", .bootstrap_room = "7"}),
+            R"({"prompt":"x","bootstrap_host":"h","bootstrap_port":8998,"bootstrap_room":7})");
 }
 
 TEST(RequestBody, AnEscapedOrRepeatedNameHidesNothing) {
   const RequestBody body = scanned(
       R"({"kv_transfer_p\u0061rams":{"h":"evil"},"kv_transfer_params":{"h":"evil"},"prompt":"x"})");
-  EXPECT_EQ(body.decode_leg("").find("evil"), std::string::npos);
-  EXPECT_EQ(body.prefill_leg("{}").find("evil"), std::string::npos);
+  EXPECT_EQ(body.decode_leg({}).find("evil"), std::string::npos);
+  EXPECT_EQ(body.prefill_leg({.kv_transfer_params = "{}"}).find("evil"), std::string::npos);
 }
 
 TEST(RequestBody, KeepsItsPlaceWhenMoved) {
   RequestBody first = scanned("{}");
   const RequestBody second = std::move(first);
-  EXPECT_EQ(second.decode_leg("{}"), R"({"kv_transfer_params":{}})");
+  EXPECT_EQ(second.decode_leg({.kv_transfer_params = "{}"}), R"({"kv_transfer_params":{}})");
 }
 
 TEST(RequestBody, SplicesIntoAnEmptyObject) {
-  EXPECT_EQ(scanned("{}").decode_leg("{}"), R"({"kv_transfer_params":{}})");
+  EXPECT_EQ(scanned("{}").decode_leg({.kv_transfer_params = "{}"}), R"({"kv_transfer_params":{}})");
 }
 
 TEST(RequestBody, RefusesWhatIsNotOneObject) {
@@ -84,37 +100,6 @@ TEST(RequestBody, KeysInsideValuesAreNotFields) {
       scanned(R"({"prompt":"\"model\":\"no\"","x":{"model":"no","max_tokens":5}})");
   EXPECT_EQ(body.model(), "");
   EXPECT_EQ(body.output_tokens(), scanned("{}").output_tokens());
-}
-
-constexpr TransferId kTransfer{0x0123456789abcdef, 0xfedcba9876543210};
-
-TEST(KvParams, OfferNamesTheTransfer) {
-  EXPECT_EQ(
-      offer_params(kTransfer),
-      R"({"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
-}
-
-TEST(KvParams, FetchExtendsTheAddress) {
-  EXPECT_EQ(
-      fetch_params(R"({"remote_host":"h","remote_port":5})", kTransfer),
-      R"({"remote_host":"h","remote_port":5,"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
-  EXPECT_EQ(
-      fetch_params("{}", kTransfer),
-      R"({"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
-}
-
-TEST(KvParams, FetchSurvivesAnAddressThatIsNone) {
-  EXPECT_EQ(fetch_params("nonsense", kTransfer), fetch_params("{}", kTransfer));
-}
-
-TEST(KvParams, ReturnedParamsAreVerbatim) {
-  EXPECT_EQ(
-      returned_params(
-          R"({"id":"x","kv_transfer_params":{"remote_block_ids":[[1]], "y":null},"usage":{}})"),
-      R"({"remote_block_ids":[[1]], "y":null})");
-  EXPECT_EQ(returned_params(R"({"kv_transfer_params":null})"), "");
-  EXPECT_EQ(returned_params(R"({"choices":[]})"), "");
-  EXPECT_EQ(returned_params("not json"), "");
 }
 
 TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {

@@ -18,17 +18,16 @@ TEST(LegHead, PassesWhatIsEndToEnd) {
                      {"Accept-Encoding", "gzip"},
                      {"X-PDJOB-Pin-Decode", "d0"},
                      {"Content-Type", "application/json"}};
-  EXPECT_EQ(leg_header_lines(request, "r1"),
+  EXPECT_EQ(leg_header_lines(request),
             "Authorization: Bearer k\r\n"
             "traceparent: 00-ab-cd-01\r\n"
-            "Content-Type: application/json\r\n"
-            "x-request-id: r1\r\n");
+            "Content-Type: application/json\r\n");
 }
 
-TEST(LegHead, SendsOneRequestIdOnly) {
+TEST(LegHead, LeavesOutWhatEachLegHasOfItsOwn) {
   net::HttpRequest request;
-  request.headers = {{"X-Request-Id", "mine"}};
-  EXPECT_EQ(leg_header_lines(request, "mine"), "x-request-id: mine\r\n");
+  request.headers = {{"X-Request-Id", "mine"}, {"X-Data-Parallel-Rank", "3"}};
+  EXPECT_EQ(leg_header_lines(request), "");
 }
 
 net::HttpReplyHead sse_head() {
@@ -77,9 +76,8 @@ TEST(LegHead, SurvivesAHeadWithoutReason) {
 TEST(LegHeaderLines, KeepTheKeyOfTheRouterToItself) {
   net::HttpRequest request;
   request.headers = {{"Authorization", "Bearer secret"}, {"x-a", "b"}};
-  EXPECT_EQ(leg_header_lines(request, "r1", /*own_key=*/true), "x-a: b\r\nx-request-id: r1\r\n");
-  EXPECT_EQ(leg_header_lines(request, "r1"),
-            "Authorization: Bearer secret\r\nx-a: b\r\nx-request-id: r1\r\n");
+  EXPECT_EQ(leg_header_lines(request, /*own_key=*/true), "x-a: b\r\n");
+  EXPECT_EQ(leg_header_lines(request), "Authorization: Bearer secret\r\nx-a: b\r\n");
 }
 
 }  // namespace

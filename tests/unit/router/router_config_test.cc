@@ -39,6 +39,21 @@ TEST(RouterConfig, APolicyPluginIsNamedByAPathAndOnlyWhereItIsWanted) {
             std::string::npos);
 }
 
+TEST(RouterConfig, NeedsPrefillWorkersForSglang) {
+  RouterConfig config;
+  ConfigReader well = ConfigReader::parse("job.yaml", "protocol: sglang\nbootstrap_port: 8999\n");
+  read(well, config);
+  EXPECT_EQ(well.finish(), "");
+  EXPECT_EQ(config.protocol, Protocol::kSglang);
+  EXPECT_EQ(config.bootstrap_port, 8999);
+  EXPECT_EQ(config.fallback, Fallback::kRefuse);
+  for (const char* key : {"fallback: decode_alone\n", "bypass_tokens: 5\n"}) {
+    ConfigReader badly = ConfigReader::parse("job.yaml", std::string("protocol: sglang\n") + key);
+    read(badly, config);
+    EXPECT_NE(badly.finish(), "") << key;
+  }
+}
+
 TEST(RouterConfig, ReadsTenants) {
   const std::string key(64, 'a');
   ConfigReader in = ConfigReader::parse(

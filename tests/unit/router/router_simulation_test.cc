@@ -50,6 +50,7 @@ class World {
     config.requests_max = static_cast<uint32_t>(1 + random.below(20));
     config.request_timeout = milliseconds(500 + random.below(2000));
     config.queue_timeout = milliseconds(random.below(500));
+    config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
     return config;
   }
@@ -93,6 +94,7 @@ class World {
     ASSERT_TRUE(relayed_.contains(effect.id) && broken_.insert(effect.id).second);
   }
   void on(const OutOfRetries&) {}
+  void on(const Hedged&) { ASSERT_GT(config_.hedge_quantile, 0); }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Bypassed&) { ASSERT_GT(config_.bypass_tokens, 0U); }
   void on(const Complete& effect) {
@@ -133,7 +135,7 @@ class World {
 
   void arrive() {
     RequestFacts facts;
-    facts.one_prompt = random_.chance(0.9);
+    facts.hands_over = random_.chance(0.9);
     facts.prompt_tokens = random_.below(1000);
     facts.output_tokens = random_.below(100);
     facts.model = random_.chance(0.1) ? "other" : random_.chance(0.5) ? "m" : "";
@@ -194,7 +196,7 @@ class World {
 
   void check() {
     ASSERT_LE(router_.requests_alive(), config_.requests_max);
-    ASSERT_LE(legs_.size(), 2 * router_.requests_alive());
+    ASSERT_LE(legs_.size(), (config_.hedge_quantile > 0 ? 4 : 2) * router_.requests_alive());
     ASSERT_EQ(router_.next_wakeup() == kNever, router_.requests_alive() == 0);
   }
 

@@ -70,8 +70,10 @@ struct RouterTest : testing::Test {
       return "refuse " + std::to_string(refuse->error.status);
     }
     static constexpr const char* kWords[] = {
-        "",      "",       "",        "",        "",          "degraded", "complete",      "",
-        "abort", "forget", "drained", "suspect", "continued", "bypass",   "out of retries"};
+        "",         "",         "",          "",       "",
+        "degraded", "complete", "",          "abort",  "forget",
+        "drained",  "suspect",  "continued", "bypass", "out of retries",
+        "hedge"};
     return kWords[effect.index()];
   }
 
@@ -171,6 +173,110 @@ TEST_F(RouterTest, WhatWasLostWithAWorkerIsTriedAgainWithoutABudget) {
     ended(Stage::kPrefill, 2);
     ended(Stage::kDecode, 2);
   }
+}
+
+// --- slow prefills
+
+struct HedgeTest : RouterTest {
+  HedgeTest() {
+    config.hedge_quantile = 0.95;
+    workers(two_pairs);
+    for (int request = 0; request < 50; ++request) {
+      arrive({.prompt_tokens = 100});
+      now += milliseconds(10);
+      answered(Stage::kDecode, 200);
+      ended(Stage::kPrefill);
+      ended(Stage::kDecode);
+    }
+  }
+  // Until something is due.
+  Words wait() {
+    EXPECT_LT(router().next_wakeup(), now + milliseconds(100));
+    return sleep(router().next_wakeup() - now);
+  }
+  void expect_hedged() {
+    EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+    EXPECT_EQ(wait(), (Words{"hedge", "prefill#2@p1 offer", "decode#2@d1 fetch"}));
+  }
+};
+
+TEST_F(HedgeTest, ASlowPrefillIsTriedAtAnotherPairAndTheFirstAnswerCounts) {
+  expect_hedged();
+  ended(Stage::kPrefill, 2);
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2),
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "relay decode#2"}));
+  EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(HedgeTest, TheSlowPairMayStillBeTheFirst) {
+  expect_hedged();
+  EXPECT_EQ(answered(Stage::kDecode, 200, 1),
+            (Words{"cancel prefill#2", "release @p1", "cancel decode#2", "relay decode#1"}));
+  ended(Stage::kPrefill, 1);
+  EXPECT_EQ(ended(Stage::kDecode, 1), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(HedgeTest, OfTwoPairsOneMayFail) {
+  expect_hedged();
+  EXPECT_EQ(failed(Stage::kDecode, 2), (Words{"cancel prefill#2", "release @p1"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 1), Words{"relay decode#1"});
+  ended(Stage::kPrefill, 1);
+  ended(Stage::kDecode, 1);
+  expect_idle();
+}
+
+TEST_F(HedgeTest, WhenBothFailTheRequestIsTriedAgain) {
+  expect_hedged();
+  failed(Stage::kPrefill, 1);
+  EXPECT_EQ(answered(Stage::kDecode, 500, 2),
+            (Words{"cancel prefill#2", "release @p1", "cancel decode#2", "retry failed", "degraded",
+                   "decode#3@d0"}));
+}
+
+TEST_F(HedgeTest, AWorkerThatLeavesTakesOnlyItsOwnPairAlong) {
+  expect_hedged();
+  EXPECT_EQ(workers({two_pairs[1], two_pairs[2], two_pairs[3]}),
+            (Words{"cancel prefill#1", "cancel decode#1"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2), Words{"relay decode#2"});
+}
+
+TEST_F(HedgeTest, AClientThatLeavesEndsBoth) {
+  expect_hedged();
+  EXPECT_EQ(step(ClientLeft{kRequest}).back(), "forget");
+  expect_idle();
+}
+
+TEST_F(HedgeTest, APrefillThatIsDoneIsNotSlow) {
+  arrive({.prompt_tokens = 100});
+  ended(Stage::kPrefill);
+  EXPECT_EQ(wait(), Words{});
+  EXPECT_GT(router().next_wakeup(), now + config.request_timeout / 2);
+}
+
+TEST_F(HedgeTest, ALongerPromptMayTakeLonger) {
+  arrive({.prompt_tokens = 100});
+  const Duration brief = router().next_wakeup() - now;
+  step(ClientLeft{kRequest});
+  arrive({.prompt_tokens = 10000});
+  EXPECT_GT(router().next_wakeup() - now, 50 * brief);
+}
+
+TEST(PrefillPace, CallsTheShareSlowThatItIsToldTo) {
+  Random random(7);
+  PrefillPace pace(0.9);
+  int slow = 0;
+  for (int prefill = 0; prefill < 20000; ++prefill) {
+    // The load changes in the middle of it.
+    const Duration took = milliseconds(1 + random.below(100)) * (prefill < 10000 ? 1 : 20);
+    const auto limit = pace.limit(500);
+    if (prefill % 10000 > 1000) {
+      slow += limit && took > *limit ? 1 : 0;
+    }
+    pace.note(500, took);
+  }
+  EXPECT_NEAR(slow / 18000.0, 0.1, 0.02);
 }
 
 // --- prompts that are not worth a hand-over
@@ -288,7 +394,7 @@ TEST_F(RouterTest, SendsOneLegToAWorkerOfBothRoles) {
 
 TEST_F(RouterTest, SendsWhatGeneratesNothingToOneWorker) {
   workers(pair);
-  EXPECT_EQ(arrive({.one_prompt = false}), Words{"decode#1@d0"});
+  EXPECT_EQ(arrive({.hands_over = false}), Words{"decode#1@d0"});
 }
 
 TEST_F(RouterTest, APrefillLegMayEndAfterTheReply) {

@@ -1,0 +1,62 @@
+// MembersWatch: who is there, for clients that balance over routers, or talk to workers, by
+// themselves. The list is asked for once (JSON), or subscribed to (server-sent events): then it
+// comes whole at once and after every change, so whoever missed some has lost nothing.
+//
+//     {"version":3,"routers":[{"name":"router-0","url":"http://..."}],
+//      "workers":[{"name":"decode-0","role":"decode","url":"http://...","model":"m"}]}
+//
+// Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "net/http_server.h"
+#include "net/message.h"
+
+namespace pdjob::router {
+
+struct Members {
+  std::vector<net::WorkerEntry> routers;
+  std::vector<net::WorkerEntry> workers;
+  friend bool operator==(const Members&, const Members&) = default;
+};
+
+class MembersWatch {
+ public:
+  static constexpr size_t kSubscribersMax = 1024;
+  // A connection that nothing passes over is soon forgotten by what stands in between.
+  static constexpr Duration kPingInterval = std::chrono::seconds(15);
+
+  MembersWatch(net::EventLoop& loop, net::HttpServer& server);
+  ~MembersWatch() { loop_.cancel(timer_); }
+  MembersWatch(const MembersWatch&) = delete;
+  MembersWatch& operator=(const MembersWatch&) = delete;
+
+  // Answers GET /pdjob/members; a subscription if it accepts text/event-stream.
+  void reply(net::ExchangeId id, const net::HttpRequest& request);
+  void client_left(net::ExchangeId id) { subscribers_.erase(id); }
+
+  void publish(Members members);
+  // Ends all subscriptions; there are no new ones.
+  void close();
+
+ private:
+  void subscribe(net::ExchangeId id);
+  void tell_all(const std::string& text);
+  void ping();
+
+  net::EventLoop& loop_;
+  net::HttpServer& server_;
+  Members members_;
+  uint64_t version_ = 0;  // Changes, as this router saw them.
+  std::string json_;      // Of members_.
+  std::set<net::ExchangeId> subscribers_;
+  bool closed_ = false;
+  net::TimerId timer_;
+};
+
+}  // namespace pdjob::router
