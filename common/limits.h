@@ -82,6 +82,10 @@ inline constexpr size_t kEmbeddingDimensionsMax = 4096;
 inline constexpr size_t kEmbeddingTextBytesMax = 32 * kKiB;
 inline constexpr size_t kEmbeddingsInFlightMax = 64;  // Beyond: the request waits for none.
 
+// Requests that nobody waits for
+inline constexpr size_t kAsyncBodyBytesMax = 1 * kMiB;
+inline constexpr size_t kAsyncReplyBytesMax = 1 * kMiB;
+
 // Between threads
 inline constexpr size_t kChannelMax = 65536;
 

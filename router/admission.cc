@@ -173,6 +173,21 @@ Admission::Headers Admission::rate_headers(Tenant tenant, Instant now) {
   return headers;
 }
 
+void Admission::enter(Tenant tenant) {
+  if (!open_to_all()) {
+    tenants_[tenant].alive += 1;
+  }
+}
+
+std::optional<Admission::Tenant> Admission::find(std::string_view name) const {
+  if (open_to_all()) {
+    return name.empty() ? std::optional(Tenant{0}) : std::nullopt;
+  }
+  const auto found = std::ranges::find(configs_, name, &TenantConfig::name);
+  return found == configs_.end() ? std::nullopt
+                                 : std::optional(static_cast<Tenant>(found - configs_.begin()));
+}
+
 void Admission::release(Tenant tenant) {
   if (!open_to_all()) {
     PDJOB_CHECK(tenants_[tenant].alive > 0, configs_[tenant].name);

@@ -43,6 +43,10 @@ class Admission {
   std::variant<Tenant, Denial> admit(std::string_view authorization, uint64_t tokens, Instant now);
   std::variant<Tenant, Denial> identify(std::string_view authorization) const;
   void release(Tenant tenant);
+  // One that was admitted and released, and begins only now. Must be released again.
+  void enter(Tenant tenant);
+  // By its name; where there are no tenants, the one of the empty name.
+  std::optional<Tenant> find(std::string_view name) const;
   // What is left of its rates, as OpenAI says it (x-ratelimit-remaining-tokens: 1200); none where
   // it has none.
   Headers rate_headers(Tenant tenant, Instant now);

@@ -92,6 +92,9 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const Route
   if (config.cache.bytes_max > 0) {
     api->cache_ = std::make_unique<CacheApi>(loop, *api->server_, *api->relay_, config);
   }
+  if (!config.async.file.empty()) {
+    PDJOB_TRY(api->async_, AsyncApi::open(loop, *api->server_, *api->relay_, config));
+  }
   api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
 }
@@ -100,6 +103,9 @@ void HttpApi::drain() {
   members_->close();
   if (cache_) {
     cache_->let_all_go_on();
+  }
+  if (async_) {
+    async_->drain();
   }
   relay_->submit(DrainRequested{});
 }
@@ -113,6 +119,9 @@ void HttpApi::on_client_gone(net::ExchangeId id) {
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  if (async_ && async_->route(id, request)) {
+    return;
+  }
   int status = 404;
   for (const Route& known : kRoutes) {
     if (known.path != request.path) {
@@ -208,6 +217,9 @@ void HttpApi::reply_workers(net::ExchangeId id) {
 void HttpApi::reply_metrics(net::ExchangeId id) {
   if (cache_) {
     relay_->metrics().cache_holds(cache_->cache().entries(), cache_->cache().bytes());
+  }
+  if (async_) {
+    relay_->metrics().async_holds(async_->requests().alive(), async_->requests().running());
   }
   server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", relay_->metrics_text());
 }

@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "net/event_loop.h"
 #include "net/http_server.h"
+#include "router/async_api.h"
 #include "router/cache_api.h"
 #include "router/members_watch.h"
 #include "router/relay_api.h"
@@ -50,6 +51,7 @@ class HttpApi final : public net::HttpHandler {
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
   std::unique_ptr<CacheApi> cache_;  // Where the config has one.
+  std::unique_ptr<AsyncApi> async_;  // The same.
 };
 
 }  // namespace pdjob::router

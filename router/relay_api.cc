@@ -79,9 +79,23 @@ void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
     deny(client, *denial);
     return;
   }
+  begin(client, std::get<Admission::Tenant>(admitted), request, std::move(body), generates,
+        std::move(capture));
+}
+
+void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
+                              const net::HttpRequest& request, RequestBody body,
+                              std::unique_ptr<ReplyCapture> capture) {
+  admission_.enter(tenant);
+  begin(client, tenant, request, std::move(body), /*generates=*/true, std::move(capture));
+}
+
+void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
+                     const net::HttpRequest& request, RequestBody body, bool generates,
+                     std::unique_ptr<ReplyCapture> capture) {
   const RequestId id = request_of(client);
   Exchange& exchange = exchanges_[id];
-  exchange.tenant = std::get<Admission::Tenant>(admitted);
+  exchange.tenant = admitted;
   exchange.client = client;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
@@ -137,6 +151,18 @@ std::string RelayApi::request_id_of(const net::HttpRequest& request) {
   const std::string_view given = request.header("x-request-id");
   return given.empty() ? "req-" + TransferId{random_.next(), random_.next()}.to_string()
                        : std::string(given);
+}
+
+bool RelayApi::admit_once(net::ExchangeId client, std::string_view authorization,
+                          const RequestBody& body) {
+  const auto admitted =
+      admission_.admit(authorization, body.prompt_tokens() + body.output_tokens(), loop_.now());
+  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
+    deny(client, *denial);
+    return false;
+  }
+  admission_.release(std::get<Admission::Tenant>(admitted));
+  return true;
 }
 
 std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
@@ -536,9 +562,13 @@ void RelayApi::carry_out(const Refuse& effect) {
     headers.emplace_back("Retry-After", std::to_string(effect.retry_after_seconds));
   }
   log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
-  server_.reply(exchange.client, effect.error.status, "application/json",
-                net::error_body(effect.error), headers);
-  end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused);
+  const std::string body = net::error_body(effect.error);
+  server_.reply(exchange.client, effect.error.status, "application/json", body, headers);
+  if (exchange.capture) {
+    exchange.capture->answer(effect.error.status, body);
+  }
+  end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused,
+      ReplyCapture::End::kWhole);
 }
 
 void RelayApi::carry_out(const Abort& effect) {

@@ -43,6 +43,10 @@ class RelayApi final : public net::HttpCallHandler {
   // `capture`: gets a copy of the reply, which says that the response cache had none.
   void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplyCapture> capture = nullptr);
+  // The same of a generation that was let in before; `client` need not be the server's.
+  void route_admitted(net::ExchangeId client, Admission::Tenant tenant,
+                      const net::HttpRequest& request, RequestBody body,
+                      std::unique_ptr<ReplyCapture> capture);
   void client_left(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
@@ -54,6 +58,9 @@ class RelayApi final : public net::HttpCallHandler {
   void deny(net::ExchangeId client, const Admission::Denial& denial);
   // The client's own, or a new one.
   std::string request_id_of(const net::HttpRequest& request);
+  // For a request that is to run later: it costs all that it would now. False: it is denied, and
+  // answered.
+  bool admit_once(net::ExchangeId client, std::string_view authorization, const RequestBody& body);
   // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
   // nothing: it is denied, and answered.
   std::optional<Admission::Headers> admit_free(net::ExchangeId client,
@@ -122,6 +129,8 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
+  void begin(net::ExchangeId client, Admission::Tenant tenant, const net::HttpRequest& request,
+             RequestBody body, bool generates, std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
   // Of a worker; empty if it has left.
   std::string_view name_of(WorkerId worker) const;

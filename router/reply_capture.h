@@ -1,5 +1,7 @@
 // ReplyCapture: a bounded copy of a reply that is on its way to a client, for whoever wants it
-// whole. What broke off, was too long, or whose end cannot be told is no copy. Pure.
+// whole. What broke off, was too long, or whose end cannot be told is no copy. A stream of events
+// is whole with its [DONE], before the client has that and comes with its next request, or leaves.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +27,15 @@ class ReplyCapture {
  public:
   using Done = std::function<void(std::optional<CapturedReply>)>;
 
-  // `done` is called once, if the exchange ends before its router does.
+  // `done` is called once: in finish(), or in take() with the end of a stream.
   ReplyCapture(size_t bytes_max, Done done) : bytes_max_(bytes_max), done_(std::move(done)) {}
 
   void begin(const net::HttpReplyHead& head, WorkerId writer);
   // Body bytes as they came.
   void take(std::string_view raw);
   void give_up();
+  // The router's own.
+  void answer(int status, std::string_view body);
   enum class End { kWhole, kBrokenOff };
   void finish(End end);
 
@@ -40,6 +44,7 @@ class ReplyCapture {
   const Done done_;
   std::optional<CapturedReply> reply_;
   bool chunked_ = false;
+  bool finished_ = false;
   net::ChunkDecoder chunks_;
 };
 

@@ -77,6 +77,7 @@ void read_command(ConfigReader& in, RouterConfig& config) {
                           "queue_max",
                           "tenants",
                           "cache",
+                          "async",
                           "tracing"}) {
     if (in.has(key)) {
       in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
@@ -204,6 +205,10 @@ void read(ConfigReader& in, RouterConfig& config) {
   read(in, config.tenants);
   read(in, config.cache);
   read(in, config.tracing);
+  read(in, config.async);
+  if (config.replicas > 1 && !config.async.file.empty()) {
+    in.fail("async", "is for one router, and replicas is " + std::to_string(config.replicas));
+  }
 }
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@
 
 #include "common/config_reader.h"
 #include "common/time.h"
+#include "router/async_config.h"
 #include "router/cache_config.h"
 #include "router/tenant_config.h"
 #include "router/tracing_config.h"
@@ -82,6 +83,7 @@ struct RouterConfig {
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
   std::vector<TenantConfig> tenants;
   CacheConfig cache;
+  AsyncConfig async;
   TracingConfig tracing;
 };
 

@@ -77,7 +77,11 @@ RouterMetrics::RouterMetrics()
       pairs_avoided_(metrics_.gauge("pdjob_router_pairs_avoided",
                                     "Pairs that are avoided, for KV came damaged between them.")),
       cache_entries_(metrics_.gauge("pdjob_router_cache_entries", "Answers that are kept.")),
-      cache_bytes_(metrics_.gauge("pdjob_router_cache_bytes", "Memory of answers.")) {
+      cache_bytes_(metrics_.gauge("pdjob_router_cache_bytes", "Memory of answers.")),
+      async_alive_(metrics_.gauge("pdjob_router_async_alive",
+                                  "Requests without a connection that have no answer yet.")),
+      async_running_(
+          metrics_.gauge("pdjob_router_async_running", "Of these, those that workers have.")) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
@@ -114,6 +118,11 @@ void RouterMetrics::ended(Outcome outcome, Duration duration) {
 void RouterMetrics::cache_holds(size_t entries, uint64_t bytes) {
   cache_entries_.set(static_cast<double>(entries));
   cache_bytes_.set(static_cast<double>(bytes));
+}
+
+void RouterMetrics::async_holds(size_t alive, size_t running) {
+  async_alive_.set(static_cast<double>(alive));
+  async_running_.set(static_cast<double>(running));
 }
 
 void RouterMetrics::picked(const std::string& worker, Stage stage) {

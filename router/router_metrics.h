@@ -43,6 +43,7 @@ class RouterMetrics {
   void pair_suspected() { pairs_suspected_.add(); }
   void cached(CacheResult result) { cached_[static_cast<size_t>(result)].add(); }
   void cache_holds(size_t entries, uint64_t bytes);
+  void async_holds(size_t alive, size_t running);
   void embedding_failed() { embedding_failures_.add(); }
   void picked(const std::string& worker, Stage stage);
 
@@ -80,6 +81,8 @@ class RouterMetrics {
   Gauge pairs_avoided_;
   Gauge cache_entries_;
   Gauge cache_bytes_;
+  Gauge async_alive_;
+  Gauge async_running_;
   std::vector<Gauge> workers_;  // By Health.
   std::map<std::pair<std::string, Stage>, Counter>
       picks_;  // Names last over restarts, so they stay few.

@@ -9,79 +9,14 @@
 
 #include <gtest/gtest.h>
 
-#include "common/real_clock.h"
 #include "router/http_api.h"
+#include "tests/support/http_peers.h"
 
 namespace pdjob::router {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-bool turn_until(net::EventLoop& loop, const std::function<bool()>& done,
-                Duration within = seconds(20)) {
-  const Instant deadline = real_now() + within;
-  while (!done() && real_now() < deadline) {
-    loop.call_at(loop.now() + milliseconds(1), [&loop] { loop.stop(); });
-    loop.run();
-  }
-  return done();
-}
-
-// Answers as `answer` says; counts who asked.
-class Peer final : public net::HttpHandler {
- public:
-  using Answer =
-      std::function<void(net::HttpServer&, net::ExchangeId, const net::HttpRequest&, int asked)>;
-
-  Peer(net::EventLoop& loop, Answer how) : answer(std::move(how)) {
-    auto opened = net::HttpServer::open(loop, *this, {});
-    EXPECT_TRUE(opened);
-    server_ = std::move(*opened);
-  }
-  void on_request(net::ExchangeId id, net::HttpRequest& request) override {
-    answer(*server_, id, request, ++asked);
-  }
-  void on_client_gone(net::ExchangeId /*id*/) override {}
-  uint16_t port() const { return server_->port(); }
-
-  Answer answer;
-  int asked = 0;
-
- private:
-  std::unique_ptr<net::HttpServer> server_;
-};
-
-struct Reply final : net::HttpCallHandler {
-  void on_head(net::CallId /*id*/, const net::HttpReplyHead& head) override {
-    status = head.status;
-    cache = head.header("x-pdjob-cache");
-    age = head.header("age");
-    type = head.header("content-type");
-    request_id = head.header("x-request-id");
-    chunked = head.framing == net::BodyFraming::kChunked;
-  }
-  void on_body(net::CallId /*id*/, std::string_view raw) override {
-    if (chunked) {
-      chunks.decode(raw, body);
-    } else {
-      body.append(raw);
-    }
-  }
-  void on_end(net::CallId /*id*/) override { ended = true; }
-  void on_error(net::CallId /*id*/, const Error& /*error*/) override { ended = failed = true; }
-
-  int status = 0;
-  std::string cache;
-  std::string age;
-  std::string type;
-  std::string request_id;
-  std::string body;
-  bool chunked = false;
-  bool ended = false;
-  bool failed = false;
-  net::ChunkDecoder chunks;
-};
 
 std::string answer_number(int number) {
   return R"({"choices":[{"text":")" + std::to_string(number) + R"(","finish_reason":"stop"}]})";
@@ -187,6 +122,22 @@ TEST_F(CacheApiTest, AnswersAStreamByAStream) {
   EXPECT_EQ(second.body, first.body);
   EXPECT_EQ(second.type, "text/event-stream");
   EXPECT_NE(second.body, whole.body);
+}
+
+TEST_F(CacheApiTest, HasAStreamBeforeItsClientMayAskAgain) {
+  serve();
+  worker.answer = [](net::HttpServer& server, net::ExchangeId id, const net::HttpRequest&,
+                     int asked) {
+    server.begin(id, 200, "text/event-stream");
+    server.write(id, "data: " + answer_number(asked) + "\n\n");
+    server.write(id, "data: [DONE]\n\n");
+  };
+  auto first = start(kStreamed);
+  ASSERT_TRUE(turn_until(loop, [&] { return first->body.ends_with("[DONE]\n\n"); }));
+  const auto second = start(kStreamed);
+  ASSERT_TRUE(turn_until(loop, [&] { return second->ended; }));
+  EXPECT_EQ(second->cache, "hit");
+  EXPECT_EQ(second->body, first->body);
 }
 
 TEST_F(CacheApiTest, KeepsOffWhatMayHaveAnotherAnswer) {

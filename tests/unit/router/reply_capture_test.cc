@@ -7,14 +7,15 @@ namespace {
 
 struct ReplyCaptureTest : testing::Test {
   void begin(net::BodyFraming framing, std::vector<net::HttpHeader> headers = {}) {
-    headers.push_back({"Content-Type", "application/json"});
+    headers.push_back({"Content-Type", type});
     capture.begin({.status = 200, .headers = std::move(headers), .framing = framing}, WorkerId{7});
   }
   void finish(ReplyCapture::End end = ReplyCapture::End::kWhole) { capture.finish(end); }
 
+  std::string type = "application/json";
   std::optional<CapturedReply> reply;
   int times = 0;
-  ReplyCapture capture{10, [this](std::optional<CapturedReply> got) {
+  ReplyCapture capture{30, [this](std::optional<CapturedReply> got) {
                          reply = std::move(got);
                          ++times;
                        }};
@@ -44,7 +45,7 @@ TEST_F(ReplyCaptureTest, HasABodyOfKnownLength) {
 
 TEST_F(ReplyCaptureTest, IsNoneOfWhatIsTooLong) {
   begin(net::BodyFraming::kLength);
-  capture.take("0123456789x");
+  capture.take(std::string(31, 'x'));
   capture.take("y");
   finish();
   EXPECT_FALSE(reply);
@@ -76,6 +77,27 @@ TEST_F(ReplyCaptureTest, IsNoneOfACodedBody) {
   capture.take("01");
   finish();
   EXPECT_FALSE(reply);
+}
+
+TEST_F(ReplyCaptureTest, HasAStreamWithItsLastEvent) {
+  type = "text/event-stream; charset=utf-8";
+  begin(net::BodyFraming::kChunked);
+  capture.take("9\r\ndata: 1\n\n\r\n");
+  EXPECT_EQ(times, 0);
+  capture.take("e;t=end\r\ndata: [DONE]\n\n\r\n");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->body, "data: 1\n\ndata: [DONE]\n\n");
+  finish(ReplyCapture::End::kBrokenOff);
+  EXPECT_EQ(times, 1) << "the client had all of it";
+}
+
+TEST_F(ReplyCaptureTest, IsNoneOfAStreamWithoutItsLastEvent) {
+  type = "text/event-stream";
+  begin(net::BodyFraming::kChunked);
+  capture.take("9\r\ndata: 1\n\n\r\n");
+  finish(ReplyCapture::End::kBrokenOff);
+  EXPECT_FALSE(reply);
+  EXPECT_EQ(times, 1);
 }
 
 }  // namespace

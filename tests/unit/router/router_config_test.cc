@@ -84,6 +84,14 @@ TEST(RouterConfig, ReadsTheCache) {
   EXPECT_EQ(config.cache.similarity.threshold, 0.8);
 }
 
+TEST(RouterConfig, RefusesAsyncRequestsOfSeveralRouters) {
+  ConfigReader in =
+      ConfigReader::parse("job.yaml", "replicas: 2\nasync: {file: /tmp/requests.db}\n");
+  RouterConfig config;
+  read(in, config);
+  EXPECT_NE(in.finish().find("async: is for one router"), std::string::npos);
+}
+
 TEST(RouterConfig, RefusesSimilarityWithoutACacheOrAnAddress) {
   ConfigReader in = ConfigReader::parse(
       "job.yaml", "cache:\n  similarity: {url: \"https://embedder/v1\", threshold: 1.5}\n");

@@ -1,0 +1,192 @@
+#include "router/async_database.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include <sqlite3.h>
+
+namespace pdjob::router {
+namespace {
+
+// Full: what was answered 202 survives a power cut, too.
+constexpr const char* kSetUp =
+    "PRAGMA locking_mode = EXCLUSIVE;"
+    "PRAGMA journal_mode = WAL;"
+    "PRAGMA synchronous = FULL;"
+    "CREATE TABLE IF NOT EXISTS requests ("
+    "  arrival INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, tenant TEXT NOT NULL,"
+    "  path TEXT NOT NULL, body TEXT NOT NULL, created_at INTEGER NOT NULL,"
+    "  ended_at INTEGER, status INTEGER, answer TEXT);"
+    "CREATE INDEX IF NOT EXISTS ended ON requests (ended_at) WHERE ended_at IS NOT NULL;";
+
+}  // namespace
+
+// One statement, bound and stepped.
+class AsyncDatabase::Statement {
+ public:
+  Statement(AsyncDatabase& database, const char* sql) : database_(database) {
+    result_ = sqlite3_prepare_v2(database.handle_, sql, -1, &handle_, nullptr);
+  }
+  ~Statement() { sqlite3_finalize(handle_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  // `text` lives until the statement has run.
+  Statement& bind(std::string_view text) {
+    return bound(sqlite3_bind_text64(handle_, ++bound_, text.data(), text.size(), SQLITE_STATIC,
+                                     SQLITE_UTF8));
+  }
+  Statement& bind(int64_t number) { return bound(sqlite3_bind_int64(handle_, ++bound_, number)); }
+
+  // True: a row is here. False: none is left.
+  Result<bool> step() {
+    if (result_ == SQLITE_OK) {
+      const int stepped = sqlite3_step(handle_);
+      if (stepped == SQLITE_ROW || stepped == SQLITE_DONE) {
+        return stepped == SQLITE_ROW;
+      }
+    }
+    return database_.error();
+  }
+  Status finish() {
+    PDJOB_TRY([[maybe_unused]] const bool row, step());
+    return ok();
+  }
+
+  std::string text(int column) const {
+    const auto* const begin = reinterpret_cast<const char*>(sqlite3_column_text(handle_, column));
+    return begin == nullptr
+               ? std::string()
+               : std::string(begin, static_cast<size_t>(sqlite3_column_bytes(handle_, column)));
+  }
+  int64_t number(int column) const { return sqlite3_column_int64(handle_, column); }
+  bool is_null(int column) const { return sqlite3_column_type(handle_, column) == SQLITE_NULL; }
+
+ private:
+  Statement& bound(int result) {
+    result_ = result_ == SQLITE_OK ? result : result_;
+    return *this;
+  }
+
+  AsyncDatabase& database_;
+  sqlite3_stmt* handle_ = nullptr;
+  int result_ = SQLITE_OK;
+  int bound_ = 0;
+};
+
+Result<std::unique_ptr<AsyncDatabase>> AsyncDatabase::open(const std::string& file) {
+  sqlite3* handle = nullptr;
+  const int opened =
+      sqlite3_open_v2(file.c_str(), &handle,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  std::unique_ptr<AsyncDatabase> database(new AsyncDatabase(handle));
+  if (opened != SQLITE_OK) {
+    return Error{ErrorCode::kUnavailable, file + ": " + database->error().message};
+  }
+  // Of a new one; the files beside it take after it.
+  std::error_code ignored;
+  if (std::filesystem::file_size(file, ignored) == 0) {
+    using std::filesystem::perms;
+    std::filesystem::permissions(file, perms::owner_read | perms::owner_write, ignored);
+  }
+  if (const Status set_up = database->run(kSetUp); !set_up) {
+    return Error{ErrorCode::kUnavailable, file + ": " + set_up.error().message};
+  }
+  return database;
+}
+
+AsyncDatabase::~AsyncDatabase() { sqlite3_close(handle_); }
+
+Error AsyncDatabase::error() const { return {ErrorCode::kUnavailable, sqlite3_errmsg(handle_)}; }
+
+Status AsyncDatabase::run(const char* sql) {
+  if (sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr) != SQLITE_OK) {
+    return error();
+  }
+  return ok();
+}
+
+Status AsyncDatabase::insert(const AsyncRow& row) {
+  return Statement(*this,
+                   "INSERT INTO requests (id, tenant, path, body, created_at) "
+                   "VALUES (?, ?, ?, ?, ?)")
+      .bind(row.id)
+      .bind(row.tenant)
+      .bind(row.path)
+      .bind(row.body)
+      .bind(row.created_at)
+      .finish();
+}
+
+Status AsyncDatabase::answer(const std::string& id, const AsyncAnswer& answer, int64_t ended_at,
+                             uint32_t results_max) {
+  PDJOB_TRY_STATUS(Statement(*this,
+                             "UPDATE requests SET status = ?, answer = ?, ended_at = ?, body = '' "
+                             "WHERE id = ? AND ended_at IS NULL")
+                       .bind(answer.status)
+                       .bind(answer.body)
+                       .bind(ended_at)
+                       .bind(id)
+                       .finish());
+  return Statement(*this,
+                   "DELETE FROM requests WHERE arrival IN (SELECT arrival FROM requests "
+                   "WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, arrival DESC "
+                   "LIMIT -1 OFFSET ?)")
+      .bind(results_max)
+      .finish();
+}
+
+Result<std::optional<AsyncFound>> AsyncDatabase::find(const std::string& id,
+                                                      const std::string& tenant,
+                                                      int64_t ended_since) {
+  Statement statement(*this,
+                      "SELECT created_at, ended_at, status, answer FROM requests "
+                      "WHERE id = ? AND tenant = ? AND (ended_at IS NULL OR ended_at > ?)");
+  PDJOB_TRY(const bool there, statement.bind(id).bind(tenant).bind(ended_since).step());
+  if (!there) {
+    return std::optional<AsyncFound>();
+  }
+  AsyncFound found{.created_at = statement.number(0)};
+  if (!statement.is_null(1)) {
+    found.answer = {.status = static_cast<int>(statement.number(2)), .body = statement.text(3)};
+  }
+  return std::optional(std::move(found));
+}
+
+Result<std::optional<AsyncRow>> AsyncDatabase::unanswered(const std::string& id) {
+  Statement statement(*this,
+                      "SELECT tenant, path, body FROM requests WHERE id = ? AND ended_at IS NULL");
+  PDJOB_TRY(const bool there, statement.bind(id).step());
+  if (!there) {
+    return std::optional<AsyncRow>();
+  }
+  return std::optional(AsyncRow{
+      .id = id, .tenant = statement.text(0), .path = statement.text(1), .body = statement.text(2)});
+}
+
+Result<std::vector<AsyncRow>> AsyncDatabase::all_unanswered() {
+  Statement statement(*this,
+                      "SELECT id, tenant FROM requests WHERE ended_at IS NULL ORDER BY arrival");
+  std::vector<AsyncRow> rows;
+  while (true) {
+    PDJOB_TRY(const bool there, statement.step());
+    if (!there) {
+      return rows;
+    }
+    rows.push_back({.id = statement.text(0), .tenant = statement.text(1)});
+  }
+}
+
+Result<bool> AsyncDatabase::erase(const std::string& id, const std::string& tenant) {
+  PDJOB_TRY_STATUS(Statement(*this, "DELETE FROM requests WHERE id = ? AND tenant = ?")
+                       .bind(id)
+                       .bind(tenant)
+                       .finish());
+  return sqlite3_changes(handle_) > 0;
+}
+
+Status AsyncDatabase::erase_ended_before(int64_t ended_since) {
+  return Statement(*this, "DELETE FROM requests WHERE ended_at <= ?").bind(ended_since).finish();
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,42 @@
+// AsyncStore: the database of requests that nobody waits for, on a thread of its own: a write waits
+// for the disk. Commands are done in the order in which they come; what they lead to runs on the
+// loop. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/channel.h"
+#include "net/event_loop.h"
+#include "router/async_database.h"
+
+namespace pdjob::router {
+
+class AsyncStore {
+ public:
+  // What a command leaves to be done on the loop; may be empty.
+  using Then = std::function<void()>;
+  using Command = std::function<Then(AsyncDatabase&)>;
+
+  AsyncStore(net::EventLoop& loop, std::unique_ptr<AsyncDatabase> database);
+  // Does what was asked for already.
+  ~AsyncStore();
+  AsyncStore(const AsyncStore&) = delete;
+  AsyncStore& operator=(const AsyncStore&) = delete;
+
+  // Its callers are bounded by the requests that are alive.
+  void run(Command command) { commands_.push_always(std::move(command)); }
+
+ private:
+  void work();
+
+  net::EventLoop& loop_;
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  const std::unique_ptr<AsyncDatabase> database_;
+  Channel<Command> commands_;
+  std::thread thread_;
+};
+
+}  // namespace pdjob::router
