@@ -235,7 +235,7 @@ Result<Token> TokenSampler::choose_going_on(std::span<const float> logits) {
   for (const Token token : enders_) {
     held_back_.push_back(std::exchange(adjusted_[token], -INFINITY));
   }
-  const Result<Token> token = choose(adjusted_);
+  Result<Token> token = choose(adjusted_);
   if (token) {
     return token;
   }

@@ -339,13 +339,13 @@ void read_bootstrap(const Fields& fields, ApiRequest& request) {
 }
 
 void read_resumed(const Fields& fields, ApiRequest& request) {
-  const std::string kName = "pdjob_resume";
-  const auto choices = fields.list(kName, limits::kChoicesMax * limits::kPromptsMax);
+  const std::string list = "pdjob_resume";
+  const auto choices = fields.list(list, limits::kChoicesMax * limits::kPromptsMax);
   if (!choices) {
     return;
   }
   for (const dom::element choice : *choices) {
-    const std::string name = element_name(kName, request.resumed.size());
+    const std::string name = element_name(list, request.resumed.size());
     dom::array tokens;
     if (choice.get(tokens) != simdjson::SUCCESS) {
       return must_be(fields.problem(), fields.param(name), "a list of token ids", choice);
@@ -355,9 +355,9 @@ void read_resumed(const Fields& fields, ApiRequest& request) {
   const size_t prompts =
       std::max<size_t>({request.prompts.size(), request.token_prompts.size(), 1});
   if (request.resumed.size() > prompts * request.choices) {
-    fields.wrong(kName, "must have at most one list for each of " +
-                            std::to_string(prompts * request.choices) + " choices, got " +
-                            std::to_string(request.resumed.size()));
+    fields.wrong(list, "must have at most one list for each of " +
+                           std::to_string(prompts * request.choices) + " choices, got " +
+                           std::to_string(request.resumed.size()));
   }
   request.resumed.resize(prompts * request.choices);
 }

@@ -12,9 +12,11 @@
 #include "net/openai.h"
 
 namespace simdjson::dom {
+// NOLINTBEGIN(readability-identifier-naming): theirs.
 class array;
 class element;
 class object;
+// NOLINTEND(readability-identifier-naming)
 }  // namespace simdjson::dom
 
 namespace pdjob::net {

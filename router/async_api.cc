@@ -297,7 +297,7 @@ void AsyncApi::start(const AsyncRow& row) {
 }
 
 void AsyncApi::end(const std::string& id, AsyncAnswer answer) {
-  store_.run([this, id, answer = std::move(answer),
+  store_.run([id, answer = std::move(answer),
               results_max = config_.results_max](AsyncDatabase& database) -> AsyncStore::Then {
     const Status stored = database.answer(id, answer, unix_seconds(), results_max);
     if (stored) {

@@ -111,8 +111,6 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
   static const TenantConfig nobody;
   const TenantConfig& tenant =
       admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
-  std::string_view session = request.header("x-session-id");
-  session = session.empty() ? body.user() : session;
   const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,
@@ -120,7 +118,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
                      .output_tokens = body.output_tokens(),
                      .blocks = core_.wants_blocks() ? prompt_blocks(body.model(), body.prompt())
                                                     : std::vector<uint64_t>(),
-                     .session = name_hash(session),
+                     .session = name_hash(session_of(request, body)),
                      .tenant = exchange.tenant,
                      .weight = tenant.weight,
                      .priority = tenant.priority,
@@ -133,6 +131,15 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
   }
   exchange.body = std::move(body);
   submit(RequestArrived{id, std::move(facts)});
+}
+
+std::string_view RelayApi::session_of(const net::HttpRequest& request,
+                                      const RequestBody& body) const {
+  if (config_.affinity == Affinity::kModel) {
+    return body.model();
+  }
+  const std::string_view session = request.header("x-session-id");
+  return session.empty() ? body.user() : session;
 }
 
 void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {

@@ -132,6 +132,8 @@ class RelayApi final : public net::HttpCallHandler {
   void begin(net::ExchangeId client, Admission::Tenant tenant, const net::HttpRequest& request,
              RequestBody body, bool generates, std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
+  // What consistent_hash goes by; empty: nothing.
+  std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
   // Of a worker; empty if it has left.
   std::string_view name_of(WorkerId worker) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;

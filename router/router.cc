@@ -39,6 +39,30 @@ Prompt prompt_of(const RequestFacts& facts) {
   return {.tokens = facts.prompt_tokens, .blocks = facts.blocks, .session = facts.session};
 }
 
+uint64_t tokens_of(Stage stage, const RequestFacts& facts) {
+  return facts.prompt_tokens + (stage == Stage::kDecode ? facts.output_tokens : 0);
+}
+
+// Seconds per token; 0: nobody's is known.
+double fastest_of(const std::vector<const Worker*>& workers) {
+  double fastest = 0;
+  for (const Worker* worker : workers) {
+    if (worker->pace.known() && (fastest == 0 || worker->pace.value() < fastest)) {
+      fastest = worker->pace.value();
+    }
+  }
+  return fastest;
+}
+
+// What a request of so many tokens waits for, in tokens of the fastest worker, beyond its own.
+uint64_t weighed_load(const Worker& worker, uint64_t tokens, double fastest) {
+  const double slowness = worker.pace.slowness(fastest);
+  return slowness == 1
+             ? worker.load()
+             : static_cast<uint64_t>(slowness * static_cast<double>(worker.load() + tokens)) -
+                   tokens;
+}
+
 constexpr uint32_t kRetryAfterSeconds = 1;
 Error queue_full() { return {ErrorCode::kOverloaded, "too many requests wait (queue_max)"}; }
 // Of those that wait for room: whom a worker suits that others do not is found among the first.
@@ -184,13 +208,15 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   std::vector<Candidate> candidates;
   std::vector<Candidate> avoided;
   bool full = false;
-  for (const Worker* worker : table_.candidates(stage, model, request.failed, now)) {
+  const std::vector<const Worker*> usable = table_.candidates(stage, model, request.failed, now);
+  const double fastest = config_.measured_load ? fastest_of(usable) : 0;
+  for (const Worker* worker : usable) {
     if (in_flight_max > 0 && worker->requests_in_flight >= in_flight_max) {
       full = true;
     } else {
       (is_avoided(stage, *worker, request, decode, now) ? avoided : candidates)
           .push_back({.id = worker->id,
-                      .load = worker->load(),
+                      .load = weighed_load(*worker, tokens_of(stage, request.facts), fastest),
                       .name_hash = worker->name_hash,
                       .name = worker->entry.name.c_str(),
                       .requests = worker->requests_in_flight});
@@ -382,10 +408,12 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   Leg& leg = leg_of(request, stage);
   PDJOB_CHECK(!leg.running && leg.worker == effect.worker, request.id);
   leg.running = true;
-  leg.begun = turn.now;
+  leg.begun = stage == Stage::kPrefill ? turn.now : Instant{};
   leg.tokens = request.facts.prompt_tokens - leg.cached_tokens +
                (stage == Stage::kDecode ? request.facts.output_tokens : 0);
   table_.begin(leg.worker, leg.tokens, turn.now);
+  leg.work =
+      stage == Stage::kPrefill ? table_.find(leg.worker)->load() : request.facts.output_tokens;
   policy_of(stage).note_sent(prompt_of(request.facts), leg.worker);
   effect.leg = {request.id, request.attempt.number, stage};
   effect.resumes = stage == Stage::kDecode && request.begun;
@@ -477,8 +505,14 @@ void Router::on(const LegAnswered& event, Turn& turn) {
     return;
   }
   const Stage stage = event.leg.stage;
-  const WorkerId worker = leg_of(*request, stage).worker;
+  Leg& leg = leg_of(*request, stage);
+  const WorkerId worker = leg.worker;
   const Verdict verdict = verdict_on(event);
+  if (verdict != Verdict::kGood) {
+    leg.begun = {};  // How soon somebody refuses says nothing.
+  } else if (stage == Stage::kDecode) {
+    leg.begun = turn.now;
+  }
   if (verdict == Verdict::kFailed) {
     request->accused.push_back(worker);
   } else {
@@ -599,8 +633,11 @@ void Router::on(const LegEnded& event, Turn& turn) {
   }
   const Stage stage = event.leg.stage;
   const Leg& leg = leg_of(*request, stage);
-  if (stage == Stage::kPrefill && leg.begun != Instant{}) {
-    prefill_pace_.note(leg.tokens, turn.now - leg.begun);
+  if (leg.begun != Instant{}) {
+    table_.note_pace(leg.worker, leg.work, turn.now - leg.begun);
+    if (stage == Stage::kPrefill) {
+      prefill_pace_.note(leg.tokens, turn.now - leg.begun);
+    }
   }
   end_leg(*request, stage);
   if (request->state == State::kAnswered) {

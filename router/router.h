@@ -233,8 +233,9 @@ class Router {
     WorkerId worker;
     uint64_t cached_tokens = 0;  // Chosen::cached_tokens.
     uint64_t tokens = 0;
+    uint64_t work = 0;  // Tokens until it is done, those of others before it among them.
     bool running = false;
-    Instant begun{};
+    Instant begun{};  // Its work, which a decode leg begins with its answer; zero: not to be told.
   };
   // One try at one pair.
   struct Attempt {

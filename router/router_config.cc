@@ -22,6 +22,13 @@ void read_policies(ConfigReader& in, RouterConfig& config) {
               "How the prefill worker of a request is chosen.");
   read_policy(in, "decode_policy", config.decode_policy,
               "How the decode worker of a request is chosen.");
+  in.field(
+      "affinity", config.affinity, {{"session", Affinity::kSession}, {"model", Affinity::kModel}},
+      {"What consistent_hash keeps at one worker: a session (x-session-id, or user), or a model "
+       "name, so that an adapter (LoRA) stays loaded."});
+  in.field("measured_load", config.measured_load,
+           {"Weigh the load of each worker by how long it takes for a token, as this router has "
+            "measured: for workers of different speed."});
   in.field("policy_plugin", config.policy_plugin,
            {"Of policy plugin: the path of a shared library (router/policy_plugin.h)."});
   in.field("policy_options", config.policy_options,
@@ -59,6 +66,8 @@ void read_command(ConfigReader& in, RouterConfig& config) {
   }
   for (const char* key : {"prefill_policy",
                           "decode_policy",
+                          "affinity",
+                          "measured_load",
                           "policy_plugin",
                           "policy_options",
                           "prefill_in_flight",

@@ -31,6 +31,12 @@ enum class Fallback {
   kRefuse,       // It waits, and is refused after queue_timeout.
 };
 
+// What consistent_hash keeps together.
+enum class Affinity {
+  kSession,  // Requests of one session: x-session-id, or `user`.
+  kModel,    // Requests of one model name: an adapter (LoRA) stays loaded where it is.
+};
+
 // How a hand-over is told to workers that the router is given by address.
 enum class Protocol {
   kAuto,      // Concurrent legs to pdjob workers, the two-hop to any other engine.
@@ -56,6 +62,9 @@ struct RouterConfig {
   uint32_t replicas = 1;  // Processes that share `listen`.
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;
+  Affinity affinity = Affinity::kSession;
+  // Loads of slower workers count for more, as measured (worker_pace.h).
+  bool measured_load = false;
   std::string policy_plugin;   // kPlugin: its path.
   std::string policy_options;  // And what it is told.
   // Requests that one worker has of this router at once; more wait here, and go to whoever has room

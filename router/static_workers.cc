@@ -131,12 +131,11 @@ void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& rep
 }
 
 void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
-  if (has_no_such_path(reply)) {
-    ask(row, "/v1/models", &StaticWorkers::on_models);
-  } else if (!is_ok(reply)) {
+  const bool is_asked_elsewhere = has_no_such_path(reply);
+  if (!is_asked_elsewhere && !is_ok(reply)) {
     rows_[row].foreign = false;
     silent(row);
-  } else if (rows_[row].entry && !rows_[row].entry->model.empty()) {
+  } else if (!is_asked_elsewhere && rows_[row].entry && !rows_[row].entry->model.empty()) {
     meet(row, *rows_[row].entry);
   } else {
     ask(row, "/v1/models", &StaticWorkers::on_models);

@@ -163,6 +163,12 @@ void WorkerTable::end(WorkerId id, uint64_t tokens) {
   }
 }
 
+void WorkerTable::note_pace(WorkerId id, uint64_t tokens, Duration took) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->pace.note(tokens, took);
+  }
+}
+
 void WorkerTable::note_address(WorkerId id, const std::string& address) {
   Worker* worker = find_mutable(id);
   if (worker == nullptr || worker->learnt_address == address) {

@@ -16,6 +16,7 @@
 #include "common/id.h"
 #include "common/time.h"
 #include "net/message.h"
+#include "router/worker_pace.h"
 
 namespace pdjob::router {
 
@@ -36,6 +37,8 @@ struct Worker {
 
   std::string learnt_address;      // From its replies, which all say the same of it.
   bool several_addresses = false;  // They do not: it is several engines, and nothing can be learnt.
+
+  WorkerPace pace;
 
   uint32_t failures = 0;  // In a row; 0: healthy.
   Instant retry_at{};     // Of a suspect: before it, somebody else is asked.
@@ -80,6 +83,8 @@ class WorkerTable {
   // A leg begins and ends; unknown ids (the worker has left) are ignored.
   void begin(WorkerId id, uint64_t tokens, Instant now);
   void end(WorkerId id, uint64_t tokens);
+  // It has done so many tokens of work.
+  void note_pace(WorkerId id, uint64_t tokens, Duration took);
   // What was learnt of the worker: it answers, or it failed.
   void note_address(WorkerId id, const std::string& address);
   void forget_address(WorkerId id);

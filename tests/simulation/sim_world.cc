@@ -53,6 +53,7 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
     shape.router.prefill_in_flight = static_cast<uint32_t>(1 + random.below(3));
     shape.router.decode_in_flight = static_cast<uint32_t>(random.below(4));
   }
+  shape.router.measured_load = random.chance(0.3);
   shape.router.hedge_quantile = random.chance(0.3) ? 0.5 : 0;
   shape.router.fallback =
       random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;

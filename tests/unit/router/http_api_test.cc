@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,7 @@ class FakeWorker final : public net::HttpHandler {
             .role = role_,
             .host = "127.0.0.1",
             .port = port_,
-            .model = "m",
+            .model = model,
             .kv_address = foreign_ ? "" : R"({"remote_engine_id":"e1","remote_port":77})"};
   }
   net::HttpAddress address() const { return {"127.0.0.1", port_}; }
@@ -116,6 +117,7 @@ class FakeWorker final : public net::HttpHandler {
   }
   void on_client_gone(net::ExchangeId /*id*/) override { clients_gone += 1; }
 
+  std::string model = "m";  // Empty: any.
   std::vector<Heard> heard;
   int clients_gone = 0;
   Answer answer;
@@ -308,6 +310,35 @@ TEST_F(MembersTest, WhoDoesNotReadIsCutOffAndNobodyElse) {
     raw.received.clear();
   }
   EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 1; }));
+}
+
+TEST_F(HttpApiTest, AnAdapterStaysAtOneWorker) {
+  for (const char* name : {"w0", "w1", "w2", "w3"}) {
+    add(name, net::Role::kBoth, /*foreign=*/true).model.clear();
+  }
+  config.decode_policy = PolicyKind::kConsistentHash;
+  config.affinity = Affinity::kModel;
+  serve();
+  std::set<size_t> used;
+  for (const std::string adapter : {"lora-a", "lora-b", "lora-c", "lora-d", "lora-e", "lora-f"}) {
+    std::vector<size_t> before;
+    for (const auto& worker : workers) {
+      before.push_back(worker->heard.size());
+    }
+    for (int times = 0; times < 5; ++times) {
+      // Its users are many.
+      complete(R"({"model":")" + adapter + R"(","prompt":"x","user":"u)" + std::to_string(times) +
+               R"("})");
+    }
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const size_t heard = workers[i]->heard.size() - before[i];
+      EXPECT_TRUE(heard == 0 || heard == 5) << adapter << " at " << i;
+      if (heard > 0) {
+        used.insert(i);
+      }
+    }
+  }
+  EXPECT_GT(used.size(), 1U);
 }
 
 // --- traces

@@ -50,6 +50,7 @@ class World {
     config.requests_max = static_cast<uint32_t>(1 + random.below(20));
     config.request_timeout = milliseconds(500 + random.below(2000));
     config.queue_timeout = milliseconds(random.below(500));
+    config.measured_load = random.chance(0.5);
     config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
     return config;

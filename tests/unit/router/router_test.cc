@@ -758,6 +758,62 @@ TEST_F(RouterTest, RetriesWhenThePlannedDecodeWorkerOfATwoHopLeaves) {
   EXPECT_EQ(workers(foreign), Words{"prefill#2@p0 offer?"});
 }
 
+// --- workers of different speed
+
+struct PaceTest : RouterTest {
+  PaceTest() { config.measured_load = true; }
+  // The prefill worker does so many prompts.
+  void measure(const std::string& name, Duration each, int times = 8) {
+    for (int request = 0; request < times; ++request) {
+      arrive({.prompt_tokens = 100, .pin_prefill = name});
+      now += each;
+      ended(Stage::kPrefill);
+      answered(Stage::kDecode, 200);
+      ended(Stage::kDecode);
+    }
+  }
+  std::string chosen() {
+    const Words words = arrive({.prompt_tokens = 100});
+    step(ClientLeft{kRequest});
+    return words.at(0);
+  }
+};
+
+TEST_F(PaceTest, ALoadAtASlowWorkerCountsForMore) {
+  workers(two_pairs);
+  EXPECT_EQ(chosen(), "prefill#1@p0 offer");
+  measure("p0", milliseconds(100));
+  EXPECT_EQ(chosen(), "prefill#1@p0 offer") << "nobody is known to be faster";
+  measure("p1", milliseconds(20));
+  EXPECT_EQ(chosen(), "prefill#1@p1 offer");
+  // Four prompts wait there: the fifth is sooner done at the slow one, or as soon.
+  const auto load = [this](uint64_t tokens) {
+    step(LoadChanged{.name = "p1", .engine_id = "e1", .load = {.tokens_queued = tokens}});
+  };
+  load(390);
+  EXPECT_EQ(chosen(), "prefill#1@p1 offer");
+  load(410);
+  EXPECT_EQ(chosen(), "prefill#1@p0 offer");
+}
+
+TEST_F(PaceTest, WorkersOfAboutTheSameSpeedAreEqual) {
+  workers(two_pairs);
+  measure("p0", milliseconds(13));
+  measure("p1", milliseconds(10));
+  EXPECT_EQ(chosen(), "prefill#1@p0 offer");
+}
+
+TEST_F(PaceTest, WhoRefusesSoonIsNotFast) {
+  workers(two_pairs);
+  measure("p0", milliseconds(100));
+  for (int request = 0; request < 20; ++request) {
+    arrive({.prompt_tokens = 100, .pin_prefill = "p1"});
+    answered(Stage::kPrefill, 400);
+    ended(Stage::kPrefill);
+  }
+  EXPECT_EQ(chosen(), "prefill#1@p0 offer");
+}
+
 // --- addresses that are learnt from replies
 
 struct LearntAddressTest : RouterTest {
