@@ -255,6 +255,11 @@ Result<std::vector<JsonMember>> json_members(const std::string& text) {
   return members;
 }
 
+bool is_valid_json(std::string_view text) {
+  simdjson::dom::parser parser;
+  return parser.parse(text.data(), text.size()).error() == simdjson::SUCCESS;
+}
+
 void append_compact(std::string& out, std::string_view json) {
   bool in_string = false;
   bool spaced = false;

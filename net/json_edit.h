@@ -73,6 +73,9 @@ struct JsonMember {
 // All top-level members, in their order. kInvalidArgument as from JsonObject::scan(). Pure.
 Result<std::vector<JsonMember>> json_members(const std::string& text);
 
+// Is it JSON down to its last bracket? What is above looks no deeper than it must. Pure.
+bool is_valid_json(std::string_view text);
+
 // Appends `json` without the white space between its tokens; the tokens stay as they were written.
 // Pure.
 void append_compact(std::string& out, std::string_view json);

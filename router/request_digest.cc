@@ -76,7 +76,8 @@ Question question_of_chat(std::string_view messages) {
 std::optional<RequestDigest> request_digest(std::string_view path, std::string_view authorization,
                                             const std::string& body) {
   auto members = net::json_members(body);
-  if (!members || !sort_by_name(*members)) {
+  // Only in valid JSON is white space between tokens what it seems to be.
+  if (!members || !sort_by_name(*members) || !net::is_valid_json(body)) {
     return std::nullopt;
   }
   std::string head;
