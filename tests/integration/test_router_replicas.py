@@ -63,7 +63,7 @@ def test_a_subscriber_sees_a_router_go_and_come_back(job):
     assert {router["name"] for router in next(seen)["routers"]} == {"router-0", "router-1"}
     after = {router["name"]: router["url"] for router in next(seen)["routers"]}
     assert after.keys() == before.keys() and after["router-2"] != before["router-2"]
-    get(after["router-2"] + "/health")
+    assert "pdjob_router_requests_alive" in get(after["router-2"] + "/metrics")  # It serves there.
 
 
 def test_a_router_that_dies_is_replaced_and_no_later_request_fails(job):
