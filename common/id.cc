@@ -1,26 +1,11 @@
 #include "common/id.h"
 
-#include <charconv>
+#include "common/hex.h"
 
 namespace pdjob {
 namespace {
 
 constexpr size_t kDigits = 16;
-
-void append_hex(std::string& out, uint64_t value) {
-  for (int shift = 60; shift >= 0; shift -= 4) {
-    out += "0123456789abcdef"[(value >> shift) & 0xf];
-  }
-}
-
-std::optional<uint64_t> parse_hex(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 }  // namespace
 

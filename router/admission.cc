@@ -8,6 +8,7 @@
 #include <sodium.h>
 
 #include "common/check.h"
+#include "common/hex.h"
 #include "net/http_parser.h"
 
 namespace pdjob::router {
@@ -210,11 +211,9 @@ std::string sha256_of(std::string_view text) {
   std::array<unsigned char, crypto_hash_sha256_BYTES> digest;
   crypto_hash_sha256(digest.data(), reinterpret_cast<const unsigned char*>(text.data()),
                      text.size());
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
   for (const unsigned char byte : digest) {
-    hex.push_back(kDigits[byte >> 4]);
-    hex.push_back(kDigits[byte & 15]);
+    append_hex(hex, byte, 2);
   }
   return hex;
 }

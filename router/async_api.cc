@@ -8,6 +8,7 @@
 #include "common/real_clock.h"
 #include "net/json_edit.h"
 #include "net/json_writer.h"
+#include "net/reply_error.h"
 
 namespace pdjob::router {
 namespace {
@@ -120,7 +121,7 @@ bool AsyncApi::route(net::ExchangeId client, net::HttpRequest& request) {
 }
 
 void AsyncApi::refuse(net::ExchangeId client, const net::ApiError& error) {
-  server_.reply(client, error.status, "application/json", net::error_body(error));
+  net::reply_error(server_, client, error);
 }
 
 std::optional<std::string> AsyncApi::tenant_of(net::ExchangeId client,
@@ -133,6 +134,10 @@ std::optional<std::string> AsyncApi::tenant_of(net::ExchangeId client,
   }
   return admission.open_to_all() ? std::string()
                                  : admission.tenants()[std::get<Admission::Tenant>(known)].name;
+}
+
+int64_t AsyncApi::oldest_kept() const {
+  return unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(config_.ttl).count();
 }
 
 // --- what clients ask
@@ -165,11 +170,11 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
     return;
   }
   if (draining_ || !requests_.submit(row.id, row.tenant)) {
-    server_.reply(client, 503, "application/json",
-                  net::error_body({.status = 503,
-                                   .type = "overloaded_error",
-                                   .message = "Too many requests wait for their answers"}),
-                  {{"Retry-After", "1"}});
+    net::reply_error(server_, client,
+                     {.status = 503,
+                      .type = "overloaded_error",
+                      .message = "Too many requests wait for their answers"},
+                     {{"Retry-After", "1"}});
     return;
   }
   store_.run([this, client, row = std::move(row)](AsyncDatabase& database) {
@@ -193,8 +198,7 @@ void AsyncApi::tell(net::ExchangeId client, const net::HttpRequest& request) {
   if (!tenant) {
     return;
   }
-  const int64_t ended_since =
-      unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(config_.ttl).count();
+  const int64_t ended_since = oldest_kept();
   const std::string id(request.path.substr(kKnown.size()));
   store_.run([this, client, id, tenant = *tenant, ended_since](AsyncDatabase& database) {
     auto found = database.find(id, tenant, ended_since);
@@ -314,8 +318,7 @@ void AsyncApi::end(const std::string& id, AsyncAnswer answer) {
 }
 
 void AsyncApi::expire() {
-  const int64_t ended_since =
-      unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(config_.ttl).count();
+  const int64_t ended_since = oldest_kept();
   store_.run([ended_since](AsyncDatabase& database) -> AsyncStore::Then {
     const Status erased = database.erase_ended_before(ended_since);
     if (erased) {

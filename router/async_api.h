@@ -45,6 +45,8 @@ class AsyncApi {
   void start_all();
   void start(const AsyncRow& row);
   void end(const std::string& id, AsyncAnswer answer);
+  // Answers that came before it are gone.
+  int64_t oldest_kept() const;
   void expire();
 
   net::EventLoop& loop_;

@@ -7,8 +7,6 @@
 namespace pdjob::router {
 namespace {
 
-// A flood of failures is one line per this time; the counter has them all.
-constexpr Duration kWarnInterval = std::chrono::seconds(10);
 // Of a reply with one vector: some twenty digits for each number.
 constexpr size_t kVectorReplyBytesMax = 32 * limits::kEmbeddingDimensionsMax;
 
@@ -219,8 +217,7 @@ std::optional<CacheApi::Asked> CacheApi::take_waiting(net::ExchangeId client) {
 
 void CacheApi::note_failed_embedding(const std::string& why) {
   relay_.metrics().embedding_failed();
-  if (loop_.now() - warned_ >= kWarnInterval) {
-    warned_ = loop_.now();
+  if (warning_.opens(loop_.now())) {
     log::warn("no vector from " + config_.similarity.url + " (" + why +
               "): prompts are not compared");
   }

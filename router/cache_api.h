@@ -18,6 +18,7 @@
 #include "router/relay_api.h"
 #include "router/request_digest.h"
 #include "router/response_cache.h"
+#include "router/warn_gate.h"
 
 namespace pdjob::router {
 
@@ -75,7 +76,7 @@ class CacheApi {
   const std::unique_ptr<net::HttpClient> client_;
   std::unordered_map<net::ExchangeId, Asked> waiting_;
   size_t embeddings_in_flight_ = 0;
-  Instant warned_{};
+  WarnGate warning_{std::chrono::seconds(10)};
 };
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@
 #include "net/json_writer.h"
 #include "net/openai.h"
 #include "net/openai_reply.h"
+#include "net/reply_error.h"
 
 namespace pdjob::router {
 namespace {
@@ -166,7 +167,7 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
 }
 
 void HttpApi::refuse(net::ExchangeId id, const net::ApiError& error) {
-  reply_json(id, error.status, net::error_body(error));
+  net::reply_error(*server_, id, error);
 }
 
 void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body) {

@@ -12,10 +12,10 @@
 //            worker say the same of that, and the first one is learnt from in two hops. Engines
 //            find the other half by x-request-id, which is therefore new for each attempt; newer
 //            ones by transfer_id
-//   mooncake vLLM's MooncakeConnector: as pdjob, but that each data-parallel rank of a prefill
-//   worker
-//            is an engine of its own, which its bootstrap server names (GET /query) and a header
-//            chooses (examples/disaggregated/mooncake_connector/mooncake_connector_proxy.py and
+//   mooncake vLLM's MooncakeConnector: as pdjob, but that each data-parallel rank of a
+//            prefill worker is an engine of its own, which its bootstrap server names (GET /query)
+//            and a header chooses
+//            (examples/disaggregated/mooncake_connector/mooncake_connector_proxy.py and
 //            vllm/distributed/kv_transfer/kv_connector/v1/mooncake/mooncake_utils.py)
 //   sglang   bootstrap_host, bootstrap_port and bootstrap_room in one body for both
 //            (python/sglang/srt/managers/io_struct.py of sgl-project/sglang). A request of several

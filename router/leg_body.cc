@@ -1,6 +1,8 @@
 #include "router/leg_body.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -32,11 +34,11 @@ constexpr std::array<std::string_view, 16> kNames = {"model",
                                                      "pdjob_resume"};
 
 // All of them, also those that say nothing: a client must not name a source of KV.
-void append_kv_edits(std::vector<net::JsonEdit>& edits, const KvWords& kv) {
-  edits.push_back({"kv_transfer_params", kv.kv_transfer_params});
-  edits.push_back({"bootstrap_host", kv.bootstrap_host});
-  edits.push_back({"bootstrap_port", kv.bootstrap_port});
-  edits.push_back({"bootstrap_room", kv.bootstrap_room});
+std::array<net::JsonEdit, 4> kv_edits(const KvWords& kv) {
+  return {{{"kv_transfer_params", kv.kv_transfer_params},
+           {"bootstrap_host", kv.bootstrap_host},
+           {"bootstrap_port", kv.bootstrap_port},
+           {"bootstrap_room", kv.bootstrap_room}}};
 }
 
 uint64_t number_or_zero(std::string_view text) { return parse_number<uint64_t>(text).value_or(0); }
@@ -106,13 +108,13 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
   if (!object_->value("stream").empty()) {
     edits.push_back({"stream", "false"});
   }
-  append_kv_edits(edits, kv);
+  std::ranges::copy(kv_edits(kv), std::back_inserter(edits));
   return object_->edited(edits);
 }
 
 std::string RequestBody::decode_leg(const KvWords& kv, std::string_view resume) const {
-  std::vector<net::JsonEdit> edits{{"pdjob_resume", resume}};
-  append_kv_edits(edits, kv);
+  const auto [params, host, port, room] = kv_edits(kv);
+  const net::JsonEdit edits[] = {{"pdjob_resume", resume}, params, host, port, room};
   return object_->edited(edits);
 }
 

@@ -25,6 +25,7 @@ class RequestBody {
   // Estimates: about four bytes of text make a token.
   uint64_t prompt_tokens() const { return text_->size() / 4; }
   uint64_t output_tokens() const { return output_tokens_; }
+  uint64_t tokens() const { return prompt_tokens() + output_tokens(); }
   // As the client wrote it: the value of `prompt` or `messages`, and of `user`; empty: none.
   std::string_view prompt() const;
   std::string_view user() const { return object_->value("user"); }

@@ -3,17 +3,15 @@
 #include <utility>
 
 #include "common/limits.h"
+#include "net/http_client.h"
 #include "net/json_writer.h"
-#include "net/openai.h"
-#include "net/openai_reply.h"
+#include "net/reply_error.h"
 
 namespace pdjob::router {
 namespace {
 
 std::string url_of(const net::WorkerEntry& member) {
-  const bool v6 = member.host.find(':') != std::string::npos;
-  return "http://" + (v6 ? '[' + member.host + ']' : member.host) + ':' +
-         std::to_string(member.port);
+  return "http://" + net::HttpAddress{member.host, member.port}.to_string();
 }
 
 std::string json_of(const Members& members, uint64_t version) {
@@ -61,8 +59,7 @@ void MembersWatch::subscribe(net::ExchangeId id) {
     const net::ApiError error = net::to_api_error(
         {ErrorCode::kOverloaded,
          closed_ ? "this router is shutting down" : "too many clients subscribe to members"});
-    server_.reply(id, error.status, "application/json", net::error_body(error),
-                  {{"Retry-After", "1"}});
+    net::reply_error(server_, id, error, {{"Retry-After", "1"}});
     return;
   }
   server_.begin(id, 200, "text/event-stream", {{"Cache-Control", "no-store"}});

@@ -7,14 +7,13 @@
 #include "common/log.h"
 #include "common/parse_number.h"
 #include "common/real_clock.h"
+#include "net/reply_error.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
 
 namespace pdjob::router {
 namespace {
 
-// A flood of degraded requests is one line per this time; the counter has them all.
-constexpr Duration kWarnInterval = std::chrono::seconds(10);
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 
 std::string text_of(const LegId& leg) {
@@ -73,14 +72,20 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
                      bool generates, std::unique_ptr<ReplyCapture> capture) {
-  const auto admitted = admission_.admit(request.header("authorization"),
-                                         body.prompt_tokens() + body.output_tokens(), loop_.now());
+  const auto tenant = admit(client, request.header("authorization"), body.tokens());
+  if (tenant) {
+    begin(client, *tenant, request, std::move(body), generates, std::move(capture));
+  }
+}
+
+std::optional<Admission::Tenant> RelayApi::admit(net::ExchangeId client,
+                                                 std::string_view authorization, uint64_t tokens) {
+  const auto admitted = admission_.admit(authorization, tokens, loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
     deny(client, *denial);
-    return;
+    return std::nullopt;
   }
-  begin(client, std::get<Admission::Tenant>(admitted), request, std::move(body), generates,
-        std::move(capture));
+  return std::get<Admission::Tenant>(admitted);
 }
 
 void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
@@ -150,8 +155,7 @@ void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
   if (denial.retry_after_seconds > 0) {
     headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
   }
-  server_.reply(client, denial.error.status, "application/json", net::error_body(denial.error),
-                headers);
+  net::reply_error(server_, client, denial.error, headers);
 }
 
 std::string RelayApi::request_id_of(const net::HttpRequest& request) {
@@ -162,26 +166,21 @@ std::string RelayApi::request_id_of(const net::HttpRequest& request) {
 
 bool RelayApi::admit_once(net::ExchangeId client, std::string_view authorization,
                           const RequestBody& body) {
-  const auto admitted =
-      admission_.admit(authorization, body.prompt_tokens() + body.output_tokens(), loop_.now());
-  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
-    deny(client, *denial);
-    return false;
+  const auto tenant = admit(client, authorization, body.tokens());
+  if (tenant) {
+    admission_.release(*tenant);
   }
-  admission_.release(std::get<Admission::Tenant>(admitted));
-  return true;
+  return tenant.has_value();
 }
 
 std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
                                                        std::string_view authorization) {
-  const auto admitted = admission_.admit(authorization, 0, loop_.now());
-  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
-    deny(client, *denial);
+  const auto tenant = admit(client, authorization, 0);
+  if (!tenant) {
     return std::nullopt;
   }
-  const auto tenant = std::get<Admission::Tenant>(admitted);
-  admission_.release(tenant);
-  return admission_.rate_headers(tenant, loop_.now());
+  admission_.release(*tenant);
+  return admission_.rate_headers(*tenant, loop_.now());
 }
 
 void RelayApi::client_left(net::ExchangeId client) {
@@ -362,9 +361,9 @@ RelayApi::Leg RelayApi::take_leg(net::CallId call, std::string_view error) {
 
 // --- effects
 
-std::string_view RelayApi::name_of(WorkerId worker) const {
+std::string_view RelayApi::name_of(WorkerId worker, std::string_view gone) const {
   const Worker* row = core_.workers().find(worker);
-  return row == nullptr ? std::string_view() : row->entry.name;
+  return row == nullptr ? gone : row->entry.name;
 }
 
 KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
@@ -518,9 +517,8 @@ void RelayApi::carry_out(const PairSuspected& effect) {
 
 void RelayApi::carry_out(const Retried& effect) {
   metrics_.retried(effect.reason);
-  const Worker* worker = core_.workers().find(effect.worker);
   log::warn("request " + std::to_string(effect.id.value) + " is retried: " +
-            (worker == nullptr ? "a worker" : worker->entry.name) + ' ' + to_string(effect.reason));
+            std::string(name_of(effect.worker, "a worker")) + ' ' + to_string(effect.reason));
 }
 
 void RelayApi::carry_out(const OutOfRetries& effect) {
@@ -537,8 +535,7 @@ void RelayApi::carry_out(const Hedged& effect) {
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {
   metrics_.degraded();
-  if (loop_.now() - degraded_warned_ >= kWarnInterval) {
-    degraded_warned_ = loop_.now();
+  if (degraded_warning_.opens(loop_.now())) {
     log::warn("no prefill worker is usable: decode workers prefill by themselves");
   }
 }
@@ -547,9 +544,8 @@ void RelayApi::carry_out(const Bypassed& /*effect*/) { metrics_.bypassed(); }
 
 void RelayApi::carry_out(const Continued& effect) {
   metrics_.continued();
-  const Worker* worker = core_.workers().find(effect.worker);
   log::warn("request " + std::to_string(effect.id.value) + " goes on elsewhere: " +
-            (worker == nullptr ? "its worker" : worker->entry.name) + " broke off");
+            std::string(name_of(effect.worker, "its worker")) + " broke off");
 }
 
 void RelayApi::carry_out(const Complete& effect) {
@@ -569,10 +565,9 @@ void RelayApi::carry_out(const Refuse& effect) {
     headers.emplace_back("Retry-After", std::to_string(effect.retry_after_seconds));
   }
   log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
-  const std::string body = net::error_body(effect.error);
-  server_.reply(exchange.client, effect.error.status, "application/json", body, headers);
+  net::reply_error(server_, exchange.client, effect.error, headers);
   if (exchange.capture) {
-    exchange.capture->answer(effect.error.status, body);
+    exchange.capture->answer(effect.error.status, net::error_body(effect.error));
   }
   end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused,
       ReplyCapture::End::kWhole);

@@ -28,6 +28,7 @@
 #include "router/router_metrics.h"
 #include "router/stream_record.h"
 #include "router/tracer.h"
+#include "router/warn_gate.h"
 
 namespace pdjob::router {
 
@@ -129,13 +130,16 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
+  // Nothing: it is denied, and answered.
+  std::optional<Admission::Tenant> admit(net::ExchangeId client, std::string_view authorization,
+                                         uint64_t tokens);
   void begin(net::ExchangeId client, Admission::Tenant tenant, const net::HttpRequest& request,
              RequestBody body, bool generates, std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
   // What consistent_hash goes by; empty: nothing.
   std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
-  // Of a worker; empty if it has left.
-  std::string_view name_of(WorkerId worker) const;
+  // Of a worker; `gone` if it has left.
+  std::string_view name_of(WorkerId worker, std::string_view gone = {}) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
   std::string leg_body(const StartLeg& effect, const Exchange& exchange,
                        const KvWords& words) const;
@@ -172,7 +176,7 @@ class RelayApi final : public net::HttpCallHandler {
   std::string scratch_;
   net::TimerId timer_;
   Instant timer_at_ = kNever;
-  Instant degraded_warned_{};
+  WarnGate degraded_warning_{std::chrono::seconds(10)};
 };
 
 }  // namespace pdjob::router

@@ -358,25 +358,25 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
               {.worker = request.attempt.decode.worker, .kv = KvPart::kNone}, turn);
     return;
   }
-  const WorkerId prefill = choice.prefill->worker;
-  request.attempt.prefill = {.worker = prefill, .cached_tokens = choice.prefill->cached_tokens};
+  const Worker& prefill = *table_.find(choice.prefill->worker);
   const TransferId transfer{random_.next(), random_.next()};
-  request.attempt.hand_over = transfer;
-  request.attempt.learnt_address = table_.find(prefill)->learnt_address;
-  if (!table_.find(prefill)->concurrent()) {
+  request.attempt.prefill = {.worker = prefill.id, .cached_tokens = choice.prefill->cached_tokens};
+  request.attempt.transfer = transfer;
+  request.attempt.learnt_address = prefill.learnt_address;
+  if (!prefill.concurrent()) {
     request.state = State::kPrefilling;
     start_leg(request, Stage::kPrefill,
-              {.worker = prefill, .kv = KvPart::kOfferUnnamed, .transfer = transfer}, turn);
+              {.worker = prefill.id, .kv = KvPart::kOfferUnnamed, .transfer = transfer}, turn);
     return;
   }
   request.state = State::kConcurrent;
-  request.attempt.transfer = transfer;
+  request.attempt.offered = true;
   start_leg(request, Stage::kPrefill,
-            {.worker = prefill, .kv = KvPart::kOffer, .transfer = transfer}, turn);
+            {.worker = prefill.id, .kv = KvPart::kOffer, .transfer = transfer}, turn);
   start_leg(request, Stage::kDecode,
             {.worker = request.attempt.decode.worker,
              .kv = KvPart::kFetch,
-             .peer = prefill,
+             .peer = prefill.id,
              .transfer = transfer},
             turn);
   if (const auto limit = slow_after(request)) {
@@ -400,7 +400,7 @@ void Router::send_second_hop(Request& request, bool kv_params, Turn& turn) {
             {.worker = request.attempt.decode.worker,
              .kv = kv_params ? KvPart::kFetchReturned : KvPart::kNone,
              .peer = kv_params ? request.attempt.prefill.worker : WorkerId{},
-             .transfer = request.attempt.hand_over},
+             .transfer = request.attempt.transfer},
             turn);
 }
 
@@ -409,11 +409,12 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   PDJOB_CHECK(!leg.running && leg.worker == effect.worker, request.id);
   leg.running = true;
   leg.begun = stage == Stage::kPrefill ? turn.now : Instant{};
-  leg.tokens = request.facts.prompt_tokens - leg.cached_tokens +
-               (stage == Stage::kDecode ? request.facts.output_tokens : 0);
+  leg.tokens = tokens_of(stage, request.facts) - leg.cached_tokens;
   table_.begin(leg.worker, leg.tokens, turn.now);
-  leg.work =
-      stage == Stage::kPrefill ? table_.find(leg.worker)->load() : request.facts.output_tokens;
+  if (config_.measured_load) {
+    leg.work =
+        stage == Stage::kPrefill ? table_.find(leg.worker)->load() : request.facts.output_tokens;
+  }
   policy_of(stage).note_sent(prompt_of(request.facts), leg.worker);
   effect.leg = {request.id, request.attempt.number, stage};
   effect.resumes = stage == Stage::kDecode && request.begun;
@@ -445,11 +446,11 @@ void Router::cancel_legs(Request& request, Turn& turn) {
 // its reply may be under way already, and then its rows would stay until their lease is over.
 void Router::drop_prefill(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kPrefill, turn);
-  if (request.attempt.transfer && table_.find(request.attempt.prefill.worker) != nullptr) {
+  const bool offered = std::exchange(request.attempt.offered, false);
+  if (offered && table_.find(request.attempt.prefill.worker) != nullptr) {
     turn.effects.emplace_back(
-        ReleaseOffer{request.attempt.prefill.worker, *request.attempt.transfer});
+        ReleaseOffer{request.attempt.prefill.worker, request.attempt.transfer});
   }
-  request.attempt.transfer.reset();
 }
 
 // --- a second attempt beside a slow one
@@ -547,7 +548,7 @@ void Router::relay(Request& request, Stage stage, Turn& turn) {
   set_wake(request, request.deadline);
   // A prefill leg beside a decode leg that answers well has moved its KV, and ends by itself in a
   // moment.
-  request.attempt.transfer.reset();
+  request.attempt.offered = false;
   request.state = State::kRelaying;
   request.relayed = stage;
   request.begun = true;
@@ -626,19 +627,25 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   }
 }
 
+void Router::note_pace(const Leg& leg, Stage stage, Instant now) {
+  if (leg.begun == Instant{}) {
+    return;
+  }
+  if (config_.measured_load) {
+    table_.note_pace(leg.worker, leg.work, now - leg.begun);
+  }
+  if (config_.hedge_quantile > 0 && stage == Stage::kPrefill) {
+    prefill_pace_.note(leg.tokens, now - leg.begun);
+  }
+}
+
 void Router::on(const LegEnded& event, Turn& turn) {
   Request* request = find_running(event.leg);
   if (request == nullptr) {
     return;
   }
   const Stage stage = event.leg.stage;
-  const Leg& leg = leg_of(*request, stage);
-  if (leg.begun != Instant{}) {
-    table_.note_pace(leg.worker, leg.work, turn.now - leg.begun);
-    if (stage == Stage::kPrefill) {
-      prefill_pace_.note(leg.tokens, turn.now - leg.begun);
-    }
-  }
+  note_pace(leg_of(*request, stage), stage, turn.now);
   end_leg(*request, stage);
   if (request->state == State::kAnswered) {
     erase(*request);
@@ -665,7 +672,7 @@ void Router::on_prefilled(Request& request, const LegEnded& event, Turn& turn) {
   const bool misled = !attempt.learnt_address.empty() && attempt.learnt_address != event.kv_address;
   if (misled && !leave_to_rival(request, turn)) {
     cancel_leg(request, Stage::kDecode, turn);
-    attempt.transfer.reset();
+    attempt.offered = false;
     attempt.number = ++request.attempts_made;
     send_second_hop(request, event.kv_params, turn);
   }
@@ -681,8 +688,8 @@ void Router::on(const LegFailed& event, Turn& turn) {
   end_leg(*request, stage);
   table_.note_failed(worker, turn.now);
   if (stage == Stage::kPrefill) {
-    request->attempt.transfer
-        .reset();  // A worker whose client's connection broke has withdrawn the offer.
+    // A worker whose client's connection broke has withdrawn the offer.
+    request->attempt.offered = false;
   }
   if (request->state == State::kAnswered) {
     erase(*request);

@@ -242,9 +242,9 @@ class Router {
     uint32_t number = 0;
     Leg prefill;
     Leg decode;
-    TransferId hand_over;
+    TransferId transfer;
+    bool offered = false;        // Under that, until the KV is fetched or given up.
     std::string learnt_address;  // Where its decode leg looks for the KV, as learnt from replies.
-    std::optional<TransferId> transfer;  // `hand_over`, until its KV is fetched or given up.
   };
   // Who waits is served in this order.
   struct QueuePlace {
@@ -318,6 +318,8 @@ class Router {
   bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
+  // Its leg has ended well.
+  void note_pace(const Leg& leg, Stage stage, Instant now);
   void on_prefilled(Request& request, const LegEnded& event, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
   void end_leg(Request& request, Stage stage);

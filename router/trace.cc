@@ -1,5 +1,6 @@
 #include "router/trace.h"
 
+#include "common/hex.h"
 #include "net/json_writer.h"
 
 namespace pdjob::router {
@@ -8,11 +9,10 @@ namespace {
 constexpr size_t kTraceparentBytes = 55;
 constexpr int kStatusError = 2;
 
-std::string hex_of(uint64_t id) { return TransferId{0, id}.to_string().substr(16); }
-
-std::optional<uint64_t> number_of(std::string_view hex) {
-  const auto parsed = TransferId::parse(std::string(32 - hex.size(), '0').append(hex));
-  return parsed ? std::optional(parsed->low) : std::nullopt;
+std::string hex_of(uint64_t id) {
+  std::string text;
+  append_hex(text, id);
+  return text;
 }
 
 bool is_lower_hex(std::string_view text) {
@@ -73,8 +73,8 @@ std::optional<TraceContext> parse_traceparent(std::string_view header) {
     return std::nullopt;
   }
   const TraceContext context{.trace = *TransferId::parse(trace),
-                             .span = *number_of(span),
-                             .sampled = (*number_of(flags) & 1) != 0};
+                             .span = *parse_hex(span),
+                             .sampled = (*parse_hex(flags) & 1) != 0};
   return context.trace == TransferId{} || context.span == 0 ? std::nullopt : std::optional(context);
 }
 

@@ -12,7 +12,6 @@ namespace pdjob::router {
 namespace {
 
 constexpr Duration kExportTimeout = std::chrono::seconds(5);
-constexpr Duration kWarnInterval = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -83,8 +82,7 @@ void Tracer::exported(size_t spans, const Result<net::HttpReply>& reply) {
   exporting_ = false;
   if (!reply || reply->status != 200) {
     dropped_ += spans;
-    if (loop_.now() - warned_ >= kWarnInterval) {
-      warned_ = loop_.now();
+    if (warning_.opens(loop_.now())) {
       log::warn("traces: " + collector_.to_string() + " takes none: " +
                 (reply ? "status " + std::to_string(reply->status) : reply.error().message));
     }

@@ -14,6 +14,7 @@
 #include "net/http_server.h"
 #include "router/trace.h"
 #include "router/tracing_config.h"
+#include "router/warn_gate.h"
 
 namespace pdjob::router {
 
@@ -52,7 +53,7 @@ class Tracer {
   std::vector<Span> waiting_;
   bool exporting_ = false;
   uint64_t dropped_ = 0;
-  Instant warned_{};
+  WarnGate warning_{std::chrono::minutes(1)};
   net::TimerId timer_;
 };
 

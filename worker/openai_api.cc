@@ -9,6 +9,7 @@
 #include "common/parse_number.h"
 #include "common/random.h"
 #include "net/json_writer.h"
+#include "net/reply_error.h"
 #include "net/tokenize_request.h"
 #include "worker/engine_thread.h"
 #include "worker/kv_params.h"
@@ -394,7 +395,7 @@ void OpenaiApi::take_output(const RequestFailed& output) {
     if (!output.kv_suspect.empty()) {
       exchange.headers.emplace_back("x-pdjob-kv-suspect", output.kv_suspect);
     }
-    server_->reply(exchange.http, error.status, kJson, net::error_body(error), exchange.headers);
+    net::reply_error(*server_, exchange.http, error, exchange.headers);
   } else {
     // The 200 is out: say why, then break off, so that nobody takes this for a whole answer. But
     // not in the middle of what may go on at another worker.
@@ -428,8 +429,7 @@ void OpenaiApi::drop(ExchangeKey key) {
 
 void OpenaiApi::refuse(net::ExchangeId id, const net::ApiError& error) {
   metrics_.requests_failed.add();
-  server_->reply(id, error.status, kJson, net::error_body(error),
-                 {{"x-pdjob-worker", options_.name}});
+  net::reply_error(*server_, id, error, {{"x-pdjob-worker", options_.name}});
 }
 
 void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {

@@ -92,6 +92,19 @@ def fake_worker(role, folder, name):
     return Process(["pdjob", "worker", "--role", role, "--model", MODEL, "--name", name, *options], folder)
 
 
+@contextlib.contextmanager
+def real_worker(role, folder, *settings):
+    """A worker with the real model, by itself."""
+    argv = ["pdjob", "worker", "--role", role, "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2"]
+    argv += [word for setting in settings for word in ("--set", setting)]
+    process = Process(argv, folder)
+    try:
+        yield process.wait_ready()
+    finally:
+        code = process.stop()
+    assert code == 0, process.log_tail()
+
+
 class Job(Process):
     """A whole job under the launcher."""
 

@@ -8,7 +8,7 @@ import tempfile
 import httpx
 import pytest
 
-from conftest import MODEL, ROOT, Process, eventually, metric
+from conftest import ROOT, Process, eventually, metric, real_worker
 
 sys.path.insert(0, str(ROOT / "tests/support"))
 from engine_doubles import Fleet, MooncakeDecodeDouble, MooncakePrefillDouble, PushDecodeDouble, PushPrefillDouble  # noqa: E402
@@ -20,17 +20,6 @@ PROMPTS = ["Tell me a story about a river that forgot its way to the sea.", "Lis
 def folder():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
         yield name
-
-
-@contextlib.contextmanager
-def worker(role, folder):
-    argv = ["pdjob", "worker", "--role", role, "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2"]
-    process = Process(argv, folder)
-    try:
-        yield process.wait_ready()
-    finally:
-        code = process.stop()
-    assert code == 0, process.log_tail()
 
 
 @contextlib.contextmanager
@@ -61,7 +50,7 @@ def complete(url, prompt, **more):
 
 @pytest.fixture(scope="module")
 def workers(folder):
-    with worker("prefill", folder) as first, worker("prefill", folder) as second, worker("decode", folder) as decode:
+    with real_worker("prefill", folder) as first, real_worker("prefill", folder) as second, real_worker("decode", folder) as decode:
         yield [first, second], decode
 
 
@@ -86,7 +75,7 @@ def test_sglangs_bootstrap_moves_kv_and_tells_the_same_texts(folder, workers):
 
 def test_sglangs_prefill_worker_dies_and_another_takes_over(folder, workers):
     prefill, decode = workers
-    with worker("prefill", folder) as mortal:
+    with real_worker("prefill", folder) as mortal:
         addresses = [with_bootstrap(mortal), with_bootstrap(prefill[0])]
         with router(folder, addresses, [decode.url], "--protocol", "sglang", "--policy", "round_robin") as sglang:
             mortal.stop()

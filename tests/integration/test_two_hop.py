@@ -9,22 +9,10 @@ import time
 import httpx
 import pytest
 
-from conftest import MODEL, Process, eventually, metric
+from conftest import eventually, metric, real_worker
 
 PROMPT = "Tell me a story about a river that forgot its way to the sea."
 BODY = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 8, "temperature": 0}
-
-
-@contextlib.contextmanager
-def worker(role, folder, *settings):
-    argv = ["pdjob", "worker", "--role", role, "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2"]
-    argv += [word for setting in settings for word in ("--set", setting)]
-    process = Process(argv, folder)
-    try:
-        yield process.wait_ready()
-    finally:
-        code = process.stop()
-    assert code == 0, process.log_tail()
 
 
 @pytest.fixture
@@ -48,7 +36,7 @@ def decode_leg(url, params):
 def test_a_draining_prefill_worker_stays_until_its_kv_is_fetched(folder, single):
     expected = httpx.post(single.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
     # Its lease counts, not only the time that requests have to finish.
-    with worker("prefill", folder, "launcher.stop_timeout=0s") as prefill, worker("decode", folder) as decode:
+    with real_worker("prefill", folder, "launcher.stop_timeout=0s") as prefill, real_worker("decode", folder) as decode:
         params = prefill_leg(prefill.url)
         prefill.child.send_signal(signal.SIGTERM)
         eventually(lambda: httpx.get(prefill.url + "/health").status_code == 503, 10, "draining")
@@ -65,7 +53,7 @@ def test_a_draining_prefill_worker_stays_until_its_kv_is_fetched(folder, single)
 
 
 def test_a_draining_prefill_worker_leaves_when_the_lease_of_its_kv_ends(folder):
-    with worker("prefill", folder, "kvtransfer.lease=2s") as prefill:
+    with real_worker("prefill", folder, "kvtransfer.lease=2s") as prefill:
         prefill_leg(prefill.url)
         asked = time.monotonic()
         prefill.child.send_signal(signal.SIGTERM)
@@ -89,8 +77,8 @@ def busy(url):
 def test_kv_outlives_its_lease_while_its_request_queues(folder):
     lease = 2
     with (
-        worker("prefill", folder, f"kvtransfer.lease={lease}s") as prefill,
-        worker("decode", folder, "engine.sequences=1", f"kvtransfer.lease={lease}s") as decode,
+        real_worker("prefill", folder, f"kvtransfer.lease={lease}s") as prefill,
+        real_worker("decode", folder, "engine.sequences=1", f"kvtransfer.lease={lease}s") as decode,
         busy(decode.url),
     ):
         params = prefill_leg(prefill.url)
@@ -104,8 +92,8 @@ def test_kv_outlives_its_lease_while_its_request_queues(folder):
 
 def test_kv_is_freed_at_once_when_the_request_that_queues_is_given_up(folder):
     with (
-        worker("prefill", folder) as prefill,
-        worker("decode", folder, "engine.sequences=1") as decode,
+        real_worker("prefill", folder) as prefill,
+        real_worker("decode", folder, "engine.sequences=1") as decode,
         busy(decode.url),
     ):
         params = prefill_leg(prefill.url)

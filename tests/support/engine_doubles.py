@@ -188,10 +188,8 @@ def check_prefill(body):
     assert body.get("n", 1) == 1
 
 
-class MooncakePrefillDouble(EngineDouble):
-    """MooncakeConnector as kv_producer, with a bootstrap server and `ranks` data-parallel engines."""
-
-    servers = 2
+class RankedPrefillDouble(EngineDouble):
+    """A prefill engine of `ranks` data-parallel engines."""
 
     def __init__(self, fleet, name, ranks=1):
         self.ranks = ranks
@@ -200,6 +198,12 @@ class MooncakePrefillDouble(EngineDouble):
     def start(self):
         super().start()
         self.engine_ids = [f"{self.engine_ids[0]}_dp{rank}" for rank in range(self.ranks)]
+
+
+class MooncakePrefillDouble(RankedPrefillDouble):
+    """MooncakeConnector as kv_producer, with a bootstrap server and `ranks` data-parallel engines."""
+
+    servers = 2
 
     @property
     def url(self):
@@ -254,16 +258,8 @@ def base_id(http):
     return f"cmpl-{http.headers['X-Request-Id']}-0"
 
 
-class PushPrefillDouble(EngineDouble):
+class PushPrefillDouble(RankedPrefillDouble):
     """NixlPushConnector, which writes KV to the decode engine that asks for it. Every other request goes to the next of its data-parallel ranks."""
-
-    def __init__(self, fleet, name, ranks=1):
-        self.ranks = ranks
-        super().__init__(fleet, name)
-
-    def start(self):
-        super().start()
-        self.engine_ids = [f"{self.engine_ids[0]}_dp{rank}" for rank in range(self.ranks)]
 
     def address(self, rank):
         return {"remote_engine_id": self.engine_ids[rank], "remote_host": "10.9.8.7", "remote_port": 5600 + rank, "tp_size": 2}
