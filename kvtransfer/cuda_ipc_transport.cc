@@ -77,11 +77,12 @@ class CudaIpcRowSender final : public RowSender {
 
 class CudaIpcRowReceiver final : public RowReceiver {
  public:
-  CudaIpcRowReceiver(LinkStream& stream, Gpu& gpu, const Region& target)
-      : stream_(stream), gpu_(gpu), windows_(gpu_windows(target)) {}
+  CudaIpcRowReceiver(LinkStream& stream, Gpu& gpu, TransferId id, const Region& target)
+      : stream_(stream), gpu_(gpu), id_(id), windows_(gpu_windows(target)) {}
 
   PayloadSink* announced(RowRange range) override {
     ranges_.push_back(range);
+    stream_.rows_came(id_);
     return nullptr;
   }
 
@@ -121,6 +122,7 @@ class CudaIpcRowReceiver final : public RowReceiver {
 
   LinkStream& stream_;
   Gpu& gpu_;
+  const TransferId id_;
   const std::vector<GpuWindow> windows_;
   std::deque<RowRange> ranges_;  // Bounded by the rows granted.
   uint32_t rows_arrived_ = 0;
@@ -161,9 +163,9 @@ Result<std::unique_ptr<RowSender>> CudaIpcTransport::open_sender(const Grant& gr
       stream_, gpu_, grant.id, std::move(memory), std::move(windows)));
 }
 
-std::unique_ptr<RowReceiver> CudaIpcTransport::open_receiver(const Grant& /*grant*/,
+std::unique_ptr<RowReceiver> CudaIpcTransport::open_receiver(const Grant& grant,
                                                              const Region& target) {
-  return std::make_unique<CudaIpcRowReceiver>(stream_, gpu_, target);
+  return std::make_unique<CudaIpcRowReceiver>(stream_, gpu_, grant.id, target);
 }
 
 std::vector<GpuWindow> gpu_windows(const Region& region) {

@@ -22,9 +22,10 @@ struct Distortion {
   bool dropped = false;
   uint32_t more_rows = 0;
   uint64_t more_bytes = 0;
+  uint64_t more_landed = 0;
 };
 
-// The link's stream, with lies in its ROWS. Loop-bound.
+// The link's stream, with lies in its ROWS and LANDED. Loop-bound.
 class FaultStream final : public LinkStream {
  public:
   explicit FaultStream(LinkStream& stream) : stream_(stream) {}
@@ -38,6 +39,8 @@ class FaultStream final : public LinkStream {
       }
       rows->count += distortion_.more_rows;
       rows->payload_bytes += distortion_.more_bytes;
+    } else if (auto* landed = std::get_if<Landed>(&message)) {
+      landed->bytes += distortion_.more_landed;
     }
     stream_.send(std::move(message));
   }
@@ -137,8 +140,8 @@ class FaultRowSender final : public RowSender {
 
   Distortion distortion() const {
     if (suffers(FaultKind::kTruncate)) {
-      return {.more_rows = 1,
-              .more_bytes = transport_.rows_on_link ? bytes_per_row(source_->windows) : 0};
+      const uint64_t row = bytes_per_row(source_->windows);
+      return {.more_rows = 1, .more_bytes = transport_.rows_on_link ? row : 0, .more_landed = row};
     }
     return {.dropped = suffers(FaultKind::kDropAnnouncement)};
   }

@@ -38,12 +38,12 @@ bool is_from_receiver(const LinkMessage& message) {
 bool is_from_sender(const LinkMessage& message) {
   return std::holds_alternative<Rows>(message) || std::holds_alternative<Commit>(message) ||
          std::holds_alternative<Cancelled>(message) || std::holds_alternative<Abort>(message) ||
-         std::holds_alternative<Renewed>(message) || std::holds_alternative<NcclSlab>(message) ||
-         std::holds_alternative<NcclLeave>(message);
+         std::holds_alternative<Renewed>(message) || std::holds_alternative<Landed>(message) ||
+         std::holds_alternative<NcclSlab>(message) || std::holds_alternative<NcclLeave>(message);
 }
 
 bool is_between_transports(const LinkMessage& message) {
-  return std::holds_alternative<NcclOffer>(message) ||
+  return std::holds_alternative<Landed>(message) || std::holds_alternative<NcclOffer>(message) ||
          std::holds_alternative<NcclPosted>(message) || std::holds_alternative<NcclSlab>(message) ||
          std::holds_alternative<NcclLeave>(message);
 }

@@ -245,6 +245,11 @@ void fields(Wire& wire, Message& wait) {
   fields(wire, wait.id);
   wire.number(wait.at_most_ms);
 }
+template <class Wire, Is<Landed> Message>
+void fields(Wire& wire, Message& landed) {
+  fields(wire, landed.id);
+  wire.number(landed.bytes);
+}
 template <class Wire, class Message>
   requires Is<Message, Welcome> || Is<Message, Renew> || Is<Message, Renewed>
 void fields(Wire& /*wire*/, Message& /*message*/) {}
@@ -275,7 +280,7 @@ const char* name_of(const LinkMessage& message) {
   static constexpr const char* kNames[] = {
       "HELLO",      "CHALLENGE",   "PROVE",     "WELCOME",    "REFUSE",    "GRANT", "COMMITTED",
       "CANCEL",     "RENEW",       "ROWS",      "COMMIT",     "CANCELLED", "ABORT", "RENEWED",
-      "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE", "WAIT"};
+      "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE", "WAIT",      "LANDED"};
   static_assert(std::size(kNames) == std::variant_size_v<LinkMessage>);
   return kNames[message.index()];
 }

@@ -17,7 +17,7 @@
 
 namespace pdjob::kvtransfer {
 
-inline constexpr uint16_t kLinkVersion = 5;
+inline constexpr uint16_t kLinkVersion = 6;
 
 using Nonce = std::array<std::byte, 32>;
 using LinkProof = std::array<std::byte, 32>;
@@ -80,7 +80,8 @@ struct Renew {  // "I still wait for all I granted or wait for." Always answered
 };
 
 // --- sender to receiver
-struct Rows {  // tcp: `payload_bytes` of rows follow. shm: they are in place. nccl: slabs follow.
+struct Rows {  // tcp: `payload_bytes` of rows follow. cuda_ipc: they are in place. shm: LANDED
+               // follows. nccl: slabs follow.
   TransferId id;
   uint32_t first = 0;
   uint32_t count = 0;
@@ -141,10 +142,18 @@ struct Wait {  // "I shall fetch this one when I have rows for it: keep it while
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
+// --- sender to receiver, since version 6
+struct Landed {  // shm: "so many bytes of the range last announced are in place, in canonical
+                 // order."
+  TransferId id;
+  uint64_t bytes = 0;
+  friend bool operator==(const Landed&, const Landed&) = default;
+};
+
 // The order is the wire's type number, from 1.
 using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel,
                                  Renew, Rows, Commit, Cancelled, Abort, Renewed, NcclOffer,
-                                 NcclPosted, NcclSlab, NcclLeave, Wait>;
+                                 NcclPosted, NcclSlab, NcclLeave, Wait, Landed>;
 const char* name_of(const LinkMessage& message);
 
 inline constexpr size_t kFrameHeaderBytes = 8;

@@ -328,9 +328,6 @@ PayloadSink* Receiver::on_rows(Link& link, const Rows& rows) {
     return nullptr;
   }
   fetch->sink = fetch->rows->announced(range);
-  if (fetch->sink == nullptr) {
-    on_rows_came(link, rows.id);
-  }
   return fetch->sink;
 }
 

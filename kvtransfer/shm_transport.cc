@@ -37,27 +37,26 @@ class ShmRowSender final : public RowSender {
   ~ShmRowSender() override { finish_copies(); }
 
   void start(const Region& source, RowRange range) override {
-    range_ = range;
     source_ = RowCursor(source.windows, range);
     target_ = RowCursor(target_windows_, range);
+    bytes_landed_ = 0;
+    stream_.send(Rows{.id = id_, .first = range.first, .count = range.count});
   }
 
   Result<Progress> advance(size_t bytes_max) override {
-    while (source_.bytes_left() > 0) {
-      if (bytes_max == 0) {
-        return Progress::kOthersFirst;
-      }
+    while (source_.bytes_left() > 0 && bytes_max > 0) {
       const std::span<std::byte> from = source_.next(bytes_max);
       std::byte* const to = target_.next(from.size()).data();
       mapping_->touch(static_cast<uint64_t>(to - mapping_->base()), from.size());
       digest_.update_and_copy(from, to);
       source_.advance(from.size());
       target_.advance(from.size());
+      bytes_landed_ += from.size();
       bytes_max -= from.size();
     }
     finish_copies();
-    stream_.send(Rows{.id = id_, .first = range_.first, .count = range_.count});
-    return Progress::kDone;
+    stream_.send(Landed{.id = id_, .bytes = bytes_landed_});
+    return source_.bytes_left() > 0 ? Progress::kOthersFirst : Progress::kDone;
   }
 
   uint64_t digest() const override { return digest_.value(); }
@@ -67,38 +66,57 @@ class ShmRowSender final : public RowSender {
   TransferId id_;
   std::shared_ptr<SharedMapping> mapping_;
   std::vector<Window> target_windows_;
-  RowRange range_;
   RowCursor source_;
   RowCursor target_;
+  uint64_t bytes_landed_ = 0;  // Of the range under way.
   RowDigest digest_;
 };
 
-class ShmRowReceiver final : public RowReceiver {
+}  // namespace
+
+class ShmTransport::Receiver final : public RowReceiver {
  public:
-  explicit ShmRowReceiver(const Region& target) : windows_(target.windows) {}
+  Receiver(ShmTransport& transport, TransferId id, const Region& target)
+      : transport_(transport), id_(id), windows_(target.windows) {
+    transport_.receivers_[id_] = this;
+  }
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+  ~Receiver() override { transport_.receivers_.erase(id_); }
 
   // Announced ranges follow each other, but each is hashed window by window: they must be kept
   // apart.
   PayloadSink* announced(RowRange range) override {
+    bytes_in_place_ = bytes_announced_;  // The sender has begun another one.
+    bytes_announced_ += bytes_per_row(windows_) * range.count;
+    bytes_before_last_ = bytes_in_place_;
     ranges_.push_back(range);
     return nullptr;
   }
 
+  // More than was announced is not believed; that the sender is confused its next ROWS or COMMIT
+  // will show, and costs this transfer alone.
+  void landed(uint64_t bytes) {
+    bytes_in_place_ = bytes_before_last_ + std::min(bytes, bytes_announced_ - bytes_before_last_);
+  }
+
   Progress advance(size_t bytes_max) override {
-    while (!ranges_.empty()) {
-      if (!hashing_) {
-        cursor_ = RowCursor(windows_, ranges_.front());
-        hashing_ = true;
-      }
-      const size_t bytes = std::min<uint64_t>(bytes_max, cursor_.bytes_left());
-      hash_and_advance(digest_, cursor_, bytes);
-      bytes_max -= bytes;
-      if (cursor_.bytes_left() > 0) {
+    while (bytes_hashed_ < bytes_in_place_) {
+      if (bytes_max == 0) {
         return Progress::kOthersFirst;
       }
-      rows_arrived_ = ranges_.front().first + ranges_.front().count;
-      ranges_.pop_front();
-      hashing_ = false;
+      if (cursor_.bytes_left() == 0) {
+        cursor_ = RowCursor(windows_, ranges_.front());
+      }
+      const size_t bytes =
+          std::min({uint64_t{bytes_max}, cursor_.bytes_left(), bytes_in_place_ - bytes_hashed_});
+      hash_and_advance(digest_, cursor_, bytes);
+      bytes_max -= bytes;
+      bytes_hashed_ += bytes;
+      if (cursor_.bytes_left() == 0) {
+        rows_arrived_ = ranges_.front().first + ranges_.front().count;
+        ranges_.pop_front();
+      }
     }
     return Progress::kDone;
   }
@@ -107,15 +125,19 @@ class ShmRowReceiver final : public RowReceiver {
   uint64_t digest() const override { return digest_.value(); }
 
  private:
+  ShmTransport& transport_;
+  const TransferId id_;
   std::span<const Window> windows_;
-  std::deque<RowRange> ranges_;  // Bounded by the rows granted.
-  bool hashing_ = false;
-  RowCursor cursor_;
+  std::deque<RowRange> ranges_;  // Not hashed to their end. Bounded by the rows granted.
+  RowCursor cursor_;             // Of the first of them, once it is begun.
   RowDigest digest_;
   uint32_t rows_arrived_ = 0;
+  // Of all ranges together.
+  uint64_t bytes_announced_ = 0;
+  uint64_t bytes_before_last_ = 0;  // Of all but the range last announced.
+  uint64_t bytes_in_place_ = 0;
+  uint64_t bytes_hashed_ = 0;
 };
-
-}  // namespace
 
 Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant, UniqueFd shared) {
   if (!shared.valid()) {
@@ -128,9 +150,21 @@ Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant,
       std::make_unique<ShmRowSender>(stream_, grant.id, std::move(mapping), std::move(windows)));
 }
 
-std::unique_ptr<RowReceiver> ShmTransport::open_receiver(const Grant& /*grant*/,
-                                                         const Region& target) {
-  return std::make_unique<ShmRowReceiver>(target);
+std::unique_ptr<RowReceiver> ShmTransport::open_receiver(const Grant& grant, const Region& target) {
+  return std::make_unique<Receiver>(*this, grant.id, target);
+}
+
+bool ShmTransport::on_message(const LinkMessage& message) {
+  const auto* landed = std::get_if<Landed>(&message);
+  if (landed == nullptr) {
+    return false;
+  }
+  // Else it was cancelled meanwhile.
+  if (const auto receiver = receivers_.find(landed->id); receiver != receivers_.end()) {
+    receiver->second->landed(landed->bytes);
+    stream_.rows_came(landed->id);
+  }
+  return true;
 }
 
 }  // namespace pdjob::kvtransfer

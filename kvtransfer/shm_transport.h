@@ -1,7 +1,9 @@
 // shm: the receiver's memfd comes with the grant, and the sender copies rows straight into it. ROWS
-// only tells the receiver what to hash. Loop-bound.
+// says which range it writes, LANDED how far it is: the receiver hashes right behind it, however
+// long the range. Loop-bound.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "common/limits.h"
@@ -19,9 +21,13 @@ class ShmTransport final : public Transport {
   }
   Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
+  bool on_message(const LinkMessage& message) override;
 
  private:
+  class Receiver;
+
   LinkStream& stream_;
+  std::map<TransferId, Receiver*> receivers_;
   MappingCache mappings_{limits::kSharedMappingsMax};
 };
 

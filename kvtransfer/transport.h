@@ -81,7 +81,8 @@ class RowSender {
 class RowReceiver {
  public:
   virtual ~RowReceiver() = default;
-  // The next range. nullptr: its bytes do not come by the link's socket.
+  // The next range. nullptr: its bytes do not come by the link's socket, and
+  // LinkStream::rows_came() says when there are some.
   virtual PayloadSink* announced(RowRange range) = 0;
   // Works on what was announced, at most `bytes_max` at once.
   virtual Progress advance(size_t bytes_max) = 0;

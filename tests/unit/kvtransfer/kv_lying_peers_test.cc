@@ -307,6 +307,56 @@ TEST_F(StallingShmSender, CancelThatIsNotAnsweredEndsTheLink) {
   receiver_.expect<FetchReleased>();
 }
 
+// What is hashed is what was said to be in place: a wrong word of the sender is found, or times
+// out.
+class LyingShmSender : public StallingShmSender {
+ protected:
+  void announce() {
+    Rows announced = rows(0, 2);
+    announced.payload_bytes = 0;
+    link_->send(announced);
+  }
+};
+
+TEST_F(LyingShmSender, RowsThatAreInPlaceAreTakenAsTheyLand) {
+  link_->send(Landed{transfer_id(9), 1});  // Of one that was cancelled, for all that is known.
+  announce();
+  uint64_t landed = 0;
+  for (const Window& window : to_.region().windows) {
+    std::fill_n(window.base, 2 * window.row_bytes, std::byte{'x'});
+    link_->send(Landed{transfer_id(1), landed += uint64_t{2} * window.row_bytes});
+  }
+  link_->send(commit());
+  receiver_.expect<FetchDone>();
+}
+
+TEST_F(LyingShmSender, RowsThatLandedAndAreNotThereFailTheDigest) {
+  announce();
+  link_->send(Landed{transfer_id(1), rows_.size()});
+  link_->send(commit());
+  EXPECT_EQ(receiver_.expect<FetchFailed>().error.code, ErrorCode::kCorrupt);
+}
+
+TEST_F(LyingShmSender, MoreThanWasAnnouncedIsNotBelieved) {
+  link_->send(Landed{transfer_id(1), UINT64_MAX});  // Nothing was.
+  announce();
+  for (const Window& window : to_.region().windows) {
+    std::fill_n(window.base, 2 * window.row_bytes, std::byte{'x'});
+  }
+  link_->send(Landed{transfer_id(1), rows_.size() + 1});
+  link_->send(commit());
+  receiver_.expect<FetchDone>();
+}
+
+TEST_F(LyingShmSender, CommitOfRowsThatNeverLandTimesOut) {
+  announce();
+  link_->send(commit());
+  const std::optional<LinkMessage> said = link_->hear_but_renew();
+  ASSERT_TRUE(said && std::holds_alternative<Cancel>(*said));
+  link_->send(Cancelled{transfer_id(1)});
+  EXPECT_EQ(receiver_.expect<FetchFailed>().error.code, ErrorCode::kTimeout);
+}
+
 class LyingReceiver : public testing::Test {
  protected:
   TestEndpoint sender_{{.engine_id = "prefill", .connect_timeout = milliseconds(300)}};

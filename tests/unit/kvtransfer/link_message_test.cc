@@ -51,7 +51,8 @@ std::vector<LinkMessage> one_of_each() {
           NcclPosted{.epoch = 2, .number = 3},
           NcclSlab{.epoch = 4, .number = 5, .transfer = id, .bytes = 6},
           NcclLeave{.epoch = 7},
-          Wait{.id = id, .at_most_ms = 600'000}};
+          Wait{.id = id, .at_most_ms = 600'000},
+          Landed{.id = id, .bytes = 1 << 20}};
 }
 
 TEST(LinkMessage, EveryMessageSurvivesTheWire) {
