@@ -252,7 +252,7 @@ std::string shown(const ConfigNode& node) {
 }
 
 std::string join_path(const std::string& path, std::string_view key) {
-  return path.empty() ? std::string(key) : path + "." + std::string(key);
+  return path.empty() ? std::string(key) : key.empty() ? path : path + "." + std::string(key);
 }
 
 }  // namespace pdjob

@@ -403,6 +403,15 @@ bool ConfigReader::has(std::string_view key) const {
   return state_->root && find_below(*state_->frame().mapping, key) != nullptr;
 }
 
+std::vector<std::string> ConfigReader::keys() const {
+  if (!state_->root) {
+    return {};
+  }
+  std::vector<std::string> written = state_->sections[state_->frame().path].keys;
+  std::erase_if(written, [this](const std::string& key) { return !has(key); });
+  return written;
+}
+
 std::string ConfigReader::finish() {
   if (state_->root) {
     state_->refuse_unknown_keys();

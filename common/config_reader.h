@@ -99,6 +99,8 @@ class ConfigReader {
   void fail(std::string_view key, const std::string& message);
   // Was the key written by the user?
   bool has(std::string_view key) const;
+  // What the user wrote in the current section, of what has been declared in it so far.
+  std::vector<std::string> keys() const;
 
   // Call once after all declarations: refuses unknown keys. All errors as one text, in order of
   // position; empty: none.

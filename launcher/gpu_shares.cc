@@ -5,12 +5,15 @@
 namespace pdjob::launcher {
 namespace {
 
-bool wants_gpu(const JobConfig& config, net::Role role) {
+bool wants_gpu(const JobConfig& config, const PlanRow& row) {
+  const ModelConfig* const model = config.model_called(row.model);
+  if (model == nullptr) {
+    return false;  // A router.
+  }
   const engine::EngineConfig& engine =
-      role == net::Role::kPrefill ? config.prefill_engine : config.decode_engine;
-  return role != net::Role::kRouter &&
-         (engine.gpu || engine.gpu_layers > 0 ||
-          config.kvtransfer.transport == kvtransfer::TransportKind::kNccl);
+      row.role == net::Role::kPrefill ? model->prefill_engine : model->decode_engine;
+  return engine.gpu || engine.gpu_layers > 0 ||
+         config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
 }
 
 bool names_gpu(std::string_view word) {
@@ -42,7 +45,7 @@ Status share_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
   for (const Node& node : nodes) {
     size_t workers = 0;
     for (PlanRow& row : plan.rows) {
-      if (row.node == node.name && wants_gpu(config, row.role)) {
+      if (row.node == node.name && wants_gpu(config, row)) {
         row.gpu = node.gpus.empty() ? "" : node.gpus[workers % node.gpus.size()];
         ++workers;
       }

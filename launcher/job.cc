@@ -16,6 +16,11 @@ bool is_router(net::Role role) { return role == net::Role::kRouter; }
 bool is_prefill(net::Role role) { return role == net::Role::kPrefill; }
 bool is_decode(net::Role role) { return role == net::Role::kDecode || role == net::Role::kBoth; }
 
+// Of requests for that model: routers are for all.
+bool is_on_path(const Process& process, const std::string& model) {
+  return is_router(process.role) || process.model == model;
+}
+
 bool is_member(const Process& process) { return process.serving() && !process.suspected; }
 
 std::string in_seconds(Duration duration) {
@@ -67,8 +72,12 @@ bool Process::alive() const {
 Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce)
     : timing_(timing), nonce_(std::move(nonce)) {
   for (ProcessPlan& planned : plan) {
+    if (!is_router(planned.role) && std::ranges::find(models_, planned.model) == models_.end()) {
+      models_.push_back(planned.model);
+    }
     processes_.push_back({.name = std::move(planned.name),
                           .role = planned.role,
+                          .model = std::move(planned.model),
                           .restart_policy = RestartPolicy(timing.restart)});
   }
 }
@@ -345,30 +354,42 @@ void Job::report_load(const Process& worker) {
 
 // --- probing: a process is ready when a request went through it
 
-// Whom to probe next, once the router has confirmed that it knows them: the membership and the
-// probe reach it by different ways.
+// Whom to probe next.
 std::optional<Job::ProbePath> Job::probe_path() const {
-  const auto all_of_some = [this](bool (*fits)(net::Role)) {
+  for (size_t i = 0; i < models_.size(); ++i) {
+    if (auto path = probe_path(models_[(next_model_ + i) % models_.size()])) {
+      return path;
+    }
+  }
+  return std::nullopt;
+}
+
+// Those of one model, once the router has confirmed that it knows them: the membership and the
+// probe reach it by different ways.
+std::optional<Job::ProbePath> Job::probe_path(const std::string& model) const {
+  const auto all_of_some = [&](bool (*fits)(net::Role)) {
     bool serving = false;
     bool exists = false;
     for (const Process& process : processes_) {
-      exists = exists || fits(process.role);
-      serving = serving || (fits(process.role) && process.serving() && !process.suspected);
+      const bool counts = fits(process.role) && is_on_path(process, model);
+      exists = exists || counts;
+      serving = serving || (counts && process.serving() && !process.suspected);
     }
     return serving || !exists;
   };
   const bool path_exists =
       all_of_some(is_router) && all_of_some(is_prefill) && all_of_some(is_decode);
-  const bool wanted = path_exists && state_ != JobState::kDraining &&
-                      std::ranges::any_of(processes_, [](const Process& p) {
-                        return p.state == ProcessState::kRegistered && !p.suspected;
-                      });
+  const bool wanted =
+      path_exists && state_ != JobState::kDraining &&
+      std::ranges::any_of(processes_, [&](const Process& p) {
+        return is_on_path(p, model) && p.state == ProcessState::kRegistered && !p.suspected;
+      });
   if (!wanted) {
     return std::nullopt;
   }
-  const ProbePath path{.router = pick_for_probe(is_router),
-                       .prefill = pick_for_probe(is_prefill),
-                       .decode = pick_for_probe(is_decode)};
+  const ProbePath path{.router = pick_for_probe(is_router, model),
+                       .prefill = pick_for_probe(is_prefill, model),
+                       .decode = pick_for_probe(is_decode, model)};
   PDJOB_CHECK(path.router != nullptr && path.decode != nullptr);
   const uint64_t since =
       std::max(path.decode->member_since, path.prefill == nullptr ? 0 : path.prefill->member_since);
@@ -376,10 +397,11 @@ std::optional<Job::ProbePath> Job::probe_path() const {
 }
 
 // One not yet probed, else any that serves.
-const Process* Job::pick_for_probe(bool (*fits)(net::Role)) const {
+const Process* Job::pick_for_probe(bool (*fits)(net::Role), const std::string& model) const {
   const Process* picked = nullptr;
   for (const Process& process : processes_) {
-    if (!fits(process.role) || !process.serving() || process.suspected) {
+    if (!fits(process.role) || !is_on_path(process, model) || !process.serving() ||
+        process.suspected) {
       continue;
     }
     if (process.state == ProcessState::kRegistered) {
@@ -402,7 +424,13 @@ void Job::probe_next() {
   probe_ = ProbeInFlight{.id = ++probes_made_,
                          .through = {router->incarnation, decode->incarnation},
                          .path = decode->name};
-  Probe probe{.probe = probe_->id, .router = router->name, .prefill = "", .decode = decode->name};
+  Probe probe{.probe = probe_->id,
+              .model = decode->model,
+              .router = router->name,
+              .prefill = "",
+              .decode = decode->name};
+  const auto probed = std::ranges::find(models_, decode->model) - models_.begin();
+  next_model_ = (static_cast<size_t>(probed) + 1) % models_.size();
   if (prefill != nullptr) {
     probe_->through.push_back(prefill->incarnation);
     probe_->path = prefill->name + " -> " + decode->name;

@@ -1,7 +1,8 @@
 // The Job core: which processes of a job should run, what became of them, and what to do next. It
 // starts them, waits until each has registered, the router has confirmed that it knows them and a
 // probe request has gone through them, replaces what dies or hangs, tells routers who is there, and
-// stops all in order.
+// stops all in order. Workers serve one of its models each, and only those of one are probed
+// together.
 //
 //   job:      starting --> ready --> draining --> done
 //                 |                     ^           ^
@@ -93,10 +94,11 @@ struct Send {
   std::string peer;
   net::Message message;
 };
-// One token through this router, pinned to these workers; `prefill` is empty where the job is not
-// disaggregated.
+// One token through this router, pinned to these workers; `prefill` is empty where their model is
+// not disaggregated.
 struct Probe {
   uint64_t probe = 0;
+  std::string model;
   std::string router;
   std::string prefill;
   std::string decode;
@@ -125,12 +127,14 @@ struct JobTiming {
 struct ProcessPlan {
   std::string name;
   net::Role role = net::Role::kBoth;
+  std::string model;  // Whose worker it is; empty for a router.
 };
 
 // What status shows of a process.
 struct Process {
   std::string name;
   net::Role role = net::Role::kBoth;
+  std::string model;  // As planned.
   ProcessState state = ProcessState::kWaiting;
   Incarnation incarnation;  // 0: never started.
   std::string engine_id;
@@ -181,7 +185,7 @@ class Job {
 
   struct ProbePath {
     const Process* router = nullptr;
-    const Process* prefill = nullptr;  // Null where the job is not disaggregated.
+    const Process* prefill = nullptr;  // Null where the model is not disaggregated.
     const Process* decode = nullptr;
   };
 
@@ -212,6 +216,7 @@ class Job {
   void report_load(const Process& worker);
 
   std::optional<ProbePath> probe_path() const;
+  std::optional<ProbePath> probe_path(const std::string& model) const;
   void probe_next();
   void probe_failed(const std::string& reason);
   void check_ready();
@@ -225,12 +230,15 @@ class Job {
   void emit(Effect effect) { effects_->push_back(std::move(effect)); }
   Process* find(Incarnation incarnation);
   Process* find(const std::string& name);
-  const Process* pick_for_probe(bool (*fits)(net::Role)) const;
+  const Process* pick_for_probe(bool (*fits)(net::Role), const std::string& model) const;
 
   const JobTiming timing_;
   const std::string nonce_;
   JobState state_ = JobState::kStarting;
   std::vector<Process> processes_;
+  std::vector<std::string> models_;  // Each once; they are probed in turn.
+  size_t next_model_ = 0;  // Whose turn it is: a model that cannot be probed well must not
+                           // keep the others from it.
   Instant start_deadline_ = kNever;
   Instant drain_deadline_ = kNever;   // What the processes are told.
   Instant stop_deadline_ = kNever;    // When what is left is killed.

@@ -77,8 +77,8 @@ struct EffectText {
   }
   std::string operator()(const Send& e) const { return with_peer(e.peer, e.message, "to "); }
   std::string operator()(const Probe& e) const {
-    return "Probe probe=" + std::to_string(e.probe) + " prefill=" + e.prefill +
-           " decode=" + e.decode;
+    return "Probe probe=" + std::to_string(e.probe) + " model=" + e.model +
+           " prefill=" + e.prefill + " decode=" + e.decode;
   }
   std::string operator()(const ReportReady&) const { return "ReportReady"; }
   std::string operator()(const CloseDoors&) const { return "CloseDoors"; }

@@ -1,8 +1,10 @@
 #include "launcher/launch_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "common/check.h"
 #include "launcher/gpu_shares.h"
 #include "launcher/table.h"
 #include "net/http_client.h"
@@ -34,37 +36,98 @@ void place(LaunchPlan& plan, std::vector<NodeShare>& shares, PlanRow row) {
 }
 
 // Facts behind it: docs/determinism.md.
-void judge_invariance(const JobConfig& config, LaunchPlan& plan) {
-  const engine::EngineConfig& decode = config.decode_engine;
+ModelPlan judge_invariance(const ModelConfig& model) {
+  ModelPlan plan{.name = model.served_name};
+  const engine::EngineConfig& decode = model.decode_engine;
   const auto computes_on_gpu = [](const engine::EngineConfig& engine) {
     return engine.gpu || engine.gpu_layers > 0;
   };
   if (decode.kind == engine::EngineKind::kFake) {
     plan.invariant = true;
     plan.invariant_because = "the fake engine computes each sequence alone";
-  } else if (computes_on_gpu(decode) || computes_on_gpu(config.prefill_engine)) {
+  } else if (computes_on_gpu(decode) || computes_on_gpu(model.prefill_engine)) {
     plan.invariant_because = "a GPU computes, which has not been measured";
   } else if (decode.kv_type == engine::KvType::kQ8_0) {
     plan.invariant = true;
     plan.invariant_because = "q8_0 KV";
-  } else if (decode.threads == 1 && config.prefill_engine.threads == 1 &&
-             config.prefill.chunk_tokens >= 64) {
+  } else if (decode.threads == 1 && model.prefill_engine.threads == 1 &&
+             model.prefill.chunk_tokens >= 64) {
     plan.invariant = true;
     plan.invariant_because = "one thread per engine and chunks of 64 tokens or more";
   } else {
     plan.invariant_because =
         "f16 KV; choose q8_0 KV, or one thread per engine and chunks of 64 tokens or more";
   }
+  return plan;
 }
 
-Status check_memory(const std::vector<Node>& nodes, uint64_t model_bytes) {
-  const bool fits = std::ranges::any_of(
-      nodes, [&](const Node& node) { return node.memory_bytes >= model_bytes; });
-  if (!fits) {
-    return Error{ErrorCode::kUnavailable, "the model has " + std::to_string(model_bytes >> 20) +
-                                              " MiB, more than the memory of any node"};
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+// Workers of one file map it, so a node has it once.
+Status check_memory(const JobConfig& config, const std::vector<Node>& nodes,
+                    const std::vector<uint64_t>& model_bytes) {
+  PDJOB_CHECK(model_bytes.size() == config.models.size());
+  uint64_t largest = 0;
+  uint64_t memory = 0;
+  for (const Node& node : nodes) {
+    largest = std::max(largest, node.memory_bytes);
+    memory += node.memory_bytes;
+  }
+  const bool several = config.models.size() > 1;
+  std::map<std::string, uint64_t> files;
+  for (size_t i = 0; i < config.models.size(); ++i) {
+    const ModelConfig& model = config.models[i];
+    if (model_bytes[i] > largest) {
+      return Error{ErrorCode::kUnavailable,
+                   "the model " + (several ? model.served_name + " " : "") + "has " +
+                       mebibytes(model_bytes[i]) + ", more than the memory of any node"};
+    }
+    files[model.decode_engine.model_path] = model_bytes[i];
+  }
+  uint64_t together = 0;
+  for (const auto& [path, bytes] : files) {
+    together += bytes;
+  }
+  if (together > memory) {
+    return Error{ErrorCode::kUnavailable,
+                 "the models have " + mebibytes(together) + ", more than the memory of all nodes"};
   }
   return ok();
+}
+
+// "prefill-0", or "small-prefill-0" where `models` has a name for it.
+std::string worker_name(const ModelConfig& model, const char* role, uint32_t number) {
+  return (model.name.empty() ? "" : model.name + "-") + role + "-" + std::to_string(number);
+}
+
+void place_workers(const ModelConfig& model, std::vector<NodeShare>& shares, LaunchPlan& plan) {
+  for (uint32_t i = 0; i < model.prefill_workers; ++i) {
+    place(plan, shares,
+          {.name = worker_name(model, "prefill", i),
+           .role = net::Role::kPrefill,
+           .model = model.served_name,
+           .cores = model.prefill_engine.threads});
+  }
+  for (uint32_t i = 0; i < model.decode_workers; ++i) {
+    place(plan, shares,
+          {.name = worker_name(model, "decode", i),
+           .role = model.disaggregated() ? net::Role::kDecode : net::Role::kBoth,
+           .model = model.served_name,
+           .cores = model.decode_engine.threads});
+  }
+}
+
+std::string title_of(const LaunchPlan& plan) {
+  std::string text = "job " + plan.job + (plan.several_models() ? ", models" : ", model");
+  for (const ModelPlan& model : plan.models) {
+    text += (&model == &plan.models.front() ? " " : ", ") + model.name;
+  }
+  return text + "\n";
+}
+
+void append_invariance(net::JsonWriter& json, const ModelPlan& model) {
+  json.key("invariant").boolean(model.invariant);
+  json.key("invariant_because").string(model.invariant_because);
 }
 
 }  // namespace
@@ -74,10 +137,10 @@ std::string address_text(const PlanRow& row) {
 }
 
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
-                             uint64_t model_bytes) {
-  PDJOB_TRY_STATUS(check_memory(nodes, model_bytes));
+                             const std::vector<uint64_t>& model_bytes) {
+  PDJOB_TRY_STATUS(check_memory(config, nodes, model_bytes));
   PDJOB_TRY(const net::HttpAddress front, net::parse_http_address(config.router.listen));
-  LaunchPlan plan{.job = config.name, .model = config.served_name};
+  LaunchPlan plan{.job = config.name};
   for (uint32_t i = 0; i < config.router.replicas; ++i) {
     plan.rows.push_back({.name = "router-" + std::to_string(i),
                          .role = net::Role::kRouter,
@@ -90,18 +153,9 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   for (const Node& node : nodes) {
     shares.push_back({.node = &node});
   }
-  for (uint32_t i = 0; i < config.prefill_workers; ++i) {
-    place(plan, shares,
-          {.name = "prefill-" + std::to_string(i),
-           .role = net::Role::kPrefill,
-           .cores = config.prefill_engine.threads});
-  }
-  const net::Role decode_role = config.disaggregated() ? net::Role::kDecode : net::Role::kBoth;
-  for (uint32_t i = 0; i < config.decode_workers; ++i) {
-    place(plan, shares,
-          {.name = "decode-" + std::to_string(i),
-           .role = decode_role,
-           .cores = config.decode_engine.threads});
+  for (const ModelConfig& model : config.models) {
+    place_workers(model, shares, plan);
+    plan.models.push_back(judge_invariance(model));
   }
   for (const NodeShare& share : shares) {
     if (share.cores_used > share.node->cores) {
@@ -111,7 +165,6 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
     }
   }
   PDJOB_TRY_STATUS(share_gpus(config, nodes, plan));
-  judge_invariance(config, plan);
   return plan;
 }
 
@@ -126,9 +179,17 @@ std::string LaunchPlan::to_text() const {
     const std::string gpu = i == 0 ? "GPU" : rows[i - 1].gpu.empty() ? "-" : rows[i - 1].gpu;
     table[i].insert(table[i].end() - 1, gpu);
   }
-  std::string text = "job " + job + ", model " + model + "\n" + format_table(table);
-  text +=
-      std::string("invariant: ") + (invariant ? "yes" : "no") + " (" + invariant_because + ")\n";
+  for (size_t i = 0; several_models() && i < table.size(); ++i) {
+    const std::string model = i == 0                      ? "MODEL"
+                              : rows[i - 1].model.empty() ? "-"
+                                                          : rows[i - 1].model;
+    table[i].insert(table[i].begin() + 1, model);
+  }
+  std::string text = title_of(*this) + format_table(table);
+  for (const ModelPlan& model : models) {
+    text += (several_models() ? model.name + " is invariant: " : "invariant: ") +
+            (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
+  }
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + "\n";
   }
@@ -140,14 +201,27 @@ std::string LaunchPlan::to_json() const {
   net::JsonWriter json(text);
   json.begin_object();
   json.key("job").string(job);
-  json.key("model").string(model);
-  json.key("invariant").boolean(invariant);
-  json.key("invariant_because").string(invariant_because);
+  if (several_models()) {
+    json.key("models").begin_array();
+    for (const ModelPlan& model : models) {
+      json.begin_object();
+      json.key("name").string(model.name);
+      append_invariance(json, model);
+      json.end_object();
+    }
+    json.end_array();
+  } else {
+    json.key("model").string(models.front().name);
+    append_invariance(json, models.front());
+  }
   json.key("processes").begin_array();
   for (const PlanRow& row : rows) {
     json.begin_object();
     json.key("name").string(row.name);
     json.key("role").string(to_string(row.role));
+    if (several_models() && !row.model.empty()) {
+      json.key("model").string(row.model);
+    }
     json.key("node").string(row.node);
     json.key("cores").integer(row.cores);
     if (!row.gpu.empty()) {

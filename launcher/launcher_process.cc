@@ -47,10 +47,14 @@ std::string random_hex(int words) {
   return text;
 }
 
-uint64_t model_bytes(const JobConfig& config) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(config.decode_engine.model_path, error);
-  return error ? 0 : size;
+std::vector<uint64_t> model_bytes(const JobConfig& config) {
+  std::vector<uint64_t> bytes;
+  for (const ModelConfig& model : config.models) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(model.decode_engine.model_path, error);
+    bytes.push_back(error ? 0 : size);
+  }
+  return bytes;
 }
 
 Result<LaunchPlan> plan_here(const JobConfig& config) {
@@ -63,7 +67,7 @@ Result<LaunchPlan> plan_here(const JobConfig& config) {
   if (config.router.kind == router::RouterKind::kCommand) {
     PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
     const auto program =
-        router::find_router_program(config.router, recipe, !config.disaggregated());
+        router::find_router_program(config.router, recipe, !config.models.front().disaggregated());
     if (!program) {
       plan.warnings.push_back("the router will not start: " + program.error().message);
     }
@@ -82,7 +86,7 @@ JobTiming timing_of(const LauncherConfig& config) {
 std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
   std::vector<ProcessPlan> processes;
   for (const PlanRow& row : plan.rows) {
-    processes.push_back({.name = row.name, .role = row.role});
+    processes.push_back({.name = row.name, .role = row.role, .model = row.model});
   }
   return processes;
 }
@@ -145,7 +149,6 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     const PlanRow& router = plan_.rows.front();
     url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
     ProberOptions probing{
-        .model = plan_.model,
         .foreign_router = config_.router.kind == router::RouterKind::kCommand,
         .key = config_.router.tenants.empty() ? "" : router::probe_key(kv_token_),
         .address_of = [this](const std::string& name) { return address_of(name); }};
@@ -261,6 +264,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     order.spec.name = row->name;
     order.spec.role = row->role;
     order.spec.engine_id = effect.engine_id;
+    order.spec.model = row->model;
     order.spec.control = {control_->endpoint(), control_->public_key(), keys};
     order.spec.gpu = row->gpu;
     order.spec.kv_token = kv_token_;

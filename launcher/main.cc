@@ -189,7 +189,8 @@ struct CommandLine {
     command
         ->add_option("--prefill", router.prefill,
                      "A prefill worker; URL?bootstrap_port=N where it is not "
-                     "router.bootstrap_port; repeatable")
+                     "router.bootstrap_port, and ?kv_events_port=N&kv_replay_port=N of any worker "
+                     "where they are not those of router.kv_events; repeatable")
         ->type_name("URL")
         ->excludes(file);
     command->add_option("--decode", router.decode, "A decode worker; repeatable")

@@ -66,7 +66,7 @@ void Prober::call(Running running, const net::HttpAddress& to, const std::string
   call.to = to;
   call.target = "/v1/completions";
   call.header_lines = headers;
-  call.body = probe_body(options_.model, kv_params);
+  call.body = probe_body(running.probe.model, kv_params);
   call.head_timeout = call.idle_timeout = kProbeTimeout;
   const net::CallId id = client_->start(std::move(call), *this);
   running_.emplace(id, std::move(running));

@@ -17,7 +17,6 @@
 namespace pdjob::launcher {
 
 struct ProberOptions {
-  std::string model;
   bool foreign_router = false;  // It is of another make.
   std::string key;              // Of the router's tenant for probes; empty: it has no tenants.
   // Where a process serves, by its name.

@@ -47,16 +47,16 @@ Result<net::ProcessSpec> read_spec(int fd) {
   return net::decode_spec(text);
 }
 
-int run_worker_as(net::ProcessSpec spec, const JobConfig& config) {
+int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
   const bool prefill = spec.role == net::Role::kPrefill;
   const Duration drain = drain_timeout(config, spec.role);
   const worker::WorkerOptions options{
       .spec = std::move(spec),
-      .engine = prefill ? config.prefill_engine : config.decode_engine,
+      .engine = prefill ? model.prefill_engine : model.decode_engine,
       .kv = config.kvtransfer,
       .drain_timeout = drain};
-  return worker::run_worker(options, prefill ? prefill::core_factory(config.prefill)
-                                             : decode::core_factory(config.decode));
+  return worker::run_worker(
+      options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
 }
 
 // A job file of the flags. The name is of no use here, and the reader wants one.
@@ -92,8 +92,12 @@ Result<int> worker_by_spec(int spec_fd, const Places& places) {
   if (!spec.gpu.empty()) {
     config.kvtransfer.nccl.device = 0;
   }
+  const ModelConfig* const model = config.model_called(spec.model);
+  if (model == nullptr) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob: the job has no model " + spec.model};
+  }
   log::start(spec.name, log::Level::kInfo);
-  return run_worker_as(std::move(spec), config);
+  return run_worker_as(std::move(spec), config, *model);
 }
 
 Result<int> router_by_spec(int spec_fd, const Places& places) {
@@ -103,8 +107,11 @@ Result<int> router_by_spec(int spec_fd, const Places& places) {
   router::RouterOptions options;
   options.spec = std::move(spec);
   options.config = config.router;
-  options.config.protocol = router::Protocol::kAuto;  // The workers of a job are pdjob's own.
-  options.plain = !config.disaggregated();
+  // The workers of a job are pdjob's own, and keep no prefix cache.
+  options.config.protocol = router::Protocol::kAuto;
+  options.config.kv_events = {};
+  options.config.models = config.served_names();
+  options.plain = !config.models.front().disaggregated();
   return router::run_router(options);
 }
 
@@ -123,7 +130,7 @@ Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   spec.host = listen.host;
   spec.port = listen.port;
   log::start(spec.name, log::Level::kInfo);
-  return run_worker_as(std::move(spec), config);
+  return run_worker_as(std::move(spec), config, config.models.front());
 }
 
 Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& places) {

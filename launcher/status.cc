@@ -53,6 +53,9 @@ void append_process(net::JsonWriter& json, const Process& process, const JobView
   json.begin_object();
   json.key("name").string(process.name);
   json.key("role").string(to_string(process.role));
+  if (view.plan.several_models() && !process.model.empty()) {
+    json.key("model").string(process.model);
+  }
   json.key("state").string(to_string(process.state));
   json.key("suspected").boolean(process.suspected);
   json.key("pid").integer(process.pid);
@@ -76,12 +79,18 @@ void append_process(net::JsonWriter& json, const Process& process, const JobView
 std::string status_text(const JobView& view) {
   std::vector<std::vector<std::string>> table = {
       {"NAME", "ROLE", "STATE", "FOR", "PID", "RESTARTS", "URL", "LOAD"}};
+  if (view.plan.several_models()) {
+    table.front().insert(table.front().begin() + 1, "MODEL");
+  }
   for (const Process& process : view.job.processes()) {
     table.push_back({process.name, to_string(process.role), state_text(process),
                      duration_text(view.now - process.since),
                      process.pid == 0 ? "-" : std::to_string(process.pid),
                      std::to_string(process.restarts), url_of(process, view.plan),
                      load_text(process)});
+    if (view.plan.several_models()) {
+      table.back().insert(table.back().begin() + 1, process.model.empty() ? "-" : process.model);
+    }
   }
   return "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url +
          ", launcher pid " + std::to_string(view.launcher_pid) + "\n" + format_table(table);
@@ -94,7 +103,15 @@ std::string status_json(const JobView& view) {
   json.key("job").string(view.plan.job);
   json.key("state").string(to_string(view.job.state()));
   json.key("url").string(view.url);
-  json.key("model").string(view.plan.model);
+  if (view.plan.several_models()) {
+    json.key("models").begin_array();
+    for (const ModelPlan& model : view.plan.models) {
+      json.string(model.name);
+    }
+    json.end_array();
+  } else {
+    json.key("model").string(view.plan.models.front().name);
+  }
   json.key("launcher_pid").integer(view.launcher_pid);
   json.key("waiting_for")
       .string(view.job.state() == JobState::kStarting ? view.job.waiting_for() : "");

@@ -249,6 +249,7 @@ void ClientConnection::end(std::string_view unexpected) {
                         request_sent() && unexpected.empty();
   if (reusable) {
     phase_ = Phase::kIdle;
+    paused_ = false;  // That was the call; what the peer says to nobody must be noticed.
     request_ = {};
     sent_ = 0;
   } else {

@@ -1,182 +1,29 @@
 #include "net/control_channel.h"
 
 #include <array>
-#include <cerrno>
 #include <map>
-#include <optional>
 #include <span>
 #include <utility>
 
-#include <sys/epoll.h>
 #include <zmq.h>
 
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "net/wire.h"
+#include "net/zeromq_socket.h"
 
 namespace pdjob::net {
 
 namespace {
 
 constexpr size_t kKeyTextBytes = 40;  // Z85 of 32 bytes.
-constexpr int kReadsPerTurn = 256;
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
-
-Error zmq_error(const std::string& what) {
-  return {ErrorCode::kUnavailable, what + ": " + zmq_strerror(zmq_errno())};
-}
 
 // Each end has its own context: the ZAP endpoint is one per context, and a context ends with its
 // socket.
-class Context {
- public:
-  Context() : context_(zmq_ctx_new()) { PDJOB_CHECK(context_ != nullptr); }
-  ~Context() { zmq_ctx_term(context_); }  // Does not wait: every socket has linger 0 and is closed.
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  void* get() { return context_; }
-
- private:
-  void* context_;
-};
-
-// One ZeroMQ socket in the event loop.
-//
-// ZMQ_FD is edge-triggered and tells of the socket's inner mailbox, which any zmq call may empty:
-// after every send and receive the true state (ZMQ_EVENTS) is asked again, until nothing is left to
-// read.
-class Socket final : public FdHandler {
- public:
-  using Frames = std::vector<std::string>;
-  class Reader {
-   public:
-    // `user` is the name that ZAP gave the peer; empty where there is none.
-    virtual void on_frames(Frames frames, const std::string& user) = 0;
-
-   protected:
-    ~Reader() = default;
-  };
-
-  Socket(EventLoop& loop, Context& context, int type, Reader& reader)
-      : loop_(loop), reader_(reader), socket_(zmq_socket(context.get(), type)) {
-    PDJOB_CHECK(socket_ != nullptr, zmq_strerror(zmq_errno()));
-    set(ZMQ_LINGER, 0);
-  }
-  ~Socket() {
-    if (fd_ >= 0) {
-      loop_.unwatch(fd_);
-    }
-    if (reading_later_) {
-      loop_.cancel(*reading_later_);
-    }
-    zmq_close(socket_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  void set(int option, int value) { set_bytes(option, &value, sizeof value); }
-  void set(int option, int64_t value) { set_bytes(option, &value, sizeof value); }
-  void set(int option, const std::string& value) { set_bytes(option, value.data(), value.size()); }
-
-  Status bind(const std::string& endpoint) {
-    return zmq_bind(socket_, endpoint.c_str()) == 0 ? ok() : zmq_error("bind " + endpoint);
-  }
-  Status connect(const std::string& endpoint) {
-    return zmq_connect(socket_, endpoint.c_str()) == 0 ? ok() : zmq_error("connect " + endpoint);
-  }
-  std::string last_endpoint() {
-    std::array<char, 256> text{};
-    size_t size = text.size();
-    PDJOB_CHECK(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, text.data(), &size) == 0);
-    return text.data();
-  }
-
-  Status watch() {
-    size_t size = sizeof fd_;
-    PDJOB_CHECK(zmq_getsockopt(socket_, ZMQ_FD, &fd_, &size) == 0);
-    PDJOB_TRY_STATUS(loop_.watch(fd_, EPOLLIN | EPOLLET, *this));
-    read_later();
-    return ok();
-  }
-
-  enum class Sent { kQueued, kGone, kFull };
-  Sent send(std::span<const std::string> frames) {
-    Sent sent = Sent::kQueued;
-    for (size_t i = 0; i < frames.size() && sent == Sent::kQueued; ++i) {
-      const int more = i + 1 < frames.size() ? ZMQ_SNDMORE : 0;
-      if (zmq_send(socket_, frames[i].data(), frames[i].size(), ZMQ_DONTWAIT | more) < 0) {
-        sent = zmq_errno() == EAGAIN ? Sent::kFull : Sent::kGone;
-      }
-    }
-    if (!reading_) {
-      read_later();
-    }
-    return sent;
-  }
-
-  void on_ready(uint32_t /*epoll_events*/) override { read_all(); }
-
- private:
-  void set_bytes(int option, const void* value, size_t size) {
-    PDJOB_CHECK(zmq_setsockopt(socket_, option, value, size) == 0, option,
-                zmq_strerror(zmq_errno()));
-  }
-
-  bool readable() {
-    int events = 0;
-    size_t size = sizeof events;
-    PDJOB_CHECK(zmq_getsockopt(socket_, ZMQ_EVENTS, &events, &size) == 0);
-    return (events & ZMQ_POLLIN) != 0;
-  }
-
-  // What a send found readable is not read inside the sender's call.
-  void read_later() {
-    if (!reading_later_ && readable()) {
-      reading_later_ = loop_.call_at(loop_.now(), [this] {
-        reading_later_.reset();
-        read_all();
-      });
-    }
-  }
-
-  void read_all() {
-    reading_ = true;
-    for (int reads = 0; reads < kReadsPerTurn && readable() && read_one(); ++reads) {
-    }
-    reading_ = false;
-    read_later();  // A flood must not starve the loop.
-  }
-
-  bool read_one() {
-    Frames frames;
-    std::string user;
-    bool more = true;
-    while (more) {
-      zmq_msg_t part;
-      zmq_msg_init(&part);
-      if (zmq_msg_recv(&part, socket_, ZMQ_DONTWAIT) < 0) {
-        zmq_msg_close(&part);
-        return false;
-      }
-      frames.emplace_back(static_cast<const char*>(zmq_msg_data(&part)), zmq_msg_size(&part));
-      if (const char* name = zmq_msg_gets(&part, "User-Id"); name != nullptr) {
-        user = name;
-      }
-      more = zmq_msg_more(&part) != 0;
-      zmq_msg_close(&part);
-    }
-    reader_.on_frames(std::move(frames), user);
-    return true;
-  }
-
-  EventLoop& loop_;
-  Reader& reader_;
-  void* socket_;
-  int fd_ = -1;
-  bool reading_ = false;
-  std::optional<TimerId> reading_later_;
-};
+using Context = ZmqContext;
+using Socket = ZmqSocket;
 
 void set_common(Socket& socket) {
   socket.set(ZMQ_SNDHWM, static_cast<int>(limits::kControlQueueMax));

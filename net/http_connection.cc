@@ -416,6 +416,7 @@ void HttpConnection::end() {
 void HttpConnection::begin_raw(std::string_view head) {
   PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
   form_ = ReplyForm::kRaw;
+  raw_ends_by_closing_ = head.find("\r\nConnection: close\r\n") != std::string_view::npos;
   queue_.hold(head);
   owner_.attend_soon(*this);
 }
@@ -433,7 +434,8 @@ void HttpConnection::end_raw(bool keep_alive) {
 }
 
 void HttpConnection::abort() {
-  if (form_ == ReplyForm::kUntilClose || head_.is_http_1_0) {
+  if (form_ == ReplyForm::kUntilClose || head_.is_http_1_0 ||
+      (form_ == ReplyForm::kRaw && raw_ends_by_closing_)) {
     // An orderly close would look like the reply's end.
     const ::linger reset{.l_onoff = 1, .l_linger = 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);

@@ -129,7 +129,8 @@ class HttpConnection final : public FdHandler {
 
   SendQueue queue_;
   ReplyForm form_ = ReplyForm::kNone;
-  std::string reply_head_;  // Reused.
+  std::string reply_head_;            // Reused.
+  bool raw_ends_by_closing_ = false;  // As its head says.
   bool close_after_reply_ = false;
   bool draining_ = false;
   bool broken_ = false;      // Sending failed.

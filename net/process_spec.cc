@@ -27,6 +27,7 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("name").string(spec.name);
   json.key("role").string(to_string(spec.role));
   json.key("engine_id").string(spec.engine_id);
+  json.key("model").string(spec.model);
   json.key("host").string(spec.host);
   json.key("port").integer(spec.port);
   json.key("listen_fd").integer(spec.listen_fd);
@@ -50,6 +51,7 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("name", spec.name);
   fields.take("role", role);
   fields.take("engine_id", spec.engine_id);
+  fields.take("model", spec.model);
   fields.take("host", spec.host);
   fields.take("port", spec.port);
   fields.take("listen_fd", spec.listen_fd);

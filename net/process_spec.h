@@ -16,6 +16,8 @@ struct ProcessSpec {
   std::string name;  // "prefill-0", "router-0"
   Role role = Role::kBoth;
   std::string engine_id;  // New with every start.
+  std::string model;      // Served name of the one of the job's models that it is for; a router is
+                          // for all.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
   int listen_fd = -1;       // Inherited, listening HTTP socket; -1: bind host and port.

@@ -6,15 +6,15 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/real_clock.h"
-#include "net/json_edit.h"
-#include "net/json_writer.h"
 #include "net/reply_error.h"
+#include "router/async_body.h"
 
 namespace pdjob::router {
 namespace {
 
 constexpr std::string_view kSubmitted = "/v1/async/";
 constexpr std::string_view kKnown = "/pdjob/requests/";
+constexpr std::string_view kCallback = "x-pdjob-callback";
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr Duration kExpiryInterval = std::chrono::minutes(1);
 // No server gives such a number to a connection's request: what is written to it goes nowhere.
@@ -35,36 +35,7 @@ net::ApiError store_failed(const Error& error) {
   return {.status = 500, .type = "server_error", .message = "The store failed: " + error.message};
 }
 
-void append_head(net::JsonWriter& json, std::string_view id, std::string_view status) {
-  json.begin_object();
-  json.key("id").string(id);
-  json.key("object").string("pdjob.request");
-  json.key("status").string(status);
-}
-
-std::string body_of(const std::string& id, const AsyncFound& found, std::string_view status) {
-  std::string body;
-  net::JsonWriter json(body);
-  append_head(json, id, status);
-  json.key("created_at").integer(found.created_at);
-  if (found.answer) {
-    json.key("response").begin_object();
-    json.key("status_code").integer(found.answer->status);
-    if (net::json_members(found.answer->body)) {
-      json.key("body").raw(found.answer->body);
-    } else {
-      json.key("body").string(found.answer->body);
-    }
-    json.end_object();
-  }
-  json.end_object();
-  return body;
-}
-
-const char* status_of(const AsyncFound& found, std::optional<AsyncRequests::State> state) {
-  if (found.answer) {
-    return found.answer->status == 200 ? "completed" : "failed";
-  }
+const char* wait_of(std::optional<AsyncRequests::State> state) {
   return state == AsyncRequests::State::kRunning ? "in_progress" : "queued";
 }
 
@@ -83,7 +54,12 @@ Result<std::unique_ptr<AsyncApi>> AsyncApi::open(net::EventLoop& loop, net::Http
                                                  RelayApi& relay, const RouterConfig& config) {
   PDJOB_TRY(auto database, AsyncDatabase::open(config.async.file));
   PDJOB_TRY(const std::vector<AsyncRow> waiting, database->all_unanswered());
+  PDJOB_TRY(const std::vector<PendingCallback> to_be_called, database->pending_callbacks());
   std::unique_ptr<AsyncApi> api(new AsyncApi(loop, server, relay, config, std::move(database)));
+  PDJOB_TRY(api->caller_, AsyncCaller::open(loop, api->store_, relay.metrics(), config.async));
+  for (const PendingCallback& callback : to_be_called) {
+    api->caller_->add(callback);
+  }
   for (const AsyncRow& row : waiting) {
     api->requests_.enqueue(row.id, row.tenant);
   }
@@ -120,6 +96,11 @@ bool AsyncApi::route(net::ExchangeId client, net::HttpRequest& request) {
   return true;
 }
 
+void AsyncApi::drain() {
+  draining_ = true;
+  caller_->drain();
+}
+
 void AsyncApi::refuse(net::ExchangeId client, const net::ApiError& error) {
   net::reply_error(server_, client, error);
 }
@@ -136,10 +117,6 @@ std::optional<std::string> AsyncApi::tenant_of(net::ExchangeId client,
                                  : admission.tenants()[std::get<Admission::Tenant>(known)].name;
 }
 
-int64_t AsyncApi::oldest_kept() const {
-  return unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(config_.ttl).count();
-}
-
 // --- what clients ask
 
 void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
@@ -151,7 +128,8 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
                .tenant = *tenant,
                .path = path_of(request.path),
                .body = request.body,
-               .created_at = unix_seconds()};
+               .created_at = unix_seconds(),
+               .callback = std::string(request.header(kCallback))};
   const auto body = RequestBody::scan(std::move(request.body));
   if (const auto* error = std::get_if<net::ApiError>(&body)) {
     refuse(client, *error);
@@ -166,6 +144,12 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
     refuse(client, net::invalid_request("The body is too large to be stored", "", "", 413));
     return;
   }
+  if (!row.callback.empty()) {
+    if (const Status allowed = caller_->check(row.callback); !allowed) {
+      refuse(client, net::invalid_request(allowed.error().message, std::string(kCallback)));
+      return;
+    }
+  }
   if (!relay_.admit_once(client, request.header("authorization"), scanned)) {
     return;
   }
@@ -179,15 +163,18 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
   }
   store_.run([this, client, row = std::move(row)](AsyncDatabase& database) {
     const Status inserted = database.insert(row);
-    return [this, client, id = row.id, tenant = row.tenant, created_at = row.created_at, inserted] {
+    AsyncFound found{.created_at = row.created_at};
+    if (!row.callback.empty()) {
+      found.callback = {.url = row.callback};
+    }
+    return [this, client, id = row.id, tenant = row.tenant, found = std::move(found), inserted] {
       if (!inserted) {
         requests_.end(id);
         refuse(client, store_failed(inserted.error()));
         return;
       }
       requests_.enqueue(id, tenant);
-      server_.reply(client, 202, "application/json",
-                    body_of(id, {.created_at = created_at}, "queued"));
+      server_.reply(client, 202, "application/json", async_body(id, found, "queued"));
       start_all();
     };
   });
@@ -198,7 +185,7 @@ void AsyncApi::tell(net::ExchangeId client, const net::HttpRequest& request) {
   if (!tenant) {
     return;
   }
-  const int64_t ended_since = oldest_kept();
+  const int64_t ended_since = oldest_kept(config_.ttl);
   const std::string id(request.path.substr(kKnown.size()));
   store_.run([this, client, id, tenant = *tenant, ended_since](AsyncDatabase& database) {
     auto found = database.find(id, tenant, ended_since);
@@ -209,7 +196,7 @@ void AsyncApi::tell(net::ExchangeId client, const net::HttpRequest& request) {
         refuse(client, unknown_request());
       } else {
         server_.reply(client, 200, "application/json",
-                      body_of(id, **found, status_of(**found, requests_.state(id, tenant))));
+                      async_body(id, **found, wait_of(requests_.state(id, tenant))));
       }
     };
   });
@@ -236,11 +223,7 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
       } else if (!*erased) {
         refuse(client, unknown_request());
       } else {
-        std::string body;
-        net::JsonWriter json(body);
-        append_head(json, id, "cancelled");
-        json.key("deleted").boolean(true).end_object();
-        server_.reply(client, 200, "application/json", body);
+        server_.reply(client, 200, "application/json", async_cancelled_body(id));
       }
     };
   });
@@ -250,19 +233,22 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
 
 void AsyncApi::start_all() {
   loop_.cancel(patience_);
-  if (requests_.alive() > 0 && !relay_.core().usable()) {
+  const bool nobody = requests_.alive() > 0 && !relay_.core().usable();
+  if (nobody || requests_.holds_some()) {
     patience_ = loop_.call_at(loop_.now() + kPatience, [this] { start_all(); });
-    return;
   }
-  while (!draining_) {
-    const std::optional<std::string> id = requests_.start_next();
+  while (!draining_ && !nobody) {
+    const std::optional<std::string> id = requests_.start_next(
+        [this](const std::string& model) { return !relay_.core().would_wait(model); });
     if (!id) {
       return;
     }
     store_.run([this, id = *id](AsyncDatabase& database) {
       auto row = database.unanswered(id);
       return [this, id, row = std::move(row)] {
-        if (row && *row && requests_.tenant_of(id) != nullptr) {
+        if (draining_) {
+          requests_.end(id);  // It is the next router's.
+        } else if (row && *row && requests_.tenant_of(id) != nullptr) {
           start(**row);
         } else {
           requests_.end(id);  // It was cancelled, or cannot be read; that the next router may try.
@@ -279,7 +265,13 @@ void AsyncApi::start(const AsyncRow& row) {
   if (!tenant || std::holds_alternative<net::ApiError>(body)) {
     const net::ApiError error =
         net::invalid_request("Its tenant is not known here any more", "", "invalid_api_key", 401);
-    end(row.id, {error.status, net::error_body(error)});
+    end(row.id, row.callback, {error.status, net::error_body(error)});
+    return;
+  }
+  auto& scanned = std::get<RequestBody>(body);
+  if (relay_.core().would_wait(scanned.model())) {
+    requests_.hold(row.id, scanned.model());
+    start_all();
     return;
   }
   const net::ExchangeId exchange{kNobody | ++started_};
@@ -288,37 +280,40 @@ void AsyncApi::start(const AsyncRow& row) {
       .method = "POST",
       .path = row.path,
       .headers = {{"Content-Type", "application/json"}, {"x-request-id", row.id}}};
-  auto& scanned = std::get<RequestBody>(body);
   relay_.route_admitted(
       exchange, *tenant, request, std::move(scanned),
-      std::make_unique<ReplyCapture>(limits::kAsyncReplyBytesMax,
-                                     [this, id = row.id](std::optional<CapturedReply> reply) {
-                                       // Else it was cancelled.
-                                       if (exchanges_.erase(id) > 0) {
-                                         end(id, answer_of(std::move(reply)));
-                                       }
-                                     }));
+      std::make_unique<ReplyCapture>(
+          limits::kAsyncReplyBytesMax,
+          [this, id = row.id, callback = row.callback](std::optional<CapturedReply> reply) {
+            // Else it was cancelled.
+            if (exchanges_.erase(id) > 0) {
+              end(id, callback, answer_of(std::move(reply)));
+            }
+          }));
 }
 
-void AsyncApi::end(const std::string& id, AsyncAnswer answer) {
-  store_.run([id, answer = std::move(answer),
+void AsyncApi::end(const std::string& id, const std::string& callback, AsyncAnswer answer) {
+  store_.run([this, id, callback, answer = std::move(answer),
               results_max = config_.results_max](AsyncDatabase& database) -> AsyncStore::Then {
     const Status stored = database.answer(id, answer, unix_seconds(), results_max);
-    if (stored) {
+    if (!stored) {
+      return [id, stored] {
+        log::error(
+            "the answer of " + id +
+            " could not be stored, so the next router runs it again: " + stored.error().message);
+      };
+    }
+    if (callback.empty()) {
       return {};
     }
-    return [id, stored] {
-      log::error(
-          "the answer of " + id +
-          " could not be stored, so the next router runs it again: " + stored.error().message);
-    };
+    return [this, id, callback] { caller_->add({.id = id, .url = callback}); };
   });
   requests_.end(id);
   start_all();
 }
 
 void AsyncApi::expire() {
-  const int64_t ended_since = oldest_kept();
+  const int64_t ended_since = oldest_kept(config_.ttl);
   store_.run([ended_since](AsyncDatabase& database) -> AsyncStore::Then {
     const Status erased = database.erase_ended_before(ended_since);
     if (erased) {

@@ -1,14 +1,17 @@
 // AsyncApi: requests that nobody waits for. A client submits one, is told its id as soon as it is
-// stored, and asks for the answer by that id later. What a router had not answered when it died,
-// the next one with the same file runs again. Loop-bound.
+// stored, and asks for the answer by that id later, or is called with it. What a router had not
+// answered when it died, the next one with the same file runs again. Loop-bound.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "net/event_loop.h"
 #include "net/http_server.h"
+#include "router/async_caller.h"
 #include "router/async_requests.h"
 #include "router/async_store.h"
 #include "router/relay_api.h"
@@ -26,10 +29,13 @@ class AsyncApi {
 
   // Takes the request over, if it is one of these. False: it is not.
   bool route(net::ExchangeId client, net::HttpRequest& request);
-  // No more are started; those that run may end.
-  void drain() { draining_ = true; }
+  // No more are started, and nobody is called any more; what runs may end.
+  void drain();
+  // `then` runs once nobody is being called. Once, after drain().
+  void when_idle(std::function<void()> then) { caller_->when_idle(std::move(then)); }
 
   const AsyncRequests& requests() const { return requests_; }
+  const AsyncCallbacks& callbacks() const { return caller_->calls(); }
 
  private:
   AsyncApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& relay,
@@ -44,9 +50,8 @@ class AsyncApi {
 
   void start_all();
   void start(const AsyncRow& row);
-  void end(const std::string& id, AsyncAnswer answer);
+  void end(const std::string& id, const std::string& callback, AsyncAnswer answer);
   // Answers that came before it are gone.
-  int64_t oldest_kept() const;
   void expire();
 
   net::EventLoop& loop_;
@@ -58,8 +63,9 @@ class AsyncApi {
   uint64_t started_ = 0;
   bool draining_ = false;
   net::TimerId expiry_;
-  net::TimerId patience_;  // No worker is usable.
+  net::TimerId patience_;  // Until workers are usable, if not those of all models.
   AsyncStore store_;
+  std::unique_ptr<AsyncCaller> caller_;
 };
 
 }  // namespace pdjob::router

@@ -1,6 +1,7 @@
 #include "router/async_database.h"
 
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include <sqlite3.h>
@@ -12,14 +13,40 @@ namespace {
 constexpr const char* kSetUp =
     "PRAGMA locking_mode = EXCLUSIVE;"
     "PRAGMA journal_mode = WAL;"
-    "PRAGMA synchronous = FULL;"
+    "PRAGMA synchronous = FULL;";
+
+// How a file gets from each version of its layout to the next one. A new one is of version 0; so
+// are those with the first layout that were made before there were versions.
+constexpr const char* kSteps[] = {
     "CREATE TABLE IF NOT EXISTS requests ("
     "  arrival INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, tenant TEXT NOT NULL,"
     "  path TEXT NOT NULL, body TEXT NOT NULL, created_at INTEGER NOT NULL,"
     "  ended_at INTEGER, status INTEGER, answer TEXT);"
-    "CREATE INDEX IF NOT EXISTS ended ON requests (ended_at) WHERE ended_at IS NOT NULL;";
+    "CREATE INDEX IF NOT EXISTS ended ON requests (ended_at) WHERE ended_at IS NOT NULL;"
+    "PRAGMA user_version = 1;",
+    // A table of its own: rows of requests are long, and these are looked through.
+    "CREATE TABLE callbacks ("
+    "  arrival INTEGER PRIMARY KEY, url TEXT NOT NULL, status INTEGER NOT NULL DEFAULT 0,"
+    "  attempts INTEGER NOT NULL DEFAULT 0, due_at INTEGER NOT NULL DEFAULT 0);"
+    "CREATE TRIGGER forget_callback AFTER DELETE ON requests"
+    "  BEGIN DELETE FROM callbacks WHERE arrival = OLD.arrival; END;"
+    "PRAGMA user_version = 2;",
+};
+constexpr auto kVersion = static_cast<int64_t>(std::size(kSteps));
 
 }  // namespace
+
+const char* to_string(CallbackStatus status) {
+  switch (status) {
+    case CallbackStatus::kPending:
+      return "pending";
+    case CallbackStatus::kDelivered:
+      return "delivered";
+    case CallbackStatus::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
 
 // One statement, bound and stepped.
 class AsyncDatabase::Statement {
@@ -89,10 +116,32 @@ Result<std::unique_ptr<AsyncDatabase>> AsyncDatabase::open(const std::string& fi
     using std::filesystem::perms;
     std::filesystem::permissions(file, perms::owner_read | perms::owner_write, ignored);
   }
-  if (const Status set_up = database->run(kSetUp); !set_up) {
+  Status set_up = database->run(kSetUp);
+  if (set_up) {
+    set_up = database->bring_up_to_date();
+  }
+  if (!set_up) {
     return Error{ErrorCode::kUnavailable, file + ": " + set_up.error().message};
   }
   return database;
+}
+
+Status AsyncDatabase::bring_up_to_date() {
+  int64_t version = 0;
+  {
+    Statement statement(*this, "PRAGMA user_version");
+    PDJOB_TRY_STATUS(statement.finish());
+    version = statement.number(0);
+  }
+  if (version < 0 || version > kVersion) {
+    return Error{ErrorCode::kUnsupported, "its layout is version " + std::to_string(version) +
+                                              ", of a later pdjob: " + std::to_string(kVersion) +
+                                              " is the last one known here"};
+  }
+  for (; version < kVersion; ++version) {
+    PDJOB_TRY_STATUS(run_whole([&] { return run(kSteps[version]); }));
+  }
+  return ok();
 }
 
 AsyncDatabase::~AsyncDatabase() { sqlite3_close(handle_); }
@@ -106,16 +155,37 @@ Status AsyncDatabase::run(const char* sql) {
   return ok();
 }
 
+Status AsyncDatabase::run_whole(const std::function<Status()>& work) {
+  PDJOB_TRY_STATUS(run("BEGIN"));
+  Status done = work();
+  if (done) {
+    done = run("COMMIT");
+  }
+  if (!done) {
+    [[maybe_unused]] const Status undone = run("ROLLBACK");
+  }
+  return done;
+}
+
 Status AsyncDatabase::insert(const AsyncRow& row) {
-  return Statement(*this,
-                   "INSERT INTO requests (id, tenant, path, body, created_at) "
-                   "VALUES (?, ?, ?, ?, ?)")
-      .bind(row.id)
-      .bind(row.tenant)
-      .bind(row.path)
-      .bind(row.body)
-      .bind(row.created_at)
-      .finish();
+  return run_whole([&]() -> Status {
+    PDJOB_TRY_STATUS(Statement(*this,
+                               "INSERT INTO requests (id, tenant, path, body, created_at) "
+                               "VALUES (?, ?, ?, ?, ?)")
+                         .bind(row.id)
+                         .bind(row.tenant)
+                         .bind(row.path)
+                         .bind(row.body)
+                         .bind(row.created_at)
+                         .finish());
+    if (row.callback.empty()) {
+      return ok();
+    }
+    return Statement(*this, "INSERT INTO callbacks (arrival, url) VALUES (?, ?)")
+        .bind(sqlite3_last_insert_rowid(handle_))
+        .bind(row.callback)
+        .finish();
+  });
 }
 
 Status AsyncDatabase::answer(const std::string& id, const AsyncAnswer& answer, int64_t ended_at,
@@ -137,12 +207,18 @@ Status AsyncDatabase::answer(const std::string& id, const AsyncAnswer& answer, i
 }
 
 Result<std::optional<AsyncFound>> AsyncDatabase::find(const std::string& id,
-                                                      const std::string& tenant,
+                                                      const std::optional<std::string>& tenant,
                                                       int64_t ended_since) {
   Statement statement(*this,
-                      "SELECT created_at, ended_at, status, answer FROM requests "
-                      "WHERE id = ? AND tenant = ? AND (ended_at IS NULL OR ended_at > ?)");
-  PDJOB_TRY(const bool there, statement.bind(id).bind(tenant).bind(ended_since).step());
+                      "SELECT r.created_at, r.ended_at, r.status, r.answer, c.url, c.status, "
+                      "c.attempts FROM requests r LEFT JOIN callbacks c ON c.arrival = r.arrival "
+                      "WHERE r.id = ? AND (r.ended_at IS NULL OR r.ended_at > ?) "
+                      "AND r.tenant = coalesce(?, r.tenant)");
+  statement.bind(id).bind(ended_since);
+  if (tenant) {
+    statement.bind(*tenant);
+  }
+  PDJOB_TRY(const bool there, statement.step());
   if (!there) {
     return std::optional<AsyncFound>();
   }
@@ -150,18 +226,59 @@ Result<std::optional<AsyncFound>> AsyncDatabase::find(const std::string& id,
   if (!statement.is_null(1)) {
     found.answer = {.status = static_cast<int>(statement.number(2)), .body = statement.text(3)};
   }
+  if (!statement.is_null(4)) {
+    found.callback = {.url = statement.text(4),
+                      .status = static_cast<CallbackStatus>(statement.number(5)),
+                      .attempts = static_cast<uint32_t>(statement.number(6))};
+  }
   return std::optional(std::move(found));
+}
+
+Result<std::vector<PendingCallback>> AsyncDatabase::pending_callbacks() {
+  Statement statement(*this,
+                      "SELECT r.id, c.url, c.attempts, c.due_at FROM callbacks c "
+                      "JOIN requests r ON r.arrival = c.arrival "
+                      "WHERE c.status = ? AND r.ended_at IS NOT NULL ORDER BY c.arrival");
+  statement.bind(static_cast<int64_t>(CallbackStatus::kPending));
+  std::vector<PendingCallback> callbacks;
+  while (true) {
+    PDJOB_TRY(const bool there, statement.step());
+    if (!there) {
+      return callbacks;
+    }
+    callbacks.push_back({.id = statement.text(0),
+                         .url = statement.text(1),
+                         .attempts = static_cast<uint32_t>(statement.number(2)),
+                         .due_at = statement.number(3)});
+  }
+}
+
+Status AsyncDatabase::note_callback(const std::string& id, CallbackStatus status, uint32_t attempts,
+                                    int64_t due_at) {
+  return Statement(*this,
+                   "UPDATE callbacks SET status = ?, attempts = ?, due_at = ? "
+                   "WHERE arrival = (SELECT arrival FROM requests WHERE id = ?)")
+      .bind(static_cast<int64_t>(status))
+      .bind(attempts)
+      .bind(due_at)
+      .bind(id)
+      .finish();
 }
 
 Result<std::optional<AsyncRow>> AsyncDatabase::unanswered(const std::string& id) {
   Statement statement(*this,
-                      "SELECT tenant, path, body FROM requests WHERE id = ? AND ended_at IS NULL");
+                      "SELECT r.tenant, r.path, r.body, c.url FROM requests r "
+                      "LEFT JOIN callbacks c ON c.arrival = r.arrival "
+                      "WHERE r.id = ? AND r.ended_at IS NULL");
   PDJOB_TRY(const bool there, statement.bind(id).step());
   if (!there) {
     return std::optional<AsyncRow>();
   }
-  return std::optional(AsyncRow{
-      .id = id, .tenant = statement.text(0), .path = statement.text(1), .body = statement.text(2)});
+  return std::optional(AsyncRow{.id = id,
+                                .tenant = statement.text(0),
+                                .path = statement.text(1),
+                                .body = statement.text(2),
+                                .callback = statement.text(3)});
 }
 
 Result<std::vector<AsyncRow>> AsyncDatabase::all_unanswered() {

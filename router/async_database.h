@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,14 +23,32 @@ struct AsyncRow {
   std::string path;
   std::string body;
   int64_t created_at = 0;  // Seconds since 1970.
+  std::string callback;    // Where its client wants to be called; empty: nowhere.
 };
 struct AsyncAnswer {
   int status = 0;
   std::string body;
 };
+// The numbers stand in files.
+enum class CallbackStatus { kPending = 0, kDelivered = 1, kFailed = 2 };
+const char* to_string(CallbackStatus status);
+
+struct AsyncCallback {
+  std::string url;
+  CallbackStatus status = CallbackStatus::kPending;
+  uint32_t attempts = 0;  // That have ended.
+};
 struct AsyncFound {
   int64_t created_at = 0;
   std::optional<AsyncAnswer> answer;  // Nothing: it has not ended.
+  std::optional<AsyncCallback> callback;
+};
+// Of a request that has an answer, whose client has not been called yet.
+struct PendingCallback {
+  std::string id;
+  std::string url;
+  uint32_t attempts = 0;
+  int64_t due_at = 0;  // Seconds since 1970.
 };
 
 class AsyncDatabase {
@@ -43,9 +62,15 @@ class AsyncDatabase {
   // Only the first answer of a request counts. Drops the oldest answers beyond `results_max`.
   Status answer(const std::string& id, const AsyncAnswer& answer, int64_t ended_at,
                 uint32_t results_max);
-  // Of this tenant, and not ended before `ended_since`.
-  Result<std::optional<AsyncFound>> find(const std::string& id, const std::string& tenant,
+  // Of this tenant, or of any, and not ended before `ended_since`.
+  Result<std::optional<AsyncFound>> find(const std::string& id,
+                                         const std::optional<std::string>& tenant,
                                          int64_t ended_since);
+  // In order of arrival.
+  Result<std::vector<PendingCallback>> pending_callbacks();
+  // How it stands now; `due_at` is of the next attempt.
+  Status note_callback(const std::string& id, CallbackStatus status, uint32_t attempts,
+                       int64_t due_at);
   // With its body; nothing: unknown, or it has ended.
   Result<std::optional<AsyncRow>> unanswered(const std::string& id);
   // All, in order of arrival; without their bodies.
@@ -58,6 +83,9 @@ class AsyncDatabase {
   class Statement;
   explicit AsyncDatabase(sqlite3* handle) : handle_(handle) {}
   Status run(const char* sql);
+  // All of what `work` does is in the file, or nothing.
+  Status run_whole(const std::function<Status()>& work);
+  Status bring_up_to_date();
   Error error() const;
 
   sqlite3* const handle_;

@@ -2,14 +2,15 @@
 // at once, and no more in all than the queue holds. What has ended is known to the store alone.
 //
 //   submitted --> [stored?] --> [queued] --> [running] --> ended
-//                     |             |            |
-//                     +--- failed   +- cancelled-+
+//                     |             |  ^         |  |
+//                     |             |  +- held --+  |
+//                     +--- failed   +- cancelled ---+
 //
-// Pure.
+// Of a model that nobody serves just now they are held, and hold up no others. Pure.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,8 +29,13 @@ class AsyncRequests {
   bool submit(const std::string& id, const std::string& tenant);
   // It is stored, now or by an earlier router, whose queue may have been longer.
   void enqueue(const std::string& id, const std::string& tenant);
-  // The next one to run, if there is one and it may: it runs now.
-  std::optional<std::string> start_next();
+  // The next one to run, if there is one and it may: it runs now. What is held of a model comes
+  // first, once `served` says that somebody serves it.
+  std::optional<std::string> start_next(
+      const std::function<bool(const std::string& model)>& served);
+  // It runs too early: nobody serves its model.
+  void hold(const std::string& id, const std::string& model);
+  bool holds_some() const { return !held_.empty(); }
   // It has ended, could not be stored, or was cancelled; unknown: nothing happens.
   void end(const std::string& id);
 
@@ -38,17 +44,29 @@ class AsyncRequests {
   // Of one that has not ended.
   const std::string* tenant_of(const std::string& id) const;
   size_t alive() const { return requests_.size(); }
+  size_t queued() const { return queue_.size(); }  // Of those that are not held.
   size_t running() const { return running_; }
 
  private:
   struct Request {
     std::string tenant;
     State state = State::kStoring;
+    uint64_t arrival = 0;             // From kQueued on.
+    std::optional<std::string> held;  // For want of workers of this model.
   };
+
+  using Queue = std::map<uint64_t, std::string>;  // By arrival.
+
+  // Requires: it is not empty. What was its first one runs now.
+  std::string start_first(Queue& queue);
+  // Also of what is held: no queue holds it any more.
+  void unqueue(const Request& request);
 
   const AsyncConfig config_;
   std::map<std::string, Request> requests_;
-  std::deque<std::string> queue_;  // May hold some that were cancelled.
+  Queue queue_;
+  std::map<std::string, Queue> held_;  // By model; none is empty.
+  uint64_t arrivals_ = 0;
   size_t running_ = 0;
 };
 

@@ -4,8 +4,13 @@
 #include <vector>
 
 #include "common/limits.h"
+#include "common/real_clock.h"
 
 namespace pdjob::router {
+
+int64_t oldest_kept(Duration ttl) {
+  return unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(ttl).count();
+}
 
 AsyncStore::AsyncStore(net::EventLoop& loop, std::unique_ptr<AsyncDatabase> database)
     : loop_(loop),

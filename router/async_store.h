@@ -3,16 +3,21 @@
 // loop. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "common/channel.h"
+#include "common/time.h"
 #include "net/event_loop.h"
 #include "router/async_database.h"
 
 namespace pdjob::router {
+
+// What ended by then, in Unix time, is kept no longer.
+int64_t oldest_kept(Duration ttl);
 
 class AsyncStore {
  public:
@@ -26,7 +31,7 @@ class AsyncStore {
   AsyncStore(const AsyncStore&) = delete;
   AsyncStore& operator=(const AsyncStore&) = delete;
 
-  // Its callers are bounded by the requests that are alive.
+  // Its callers are bounded by the requests that are alive and the calls that are made.
   void run(Command command) { commands_.push_always(std::move(command)); }
 
  private:

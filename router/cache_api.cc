@@ -1,7 +1,10 @@
 #include "router/cache_api.h"
 
+#include <algorithm>
+
 #include "common/limits.h"
 #include "common/log.h"
+#include "net/http_parser.h"
 #include "net/openai_embedding.h"
 
 namespace pdjob::router {
@@ -17,11 +20,23 @@ struct Wish {
   bool always = false;  // Whether the answer would be the same again or not.
 };
 
+// In any of several Cache-Control lines, and in whatever case (RFC 9111, 5.2).
+bool has_directive(const net::HttpRequest& request, std::string_view directive) {
+  const auto is_same = [](const char& a, const char& b) {
+    return net::equal_ignoring_case({&a, 1}, {&b, 1});
+  };
+  return std::ranges::any_of(request.headers, [&](const net::HttpHeader& header) {
+    // Not std::ranges::search: clang 14, which builds the fuzzers, cannot compile libstdc++ 12's subrange.
+    return net::equal_ignoring_case(header.name, "cache-control") &&
+           std::search(header.value.begin(), header.value.end(), directive.begin(),
+                       directive.end(), is_same) != header.value.end();
+  });
+}
+
 Wish wish_of(const net::HttpRequest& request) {
   const std::string_view own = request.header("x-pdjob-cache");
-  const std::string_view standard = request.header("cache-control");
-  return {.taken_part = own != "no" && standard.find("no-store") == std::string_view::npos,
-          .look_up = standard.find("no-cache") == std::string_view::npos,
+  return {.taken_part = own != "no" && !has_directive(request, "no-store"),
+          .look_up = !has_directive(request, "no-cache"),
           .always = own == "always"};
 }
 

@@ -49,7 +49,8 @@ void append_load(net::JsonWriter& json, const Worker& worker) {
   json.end_object();
 }
 
-void append_worker(net::JsonWriter& json, const Worker& worker, Instant now) {
+void append_worker(net::JsonWriter& json, const Worker& worker, const KvKnowledge* kv,
+                   Instant now) {
   json.begin_object();
   json.key("name").string(worker.entry.name);
   json.key("engine_id").string(worker.entry.engine_id);
@@ -63,6 +64,12 @@ void append_worker(net::JsonWriter& json, const Worker& worker, Instant now) {
   json.key("requests_in_flight").integer(worker.requests_in_flight);
   json.key("tokens_in_flight").integer(worker.tokens_in_flight);
   append_load(json, worker);
+  if (kv != nullptr && kv->listens_to(worker.id)) {
+    json.key("kv_events").begin_object();
+    json.key("complete").boolean(kv->is_complete(worker.id));
+    json.key("blocks").integer(kv->held(worker.id));
+    json.end_object();
+  }
   json.end_object();
 }
 
@@ -88,8 +95,11 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const Route
   PDJOB_TRY(Policies policies, open_policies(config));
   std::unique_ptr<HttpApi> api(new HttpApi(loop));
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
-  api->relay_ = std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
-                                           std::move(on_drained));
+  api->relay_ =
+      std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
+                                 [opened = api.get(), then = std::move(on_drained)] {
+                                   opened->async_ ? opened->async_->when_idle(then) : then();
+                                 });
   if (config.cache.bytes_max > 0) {
     api->cache_ = std::make_unique<CacheApi>(loop, *api->server_, *api->relay_, config);
   }
@@ -180,14 +190,9 @@ void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) 
     relay_->deny(id, *denial);
     return;
   }
-  std::set<std::string_view> models;
-  for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
-    if (!worker.entry.model.empty()) {
-      models.insert(worker.entry.model);
-    }
-  }
+  const std::set<std::string> models = relay_->core().models();
   std::vector<net::ModelCard> cards;
-  for (const std::string_view model : models) {
+  for (const std::string& model : models) {
     cards.push_back({.id = model});
   }
   reply_json(id, 200, net::models_body(cards));
@@ -204,7 +209,7 @@ void HttpApi::reply_workers(net::ExchangeId id) {
   net::JsonWriter json(body);
   json.begin_object().key("workers").begin_array();
   for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
-    append_worker(json, worker, loop_.now());
+    append_worker(json, worker, relay_->core().kv(), loop_.now());
   }
   json.end_array();
   json.key("avoided_pairs").begin_array();
@@ -221,6 +226,7 @@ void HttpApi::reply_metrics(net::ExchangeId id) {
   }
   if (async_) {
     relay_->metrics().async_holds(async_->requests().alive(), async_->requests().running());
+    relay_->metrics().callbacks_hold(async_->callbacks().waiting(), async_->callbacks().running());
   }
   server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", relay_->metrics_text());
 }

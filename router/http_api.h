@@ -19,7 +19,8 @@ namespace pdjob::router {
 
 class HttpApi final : public net::HttpHandler {
  public:
-  // Serves at once. `on_drained` is called when the core says Drained.
+  // Serves at once. `on_drained` is called when the core says Drained and nobody is being called
+  // back.
   static Result<std::unique_ptr<HttpApi>> open(net::EventLoop& loop, const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained);

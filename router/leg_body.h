@@ -29,6 +29,11 @@ class RequestBody {
   // As the client wrote it: the value of `prompt` or `messages`, and of `user`; empty: none.
   std::string_view prompt() const;
   std::string_view user() const { return object_->value("user"); }
+  // What else of the body decides which tokens the prompt is made of, and which KV: tools, a
+  // template, a salt. Empty: nothing.
+  std::string shape() const;
+  // An engine can be asked for its tokens, and they alone say which KV it needs.
+  bool tokenizable() const;
   const std::string& text() const { return *text_; }
   bool stream() const { return object_->value("stream") == "true"; }
   // `prompt` is a list of prompts: each would need a hand-over of its own.

@@ -1,7 +1,7 @@
 #include "router/pair_policy.h"
 
 #include "common/check.h"
-#include "common/limits.h"
+#include "net/kv_limits.h"
 #include "router/consistent_hash_policy.h"
 #include "router/least_loaded_policy.h"
 #include "router/plugin_policy.h"
@@ -12,7 +12,7 @@
 
 namespace pdjob::router {
 
-std::unique_ptr<PairPolicy> make_policy(PolicyKind kind) {
+std::unique_ptr<PairPolicy> make_policy(PolicyKind kind, KvKnowledge* kv) {
   switch (kind) {
     case PolicyKind::kRoundRobin:
       return std::make_unique<RoundRobinPolicy>();
@@ -25,7 +25,7 @@ std::unique_ptr<PairPolicy> make_policy(PolicyKind kind) {
     case PolicyKind::kConsistentHash:
       return std::make_unique<ConsistentHashPolicy>();
     case PolicyKind::kPrefixAware:
-      return std::make_unique<PrefixAwarePolicy>(limits::kPrefixEntriesMax);
+      return std::make_unique<PrefixAwarePolicy>(limits::kPrefixEntriesMax, kv);
     case PolicyKind::kPlugin:
       break;
   }
@@ -33,13 +33,17 @@ std::unique_ptr<PairPolicy> make_policy(PolicyKind kind) {
 }
 
 Result<Policies> open_policies(const RouterConfig& config) {
+  Policies policies;
+  if (config.kv_events.port > 0) {
+    policies.kv = std::make_unique<KvKnowledge>(KvKnowledge::Limits{
+        .blocks_max = limits::kKvBlocksMax, .texts_max = limits::kTokenChainsMax});
+  }
   const auto open = [&](PolicyKind kind, Stage stage) -> Result<std::unique_ptr<PairPolicy>> {
     if (kind == PolicyKind::kPlugin) {
       return PluginPolicy::open(config.policy_plugin, stage, config.policy_options);
     }
-    return make_policy(kind);
+    return make_policy(kind, policies.kv.get());
   };
-  Policies policies;
   PDJOB_TRY(policies.prefill, open(config.prefill_policy, Stage::kPrefill));
   PDJOB_TRY(policies.decode, open(config.decode_policy, Stage::kDecode));
   return policies;

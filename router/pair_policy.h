@@ -10,6 +10,7 @@
 #include "common/id.h"
 #include "common/random.h"
 #include "common/result.h"
+#include "router/kv_knowledge.h"
 #include "router/router_config.h"
 
 namespace pdjob::router {
@@ -44,14 +45,18 @@ class PairPolicy {
                         Random& random) const = 0;
   // The prompt was sent to what was chosen.
   virtual void note_sent(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
+  // It is done there, in whatever way.
+  virtual void note_ended(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
   // It looks at Prompt::blocks.
   virtual bool wants_blocks() const { return false; }
 };
 
-// Requires: not kPlugin.
-std::unique_ptr<PairPolicy> make_policy(PolicyKind kind);
+// `kv`: what engines say of their caches, if they do; it must outlive the policy. Requires: not
+// kPlugin.
+std::unique_ptr<PairPolicy> make_policy(PolicyKind kind, KvKnowledge* kv = nullptr);
 
 struct Policies {
+  std::unique_ptr<KvKnowledge> kv;  // Where the config has events.
   std::unique_ptr<PairPolicy> prefill;
   std::unique_ptr<PairPolicy> decode;
 };

@@ -4,15 +4,9 @@
 #include <bit>
 
 #include "common/check.h"
-#include "common/random.h"
+#include "router/prompt_blocks.h"
 
 namespace pdjob::router {
-namespace {
-
-uint64_t key_of(uint64_t block, WorkerId worker) { return mix(mix(block) + worker.value); }
-
-}  // namespace
-
 PrefixIndex::PrefixIndex(uint32_t entries_max)
     : entries_max_(entries_max), buckets_(std::bit_ceil(entries_max), kNone) {
   PDJOB_CHECK(entries_max > 0 && entries_max < uint32_t{1} << 31, entries_max);

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/parse_number.h"
 #include "common/real_clock.h"
+#include "net/kv_limits.h"
 #include "net/reply_error.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
@@ -121,8 +122,9 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
                      .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
-                     .blocks = core_.wants_blocks() ? prompt_blocks(body.model(), body.prompt())
-                                                    : std::vector<uint64_t>(),
+                     .blocks = core_.wants_blocks()
+                                   ? prompt_blocks(body.model(), body.prompt(), body.shape())
+                                   : std::vector<uint64_t>(),
                      .session = name_hash(session_of(request, body)),
                      .tenant = exchange.tenant,
                      .weight = tenant.weight,
@@ -217,8 +219,10 @@ void RelayApi::step(const RouterEvent& event) {
   for (const RouterEffect& effect : effects_) {
     std::visit([this](const auto& one) { carry_out(one); }, effect);
   }
-  if (on_workers_changed_ && std::holds_alternative<WorkersChanged>(event)) {
-    on_workers_changed_();
+  if (std::holds_alternative<WorkersChanged>(event)) {
+    for (const auto& then : on_workers_changed_) {
+      then();
+    }
   }
 }
 
@@ -246,10 +250,10 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
     leg.span->attributes.emplace_back("http.response.status_code", std::to_string(head.status));
   }
   head_ = &head;
-  // Who is not of our kind would begin the stream anew.
-  const bool can_resume =
-      !leg.resumes || head.status != 200 ||
-      (head.framing == net::BodyFraming::kChunked && !head.header("x-pdjob-worker").empty());
+  // Who is not of our kind would begin the stream anew, or end it without a last chunk.
+  const bool can_resume = !leg.resumes || head.status >= 300 ||
+                          (head.status == 200 && head.framing == net::BodyFraming::kChunked &&
+                           !head.header("x-pdjob-worker").empty());
   submit(LegAnswered{.leg = leg.id,
                      .status = can_resume ? head.status : 500,
                      .retry_after = !head.header("retry-after").empty(),
@@ -531,6 +535,19 @@ void RelayApi::carry_out(const Hedged& effect) {
   metrics_.hedged();
   log::info("request " + std::to_string(effect.id.value) + " is tried at another pair, too: " +
             std::string(name_of(effect.worker)) + " is slow with its prompt");
+}
+
+void RelayApi::carry_out(const LearnTokens& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  const RequestBody& body = exchange.body;
+  const bool can_ask = body.tokenizable() && body.text().size() <= limits::kTokenizedBytesMax;
+  ask_tokens_({.worker = effect.worker,
+               .header_lines = exchange.header_lines,
+               .body = can_ask ? body.text() : std::string(),
+               .answer = {.model = body.model(),
+                          .blocks = effect.blocks,
+                          .prompt_bytes = body.prompt().size(),
+                          .tokens = {}}});
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {

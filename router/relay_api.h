@@ -32,6 +32,14 @@
 
 namespace pdjob::router {
 
+// LearnTokens, with what the engine is to be told; nothing holds on to the request itself.
+struct TokensQuestion {
+  WorkerId worker;
+  std::string header_lines;
+  std::string body;     // Empty: it cannot be asked.
+  TokensLearnt answer;  // But for the tokens.
+};
+
 class RelayApi final : public net::HttpCallHandler {
  public:
   RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
@@ -52,7 +60,11 @@ class RelayApi final : public net::HttpCallHandler {
   void client_writable(net::ExchangeId client);
 
   void submit(RouterEvent event);
-  void on_workers_changed(std::function<void()> then) { on_workers_changed_ = std::move(then); }
+  void on_workers_changed(std::function<void()> then) {
+    on_workers_changed_.push_back(std::move(then));
+  }
+  // Who asks engines for tokens, each time to an end by TokensLearnt.
+  void on_learn_tokens(std::function<void(TokensQuestion)> ask) { ask_tokens_ = std::move(ask); }
 
   const Router& core() const { return core_; }
   const Admission& admission() const { return admission_; }
@@ -121,6 +133,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Retried& effect);
   void carry_out(const OutOfRetries& effect);
   void carry_out(const Hedged& effect);
+  void carry_out(const LearnTokens& effect);
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
@@ -157,7 +170,8 @@ class RelayApi final : public net::HttpCallHandler {
   const RouterConfig config_;
   const bool several_prompts_;  // KvDialect::several_prompts of the workers.
   const std::function<void()> on_drained_;
-  std::function<void()> on_workers_changed_;
+  std::vector<std::function<void()>> on_workers_changed_;
+  std::function<void(TokensQuestion)> ask_tokens_;  // There, where the core has kv().
   const std::unique_ptr<net::HttpClient> client_;
   Random random_;
   Router core_;

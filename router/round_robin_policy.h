@@ -1,5 +1,8 @@
-// Each worker in turn, in the order of ids, whatever their load. Pure.
+// Each worker in turn, whatever their load: who was not asked for longest is next. Pure.
 #pragma once
+
+#include <cstdint>
+#include <map>
 
 #include "router/pair_policy.h"
 
@@ -12,8 +15,13 @@ class RoundRobinPolicy final : public PairPolicy {
   void note_sent(const Prompt& prompt, WorkerId worker) override;
 
  private:
-  // An id rather than an index: workers come and go without shifting anybody's turn.
-  WorkerId last_;
+  // 0: never.
+  uint64_t turn_of(WorkerId worker) const;
+
+  // When each was last asked. Not one turn for all: the candidates of one model know nothing of
+  // the requests for others.
+  std::map<WorkerId, uint64_t> turns_;
+  uint64_t turns_made_ = 0;
 };
 
 }  // namespace pdjob::router

@@ -1,6 +1,8 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -88,11 +90,12 @@ Router::Router(const RouterConfig& config, Policies policies, uint64_t seed)
     : config_(config),
       random_(seed),
       policies_(std::move(policies)),
-      retries_(config.retry_budget),
-      prefill_pace_(config.hedge_quantile) {}
+      retries_(config.retry_budget) {}
 
 Router::Router(const RouterConfig& config, uint64_t seed)
-    : Router(config, {make_policy(config.prefill_policy), make_policy(config.decode_policy)},
+    : Router(config,
+             {.prefill = make_policy(config.prefill_policy),
+              .decode = make_policy(config.decode_policy)},
              seed) {}
 
 void Router::step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects) {
@@ -110,8 +113,11 @@ void Router::step(const RouterEvent& event, Instant now, std::vector<RouterEffec
 
 Instant Router::next_wakeup() const { return wakes_.empty() ? kNever : wakes_.begin()->first; }
 
-bool Router::usable() const {
+bool Router::usable(std::string_view model) const {
   for (const auto& [id, worker] : table_.all()) {
+    if (!worker.serves(model)) {
+      continue;
+    }
     if (worker.entry.role == net::Role::kBoth) {
       return true;
     }
@@ -122,6 +128,16 @@ bool Router::usable() const {
     }
   }
   return false;
+}
+
+std::set<std::string> Router::models() const {
+  std::set<std::string> models(config_.models.begin(), config_.models.end());
+  for (const auto& [id, worker] : table_.all()) {
+    if (!worker.entry.model.empty()) {
+      models.insert(worker.entry.model);
+    }
+  }
+  return models;
 }
 
 size_t Router::requests_queued() const {
@@ -163,19 +179,41 @@ std::optional<net::ApiError> Router::refusal_of(const RequestFacts& facts) const
   if (requests_.size() >= config_.requests_max) {
     return net::to_api_error({ErrorCode::kOverloaded, "too many requests are alive"});
   }
-  // Before any worker is known, no model can be called unknown.
-  if (!table_.all().empty() && !table_.knows_model(facts.model)) {
-    return net::invalid_request("The model `" + facts.model + "` does not exist.", "model",
-                                "model_not_found", 404);
+  if (auto error = refusal_of_model(facts.model)) {
+    return error;
   }
-  const auto missing = [this](const std::string& pin, Stage stage) {
-    const Worker* worker = table_.find(pin);
-    return !pin.empty() && (worker == nullptr || !worker->serves(stage));
-  };
-  if (missing(facts.pin_prefill, Stage::kPrefill) || missing(facts.pin_decode, Stage::kDecode)) {
+  if (!pins_fit(facts)) {
     return net::to_api_error({ErrorCode::kUnavailable, "a pinned worker is not there"});
   }
   return std::nullopt;
+}
+
+std::optional<net::ApiError> Router::refusal_of_model(const std::string& model) const {
+  const std::vector<std::string>& told = config_.models;
+  if (model.empty() && told.size() > 1) {
+    return net::invalid_request("There are several models: name one as `model`.", "model");
+  }
+  // A model of the job may have lost all its workers for now. By hand, before any worker is known,
+  // no model can be called unknown.
+  const bool exists = model.empty() || std::ranges::find(told, model) != told.end() ||
+                      table_.knows_model(model) || (told.empty() && table_.all().empty());
+  if (!exists) {
+    return net::invalid_request("The model `" + model + "` does not exist.", "model",
+                                "model_not_found", 404);
+  }
+  return std::nullopt;
+}
+
+// They are there, and serve the model; both the same, if the request names none.
+bool Router::pins_fit(const RequestFacts& facts) const {
+  const auto fits = [&](const std::string& pin, Stage stage) {
+    const Worker* worker = pin.empty() ? nullptr : table_.find(pin);
+    return pin.empty() ||
+           (worker != nullptr && worker->serves(stage) && worker->serves(facts.model));
+  };
+  return fits(facts.pin_prefill, Stage::kPrefill) && fits(facts.pin_decode, Stage::kDecode) &&
+         (facts.pin_prefill.empty() || facts.pin_decode.empty() ||
+          table_.find(facts.pin_prefill)->serves(table_.find(facts.pin_decode)->entry.model));
 }
 
 // Not where it would be the only one: suspicion orders the choice, it refuses nothing.
@@ -195,13 +233,30 @@ bool Router::is_avoided(Stage stage, const Worker& worker, const Request& reques
          });
 }
 
+// Leaves those of the decode worker's machine, unless all of them have more to do than the least
+// busy one elsewhere, by more tokens than the prompt has: no network is that slow.
+void Router::keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const {
+  const auto least = [](std::span<const Candidate> some) {
+    return std::ranges::min(some, {}, &Candidate::load).load;
+  };
+  const std::string& machine = table_.find(decode)->entry.host;
+  std::vector<Candidate> near;
+  std::ranges::copy_if(candidates, std::back_inserter(near), [&](const Candidate& candidate) {
+    return table_.find(candidate.id)->entry.host == machine;
+  });
+  if (!near.empty() && least(near) <= least(candidates) + tokens) {
+    candidates = std::move(near);
+  }
+}
+
 Router::Pick Router::pick(Stage stage, const Request& request, const std::string& model,
                           std::optional<WorkerId> decode, Instant now) {
   const std::string& pin =
       stage == Stage::kPrefill ? request.facts.pin_prefill : request.facts.pin_decode;
   if (!pin.empty()) {
     const Worker* worker = table_.find(pin);
-    return {.worker = worker == nullptr ? std::nullopt : std::optional(Chosen{worker->id})};
+    const bool fits = worker != nullptr && worker->serves(model);
+    return {.worker = fits ? std::optional(Chosen{worker->id}) : std::nullopt};
   }
   const uint32_t in_flight_max =
       stage == Stage::kPrefill ? config_.prefill_in_flight : config_.decode_in_flight;
@@ -228,12 +283,20 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   if (candidates.empty()) {
     return {.worker = std::nullopt, .full = full};
   }
+  if (stage == Stage::kPrefill && decode && config_.pairing == Pairing::kNear) {
+    keep_near(*decode, request.facts.prompt_tokens, candidates);
+  }
   return {.worker = policy_of(stage).choose(prompt_of(request.facts), candidates, random_)};
 }
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
-  const auto [decode, decode_full] =
-      pick(Stage::kDecode, request, request.facts.model, std::nullopt, now);
+  // Both halves must hold the same model, also when the client named none.
+  const bool pinned = !request.facts.pin_prefill.empty();
+  const Worker* partner = pinned ? table_.find(request.facts.pin_prefill) : nullptr;
+  const std::string& model = partner != nullptr && request.facts.model.empty()
+                                 ? partner->entry.model
+                                 : request.facts.model;
+  const auto [decode, decode_full] = pick(Stage::kDecode, request, model, std::nullopt, now);
   request.wants_room = decode_full;
   if (!decode) {
     return std::nullopt;
@@ -242,13 +305,12 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
-  const bool pinned = !request.facts.pin_prefill.empty();
   if (!pinned && request.facts.prompt_tokens < config_.bypass_tokens + decode->cached_tokens) {
     return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = true};
   }
-  // Both halves must hold the same model, also when the client named none.
   const auto [prefill, prefill_full] =
-      pick(Stage::kPrefill, request, worker.entry.model, decode->worker, now);
+      pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,
+           decode->worker, now);
   request.wants_room = prefill_full;
   if (prefill) {
     return Choice{.decode = *decode, .prefill = prefill};
@@ -299,14 +361,18 @@ bool Router::make_room_for(const Request& request, Turn& turn) {
   if (requests_queued() < config_.queue_max) {
     return true;
   }
-  QueuePlace last;
-  RequestId last_id;
-  for (const auto& [model, queue] : queues_) {
-    if (queue.rbegin()->first > last) {
-      std::tie(last, last_id) = *queue.rbegin();
+  const auto own = queues_.find(request.facts.model);
+  auto longest = own;  // Of equals, its own: the request is one more.
+  for (auto queue = queues_.begin(); queue != queues_.end(); ++queue) {
+    if (longest == queues_.end() || queue->second.size() > longest->second.size()) {
+      longest = queue;
     }
   }
-  if (request.queue_place > last) {
+  if (longest == queues_.end()) {
+    return false;  // queue_max is 0.
+  }
+  const auto [last, last_id] = *longest->second.rbegin();
+  if (longest == own && request.queue_place > last) {
     return false;
   }
   refuse(requests_.at(last_id), queue_full(), turn);
@@ -419,6 +485,9 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   effect.leg = {request.id, request.attempt.number, stage};
   effect.resumes = stage == Stage::kDecode && request.begun;
   turn.effects.emplace_back(effect);
+  if (policies_.kv && policies_.kv->asks(request.facts.blocks, leg.worker)) {
+    turn.effects.emplace_back(LearnTokens{request.id, leg.worker, request.facts.blocks});
+  }
 }
 
 void Router::end_leg(Request& request, Stage stage) {
@@ -426,6 +495,7 @@ void Router::end_leg(Request& request, Stage stage) {
   PDJOB_CHECK(leg.running, request.id);
   leg.running = false;
   table_.end(leg.worker, leg.tokens);
+  policy_of(stage).note_ended(prompt_of(request.facts), leg.worker);
   room_made_ = true;
 }
 
@@ -455,9 +525,17 @@ void Router::drop_prefill(Request& request, Turn& turn) {
 
 // --- a second attempt beside a slow one
 
-std::optional<Duration> Router::slow_after(const Request& request) const {
+PrefillPace& Router::pace_of(WorkerId prefill) {
+  const Worker* worker = table_.find(prefill);
+  return prefill_paces_
+      .try_emplace(worker == nullptr ? "" : worker->entry.model, config_.hedge_quantile)
+      .first->second;
+}
+
+std::optional<Duration> Router::slow_after(const Request& request) {
   const bool may_hedge = config_.hedge_quantile > 0 && !request.rival && !request.facts.pinned();
-  return may_hedge ? prefill_pace_.limit(request.attempt.prefill.tokens) : std::nullopt;
+  const Leg& prefill = request.attempt.prefill;
+  return may_hedge ? pace_of(prefill.worker).limit(prefill.tokens) : std::nullopt;
 }
 
 void Router::hedge(Request& request, Turn& turn) {
@@ -473,7 +551,7 @@ void Router::hedge(Request& request, Turn& turn) {
     return;
   }
   retries_.spend();
-  prefill_pace_.note_slow();
+  pace_of(slow).note_slow();
   request.attempt.prefill.begun = {};
   turn.effects.emplace_back(Hedged{request.id, slow});
   request.rival = request.attempt;
@@ -549,6 +627,11 @@ void Router::relay(Request& request, Stage stage, Turn& turn) {
   // A prefill leg beside a decode leg that answers well has moved its KV, and ends by itself in a
   // moment.
   request.attempt.offered = false;
+  // What has begun goes on with this model when the client named none.
+  const Worker* worker = table_.find(leg_of(request, stage).worker);
+  if (request.facts.model.empty() && worker != nullptr) {
+    request.facts.model = worker->entry.model;
+  }
   request.state = State::kRelaying;
   request.relayed = stage;
   request.begun = true;
@@ -635,7 +718,7 @@ void Router::note_pace(const Leg& leg, Stage stage, Instant now) {
     table_.note_pace(leg.worker, leg.work, now - leg.begun);
   }
   if (config_.hedge_quantile > 0 && stage == Stage::kPrefill) {
-    prefill_pace_.note(leg.tokens, now - leg.begun);
+    pace_of(leg.worker).note(leg.tokens, now - leg.begun);
   }
 }
 
@@ -738,6 +821,26 @@ void Router::retry(Request& request, RetryReason reason, WorkerId worker, const 
   place(request, turn);
 }
 
+// --- what engines say of their caches
+
+void Router::on(const KvTold& event, Turn& /*turn*/) {
+  if (policies_.kv && policies_.kv->listens_to(event.worker)) {
+    policies_.kv->take(event.worker, event.events);
+  }
+}
+
+void Router::on(const KvToldAnew& event, Turn& /*turn*/) {
+  if (policies_.kv && table_.find(event.worker) != nullptr) {
+    policies_.kv->begin(event.worker, event.complete);
+  }
+}
+
+void Router::on(const TokensLearnt& event, Turn& /*turn*/) {
+  if (policies_.kv) {
+    policies_.kv->learn(event.model, event.blocks, event.prompt_bytes, event.tokens);
+  }
+}
+
 // --- the client and the workers come and go
 
 void Router::on(const ClientLeft& event, Turn& turn) {
@@ -753,6 +856,11 @@ void Router::on(const ClientLeft& event, Turn& turn) {
 void Router::on(const WorkersChanged& event, Turn& turn) {
   const std::vector<WorkerId> gone = table_.replace(event.workers);
   suspicions_.forget(gone);
+  std::erase_if(prefill_paces_,
+                [this](const auto& pace) { return !table_.knows_model(pace.first); });
+  if (policies_.kv) {
+    std::ranges::for_each(gone, [this](WorkerId worker) { policies_.kv->forget(worker); });
+  }
   const auto is_gone = [&gone](WorkerId id) {
     return std::find(gone.begin(), gone.end(), id) != gone.end();
   };

@@ -32,6 +32,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -65,7 +66,7 @@ inline constexpr Duration kForever = Duration::max();
 
 // What the core must know of a request; its body stays in the shell.
 struct RequestFacts {
-  std::string model;           // Empty: any.
+  std::string model;           // Empty: any; a job of several wants one named.
   bool hands_over = true;      // False: there is no KV (tokenize), or that of several prompts where
                                // one is all that can be handed over: one decode worker does it.
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
@@ -118,12 +119,26 @@ struct WorkerProbed {  // Stand-alone: the worker was asked how it is.
   std::string name;
   bool reachable = false;
 };
+struct KvTold {  // By the engine of this worker, of its prefix cache.
+  WorkerId worker;
+  std::vector<net::KvEvent> events;
+};
+struct KvToldAnew {  // What it told before holds no longer.
+  WorkerId worker;
+  bool complete = false;  // What it tells from now on is all.
+};
+struct TokensLearnt {  // LearnTokens has come to an end.
+  std::string model;
+  std::vector<uint64_t> blocks;
+  size_t prompt_bytes = 0;
+  std::vector<uint32_t> tokens;  // None: nobody said.
+};
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
 struct TimePassed {};      // Due at next_wakeup().
 
-using RouterEvent =
-    std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,
-                 LoadChanged, WorkerProbed, DrainRequested, TimePassed>;
+using RouterEvent = std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft,
+                                 WorkersChanged, LoadChanged, WorkerProbed, KvTold, KvToldAnew,
+                                 TokensLearnt, DrainRequested, TimePassed>;
 
 // --- effects
 // What a leg's body says about the KV cache of the prompt.
@@ -155,6 +170,11 @@ struct Relay {  // Pass this leg's reply on to the client: its head now, but whe
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
+struct LearnTokens {  // An engine is to be asked, when it has time, which tokens this prompt has.
+  RequestId id;
+  WorkerId worker;
+  std::vector<uint64_t> blocks;
+};
 struct PairSuspected {  // For logs and metrics only; so are the next six.
   WorkerId prefill;
   WorkerId decode;
@@ -198,9 +218,9 @@ struct Forget {  // The client left.
 };
 struct Drained {};
 
-using RouterEffect =
-    std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
-                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries, Hedged>;
+using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
+                                  Complete, Refuse, Abort, Forget, Drained, PairSuspected,
+                                  Continued, Bypassed, OutOfRetries, Hedged, LearnTokens>;
 
 class Router {
  public:
@@ -221,9 +241,17 @@ class Router {
   bool wants_blocks() const {
     return policies_.prefill->wants_blocks() || policies_.decode->wants_blocks();
   }
+  // What engines say of their prefix caches; null: none is asked.
+  const KvKnowledge* kv() const { return policies_.kv.get(); }
   const PairSuspicions& suspicions() const { return suspicions_; }
   // Could a request be sent now?
-  bool usable() const;
+  bool usable() const { return usable(""); }
+  // There is such a model, but nobody who serves it now.
+  bool would_wait(const std::string& model) const {
+    return !refusal_of_model(model) && !usable(model);
+  }
+  // Those of the job, and those that workers say they serve.
+  std::set<std::string> models() const;
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const;
 
@@ -298,13 +326,20 @@ class Router {
   void on(const WorkersChanged& event, Turn& turn);
   void on(const LoadChanged& event, Turn& turn);
   void on(const WorkerProbed& event, Turn& turn);
+  void on(const KvTold& event, Turn& turn);
+  void on(const KvToldAnew& event, Turn& turn);
+  void on(const TokensLearnt& event, Turn& turn);
   void on(const DrainRequested& event, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<net::ApiError> refusal_of(const RequestFacts& facts) const;
+  bool usable(std::string_view model) const;
+  std::optional<net::ApiError> refusal_of_model(const std::string& model) const;
+  bool pins_fit(const RequestFacts& facts) const;
   // `decode`: of a prefill worker, whose partner it would be.
   Pick pick(Stage stage, const Request& request, const std::string& model,
             std::optional<WorkerId> decode, Instant now);
+  void keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const;
   bool is_avoided(Stage stage, const Worker& worker, const Request& request,
                   std::optional<WorkerId> decode, Instant now) const;
   std::optional<Choice> choose(Request& request, Instant now);
@@ -314,7 +349,8 @@ class Router {
   // nobody.
   void place_queued(size_t failures_max, Turn& turn);
   void enqueue(Request& request, Turn& turn);
-  // Makes room in the queue for one more. False: the request itself would be served last.
+  // Makes room in the queue for one more, in that of the model for which most wait: a model whose
+  // workers are gone must not keep the others out. False: the request itself would be served last.
   bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
@@ -331,7 +367,7 @@ class Router {
   // serves the request (Dean and Barroso, The Tail at Scale, 2013).
   void hedge(Request& request, Turn& turn);
   // When to; none: never.
-  std::optional<Duration> slow_after(const Request& request) const;
+  std::optional<Duration> slow_after(const Request& request);
   void drop_rival(Request& request, Turn& turn);
   // This attempt has come to nothing, and another one goes on. False: there is none.
   bool leave_to_rival(Request& request, Turn& turn);
@@ -360,6 +396,7 @@ class Router {
   static Leg& leg_of(Request& request, Stage stage) {
     return stage == Stage::kPrefill ? request.attempt.prefill : request.attempt.decode;
   }
+  PrefillPace& pace_of(WorkerId prefill);
   PairPolicy& policy_of(Stage stage) {
     return stage == Stage::kPrefill ? *policies_.prefill : *policies_.decode;
   }
@@ -373,7 +410,7 @@ class Router {
   WorkerTable table_;
   PairSuspicions suspicions_;
   RetryBudget retries_;
-  PrefillPace prefill_pace_;
+  std::map<std::string, PrefillPace> prefill_paces_;  // By model: a large one is not slow.
   std::map<RequestId, Request> requests_;
   // Those in kQueued by model: one whose workers are busy holds up no other.
   std::map<std::string, std::map<QueuePlace, RequestId>> queues_;

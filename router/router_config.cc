@@ -1,5 +1,9 @@
 #include "router/router_config.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "router/router_recipe.h"
 
 namespace pdjob::router {
@@ -26,6 +30,10 @@ void read_policies(ConfigReader& in, RouterConfig& config) {
       "affinity", config.affinity, {{"session", Affinity::kSession}, {"model", Affinity::kModel}},
       {"What consistent_hash keeps at one worker: a session (x-session-id, or user), or a model "
        "name, so that an adapter (LoRA) stays loaded."});
+  in.field(
+      "pairing", config.pairing, {{"any", Pairing::kAny}, {"near", Pairing::kNear}},
+      {"Which prefill workers the policy chooses from: any, or those on the machine of the decode "
+       "worker, unless they have more to do by the prompt itself: KV then crosses no network."});
   in.field("measured_load", config.measured_load,
            {"Weigh the load of each worker by how long it takes for a token, as this router has "
             "measured: for workers of different speed."});
@@ -64,37 +72,20 @@ void read_command(ConfigReader& in, RouterConfig& config) {
     }
     return;
   }
-  for (const char* key : {"prefill_policy",
-                          "decode_policy",
-                          "affinity",
-                          "measured_load",
-                          "policy_plugin",
-                          "policy_options",
-                          "prefill_in_flight",
-                          "decode_in_flight",
-                          "fallback",
-                          "bypass_tokens",
-                          "protocol",
-                          "bootstrap_port",
-                          "attempts",
-                          "retry_budget",
-                          "hedge_quantile",
-                          "continuations",
-                          "request_timeout",
-                          "connect_timeout",
-                          "requests_max",
-                          "queue_max",
-                          "tenants",
-                          "cache",
-                          "async",
-                          "tracing"}) {
-    if (in.has(key)) {
-      in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
-    }
-  }
   if (const auto recipe = find_recipe(config.recipe); !recipe) {
     in.fail("recipe",
             config.recipe.empty() ? "is missing: which router is it?" : recipe.error().message);
+  }
+}
+
+// All else is what pdjob's own router does. Requires: every key has been declared.
+void refuse_own_keys(ConfigReader& in, const RouterConfig& config) {
+  static constexpr std::string_view kOfAnyRouter[] = {
+      "type", "recipe", "program", "args", "listen", "replicas", "queue_timeout", "drain_timeout"};
+  for (const std::string& key : in.keys()) {
+    if (std::ranges::find(kOfAnyRouter, key) == std::end(kOfAnyRouter)) {
+      in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
+    }
   }
 }
 
@@ -213,10 +204,18 @@ void read(ConfigReader& in, RouterConfig& config) {
            {.min = 1, .max = 65536});
   read(in, config.tenants);
   read(in, config.cache);
+  read(in, config.kv_events);
+  if (config.kv_events.port > 0 && config.prefill_policy != PolicyKind::kPrefixAware &&
+      config.decode_policy != PolicyKind::kPrefixAware) {
+    in.fail("kv_events", "is for prefill_policy: prefix_aware or decode_policy: prefix_aware");
+  }
   read(in, config.tracing);
   read(in, config.async);
   if (config.replicas > 1 && !config.async.file.empty()) {
     in.fail("async", "is for one router, and replicas is " + std::to_string(config.replicas));
+  }
+  if (config.kind == RouterKind::kCommand) {
+    refuse_own_keys(in, config);
   }
 }
 

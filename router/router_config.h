@@ -9,6 +9,7 @@
 #include "common/time.h"
 #include "router/async_config.h"
 #include "router/cache_config.h"
+#include "router/kv_events_config.h"
 #include "router/tenant_config.h"
 #include "router/tracing_config.h"
 
@@ -37,6 +38,12 @@ enum class Affinity {
   kModel,    // Requests of one model name: an adapter (LoRA) stays loaded where it is.
 };
 
+// Whom the policy may choose to prefill for a decode worker.
+enum class Pairing {
+  kAny,
+  kNear,  // Those of its machine, while they have little more to do: KV then crosses no network.
+};
+
 // How a hand-over is told to workers that the router is given by address.
 enum class Protocol {
   kAuto,      // Concurrent legs to pdjob workers, the two-hop to any other engine.
@@ -63,6 +70,7 @@ struct RouterConfig {
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;
   Affinity affinity = Affinity::kSession;
+  Pairing pairing = Pairing::kAny;
   // Loads of slower workers count for more, as measured (worker_pace.h).
   bool measured_load = false;
   std::string policy_plugin;   // kPlugin: its path.
@@ -91,7 +99,11 @@ struct RouterConfig {
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
   std::vector<TenantConfig> tenants;
+  // No key: those of a job, which exist even while nobody serves them. A router by hand knows only
+  // those of its workers.
+  std::vector<std::string> models;
   CacheConfig cache;
+  KvEventsConfig kv_events;
   AsyncConfig async;
   TracingConfig tracing;
 };

@@ -34,6 +34,34 @@ const char* to_string(CacheResult result) {
   return "unknown";
 }
 
+const char* to_string(Tokenized result) {
+  switch (result) {
+    case Tokenized::kOk:
+      return "ok";
+    case Tokenized::kFailed:
+      return "failed";
+    case Tokenized::kDropped:
+      return "dropped";
+  }
+  return "unknown";
+}
+
+const char* to_string(CallbackOutcome outcome) {
+  switch (outcome) {
+    case CallbackOutcome::kDelivered:
+      return "delivered";
+    case CallbackOutcome::kRetried:
+      return "retried";
+    case CallbackOutcome::kFailed:
+      return "failed";
+    case CallbackOutcome::kForgotten:
+      return "forgotten";
+    case CallbackOutcome::kRefused:
+      return "refused";
+  }
+  return "unknown";
+}
+
 RouterMetrics::RouterMetrics()
     : out_of_retries_(metrics_.counter("pdjob_router_out_of_retries_total",
                                        "Bad answers passed on because retry_budget was spent.")),
@@ -49,6 +77,12 @@ RouterMetrics::RouterMetrics()
                                         "Reports of KV that comes damaged again and again.")),
       embedding_failures_(metrics_.counter("pdjob_router_cache_embedding_failures_total",
                                            "Prompts that got no vector in time.")),
+      kv_batches_(metrics_.counter("pdjob_router_kv_event_batches_total",
+                                   "What engines told of their prefix caches, by their steps.")),
+      kv_gaps_(metrics_.counter("pdjob_router_kv_event_gaps_total",
+                                "Times that some of it was missing, or could not be read.")),
+      kv_replays_(metrics_.counter("pdjob_router_kv_event_replays_total",
+                                   "Times that an engine was asked for what it told before.")),
       queue_seconds_(metrics_.histogram("pdjob_router_queue_seconds",
                                         "From arrival to the first leg.", latency_bounds())),
       prefill_seconds_(metrics_.histogram("pdjob_router_prefill_seconds",
@@ -78,10 +112,16 @@ RouterMetrics::RouterMetrics()
                                     "Pairs that are avoided, for KV came damaged between them.")),
       cache_entries_(metrics_.gauge("pdjob_router_cache_entries", "Answers that are kept.")),
       cache_bytes_(metrics_.gauge("pdjob_router_cache_bytes", "Memory of answers.")),
+      kv_blocks_(metrics_.gauge("pdjob_router_kv_blocks",
+                                "Blocks of tokens that engines have in their prefix caches.")),
       async_alive_(metrics_.gauge("pdjob_router_async_alive",
                                   "Requests without a connection that have no answer yet.")),
       async_running_(
-          metrics_.gauge("pdjob_router_async_running", "Of these, those that workers have.")) {
+          metrics_.gauge("pdjob_router_async_running", "Of these, those that workers have.")),
+      callbacks_waiting_(metrics_.gauge("pdjob_router_callbacks_waiting",
+                                        "Answers whose clients are to be called, or again.")),
+      callbacks_running_(
+          metrics_.gauge("pdjob_router_callbacks_running", "Clients that are being called.")) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
@@ -101,6 +141,16 @@ RouterMetrics::RouterMetrics()
     cached_.push_back(metrics_.counter("pdjob_router_cache_total",
                                        "Generations by what the response cache had for them.",
                                        {{"result", to_string(static_cast<CacheResult>(i))}}));
+  }
+  for (size_t i = 0; i < kTokenizedResults; ++i) {
+    tokenized_.push_back(metrics_.counter("pdjob_router_tokenize_total",
+                                          "Prompts whose tokens engines were asked for.",
+                                          {{"result", to_string(static_cast<Tokenized>(i))}}));
+  }
+  for (size_t i = 0; i < kCallbackOutcomes; ++i) {
+    callbacks_.push_back(metrics_.counter(
+        "pdjob_router_callbacks_total", "Calls to clients of asynchronous requests.",
+        {{"outcome", to_string(static_cast<CallbackOutcome>(i))}}));
   }
   for (const Health health : {Health::kHealthy, Health::kSuspect, Health::kHalfOpen}) {
     workers_.push_back(
@@ -125,6 +175,11 @@ void RouterMetrics::async_holds(size_t alive, size_t running) {
   async_running_.set(static_cast<double>(running));
 }
 
+void RouterMetrics::callbacks_hold(size_t waiting, size_t running) {
+  callbacks_waiting_.set(static_cast<double>(waiting));
+  callbacks_running_.set(static_cast<double>(running));
+}
+
 void RouterMetrics::picked(const std::string& worker, Stage stage) {
   auto row = picks_.find({worker, stage});
   if (row == picks_.end()) {
@@ -141,6 +196,7 @@ std::string RouterMetrics::text(const Router& router, Instant now) {
   alive_.set(static_cast<double>(router.requests_alive()));
   queued_.set(static_cast<double>(router.requests_queued()));
   pairs_avoided_.set(static_cast<double>(router.suspicions().pairs(now).size()));
+  kv_blocks_.set(router.kv() == nullptr ? 0 : router.kv()->size());
   std::array<size_t, 3> counts{};
   for (const auto& [id, worker] : router.workers().all()) {
     counts[static_cast<size_t>(worker.health(now))] += 1;

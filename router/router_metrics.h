@@ -20,6 +20,14 @@ const char* to_string(Outcome outcome);
 enum class CacheResult { kHit, kSimilar, kMiss, kBypass };
 const char* to_string(CacheResult result);
 
+// What came of asking an engine for the tokens of a prompt.
+enum class Tokenized { kOk, kFailed, kDropped };
+const char* to_string(Tokenized result);
+// What became of a call to a client of an asynchronous request. kForgotten: its answer was gone
+// first. kRefused: it was never to be made, for the job file does not list whom.
+enum class CallbackOutcome { kDelivered, kRetried, kFailed, kForgotten, kRefused };
+const char* to_string(CallbackOutcome outcome);
+
 class RouterMetrics {
  public:
   RouterMetrics();
@@ -44,6 +52,12 @@ class RouterMetrics {
   void cached(CacheResult result) { cached_[static_cast<size_t>(result)].add(); }
   void cache_holds(size_t entries, uint64_t bytes);
   void async_holds(size_t alive, size_t running);
+  void kv_batch() { kv_batches_.add(); }
+  void kv_gaps(uint64_t more) { kv_gaps_.add(static_cast<double>(more)); }
+  void kv_replay() { kv_replays_.add(); }
+  void tokenized(Tokenized result) { tokenized_[static_cast<size_t>(result)].add(); }
+  void called_back(CallbackOutcome outcome) { callbacks_[static_cast<size_t>(outcome)].add(); }
+  void callbacks_hold(size_t waiting, size_t running);
   void embedding_failed() { embedding_failures_.add(); }
   void picked(const std::string& worker, Stage stage);
 
@@ -55,12 +69,16 @@ class RouterMetrics {
   static constexpr size_t kRetryReasons = 4;
   static constexpr size_t kDenialReasons = 6;
   static constexpr size_t kCacheResults = 4;
+  static constexpr size_t kTokenizedResults = 3;
+  static constexpr size_t kCallbackOutcomes = 5;
 
   Metrics metrics_;
   std::vector<Counter> outcomes_;
   std::vector<Counter> retries_;
   std::vector<Counter> denials_;
   std::vector<Counter> cached_;
+  std::vector<Counter> tokenized_;
+  std::vector<Counter> callbacks_;
   Counter out_of_retries_;
   Counter hedged_;
   Counter degraded_;
@@ -68,6 +86,9 @@ class RouterMetrics {
   Counter continued_;
   Counter pairs_suspected_;
   Counter embedding_failures_;
+  Counter kv_batches_;
+  Counter kv_gaps_;
+  Counter kv_replays_;
   Histogram queue_seconds_;
   Histogram prefill_seconds_;
   Histogram kv_seconds_;
@@ -81,8 +102,11 @@ class RouterMetrics {
   Gauge pairs_avoided_;
   Gauge cache_entries_;
   Gauge cache_bytes_;
+  Gauge kv_blocks_;
   Gauge async_alive_;
   Gauge async_running_;
+  Gauge callbacks_waiting_;
+  Gauge callbacks_running_;
   std::vector<Gauge> workers_;  // By Health.
   std::map<std::pair<std::string, Stage>, Counter>
       picks_;  // Names last over restarts, so they stay few.

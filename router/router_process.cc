@@ -11,6 +11,7 @@
 #include "net/job_member.h"
 #include "router/external_process.h"
 #include "router/http_api.h"
+#include "router/kv_events_api.h"
 
 namespace pdjob::router {
 namespace {
@@ -40,6 +41,7 @@ class RouterProcess final : net::JobMember::Handler {
                                    .listen_fd = options_.spec.listen_fd,
                                    .own_port = options_.config.replicas > 1},
                                   [this] { finish_drain(); }));
+    PDJOB_TRY_STATUS(listen_to_engines());
     PDJOB_TRY(member_,
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
@@ -66,6 +68,21 @@ class RouterProcess final : net::JobMember::Handler {
   void run() { loop_.run(); }
 
  private:
+  Status listen_to_engines() {
+    if (options_.config.kv_events.port > 0) {
+      kv_events_.emplace(loop_, api_->relay(), options_.config, options_.workers);
+      return ok();
+    }
+    for (const StaticWorker& worker : options_.workers) {
+      if (worker.kv_events_port > 0) {
+        return Error{
+            ErrorCode::kInvalidArgument,
+            "kv_events_port of " + worker.address.to_string() + ": set router.kv_events.port, too"};
+      }
+    }
+    return ok();
+  }
+
   void on_drain(Duration within) override {
     if (std::exchange(draining_, true)) {
       return;
@@ -135,6 +152,7 @@ class RouterProcess final : net::JobMember::Handler {
   net::EventLoop loop_;
   net::WorkerEntry self_;
   std::unique_ptr<HttpApi> api_;
+  std::optional<KvEventsApi> kv_events_;
   std::unique_ptr<net::JobMember> member_;
   std::optional<StaticWorkers> members_;
   uint64_t membership_version_ = 0;

@@ -27,26 +27,44 @@ bool has_no_such_path(const Result<net::HttpReply>& reply) {
   return reply && (reply->status == 404 || reply->status == 405);
 }
 
+uint16_t* port_called(std::string_view name, StaticWorker& worker) {
+  if (name == "kv_events_port") {
+    return &worker.kv_events_port;
+  }
+  if (name == "kv_replay_port") {
+    return &worker.kv_replay_port;
+  }
+  const bool has_bootstrap = worker.role == net::Role::kPrefill;
+  return has_bootstrap && name == "bootstrap_port" ? &worker.bootstrap_port : nullptr;
+}
+
 }  // namespace
 
 Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url) {
-  constexpr std::string_view kPort = "?bootstrap_port=";
   const size_t query = std::min(url.find('?'), url.size());
   StaticWorker worker{.role = role};
   PDJOB_TRY(worker.address, net::parse_http_address(url.substr(0, query)));
-  if (query == url.size()) {
-    return worker;
+  std::string_view words = url.substr(query);
+  while (!words.empty()) {
+    words.remove_prefix(1);
+    const std::string_view word = words.substr(0, words.find('&'));
+    words.remove_prefix(word.size());
+    const size_t equals = std::min(word.find('='), word.size());
+    uint16_t* const port = port_called(word.substr(0, equals), worker);
+    if (port != nullptr && equals < word.size()) {
+      *port = parse_number<uint16_t>(word.substr(equals + 1)).value_or(0);
+    }
+    if (port == nullptr || *port == 0) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "behind an address only ?kv_events_port=N and kv_replay_port=N are known, and "
+                   "bootstrap_port=N of a prefill worker: \"" +
+                       std::string(url) + '"'};
+    }
   }
-  const std::string_view words = url.substr(query);
-  const uint16_t port = words.starts_with(kPort)
-                            ? parse_number<uint16_t>(words.substr(kPort.size())).value_or(0)
-                            : uint16_t{0};
-  if (role != net::Role::kPrefill || port == 0) {
+  if (worker.kv_replay_port > 0 && worker.kv_events_port == 0) {
     return Error{ErrorCode::kInvalidArgument,
-                 "behind an address only ?bootstrap_port=N is known, of a prefill worker: \"" +
-                     std::string(url) + '"'};
+                 "kv_replay_port is of no use without kv_events_port: \"" + std::string(url) + '"'};
   }
-  worker.bootstrap_port = port;
   return worker;
 }
 

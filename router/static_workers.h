@@ -22,9 +22,12 @@ struct StaticWorker {
   net::Role role = net::Role::kBoth;
   net::HttpAddress address;
   uint16_t bootstrap_port = 0;  // Of a prefill worker; 0: RouterConfig::bootstrap_port.
+  uint16_t kv_events_port = 0;  // 0: both as in RouterConfig::kv_events.
+  uint16_t kv_replay_port = 0;
   friend bool operator==(const StaticWorker&, const StaticWorker&) = default;
 };
-// As net::parse_http_address; behind a prefill worker's address may be "?bootstrap_port=N".
+// As net::parse_http_address; behind it may be "?kv_events_port=N&kv_replay_port=N", and behind a
+// prefill worker's "bootstrap_port=N", too.
 Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url);
 
 class StaticWorkers {

@@ -12,6 +12,8 @@ namespace pdjob::router {
 namespace {
 
 constexpr Duration kExportTimeout = std::chrono::seconds(5);
+// Some are a client's words: the spans that wait are bounded in bytes, too.
+constexpr size_t kAttributeBytesMax = 256;
 
 }  // namespace
 
@@ -56,6 +58,11 @@ void Tracer::end(std::unique_ptr<Span> span) {
     return;
   }
   span->end = loop_.now();
+  for (auto& [key, value] : span->attributes) {
+    if (value.size() > kAttributeBytesMax) {
+      value = value.substr(0, kAttributeBytesMax);
+    }
+  }
   waiting_.push_back(std::move(*span));
   if (waiting_.size() == 1 && !exporting_) {
     timer_ = loop_.call_at(loop_.now() + kInterval, [this] { export_some(); });

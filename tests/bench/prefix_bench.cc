@@ -1,5 +1,5 @@
 // prefix_bench TRACE: what each policy finds in the caches of 64 workers, and what a decision
-// takes.
+// takes; then the same of workers that forget, known by what they were sent or by their events.
 #include <cstdio>
 
 #include "router/prefix_aware_policy.h"
@@ -10,10 +10,11 @@ namespace {
 
 void show(const char* name, const ReplayResult& result) {
   std::printf(
-      "%-28s %5.1f %% of the bound   wait P99 %6.2f s   busiest/mean %.2f   decision P99 %5.1f "
+      "%-36s %5.1f %% of the bound   missed %4.1f %%   wait P99 %6.2f s   busiest/mean %.2f   "
+      "decision P99 %5.1f "
       "us\n",
-      name, 100 * result.hits / result.bound, result.wait_p99_seconds, result.tokens_max_to_mean,
-      result.decision_p99_micros);
+      name, 100 * result.hits / result.bound, 100 * result.missed, result.wait_p99_seconds,
+      result.tokens_max_to_mean, result.decision_p99_micros);
 }
 
 int run(const char* path) {
@@ -32,6 +33,16 @@ int run(const char* path) {
     PrefixAwarePolicy policy(entries);
     const std::string name = "prefix_aware " + std::to_string(entries);
     show(name.c_str(), replay(trace, policy, {}));
+  }
+  for (const size_t routers : {1U, 4U}) {
+    for (const size_t cache : {250U, 500U, 1000U}) {
+      const std::string name = std::to_string(routers) + " x caches of " + std::to_string(cache);
+      Replay how{.cache_blocks = cache};
+      show((name + ", history").c_str(), replay_prefix_aware(trace, routers, false, how));
+      show((name + ", events").c_str(), replay_prefix_aware(trace, routers, true, how));
+      how.tokens_first = true;
+      show((name + ", tokens first").c_str(), replay_prefix_aware(trace, routers, true, how));
+    }
   }
   return 0;
 }

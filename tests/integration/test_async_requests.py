@@ -17,9 +17,10 @@ def ask(prompt):
     return {"model": "smollm2", "prompt": prompt, "max_tokens": 4, "temperature": 0}
 
 
-def call(url, method="GET", body=None):
+def call(url, method="GET", body=None, headers={}):
     """Status and body; a router that is not there is tried again."""
-    request = urllib.request.Request(url, body and json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
+    headers = {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(url, body and json.dumps(body).encode(), headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.status, json.load(reply)

@@ -15,6 +15,7 @@ for block in (ROOT / "tests/unit/launcher/bad_configs.txt").read_text().split("\
     CASES[name] = (yaml.removeprefix("\n") + "\n", errors)
 
 NAMES = ["broken YAML", "tab as indentation", "duplicate key", "unknown key in a section", "name is a list", "roles with different KV types"]
+NAMES += ["mistakes inside of models", "two models of one served name"]
 
 
 def run(argv, folder):

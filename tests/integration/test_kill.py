@@ -19,8 +19,9 @@ BODY = {"model": "smollm2", "prompt": "Tell me a story about a river.", "max_tok
 class Load:
     """A few clients that ask all the time and note what they get."""
 
-    def __init__(self, url, clients=4):
+    def __init__(self, url, clients=4, model="smollm2"):
         self.url = url
+        self.body = {**BODY, "model": model}
         self.answers = []
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
@@ -37,7 +38,7 @@ class Load:
         with httpx.Client(base_url=self.url, timeout=60) as client:
             while not self._stop.is_set():
                 try:
-                    reply = client.post("/v1/completions", json=BODY)
+                    reply = client.post("/v1/completions", json=self.body)
                     self.answers.append((time.monotonic(), reply.status_code, reply.text))
                 except httpx.TransportError as error:
                     self.answers.append((time.monotonic(), 0, repr(error)))

@@ -28,6 +28,15 @@ class RouterWording {
     return text("load ", e.name, ' ', e.load.tokens_queued);
   }
   std::string operator()(const router::WorkerProbed& e) const { return text("probed ", e.name); }
+  std::string operator()(const router::KvTold& e) const {
+    return text("kv told by w", e.worker, ' ', e.events.size());
+  }
+  std::string operator()(const router::KvToldAnew& e) const {
+    return text("kv anew by w", e.worker, e.complete ? " complete" : "");
+  }
+  std::string operator()(const router::TokensLearnt& e) const {
+    return text("tokens learnt ", e.tokens.size());
+  }
   std::string operator()(const router::DrainRequested&) const { return "drain"; }
   std::string operator()(const router::TimePassed&) const { return "time-passed"; }
 
@@ -62,6 +71,9 @@ class RouterWording {
   }
   std::string operator()(const router::Abort& e) const { return text("abort ", e.id); }
   std::string operator()(const router::Forget& e) const { return text("forget ", e.id); }
+  std::string operator()(const router::LearnTokens& e) const {
+    return text("learn tokens of w", e.worker);
+  }
   std::string operator()(const router::Drained&) const { return "drained"; }
 
  private:

@@ -13,9 +13,10 @@ using worker::KvMode;
 // --- from clients and the launcher
 
 void SimRouter::arrive(const Ask& ask) {
-  step(router::RequestArrived{
-      ask.id,
-      {.model = "m", .prompt_tokens = ask.prompt.tokens, .output_tokens = ask.prompt.max_tokens}});
+  step(router::RequestArrived{ask.id,
+                              {.model = ask.model,
+                               .prompt_tokens = ask.prompt.tokens,
+                               .output_tokens = ask.prompt.max_tokens}});
 }
 
 void SimRouter::client_left(RequestId id) {
@@ -138,6 +139,8 @@ Incarnation SimRouter::address_of(WorkerId worker) const {
 
 void SimRouter::apply(const router::StartLeg& effect) {
   const Ask& asked = world_.clients().ask(effect.leg.request);
+  world_.invariants().expect(core_.workers().find(effect.worker)->entry.model == asked.model,
+                             "a request is served by workers of its model", asked.id);
   LegAsk ask{.leg = effect.leg, .ask = asked};
   if (effect.resumes) {
     ask.resumed = passed_.at(asked.id);

@@ -58,6 +58,7 @@ class SimRouter {
   void apply(const router::Refuse& effect);
   void apply(const router::Abort& effect);
   void apply(const router::Forget& effect);
+  void apply(const router::LearnTokens& /*effect*/) {}  // Simulated workers tell of no caches.
   void apply(const router::Retried& /*effect*/) {}
   void apply(const router::PairSuspected& /*effect*/) { ++pairs_suspected_; }
   void apply(const router::OutOfRetries& /*effect*/) {}

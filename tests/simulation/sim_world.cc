@@ -69,6 +69,10 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
     shape.router.requests_max = random.chance(0.2) ? draw(2, 20) : 4096;
     shape.requests_queued = random.chance(0.2) ? draw(1, 4) : 256;
   }
+  if (Random(mix(seed + 6)).chance(0.3)) {
+    shape.workload.models = {"m", "n"};
+  }
+  shape.router.models = shape.workload.models;
   return shape;
 }
 
@@ -128,16 +132,20 @@ std::unique_ptr<worker::WorkerCore> SimWorld::make_core(net::Role role) const {
 }
 
 void SimWorld::start_job() {
-  const auto add = [this](const std::string& word, net::Role role, uint32_t count) {
+  const auto add = [this](const std::string& model, const char* word, net::Role role,
+                          uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
       Slot& slot = slots_.emplace_back();
-      slot.name = word + std::to_string(i);
+      slot.name = (model == "m" ? "" : model + "-") + word + std::to_string(i);
       slot.role = role;
+      slot.model = model;
     }
   };
-  add("p", net::Role::kPrefill, shape_.prefill_workers);
-  add("d", net::Role::kDecode, shape_.decode_workers);
-  add("b", net::Role::kBoth, shape_.both_workers);
+  for (const std::string& model : shape_.workload.models) {
+    add(model, "p", net::Role::kPrefill, shape_.prefill_workers);
+    add(model, "d", net::Role::kDecode, shape_.decode_workers);
+    add(model, "b", net::Role::kBoth, shape_.both_workers);
+  }
   for (Slot& slot : slots_) {
     start_worker(slot);
   }
@@ -165,7 +173,7 @@ void SimWorld::publish() {
                          .role = slot.role,
                          .host = "h",
                          .port = 1,
-                         .model = "m",
+                         .model = slot.model,
                          .kv_address = concurrent ? "{}" : ""});
     }
   }

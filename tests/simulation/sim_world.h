@@ -94,6 +94,7 @@ class SimWorld {
   struct Slot {
     std::string name;
     net::Role role = net::Role::kPrefill;
+    std::string model;
     Incarnation incarnation;
     std::unique_ptr<SimWorker> worker;  // Null: dead.
     bool visible = false;               // In the membership.

@@ -6,7 +6,7 @@ std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64
   Random random(seed);
   std::vector<Ask> asks;
   for (uint32_t i = 1; i <= shape.asks; ++i) {
-    Ask ask{.id = RequestId{i}};
+    Ask ask{.id = RequestId{i}, .model = shape.models[i % shape.models.size()]};
     ask.prompt = {.seed = random.next(),
                   .tokens = static_cast<uint32_t>(1 + random.below(shape.prompt_tokens_max)),
                   .max_tokens = static_cast<uint32_t>(1 + random.below(shape.max_tokens_max)),

@@ -19,6 +19,7 @@ inline constexpr uint32_t kPoisonedToken = 3;
 
 struct Ask {
   RequestId id;
+  std::string model;
   ToyPrompt prompt;
   bool stream = false;
   bool poisoned = false;  // Its sampler fails, wherever it runs.
@@ -27,6 +28,7 @@ struct Ask {
 };
 
 struct WorkloadShape {
+  std::vector<std::string> models = {"m"};  // They are asked for in turn.
   uint32_t asks = 40;
   Duration duration = std::chrono::seconds(2);
   uint32_t prompt_tokens_max = 60;

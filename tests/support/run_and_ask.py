@@ -1,4 +1,4 @@
-"""Starts a job, asks it one question as a client would, shows the answer and who gave it; then serves until Ctrl-C.
+"""Starts a job, asks each of its models one question as a client would, shows the answer and who gave it; then serves until Ctrl-C.
 
     run_and_ask.py [--once] -- COMMAND...       COMMAND prints `ready url=URL` on its standard output
 """
@@ -27,12 +27,22 @@ def wait_ready(job):
     sys.exit(job.wait() or 1)
 
 
-def ask(url):
-    """One streamed chat completion; True if it ended as it should."""
+def connect(url):
     place = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+    return http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+
+
+def ask_all(url):
+    """True if each model's answer ended as it should."""
+    connection = connect(url)
     connection.request("GET", "/v1/models")
-    model = json.load(connection.getresponse())["data"][0]["id"]
+    models = [model["id"] for model in json.load(connection.getresponse())["data"]]
+    return all(ask(url, model) for model in models)
+
+
+def ask(url, model):
+    """One streamed chat completion; True if it ended as it should."""
+    connection = connect(url)
     body = {
         "model": model,
         "messages": [{"role": "user", "content": QUESTION}],
@@ -40,7 +50,7 @@ def ask(url):
         "temperature": 0,
         "stream": True,
     }
-    print(f"\nPOST {url}/v1/chat/completions\n  {QUESTION}")
+    print(f"\nPOST {url}/v1/chat/completions, model {model}\n  {QUESTION}")
     started = time.monotonic()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     reply = connection.getresponse()
@@ -111,7 +121,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: job.terminate())
     try:
         url = wait_ready(job)
-        answered = ask(url)
+        answered = ask_all(url)
         if not options.once:
             print(f"\nserving at {url}/v1 until Ctrl-C")
             return job.wait()

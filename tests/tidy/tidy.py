@@ -28,14 +28,14 @@ DOORS = {
     "yaml-cpp": (r"yaml-cpp/", "common/config_document.cc"),
     "spdlog": (r"spdlog/", "common/log.cc"),
     "Prometheus client": (r"prometheus/", "common/metrics.cc"),
-    "ZeroMQ": (r"zmq", "net/control_channel.cc net/discovery_pings.cc"),
+    "ZeroMQ": (r"zmq", "net/control_channel.cc net/discovery_pings.cc net/kv_subscription.cc net/zeromq_socket.cc"),
     "simdjson": (r"simdjson", "net/*.cc"),
     "nlohmann_json": (r"nlohmann/", "net/*.cc"),
     "libllama": (r"(llama|gguf|chat\.h|json-schema-to-grammar)", "engine/*.cc"),
     "ggml": (r"ggml", "engine/*.cc"),
     "xxhash": (r"xxh", "engine/*.cc kvtransfer/row_digest.cc router/prompt_blocks.cc"),
-    "libsodium": (r"sodium", "kvtransfer/link_auth.cc router/admission.cc"),
-    "SQLite": (r"sqlite3", "router/async_database.cc"),
+    "libsodium": (r"sodium", "kvtransfer/link_auth.cc router/admission.cc router/webhook_secret.cc"),
+    "SQLite": (r"sqlite3", "router/async_database.cc tests/unit/router/async_database_test.cc"),
     "OpenSSL": (r"openssl/", "kvtransfer/tls_stream.cc"),
     "CLI11": (r"CLI/", "launcher/main.cc"),
 }
@@ -46,8 +46,8 @@ BANNED = {
     "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
-    "getenv": (r"\bgetenv\b", "launcher/job_config.cc launcher/local_cluster.cc net/child_process.cc"),
-    "zmq_": (r"\bzmq_", "net/control_channel.cc net/discovery_pings.cc"),
+    "getenv": (r"\bgetenv\b", "launcher/model_config.cc launcher/local_cluster.cc net/child_process.cc"),
+    "zmq_": (r"\bzmq_", "net/control_channel.cc net/discovery_pings.cc net/kv_subscription.cc net/zeromq_socket.cc"),
     "throw": (r"\bthrow\b", "engine/kv_spans.cc"),
 }
 

@@ -337,6 +337,20 @@ TEST(ConfigReader, KnowsWhichKeysWereWritten) {
   EXPECT_FALSE(ConfigReader::parse("job.yaml", "{").has("port"));
 }
 
+TEST(ConfigReader, TellsWhichOfTheDeclaredKeysOfASectionWereWritten) {
+  ConfigReader in = ConfigReader::parse("job.yaml", "a: 1\nb: 2\ns: {c: 3, d: 4}\n");
+  EXPECT_TRUE(in.keys().empty());
+  uint32_t value = 0;
+  in.field("z", value, {""});
+  in.field("b", value, {""});
+  in.section("s", {""}, [&](ConfigReader& section) {
+    section.field("d", value, {""});
+    EXPECT_EQ(section.keys(), std::vector<std::string>{"d"});
+  });
+  EXPECT_EQ(in.keys(), (std::vector<std::string>{"b", "s"}));
+  EXPECT_TRUE(ConfigReader::parse("job.yaml", "{").keys().empty());
+}
+
 TEST(ConfigReader, DescribesEveryDeclaration) {
   ConfigReader in = ConfigReader::describe();
   Job job;

@@ -79,11 +79,57 @@ TEST(JobConfig, RolesOverrideTheCommonEngine) {
                                        "decode:\n  engine: {sequences: 16}\n",
                                        kPlaces);
   ASSERT_TRUE(config.has_value()) << config.error().message;
-  EXPECT_EQ(config->prefill_engine.sequences, 4U);
-  EXPECT_EQ(config->decode_engine.sequences, 16U);
-  EXPECT_EQ(config->decode_engine.threads, 2U);
-  EXPECT_EQ(config->served_name, "fake");
+  const ModelConfig& model = config->models.front();
+  EXPECT_EQ(model.name, "");
+  EXPECT_EQ(model.prefill_engine.sequences, 4U);
+  EXPECT_EQ(model.decode_engine.sequences, 16U);
+  EXPECT_EQ(model.decode_engine.threads, 2U);
+  EXPECT_EQ(model.served_name, "fake");
   EXPECT_EQ(config->launcher.log_dir, "/home/nobody/.local/state/pdjob/x/logs");
+}
+
+TEST(JobConfig, EachOfSeveralModelsOverridesTheSectionsOfTheJob) {
+  const auto config = parse_job_config("job.yaml",
+                                       "name: x\n"
+                                       "engine: {kind: fake, threads: 2, sequences: 4}\n"
+                                       "prefill: {workers: 2, chunk_tokens: 64}\n"
+                                       "decode: {workers: 3, engine: {sequences: 16}}\n"
+                                       "models:\n"
+                                       "  small:\n"
+                                       "    engine: {threads: 1, sequences: 8}\n"
+                                       "    prefill: {chunk_tokens: 32, engine: {sequences: 2}}\n"
+                                       "  large:\n"
+                                       "    served_name: org/Large-7B\n"
+                                       "    prefill: {workers: 0}\n"
+                                       "    decode: {workers: 1}\n",
+                                       kPlaces);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  ASSERT_EQ(config->served_names(), (std::vector<std::string>{"small", "org/Large-7B"}));
+  const ModelConfig& small = *config->model_called("small");
+  EXPECT_EQ(small.prefill_workers, 2U);
+  EXPECT_EQ(small.decode_workers, 3U);
+  EXPECT_EQ(small.prefill.chunk_tokens, 32U);
+  EXPECT_EQ(small.prefill_engine.threads, 1U);
+  EXPECT_EQ(small.prefill_engine.sequences, 2U);
+  // `decode.engine` stands behind `engine`, whoever wrote that.
+  EXPECT_EQ(small.decode_engine.sequences, 16U);
+  EXPECT_EQ(small.decode_engine.served_name, "small");
+  const ModelConfig& large = *config->model_called("org/Large-7B");
+  EXPECT_EQ(large.name, "large");
+  EXPECT_FALSE(large.disaggregated());
+  EXPECT_EQ(large.decode_workers, 1U);
+  EXPECT_EQ(large.prefill.chunk_tokens, 64U);
+  EXPECT_EQ(large.prefill_engine.sequences, 4U);
+  EXPECT_EQ(large.decode_engine.threads, 2U);
+  EXPECT_EQ(config->model_called("large"), nullptr);
+}
+
+TEST(JobConfig, AnotherRoutersJobMayHaveAListOfOneModel) {
+  const auto config = parse_job_config("job.yaml",
+                                       "name: x\nengine: {kind: fake}\nmodels: {only: {}}\n"
+                                       "router: {type: command, recipe: vllm-router}\n",
+                                       kPlaces);
+  EXPECT_TRUE(config.has_value()) << config.error().message;
 }
 
 TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {

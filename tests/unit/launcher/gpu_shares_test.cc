@@ -8,7 +8,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 JobConfig job(const std::string& yaml) {
-  auto config = parse_job_config("job.yaml", "name: demo\nserved_name: tiny\n" + yaml, {});
+  auto config = parse_job_config("job.yaml", "name: demo\n" + yaml, {});
   PDJOB_CHECK(config.has_value(), config.error().message);
   return std::move(*config);
 }
@@ -38,7 +38,7 @@ TEST(GpuShares, ASettingHidesWhatComesAfterAWordThatNamesNone) {
 TEST(GpuShares, EachWorkerThatComputesOnAGpuHasOneOfItsOwn) {
   const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"
                                   "prefill: {workers: 2}\ndecode: {workers: 2}\n"),
-                              node({"0", "1", "2", "3", "4"}), 0);
+                              node({"0", "1", "2", "3", "4"}), {0});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "1", "2", "3"}));
   EXPECT_EQ(plan->warnings, Words{});
@@ -48,15 +48,25 @@ TEST(GpuShares, WorkersOfTheHostLeaveTheGpusToTheOthers) {
   const auto plan = make_plan(job("engine: {kind: fake}\n"
                                   "prefill: {workers: 2, engine: {gpu: true}}\n"
                                   "decode: {workers: 4}\n"),
-                              node({"5", "6"}), 0);
+                              node({"5", "6"}), {0});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "5", "6", "", "", "", ""}));
+}
+
+TEST(GpuShares, EachModelSaysWhetherItsWorkersWantOne) {
+  const auto plan = make_plan(job("engine: {kind: fake}\n"
+                                  "models:\n"
+                                  "  small: {}\n"
+                                  "  large: {engine: {gpu: true}, decode: {workers: 2}}\n"),
+                              node({"3", "4", "5"}), {0, 0});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(gpus_of(*plan), (Words{"", "", "", "3", "4", "5"}));
 }
 
 TEST(GpuShares, TooFewGpusAreSharedEvenlyWithAWarning) {
   const auto plan = make_plan(job("engine: {kind: fake, gpu_layers: 3}\n"
                                   "prefill: {workers: 2}\ndecode: {workers: 3}\n"),
-                              node({"0", "1"}), 0);
+                              node({"0", "1"}), {0});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "1", "0", "1", "0"}));
   EXPECT_EQ(plan->warnings,
@@ -65,17 +75,17 @@ TEST(GpuShares, TooFewGpusAreSharedEvenlyWithAWarning) {
 
 TEST(GpuShares, NcclIsNotPlacedWhereTwoWorkersWouldShareAGpu) {
   const JobConfig config = job("engine: {kind: fake}\nkvtransfer: {transport: nccl}\n");
-  const auto refused = make_plan(config, node({"0"}), 0);
+  const auto refused = make_plan(config, node({"0"}), {0});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(refused.error().message,
             "node local has 1 GPU for 2 workers, and NCCL wants one for each: have fewer workers, "
             "or take another kvtransfer.transport");
-  EXPECT_TRUE(make_plan(config, node({"0", "1"}), 0));
+  EXPECT_TRUE(make_plan(config, node({"0", "1"}), {0}));
 }
 
 TEST(GpuShares, ANodeWithoutGpusIsAWarning) {
-  const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"), node({}), 0);
+  const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"), node({}), {0});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "", ""}));
   EXPECT_EQ(plan->warnings, Words{"node local has no GPU for 2 workers: look at nvidia-smi, "
@@ -84,10 +94,10 @@ TEST(GpuShares, ANodeWithoutGpusIsAWarning) {
 
 TEST(GpuShares, ThePlanShowsThemWhereThereAreAny) {
   const auto plan = make_plan(job("engine: {kind: fake}\nprefill: {engine: {gpu: true}}\n"),
-                              node({"GPU-8a1"}), 0);
+                              node({"GPU-8a1"}), {0});
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->to_text(),
-            "job demo, model tiny\n"
+            "job demo, model fake\n"
             "NAME       ROLE     NODE   CORES  GPU      ADDRESS\n"
             "router-0   router   local  -      -        127.0.0.1:8000\n"
             "prefill-0  prefill  local  1      GPU-8a1  127.0.0.1:any\n"

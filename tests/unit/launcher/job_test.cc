@@ -315,6 +315,83 @@ TEST(Job, ProbesReachEveryWorkerOfUnequalGroups) {
   EXPECT_EQ(world.job.state(), JobState::kReady);
 }
 
+std::vector<ProcessPlan> two_models() {
+  return {{"router-0", net::Role::kRouter, ""},
+          {"small-prefill-0", net::Role::kPrefill, "small"},
+          {"small-decode-0", net::Role::kDecode, "small"},
+          {"large-prefill-0", net::Role::kPrefill, "large"},
+          {"large-decode-0", net::Role::kDecode, "large"},
+          {"large-decode-1", net::Role::kDecode, "large"},
+          {"alone-decode-0", net::Role::kBoth, "alone"}};
+}
+
+TEST(Job, ProbesPairWorkersOfOneModelOnlyAndNameIt) {
+  World world(two_models());
+  world.start();
+  world.register_all();
+  Names probed;
+  while (const Probe* probe = world.last<Probe>()) {
+    probed.push_back(probe->model + ": " + probe->prefill + ">" + probe->decode);
+    const uint64_t id = probe->probe;
+    EXPECT_EQ(world.job.state(), JobState::kStarting);
+    world.effects.clear();
+    world.tell(ProbeSucceeded{id, probe->prefill.empty() ? 0U : 1U});
+  }
+  EXPECT_EQ(probed,
+            (Names{"small: small-prefill-0>small-decode-0", "large: large-prefill-0>large-decode-0",
+                   "alone: >alone-decode-0", "large: large-prefill-0>large-decode-1"}));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, AModelIsProbedWithoutWaitingForTheOthers) {
+  World world(two_models());
+  world.start();
+  world.register_process("router-0");
+  world.register_process("small-prefill-0");
+  world.register_process("large-decode-0");
+  EXPECT_EQ(world.last<Probe>(), nullptr);  // A pair, but not of one model.
+  world.register_process("large-prefill-0");
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->model, "large");
+  world.tell(ProbeSucceeded{1, 1});
+  EXPECT_EQ(world.state_of("large-decode-0"), ProcessState::kReady);
+  EXPECT_EQ(world.state_of("small-prefill-0"), ProcessState::kRegistered);
+}
+
+TEST(Job, AModelWhoseProbesFailKeepsNoOtherFromBeingReady) {
+  World world(two_models());
+  world.start();
+  world.register_all();
+  for (int i = 0; i < 12; ++i) {
+    const Probe* probe = world.last<Probe>();
+    ASSERT_NE(probe, nullptr);
+    const uint64_t id = probe->probe;
+    const bool fails = probe->model == "small";
+    world.effects.clear();
+    world.tell(fails ? Event{ProbeFailed{id, "status 503"}} : Event{ProbeSucceeded{id, 1}});
+    world.pass(milliseconds(200));
+    world.beat_all();
+  }
+  EXPECT_EQ(world.state_of("large-decode-1"), ProcessState::kReady);
+  EXPECT_EQ(world.state_of("alone-decode-0"), ProcessState::kReady);
+  EXPECT_EQ(world.state_of("small-decode-0"), ProcessState::kRegistered);
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+}
+
+TEST(Job, AWorkerOfOneModelThatDiesIsProbedAgainWithItsOwn) {
+  World world(two_models());
+  world.make_ready();
+  world.exit_process("large-prefill-0");
+  EXPECT_EQ(world.members(), (Names{"small-prefill-0", "small-decode-0", "large-decode-0",
+                                    "large-decode-1", "alone-decode-0"}));
+  world.pass(milliseconds(250));
+  world.register_process("large-prefill-0");
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->prefill, "large-prefill-0");
+  EXPECT_EQ(world.last<Probe>()->decode, "large-decode-0");
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
 TEST(Job, AFailedProbeIsTriedAgainAfterAWhile) {
   World world;
   world.start();

@@ -23,7 +23,7 @@ TEST(JobConfig, APrefillWorkerThatDrainsKeepsItsKvForItsLease) {
 
 TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
   const auto plan = make_plan(
-      job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, 0);
+      job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, {0});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->to_text(),
             "job demo, model tiny\n"
@@ -36,7 +36,7 @@ TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
 }
 
 TEST(LaunchPlan, JsonHoldsTheSameFacts) {
-  const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, 0);
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, {0});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(
       plan->to_json(),
@@ -50,7 +50,7 @@ TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
   const std::vector<Node> nodes = {
       {.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
       {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
-  const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, 0);
+  const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, {0});
   ASSERT_TRUE(plan.has_value());
   std::string placed;
   for (const PlanRow& row : plan->rows) {
@@ -61,7 +61,7 @@ TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
 }
 
 TEST(LaunchPlan, OvercommitmentIsAWarning) {
-  const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, 0);
+  const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, {0});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->warnings,
             std::vector<std::string>{
@@ -69,28 +69,91 @@ TEST(LaunchPlan, OvercommitmentIsAWarning) {
 }
 
 TEST(LaunchPlan, AModelLargerThanEveryNodeIsNotPlaced) {
-  const auto plan = make_plan(job(""), kOneNode, 2ULL << 30);
+  const auto plan = make_plan(job(""), kOneNode, {2ULL << 30});
   ASSERT_FALSE(plan.has_value());
   EXPECT_EQ(plan.error().message, "the model has 2048 MiB, more than the memory of any node");
 }
 
 TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
   JobConfig config = job("");
-  config.prefill_engine.kind = config.decode_engine.kind = engine::EngineKind::kLlama;
-  const auto invariant = [&] { return make_plan(config, kOneNode, 0)->invariant; };
-  config.prefill_engine.kv_type = config.decode_engine.kv_type = engine::KvType::kQ8_0;
-  config.decode_engine.threads = 4;
+  ModelConfig& model = config.models.front();
+  model.prefill_engine.kind = model.decode_engine.kind = engine::EngineKind::kLlama;
+  const auto invariant = [&] { return make_plan(config, kOneNode, {0})->models.front().invariant; };
+  model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kQ8_0;
+  model.decode_engine.threads = 4;
   EXPECT_TRUE(invariant());
-  config.prefill_engine.kv_type = config.decode_engine.kv_type = engine::KvType::kF16;
+  model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kF16;
   EXPECT_FALSE(invariant());
-  config.decode_engine.threads = config.prefill_engine.threads = 1;
+  model.decode_engine.threads = model.prefill_engine.threads = 1;
   EXPECT_TRUE(invariant());
-  config.prefill.chunk_tokens = 32;
+  model.prefill.chunk_tokens = 32;
   EXPECT_FALSE(invariant());
-  config.prefill_engine.kv_type = config.decode_engine.kv_type = engine::KvType::kQ8_0;
+  model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kQ8_0;
   EXPECT_TRUE(invariant());
-  config.prefill_engine.gpu = true;
+  model.prefill_engine.gpu = true;
   EXPECT_FALSE(invariant());
+}
+
+const char* const kTwoModels =
+    "models:\n"
+    "  small: {decode: {workers: 2}}\n"
+    "  large: {served_name: org/Large-7B, prefill: {workers: 0}, engine: {threads: 3}}\n";
+
+JobConfig two_models(const std::string& more = "") {
+  auto config = parse_job_config(
+      "job.yaml", std::string("name: demo\nengine: {kind: fake}\n") + kTwoModels + more,
+      {.home = "/h"});
+  PDJOB_CHECK(config.has_value(), config.error().message);
+  return std::move(*config);
+}
+
+TEST(LaunchPlan, SeveralModelsHaveWorkersOfTheirOwn) {
+  JobConfig config = two_models();
+  config.models[1].decode_engine.kind = engine::EngineKind::kLlama;
+  const auto plan = make_plan(config, kOneNode, {0, 0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->to_text(),
+            "job demo, models small, org/Large-7B\n"
+            "NAME             MODEL         ROLE     NODE   CORES  ADDRESS\n"
+            "router-0         -             router   local  -      127.0.0.1:8000\n"
+            "small-prefill-0  small         prefill  local  1      127.0.0.1:any\n"
+            "small-decode-0   small         decode   local  1      127.0.0.1:any\n"
+            "small-decode-1   small         decode   local  1      127.0.0.1:any\n"
+            "large-decode-0   org/Large-7B  both     local  3      127.0.0.1:any\n"
+            "small is invariant: yes (the fake engine computes each sequence alone)\n"
+            "org/Large-7B is invariant: yes (q8_0 KV)\n");
+}
+
+TEST(LaunchPlan, JsonSaysWhichWorkerIsOfWhichOfSeveralModels) {
+  const auto plan = make_plan(two_models(), kOneNode, {0, 0});
+  ASSERT_TRUE(plan.has_value());
+  const std::string json = plan->to_json();
+  EXPECT_EQ(json.find(R"({"job":"demo","models":[{"name":"small","invariant":true,)"
+                      R"("invariant_because":"the fake engine computes each sequence alone"},)"
+                      R"({"name":"org/Large-7B",)"),
+            0U)
+      << json;
+  EXPECT_NE(json.find(R"({"name":"router-0","role":"router","node")"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"({"name":"large-decode-0","role":"both","model":"org/Large-7B",)"),
+            std::string::npos)
+      << json;
+}
+
+TEST(LaunchPlan, OneOfSeveralModelsThatIsTooLargeIsNamed) {
+  const auto plan = make_plan(two_models(), kOneNode, {1, 2ULL << 30});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message,
+            "the model org/Large-7B has 2048 MiB, more than the memory of any node");
+}
+
+TEST(LaunchPlan, ModelsMustFitTogetherEachFileOnce) {
+  JobConfig config = two_models();
+  config.models[0].decode_engine.model_path = config.models[1].decode_engine.model_path = "/same";
+  EXPECT_TRUE(make_plan(config, kOneNode, {600 << 20, 600 << 20}).has_value());
+  config.models[0].decode_engine.model_path = "/other";
+  const auto plan = make_plan(config, kOneNode, {600 << 20, 600 << 20});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message, "the models have 1200 MiB, more than the memory of all nodes");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "launcher/router_file.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace pdjob::launcher {
@@ -46,6 +48,28 @@ TEST(RouterFile, KnowsABootstrapPortOfPrefillWorkersOnly) {
                            "workers: {prefill: ['h:1?port=7'], decode: [h:2]}",
                            "workers: {prefill: [h:1], decode: ['h:2?bootstrap_port=7']}"}) {
     EXPECT_FALSE(parse_router_file("r.yaml", text).has_value()) << text;
+  }
+}
+
+TEST(RouterFile, KnowsWhereAnyWorkerPublishesWhatItHolds) {
+  const auto file = parse_router_file(
+      "r.yaml",
+      "workers: {both: ['h:1?kv_events_port=5557', 'h:2?kv_events_port=6557&kv_replay_port=6558'], "
+      "prefill: ['h:3?bootstrap_port=7&kv_events_port=8'], decode: [h:4]}");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto port_of = [&](uint16_t port) {
+    return *std::ranges::find_if(
+        file->workers, [&](const router::StaticWorker& one) { return one.address.port == port; });
+  };
+  EXPECT_EQ(port_of(1).kv_events_port, 5557);
+  EXPECT_EQ(port_of(1).kv_replay_port, 0);
+  EXPECT_EQ(port_of(2).kv_replay_port, 6558);
+  EXPECT_EQ(port_of(3).kv_events_port, 8);
+  EXPECT_EQ(port_of(3).bootstrap_port, 7);
+  for (const char* address : {"h:1?kv_events_port=0", "h:1?kv_events_port", "h:1?", "h:1?&",
+                              "h:1?kv_replay_port=7", "h:1?kv_events_port=7&", "h:1?kv_port=1"}) {
+    const std::string text = "workers: {both: ['" + std::string(address) + "']}";
+    EXPECT_FALSE(parse_router_file("r.yaml", text).has_value()) << address;
   }
 }
 

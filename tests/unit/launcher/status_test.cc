@@ -12,7 +12,7 @@ class StatusTest : public testing::Test {
   StatusTest()
       : job_({{"router-0", net::Role::kRouter}, {"decode-0", net::Role::kBoth}}, JobTiming{}, "n") {
     plan_.job = "demo";
-    plan_.model = "tiny";
+    plan_.models = {{.name = "tiny"}};
     plan_.rows = {{.name = "router-0",
                    .role = net::Role::kRouter,
                    .node = "local",
@@ -66,6 +66,22 @@ TEST_F(StatusTest, JsonHoldsTheSameFacts) {
           R"({"name":"decode-0","role":"both","state":"starting","suspected":false,"pid":102,"engine_id":"decode-0.n.2")"),
       std::string::npos)
       << json;
+}
+
+TEST_F(StatusTest, OfSeveralModelsItSaysWhoseEachWorkerIs) {
+  plan_.models.push_back({.name = "large"});
+  Job job({{"router-0", net::Role::kRouter, ""}, {"tiny-decode-0", net::Role::kBoth, "tiny"}},
+          JobTiming{}, "n");
+  const JobView view{.plan = plan_, .job = job};
+  EXPECT_NE(status_text(view).find("NAME           MODEL  ROLE    STATE "), std::string::npos)
+      << status_text(view);
+  EXPECT_NE(status_text(view).find("\nrouter-0       -      router  waiting"), std::string::npos);
+  EXPECT_NE(status_text(view).find("\ntiny-decode-0  tiny   both    waiting"), std::string::npos);
+  const std::string json = status_json(view);
+  EXPECT_NE(json.find(R"("models":["tiny","large"])"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"({"name":"router-0","role":"router","state")"), std::string::npos);
+  EXPECT_NE(json.find(R"({"name":"tiny-decode-0","role":"both","model":"tiny")"),
+            std::string::npos);
 }
 
 TEST_F(StatusTest, MetricsCountRestartsOnceEach) {

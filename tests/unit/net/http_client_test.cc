@@ -299,6 +299,22 @@ TEST_F(HttpClientTest, DropsAnIdleConnectionThatSendsUnasked) {
   EXPECT_TRUE(server.accept());
 }
 
+TEST_F(HttpClientTest, DropsAnIdleConnectionThatSendsUnaskedWhenItsLastCallWasPaused) {
+  Recorder paused;
+  paused.when_body = [&](CallId id) { client->pause(id); };
+  client->start(get(), paused);
+  ASSERT_TRUE(server.accept());
+  ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));
+  server.send(0, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
+  ASSERT_TRUE(finished(paused));
+  server.send(0, "HTTP/1.1 408 Timeout\r\n\r\n");
+  run_for(loop, std::chrono::milliseconds(20));
+  Recorder recorder;
+  client->start(get(), recorder);
+  EXPECT_TRUE(server.accept());
+  EXPECT_EQ(recorder.status, 0) << "that was said to nobody";
+}
+
 TEST_F(HttpClientTest, DoesNotReuseAConnectionWithBytesBehindTheReply) {
   Recorder recorder;
   client->start(get(), recorder);

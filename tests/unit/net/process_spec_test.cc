@@ -10,6 +10,7 @@ ProcessSpec spec() {
           .name = "prefill-0",
           .role = Role::kPrefill,
           .engine_id = "prefill-0.1",
+          .model = "org/Large-7B",
           .host = "127.0.0.1",
           .port = 40001,
           .listen_fd = 7,
@@ -28,6 +29,7 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(encode_spec(*decoded), encode_spec(spec()));
   EXPECT_EQ(decoded->job, spec().job);
   EXPECT_EQ(decoded->role, Role::kPrefill);
+  EXPECT_EQ(decoded->model, "org/Large-7B");
   EXPECT_EQ(decoded->port, 40001);
   EXPECT_EQ(decoded->listen_fd, 7);
   EXPECT_EQ(decoded->gpu, "GPU-8a1");

@@ -3,8 +3,11 @@
 #include "router/async_api.h"
 
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,6 +15,7 @@
 #include "common/limits.h"
 #include "net/json_edit.h"
 #include "router/http_api.h"
+#include "router/webhook_secret.h"
 #include "tests/support/http_peers.h"
 
 namespace pdjob::router {
@@ -34,18 +38,18 @@ struct AsyncApiTest : testing::Test {
   }
   void serve() {
     api.reset();
-    auto opened = HttpApi::open(loop, config, {}, [] {});
+    auto opened = HttpApi::open(loop, config, {}, [this] { drained = true; });
     ASSERT_TRUE(opened) << opened.error().message;
     api = std::move(*opened);
     client = net::HttpClient::create(loop);
   }
-  void join() {
+  void join(const std::string& model = "m") {
     api->relay().submit(WorkersChanged{{{.name = "b0",
                                          .engine_id = "e1",
                                          .role = net::Role::kBoth,
                                          .host = "127.0.0.1",
                                          .port = worker.port(),
-                                         .model = "m"}}});
+                                         .model = model}}});
   }
   Reply call(std::string_view method, std::string_view target, const std::string& body = "",
              std::string_view header_lines = "") {
@@ -78,6 +82,32 @@ struct AsyncApiTest : testing::Test {
     return turn_until(loop, [&] { return status(id) == wanted; });
   }
 
+  std::string callback(const std::string& id) { return field(get(id).body, "callback"); }
+  // As GET shows it.
+  static std::string callback_json(const std::string& url, const std::string& status,
+                                   int attempts) {
+    return R"({"url":")" + url + R"(","status":")" + status + R"(","attempts":)" +
+           std::to_string(attempts) + '}';
+  }
+  bool callback_comes_to(const std::string& id, const std::string& url, const std::string& status,
+                         int attempts) {
+    return turn_until(loop, [&] { return callback(id) == callback_json(url, status, attempts); });
+  }
+  std::string submit_to(const std::string& url) {
+    return submit(kAsk, "x-pdjob-callback: " + url + "\r\n");
+  }
+  static std::string url_of(const Peer& peer) {
+    return "http://127.0.0.1:" + std::to_string(peer.port()) + "/done?of=me";
+  }
+  void allow(const Peer& peer) {
+    config.async.callbacks.allowed.push_back("127.0.0.1:" + std::to_string(peer.port()));
+  }
+  double metric(const std::string& line) {
+    const std::string text = call("GET", "/metrics").body;
+    const size_t at = text.find('\n' + line + ' ');
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + line.size() + 2));
+  }
+
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("pdjob-async-api-" + std::to_string(getpid()));
   net::EventLoop loop;
@@ -88,9 +118,42 @@ struct AsyncApiTest : testing::Test {
                              R"({"path":")" + std::string(request.path) + R"(","asked":)" +
                                  std::to_string(asked) + "}");
               }};
+  // Who is called: takes everything, and keeps the last call.
+  Peer receiver{loop, [this](net::HttpServer& server, net::ExchangeId id,
+                             const net::HttpRequest& request, int /*asked*/) {
+                  keep(request);
+                  server.reply(id, 204, "text/plain", "");
+                }};
+  void keep(const net::HttpRequest& request) {
+    called_path = std::string(request.path) + '?' + std::string(request.query);
+    called_id = request.header("webhook-id");
+    called_at = request.header("webhook-timestamp");
+    called_signature = request.header("webhook-signature");
+    called_body = request.body;
+  }
+  // The receiver says nothing until what is returned here is called.
+  std::function<void()> hold_calls() {
+    receiver.answer = [this](net::HttpServer& server, net::ExchangeId id,
+                             const net::HttpRequest& request, int /*asked*/) {
+      keep(request);
+      take_last = [&server, id] { server.reply(id, 200, "text/plain", "thanks"); };
+    };
+    return [this] { take_last(); };
+  }
+  std::function<void()> take_last;
+  std::string called_path;
+  std::string called_id;
+  std::string called_at;
+  std::string called_signature;
+  std::string called_body;
+  bool drained = false;
   std::unique_ptr<HttpApi> api;
   std::unique_ptr<net::HttpClient> client;
 };
+
+// A receiver that hears the call and says nothing.
+void say_nothing(net::HttpServer& /*server*/, net::ExchangeId /*id*/,
+                 const net::HttpRequest& /*request*/, int /*asked*/) {}
 
 TEST_F(AsyncApiTest, HasTheAnswerLater) {
   serve();
@@ -102,6 +165,23 @@ TEST_F(AsyncApiTest, HasTheAnswerLater) {
   EXPECT_EQ(field(get(id).body, "response"),
             R"({"status_code":200,"body":{"path":"/v1/completions","asked":1}})");
   EXPECT_EQ(worker.asked, 1);
+}
+
+TEST_F(AsyncApiTest, WaitsForTheWorkersOfItsModelAndHoldsUpNoOther) {
+  config.models = {"m", "n"};
+  config.async.in_flight_max = 1;
+  config.queue_timeout = milliseconds(1);
+  serve();
+  const std::string waits = submit(R"({"model":"n","prompt":"Once"})");
+  const std::string goes = submit(R"({"model":"m","prompt":"Once"})");
+  const std::string unknown = submit(R"({"model":"other","prompt":"Once"})");
+  join();
+  ASSERT_TRUE(comes_to(goes, R"("completed")"));
+  ASSERT_TRUE(comes_to(unknown, R"("failed")"));
+  EXPECT_NE(get(unknown).body.find(R"("status_code":404)"), std::string::npos);
+  EXPECT_EQ(status(waits), R"("queued")");
+  join("n");
+  ASSERT_TRUE(comes_to(waits, R"("completed")"));
 }
 
 TEST_F(AsyncApiTest, KeepsAnErrorAsTheAnswer) {
@@ -203,6 +283,239 @@ TEST_F(AsyncApiTest, KeepsTenantsApart) {
   EXPECT_EQ(call("DELETE", "/pdjob/requests/" + id, "", b).status, 404);
   EXPECT_EQ(call("POST", "/v1/async/completions", kAsk, a).status, 429);
   EXPECT_EQ(get(id, a).status, 200);
+}
+
+TEST_F(AsyncApiTest, CallsAClientBackWithWhatItWouldFetch) {
+  constexpr std::string_view kSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+  allow(receiver);
+  config.async.callbacks.secret_file = folder / "secret";
+  std::ofstream(config.async.callbacks.secret_file) << kSecret;
+  serve();
+  const std::string url = url_of(receiver);
+  const std::string id = submit_to(url);
+  EXPECT_EQ(callback(id), callback_json(url, "pending", 0));
+  const auto take = hold_calls();
+  join();
+  ASSERT_TRUE(turn_until(loop, [&] { return receiver.asked == 1; }));
+  EXPECT_EQ(called_body, get(id).body) << "it has not been taken yet";
+  EXPECT_EQ(called_path, "/done?of=me");
+  EXPECT_EQ(called_id, id);
+  const auto secret = WebhookSecret::parse(kSecret);
+  ASSERT_TRUE(secret);
+  EXPECT_EQ(called_signature, secret->sign(id, std::stoll(called_at), called_body));
+  take();
+  EXPECT_TRUE(callback_comes_to(id, url, "delivered", 1));
+  EXPECT_EQ(field(get(id).body, "status"), R"("completed")");
+  EXPECT_EQ(metric(R"(pdjob_router_callbacks_total{outcome="delivered"})"), 1);
+  EXPECT_EQ(receiver.asked, 1);
+}
+
+TEST_F(AsyncApiTest, CallsAgainUntilACallIsTaken) {
+  allow(receiver);
+  const auto take = receiver.answer;
+  receiver.answer = [&](net::HttpServer& server, net::ExchangeId id,
+                        const net::HttpRequest& request, int asked) {
+    if (asked == 1) {
+      server.reply(id, 500, "text/plain", "");
+    } else if (asked == 2) {  // A redirect is no reason to call anybody else.
+      server.reply(id, 307, "text/plain", "", {{"Location", url_of(worker)}});
+    } else {
+      take(server, id, request, asked);
+    }
+  };
+  serve();
+  join();
+  const std::string id = submit_to(url_of(receiver));
+  EXPECT_TRUE(callback_comes_to(id, url_of(receiver), "delivered", 3));
+  EXPECT_EQ(called_id, id);
+  EXPECT_EQ(called_signature, "") << "there is no secret";
+  EXPECT_NE(called_body.find(R"("status":"pending","attempts":2})"), std::string::npos)
+      << called_body;
+  EXPECT_EQ(worker.asked, 1);
+}
+
+TEST_F(AsyncApiTest, CallsNobodyWhoIsNotListed) {
+  serve();
+  const std::string line = "x-pdjob-callback: " + url_of(receiver) + "\r\n";
+  const Reply off = call("POST", "/v1/async/completions", kAsk, line);
+  EXPECT_EQ(off.status, 400);
+  EXPECT_NE(off.body.find("Nobody is called back here"), std::string::npos) << off.body;
+  config.async.callbacks.allowed = {"127.0.0.1:1", "localhost"};
+  serve();
+  const Reply refused = call("POST", "/v1/async/completions", kAsk, line);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(net::json_string(field(field(refused.body, "error"), "param")), "x-pdjob-callback");
+  EXPECT_NE(refused.body.find("127.0.0.1:" + std::to_string(receiver.port()) +
+                              " may not be called: router.async.callbacks.allowed does not list"),
+            std::string::npos)
+      << refused.body;
+  EXPECT_EQ(metric(R"(pdjob_router_callbacks_total{outcome="refused"})"), 1);
+  EXPECT_EQ(metric("pdjob_router_async_alive"), 0);
+}
+
+TEST_F(AsyncApiTest, AReceiverThatHangsCostsNobodyElse) {
+  Peer hanging{loop, say_nothing};
+  allow(hanging);
+  allow(receiver);
+  config.async.callbacks.in_flight_max = 1;
+  serve();
+  join();
+  const std::string hung = submit_to(url_of(hanging));
+  ASSERT_TRUE(turn_until(loop, [&] { return hanging.asked == 1; }));
+  const std::string waits = submit_to(url_of(hanging));
+  ASSERT_TRUE(comes_to(waits, R"("completed")"));
+  const std::string well = submit_to(url_of(receiver));
+  EXPECT_TRUE(callback_comes_to(well, url_of(receiver), "delivered", 1));
+  EXPECT_EQ(callback(hung), callback_json(url_of(hanging), "pending", 0));
+  EXPECT_EQ(callback(waits), callback_json(url_of(hanging), "pending", 0));
+  EXPECT_EQ(hanging.asked, 1);
+  EXPECT_EQ(metric("pdjob_router_callbacks_running"), 1);
+  EXPECT_EQ(metric("pdjob_router_callbacks_waiting"), 1);
+}
+
+TEST_F(AsyncApiTest, GivesUpACallThatNeverEnds) {
+  Peer hanging{loop, say_nothing};
+  Peer endless{loop, [](net::HttpServer& server, net::ExchangeId id, const net::HttpRequest&, int) {
+                 server.begin(id, 500, "text/plain");
+                 server.write(id, std::string(256 * limits::kKiB, 'x'));
+               }};
+  allow(hanging);
+  allow(endless);
+  config.async.callbacks.attempts = 1;
+  config.async.callbacks.timeout = milliseconds(200);
+  serve();
+  join();
+  for (const Peer* peer : {&hanging, &endless}) {
+    const std::string id = submit_to(url_of(*peer));
+    EXPECT_TRUE(callback_comes_to(id, url_of(*peer), "failed", 1));
+    EXPECT_EQ(field(get(id).body, "status"), R"("completed")");
+    EXPECT_EQ(peer->asked, 1);
+  }
+  EXPECT_EQ(metric(R"(pdjob_router_callbacks_total{outcome="failed"})"), 2);
+}
+
+TEST_F(AsyncApiTest, CallsWhomThePreviousRouterHadNotCalled) {
+  allow(receiver);
+  const auto take = receiver.answer;
+  receiver.answer = say_nothing;
+  config.async.callbacks.in_flight_max = 1;
+  serve();
+  join();
+  const std::string called = submit_to(url_of(receiver));
+  const std::string waiting = submit_to(url_of(receiver));
+  ASSERT_TRUE(comes_to(waiting, R"("completed")"));
+  ASSERT_TRUE(turn_until(loop, [&] { return receiver.asked == 1; }));
+  receiver.answer = take;
+  serve();
+  EXPECT_TRUE(callback_comes_to(called, url_of(receiver), "delivered", 1));
+  EXPECT_TRUE(callback_comes_to(waiting, url_of(receiver), "delivered", 1));
+  serve();
+  EXPECT_EQ(callback(called), callback_json(url_of(receiver), "delivered", 1));
+  EXPECT_EQ(receiver.asked, 3);
+  EXPECT_EQ(worker.asked, 2) << "their answers were there";
+}
+
+TEST_F(AsyncApiTest, DoesNotCallWhomTheJobFileListsNoMore) {
+  allow(receiver);
+  receiver.answer = say_nothing;
+  serve();
+  join();
+  const std::string id = submit_to(url_of(receiver));
+  ASSERT_TRUE(turn_until(loop, [&] { return receiver.asked == 1; }));
+  config.async.callbacks.allowed = {"127.0.0.1:1"};
+  serve();
+  EXPECT_TRUE(callback_comes_to(id, url_of(receiver), "failed", 0));
+  EXPECT_EQ(receiver.asked, 1);
+}
+
+TEST_F(AsyncApiTest, ForgetsToCallWhoHasDeletedIt) {
+  allow(receiver);
+  receiver.answer = [](net::HttpServer& server, net::ExchangeId id, const net::HttpRequest&, int) {
+    server.reply(id, 503, "text/plain", "");
+  };
+  serve();
+  join();
+  const std::string id = submit_to(url_of(receiver));
+  ASSERT_TRUE(callback_comes_to(id, url_of(receiver), "pending", 1));
+  EXPECT_EQ(call("DELETE", "/pdjob/requests/" + id).status, 200);
+  EXPECT_TRUE(turn_until(
+      loop, [&] { return metric(R"(pdjob_router_callbacks_total{outcome="forgotten"})") == 1; }));
+  EXPECT_EQ(receiver.asked, 1);
+}
+
+TEST_F(AsyncApiTest, ADrainWaitsForTheCallsThatHaveBegun) {
+  allow(receiver);
+  const auto take = hold_calls();
+  config.async.callbacks.in_flight_max = 1;
+  serve();
+  join();
+  const std::string called = submit_to(url_of(receiver));
+  const std::string waiting = submit_to(url_of(receiver));
+  ASSERT_TRUE(comes_to(waiting, R"("completed")"));
+  ASSERT_TRUE(turn_until(loop, [&] { return receiver.asked == 1; }));
+  api->drain();
+  EXPECT_FALSE(turn_until(loop, [&] { return drained; }, milliseconds(200)));
+  take();
+  EXPECT_TRUE(turn_until(loop, [&] { return drained; }));
+  EXPECT_EQ(receiver.asked, 1) << "the other one is the next router's";
+  serve();
+  EXPECT_EQ(callback(called), callback_json(url_of(receiver), "delivered", 1));
+  EXPECT_TRUE(turn_until(loop, [&] { return receiver.asked == 2; }));
+}
+
+TEST_F(AsyncApiTest, CallsAllWhoseAnswersAreKeptWhileAnOlderCallHangs) {
+  allow(receiver);
+  const auto take = hold_calls();
+  config.async.callbacks.in_flight_max = 1;
+  config.async.results_max = 2;
+  serve();
+  join();
+  submit_to(url_of(receiver));
+  ASSERT_TRUE(turn_until(loop, [&] { return receiver.asked == 1; }));
+  const std::string second = submit_to(url_of(receiver));
+  ASSERT_TRUE(comes_to(second, R"("completed")"));
+  const std::string third = submit_to(url_of(receiver));
+  ASSERT_TRUE(comes_to(third, R"("completed")"));
+  for (const std::string& id : {second, third}) {
+    take();
+    ASSERT_TRUE(turn_until(loop, [&] { return called_id == id; }, std::chrono::seconds(2))) << id;
+  }
+}
+
+TEST_F(AsyncApiTest, ADrainLeavesWhatIsAboutToRunToTheNextRouter) {
+  std::vector<std::function<void()>> finish;
+  worker.answer = [&](net::HttpServer& server, net::ExchangeId id, const net::HttpRequest&, int) {
+    finish.emplace_back([&server, id] { server.reply(id, 200, "application/json", "{}"); });
+  };
+  config.async.in_flight_max = 2;
+  serve();
+  join();
+  submit();
+  submit();
+  const std::string last = submit();
+  ASSERT_TRUE(turn_until(loop, [&] { return finish.size() == 2; }));
+  finish[0]();
+  // Turn by turn: the last one is being read then, behind the first one's answer.
+  while (api->relay().core().requests_alive() == 2) {
+    loop.call_at(loop.now(), [this] { loop.stop(); });
+    loop.run();
+  }
+  api->drain();
+  ASSERT_TRUE(turn_until(loop, [&] { return status(last) != R"("in_progress")"; }));
+  EXPECT_EQ(status(last), R"("queued")");
+  finish[1]();
+  EXPECT_TRUE(turn_until(loop, [&] { return drained; }));
+  EXPECT_EQ(worker.asked, 2);
+}
+
+TEST_F(AsyncApiTest, DoesNotServeWithASecretThatIsNone) {
+  config.async.callbacks.secret_file = folder / "secret";
+  EXPECT_FALSE(HttpApi::open(loop, config, {}, [] {}));
+  std::ofstream(config.async.callbacks.secret_file) << "hunter2";
+  const auto opened = HttpApi::open(loop, config, {}, [] {});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().message,
+            config.async.callbacks.secret_file + ": must be whsec_ and 24 to 64 bytes in base64");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <unistd.h>
 
 namespace pdjob::router {
@@ -21,12 +22,14 @@ struct AsyncDatabaseTest : testing::Test {
     ASSERT_TRUE(opened) << opened.error().message;
     database = std::move(*opened);
   }
-  void insert(const std::string& id, const std::string& tenant = "t") {
+  void insert(const std::string& id, const std::string& tenant = "t",
+              const std::string& callback = "") {
     ASSERT_TRUE(database->insert({.id = id,
                                   .tenant = tenant,
                                   .path = "/p",
                                   .body = "{\"of\":\"" + id + "\"}",
-                                  .created_at = 5}));
+                                  .created_at = 5,
+                                  .callback = callback}));
   }
   void answer(const std::string& id, const std::string& body, int64_t at = 10,
               uint32_t results_max = 100) {
@@ -37,6 +40,39 @@ struct AsyncDatabaseTest : testing::Test {
     const auto row = database->find(id, tenant, since);
     EXPECT_TRUE(row);
     return !*row ? "unknown" : (*row)->answer ? (*row)->answer->body : "none";
+  }
+
+  // To a file that is not open here. How many rows it gives.
+  int sql(const char* statements) {
+    sqlite3* handle = nullptr;
+    EXPECT_EQ(sqlite3_open(file.c_str(), &handle), SQLITE_OK);
+    int rows = 0;
+    const auto count = [](void* into, int, char**, char**) {
+      return ++*static_cast<int*>(into), 0;
+    };
+    EXPECT_EQ(sqlite3_exec(handle, statements, count, &rows, nullptr), SQLITE_OK);
+    sqlite3_close(handle);
+    return rows;
+  }
+  // "url status attempts"; empty: there is none.
+  std::string callback(const std::string& id) {
+    const auto row = database->find(id, std::nullopt, 0);
+    EXPECT_TRUE(row && *row) << id;
+    const auto& callback = (*row)->callback;
+    return callback ? callback->url + ' ' + to_string(callback->status) + ' ' +
+                          std::to_string(callback->attempts)
+                    : "";
+  }
+  // "id attempts due_at, ...".
+  std::string pending() {
+    const auto callbacks = database->pending_callbacks();
+    EXPECT_TRUE(callbacks);
+    std::string text;
+    for (const PendingCallback& callback : *callbacks) {
+      text += callback.id + ' ' + std::to_string(callback.attempts) + ' ' +
+              std::to_string(callback.due_at) + ", ";
+    }
+    return text;
   }
 
   const std::filesystem::path folder =
@@ -117,6 +153,81 @@ TEST_F(AsyncDatabaseTest, HasABoundOfAnswers) {
   EXPECT_EQ(found("waits"), "none");
 }
 
+TEST_F(AsyncDatabaseTest, KnowsWhoIsToBeCalled) {
+  open();
+  insert("a", "t", "http://a/");
+  insert("b");
+  insert("c", "t", "http://c/");
+  insert("d", "t", "http://d/");
+  EXPECT_EQ((*database->unanswered("a"))->callback, "http://a/");
+  EXPECT_EQ((*database->unanswered("b"))->callback, "");
+  EXPECT_EQ(callback("a"), "http://a/ pending 0");
+  EXPECT_EQ(callback("b"), "");
+  EXPECT_EQ(pending(), "") << "none has an answer yet";
+  for (const char* id : {"c", "b", "a"}) {
+    answer(id, "answer");
+  }
+  EXPECT_EQ(pending(), "a 0 0, c 0 0, ");
+  ASSERT_TRUE(database->note_callback("a", CallbackStatus::kPending, 2, 77));
+  ASSERT_TRUE(database->note_callback("c", CallbackStatus::kDelivered, 1, 0));
+  open();
+  EXPECT_EQ(pending(), "a 2 77, ");
+  EXPECT_EQ(callback("a"), "http://a/ pending 2");
+  EXPECT_EQ(callback("c"), "http://c/ delivered 1");
+  ASSERT_TRUE(database->note_callback("a", CallbackStatus::kFailed, 3, 0));
+  EXPECT_EQ(pending(), "");
+  EXPECT_EQ(callback("a"), "http://a/ failed 3");
+}
+
+TEST_F(AsyncDatabaseTest, ForgetsACallbackWithItsRequest) {
+  open();
+  for (const char* id : {"erased", "old", "kept"}) {
+    insert(id, "t", "http://a/");
+  }
+  answer("erased", "answer", 20);
+  answer("old", "answer", 10);
+  answer("kept", "answer", 20);
+  EXPECT_TRUE(*database->erase("erased", "t"));
+  ASSERT_TRUE(database->erase_ended_before(10));
+  ASSERT_TRUE(database->note_callback("erased", CallbackStatus::kPending, 1, 5));
+  EXPECT_EQ(pending(), "kept 0 0, ");
+  database.reset();
+  EXPECT_EQ(sql("SELECT * FROM callbacks"), 1);
+}
+
+TEST_F(AsyncDatabaseTest, TakesOverAFileOfThePreviousVersion) {
+  std::filesystem::create_directories(folder);
+  sql("PRAGMA journal_mode = WAL; CREATE TABLE requests ("
+      "  arrival INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, tenant TEXT NOT NULL,"
+      "  path TEXT NOT NULL, body TEXT NOT NULL, created_at INTEGER NOT NULL,"
+      "  ended_at INTEGER, status INTEGER, answer TEXT);"
+      "CREATE INDEX ended ON requests (ended_at) WHERE ended_at IS NOT NULL;"
+      "INSERT INTO requests (id, tenant, path, body, created_at) VALUES ('a', 't', '/p', '{}', 5);"
+      "INSERT INTO requests (id, tenant, path, body, created_at, ended_at, status, answer)"
+      "  VALUES ('b', 't', '/p', '', 5, 10, 200, 'answer');");
+  for (int turn = 0; turn < 2; ++turn) {
+    open();
+    EXPECT_EQ(found("a"), "none");
+    EXPECT_EQ(found("b"), "answer");
+    EXPECT_EQ(callback("b"), "");
+    EXPECT_EQ(database->all_unanswered()->size(), 1U);
+  }
+  insert("c", "t", "http://c/");
+  answer("c", "answer");
+  EXPECT_EQ(pending(), "c 0 0, ");
+}
+
+TEST_F(AsyncDatabaseTest, RefusesAFileOfALaterVersion) {
+  open();
+  database.reset();
+  sql("PRAGMA user_version = 3");
+  const auto opened = AsyncDatabase::open(file);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find("its layout is version 3, of a later pdjob"),
+            std::string::npos)
+      << opened.error().message;
+}
+
 TEST_F(AsyncDatabaseTest, IsReadByItsOwnerOnly) {
   using std::filesystem::perms;
   open();
@@ -129,6 +240,7 @@ TEST_F(AsyncDatabaseTest, IsReadByItsOwnerOnly) {
 
 TEST_F(AsyncDatabaseTest, IsOfOneProcessAtATime) {
   open();
+  open();  // One that has its layout already.
   const auto second = AsyncDatabase::open(file);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("locked"), std::string::npos) << second.error().message;

@@ -1,5 +1,7 @@
 #include "router/async_requests.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace pdjob::router {
@@ -7,24 +9,26 @@ namespace {
 
 using State = AsyncRequests::State;
 
+const auto kAll = [](const std::string&) { return true; };
+
 TEST(AsyncRequests, RunInOrderOfArrivalSoManyAtOnce) {
   AsyncRequests requests({.in_flight_max = 2});
   for (const char* id : {"a", "b", "c"}) {
     ASSERT_TRUE(requests.submit(id, "t"));
     EXPECT_EQ(requests.state(id, "t"), State::kStoring);
-    EXPECT_EQ(requests.start_next(), std::nullopt) << "it is not stored yet";
+    EXPECT_EQ(requests.start_next(kAll), std::nullopt) << "it is not stored yet";
   }
   for (const char* id : {"b", "a", "c"}) {
     requests.enqueue(id, "t");
   }
-  EXPECT_EQ(requests.start_next(), "b");
-  EXPECT_EQ(requests.start_next(), "a");
-  EXPECT_EQ(requests.start_next(), std::nullopt);
+  EXPECT_EQ(requests.start_next(kAll), "b");
+  EXPECT_EQ(requests.start_next(kAll), "a");
+  EXPECT_EQ(requests.start_next(kAll), std::nullopt);
   EXPECT_EQ(requests.state("a", "t"), State::kRunning);
   EXPECT_EQ(requests.state("c", "t"), State::kQueued);
   requests.end("b");
   EXPECT_EQ(requests.state("b", "t"), std::nullopt);
-  EXPECT_EQ(requests.start_next(), "c");
+  EXPECT_EQ(requests.start_next(kAll), "c");
   EXPECT_EQ(requests.running(), 2U);
   EXPECT_EQ(requests.alive(), 2U);
 }
@@ -45,11 +49,48 @@ TEST(AsyncRequests, DoNotRunWhenTheyWereCancelled) {
   requests.enqueue("a", "");
   requests.enqueue("b", "");
   requests.end("a");
-  EXPECT_EQ(requests.start_next(), "b");
+  EXPECT_EQ(requests.start_next(kAll), "b");
   requests.end("b");
   requests.end("b");
   EXPECT_EQ(requests.running(), 0U);
-  EXPECT_EQ(requests.start_next(), std::nullopt);
+  EXPECT_EQ(requests.start_next(kAll), std::nullopt);
+}
+
+TEST(AsyncRequests, OfAModelThatNobodyServesHoldUpNoOthers) {
+  AsyncRequests requests({.in_flight_max = 1});
+  for (const char* id : {"a1", "a2", "gone", "b", "c"}) {
+    requests.enqueue(id, "t");
+  }
+  const auto but_a = [](const std::string& model) { return model != "model a"; };
+  for (const char* id : {"a1", "a2", "gone"}) {
+    EXPECT_EQ(requests.start_next(but_a), id);
+    requests.hold(id, "model a");
+    EXPECT_EQ(requests.state(id, "t"), State::kQueued);
+  }
+  requests.end("gone");
+  EXPECT_EQ(requests.start_next(but_a), "b");
+  EXPECT_EQ(requests.start_next(kAll), std::nullopt) << "one runs";
+  requests.end("b");
+  EXPECT_EQ(requests.start_next(kAll), "a1");
+  requests.end("a1");
+  EXPECT_EQ(requests.start_next(kAll), "a2");
+  requests.end("a2");
+  EXPECT_FALSE(requests.holds_some());
+  EXPECT_EQ(requests.start_next(kAll), "c");
+  EXPECT_EQ(requests.running(), 1U);
+}
+
+TEST(AsyncRequests, LeaveNothingBehindWhenTheyWereCancelled) {
+  AsyncRequests requests({.queue_max = 2, .in_flight_max = 1});
+  requests.enqueue("runs", "");
+  ASSERT_EQ(requests.start_next(kAll), "runs");
+  for (int i = 0; i < 10; ++i) {
+    const std::string id = std::to_string(i);
+    ASSERT_TRUE(requests.submit(id, ""));
+    requests.enqueue(id, "");
+    requests.end(id);
+  }
+  EXPECT_EQ(requests.queued(), 0U);
 }
 
 TEST(AsyncRequests, AreKnownToTheirTenantOnly) {

@@ -155,7 +155,9 @@ TEST_F(CacheApiTest, DoesAsTheClientSays) {
   EXPECT_EQ(result_of(kSampled, "x-pdjob-cache: always\r\n"), "hit");
   EXPECT_EQ(result_of(kGreedy, "x-pdjob-cache: no\r\n"), "");
   EXPECT_EQ(result_of(kGreedy, "Cache-Control: no-store\r\n"), "");
-  EXPECT_EQ(result_of(kGreedy), "miss") << "neither of the two was kept";
+  EXPECT_EQ(result_of(kGreedy, "Cache-Control: private, No-Store\r\n"), "");
+  EXPECT_EQ(result_of(kGreedy, "Cache-Control: private\r\ncache-control: no-store\r\n"), "");
+  EXPECT_EQ(result_of(kGreedy), "miss") << "none of them was kept";
   const std::string old = ask(kGreedy).body;
   EXPECT_EQ(result_of(kGreedy, "Cache-Control: no-cache\r\n"), "miss");
   const Reply renewed = ask(kGreedy);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -383,6 +384,17 @@ TEST_F(HttpApiTest, ACollectorThatTakesNothingIsInNobodysWay) {
   }));
 }
 
+TEST_F(HttpApiTest, ASpanIsShortWhateverItsClientSays) {
+  add("w0", net::Role::kBoth).model = "";
+  FakeWorker collector(loop, "collector", net::Role::kBoth);
+  config.tracing.endpoint = "http://" + collector.address().to_string();
+  serve();
+  const std::string name(100'000, 'm');
+  EXPECT_EQ(complete(R"({"prompt":"Once","model":")" + name + R"("})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return !collector.heard.empty(); }));
+  EXPECT_LT(collector.heard[0].body.size(), 10'000U);
+}
+
 // --- legs
 
 TEST_F(HttpApiTest, SendsBothLegsWithOneTransferId) {
@@ -557,6 +569,57 @@ TEST_F(HttpApiTest, CutsTheConnectionWhenTheWorkerDiesAfterTheFirstByte) {
   EXPECT_TRUE(turn_until(loop, [&] { return raw.poll(); }));
   EXPECT_EQ(raw.body().find("\r\n0\r\n"), std::string::npos) << "it must not look complete";
   expect_idle();
+}
+
+TEST_F(HttpApiTest, AStreamDoesNotGoOnWithAnAnswerThatIsNone) {
+  const auto begin_or_say_nothing = [begun = false](net::HttpServer& server, net::ExchangeId id,
+                                                    const FakeWorker::Heard&) mutable {
+    if (!std::exchange(begun, true)) {
+      server.begin(id, 200, "text/event-stream");
+      server.write(id, "data: first\n\n", "t=0.1");
+      server.abort(id);
+    } else {
+      server.reply(id, 204, "", "");
+    }
+  };
+  add("b0", net::Role::kBoth).answer = begin_or_say_nothing;
+  config.queue_timeout = seconds(2);
+  serve();
+  RawClient raw(port(), post("/v1/completions", kStreamed));
+  EXPECT_TRUE(turn_until(loop, [&] { return raw.poll(); }, seconds(10)));
+  EXPECT_TRUE(raw.has("first"));
+  EXPECT_FALSE(raw.has("\r\n0\r\n"));
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, AReplyThatEndsByClosingDoesNotLookCompleteWhenItIsCut) {
+  FakeWorker& worker = add("b0", net::Role::kBoth);
+  worker.answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.begin_raw(id, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n");
+    server.write_raw(id, "first");
+  };
+  config.request_timeout = milliseconds(100);
+  serve();
+  RawClient raw(port(), post("/v1/completions", kPrompt));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.poll(); }));
+  EXPECT_TRUE(raw.reset) << raw.received;
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, RequestsForMoreTokensThanCanBeCountedHurtNobody) {
+  FakeWorker& worker = add("b0", net::Role::kBoth);
+  worker.answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  serve();
+  const std::string ask = R"({"model":"m","prompt":"Once","max_tokens":10000000000000000000})";
+  RawClient first(port(), post("/v1/completions", ask));
+  RawClient second(port(), post("/v1/completions", ask));
+  ASSERT_TRUE(turn_until(loop, [&] { return worker.heard.size() == 2; }));
+  first.leave();
+  second.leave();
+  ASSERT_TRUE(turn_until(loop, [&] { return worker.clients_gone == 2; }));
+  expect_idle();
+  worker.answer = FakeWorker::answer_well;
+  EXPECT_EQ(complete().status, 200);
 }
 
 TEST_F(HttpApiTest, PassesAWorkers4xxThroughUnchanged) {

@@ -102,6 +102,18 @@ TEST(RequestBody, KeysInsideValuesAreNotFields) {
   EXPECT_EQ(body.output_tokens(), scanned("{}").output_tokens());
 }
 
+TEST(RequestBody, CountsAsManyTokensAsThereMayBe) {
+  const auto output_tokens = [](const std::string& limits) {
+    return scanned("{" + limits + "}").output_tokens();
+  };
+  const uint64_t most = output_tokens(R"("max_tokens":18446744073709551615)");
+  EXPECT_GT(most, 1'000'000U);
+  EXPECT_LT(most, 1'000'000'000U) << "sums of many must not overflow";
+  EXPECT_EQ(output_tokens(R"("max_tokens":100000000000000000000)"), most);
+  EXPECT_EQ(output_tokens(R"("max_completion_tokens":null,"max_tokens":32)"), 32U);
+  EXPECT_EQ(output_tokens(R"("max_tokens":null)"), output_tokens(""));
+}
+
 TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
   for (const char* one : {R"({"prompt":"a, b"})", R"({"prompt":["a"]})", R"({"prompt":[1, 2]})",
                           R"({"prompt":[ [1,2] ]})", R"({"prompt":["a \"], b"]})",
@@ -112,6 +124,32 @@ TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
        {R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":[ "a \" ]" , "b" ]})"}) {
     EXPECT_TRUE(scanned(several).several_prompts()) << several;
   }
+}
+
+TEST(RequestBodyShape, IsWhatElseMakesAPromptsTokens) {
+  const auto shape_of = [](const std::string& text) {
+    return std::get<RequestBody>(RequestBody::scan(text)).shape();
+  };
+  EXPECT_EQ(shape_of(R"({"prompt":"x","max_tokens":1,"user":"u"})"), "");
+  const std::string tools = shape_of(R"({"messages":[],"tools":[{"name":"f"}]})");
+  EXPECT_NE(tools, "");
+  EXPECT_EQ(shape_of(R"({"tools":[{"name":"f"}],"seed":1,"messages":[]})"), tools);
+  EXPECT_NE(shape_of(R"({"messages":[],"documents":[{"name":"f"}]})"), tools);
+  EXPECT_NE(shape_of(R"({"prompt":"x","cache_salt":"s"})"), "");
+}
+
+TEST(RequestBodyShape, OnlyTextsThatTokensAloneTellApartAreAskedAbout) {
+  const auto tokenizable = [](const std::string& text) {
+    return std::get<RequestBody>(RequestBody::scan(text)).tokenizable();
+  };
+  EXPECT_TRUE(tokenizable(R"({"prompt":"x"})"));
+  EXPECT_TRUE(tokenizable(R"({"messages":[{"role":"user","content":"x"}],"tools":[]})"));
+  EXPECT_FALSE(tokenizable(R"({"prompt":[1,2]})"));
+  EXPECT_FALSE(tokenizable(R"({"prompt":["x"]})"));
+  EXPECT_FALSE(tokenizable(R"({"prompt":"x","cache_salt":"s"})"));
+  EXPECT_FALSE(tokenizable(R"({"model":"m"})"));
+  EXPECT_FALSE(tokenizable(R"({"messages":[{"content":[{"type":"image_url"}]}]})"));
+  EXPECT_FALSE(tokenizable(R"({"messages":[{"content":[{"type":"input_audio"}]}]})"));
 }
 
 }  // namespace

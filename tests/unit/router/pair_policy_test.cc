@@ -32,6 +32,18 @@ TEST(RoundRobinPolicy, KeepsTurnsWhenAWorkerLeaves) {
   EXPECT_EQ(choices(*policy, {{WorkerId{2}}, {WorkerId{9}}}, 3), (std::vector<uint64_t>{9, 2, 9}));
 }
 
+TEST(RoundRobinPolicy, KeepsTurnsOfTheWorkersOfEachModel) {
+  const auto policy = make_policy(PolicyKind::kRoundRobin);
+  std::vector<uint64_t> chosen;
+  for (int i = 0; i < 3; ++i) {
+    for (const std::vector<Candidate>& model :
+         {std::vector<Candidate>{{WorkerId{1}}, {WorkerId{2}}}, {{WorkerId{3}}, {WorkerId{4}}}}) {
+      chosen.push_back(choices(*policy, model, 1).front());
+    }
+  }
+  EXPECT_EQ(chosen, (std::vector<uint64_t>{1, 3, 2, 4, 1, 3}));
+}
+
 TEST(LeastLoadedPolicy, TakesTheLeastAndTheLowestIdOfEquals) {
   const auto policy = make_policy(PolicyKind::kLeastLoaded);
   EXPECT_EQ(choices(*policy, {{WorkerId{1}, 7}, {WorkerId{2}, 3}, {WorkerId{3}, 3}}, 2),

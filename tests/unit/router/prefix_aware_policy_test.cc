@@ -62,5 +62,25 @@ TEST(PrefixAwareTrace, FindsWhatIsThereToFindAndKeepsWorkersBusyAlike) {
   EXPECT_LT(result.tokens_max_to_mean, 1.5);
 }
 
+// Workers whose caches are a fraction of what passes through them.
+TEST(PrefixAwareTrace, OfWorkersThatForgetEventsTellWhatIsLeft) {
+  const auto trace = load_trace(PDJOB_TEST_DATA "/mooncake_conversation_3000.txt");
+  const Replay how{.cache_blocks = 250};
+  const ReplayResult history = replay_prefix_aware(trace, 1, /*events=*/false, how);
+  const ReplayResult events = replay_prefix_aware(trace, 1, /*events=*/true, how);
+  EXPECT_GT(events.hits, history.hits);
+  EXPECT_LT(events.missed, 0.5 * history.missed);
+  EXPECT_LT(events.wait_p99_seconds, 0.9 * history.wait_p99_seconds);
+}
+
+// Of several routers each has sent only a part of what the workers hold.
+TEST(PrefixAwareTrace, EventsTellARouterWhatOthersSent) {
+  const auto trace = load_trace(PDJOB_TEST_DATA "/mooncake_conversation_3000.txt");
+  const Replay how{.cache_blocks = 250};
+  const ReplayResult history = replay_prefix_aware(trace, 4, /*events=*/false, how);
+  const ReplayResult events = replay_prefix_aware(trace, 4, /*events=*/true, how);
+  EXPECT_GT(events.hits, 1.08 * history.hits);
+}
+
 }  // namespace
 }  // namespace pdjob::router

@@ -51,5 +51,28 @@ TEST(PromptBlocks, DifferentModelsShareNothing) {
   EXPECT_EQ(common_blocks(prompt_blocks("m", text), prompt_blocks("n", text)), 0U);
 }
 
+TEST(PromptBlocks, PromptsOfDifferentShapeShareNothing) {
+  const std::string text = text_of(4 * kPromptBlockBytes);
+  EXPECT_EQ(common_blocks(prompt_blocks("m", text), prompt_blocks("m", text, "tools[1]")), 0U);
+  EXPECT_EQ(prompt_blocks("m", text), prompt_blocks("m", text, ""));
+}
+
+TEST(TokenBlocks, AreSharedAsFarAsTheTokensAreEqual) {
+  std::vector<uint32_t> tokens(5 * kTokenBlockTokens + 3, 7);
+  const auto before = token_blocks(tokens, 0);
+  ASSERT_EQ(before.size(), 5U);
+  EXPECT_NE(before[0], before[1]);
+  tokens[3 * kTokenBlockTokens] = 8;
+  EXPECT_EQ(common_blocks(before, token_blocks(tokens, 0)), 3U);
+  EXPECT_EQ(common_blocks(before, token_blocks(tokens, 1)), 0U);
+}
+
+TEST(TokenBlocks, GoOnBehindTheBlockBefore) {
+  const std::vector<uint32_t> tokens(2 * kTokenBlockTokens, 7);
+  const auto whole = token_blocks(tokens, 5);
+  const auto half = std::span(tokens).first(kTokenBlockTokens);
+  EXPECT_EQ(token_blocks(half, whole[0]), std::vector<uint64_t>{whole[1]});
+}
+
 }  // namespace
 }  // namespace pdjob::router

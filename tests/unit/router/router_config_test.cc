@@ -54,6 +54,22 @@ TEST(RouterConfig, NeedsPrefillWorkersForSglang) {
   }
 }
 
+TEST(RouterConfig, EventsOfCachesAreForThePolicyThatLooksAtThem) {
+  const auto errors_of = [](const std::string& text) {
+    ConfigReader in = ConfigReader::parse("job.yaml", text);
+    RouterConfig config;
+    read(in, config);
+    return in.finish();
+  };
+  const std::string events = "kv_events: {port: 5557, replay_port: 5558, topic: kv}\n";
+  EXPECT_EQ(errors_of("prefill_policy: prefix_aware\n" + events), "");
+  EXPECT_EQ(errors_of("decode_policy: prefix_aware\n" + events), "");
+  EXPECT_NE(errors_of(events).find("kv_events: is for prefill_policy: prefix_aware"),
+            std::string::npos);
+  EXPECT_NE(errors_of("kv_events: {replay_port: 5558}\n").find("kv_events.port: is missing"),
+            std::string::npos);
+}
+
 TEST(RouterConfig, ReadsTenants) {
   const std::string key(64, 'a');
   ConfigReader in = ConfigReader::parse(
@@ -90,6 +106,63 @@ TEST(RouterConfig, RefusesAsyncRequestsOfSeveralRouters) {
   RouterConfig config;
   read(in, config);
   EXPECT_NE(in.finish().find("async: is for one router"), std::string::npos);
+}
+
+TEST(RouterConfig, ReadsWhoMayBeCalledBack) {
+  const auto errors_of = [](const std::string& text) {
+    ConfigReader in = ConfigReader::parse("job.yaml", text);
+    RouterConfig config;
+    read(in, config);
+    return in.finish();
+  };
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml",
+      "async: {file: f, callbacks: {allowed: [a, 'b:9'], secret_file: s, attempts: 2, "
+      "timeout: 3s, wait_max: 4s, in_flight_max: 5}}\n");
+  RouterConfig config;
+  read(in, config);
+  EXPECT_EQ(in.finish(), "");
+  const CallbackConfig& callbacks = config.async.callbacks;
+  EXPECT_EQ(callbacks.allowed, (std::vector<std::string>{"a", "b:9"}));
+  EXPECT_EQ(callbacks.secret_file, "s");
+  EXPECT_EQ(callbacks.attempts, 2U);
+  EXPECT_EQ(callbacks.timeout, std::chrono::seconds(3));
+  EXPECT_EQ(callbacks.wait_max, std::chrono::seconds(4));
+  EXPECT_EQ(callbacks.in_flight_max, 5U);
+  EXPECT_NE(errors_of("async: {callbacks: {allowed: [a]}}\n").find("file is missing"),
+            std::string::npos);
+  EXPECT_NE(errors_of("async: {file: f, callbacks: {allowed: ['http://a']}}\n")
+                .find("must be host or host:port, got http://a"),
+            std::string::npos);
+  std::string many = "x";
+  for (int i = 0; i < 64; ++i) {
+    many += ", x";
+  }
+  EXPECT_NE(errors_of("async: {file: f, callbacks: {allowed: [" + many + "]}}\n")
+                .find("must be at most 64, got 65"),
+            std::string::npos);
+}
+
+TEST(RouterConfig, LetsARouterOfAnotherMakeHaveNoKeyOfOurs) {
+  const auto errors_of = [](const std::string& keys) {
+    ConfigReader in =
+        ConfigReader::parse("job.yaml", "type: command\nrecipe: vllm-router\n" + keys);
+    RouterConfig config;
+    read(in, config);
+    return in.finish();
+  };
+  EXPECT_EQ(errors_of("program: p\nargs: [a]\nlisten: 'h:1'\nreplicas: 1\nqueue_timeout: 1s\n"
+                      "drain_timeout: 1s\n"),
+            "");
+  for (const char* key : {"attempts: 3\n", "tenants: {}\n", "cache: {}\n", "async: {}\n",
+                          "decode_policy: random\n"}) {
+    EXPECT_NE(errors_of(key).find("is of pdjob's own router; vllm-router gets its options by args"),
+              std::string::npos)
+        << key;
+  }
+  const std::string unknown = errors_of("atempts: 3\n");
+  EXPECT_NE(unknown.find("unknown key"), std::string::npos) << unknown;
+  EXPECT_EQ(unknown.find("own router"), std::string::npos) << unknown;
 }
 
 TEST(RouterConfig, RefusesSimilarityWithoutACacheOrAnAddress) {

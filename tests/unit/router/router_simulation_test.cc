@@ -1,6 +1,7 @@
 // The Router core against a model of flaky workers on virtual time. One seed decides everything,
 // each run is made twice, and after every step the invariants hold: each request ends exactly once,
-// no leg leaks, no request is tried too often, not too many are alive.
+// no leg leaks, no request is tried too often, not too many are alive, and none is served by
+// workers of another model, or of two.
 #include <map>
 #include <set>
 #include <sstream>
@@ -53,6 +54,9 @@ class World {
     config.measured_load = random.chance(0.5);
     config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
+    if (random.chance(0.3)) {
+      config.models = {"m", "n"};
+    }
     return config;
   }
 
@@ -68,7 +72,13 @@ class World {
   }
 
   void on(const StartLeg& effect) {
-    ASSERT_NE(router_.workers().find(effect.worker), nullptr);
+    const Worker* worker = router_.workers().find(effect.worker);
+    ASSERT_NE(worker, nullptr);
+    const std::string& model = worker->entry.model;
+    ASSERT_TRUE(named_[effect.leg.request].empty() || named_[effect.leg.request] == model);
+    const auto pair = std::pair(effect.leg.request, effect.leg.attempt);
+    ASSERT_EQ(models_.try_emplace(pair, model).first->second, model) << "a pair of two models";
+    ASSERT_TRUE(!effect.resumes || answered_by_[effect.leg.request] == model);
     ASSERT_FALSE(ended_.contains(effect.leg.request)) << "a leg of a request that has ended";
     // Where a reply corrects an address, the decode leg begins anew.
     ASSERT_LE(effect.leg.attempt, 2 * config_.attempts * (config_.continuations + 1));
@@ -86,6 +96,7 @@ class World {
     ASSERT_TRUE(relayed_.insert(effect.leg.request).second ||
                 broken_.erase(effect.leg.request) == 1);
     ASSERT_TRUE(legs_.contains(effect.leg));
+    answered_by_[effect.leg.request] = models_.at({effect.leg.request, effect.leg.attempt});
     ASSERT_FALSE(failure_answered_ && effect.leg.attempt < config_.attempts &&
                  !pinned_.contains(effect.leg.request))
         << "a worker's failure is shown with attempts left";
@@ -97,6 +108,7 @@ class World {
   }
   void on(const OutOfRetries&) {}
   void on(const Hedged&) { ASSERT_GT(config_.hedge_quantile, 0); }
+  void on(const LearnTokens&) { FAIL() << "nobody is listened to"; }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Bypassed&) { ASSERT_GT(config_.bypass_tokens, 0U); }
   void on(const Complete& effect) {
@@ -140,11 +152,17 @@ class World {
     facts.hands_over = random_.chance(0.9);
     facts.prompt_tokens = random_.below(1000);
     facts.output_tokens = random_.below(100);
-    facts.model = random_.chance(0.1) ? "other" : random_.chance(0.5) ? "m" : "";
+    static constexpr const char* kModels[] = {"m", "n", "m", "n", "", "other"};
+    facts.model = kModels[random_.below(std::size(kModels))];
     if (random_.chance(0.05)) {
       facts.pin_decode = "w" + std::to_string(random_.below(6));
       pinned_.insert(RequestId{arrived_ + 1});
     }
+    if (random_.chance(0.02)) {
+      facts.pin_prefill = "w" + std::to_string(random_.below(4));
+      pinned_.insert(RequestId{arrived_ + 1});
+    }
+    named_[RequestId{arrived_ + 1}] = facts.model;
     step(RequestArrived{RequestId{++arrived_}, facts});
   }
 
@@ -180,20 +198,20 @@ class World {
 
   void change_membership() {
     std::vector<net::WorkerEntry> entries;
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 8; ++i) {
       if (random_.chance(0.3)) {
         continue;
       }
-      static constexpr net::Role kRoles[] = {net::Role::kPrefill, net::Role::kPrefill,
-                                             net::Role::kDecode,  net::Role::kDecode,
-                                             net::Role::kDecode,  net::Role::kBoth};
+      static constexpr net::Role kRoles[] = {
+          net::Role::kPrefill, net::Role::kPrefill, net::Role::kDecode,  net::Role::kDecode,
+          net::Role::kDecode,  net::Role::kBoth,    net::Role::kPrefill, net::Role::kDecode};
       incarnation_ += random_.chance(0.2) ? 1 : 0;
       entries.push_back({.name = "w" + std::to_string(i),
                          .engine_id = std::to_string(incarnation_),
                          .role = kRoles[i],
                          .host = "h",
                          .port = 1,
-                         .model = "m",
+                         .model = i < 6 ? "m" : "n",
                          .kv_address = i == 0 ? "" : "{}"});
     }
     step(WorkersChanged{entries});
@@ -222,6 +240,9 @@ class World {
   std::map<LegId, bool> legs_;     // That run, and whether they have answered.
   bool failure_answered_ = false;  // The step in progress: a worker's own failure.
   std::set<RequestId> pinned_;
+  std::map<RequestId, std::string> named_;                        // The model, as the client said.
+  std::map<std::pair<RequestId, uint32_t>, std::string> models_;  // By attempt: whose its legs are.
+  std::map<RequestId, std::string> answered_by_;
   std::set<RequestId> relayed_;
   std::set<RequestId> broken_;  // Relayed, and to go on at another worker.
   std::set<TransferId> released_;

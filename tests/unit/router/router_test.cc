@@ -70,10 +70,9 @@ struct RouterTest : testing::Test {
       return "refuse " + std::to_string(refuse->error.status);
     }
     static constexpr const char* kWords[] = {
-        "",         "",         "",          "",       "",
-        "degraded", "complete", "",          "abort",  "forget",
-        "drained",  "suspect",  "continued", "bypass", "out of retries",
-        "hedge"};
+        "",      "",       "",        "",        "",          "degraded", "complete",       "",
+        "abort", "forget", "drained", "suspect", "continued", "bypass",   "out of retries", "hedge",
+        "learn"};
     return kWords[effect.index()];
   }
 
@@ -176,6 +175,242 @@ TEST_F(RouterTest, WhatWasLostWithAWorkerIsTriedAgainWithoutABudget) {
     ended(Stage::kPrefill, 2);
     ended(Stage::kDecode, 2);
   }
+}
+
+// --- machines
+
+struct NearTest : RouterTest {
+  NearTest() {
+    config.pairing = Pairing::kNear;
+    for (net::WorkerEntry& each : on_two_machines) {
+      each.host = each.name.back() == '0' ? "left" : "right";
+    }
+    workers(on_two_machines);
+  }
+  void waits_at_p1(uint64_t tokens) {
+    step(LoadChanged{.name = "p1", .engine_id = "e1", .load = {.tokens_queued = tokens}});
+  }
+  std::vector<net::WorkerEntry> on_two_machines = {two_pairs[0], two_pairs[1], two_pairs[3]};
+};
+
+TEST_F(NearTest, APromptIsComputedOnTheMachineOfItsDecodeWorker) {
+  waits_at_p1(100);
+  EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p1 offer", "decode#1@d1 fetch"}));
+}
+
+TEST_F(NearTest, ButNotWhereItWouldWaitForMoreThanItself) {
+  waits_at_p1(101);
+  EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p0 offer", "decode#1@d1 fetch"}));
+}
+
+TEST_F(NearTest, NorWhereNobodyIsLeft) {
+  workers({on_two_machines[0], on_two_machines[2]});
+  EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p0 offer", "decode#1@d1 fetch"}));
+}
+
+TEST_F(NearTest, UnlessItIsAskedForMachinesDoNotCount) {
+  config.pairing = Pairing::kAny;
+  made = nullptr;
+  workers(on_two_machines);
+  waits_at_p1(1);
+  EXPECT_EQ(arrive({.prompt_tokens = 100}), (Words{"prefill#1@p0 offer", "decode#1@d1 fetch"}));
+}
+
+// --- several models
+
+struct ModelsTest : RouterTest {
+  ModelsTest() {
+    config.models = {"m", "n"};
+    for (net::WorkerEntry& each : two_of_n) {
+      each.model = "n";
+    }
+    both.insert(both.end(), two_of_n.begin(), two_of_n.end());
+  }
+  std::vector<net::WorkerEntry> two_of_n = {entry("n-p0", net::Role::kPrefill),
+                                            entry("n-d0", net::Role::kDecode)};
+  std::vector<net::WorkerEntry> both = pair;
+};
+
+TEST_F(ModelsTest, BothWorkersAreOfTheModelThatIsAskedFor) {
+  workers(both);
+  EXPECT_EQ(arrive({.model = "n"}), (Words{"prefill#1@n-p0 offer", "decode#1@n-d0 fetch"}));
+  answered(Stage::kDecode, 200);
+  ended(Stage::kPrefill);
+  ended(Stage::kDecode);
+  EXPECT_EQ(arrive({.model = "m"}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(ModelsTest, SoIsWhoTokenizes) {
+  workers(both);
+  EXPECT_EQ(arrive({.model = "n", .hands_over = false}), Words{"decode#1@n-d0"});
+}
+
+TEST_F(ModelsTest, SoAreBothHopsToForeignEngines) {
+  for (net::WorkerEntry& each : both) {
+    each.kv_address = "";
+  }
+  workers(both);
+  EXPECT_EQ(arrive({.model = "n"}), Words{"prefill#1@n-p0 offer?"});
+  EXPECT_EQ(ended(Stage::kPrefill, 1, true), Words{"decode#1@n-d0 fetch?"});
+}
+
+TEST_F(ModelsTest, ARetryStaysWithItsModel) {
+  workers(both);
+  arrive({.model = "n"});
+  EXPECT_EQ(failed(Stage::kPrefill),
+            (Words{"cancel decode#1", "retry unreachable", "degraded", "decode#2@n-d0"}));
+}
+
+TEST_F(ModelsTest, APrefillWorkerOfAnotherModelIsNone) {
+  config.fallback = Fallback::kRefuse;
+  workers({both[0], both[1], both[3]});
+  EXPECT_EQ(arrive({.model = "n"}), Words{});
+  EXPECT_EQ(workers(both), (Words{"prefill#1@n-p0 offer", "decode#1@n-d0 fetch"}));
+}
+
+TEST_F(ModelsTest, ADecodeWorkerOfAnyModelGetsAPrefillWorkerOfTheOneThatIsAskedFor) {
+  config.models.clear();
+  auto any = entry("any-d0", net::Role::kDecode);
+  any.model = "";
+  workers({pair[0], two_of_n[0], any});
+  EXPECT_EQ(arrive({.model = "n"}), (Words{"prefill#1@n-p0 offer", "decode#1@any-d0 fetch"}));
+}
+
+// Its only worker may be started again just now.
+TEST_F(ModelsTest, AModelOfTheJobIsWaitedForAndAnyOtherIsUnknown) {
+  EXPECT_EQ(arrive({.model = "other"}), Words{"refuse 404"});
+  workers(pair);
+  EXPECT_EQ(arrive({.model = "n"}), Words{});
+  EXPECT_EQ(workers(both), (Words{"prefill#1@n-p0 offer", "decode#1@n-d0 fetch"}));
+  EXPECT_EQ(router().models(), (std::set<std::string>{"m", "n"}));
+}
+
+TEST_F(ModelsTest, WhoNamesNoneOfSeveralIsAskedTo) {
+  workers(both);
+  EXPECT_EQ(arrive(), Words{"refuse 400"});
+  EXPECT_EQ(refusal.error.param, "model");
+}
+
+TEST_F(ModelsTest, PinsAreOfOneModelAndOfTheOneThatIsAskedFor) {
+  config.models.clear();
+  workers(both);
+  EXPECT_EQ(arrive({.model = "m", .pin_decode = "n-d0"}), Words{"refuse 503"});
+  EXPECT_EQ(arrive({.pin_prefill = "p0", .pin_decode = "n-d0"}), Words{"refuse 503"});
+  EXPECT_EQ(arrive({.pin_prefill = "n-p0"}),
+            (Words{"prefill#1@n-p0 offer", "decode#1@n-d0 fetch"}));
+}
+
+TEST_F(ModelsTest, AStreamGoesOnWithItsModelAlsoIfItNamedNone) {
+  config.models.clear();
+  workers(both);
+  EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  answered(Stage::kDecode, 200);
+  ended(Stage::kPrefill);
+  EXPECT_EQ(workers(two_of_n), Words{});
+  EXPECT_EQ(step(LegFailed{leg(Stage::kDecode), {ErrorCode::kUnavailable, "x"}, true}),
+            Words{"continued"});
+  EXPECT_EQ(workers(both), (Words{"prefill#2@p0 offer", "decode#2@d0 fetch resume"}));
+}
+
+TEST_F(ModelsTest, HowSoonAPrefillIsSlowIsLearntForEach) {
+  config.hedge_quantile = 0.95;
+  auto more = two_pairs;
+  for (net::WorkerEntry each : two_of_n) {
+    more.push_back(each);
+    each.name += 'b';
+    more.push_back(each);
+  }
+  workers(more);
+  const auto serve = [&](const char* model, Duration took) {
+    arrive({.model = model, .prompt_tokens = 100});
+    now += took;
+    answered(Stage::kDecode, 200);
+    ended(Stage::kPrefill);
+    ended(Stage::kDecode);
+  };
+  for (int request = 0; request < 50; ++request) {
+    serve("m", milliseconds(10));
+    serve("n", seconds(1));
+  }
+  step(RequestArrived{RequestId{8}, {.model = "n", .prompt_tokens = 100}});
+  arrive({.model = "m", .prompt_tokens = 100});
+  EXPECT_EQ(sleep(milliseconds(500)), (Words{"hedge", "prefill#2@p1 offer", "decode#2@d1 fetch"}));
+  EXPECT_EQ(sleep(seconds(2)).front(), "hedge");
+}
+
+TEST_F(ModelsTest, OneThatNobodyServesDoesNotFillTheQueueForTheOthers) {
+  config.queue_max = 4;
+  config.prefill_in_flight = 1;
+  workers(pair);
+  const auto arrive_as = [&](uint64_t id, const char* model) {
+    return step(RequestArrived{RequestId{id}, {.model = model}});
+  };
+  arrive_as(1, "m");
+  for (uint64_t id = 2; id <= 5; ++id) {
+    EXPECT_EQ(arrive_as(id, "n"), Words{});
+  }
+  EXPECT_EQ(arrive_as(6, "m"), Words{"refuse 503"});
+  EXPECT_EQ(refusal.id, RequestId{5});
+  EXPECT_EQ(arrive_as(7, "n"), Words{"refuse 503"});
+  EXPECT_EQ(refusal.id, RequestId{7});
+  EXPECT_EQ(router().requests_queued(), 4U);
+}
+
+// --- what engines say of their caches
+
+struct KvEventsTest : RouterTest {
+  KvEventsTest() {
+    config.prefill_policy = PolicyKind::kPrefixAware;
+    config.kv_events.port = 1;
+    made = std::make_unique<Router>(config, std::move(*open_policies(config)), 1);
+    workers(two_pairs);
+  }
+  WorkerId id_of(const char* name) { return router().workers().find(name)->id; }
+  Words asked() {
+    const Words words = arrive({.prompt_tokens = 256, .blocks = kBlocks});
+    answered(Stage::kDecode, 200);
+    ended(Stage::kPrefill);
+    ended(Stage::kDecode);
+    return words;
+  }
+
+  const std::vector<uint64_t> kBlocks = {1, 2, 3, 4};
+};
+
+TEST_F(KvEventsTest, OnlyAnEngineThatTellsIsAskedForTokensAndOnlyOnce) {
+  const Words sent = {"prefill#1@p0 offer", "decode#1@d0 fetch"};
+  EXPECT_EQ(asked(), sent);
+  step(KvToldAnew{id_of("p0"), /*complete=*/true});
+  const Words learns = {"prefill#1@p0 offer", "learn", "decode#1@d0 fetch"};
+  EXPECT_EQ(asked(), learns);
+  step(TokensLearnt{"m", kBlocks, 2048, {}});
+  EXPECT_EQ(asked(), learns);
+  step(TokensLearnt{"m", kBlocks, 2048, std::vector<uint32_t>(64, 7)});
+  EXPECT_NE(asked().at(1), "learn");
+}
+
+TEST_F(KvEventsTest, APromptGoesWhereItIsAndNotWhereItWas) {
+  step(KvToldAnew{id_of("p0"), /*complete=*/true});
+  step(KvToldAnew{id_of("p1"), /*complete=*/true});
+  asked();
+  step(TokensLearnt{"m", kBlocks, 2048, std::vector<uint32_t>(64, 7)});
+  const net::KvBlocksStored stored{
+      .hashes = {1, 2, 3, 4}, .tokens = std::vector<uint32_t>(64, 7), .block_size = 16};
+  step(KvTold{id_of("p1"), {stored}});
+  EXPECT_EQ(asked().front(), "prefill#1@p1 offer");
+  step(KvTold{id_of("p0"), {stored}});
+  step(KvTold{id_of("p1"), {net::KvBlocksRemoved{.hashes = {1}}}});
+  EXPECT_EQ(asked().front(), "prefill#1@p0 offer");
+}
+
+TEST_F(KvEventsTest, WhoHasLeftSaysNothingAnyMore) {
+  const WorkerId gone = id_of("p0");
+  step(KvToldAnew{gone, /*complete=*/true});
+  EXPECT_TRUE(router().kv()->listens_to(gone));
+  workers({two_pairs[1], two_pairs[2]});
+  step(KvToldAnew{gone, /*complete=*/true});
+  step(KvTold{gone, {net::KvBlocksCleared{}}});
+  EXPECT_FALSE(router().kv()->listens_to(gone));
 }
 
 // --- slow prefills

@@ -1,0 +1,279 @@
+#include "net/kv_events.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "net/msgpack_reader.h"
+
+namespace pdjob::net {
+namespace {
+
+using Kind = MsgpackReader::Kind;
+
+constexpr std::string_view kStored = "BlockStored";
+constexpr std::string_view kRemoved = "BlockRemoved";
+constexpr std::string_view kCleared = "AllBlocksCleared";
+
+// The fields of an event that is a list, behind its tag.
+constexpr std::array<std::string_view, 10> kStoredFields = {
+    "block_hashes", "parent_block_hash", "token_ids",  "block_size", "lora_id",
+    "medium",       "lora_name",         "extra_keys", "group_idx",  "kv_cache_spec_kind"};
+constexpr std::array<std::string_view, 3> kRemovedFields = {"block_hashes", "medium", "group_idx"};
+
+struct Fields {
+  std::vector<uint64_t> hashes;
+  std::optional<uint64_t> parent;
+  std::vector<uint32_t> tokens;
+  uint64_t block_size = 0;
+  uint64_t group = 0;
+  bool has_adapter = false;
+  std::string adapter;
+  std::string medium;
+  std::string attention;
+  // Of each block: what tells it apart beside its tokens. Empty: nothing does.
+  std::vector<std::vector<std::string>> extra_keys;
+};
+
+// Bytes are cut to what vLLM makes of them where it publishes integers: the last eight.
+std::optional<uint64_t> hash_of(const MsgpackReader::Value& value) {
+  if (value.kind == Kind::kUnsigned || value.kind == Kind::kNegative) {
+    return value.number;
+  }
+  if (value.kind != Kind::kBytes || value.bytes.empty()) {
+    return std::nullopt;
+  }
+  uint64_t hash = 0;
+  for (const char byte :
+       value.bytes.substr(value.bytes.size() - std::min<size_t>(8, value.bytes.size()))) {
+    hash = hash << 8 | static_cast<uint8_t>(byte);
+  }
+  return hash;
+}
+
+bool read_hashes(MsgpackReader& in, std::vector<uint64_t>& hashes) {
+  const MsgpackReader::Value list = in.next();
+  if (list.kind != Kind::kList || list.number > in.bytes_left()) {
+    return false;
+  }
+  hashes.reserve(list.number);
+  for (uint64_t i = 0; i < list.number; ++i) {
+    const auto hash = hash_of(in.next());
+    if (!hash) {
+      return false;
+    }
+    hashes.push_back(*hash);
+  }
+  return true;
+}
+
+bool read_tokens(MsgpackReader& in, std::vector<uint32_t>& tokens) {
+  const MsgpackReader::Value list = in.next();
+  if (list.kind != Kind::kList || list.number > in.bytes_left()) {
+    return false;
+  }
+  tokens.reserve(list.number);
+  for (uint64_t i = 0; i < list.number; ++i) {
+    const MsgpackReader::Value token = in.next();
+    if (token.kind != Kind::kUnsigned || token.number > std::numeric_limits<uint32_t>::max()) {
+      return false;
+    }
+    tokens.push_back(static_cast<uint32_t>(token.number));
+  }
+  return true;
+}
+
+bool read_number(MsgpackReader& in, uint64_t& number) {
+  const MsgpackReader::Value value = in.next();
+  number = value.number;
+  return value.kind == Kind::kUnsigned || value.kind == Kind::kNil;
+}
+
+bool read_text(MsgpackReader& in, std::string& text) {
+  const MsgpackReader::Value value = in.next();
+  text = value.bytes;
+  return value.kind == Kind::kText || value.kind == Kind::kNil;
+}
+
+// A key that is no text is not told from another: it is only not nothing.
+bool read_extra_keys(MsgpackReader& in, std::vector<std::vector<std::string>>& blocks) {
+  const MsgpackReader::Value list = in.next();
+  if (list.kind == Kind::kNil) {
+    return true;
+  }
+  if (list.kind != Kind::kList || list.number > in.bytes_left()) {
+    return false;
+  }
+  for (uint64_t i = 0; i < list.number; ++i) {
+    const MsgpackReader::Value keys = in.next();
+    if (keys.kind != Kind::kNil && (keys.kind != Kind::kList || keys.number > in.bytes_left())) {
+      return false;
+    }
+    std::vector<std::string>& block = blocks.emplace_back();
+    for (uint64_t key = 0; key < keys.number; ++key) {
+      MsgpackReader ahead = in;
+      block.emplace_back(ahead.next().bytes);
+      if (!in.skip()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool read_field(std::string_view name, MsgpackReader& in, Fields& fields) {
+  if (name == "block_hashes") {
+    return read_hashes(in, fields.hashes);
+  }
+  if (name == "parent_block_hash") {
+    const MsgpackReader::Value parent = in.next();
+    fields.parent = hash_of(parent);
+    return fields.parent || parent.kind == Kind::kNil;
+  }
+  if (name == "token_ids") {
+    return read_tokens(in, fields.tokens);
+  }
+  if (name == "block_size") {
+    return read_number(in, fields.block_size);
+  }
+  if (name == "lora_id") {
+    MsgpackReader ahead = in;
+    fields.has_adapter = ahead.next().kind != Kind::kNil;
+    return in.skip();
+  }
+  if (name == "medium") {
+    return read_text(in, fields.medium);
+  }
+  if (name == "lora_name") {
+    return read_text(in, fields.adapter);
+  }
+  if (name == "extra_keys") {
+    return read_extra_keys(in, fields.extra_keys);
+  }
+  if (name == "group_idx") {
+    return read_number(in, fields.group);
+  }
+  if (name == "kv_cache_spec_kind") {
+    return read_text(in, fields.attention);
+  }
+  return in.skip();
+}
+
+// Its fields; `tag` says what it is. False: it is none.
+bool read_event(MsgpackReader& in, std::string_view& tag, Fields& fields) {
+  const MsgpackReader::Value event = in.next();
+  if (event.kind == Kind::kMap) {
+    for (uint64_t i = 0; i < event.number; ++i) {
+      const MsgpackReader::Value name = in.next();
+      if (name.kind != Kind::kText) {
+        return false;
+      }
+      if (name.bytes == "type") {
+        tag = in.next().bytes;
+      } else if (!read_field(name.bytes, in, fields)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (event.kind != Kind::kList || event.number == 0) {
+    return false;
+  }
+  tag = in.next().bytes;
+  const std::span<const std::string_view> names =
+      tag == kStored ? std::span<const std::string_view>(kStoredFields)
+                     : std::span<const std::string_view>(kRemovedFields);
+  for (uint64_t i = 1; i < event.number; ++i) {
+    const bool is_known = (tag == kStored || tag == kRemoved) && i <= names.size();
+    if (is_known ? !read_field(names[i - 1], in, fields) : !in.skip()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool is_on_gpu(const Fields& fields) { return fields.medium.empty() || fields.medium == "GPU"; }
+
+// A hit needs all of a prompt's blocks, of these layers.
+bool sees_all(const Fields& fields) {
+  return fields.attention.empty() || fields.attention == "full_attention" ||
+         fields.attention == "mla_attention" || fields.attention == "sink_full_attention";
+}
+
+// Blocks, from the first one on, that their tokens and the adapter alone tell apart.
+size_t plain_blocks(const Fields& fields) {
+  const auto is_plain = [&](const std::vector<std::string>& keys) {
+    return keys.empty() ||
+           (keys.size() == 1 && !fields.adapter.empty() && keys[0] == fields.adapter);
+  };
+  const auto& keys = fields.extra_keys;
+  const auto first = std::find_if_not(keys.begin(), keys.end(), is_plain);
+  return first == keys.end()
+             ? fields.hashes.size()
+             : std::min(fields.hashes.size(), static_cast<size_t>(first - keys.begin()));
+}
+
+std::optional<KvEvent> stored_of(Fields& fields) {
+  const bool is_nameless = fields.has_adapter && fields.adapter.empty();
+  const bool is_whole = fields.block_size > 0 && fields.block_size <= fields.tokens.size() &&
+                        fields.tokens.size() % fields.block_size == 0 &&
+                        fields.tokens.size() / fields.block_size == fields.hashes.size();
+  const size_t blocks = plain_blocks(fields);
+  if (!is_on_gpu(fields) || !sees_all(fields) || is_nameless || !is_whole || blocks == 0) {
+    return std::nullopt;
+  }
+  fields.hashes.resize(blocks);
+  fields.tokens.resize(blocks * fields.block_size);
+  return KvBlocksStored{.hashes = std::move(fields.hashes),
+                        .parent = fields.parent,
+                        .tokens = std::move(fields.tokens),
+                        .block_size = static_cast<uint32_t>(fields.block_size),
+                        .group = static_cast<uint32_t>(fields.group),
+                        .adapter = std::move(fields.adapter)};
+}
+
+std::optional<KvEvent> event_of(std::string_view tag, Fields& fields) {
+  if (tag == kStored) {
+    return stored_of(fields);
+  }
+  if (tag == kRemoved && is_on_gpu(fields)) {
+    return KvBlocksRemoved{std::move(fields.hashes), static_cast<uint32_t>(fields.group)};
+  }
+  return tag == kCleared ? std::optional<KvEvent>(KvBlocksCleared{}) : std::nullopt;
+}
+
+}  // namespace
+
+Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload) {
+  const Error corrupt{ErrorCode::kCorrupt, "it is no batch of KV events"};
+  MsgpackReader in(payload);
+  const MsgpackReader::Value batch = in.next();
+  if (batch.kind != Kind::kList || batch.number < 2 || !in.skip()) {  // Its time.
+    return corrupt;
+  }
+  const MsgpackReader::Value list = in.next();
+  if (list.kind != Kind::kList) {
+    return corrupt;
+  }
+  std::vector<KvEvent> events;
+  for (uint64_t i = 0; i < list.number; ++i) {
+    std::string_view tag;
+    Fields fields;
+    if (!read_event(in, tag, fields)) {
+      return corrupt;
+    }
+    if (auto event = event_of(tag, fields)) {
+      events.push_back(std::move(*event));
+    }
+  }
+  for (uint64_t i = 2; i < batch.number; ++i) {
+    if (!in.skip()) {
+      return corrupt;
+    }
+  }
+  return in.at_end() ? Result<std::vector<KvEvent>>(std::move(events)) : corrupt;
+}
+
+}  // namespace pdjob::net

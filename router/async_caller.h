@@ -1,0 +1,74 @@
+// AsyncCaller: calls the clients of asynchronous requests back: HTTP to whom the job file lists,
+// with the answer, until it is taken. What is to be called stands in the store, so the next router
+// goes on with it; who took a call of which no note was left is called again. No redirect is
+// followed. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "net/http_client.h"
+#include "router/async_callbacks.h"
+#include "router/async_store.h"
+#include "router/callback_url.h"
+#include "router/router_metrics.h"
+#include "router/warn_gate.h"
+#include "router/webhook_secret.h"
+
+namespace pdjob::router {
+
+class AsyncCaller {
+ public:
+  static Result<std::unique_ptr<AsyncCaller>> open(net::EventLoop& loop, AsyncStore& store,
+                                                   RouterMetrics& metrics,
+                                                   const AsyncConfig& config);
+  ~AsyncCaller();
+  AsyncCaller(const AsyncCaller&) = delete;
+  AsyncCaller& operator=(const AsyncCaller&) = delete;
+
+  // May `url` be called? The error is for the client, and logged.
+  Status check(std::string_view url);
+  // The answer is stored.
+  void add(const PendingCallback& callback);
+  // No calls are begun any more.
+  void drain();
+  // `then` runs once those that had begun have ended. Once, after drain().
+  void when_idle(std::function<void()> then);
+
+  const AsyncCallbacks& calls() const { return calls_; }
+
+ private:
+  class Attempt;
+
+  AsyncCaller(net::EventLoop& loop, AsyncStore& store, RouterMetrics& metrics,
+              const AsyncConfig& config, std::optional<WebhookSecret> secret);
+
+  void start_all();
+  void start(const AsyncCallbacks::Call& call, const std::optional<AsyncFound>& found);
+  void ended(uint64_t number, const std::string& how, bool taken);
+  void forget(uint64_t number);
+  void note(const std::string& id, CallbackStatus status, uint32_t attempts, int64_t due_at);
+  void warn(const std::string& text);
+
+  net::EventLoop& loop_;
+  AsyncStore& store_;
+  RouterMetrics& metrics_;
+  const AsyncConfig config_;
+  const std::optional<WebhookSecret> secret_;
+  std::vector<CallbackReceiver> receivers_;
+  // One for each of the receivers: a name that is slow to resolve holds up no other.
+  std::vector<std::unique_ptr<net::HttpClient>> clients_;
+  AsyncCallbacks calls_;
+  std::map<uint64_t, std::unique_ptr<Attempt>> attempts_;  // Under way.
+  bool draining_ = false;
+  std::function<void()> when_idle_;
+  WarnGate warning_{std::chrono::seconds(10)};
+  net::TimerId timer_;
+};
+
+}  // namespace pdjob::router

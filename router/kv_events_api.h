@@ -1,0 +1,52 @@
+// KvEventsApi: listens to what engines publish of their prefix caches and passes it on to the core,
+// in order (kv_event_order.h), and asks engines which tokens prompts are made of: one prompt of an
+// engine at a time, after the prompt itself was sent, so that no request waits for it. Loop-bound.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "net/http_client.h"
+#include "net/kv_subscription.h"
+#include "net/zeromq_socket.h"
+#include "router/relay_api.h"
+#include "router/static_workers.h"
+
+namespace pdjob::router {
+
+class KvEventsApi {
+ public:
+  // `config` has kv_events.
+  KvEventsApi(net::EventLoop& loop, RelayApi& relay, const RouterConfig& config,
+              const std::vector<StaticWorker>& workers);
+  ~KvEventsApi();
+  KvEventsApi(const KvEventsApi&) = delete;
+  KvEventsApi& operator=(const KvEventsApi&) = delete;
+
+ private:
+  class Engine;
+
+  void take_workers();
+  net::KvPublisher publisher_of(const net::WorkerEntry& worker) const;
+  bool is_of_use(const net::WorkerEntry& worker) const;
+
+  void ask(TokensQuestion question);
+  void ask_next(WorkerId worker);
+  void take_tokens(TokensLearnt answer, const Result<net::HttpReply>& reply);
+
+  net::EventLoop& loop_;
+  RelayApi& relay_;
+  const RouterConfig config_;
+  const std::vector<StaticWorker> addresses_;
+  net::ZmqContext context_;
+  std::map<WorkerId, std::unique_ptr<Engine>> engines_;
+  const std::unique_ptr<net::HttpClient> client_;
+  std::map<WorkerId, std::deque<TokensQuestion>> questions_;  // The first of each is being asked.
+  size_t questions_waiting_ = 0;
+  WarnGate warning_{std::chrono::seconds(10)};
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,98 @@
+#include "router/kv_knowledge.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "common/check.h"
+#include "router/prompt_blocks.h"
+
+namespace pdjob::router {
+void KvKnowledge::begin(WorkerId worker, bool complete) {
+  index_.forget(worker);
+  complete_[worker] = complete;
+}
+
+void KvKnowledge::take(WorkerId worker, std::span<const net::KvEvent> events) {
+  PDJOB_CHECK(listens_to(worker), worker);
+  const size_t adapters = index_.adapters();
+  for (const net::KvEvent& event : events) {
+    if (const auto* stored = std::get_if<net::KvBlocksStored>(&event)) {
+      index_.stored(worker, *stored);
+    } else if (const auto* removed = std::get_if<net::KvBlocksRemoved>(&event)) {
+      index_.removed(worker, *removed);
+    } else {
+      begin(worker, /*complete=*/true);
+    }
+  }
+  if (index_.adapters() > adapters) {
+    chains_.clear();  // Some may be of a model that was not known to be an adapter.
+  }
+}
+
+void KvKnowledge::forget(WorkerId worker) {
+  index_.forget(worker);
+  complete_.erase(worker);
+}
+
+bool KvKnowledge::is_complete(WorkerId worker) const {
+  const auto found = complete_.find(worker);
+  return found != complete_.end() && found->second;
+}
+
+bool KvKnowledge::asks(std::span<const uint64_t> blocks, WorkerId worker) {
+  return !blocks.empty() && listens_to(worker) && chain_of(blocks).blocks < blocks.size() &&
+         asked_.insert(blocks.back()).second;
+}
+
+void KvKnowledge::learn(const std::string& model, std::span<const uint64_t> blocks, size_t bytes,
+                        std::span<const uint32_t> tokens) {
+  PDJOB_CHECK(!blocks.empty());
+  asked_.erase(blocks.back());
+  if (!tokens.empty()) {
+    chains_.learn(blocks, bytes, token_blocks(tokens, index_.root_of(model)));
+  }
+}
+
+void KvKnowledge::note_sent(std::span<const uint64_t> blocks, WorkerId worker) {
+  if (!listens_to(worker)) {
+    return;
+  }
+  chains_.touch(blocks);
+  for (const uint64_t block : blocks) {
+    under_way_[key_of(block, worker)] += 1;
+  }
+}
+
+// Of a worker that was listened to later only, there is nothing.
+void KvKnowledge::note_ended(std::span<const uint64_t> blocks, WorkerId worker) {
+  for (const uint64_t block : blocks) {
+    const auto found = under_way_.find(key_of(block, worker));
+    if (found != under_way_.end() && --found->second == 0) {
+      under_way_.erase(found);
+    }
+  }
+}
+
+uint32_t KvKnowledge::matched(std::span<const uint64_t> blocks, const TokenChains::Chain& chain,
+                              WorkerId worker, uint32_t sent) const {
+  if (!listens_to(worker)) {
+    return sent;
+  }
+  const KvBlockIndex::Matched held = index_.matched(chain.tokens, worker);
+  uint64_t matched = 0;
+  if (!chain.tokens.empty()) {
+    matched = chain.blocks * held.token_blocks / chain.tokens.size();
+  }
+  // Of what lies behind the tokens that are known, only what was sent is known.
+  const bool is_certain = is_complete(worker) && !held.all;
+  return std::max(static_cast<uint32_t>(matched), is_certain ? under_way(blocks, worker) : sent);
+}
+
+uint32_t KvKnowledge::under_way(std::span<const uint64_t> blocks, WorkerId worker) const {
+  const auto end = std::partition_point(blocks.begin(), blocks.end(), [&](uint64_t block) {
+    return under_way_.contains(key_of(block, worker));
+  });
+  return static_cast<uint32_t>(end - blocks.begin());
+}
+
+}  // namespace pdjob::router

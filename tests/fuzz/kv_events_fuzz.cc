@@ -1,0 +1,48 @@
+// What hostile engines publish of their prefix caches: it is read or refused, and whatever the
+// index makes of it, it stays within its bounds and forgets all of it.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "common/check.h"
+#include "net/kv_events.h"
+#include "router/kv_block_index.h"
+
+namespace {
+
+using namespace pdjob;
+
+void tell(router::KvBlockIndex& index, WorkerId worker, const net::KvEvent& event) {
+  if (const auto* stored = std::get_if<net::KvBlocksStored>(&event)) {
+    PDJOB_CHECK(stored->block_size > 0 && !stored->hashes.empty());
+    PDJOB_CHECK(stored->tokens.size() == stored->hashes.size() * stored->block_size);
+    index.stored(worker, *stored);
+  } else if (const auto* removed = std::get_if<net::KvBlocksRemoved>(&event)) {
+    index.removed(worker, *removed);
+  } else {
+    index.clear(worker);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr uint32_t kBlocksMax = 64;
+  const auto events = net::decode_kv_events({reinterpret_cast<const char*>(data), size});
+  if (!events) {
+    return 0;
+  }
+  router::KvBlockIndex index(kBlocksMax);
+  for (const uint64_t worker : {1, 2, 1}) {
+    for (const net::KvEvent& event : *events) {
+      tell(index, WorkerId{worker}, event);
+      PDJOB_CHECK(index.size() <= kBlocksMax);
+      PDJOB_CHECK(index.held(WorkerId{1}) + index.held(WorkerId{2}) == index.size());
+    }
+  }
+  index.forget(WorkerId{1});
+  index.forget(WorkerId{2});
+  PDJOB_CHECK(index.size() == 0);
+  return 0;
+}

@@ -1,0 +1,149 @@
+#include "router/kv_knowledge.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "router/prefix_aware_policy.h"
+#include "router/prompt_blocks.h"
+
+namespace pdjob::router {
+namespace {
+
+const WorkerId kWorker{0}, kOther{1};
+const std::vector<uint64_t> kBlocks = {11, 22, 33, 44};  // Of text, each of which is 64 tokens.
+constexpr size_t kBytes = 4 * kPromptBlockBytes;
+
+struct KvKnowledgeTest : testing::Test {
+  KvKnowledgeTest() : tokens(256) { std::iota(tokens.begin(), tokens.end(), 0); }
+
+  void store(WorkerId worker, size_t blocks) {
+    net::KvBlocksStored stored{.block_size = 16};
+    for (size_t block = 0; block < blocks; ++block) {
+      stored.hashes.push_back(1000 + block);
+    }
+    stored.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(16 * blocks));
+    kv.take(worker, std::vector<net::KvEvent>{stored});
+  }
+  void learn() { kv.learn("m", kBlocks, kBytes, tokens); }
+  uint32_t matched(WorkerId worker, uint32_t sent, const std::vector<uint64_t>& blocks = kBlocks) {
+    return kv.matched(blocks, kv.chain_of(blocks), worker, sent);
+  }
+
+  KvKnowledge kv{{.blocks_max = 1000, .texts_max = 1000}};
+  std::vector<uint32_t> tokens;
+};
+
+TEST_F(KvKnowledgeTest, WhatWasEvictedIsNotThereThoughItWasSent) {
+  kv.begin(kWorker, /*complete=*/true);
+  learn();
+  store(kWorker, 16);
+  EXPECT_EQ(matched(kWorker, 4), 4U);
+  kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksRemoved{.hashes = {1008}}});
+  EXPECT_EQ(matched(kWorker, 4), 2U);
+  kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksCleared{}});
+  EXPECT_EQ(matched(kWorker, 4), 0U);
+}
+
+TEST_F(KvKnowledgeTest, WhatAnotherRouterSentIsFound) {
+  kv.begin(kWorker, /*complete=*/true);
+  learn();
+  store(kWorker, 12);
+  EXPECT_EQ(matched(kWorker, 0), 3U);
+}
+
+TEST_F(KvKnowledgeTest, WhatIsBeingComputedIsAsGoodAsThere) {
+  kv.begin(kWorker, /*complete=*/true);
+  learn();
+  kv.note_sent(kBlocks, kWorker);
+  kv.note_sent(kBlocks, kWorker);
+  EXPECT_EQ(matched(kWorker, 4), 4U);
+  EXPECT_EQ(matched(kOther, 0), 0U);
+  kv.note_ended(kBlocks, kWorker);
+  EXPECT_EQ(matched(kWorker, 4), 4U);
+  kv.note_ended(kBlocks, kWorker);
+  EXPECT_EQ(matched(kWorker, 4), 0U);
+}
+
+TEST_F(KvKnowledgeTest, OfAnUnknownTextWhatWasSentCounts) {
+  kv.begin(kWorker, /*complete=*/true);
+  EXPECT_EQ(matched(kWorker, 3), 3U);
+  // Behind a known beginning, too, if all of that is there.
+  learn();
+  store(kWorker, 16);
+  const std::vector<uint64_t> longer = {11, 22, 33, 44, 55, 66};
+  EXPECT_EQ(matched(kWorker, 6, longer), 6U);
+  kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksRemoved{.hashes = {1015}}});
+  EXPECT_EQ(matched(kWorker, 6, longer), 3U);
+}
+
+TEST_F(KvKnowledgeTest, OfAnEngineThatIsHeardLateWhatWasSentCountsToo) {
+  kv.begin(kWorker, /*complete=*/false);
+  learn();
+  EXPECT_EQ(matched(kWorker, 2), 2U);
+  store(kWorker, 12);
+  EXPECT_EQ(matched(kWorker, 2), 3U);
+  kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksCleared{}});
+  EXPECT_TRUE(kv.is_complete(kWorker));
+  EXPECT_EQ(matched(kWorker, 2), 0U);
+}
+
+TEST_F(KvKnowledgeTest, OfWhoTellsNothingWhatWasSentCounts) {
+  learn();
+  EXPECT_EQ(matched(kWorker, 2), 2U);
+  kv.begin(kWorker, /*complete=*/true);
+  EXPECT_EQ(matched(kWorker, 2), 0U);
+  kv.forget(kWorker);
+  EXPECT_EQ(matched(kWorker, 2), 2U);
+}
+
+TEST_F(KvKnowledgeTest, AsksOnceForTheTokensOfAText) {
+  EXPECT_FALSE(kv.asks(kBlocks, kWorker));
+  kv.begin(kWorker, /*complete=*/false);
+  EXPECT_TRUE(kv.asks(kBlocks, kWorker));
+  EXPECT_FALSE(kv.asks(kBlocks, kWorker));
+  kv.learn("m", kBlocks, kBytes, {});
+  EXPECT_TRUE(kv.asks(kBlocks, kWorker));
+  learn();
+  EXPECT_FALSE(kv.asks(kBlocks, kWorker));
+  EXPECT_FALSE(kv.asks({}, kWorker));
+}
+
+TEST_F(KvKnowledgeTest, AModelThatTurnsOutToBeAnAdapterHasOtherBlocks) {
+  kv.begin(kWorker, /*complete=*/true);
+  learn();
+  store(kWorker, 16);
+  kv.learn("sql", std::vector<uint64_t>{77, 88, 99, 111}, kBytes, tokens);
+  net::KvBlocksStored stored{.hashes = {5},
+                             .tokens = {tokens.begin(), tokens.begin() + 16},
+                             .block_size = 16,
+                             .adapter = "sql"};
+  kv.take(kWorker, std::vector<net::KvEvent>{stored});
+  EXPECT_EQ(kv.chain_of(kBlocks).blocks, 0U);
+  const std::vector<uint64_t> adapters = {77, 88, 99, 111};
+  kv.learn("sql", adapters, kBytes, tokens);
+  EXPECT_EQ(matched(kWorker, 0, adapters), 0U);  // One block of tokens is no block of text.
+  EXPECT_EQ(kv.chain_of(adapters).blocks, 4U);
+}
+
+TEST_F(KvKnowledgeTest, ThePolicySendsNothingWhereItWasEvicted) {
+  PrefixAwarePolicy policy(1000, &kv);
+  Random random(1);
+  const Prompt prompt{.tokens = 256, .blocks = kBlocks};
+  const std::vector<Candidate> candidates = {{.id = kWorker}, {.id = kOther, .load = 10}};
+  kv.begin(kWorker, /*complete=*/true);
+  kv.begin(kOther, /*complete=*/true);
+  learn();
+  policy.note_sent(prompt, kWorker);
+  store(kWorker, 16);
+  policy.note_ended(prompt, kWorker);
+  store(kOther, 16);
+  EXPECT_EQ(policy.choose(prompt, candidates, random).worker, kWorker);
+  kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksRemoved{.hashes = {1000}}});
+  const Chosen chosen = policy.choose(prompt, candidates, random);
+  EXPECT_EQ(chosen.worker, kOther);
+  EXPECT_EQ(chosen.cached_tokens, 256U);
+}
+
+}  // namespace
+}  // namespace pdjob::router
