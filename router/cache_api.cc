@@ -26,10 +26,11 @@ bool has_directive(const net::HttpRequest& request, std::string_view directive) 
     return net::equal_ignoring_case({&a, 1}, {&b, 1});
   };
   return std::ranges::any_of(request.headers, [&](const net::HttpHeader& header) {
-    // Not std::ranges::search: clang 14, which builds the fuzzers, cannot compile libstdc++ 12's subrange.
+    // Not std::ranges::search: clang 14, which builds the fuzzers, cannot compile libstdc++ 12's
+    // subrange.
     return net::equal_ignoring_case(header.name, "cache-control") &&
-           std::search(header.value.begin(), header.value.end(), directive.begin(),
-                       directive.end(), is_same) != header.value.end();
+           std::search(header.value.begin(), header.value.end(), directive.begin(), directive.end(),
+                       is_same) != header.value.end();
   });
 }
 

@@ -77,17 +77,10 @@ KvBlockIndex::Matched KvBlockIndex::matched(std::span<const uint64_t> prompt,
     return {.token_blocks = 0, .all = prompt.empty()};
   }
   const size_t stride = engine->second.block_size / kTokenBlockTokens;
-  size_t known = 0;  // Blocks of the engine's that it has.
-  size_t end = prompt.size() / stride;
-  const size_t whole = end;
-  while (known < end) {
-    const size_t middle = (known + end) / 2;
-    if (by_hash_.contains(key_of(prompt[(middle + 1) * stride - 1], worker))) {
-      known = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
+  const size_t whole = prompt.size() / stride;  // Blocks of the engine's.
+  const size_t known = leading_blocks(whole, [&](size_t block) {
+    return by_hash_.contains(key_of(prompt[(block + 1) * stride - 1], worker));
+  });
   return {.token_blocks = known * stride, .all = known == whole};
 }
 

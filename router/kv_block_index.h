@@ -4,8 +4,9 @@
 //
 // What is in it is certain. A block whose beginnings nobody told is left out, and whatever follows
 // a block goes with it: so an engine that has a block has all before it, and how much it has of a
-// prompt is found by bisection. Engines that evict what was used longest ago evict ends before
-// beginnings, and lose nothing by this. When it is full, what is new is left out. Value.
+// prompt is a handful of lookups (leading_blocks). Engines that evict what was used longest ago
+// evict ends before beginnings, and lose nothing by this. When it is full, what is new is left out.
+// Value.
 #pragma once
 
 #include <cstdint>

@@ -89,10 +89,9 @@ uint32_t KvKnowledge::matched(std::span<const uint64_t> blocks, const TokenChain
 }
 
 uint32_t KvKnowledge::under_way(std::span<const uint64_t> blocks, WorkerId worker) const {
-  const auto end = std::partition_point(blocks.begin(), blocks.end(), [&](uint64_t block) {
-    return under_way_.contains(key_of(block, worker));
-  });
-  return static_cast<uint32_t>(end - blocks.begin());
+  return static_cast<uint32_t>(leading_blocks(blocks.size(), [&](size_t block) {
+    return under_way_.contains(key_of(blocks[block], worker));
+  }));
 }
 
 }  // namespace pdjob::router

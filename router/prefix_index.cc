@@ -13,10 +13,8 @@ PrefixIndex::PrefixIndex(uint32_t entries_max)
 }
 
 uint32_t PrefixIndex::matched(std::span<const uint64_t> blocks, WorkerId worker) const {
-  const auto end = std::partition_point(blocks.begin(), blocks.end(), [&](uint64_t block) {
-    return find(key_of(block, worker)) != kNone;
-  });
-  return static_cast<uint32_t>(end - blocks.begin());
+  return static_cast<uint32_t>(leading_blocks(
+      blocks.size(), [&](size_t block) { return find(key_of(blocks[block], worker)) != kNone; }));
 }
 
 void PrefixIndex::insert(std::span<const uint64_t> blocks, WorkerId worker) {

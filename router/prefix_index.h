@@ -3,9 +3,9 @@
 // and (hash, worker) is one entry of a hash table of fixed size.
 //
 // The entry that was used longest ago makes room. Using a prefix uses its end before its beginning,
-// so a worker that has an entry has all before it, too, and the longest match is found by
-// bisection: a handful of lookups, however long the prompt. Incarnations of workers are never
-// reused, so the entries of a dead one only age. Value.
+// so a worker that has an entry has all before it, too, and the longest match is a handful of
+// lookups (leading_blocks), however long the prompt. Incarnations of workers are never reused, so
+// the entries of a dead one only age. Value.
 #pragma once
 
 #include <cstdint>

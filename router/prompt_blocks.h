@@ -2,6 +2,8 @@
 // have as many leading blocks in common as they have leading hashes. Pure.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -30,6 +32,29 @@ std::vector<uint64_t> token_blocks(std::span<const uint32_t> tokens, uint64_t be
 
 // A block at a worker, for tables of both.
 uint64_t key_of(uint64_t block, WorkerId worker);
+
+// How many of `count` blocks, from the first one on, `has` says yes to. Requires: who has one has
+// all before it. Most workers have few blocks of a prompt or none, so it looks near the beginning
+// first.
+template <typename Has>
+size_t leading_blocks(size_t count, const Has& has) {
+  size_t known = 0;
+  size_t step = 1;
+  while (known + step <= count && has(known + step - 1)) {
+    known += step;
+    step *= 2;
+  }
+  size_t end = std::min(count, known + step - 1);
+  while (known < end) {
+    const size_t middle = (known + end) / 2;
+    if (has(middle)) {
+      known = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return known;
+}
 
 // Stable across processes: several routers agree. Never 0 for a text that is not empty.
 uint64_t name_hash(std::string_view text);

@@ -57,6 +57,18 @@ TEST(PromptBlocks, PromptsOfDifferentShapeShareNothing) {
   EXPECT_EQ(prompt_blocks("m", text), prompt_blocks("m", text, ""));
 }
 
+TEST(LeadingBlocks, AreFoundWhereverTheyEndAndNeverLookedForBehindTheEnd) {
+  for (size_t count = 0; count <= 40; ++count) {
+    for (size_t held = 0; held <= count; ++held) {
+      const auto has = [&](size_t block) {
+        EXPECT_LT(block, count);
+        return block < held;
+      };
+      EXPECT_EQ(leading_blocks(count, has), held) << "of " << count;
+    }
+  }
+}
+
 TEST(TokenBlocks, AreSharedAsFarAsTheTokensAreEqual) {
   std::vector<uint32_t> tokens(5 * kTokenBlockTokens + 3, 7);
   const auto before = token_blocks(tokens, 0);
