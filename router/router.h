@@ -81,6 +81,11 @@ struct RequestFacts {
                                 // request is tried once.
   std::string pin_decode;
   bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
+  Prompt prompt() const { return {.tokens = prompt_tokens, .blocks = blocks, .session = session}; }
+  // Work for a worker of this stage that has nothing of it yet.
+  uint64_t tokens(Stage stage) const {
+    return prompt_tokens + (stage == Stage::kDecode ? output_tokens : 0);
+  }
 };
 
 // --- events
