@@ -184,12 +184,18 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
   const RequestId request = request_of(event.id);
   Live& live = live_.at(request);
   live.transferring = false;
-  if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
+  const auto fail = [&](const std::string& what) {
     feed(FetchFailed{.request = request,
-                     .error = {ErrorCode::kPeerFailed, "the prefill worker sent " +
-                                                           std::to_string(event.tail.size()) +
-                                                           " bytes of logits, not one row"}});
-    return;
+                     .error = {ErrorCode::kPeerFailed, "the prefill worker sent " + what}});
+  };
+  // A sender pushes what it has: of another prompt, where a transfer's id was used twice. The rows
+  // that do not come are still those of whoever had the sequence before.
+  if (const size_t wanted = live.request.prompt.size(); event.rows != wanted) {
+    return fail("the KV of " + std::to_string(event.rows) + " tokens for a prompt of " +
+                std::to_string(wanted));
+  }
+  if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
+    return fail(std::to_string(event.tail.size()) + " bytes of logits, not one row");
   }
   live.tail = std::move(event.tail);
   outputs_.push_back(KvFetched{.request = request,

@@ -102,3 +102,16 @@ def test_kv_is_freed_at_once_when_the_request_that_queues_is_given_up(folder):
             httpx.post(decode.url + "/v1/completions", json={**BODY, "kv_transfer_params": params}, timeout=1)
         eventually(lambda: metric(prefill.url, "pdjob_kv_rows_used") == 0, 5, "rows of a request that left the queue")
         assert metric(decode.url, "pdjob_requests_running") == 1, "it was queued all the time"
+
+
+def test_kv_of_another_prompt_is_not_decoded(folder):
+    # Its missing rows were those of whoever had the sequence before, and the reply looked like a good one.
+    with real_worker("prefill", folder) as prefill, real_worker("decode", folder, "engine.sequences=1") as decode:
+        expected = httpx.post(decode.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
+        params = prefill_leg(prefill.url)
+        longer = {**BODY, "prompt": PROMPT + " It begins in spring.", "kv_transfer_params": params}
+        reply = httpx.post(decode.url + "/v1/completions", json=longer, timeout=60)
+        assert reply.status_code == 502, reply.text
+        assert "tokens for a prompt of" in reply.text
+        again = httpx.post(decode.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
+        assert again == expected, "the sequence is whole"

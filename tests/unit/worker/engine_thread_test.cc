@@ -34,6 +34,23 @@ TEST_F(EngineThreadTest, ContinuesWhatAnotherWorkerComputed) {
   EXPECT_EQ(decode.text(8), alone);
 }
 
+// A transfer id that was used twice brought the KV of another, shorter prompt: what was missing was
+// read from the rows of whoever had the sequence before, and the answer looked like a good one.
+TEST_F(EngineThreadTest, FailsAFetchThatBringsFewerRowsThanItsPromptHasTokens) {
+  ASSERT_TRUE(decode.thread().submit(decode.request({.id = 1})));
+  const std::string alone = decode.text(8);
+  GenerationRequest fetched = decode.request({.id = 2, .kv = KvMode::kFetch});
+  fetched.peer = prefill.address();
+  ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
+  ASSERT_TRUE(prefill.thread().submit(
+      prefill.request({.id = 1, .kv = KvMode::kOffer, .prompt = "the quick", .max_tokens = 1})));
+  const auto failed = decode.expect<RequestFailed>();
+  EXPECT_EQ(failed.request, RequestId{2});
+  EXPECT_EQ(failed.error.code, ErrorCode::kPeerFailed);
+  ASSERT_TRUE(decode.thread().submit(decode.request({.id = 3})));
+  EXPECT_EQ(decode.text(8), alone) << "in a sequence that is free again";
+}
+
 TEST_F(EngineThreadTest, RefusesATransferThatIsUnderWay) {
   ASSERT_TRUE(
       prefill.thread().submit(prefill.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
