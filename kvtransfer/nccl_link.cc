@@ -102,6 +102,10 @@ void NcclLink::on(const Joined& event, Instant now, Effects& effects) {
   } else {
     effects.push_back(TellFree{});
   }
+  if (leaving_) {  // The other end knew of us first, and has asked already.
+    deadline_ = now + options_.slab_timeout;
+    leave_if_done(now, effects);
+  }
 }
 
 // --- sending
@@ -267,13 +271,16 @@ void NcclLink::on(const LeaveRequested& /*event*/, Instant now, Effects& effects
 }
 
 void NcclLink::on(const NcclLeave& event, Instant now, Effects& effects) {
-  if (state_ != State::kReady || !is_current(event.epoch)) {
+  const bool expected = state_ == State::kInit || state_ == State::kReady;
+  if (!expected || !is_current(event.epoch)) {
     return;
   }
   leaving_ = true;
   peer_left_ = is_receiver();
-  deadline_ = now + options_.slab_timeout;
-  leave_if_done(now, effects);
+  if (state_ == State::kReady) {
+    deadline_ = now + options_.slab_timeout;
+    leave_if_done(now, effects);
+  }
 }
 
 // The sender says when its last slab is sent; the receiver may still have to empty it.

@@ -150,7 +150,7 @@ class NcclLink {
   // A communicator exists, or is on its way.
   bool open() const { return state_ != State::kIdle && state_ != State::kClosed; }
   // And nobody has asked it to go.
-  bool stays() const { return state_ == State::kInit || (state_ == State::kReady && !leaving_); }
+  bool stays() const { return (state_ == State::kInit || state_ == State::kReady) && !leaving_; }
   // Nothing is under way.
   bool at_rest() const;
   // Sender: a slab that may be filled.

@@ -296,6 +296,62 @@ TEST(NcclLink, SenderLeavesWhenItsLastSlabIsSent) {
   EXPECT_EQ(link.receiver.core.state(), State::kInit);
 }
 
+// One end may have joined, and ask to leave, before the other knows that it has.
+struct Opening {
+  Opening() {
+    receiver.step(NcclLink::Wanted{});
+    receiver.step(NcclLink::IdMade{.epoch = 1});
+    sender.step(*receiver.sent<NcclOffer>());
+    receiver.step(NcclLink::Wanted{.wanted = false});  // The first transfer has been cancelled.
+  }
+
+  End receiver{Side::kReceiver}, sender{Side::kSender};
+};
+
+// The receiver was ready for good then, and its sender was not.
+TEST(NcclLink, ReceiverLeavesWhenItHasJoinedWhatItsSenderHasLeft) {
+  Opening link;
+  link.sender.step(NcclLink::Joined{1});
+  link.sender.step(NcclLink::LeaveRequested{});
+  link.receiver.step(*link.sender.sent<NcclLeave>());
+  EXPECT_EQ(link.receiver.core.state(), State::kInit);
+  EXPECT_EQ(link.receiver.core.deadline(), Instant{} + seconds(20)) << "that of joining";
+  EXPECT_FALSE(link.receiver.core.stays());
+  link.receiver.now += seconds(15);
+  link.receiver.step(NcclLink::Joined{1});
+  EXPECT_EQ(link.receiver.core.state(), State::kDraining);
+  EXPECT_EQ(link.receiver.core.deadline(), link.receiver.now + seconds(10));
+  link.receiver.step(NcclLink::Wanted{});
+  link.receiver.step(NcclLink::Left{1});
+  EXPECT_EQ(link.receiver.find<NcclLink::MakeId>()->epoch, 2);
+}
+
+// Its slabs were on their way while it joined.
+TEST(NcclLink, ReceiverThatJoinsLateEmptiesTheLastSlabsBeforeItLeaves) {
+  Opening link;
+  link.receiver.step(NcclSlab{.epoch = 1, .number = 0, .bytes = 1});
+  link.receiver.step(NcclLeave{1});
+  link.receiver.step(NcclLink::Joined{1});
+  EXPECT_EQ(link.receiver.core.state(), State::kReady);
+  link.receiver.step(NcclLink::Moved{1, link.receiver.find<NcclLink::StartReceive>()->slab});
+  link.receiver.step(NcclLink::Emptied{link.receiver.find<NcclLink::TellFilled>()->slab});
+  EXPECT_EQ(link.receiver.core.state(), State::kDraining);
+}
+
+// New transfers ran then, until the receiver had waited long enough and aborted them all.
+TEST(NcclLink, SenderLeavesWhenItHasJoinedWhatItsReceiverWantsToLeave) {
+  Opening link;
+  link.receiver.step(NcclLink::Joined{1});
+  link.receiver.step(NcclLink::LeaveRequested{});
+  link.sender.step(*link.receiver.sent<NcclLeave>());
+  EXPECT_EQ(link.sender.core.state(), State::kInit);
+  link.sender.step(NcclLink::Joined{1});
+  EXPECT_FALSE(link.sender.core.free_slab());
+  EXPECT_EQ(link.sender.core.state(), State::kDraining);
+  link.receiver.step(*link.sender.sent<NcclLeave>());
+  EXPECT_EQ(link.receiver.core.state(), State::kDraining);
+}
+
 TEST(NcclLink, DroppedSlabIsFreeAgain) {
   Opened link;
   link.sender.step(NcclLink::Taken{0});
