@@ -78,6 +78,8 @@ class FaultRowSender final : public RowSender {
     inner_.when_released(id_, [damaged = std::make_shared<Copy>(std::move(damaged_))] {});
   }
 
+  bool can_start() const override { return sender_->can_start(); }
+
   void start(const Region& source, RowRange range) override {
     source_ = &source;
     range_ = range;

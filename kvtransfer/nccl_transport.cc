@@ -28,6 +28,9 @@ class NcclRowSender final : public RowSender {
     transport_.stream().wake();  // Others may have waited behind us.
   }
 
+  // Making a communicator may rightly take longer than a range.
+  bool can_start() const override { return transport_.has_free_slab(); }
+
   void start(const Region& source, RowRange range) override {
     source_ = &source;
     cursor_ = RowCursor(source.windows, range);

@@ -40,6 +40,7 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   Gpu& gpu() { return *gpu_; }
   void sender_ended();
   void receiver_ended(TransferId id);
+  bool has_free_slab() const { return links_.free_slab(key_).has_value(); }
   std::optional<uint32_t> take_slab();
   NcclSlabMemory slab(uint32_t slab) const { return links_.slab(key_, slab); }
   void step(const NcclLink::Event& event) { links_.step(key_, event); }

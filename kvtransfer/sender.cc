@@ -40,7 +40,8 @@ SendSession::Options session_options(const Region& source, Instant deadline,
           .rows_per_push = UINT32_MAX,  // The transport will say.
           .deadline = deadline,
           .lease = context.config.lease,
-          .stall_max = context.stall_max(row_bytes)};
+          .stall_max = context.stall_max(row_bytes),
+          .start_max = context.config.nccl.init_timeout + context.stall_max(row_bytes)};
 }
 
 }  // namespace
@@ -55,6 +56,10 @@ struct Sender::Offer final : LinkWork {
 
   Progress work(size_t bytes_max) override {
     if (!started) {
+      if (!rows->can_start()) {
+        owner.step(*this, SendSession::RangeWaits{});  // Ends no session.
+        return Progress::kBlocked;
+      }
       rows->start(source, range);
       started = true;
       owner.step(*this, SendSession::RangeStarted{});  // Ends no session.

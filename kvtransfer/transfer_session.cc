@@ -67,6 +67,12 @@ void SendSession::on(const Granted& event, Instant now, Effects& effects) {
   go_on(now, effects);
 }
 
+void SendSession::on(const RangeWaits& /*event*/, Instant now, Effects& /*effects*/) {
+  if (state_ == State::kPushing && push_deadline_ == kNever) {
+    push_deadline_ = now + options_.start_max;
+  }
+}
+
 void SendSession::on(const RangeStarted& /*event*/, Instant now, Effects& /*effects*/) {
   if (state_ == State::kPushing) {
     push_deadline_ = now + options_.stall_max;

@@ -62,6 +62,7 @@ class SendSession {
     Duration lease{};            // From the wait, the grant and each renewal on; the last one from
                                  // COMMIT on.
     Duration stall_max{};        // A range that takes longer has stopped.
+    Duration start_max{};        // A link that is not ready for one for longer will not be.
   };
 
   // Events
@@ -83,7 +84,8 @@ class SendSession {
     uint32_t rows = 0;
     uint32_t rows_per_push_max = UINT32_MAX;
   };
-  struct RangeStarted {};  // It was the link's turn to move it.
+  struct RangeWaits {};    // It is the link's turn to move it, and it is not ready to.
+  struct RangeStarted {};  // It was, and is.
   struct RangePushed {};
   struct PushFailed {
     Error reason;
@@ -103,7 +105,7 @@ class SendSession {
     Error reason;
   };
   struct TimePassed {};
-  using Event = std::variant<RowsReady, CommitRequested, Withdrawn, PeerWaits, Granted,
+  using Event = std::variant<RowsReady, CommitRequested, Withdrawn, PeerWaits, Granted, RangeWaits,
                              RangeStarted, RangePushed, PushFailed, PeerCommitted, PeerCancelled,
                              PeerRenewed, LinkLost, TimePassed>;
 
@@ -147,6 +149,7 @@ class SendSession {
   void on(const Withdrawn& event, Instant now, Effects& effects);
   void on(const PeerWaits& event, Instant now, Effects& effects);
   void on(const Granted& event, Instant now, Effects& effects);
+  void on(const RangeWaits& event, Instant now, Effects& effects);
   void on(const RangeStarted& event, Instant now, Effects& effects);
   void on(const RangePushed& event, Instant now, Effects& effects);
   void on(const PushFailed& event, Instant now, Effects& effects);

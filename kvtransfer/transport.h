@@ -68,6 +68,8 @@ class PayloadSink {
 class RowSender {
  public:
   virtual ~RowSender() = default;
+  // False: as kBlocked. A range's time does not count yet, on either end.
+  virtual bool can_start() const { return true; }
   // Requires: the range before is done. The source outlives the push.
   virtual void start(const Region& source, RowRange range) = 0;
   // Works on the range, at most `bytes_max` at once. After kDone the receiver has been told of it.

@@ -235,6 +235,15 @@ TEST_P(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
   EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
 }
 
+// The first transfer of each link was taken for one whose rows had stopped.
+TEST_P(NcclFaults, JoiningMayTakeLongerThanRowsMay) {
+  set("FAKE_NCCL_INIT_DELAY_MS", "1500");
+  TestEndpoint::Options from = prefill(), to = decode();
+  from.connect_timeout = to.connect_timeout = milliseconds(400);
+  TestEndpoint sender(from), receiver(to);
+  expect_moves(sender, receiver, 1);
+}
+
 TEST_P(NcclFaults, PeerThatNeverJoinsIsGivenUp) {
   set("FAKE_NCCL_INIT_DELAY_MS", "60000");
   TestEndpoint::Options impatient = decode();

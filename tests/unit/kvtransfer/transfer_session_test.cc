@@ -67,7 +67,8 @@ class SendSessionTest : public testing::Test {
                         .rows_per_push = 32,
                         .deadline = kStart + seconds(10),
                         .lease = seconds(5),
-                        .stall_max = seconds(3)});
+                        .stall_max = seconds(3),
+                        .start_max = seconds(7)});
   }
 
   SendSession session_ = make();
@@ -195,6 +196,7 @@ TEST_F(SendSessionTest, NothingHappensAfterTheEnd) {
                           S::CommitRequested{20},
                           S::Withdrawn{kWhy},
                           S::Granted{kLink, 100},
+                          S::RangeWaits{},
                           S::RangeStarted{},
                           S::RangePushed{},
                           S::PeerWaits{kLink, seconds(1)},
@@ -324,6 +326,21 @@ TEST_F(SendSessionTest, RangeThatWaitsForItsTurnHasNotStopped) {
   EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Waits for its turn.
   step(S::RangeStarted{}, kStart + seconds(5));
   EXPECT_EQ(session_.deadline(), kStart + seconds(8));
+}
+
+TEST_F(SendSessionTest, RangeMayWaitLongerForItsLinkToBeReadyThanItMayMove) {
+  reach(State::kPushing);
+  step(S::RangeWaits{}, kStart + seconds(1));
+  step(S::RangeWaits{}, kStart + seconds(2));  // The first one counts.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(8));
+  step(S::RangeStarted{}, kStart + seconds(3));
+  EXPECT_EQ(session_.deadline(), kStart + seconds(6));
+  restart();
+  reach(State::kPushing);
+  step(S::RangeWaits{}, kStart + seconds(1));
+  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(7)).empty());
+  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(8)))->cause,
+            FailureCause::kStalled);
 }
 
 TEST_F(SendSessionTest, RowsBeyondTheGrantFail) {
