@@ -28,6 +28,12 @@ std::optional<Error> misfit(const Region& source, const Grant& grant) {
   return std::nullopt;
 }
 
+template <class Entries>
+size_t count_of(const Entries& entries, LinkId link) {
+  return static_cast<size_t>(std::ranges::count_if(
+      entries, [link](const auto& entry) { return entry.second.link == link; }));
+}
+
 uint32_t rows_within(uint64_t bytes, uint64_t row_bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / row_bytes, 1, UINT32_MAX));
 }
@@ -185,9 +191,8 @@ void Sender::count_alive(LinkId link, PairStats& pair) const {
       ++(offer->session.is_granted() ? pair.transfers_alive : pair.waits_alive);
     }
   }
-  const auto is_its = [link](const auto& entry) { return entry.second.link == link; };
-  pair.transfers_alive += static_cast<uint64_t>(std::ranges::count_if(waiting_, is_its));
-  pair.waits_alive += static_cast<uint64_t>(std::ranges::count_if(early_waits_, is_its));
+  pair.transfers_alive += count_of(waiting_, link);
+  pair.waits_alive += count_of(early_waits_, link);
 }
 
 // --- what links say
@@ -272,7 +277,8 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
     }
     return refuse({ErrorCode::kInvalidArgument, "the KV transfer goes to another receiver"});
   }
-  if (waiting_.size() >= limits::kTransfersMax) {
+  if (offer == nullptr && (waiting_.size() >= limits::kTransfersMax ||
+                           count_of(waiting_, link.id()) >= kWaitingGrantsOfLinkMax)) {
     return refuse({ErrorCode::kOverloaded, "too many KV transfers"});
   }
   Result<std::unique_ptr<RowSender>> rows =

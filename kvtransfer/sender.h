@@ -17,6 +17,11 @@
 
 namespace pdjob::kvtransfer {
 
+// Links that have yet to prove that they know the token; beyond: the oldest one ends.
+inline constexpr size_t kUnopenedLinksMax = 256;
+// Grants on one link whose offers have not come: as many sequences as a peer has, and some.
+inline constexpr size_t kWaitingGrantsOfLinkMax = 512;
+
 class Sender final : private LinkHandler {
  public:
   explicit Sender(EndpointContext& context);

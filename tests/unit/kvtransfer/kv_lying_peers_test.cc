@@ -9,9 +9,11 @@
 #include <sys/socket.h>
 
 #include "common/check.h"
+#include "common/limits.h"
 #include "common/real_clock.h"
 #include "kvtransfer/link_handshake.h"
 #include "kvtransfer/row_digest.h"
+#include "kvtransfer/sender.h"
 #include "kvtransfer/socket.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
@@ -432,6 +434,36 @@ TEST_F(LyingReceiver, CancelOfAnythingIsAcknowledged) {
   EXPECT_EQ(std::get<Cancelled>(*link.hear()).id, transfer_id(6));
   link.send(Renew{});
   EXPECT_TRUE(std::holds_alternative<Renewed>(*link.hear()));
+}
+
+// It was refused: "too many KV transfers".
+TEST_F(LyingReceiver, WhoGrantsWhatIsNeverOfferedTakesNoPlaceOfOthers) {
+  RawLink greedy = RawLink::connect(sender_->address());
+  RawLink honest = RawLink::connect(sender_->address());
+  ASSERT_TRUE(greedy.open(self_, raw_hello()));
+  const LinkIdentity other = raw_identity("honest");
+  Hello hello = raw_hello();
+  hello.engine_id = "honest";
+  ASSERT_TRUE(honest.open(other, hello));
+  for (uint64_t number = 0; number < limits::kTransfersMax; ++number) {
+    greedy.send(raw_grant(1000 + number, source_));
+  }
+  const auto refused = greedy.hear();
+  ASSERT_TRUE(refused && std::holds_alternative<Abort>(*refused));
+  EXPECT_EQ(std::get<Abort>(*refused).id, transfer_id(1000 + kWaitingGrantsOfLinkMax));
+  EXPECT_EQ(std::get<Abort>(*refused).error.code, ErrorCode::kOverloaded);
+  honest.send(raw_grant(1, source_));  // Waits.
+  EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
+  sender_->offer(transfer_id(1), source_.region(), in(kDeadline));
+  sender_->offer(transfer_id(2), source_.region(), in(kDeadline));
+  EXPECT_TRUE(becomes_true([&] { return sender_->stats().offers_alive == 2; }));
+  honest.send(raw_grant(2, source_));  // Does not.
+  for (const uint64_t number : {1, 2}) {
+    sender_->commit(transfer_id(number), 0, {});
+    const auto said = honest.hear();
+    ASSERT_TRUE(said && std::holds_alternative<Commit>(*said));
+    EXPECT_EQ(std::get<Commit>(*said).id, transfer_id(number));
+  }
 }
 
 TEST_F(LyingReceiver, EarlyConfirmationFailsTheOffer) {
