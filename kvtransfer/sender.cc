@@ -101,14 +101,12 @@ Sender::Sender(EndpointContext& context) : context_(context) {}
 Sender::~Sender() = default;
 
 void Sender::accept(UniqueFd socket, TransportKind transport) {
-  if (peers_.size() >= limits::kLinksMax) {
-    log::warn("kv: too many links, one was turned away");
-    return;
-  }
+  end_oldest_unopened();
   if (!stays_on_machine(transport)) {
     tune_tcp(socket);
   }
   const LinkId id = context_.next_link_id();
+  unopened_.push_back(id);
   Peer& peer = peers_[id];
   LinkHandler& handler = *this;
   peer.link = std::make_unique<Link>(
@@ -129,6 +127,20 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
         }
       });
   ++context_.counters.links;
+}
+
+// Whoever has the token needs its place for moments. Strangers get none for good: those that are
+// open have theirs apart.
+void Sender::end_oldest_unopened() {
+  if (unopened_.size() < kUnopenedLinksMax) {
+    return;
+  }
+  if (context_.loop.now() >= warns_again_at_) {
+    log::warn("kv: too many links are being opened, the oldest of them end");
+    warns_again_at_ = context_.loop.now() + std::chrono::minutes(1);
+  }
+  find(unopened_.front())->fail({ErrorCode::kOverloaded, "too many KV links are being opened"});
+  unopened_.pop_front();
 }
 
 // --- what the worker wants
@@ -198,8 +210,13 @@ void Sender::count_alive(LinkId link, PairStats& pair) const {
 // --- what links say
 
 Status Sender::on_opened(Link& link) {
+  std::erase(unopened_, link.id());
   const Hello& hello = link.hello();
-  LinkId& known = links_by_engine_[{hello.engine_id, hello.transport, hello.stream}];
+  const LinkKey key{hello.engine_id, hello.transport, hello.stream};
+  if (links_by_engine_.size() >= limits::kLinksMax && !links_by_engine_.contains(key)) {
+    return Error{ErrorCode::kOverloaded, "too many KV links"};
+  }
+  LinkId& known = links_by_engine_[key];
   if (Link* older = find(known); older != nullptr && older != &link) {
     if (hello.epoch <= older->hello().epoch) {
       return Error{ErrorCode::kUnavailable,
@@ -353,6 +370,7 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
   std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == id; });
   context_.pairs.link_lost(id, real_now());
   std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
+  std::erase(unopened_, id);
   context_.loop.cancel(peers_.at(id).opening);
   peers_.erase(id);
   --context_.counters.links;

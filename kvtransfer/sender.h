@@ -54,6 +54,7 @@ class Sender final : private LinkHandler {
     std::unique_ptr<Link> link;
     net::TimerId opening;
   };
+  using LinkKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last is the stream.
 
   Status on_opened(Link& link) override;
   void on_message(Link& link, LinkMessage message, UniqueFd shared,
@@ -63,6 +64,7 @@ class Sender final : private LinkHandler {
   void on_rows_came(Link& link, TransferId id) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
+  void end_oldest_unopened();
   void on_grant(Link& link, Grant grant, UniqueFd shared);
   void on_cancel(Link& link, const Cancel& cancel);
   void on_wait(Link& link, const Wait& wait);
@@ -88,8 +90,9 @@ class Sender final : private LinkHandler {
 
   EndpointContext& context_;
   std::map<LinkId, Peer> peers_;
-  // By receiver, transport and stream.
-  std::map<std::tuple<std::string, TransportKind, uint8_t>, LinkId> links_by_engine_;
+  std::deque<LinkId> unopened_;  // Oldest first; those that end already are not in it.
+  Instant warns_again_at_{};
+  std::map<LinkKey, LinkId> links_by_engine_;  // By receiver; those that are open.
   std::map<TransferId, std::unique_ptr<Offer>> offers_;
   std::map<TransferId, WaitingGrant> waiting_;
   std::map<TransferId, EarlyWait> early_waits_;

@@ -1,5 +1,6 @@
 // Peers that lie: sockets that speak the link's protocol badly.
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -464,6 +465,25 @@ TEST_F(LyingReceiver, WhoGrantsWhatIsNeverOfferedTakesNoPlaceOfOthers) {
     ASSERT_TRUE(said && std::holds_alternative<Commit>(*said));
     EXPECT_EQ(std::get<Commit>(*said).id, transfer_id(number));
   }
+}
+
+// Connections that say nothing took all places, again and again.
+TEST_F(LyingReceiver, StrangersKeepNoLinkFromOpening) {
+  TestEndpoint sender({.engine_id = "prefill", .connect_timeout = kDeadline});
+  RawLink opened = RawLink::connect(sender->address());
+  ASSERT_TRUE(opened.open(self_, raw_hello(1)));
+  std::deque<RawLink> strangers;
+  for (size_t i = 0; i <= kUnopenedLinksMax; ++i) {
+    strangers.push_back(RawLink::connect(sender->address()));
+  }
+  EXPECT_TRUE(strangers.front().is_closed_by_peer()) << "the oldest one goes";
+  EXPECT_EQ(sender->stats().links, 1 + kUnopenedLinksMax);
+  Hello hello = raw_hello();
+  hello.stream = 1;
+  RawLink newest = RawLink::connect(sender->address());
+  EXPECT_TRUE(newest.open(self_, hello));
+  opened.send(Renew{});
+  EXPECT_TRUE(opened.hear()) << "an open one stays";
 }
 
 TEST_F(LyingReceiver, EarlyConfirmationFailsTheOffer) {
