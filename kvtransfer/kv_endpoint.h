@@ -96,8 +96,8 @@ struct FetchDone {  // All rows are in place and match the digest. Nobody writes
   uint32_t rows = 0;
   uint64_t bytes = 0;
   Duration duration{};  // From the grant to COMMIT.
-  Duration visible{};   // From the sender's last row being ready to COMMIT seen here (same machine:
-                        // else 0).
+  Duration visible{};   // From the sender's last row being ready, or the grant if that is later, to
+                        // COMMIT seen here (same machine: else 0).
   std::string transport;  // "shm", "tcp", "nccl", "cuda_ipc"
   std::vector<std::byte> tail;
 };

@@ -44,7 +44,7 @@ struct Receiver::Fetch final : LinkWork {
   bool released = false;     // Our GPU does not write the target any more.
   bool told_unsafe = false;  // So FetchReleased is to follow.
   Instant granted_at{};
-  Instant ready_at{};  // In the sender's clock.
+  Instant ready_at{};  // By the sender's clock, which is ours on the same machine.
   std::vector<std::byte> tail;
 };
 
@@ -350,7 +350,9 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
   if (const auto* commit = std::get_if<Commit>(&message)) {
     if (Fetch* fetch = find(commit->id, link)) {
       fetch->tail = std::move(tail);
-      fetch->ready_at = Instant(Duration(static_cast<int64_t>(commit->ready_at_ns)));
+      // As much of its word as makes sense: any number may come.
+      fetch->ready_at = std::clamp(Instant(Duration(static_cast<int64_t>(commit->ready_at_ns))),
+                                   fetch->granted_at, real_now());
       step(*fetch, ReceiveSession::CommitReceived{.link = link.id(),
                                                   .rows = commit->rows,
                                                   .bytes = commit->bytes,
@@ -459,14 +461,13 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
   ++context_.counters.transfers_received;
   context_.counters.bytes_received += effect.bytes;
   context_.pairs.done(fetch.session.link(), effect.bytes, now - fetch.granted_at);
-  context_.emit(FetchDone{
-      .id = fetch.id,
-      .rows = effect.rows,
-      .bytes = effect.bytes,
-      .duration = now - fetch.granted_at,
-      .visible = fetch.same_machine ? std::max(now - fetch.ready_at, Duration(0)) : Duration(0),
-      .transport = link_of(fetch).transport().capabilities().name,
-      .tail = std::move(fetch.tail)});
+  context_.emit(FetchDone{.id = fetch.id,
+                          .rows = effect.rows,
+                          .bytes = effect.bytes,
+                          .duration = now - fetch.granted_at,
+                          .visible = fetch.same_machine ? now - fetch.ready_at : Duration(0),
+                          .transport = link_of(fetch).transport().capabilities().name,
+                          .tail = std::move(fetch.tail)});
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {

@@ -246,6 +246,24 @@ TEST_F(LyingSender, StrangersTransfersAreIgnored) {
   receiver_.expect<FetchDone>();
 }
 
+// Its time is another process's word: 2^63 ns were no Duration, and others lay 146 years back.
+class WhenRowsWereReady : public LyingSender, public testing::WithParamInterface<uint64_t> {};
+
+TEST_P(WhenRowsWereReady, IsWithinTheFetch) {
+  link_->send(rows(0, 2));
+  link_->write(rows_);
+  Commit odd = commit();
+  odd.ready_at_ns = GetParam();
+  link_->send(odd);
+  const auto done = receiver_.expect<FetchDone>();
+  EXPECT_GE(done.visible, Duration(0));
+  EXPECT_LE(done.visible, done.duration);
+}
+
+INSTANTIATE_TEST_SUITE_P(LyingSender, WhenRowsWereReady,
+                         testing::Values(0, uint64_t{1} << 63, uint64_t{3} << 62,
+                                         (uint64_t{1} << 63) - 1, UINT64_MAX));
+
 // It talks, and yet what it owes does not come.
 class StallingSender : public LyingSender {
  protected:
