@@ -17,6 +17,9 @@ constexpr uint64_t kTouchedAtGrantBytes = 32 * limits::kMiB;
 void touch_first(SharedMapping& mapping, const Grant& grant) {
   uint64_t left = kTouchedAtGrantBytes;
   for (const GrantedWindow& window : grant.windows) {
+    if (left == 0) {
+      break;  // Nothing of a window is still the piece that it begins in.
+    }
     const uint64_t bytes = std::min(left, uint64_t{window.row_bytes} * grant.rows);
     left -= std::min(left, mapping.touch(window.shared_offset, bytes));
   }

@@ -8,14 +8,17 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "common/limits.h"
 #include "kvtransfer/cuda_ipc_transport.h"
 #include "kvtransfer/row_cursor.h"
 #include "kvtransfer/row_digest.h"
 #include "kvtransfer/row_sum.h"
 #include "kvtransfer/shared_mapping.h"
+#include "kvtransfer/shm_transport.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {
@@ -208,6 +211,36 @@ TEST(MappingCache, LeavesNoPageFaultsToTheCopy) {
   }
   ASSERT_EQ(::getrusage(RUSAGE_SELF, &after), 0);
   EXPECT_LT(after.ru_minflt - before.ru_minflt, kPages / 4);
+}
+
+class NoStream final : public LinkStream {
+ public:
+  void send(LinkMessage /*message*/) override {}
+  void begin_payload(uint64_t /*bytes*/) override {}
+  size_t write_payload(std::span<const iovec> /*pieces*/) override { return 0; }
+  void wake() override {}
+  void rows_came(TransferId /*id*/) override {}
+  void fail(Error /*reason*/) override {}
+};
+
+// Each further window still had one piece mapped: a gigabyte of them in a single turn.
+TEST(ShmTransport, MapsNoMoreThanItsBoundWhenRowsAreGranted) {
+  constexpr uint64_t kBound = 32 * limits::kMiB, kStride = 256 * limits::kKiB;
+  constexpr uint32_t kRows = 8192, kSmallWindows = 16;
+  Grant grant{.id = transfer_id(1),
+              .rows = kRows,
+              .shared_bytes = kBound + kSmallWindows * kStride,
+              .windows = {{.row_bytes = kBound / kRows}}};
+  for (uint32_t i = 0; i < kSmallWindows; ++i) {
+    grant.windows.push_back({.row_bytes = 1, .shared_offset = kBound + i * kStride + 1});
+  }
+  const UniqueFd shared = memfd(grant.shared_bytes, F_SEAL_SHRINK);
+  NoStream stream;
+  ShmTransport transport(stream);
+  ASSERT_TRUE(transport.open_sender(grant, UniqueFd(::dup(shared.get()))));
+  struct stat file{};
+  ASSERT_EQ(::fstat(shared.get(), &file), 0);
+  EXPECT_LE(static_cast<uint64_t>(file.st_blocks) * 512, kBound);
 }
 
 TEST(KvTransferConfig, ReadsItsKeysAndRefusesOthers) {
