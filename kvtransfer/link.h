@@ -35,12 +35,13 @@ class LinkHandler {
   // `shared` is the descriptor that came with a Grant; `tail` the bytes that followed a Commit.
   virtual void on_message(Link& link, LinkMessage message, UniqueFd shared,
                           std::vector<std::byte> tail) = 0;
+  // The next three come to an initiator only.
   // ROWS: where its payload goes; nullptr discards it.
-  virtual PayloadSink* on_rows(Link& link, const Rows& rows) = 0;
+  virtual PayloadSink* on_rows(Link& /*link*/, const Rows& /*rows*/) { return nullptr; }
   // The sink has taken all of it.
-  virtual void on_payload_complete(Link& link, const Rows& rows) = 0;
+  virtual void on_payload_complete(Link& /*link*/, const Rows& /*rows*/) {}
   // The transport has rows of a transfer for RowReceiver::advance().
-  virtual void on_rows_came(Link& link, TransferId id) = 0;
+  virtual void on_rows_came(Link& /*link*/, TransferId /*id*/) {}
   // kClosed is the last call, in which the link may be destroyed.
   virtual void on_lost(Link& link, LinkLoss loss, const Error& reason) = 0;
 

@@ -273,12 +273,6 @@ void Sender::on_wait(Link& link, const Wait& wait) {
   }
 }
 
-PayloadSink* Sender::on_rows(Link& /*link*/, const Rows& /*rows*/) { return nullptr; }
-
-void Sender::on_payload_complete(Link& /*link*/, const Rows& /*rows*/) {}
-
-void Sender::on_rows_came(Link& /*link*/, TransferId /*id*/) {}
-
 void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   const auto refuse = [&](Error why) { link.send(Abort{granted.id, std::move(why)}); };
   if (const auto ended = ended_.find(granted.id); ended != ended_.end()) {

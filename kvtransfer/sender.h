@@ -59,9 +59,6 @@ class Sender final : private LinkHandler {
   Status on_opened(Link& link) override;
   void on_message(Link& link, LinkMessage message, UniqueFd shared,
                   std::vector<std::byte> tail) override;
-  PayloadSink* on_rows(Link& link, const Rows& rows) override;
-  void on_payload_complete(Link& link, const Rows& rows) override;
-  void on_rows_came(Link& link, TransferId id) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
   void end_oldest_unopened();
