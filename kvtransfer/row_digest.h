@@ -14,7 +14,7 @@ namespace pdjob::kvtransfer {
 
 class RowDigest {
  public:
-  explicit RowDigest(StripeCode code = fastest_stripe_code()) { hash_.code = code; }
+  explicit RowDigest(VectorCode code = fastest_code()) { hash_.code = code; }
 
   void update(std::span<const std::byte> bytes);
   // update(), and copies the bytes to memory that another core will read next: faster than memcpy

@@ -12,7 +12,6 @@ namespace pdjob::kvtransfer {
 namespace {
 
 constexpr size_t kStripesPerBlock = 16;
-constexpr size_t kPrefetchBytes = 2048;  // Ahead: the hardware stops at the end of each page.
 constexpr uint64_t kPrime32 = 0x9E3779B1;
 constexpr uint64_t kPrime64 = 0x9E3779B185EBCA87;
 
@@ -75,20 +74,18 @@ void run(StripeHash& hash, const std::byte* from, size_t stripes, std::byte* to,
 
 #ifdef __x86_64__
 
-#define PDJOB_AVX2 __attribute__((target("avx2"), always_inline)) inline
-
-PDJOB_AVX2 __m256i load(const std::byte* from) {
+PDJOB_AVX2_INLINE __m256i load(const std::byte* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-PDJOB_AVX2 __m256i add_half(__m256i lanes, __m256i words, __m256i secret) {
+PDJOB_AVX2_INLINE __m256i add_half(__m256i lanes, __m256i words, __m256i secret) {
   const __m256i keyed = _mm256_xor_si256(words, secret);
   const __m256i product = _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32));
   const __m256i swapped = _mm256_shuffle_epi32(words, _MM_SHUFFLE(1, 0, 3, 2));
   return _mm256_add_epi64(lanes, _mm256_add_epi64(product, swapped));
 }
 
-PDJOB_AVX2 __m256i scramble_half(__m256i lanes, __m256i secret) {
+PDJOB_AVX2_INLINE __m256i scramble_half(__m256i lanes, __m256i secret) {
   const __m256i mixed =
       _mm256_xor_si256(_mm256_xor_si256(lanes, _mm256_srli_epi64(lanes, 47)), secret);
   const __m256i prime = _mm256_set1_epi64x(kPrime32);
@@ -98,9 +95,8 @@ PDJOB_AVX2 __m256i scramble_half(__m256i lanes, __m256i secret) {
 }
 
 template <Copy copy>
-__attribute__((target("avx2"))) void run_avx2(StripeHash& hash, const std::byte* from,
-                                              size_t stripes, std::byte* to,
-                                              const std::byte* lines) {
+PDJOB_AVX2 void run_avx2(StripeHash& hash, const std::byte* from, size_t stripes, std::byte* to,
+                         const std::byte* lines) {
   auto* const lanes = reinterpret_cast<__m256i*>(hash.lanes.data());
   __m256i first = _mm256_load_si256(lanes), second = _mm256_load_si256(lanes + 1);
   while (stripes > 0) {
@@ -135,7 +131,7 @@ template <Copy copy>
 void dispatch(StripeHash& hash, const std::byte* from, size_t stripes, std::byte* to,
               const std::byte* lines) {
 #ifdef __x86_64__
-  if (hash.code == StripeCode::kAvx2) {
+  if (hash.code == VectorCode::kAvx2) {
     return run_avx2<copy>(hash, from, stripes, to, lines);
   }
 #endif
@@ -143,15 +139,6 @@ void dispatch(StripeHash& hash, const std::byte* from, size_t stripes, std::byte
 }
 
 }  // namespace
-
-StripeCode fastest_stripe_code() {
-#ifdef __x86_64__
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
-  return has_avx2 ? StripeCode::kAvx2 : StripeCode::kPortable;
-#else
-  return StripeCode::kPortable;
-#endif
-}
 
 void hash_stripes(StripeHash& hash, const std::byte* from, size_t stripes) {
   dispatch<Copy::kNo>(hash, from, stripes, nullptr, nullptr);

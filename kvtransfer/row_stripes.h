@@ -7,12 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kvtransfer/vector_code.h"
+
 namespace pdjob::kvtransfer {
 
 inline constexpr size_t kStripeBytes = 64;  // And of a line of the cache.
-
-enum class StripeCode { kPortable, kAvx2 };
-StripeCode fastest_stripe_code();
 
 struct StripeHash {
   // Primes of xxh3.
@@ -20,7 +19,7 @@ struct StripeHash {
       0xC2B2AE3D,         0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9,
       0x85EBCA77C2B2AE63, 0x85EBCA77,         0x27D4EB2F165667C5, 0x9E3779B1};
   size_t in_block = 0;  // Stripes.
-  StripeCode code = fastest_stripe_code();
+  VectorCode code = fastest_code();
 };
 
 void hash_stripes(StripeHash& hash, const std::byte* from, size_t stripes);

@@ -11,7 +11,6 @@ namespace pdjob::kvtransfer {
 namespace {
 
 constexpr size_t kWordBytes = 8;
-constexpr size_t kPrefetchBytes = 2048;  // Ahead, as for RowDigest.
 // As in row_sum_kernel.cu.
 constexpr uint64_t kFirstFactor = 0xFF51AFD7ED558CCD;
 constexpr uint64_t kSecondFactor = 0xC4CEB9FE1A85EC53;
@@ -38,22 +37,19 @@ uint64_t sum_words(const std::byte* from, size_t words, uint64_t place) {
 
 #ifdef __x86_64__
 
-#define PDJOB_AVX2 __attribute__((target("avx2"), always_inline)) inline
-
-PDJOB_AVX2 __m256i fold(__m256i words) {
+PDJOB_AVX2_INLINE __m256i fold(__m256i words) {
   return _mm256_xor_si256(words, _mm256_srli_epi64(words, 33));
 }
 
 // The lower 64 bits of each product, which AVX2 has for halves only.
-PDJOB_AVX2 __m256i multiply(__m256i words, __m256i factor) {
+PDJOB_AVX2_INLINE __m256i multiply(__m256i words, __m256i factor) {
   const __m256i high_by_low = _mm256_mul_epu32(_mm256_srli_epi64(words, 32), factor);
   const __m256i low_by_high = _mm256_mul_epu32(words, _mm256_srli_epi64(factor, 32));
   return _mm256_add_epi64(_mm256_mul_epu32(words, factor),
                           _mm256_slli_epi64(_mm256_add_epi64(high_by_low, low_by_high), 32));
 }
 
-__attribute__((target("avx2"))) uint64_t sum_words_avx2(const std::byte* from, size_t words,
-                                                        uint64_t place) {
+PDJOB_AVX2 uint64_t sum_words_avx2(const std::byte* from, size_t words, uint64_t place) {
   constexpr size_t kLanes = 4;
   const __m256i first = _mm256_set1_epi64x(static_cast<int64_t>(kFirstFactor));
   const __m256i second = _mm256_set1_epi64x(static_cast<int64_t>(kSecondFactor));
@@ -81,15 +77,6 @@ __attribute__((target("avx2"))) uint64_t sum_words_avx2(const std::byte* from, s
 #endif
 
 }  // namespace
-
-SumCode fastest_sum_code() {
-#ifdef __x86_64__
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
-  return has_avx2 ? SumCode::kAvx2 : SumCode::kPortable;
-#else
-  return SumCode::kPortable;
-#endif
-}
 
 void RowSum::begin(std::span<const Window> windows, RowRange range) {
   windows_ = windows;
@@ -119,8 +106,8 @@ void RowSum::add_in_row(std::span<const std::byte> bytes) {
   }
   const size_t words = bytes.size() / kWordBytes;
 #ifdef __x86_64__
-  sum_ += code_ == SumCode::kAvx2 ? sum_words_avx2(bytes.data(), words, place())
-                                  : sum_words(bytes.data(), words, place());
+  sum_ += code_ == VectorCode::kAvx2 ? sum_words_avx2(bytes.data(), words, place())
+                                     : sum_words(bytes.data(), words, place());
 #else
   sum_ += sum_words(bytes.data(), words, place());
 #endif

@@ -7,15 +7,13 @@
 #include <span>
 
 #include "kvtransfer/row_cursor.h"
+#include "kvtransfer/vector_code.h"
 
 namespace pdjob::kvtransfer {
 
-enum class SumCode { kPortable, kAvx2 };
-SumCode fastest_sum_code();
-
 class RowSum {
  public:
-  explicit RowSum(SumCode code = fastest_sum_code()) : code_(code) {}
+  explicit RowSum(VectorCode code = fastest_code()) : code_(code) {}
 
   // What is fed next are the rows of this range, all of them, in canonical order. The windows
   // outlive that.
@@ -31,7 +29,7 @@ class RowSum {
   void end_row();
   uint64_t place() const;
 
-  SumCode code_;
+  VectorCode code_;
   uint64_t sum_ = 0;
   std::span<const Window> windows_;
   RowRange range_;

@@ -75,16 +75,14 @@ std::vector<std::byte> some_bytes(size_t count) {
   return bytes;
 }
 
-constexpr std::array kStripeCodes = {StripeCode::kPortable, StripeCode::kAvx2};
+constexpr std::array kCodes = {VectorCode::kPortable, VectorCode::kAvx2};
 
-bool runs_here(StripeCode code) {
-  return code == StripeCode::kPortable || fastest_stripe_code() == code;
-}
+bool runs_here(VectorCode code) { return code == VectorCode::kPortable || fastest_code() == code; }
 
 TEST(RowDigest, CopiesLikeMemcpyAtEveryAlignment) {
   const std::vector<std::byte> from = some_bytes(2048);
   std::vector<std::byte> to(2048), wanted(2048);
-  for (const StripeCode code : kStripeCodes) {
+  for (const VectorCode code : kCodes) {
     for (size_t offset = 0; runs_here(code) && offset < 70; ++offset) {
       for (const size_t bytes : {0, 1, 63, 64, 65, 129, 200, 900, 1900}) {
         std::fill(to.begin(), to.end(), std::byte{0});
@@ -122,7 +120,7 @@ TEST(RowDigest, DependsOnBytesAndNotOnPieces) {
 TEST(RowDigest, IsXxh3OnEveryCpu) {
   const std::vector<std::byte> bytes = some_bytes(1'000'003);
   std::vector<std::byte> to(bytes.size());
-  for (const StripeCode code : kStripeCodes) {
+  for (const VectorCode code : kCodes) {
     for (const size_t step : {size_t{63}, size_t{64}, size_t{4096}, size_t{65537}, bytes.size()}) {
       if (!runs_here(code)) {
         continue;
@@ -143,7 +141,7 @@ TEST(RowDigest, IsXxh3OnEveryCpu) {
 // Around each length at which xxh3 changes its ways, in one piece and in two.
 TEST(RowDigest, IsXxh3OfEveryLength) {
   const std::vector<std::byte> bytes = some_bytes(3000);
-  for (const StripeCode code : kStripeCodes) {
+  for (const VectorCode code : kCodes) {
     for (size_t length = 0; runs_here(code) && length <= bytes.size(); ++length) {
       const uint64_t wanted = XXH3_64bits(bytes.data(), length);
       RowDigest whole(code), halves(code);
@@ -264,7 +262,7 @@ uint64_t sum_by_kernel(const Region& region, RowRange range) {
 }
 
 // Fed in pieces of `step` bytes, as rows pass.
-uint64_t sum_by_cpu(const Region& region, RowRange range, size_t step, SumCode code) {
+uint64_t sum_by_cpu(const Region& region, RowRange range, size_t step, VectorCode code) {
   RowSum sum(code);
   sum.begin(region.windows, range);
   RowCursor cursor(region.windows, range);
@@ -276,10 +274,6 @@ uint64_t sum_by_cpu(const Region& region, RowRange range, size_t step, SumCode c
   return sum.value();
 }
 
-constexpr std::array kSumCodes = {SumCode::kPortable, SumCode::kAvx2};
-
-bool runs_here(SumCode code) { return code == SumCode::kPortable || fastest_sum_code() == code; }
-
 TEST(RowSum, IsThatOfTheKernelWhateverTheRowsAndThePieces) {
   for (const uint32_t row_bytes : {1, 7, 8, 34, 64, 204, 1090}) {
     const TestRegion::Shape shape{.windows = 3, .rows = 40, .row_bytes = row_bytes};
@@ -288,7 +282,7 @@ TEST(RowSum, IsThatOfTheKernelWhateverTheRowsAndThePieces) {
     in_host.fill(row_bytes, 0, shape.rows);
     for (const RowRange range : {RowRange{0, 40}, RowRange{17, 23}, RowRange{39, 1}}) {
       const uint64_t wanted = sum_by_kernel(in_gpu.region(), range);
-      for (const SumCode code : kSumCodes) {
+      for (const VectorCode code : kCodes) {
         for (const size_t step : {1, 3, 8, 13, 100, 1 << 20}) {
           EXPECT_TRUE(!runs_here(code) || sum_by_cpu(in_host.region(), range, step, code) == wanted)
               << row_bytes << " bytes from row " << range.first << " by " << step;
@@ -306,12 +300,12 @@ TEST(RowSum, OfRangesAddUpAndEveryChangedByteChangesIt) {
     sum.begin(region.region().windows, range);
     sum.update(bytes_in_order(region.region(), range, 1 << 20));
   }
-  const uint64_t whole = sum_by_cpu(region.region(), {0, 10}, 64, fastest_sum_code());
+  const uint64_t whole = sum_by_cpu(region.region(), {0, 10}, 64, fastest_code());
   EXPECT_EQ(sum.value(), whole);
   for (const Window& window : region.region().windows) {
     for (uint32_t byte = 0; byte < 10 * window.row_bytes; ++byte) {
       window.base[byte] ^= std::byte{1};
-      EXPECT_NE(sum_by_cpu(region.region(), {0, 10}, 64, fastest_sum_code()), whole) << byte;
+      EXPECT_NE(sum_by_cpu(region.region(), {0, 10}, 64, fastest_code()), whole) << byte;
       window.base[byte] ^= std::byte{1};
     }
   }
