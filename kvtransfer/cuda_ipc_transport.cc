@@ -1,7 +1,6 @@
 #include "kvtransfer/cuda_ipc_transport.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -78,56 +77,21 @@ class CudaIpcRowSender final : public RowSender {
 class CudaIpcRowReceiver final : public RowReceiver {
  public:
   CudaIpcRowReceiver(LinkStream& stream, Gpu& gpu, TransferId id, const Region& target)
-      : stream_(stream), gpu_(gpu), id_(id), windows_(gpu_windows(target)) {}
+      : stream_(stream), id_(id), arrivals_(stream, gpu, target) {}
 
   PayloadSink* announced(RowRange range) override {
-    ranges_.push_back(range);
+    arrivals_.in_place(range.first + range.count);
     stream_.rows_came(id_);
     return nullptr;
   }
-
-  Progress advance(size_t bytes_max) override {
-    while (!ranges_.empty()) {
-      if (bytes_max == 0) {
-        return Progress::kOthersFirst;
-      }
-      const Result<bool> done = sum_is_there();
-      if (!done) {
-        stream_.fail(done.error());
-        return Progress::kBlocked;
-      }
-      if (!*done) {
-        return Progress::kOthersFirst;
-      }
-      digest_ += queue_->sum();
-      queue_.reset();
-      rows_arrived_ = ranges_.front().first + ranges_.front().count;
-      ranges_.pop_front();
-    }
-    return Progress::kDone;
-  }
-
-  uint32_t rows_arrived() const override { return rows_arrived_; }
-  uint64_t digest() const override { return digest_; }
+  Progress advance(size_t bytes_max) override { return arrivals_.advance(bytes_max); }
+  uint32_t rows_arrived() const override { return arrivals_.rows_arrived(); }
+  uint64_t digest() const override { return arrivals_.digest(); }
 
  private:
-  // Of the first range.
-  Result<bool> sum_is_there() {
-    if (queue_ == nullptr) {
-      PDJOB_TRY(queue_, GpuQueue::open(gpu_));
-      PDJOB_TRY_STATUS(queue_->sum_rows(windows_, ranges_.front().first, ranges_.front().count));
-    }
-    return queue_->idle();
-  }
-
   LinkStream& stream_;
-  Gpu& gpu_;
   const TransferId id_;
-  const std::vector<GpuWindow> windows_;
-  std::deque<RowRange> ranges_;  // Bounded by the rows granted.
-  uint32_t rows_arrived_ = 0;
-  uint64_t digest_ = 0;
-  std::unique_ptr<GpuQueue> queue_;
+  GpuArrivals arrivals_;
 };
 
 }  // namespace
@@ -166,6 +130,36 @@ Result<std::unique_ptr<RowSender>> CudaIpcTransport::open_sender(const Grant& gr
 std::unique_ptr<RowReceiver> CudaIpcTransport::open_receiver(const Grant& grant,
                                                              const Region& target) {
   return std::make_unique<CudaIpcRowReceiver>(stream_, gpu_, grant.id, target);
+}
+
+Progress GpuArrivals::advance(size_t bytes_max) {
+  while (arrived_ < in_place_) {
+    if (bytes_max == 0) {
+      return Progress::kOthersFirst;
+    }
+    const Result<bool> done = sum_is_there();
+    if (!done) {
+      stream_.fail(done.error());
+      return Progress::kBlocked;
+    }
+    if (!*done) {
+      return Progress::kOthersFirst;
+    }
+    sum_ += queue_->sum();
+    queue_.reset();
+    arrived_ = summed_;
+  }
+  return Progress::kDone;
+}
+
+// Of all rows that were in place when it was begun.
+Result<bool> GpuArrivals::sum_is_there() {
+  if (queue_ == nullptr) {
+    PDJOB_TRY(queue_, GpuQueue::open(gpu_));
+    summed_ = in_place_;
+    PDJOB_TRY_STATUS(queue_->sum_rows(windows_, arrived_, summed_ - arrived_));
+  }
+  return queue_->idle();
 }
 
 std::vector<GpuWindow> gpu_windows(const Region& region) {

@@ -55,4 +55,31 @@ class CudaIpcTransport final : public Transport {
 // Of a region in a GPU's memory, as Gpu takes them.
 std::vector<GpuWindow> gpu_windows(const Region& region);
 
+// What a receiver has its GPU sum up: rows of a target in its memory, all that are in place at
+// once. Loop-bound.
+class GpuArrivals {
+ public:
+  GpuArrivals(LinkStream& stream, Gpu& gpu, const Region& target)
+      : stream_(stream), gpu_(gpu), windows_(gpu_windows(target)) {}
+
+  // Rows [0, rows) are.
+  void in_place(uint32_t rows) { in_place_ = rows; }
+  // As of RowReceiver.
+  Progress advance(size_t bytes_max);
+  uint32_t rows_arrived() const { return arrived_; }
+  uint64_t digest() const { return sum_; }
+
+ private:
+  Result<bool> sum_is_there();
+
+  LinkStream& stream_;
+  Gpu& gpu_;
+  const std::vector<GpuWindow> windows_;
+  uint32_t in_place_ = 0;
+  uint32_t summed_ = 0;  // By the queue, when it is idle.
+  uint32_t arrived_ = 0;
+  uint64_t sum_ = 0;
+  std::unique_ptr<GpuQueue> queue_;
+};
+
 }  // namespace pdjob::kvtransfer

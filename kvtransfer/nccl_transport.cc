@@ -230,7 +230,8 @@ class NcclHostReceiver final : public NcclRowReceiver {
 class NcclGpuReceiver final : public NcclRowReceiver {
  public:
   NcclGpuReceiver(NcclTransport& transport, TransferId id, const Region& target)
-      : NcclRowReceiver(transport, id, target), gpu_windows_(gpu_windows(target)) {}
+      : NcclRowReceiver(transport, id, target),
+        arrivals_(transport.stream(), transport.gpu(), target) {}
 
   PayloadSink* announced(RowRange range) override {
     unplaced_.push_back(range);
@@ -256,55 +257,21 @@ class NcclGpuReceiver final : public NcclRowReceiver {
     bytes_in_place_ += bytes;
     while (!ranges().empty() && bytes_in_place_ >= bytes_of(ranges().front())) {
       bytes_in_place_ -= bytes_of(ranges().front());
-      rows_in_place_ = ranges().front().first + ranges().front().count;
+      arrivals_.in_place(ranges().front().first + ranges().front().count);
       ranges().pop_front();
     }
     transport().step(NcclLink::Emptied{slab});
   }
 
-  Progress advance(size_t bytes_max) override {
-    while (rows_arrived_ < rows_in_place_) {
-      if (bytes_max == 0) {
-        return Progress::kOthersFirst;
-      }
-      const Result<bool> done = sum_is_there();
-      if (!done) {
-        transport().stream().fail(done.error());
-        return Progress::kBlocked;
-      }
-      if (!*done) {
-        return Progress::kOthersFirst;
-      }
-      sum_ += queue_->sum();
-      queue_.reset();
-      rows_arrived_ = rows_summed_;
-    }
-    return Progress::kDone;
-  }
-
-  uint32_t rows_arrived() const override { return rows_arrived_; }
-  uint64_t digest() const override { return sum_; }
+  Progress advance(size_t bytes_max) override { return arrivals_.advance(bytes_max); }
+  uint32_t rows_arrived() const override { return arrivals_.rows_arrived(); }
+  uint64_t digest() const override { return arrivals_.digest(); }
 
  private:
-  // Of all rows that were in place when it was begun.
-  Result<bool> sum_is_there() {
-    if (queue_ == nullptr) {
-      PDJOB_TRY(queue_, GpuQueue::open(transport().gpu()));
-      rows_summed_ = rows_in_place_;
-      PDJOB_TRY_STATUS(queue_->sum_rows(gpu_windows_, rows_arrived_, rows_summed_ - rows_arrived_));
-    }
-    return queue_->idle();
-  }
-
-  const std::vector<GpuWindow> gpu_windows_;
   std::deque<RowRange> unplaced_;  // Announced, and no copy goes there yet.
   RowCursor cursor_;               // Of the range that copies go to.
   uint64_t bytes_in_place_ = 0;    // Of the first of ranges().
-  uint32_t rows_in_place_ = 0;
-  uint32_t rows_summed_ = 0;  // By the queue, when it is idle.
-  uint32_t rows_arrived_ = 0;
-  uint64_t sum_ = 0;
-  std::unique_ptr<GpuQueue> queue_;
+  GpuArrivals arrivals_;
 };
 
 NcclTransport::NcclTransport(LinkStream& stream, NcclLinks& links, Gpu* gpu, NcclLink::Side side)
