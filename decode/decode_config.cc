@@ -13,6 +13,8 @@ void read(ConfigReader& in, DecodeConfig& config) {
   in.field("requests_queued", config.requests_queued,
            {.doc = "Requests that wait in one decode worker; beyond, it answers 503."},
            {.min = 1, .max = limits::kRequestsQueuedMax});
+  in.field("prefix_cache", config.prefix_cache,
+           {.doc = "As in `prefill`, of prompts that the decode worker computes itself."});
 }
 
 }  // namespace pdjob::decode

@@ -3,11 +3,15 @@
 namespace pdjob::decode {
 
 using worker::KvMode;
+using Rows = worker::Batcher::Rows;
 
 DecodeWorker::DecodeWorker(const DecodeConfig& config, const worker::EngineSize& engine)
     : engine_(engine),
       queue_("decode worker", config.requests_queued, engine.sequences),
-      batcher_({.engine = engine, .prompt_tokens_per_step = config.local_chunk_tokens}) {}
+      batcher_({.engine = engine,
+                .prompt_tokens_per_step = config.local_chunk_tokens,
+                .prefix_cache = config.prefix_cache,
+                .order = worker::PromptCache::Order::kLowestFirst}) {}
 
 void DecodeWorker::step(const worker::Event& event, Instant now, Effects& effects) {
   std::visit([&](const auto& e) { on(e, now, effects); }, event);
@@ -30,17 +34,18 @@ void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effe
 void DecodeWorker::admit(Effects& effects) {
   while (!queue_.empty()) {
     const worker::RequestArrived next = queue_.waiting().front();
-    auto sequences = batcher_.take(next.choices);
-    if (!sequences) {
+    auto held = batcher_.take(next, effects);
+    if (!held) {
       return;
     }
     queue_.take(next.request);
     if (next.kv == KvMode::kFetch) {
-      effects.push_back(worker::StartFetch{
-          .request = next.request, .sequence = sequences->front(), .rows = next.prompt_tokens});
-      fetches_[next.request] = {.request = next, .sequences = std::move(*sequences)};
+      effects.push_back(worker::StartFetch{.request = next.request,
+                                           .sequence = held->sequences.front(),
+                                           .rows = next.prompt_tokens});
+      fetches_[next.request] = {.request = next, .held = std::move(*held)};
     } else {
-      batcher_.start_prompt(next.request, *sequences, next.prompt_tokens, next.max_tokens);
+      batcher_.start_prompt(next.request, *held, next.prompt_tokens, next.max_tokens);
     }
   }
 }
@@ -54,7 +59,7 @@ void DecodeWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Ef
       effects.push_back(worker::CancelFetch{event.request});
     }
   } else if (batcher_.holds(event.request)) {
-    clear(batcher_.remove(event.request), effects);
+    batcher_.drop(event.request, Rows::kKeep, effects);
     effects.push_back(worker::EndRequest{event.request});
   }
   admit(effects);
@@ -106,12 +111,12 @@ void DecodeWorker::on(const worker::RowsFetched& event, Instant /*now*/, Effects
   Fetch fetch = std::move(found->second);
   fetches_.erase(found);
   if (fetch.cancelled) {
-    clear(fetch.sequences, effects);
+    clear(fetch.held, effects);
     effects.push_back(worker::EndRequest{event.request});
     admit(effects);
     return report_if_drained(effects);
   }
-  batcher_.start_decoding(event.request, fetch.sequences, fetch.request.prompt_tokens,
+  batcher_.start_decoding(event.request, fetch.held, fetch.request.prompt_tokens,
                           fetch.request.max_tokens);
   effects.push_back(worker::SampleTail{.request = event.request, .choices = fetch.request.choices});
 }
@@ -122,10 +127,11 @@ void DecodeWorker::on(const worker::FetchFailed& event, Instant /*now*/, Effects
   Fetch fetch = std::move(found->second);
   fetches_.erase(found);
   if (!event.region_safe) {
-    retired_[event.request] = fetch.sequences.front();
-    fetch.sequences.erase(fetch.sequences.begin());
+    std::vector<SequenceId>& sequences = fetch.held.sequences;
+    retired_[event.request] = sequences.front();
+    sequences.erase(sequences.begin());
   }
-  clear(fetch.sequences, effects);
+  clear(fetch.held, effects);
   if (!fetch.cancelled) {
     effects.push_back(worker::FailRequest{event.request, event.error});
   }
@@ -137,7 +143,7 @@ void DecodeWorker::on(const worker::FetchFailed& event, Instant /*now*/, Effects
 void DecodeWorker::on(const worker::FetchReleased& event, Instant /*now*/, Effects& effects) {
   const auto found = retired_.find(event.request);
   PDJOB_CHECK(found != retired_.end(), event.request);
-  clear({found->second}, effects);
+  batcher_.give_back(found->second, {}, effects);
   retired_.erase(found);
   admit(effects);
 }
@@ -158,14 +164,13 @@ void DecodeWorker::fail(RequestId request, const Error& error, Effects& effects)
     return;  // It has failed already, in another choice.
   }
   effects.push_back(worker::FailRequest{request, error});
-  clear(batcher_.remove(request), effects);
+  batcher_.drop(request, Rows::kClear, effects);
   effects.push_back(worker::EndRequest{request});
 }
 
-void DecodeWorker::clear(const std::vector<SequenceId>& sequences, Effects& effects) {
-  for (const SequenceId sequence : sequences) {
-    effects.push_back(worker::ClearSequence{sequence});
-    batcher_.give_back(sequence);
+void DecodeWorker::clear(const worker::Held& held, Effects& effects) {
+  for (const SequenceId sequence : held.sequences) {
+    batcher_.give_back(sequence, {}, effects);
   }
 }
 

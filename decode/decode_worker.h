@@ -11,7 +11,10 @@
 //      \--local prompt--> computing, then decoding (Batcher)
 //
 // A fetch that failed while its peer may still write leaves its sequence retired until
-// FetchReleased: nobody else gets the rows. Pure.
+// FetchReleased: nobody else gets the rows.
+//
+// A sequence that comes free keeps the rows of its prompt, for one that is computed here
+// (worker/prompt_cache.h). Pure.
 #pragma once
 
 #include <map>
@@ -35,7 +38,7 @@ class DecodeWorker final : public worker::WorkerCore {
  private:
   struct Fetch {
     worker::RequestArrived request;
-    std::vector<SequenceId> sequences;
+    worker::Held held;
     bool cancelled =
         false;  // The client left; the outcome of the fetch is awaited only for its rows.
   };
@@ -60,7 +63,7 @@ class DecodeWorker final : public worker::WorkerCore {
   void take_tokens(const std::vector<worker::SampledToken>& sampled,
                    const std::vector<worker::SampleFailure>& failed, Effects& effects);
   void fail(RequestId request, const Error& error, Effects& effects);
-  void clear(const std::vector<SequenceId>& sequences, Effects& effects);
+  void clear(const worker::Held& held, Effects& effects);
   void report_if_drained(Effects& effects);
 
   const worker::EngineSize engine_;

@@ -126,6 +126,8 @@ class Engine {
   virtual Status fork(SequenceId from, SequenceId to) = 0;
   // Empties the sequence. Nobody may write its rows any more.
   virtual void clear(SequenceId sequence) = 0;
+  // Drops all rows but [0, rows). Requires: it holds as many; nobody may write any of them.
+  virtual void trim(SequenceId sequence, uint32_t rows) = 0;
 };
 
 // Opens the engine that `config.kind` names. Takes seconds: reads the model, allocates and touches

@@ -99,6 +99,10 @@ class FakeEngine final : public Engine {
   Status reserve(SequenceId sequence, uint32_t rows) override;
   Status fork(SequenceId from, SequenceId to) override;
   void clear(SequenceId sequence) override { lengths_[index(sequence)] = 0; }
+  void trim(SequenceId sequence, uint32_t rows) override {
+    PDJOB_CHECK(rows <= length(sequence), sequence, rows);
+    lengths_[sequence.value] = rows;
+  }
 
  private:
   explicit FakeEngine(const EngineConfig& config);

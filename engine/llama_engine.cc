@@ -232,6 +232,7 @@ class LlamaEngine final : public Engine {
   Status reserve(SequenceId sequence, uint32_t rows) override;
   Status fork(SequenceId from, SequenceId to) override;
   void clear(SequenceId sequence) override;
+  void trim(SequenceId sequence, uint32_t rows) override;
 
  private:
   LlamaEngine(EngineConfig config, ModelPtr model, KvLayout layout)
@@ -463,6 +464,17 @@ void LlamaEngine::clear(SequenceId sequence) {
   llama_memory_seq_rm(llama_get_memory(context_.get()), static_cast<llama_seq_id>(sequence.value),
                       -1, -1);
   lengths_[index(sequence)] = 0;
+}
+
+// The library looks for free cells from the first one that it removed, so that the next row is put
+// where its position says, in the GPU's memory, too.
+void LlamaEngine::trim(SequenceId sequence, uint32_t rows) {
+  PDJOB_CHECK(rows <= length(sequence), sequence, rows, length(sequence));
+  const bool removed = llama_memory_seq_rm(llama_get_memory(context_.get()),
+                                           static_cast<llama_seq_id>(sequence.value),
+                                           static_cast<llama_pos>(rows), -1);
+  PDJOB_CHECK(removed, sequence, rows);
+  lengths_[sequence.value] = rows;
 }
 
 }  // namespace

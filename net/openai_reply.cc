@@ -37,6 +37,11 @@ void append_usage(JsonWriter& json, const Usage& usage) {
   json.key("prompt_tokens").integer(usage.prompt_tokens);
   json.key("completion_tokens").integer(usage.completion_tokens);
   json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
+  if (usage.cached_tokens > 0) {
+    json.key("prompt_tokens_details").begin_object();
+    json.key("cached_tokens").integer(usage.cached_tokens);
+    json.end_object();
+  }
   json.end_object();
 }
 

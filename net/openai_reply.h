@@ -46,6 +46,7 @@ struct ReplyPart {
 
 struct Usage {
   uint64_t prompt_tokens = 0;      // Each prompt once, whatever n is.
+  uint64_t cached_tokens = 0;      // Those of them that were not computed; said if there are any.
   uint64_t completion_tokens = 0;  // Of all choices.
 };
 

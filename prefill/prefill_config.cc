@@ -13,6 +13,9 @@ void read(ConfigReader& in, PrefillConfig& config) {
   in.field("requests_queued", config.requests_queued,
            {.doc = "Requests that wait in one prefill worker; beyond, it answers 503."},
            {.min = 1, .max = limits::kRequestsQueuedMax});
+  in.field("prefix_cache", config.prefix_cache,
+           {.doc = "Keep the KV of a prompt until its sequence is needed: a prompt that begins "
+                   "like it is computed from where they differ."});
 }
 
 }  // namespace pdjob::prefill

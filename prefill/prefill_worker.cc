@@ -5,11 +5,15 @@
 namespace pdjob::prefill {
 
 using worker::KvMode;
+using Rows = worker::Batcher::Rows;
 
 PrefillWorker::PrefillWorker(const PrefillConfig& config, const worker::EngineSize& engine)
     : engine_(engine),
       queue_("prefill worker", config.requests_queued, engine.sequences),
-      batcher_({.engine = engine, .prompt_tokens_per_step = config.chunk_tokens}) {}
+      batcher_({.engine = engine,
+                .prompt_tokens_per_step = config.chunk_tokens,
+                .prefix_cache = config.prefix_cache,
+                .order = worker::PromptCache::Order::kOldestFirst}) {}
 
 void PrefillWorker::step(const worker::Event& event, Instant now, Effects& effects) {
   std::visit([&](const auto& e) { on(e, now, effects); }, event);
@@ -53,14 +57,19 @@ std::optional<RequestId> PrefillWorker::next_of_queue() const {
 void PrefillWorker::admit(Effects& effects) {
   while (const auto request = next_of_queue()) {
     const worker::RequestArrived next = queue_.take(*request);
-    const auto sequences = batcher_.take(next.choices);
-    PDJOB_CHECK(sequences.has_value(), next.request);
-    batcher_.start_prompt(next.request, *sequences, next.prompt_tokens, next.max_tokens);
+    const auto held = batcher_.take(next, effects);
+    PDJOB_CHECK(held.has_value(), next.request);
+    batcher_.start_prompt(next.request, *held, next.prompt_tokens, next.max_tokens);
     if (next.kv == KvMode::kOffer) {
+      const SequenceId sequence = held->sequences.front();
       batcher_.keep_first(next.request);
-      offers_[next.request] = {.sequence = sequences->front()};
-      effects.push_back(
-          worker::StartOffer{.request = next.request, .sequence = sequences->front()});
+      offers_[next.request] = {
+          .sequence = sequence, .rows = held->there.rows, .prompt = held->there.prompt};
+      effects.push_back(worker::StartOffer{.request = next.request, .sequence = sequence});
+      if (held->there.rows > 0) {
+        effects.push_back(
+            worker::OfferRows{.request = next.request, .ready = held->there.rows});
+      }
     }
   }
 }
@@ -69,7 +78,7 @@ void PrefillWorker::on(const worker::RequestCancelled& event, Instant /*now*/, E
   if (queue_.cancel(event.request, effects)) {
     // It held nothing yet.
   } else if (batcher_.holds(event.request)) {
-    drop_sequences(event.request, effects);
+    drop(event.request, Rows::kKeep, effects);
     effects.push_back(worker::EndRequest{event.request});
   }
   admit(effects);
@@ -130,21 +139,19 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
   PDJOB_CHECK(found != offers_.end(), event.request);
   const Offer offer = found->second;
   offers_.erase(found);
-  if (batcher_.holds(event.request)) {
+  const bool early = batcher_.holds(event.request);
+  if (early) {
     // The offer ended before its prompt did: the decode worker, or the lease, gave up. Nobody wants
     // the rest.
-    for (const SequenceId sequence : batcher_.remove(event.request)) {
-      effects.push_back(worker::ClearSequence{sequence});
-      batcher_.give_back(sequence);
-    }
+    batcher_.drop(event.request, Rows::kKeep, effects);
+  }
+  batcher_.give_back(offer.sequence, {.prompt = offer.prompt, .rows = offer.rows}, effects);
+  if (early) {
     // Nor is it the client's doing: the decode worker or the link may have died, and another pair
     // can serve it.
     effects.push_back(worker::FailRequest{
         event.request, {ErrorCode::kUnavailable, "the decode worker gave up this prompt"}});
     effects.push_back(worker::EndRequest{event.request});
-  } else {
-    effects.push_back(worker::ClearSequence{offer.sequence});
-    batcher_.give_back(offer.sequence);
   }
   admit(effects);
   report_if_drained(effects);
@@ -166,24 +173,23 @@ void PrefillWorker::fail(RequestId request, const Error& error, Effects& effects
     return;  // It has failed already, in another choice.
   }
   effects.push_back(worker::FailRequest{request, error});
-  drop_sequences(request, effects);
+  drop(request, Rows::kClear, effects);
   effects.push_back(worker::EndRequest{request});
 }
 
-void PrefillWorker::drop_sequences(RequestId request, Effects& effects) {
-  const auto found = offers_.find(request);
-  const bool offered = found != offers_.end();
-  if (offered && found->second.state != OfferState::kWithdrawn) {
-    // The rows are the transfer's until it says OfferEnded.
-    found->second.state = OfferState::kWithdrawn;
-    effects.push_back(worker::WithdrawOffer{request});
-  }
-  for (const SequenceId sequence : batcher_.remove(request)) {
-    if (!offered || sequence != found->second.sequence) {
-      effects.push_back(worker::ClearSequence{sequence});
-      batcher_.give_back(sequence);
+void PrefillWorker::drop(RequestId request, Rows rows, Effects& effects) {
+  if (const auto found = offers_.find(request); found != offers_.end()) {
+    Offer& offer = found->second;
+    if (rows == Rows::kClear) {
+      offer.prompt = nullptr;
+    }
+    if (offer.state != OfferState::kWithdrawn) {
+      // The rows are the transfer's until it says OfferEnded.
+      offer.state = OfferState::kWithdrawn;
+      effects.push_back(worker::WithdrawOffer{request});
     }
   }
+  batcher_.drop(request, rows, effects);
 }
 
 void PrefillWorker::report_if_drained(Effects& effects) {

@@ -11,7 +11,10 @@
 //
 // The last free sequence is for prompts that a decode worker waits for. Otherwise two queues could
 // wait for each other until leases end: all sequences here hold rows whose requests queue at decode
-// workers, whose sequences are all reserved for prompts that queue here. Pure.
+// workers, whose sequences are all reserved for prompts that queue here.
+//
+// A sequence that comes free keeps the rows of its prompt (worker/prompt_cache.h). A prompt that
+// begins with them is offered with them at once: they move while the rest is computed. Pure.
 #pragma once
 
 #include <map>
@@ -37,6 +40,7 @@ class PrefillWorker final : public worker::WorkerCore {
   struct Offer {
     SequenceId sequence;
     uint32_t rows = 0;
+    worker::Prompt prompt;  // Null once the rows may be wrong.
     OfferState state = OfferState::kComputing;
   };
   using Effects = std::vector<worker::Effect>;
@@ -57,7 +61,7 @@ class PrefillWorker final : public worker::WorkerCore {
   std::optional<RequestId> next_of_queue() const;
   void admit(Effects& effects);
   void fail(RequestId request, const Error& error, Effects& effects);
-  void drop_sequences(RequestId request, Effects& effects);
+  void drop(RequestId request, worker::Batcher::Rows rows, Effects& effects);
   void report_if_drained(Effects& effects);
 
   const worker::EngineSize engine_;

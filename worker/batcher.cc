@@ -4,64 +4,83 @@
 
 namespace pdjob::worker {
 
-Batcher::Batcher(BatcherOptions options) : options_(options) {
+Batcher::Batcher(BatcherOptions options)
+    : options_(options), free_(options.engine.sequences, options.order) {
   PDJOB_CHECK(options_.engine.sequences > 0);
   PDJOB_CHECK(options_.engine.batch_tokens >= options_.engine.sequences,
               options_.engine.batch_tokens);
-  for (uint32_t sequence = 0; sequence < options_.engine.sequences; ++sequence) {
-    free_.insert(SequenceId{sequence});
-  }
 }
 
-std::optional<std::vector<SequenceId>> Batcher::take(uint32_t choices) {
-  if (free_.size() < choices) {
+std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Effect>& effects) {
+  if (free_.size() < request.choices) {
     return std::nullopt;
   }
-  std::vector<SequenceId> taken;
-  for (uint32_t i = 0; i < choices; ++i) {
-    taken.push_back(free_.extract(free_.begin()).value());
+  Held held;
+  if (options_.prefix_cache && request.prompt != nullptr) {
+    PDJOB_CHECK(request.prompt->size() == request.prompt_tokens, request.request);
+    held.there.prompt = request.prompt;
+    if (request.kv != KvMode::kFetch) {
+      const PromptCache::Start start = free_.take(*request.prompt, effects);
+      held.sequences.push_back(start.sequence);
+      held.there.rows = start.rows;
+      effects.push_back(ReportReuse{.request = request.request,
+                                    .prompt_tokens = request.prompt_tokens,
+                                    .rows = start.rows});
+    }
   }
-  return taken;
+  while (held.sequences.size() < request.choices) {
+    held.sequences.push_back(free_.take(effects));
+  }
+  return held;
 }
 
-void Batcher::give_back(SequenceId sequence) {
-  const bool was_taken = free_.insert(sequence).second;
-  PDJOB_CHECK(was_taken, sequence);
+void Batcher::give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects) {
+  free_.put(sequence, kept, effects);
 }
 
-void Batcher::start_prompt(RequestId request, const std::vector<SequenceId>& sequences,
-                           uint32_t prompt_tokens, uint32_t max_tokens) {
+void Batcher::start_prompt(RequestId request, const Held& held, uint32_t prompt_tokens,
+                           uint32_t max_tokens) {
   PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence,
               prompt_tokens);
+  PDJOB_CHECK(held.there.rows < prompt_tokens, request, held.there.rows);
   PDJOB_CHECK(max_tokens > 0);
-  Request entry{.prompt_tokens = prompt_tokens, .max_tokens = max_tokens};
-  for (const SequenceId sequence : sequences) {
+  Request entry{.prompt = held.there.prompt,
+                .prompt_tokens = prompt_tokens,
+                .prompt_computed = held.there.rows,
+                .max_tokens = max_tokens};
+  for (const SequenceId sequence : held.sequences) {
     entry.choices.push_back({.sequence = sequence});
   }
   const bool is_new = requests_.emplace(request, std::move(entry)).second;
   PDJOB_CHECK(is_new, request);
 }
 
-void Batcher::start_decoding(RequestId request, const std::vector<SequenceId>& sequences,
-                             uint32_t prompt_tokens, uint32_t max_tokens) {
-  start_prompt(request, sequences, prompt_tokens, max_tokens);
+void Batcher::start_decoding(RequestId request, const Held& held, uint32_t prompt_tokens,
+                             uint32_t max_tokens) {
+  start_prompt(request, held, prompt_tokens, max_tokens);
   requests_.at(request).prompt_computed = prompt_tokens;
 }
 
-std::vector<SequenceId> Batcher::remove(RequestId request) {
+void Batcher::drop(RequestId request, Rows rows, std::vector<Effect>& effects) {
   const auto found = requests_.find(request);
   PDJOB_CHECK(found != requests_.end(), request);
-  const Request& entry = found->second;
-  std::vector<SequenceId> held;
+  const Request entry = std::move(found->second);
+  requests_.erase(found);
   for (const Choice& choice : entry.choices) {
-    const bool first_outlives =
-        &choice == &entry.choices.front() && (entry.keep_first || !entry.forked);
-    if (!choice.ended || first_outlives) {
-      held.push_back(choice.sequence);
+    const bool is_first = &choice == &entry.choices.front();
+    if (is_first && !entry.keep_first && (!choice.ended || !entry.forked)) {
+      rows == Rows::kKeep ? give_back_first(entry, effects)
+                          : give_back(choice.sequence, {}, effects);
+    } else if (!is_first && !choice.ended) {
+      give_back(choice.sequence, {}, effects);
     }
   }
-  requests_.erase(found);
-  return held;
+}
+
+// Its rows are those of the prompt, as far as it is computed, then of generated tokens.
+void Batcher::give_back_first(const Request& request, std::vector<Effect>& effects) {
+  give_back(request.choices.front().sequence,
+            {.prompt = request.prompt, .rows = request.prompt_computed}, effects);
 }
 
 std::vector<BatchItem> Batcher::next_batch() {
@@ -176,10 +195,8 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   if (!request.forked && token.choice + 1 == request.choices.size()) {
     request.forked = true;
     // The first sequence outlives its own choice until the others have its rows.
-    Choice& first = request.choices.front();
-    if (first.ended && !request.keep_first) {
-      effects.push_back(ClearSequence{first.sequence});
-      give_back(first.sequence);
+    if (request.choices.front().ended && !request.keep_first) {
+      give_back_first(request, effects);
     }
   }
   const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(),
@@ -192,12 +209,11 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
 
 void Batcher::end_choice(Request& request, Choice& choice, std::vector<Effect>& effects) {
   choice.ended = true;
-  const bool is_first = &choice == &request.choices.front();
-  if (is_first && (request.keep_first || !request.forked)) {
-    return;
+  if (&choice != &request.choices.front()) {
+    give_back(choice.sequence, {}, effects);
+  } else if (!request.keep_first && request.forked) {
+    give_back_first(request, effects);
   }
-  effects.push_back(ClearSequence{choice.sequence});
-  give_back(choice.sequence);
 }
 
 void Batcher::keep_first(RequestId request) { requests_.at(request).keep_first = true; }

@@ -6,15 +6,16 @@
 // batch (it is one token each), prompts fill the rest in order of arrival: so a batch never waits
 // for a prompt, and a prompt is slowed by at most the sequences decoding beside it. A choice that
 // is continued has many tokens at once at first, and computes them as a prompt is computed.
-// Sequences are given lowest first: libllama batches streams with dense ids fastest. Pure.
+// A sequence that comes free keeps the rows of its prompt, for the next one that begins like it
+// (prompt_cache.h). Pure.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <vector>
 
+#include "worker/prompt_cache.h"
 #include "worker/worker_core.h"
 
 namespace pdjob::worker {
@@ -22,27 +23,40 @@ namespace pdjob::worker {
 struct BatcherOptions {
   EngineSize engine;
   uint32_t prompt_tokens_per_step = 1;  // Over all prompts of a step.
+  bool prefix_cache = true;             // Free sequences keep rows.
+  PromptCache::Order order = PromptCache::Order::kLowestFirst;
+};
+
+// What a request got.
+struct Held {
+  std::vector<SequenceId> sequences;  // One per choice.
+  PromptRows there;                   // In the first of them.
 };
 
 class Batcher {
  public:
   explicit Batcher(BatcherOptions options);
 
-  // A request's sequences, one per choice; nothing if too few are free. `rows` is what one of them
-  // may come to hold.
-  std::optional<std::vector<SequenceId>> take(uint32_t choices);
-  // Gives back sequences that no request of this batcher holds any more.
-  void give_back(SequenceId sequence);
+  // A request's sequences; nothing if too few are free. All are empty, but for rows of a prompt
+  // that is computed here.
+  std::optional<Held> take(const RequestArrived& request, std::vector<Effect>& effects);
+  // Gives back a sequence that no request of this batcher holds any more. Requires: the rows to be
+  // kept are complete, and nobody writes them.
+  void give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects);
 
-  // The request computes its prompt, then decodes `max_tokens` per choice.
-  void start_prompt(RequestId request, const std::vector<SequenceId>& sequences,
-                    uint32_t prompt_tokens, uint32_t max_tokens);
+  // The request computes what its prompt lacks, then decodes `max_tokens` per choice.
+  void start_prompt(RequestId request, const Held& held, uint32_t prompt_tokens,
+                    uint32_t max_tokens);
   // The request's prompt is in its first sequence and its first tokens are being sampled: only
   // decoding is left.
-  void start_decoding(RequestId request, const std::vector<SequenceId>& sequences,
-                      uint32_t prompt_tokens, uint32_t max_tokens);
-  // Forgets the request; what it held must be given back by the caller, in this order.
-  std::vector<SequenceId> remove(RequestId request);
+  void start_decoding(RequestId request, const Held& held, uint32_t prompt_tokens,
+                      uint32_t max_tokens);
+  // Forgets the request and gives back what it held, but for a kept first sequence.
+  enum class Rows {
+    kKeep,   // The prompt's rows that finished steps have written are right.
+    kClear,  // Who knows.
+  };
+  void drop(RequestId request, Rows rows, std::vector<Effect>& effects);
   bool holds(RequestId request) const { return requests_.contains(request); }
 
   // The next batch; empty: nothing to run.
@@ -57,19 +71,19 @@ class Batcher {
   };
   std::vector<PromptProgress> batch_finished();
 
-  // A token of a choice was sampled: delivers it, forks or clears sequences as needed. True: the
-  // request's last choice has ended; it is forgotten, and its sequences, but for the first one if
-  // `keep_first`, are cleared and given back.
+  // A token of a choice was sampled: delivers it, forks or gives back sequences as needed. True:
+  // the request's last choice has ended; it is forgotten, and its sequences, but for a kept first
+  // one, are given back.
   bool token_sampled(const SampledToken& token, std::vector<Effect>& effects);
-  // Keeps the first sequence of this request when it ends (its rows are offered).
+  // The first sequence of this request is not given back when it ends (its rows are offered).
   void keep_first(RequestId request);
 
   // The requests whose tokens the last batch ran: those that an engine failure concerns.
   std::vector<RequestId> requests_in_batch() const;
 
-  uint32_t sequences_free() const { return static_cast<uint32_t>(free_.size()); }
+  uint32_t sequences_free() const { return free_.size(); }
   uint64_t prompt_tokens_left() const;
-  // That hold KV now.
+  // That hold KV of requests now.
   uint64_t rows_used() const;
   uint32_t requests() const { return static_cast<uint32_t>(requests_.size()); }
 
@@ -83,6 +97,7 @@ class Batcher {
   };
   struct Request {
     std::vector<Choice> choices;
+    Prompt prompt;
     uint32_t prompt_tokens = 0;
     uint32_t prompt_computed = 0;
     uint32_t max_tokens = 0;
@@ -95,9 +110,10 @@ class Batcher {
   void add_continued_items(RequestId id, const Request& request, uint32_t& room,
                            std::vector<BatchItem>& items) const;
   void end_choice(Request& request, Choice& choice, std::vector<Effect>& effects);
+  void give_back_first(const Request& request, std::vector<Effect>& effects);
 
   const BatcherOptions options_;
-  std::set<SequenceId> free_;
+  PromptCache free_;
   std::map<RequestId, Request> requests_;  // In order of arrival: ids ascend.
   std::vector<BatchItem> running_;         // The batch that was handed out.
 };

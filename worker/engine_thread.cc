@@ -101,13 +101,16 @@ void EngineThread::take(Command command) {
   std::visit(
       Overloaded{
           [this](GenerationRequest& request) {
+            const auto prompt =
+                std::make_shared<const std::vector<Token>>(std::move(request.prompt));
             const RequestArrived arrived{
                 .request = request.id,
-                .prompt_tokens = static_cast<uint32_t>(request.prompt.size()),
+                .prompt_tokens = static_cast<uint32_t>(prompt->size()),
                 .choices = static_cast<uint32_t>(request.samplers.size()),
                 .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
                 .kv = request.kv,
                 .deadline = request.deadline,
+                .prompt = prompt,
                 .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.transfer),
                 .two_hop = request.two_hop};
             if (request.kv != KvMode::kLocal &&
@@ -119,7 +122,7 @@ void EngineThread::take(Command command) {
                       "transfer " + request.transfer.to_string() + " is under way here already"}});
               return;
             }
-            Live live{.request = std::move(request)};
+            Live live{.request = std::move(request), .prompt = prompt};
             for (size_t i = 0; i < live.request.samplers.size(); ++i) {
               live.choices.push_back({.text = engine::TextStream(live.request.stop)});
             }
@@ -190,7 +193,7 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
   };
   // A sender pushes what it has: of another prompt, where a transfer's id was used twice. The rows
   // that do not come are still those of whoever had the sequence before.
-  if (const size_t wanted = live.request.prompt.size(); event.rows != wanted) {
+  if (const size_t wanted = live.prompt->size(); event.rows != wanted) {
     return fail("the KV of " + std::to_string(event.rows) + " tokens for a prompt of " +
                 std::to_string(wanted));
   }
@@ -279,6 +282,11 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
             }
           },
           [&](const ClearSequence& e) { engine_.clear(e.sequence); },
+          [&](const TrimSequence& e) { engine_.trim(e.sequence, e.rows); },
+          [&](const ReportReuse& e) {
+            outputs_.push_back(PromptReused{
+                .request = e.request, .prompt_tokens = e.prompt_tokens, .rows = e.rows});
+          },
           [&](const Deliver& e) { apply_deliver(e); },
           [&](const EndRequest& e) {
             Live& live = live_.at(e.request);
@@ -302,7 +310,7 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
 
 std::span<const Token> EngineThread::tokens_of(const Live& live, const BatchItem& item) {
   if (item.prompt) {
-    return std::span<const Token>(live.request.prompt).subspan(item.first, item.count);
+    return std::span<const Token>(*live.prompt).subspan(item.first, item.count);
   }
   const auto& resumed = live.request.resumed;
   if (item.choice < resumed.size() && item.first < resumed[item.choice].size()) {
@@ -315,7 +323,10 @@ void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events)
   std::vector<engine::StepItem> items;
   items.reserve(effect.items.size());
   for (const BatchItem& item : effect.items) {
-    Live& live = live_.at(item.request);
+    const Live& live = live_.at(item.request);
+    // Rows that are reused are those of the tokens before.
+    PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
+                item.first);
     items.push_back({.sequence = item.sequence,
                      .tokens = tokens_of(live, item),
                      .wants_logits = item.samples > 0});

@@ -63,7 +63,8 @@ class EngineThread {
   };
   // What the core does not need to know of a request.
   struct Live {
-    GenerationRequest request;
+    GenerationRequest request;  // Its prompt is in `prompt`.
+    Prompt prompt;
     std::vector<Choice> choices;
     std::vector<std::byte> tail;  // Fetched logits.
     bool ended = false;           // No client any more; only its offer or fetch is alive.

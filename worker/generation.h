@@ -53,6 +53,11 @@ struct KvFetched {  // Before the first TokenOutput of a kFetch request.
   Duration visible{};
   std::string transport;
 };
+struct PromptReused {  // Of a prompt that is computed here, when it begins.
+  RequestId request;
+  uint32_t prompt_tokens = 0;
+  uint32_t rows = 0;  // That were there already.
+};
 struct RequestFailed {
   RequestId request;
   Error error;
@@ -60,7 +65,7 @@ struct RequestFailed {
 };
 struct WorkerDrained {};
 
-using Output = std::variant<TokenOutput, KvFetched, RequestFailed, WorkerDrained>;
+using Output = std::variant<TokenOutput, KvFetched, PromptReused, RequestFailed, WorkerDrained>;
 
 // All outputs of one turn of the engine thread, and the load after it.
 struct OutputBatch {

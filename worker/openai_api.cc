@@ -380,6 +380,14 @@ void OpenaiApi::take_output(const KvFetched& output) {
   headers.emplace_back("x-pdjob-kv-transport", output.transport);
 }
 
+void OpenaiApi::take_output(const PromptReused& output) {
+  metrics_.prefix_cache_queries.add(static_cast<double>(output.prompt_tokens));
+  metrics_.prefix_cache_hits.add(static_cast<double>(output.rows));
+  if (const auto found = generations_.find(output.request); found != generations_.end()) {
+    exchanges_.at(found->second.exchange).usage.cached_tokens += output.rows;
+  }
+}
+
 void OpenaiApi::take_output(const RequestFailed& output) {
   const auto found = generations_.find(output.request);
   if (found == generations_.end()) {

@@ -119,6 +119,7 @@ class OpenaiApi final : public net::HttpHandler {
 
   void take_output(TokenOutput& output);
   void take_output(const KvFetched& output);
+  void take_output(const PromptReused& output);
   void take_output(const RequestFailed& output);
   // False: the client reads too slowly, and the exchange is gone. `known`: whoever asked to go on
   // with a stream has this part.

@@ -2,8 +2,8 @@
 // Prefill and decode workers each have their own (prefill/prefill_worker.h,
 // decode/decode_worker.h); this is the seam to the shell that runs either (engine_thread.h).
 //
-// A core knows numbers of tokens, not tokens: prompts, samplers and texts stay in the shell, keyed
-// by RequestId. Pure.
+// A core knows a prompt's tokens, to tell which rows of it are there already, and of all others
+// their number: samplers and texts stay in the shell, keyed by RequestId. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@
 #include "common/time.h"
 
 namespace pdjob::worker {
+
+// Null: not said, so its rows are of no use to another prompt.
+using Prompt = std::shared_ptr<const std::vector<Token>>;
 
 // Where the KV of a prompt comes from and goes to.
 enum class KvMode {
@@ -36,6 +39,7 @@ struct RequestArrived {
                             // generation then ends by length.
   KvMode kv = KvMode::kLocal;
   Instant deadline = kNever;  // To be running by then; passed while queued: kTimeout.
+  Prompt prompt = nullptr;    // Of prompt_tokens tokens.
   // Of kOffer:
   bool awaited = false;  // A decode worker has reserved rows and waits for these.
   bool two_hop = false;  // Nobody can wait for them yet: only the reply says where they are.
@@ -151,6 +155,16 @@ struct ForkSequence {
 struct ClearSequence {
   SequenceId sequence;
 };
+struct TrimSequence {  // Rows [0, rows) stay, all others go.
+  SequenceId sequence;
+  uint32_t rows = 0;
+};
+struct ReportReuse {  // The prompt begins with rows that were there: once for each prompt that is
+                      // computed here, if prompts are kept at all.
+  RequestId request;
+  uint32_t prompt_tokens = 0;
+  uint32_t rows = 0;
+};
 struct Deliver {  // The choice's newest token goes to the client, with the reason if it was the
                   // last.
   RequestId request;
@@ -170,14 +184,15 @@ struct ReportDrained {};  // Once in a core's life.
 
 using Effect = std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer,
                             OfferRows, CommitOffer, WithdrawOffer, ForkSequence, ClearSequence,
-                            Deliver, EndRequest, FailRequest, ReportDrained>;
+                            TrimSequence, ReportReuse, Deliver, EndRequest, FailRequest,
+                            ReportDrained>;
 
 // What the autoscaler and the router want to know.
 struct CoreLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;
   uint64_t tokens_queued = 0;  // Prompt tokens not yet computed.
-  uint64_t rows_used = 0;
+  uint64_t rows_used = 0;  // Without those that free sequences keep.
   uint64_t rows_max = 0;
 };
 

@@ -19,6 +19,10 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                       {{"outcome", "failed"}})),
       requests_cancelled(metrics.counter("pdjob_requests_total", "Requests, by outcome.",
                                          {{"outcome", "cancelled"}})),
+      prefix_cache_queries(metrics.counter("pdjob_prefix_cache_queries_total",
+                                           "Tokens of the prompts that were computed here.")),
+      prefix_cache_hits(metrics.counter("pdjob_prefix_cache_hits_total",
+                                        "Those of them whose KV was there already.")),
       kv_bytes_received(metrics.counter("pdjob_kv_received_bytes_total",
                                         "KV bytes fetched from prefill workers.")),
       kv_transfers_received(

@@ -14,6 +14,8 @@ struct WorkerMetrics {
   Counter requests_succeeded;
   Counter requests_failed;
   Counter requests_cancelled;
+  Counter prefix_cache_queries;
+  Counter prefix_cache_hits;
   Counter kv_bytes_received;
   Counter kv_transfers_received;
   Histogram kv_transfer_seconds;

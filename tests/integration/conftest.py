@@ -198,10 +198,11 @@ def folder():
 
 @pytest.fixture(scope="session")
 def single():
-    """The single-process engine that everything is compared with."""
+    """The single-process engine that everything is compared with: it computes each prompt whole."""
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
         process = Process(
-            ["pdjob", "worker", "--role", "both", "--model", MODEL, "--set", "served_name=smollm2", "--listen", "127.0.0.1:0"],
+            ["pdjob", "worker", "--role", "both", "--model", MODEL, "--listen", "127.0.0.1:0"]
+            + ["--set", "served_name=smollm2", "--set", "decode.prefix_cache=false"],
             name,
         )
         yield process.wait_ready()

@@ -64,7 +64,7 @@ void CoreWatch::on(const worker::RunStep& effect) {
            "a batch is ordered by sequence:", item.sequence);
     expect(request->asked.kv != KvMode::kFetch || (request->fetched && !item.prompt),
            "decoding starts only when the rows have come, but request", item.request, "runs");
-    if (item.prompt && item.first == 0 && !owners_.contains(item.sequence)) {
+    if (item.prompt && !owners_.contains(item.sequence)) {
       own(item.sequence, item.request);
     }
     const auto owner = owners_.find(item.sequence);
@@ -89,17 +89,11 @@ void CoreWatch::on(const worker::SampleTail& effect) {
 }
 
 void CoreWatch::on(const worker::ForkSequence& effect) {
-  const auto from = owners_.find(effect.from);
-  expect(from != owners_.end(), "what is forked is held:", effect.from);
-  if (from != owners_.end()) {
+  expect(!owners_.contains(effect.to), "no rows are forked over held ones:", effect.to);
+  // A free sequence is forked into a free one.
+  if (const auto from = owners_.find(effect.from); from != owners_.end()) {
     own(effect.to, from->second);
   }
-}
-
-void CoreWatch::on(const worker::ClearSequence& effect) {
-  expect(!exposed_.contains(effect.sequence),
-         "rows that a transfer may touch are not given on, but sequence", effect.sequence);
-  owners_.erase(effect.sequence);
 }
 
 void CoreWatch::on(const worker::Deliver& effect) {
@@ -154,6 +148,13 @@ void CoreWatch::own(SequenceId sequence, RequestId request) {
 void CoreWatch::expose(SequenceId sequence, RequestId request) {
   own(sequence, request);
   exposed_[sequence] = request;
+}
+
+// What free sequences keep is trimmed and cleared, too.
+void CoreWatch::release(SequenceId sequence) {
+  expect(!exposed_.contains(sequence),
+         "rows that a transfer may touch are not given on, but sequence", sequence);
+  owners_.erase(sequence);
 }
 
 void CoreWatch::hide(RequestId request) {

@@ -79,7 +79,8 @@ class CoreWatch {
   void on(const worker::CommitOffer& effect);
   void on(const worker::SampleTail& effect);
   void on(const worker::ForkSequence& effect);
-  void on(const worker::ClearSequence& effect);
+  void on(const worker::ClearSequence& effect) { release(effect.sequence); }
+  void on(const worker::TrimSequence& effect) { release(effect.sequence); }
   void on(const worker::Deliver& effect);
   void on(const worker::FailRequest& effect);
   void on(const worker::EndRequest& effect);
@@ -92,6 +93,7 @@ class CoreWatch {
   void own(SequenceId sequence, RequestId request);
   void expose(SequenceId sequence, RequestId request);
   void hide(RequestId request);
+  void release(SequenceId sequence);
 
   Invariants& invariants_;
   const std::string name_;

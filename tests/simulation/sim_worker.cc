@@ -52,6 +52,11 @@ void SimWorker::on_leg(const LegAsk& ask) {
       world_.invariants().expect(is_new, "a transfer is used once:", ask.place.transfer);
     }
     live_[request] = {.ask = ask, .choices = std::vector<Choice>(choices), .deadline = deadline};
+    const ToyPrompt& asked = ask.ask.prompt;
+    std::vector<Token> prompt(asked.tokens);
+    for (uint32_t position = 0; position < asked.tokens; ++position) {
+      prompt[position] = toy_prompt_token(asked, position);
+    }
     feed(worker::RequestArrived{
         .request = request,
         .prompt_tokens = ask.ask.prompt.tokens,
@@ -59,6 +64,7 @@ void SimWorker::on_leg(const LegAsk& ask) {
         .max_tokens = ask.kv == KvMode::kOffer ? 1 : ask.ask.prompt.max_tokens,
         .kv = ask.kv,
         .deadline = deadline,
+        .prompt = std::make_shared<const std::vector<Token>>(std::move(prompt)),
         .awaited = ask.kv == KvMode::kOffer && awaited_.contains(ask.place.transfer),
         .two_hop = ask.two_hop});
   });
@@ -250,9 +256,11 @@ void SimWorker::finish_step(const worker::RunStep& step) {
   worker::StepFinished outcome;
   for (const worker::BatchItem& item : step.items) {
     Live& request = live(item.request);
+    world_.invariants().expect(!item.prompt || engine_.rows(item.sequence).size() == item.first,
+                               "a prompt goes on where its rows end:", name_, item.request);
     for (uint32_t position = item.first; item.prompt && position < item.first + item.count;
          ++position) {
-      engine_.append(item.sequence, toy_prompt_token(request.ask.ask.prompt.seed, position));
+      engine_.append(item.sequence, toy_prompt_token(request.ask.ask.prompt, position));
     }
     const auto& resumed = request.ask.resumed;
     const bool known = item.choice < resumed.size() && item.first < resumed[item.choice].size();
@@ -332,6 +340,14 @@ void SimWorker::apply(const worker::ForkSequence& effect, std::vector<Event>& /*
 
 void SimWorker::apply(const worker::ClearSequence& effect, std::vector<Event>& /*events*/) {
   engine_.clear(effect.sequence);
+}
+
+void SimWorker::apply(const worker::TrimSequence& effect, std::vector<Event>& /*events*/) {
+  engine_.trim(effect.sequence, effect.rows);
+}
+
+void SimWorker::apply(const worker::ReportReuse& effect, std::vector<Event>& /*events*/) {
+  world_.count_reused(effect.rows);
 }
 
 // --- the engine thread and the endpoint

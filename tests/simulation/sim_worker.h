@@ -141,6 +141,8 @@ class SimWorker {
   void apply(const worker::WithdrawOffer& effect, std::vector<worker::Event>& events);
   void apply(const worker::ForkSequence& effect, std::vector<worker::Event>& events);
   void apply(const worker::ClearSequence& effect, std::vector<worker::Event>& events);
+  void apply(const worker::TrimSequence& effect, std::vector<worker::Event>& events);
+  void apply(const worker::ReportReuse& effect, std::vector<worker::Event>& events);
   void apply(const worker::EndRequest& effect, std::vector<worker::Event>& events);
   void apply(const worker::ReportDrained& effect, std::vector<worker::Event>& events);
   void apply(const worker::Deliver& effect, std::vector<worker::Event>& events);

@@ -72,6 +72,9 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   if (Random(mix(seed + 6)).chance(0.3)) {
     shape.workload.models = {"m", "n"};
   }
+  Random beginnings(mix(seed + 7));
+  shape.prefix_cache = beginnings.chance(0.9);
+  shape.workload.families = static_cast<uint32_t>(beginnings.below(5));
   shape.router.models = shape.workload.models;
   return shape;
 }
@@ -124,9 +127,11 @@ void SimWorld::to_router(SimChannel& channel, std::function<void(SimRouter&)> me
 std::unique_ptr<worker::WorkerCore> SimWorld::make_core(net::Role role) const {
   const auto factory = role == net::Role::kPrefill
                            ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens,
-                                                    .requests_queued = shape_.requests_queued})
+                                                    .requests_queued = shape_.requests_queued,
+                                                    .prefix_cache = shape_.prefix_cache})
                            : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
-                                                   .requests_queued = shape_.requests_queued});
+                                                   .requests_queued = shape_.requests_queued,
+                                                   .prefix_cache = shape_.prefix_cache});
   auto core = factory(engine_size(role));
   return options_.sabotage ? options_.sabotage(std::move(core)) : std::move(core);
 }
@@ -314,7 +319,8 @@ RunResult SimWorld::run() {
           .trace_lines = trace_.lines(),
           .counts = clients_.counts(),
           .pairs_suspected = router_.pairs_suspected(),
-          .streams_continued = router_.streams_continued()};
+          .streams_continued = router_.streams_continued(),
+          .rows_reused = rows_reused_};
 }
 
 void SimWorld::run_until(Instant when) {

@@ -37,6 +37,7 @@ struct RunResult {
   Clients::Counts counts;
   uint64_t pairs_suspected = 0;
   uint64_t streams_continued = 0;
+  uint64_t rows_reused = 0;
 };
 RunResult simulate(const RunOptions& options);
 
@@ -67,6 +68,7 @@ class SimWorld {
   bool shared_kv() const { return shape_.shared_kv; }
   const FaultDials& dials() const { return plan_.dials; }
   bool fault(double chance) { return chance > 0 && now() < plan_.end && random_.chance(chance); }
+  void count_reused(uint32_t rows) { rows_reused_ += rows; }
   void trace(const std::string& who, const std::string& what) { trace_.line(now(), who, what); }
 
   // Null: dead.
@@ -85,6 +87,7 @@ class SimWorld {
     uint32_t both_workers = 0;
     uint32_t chunk_tokens = 8;
     uint32_t requests_queued = 256;
+    bool prefix_cache = true;
     bool shared_kv = true;
     bool two_hop = false;
     router::RouterConfig router;
@@ -135,6 +138,7 @@ class SimWorld {
   SimChannel to_router_;  // From the launcher.
   std::vector<Slot> slots_;
   uint64_t incarnations_made_ = 0;
+  uint64_t rows_reused_ = 0;
 };
 
 }  // namespace pdjob::simulation

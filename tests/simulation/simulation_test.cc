@@ -83,6 +83,17 @@ TEST(Simulation, GoesOnWithTheStreamsOfWorkersThatDied) {
   EXPECT_GT(continued, 20U);
 }
 
+// Every client's tokens are checked, and depend on every row.
+TEST(Simulation, ServesTheRightTokensFromTheRowsOfOtherPrompts) {
+  uint64_t reused = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const RunResult result = simulate({.seed = seed});
+    EXPECT_EQ(result.violation, "") << seed;
+    reused += result.rows_reused;
+  }
+  EXPECT_GT(reused, 3000U);
+}
+
 // Leaks the rows of an offer that has ended.
 struct ForgetsOfferEnded final : BrokenCore {
   using BrokenCore::BrokenCore;
@@ -164,6 +175,33 @@ struct CannotWait final : BrokenCore {
 TEST(SimulationCanary, FindsADecodeThatDoesNotAwaitItsRows) {
   EXPECT_NE(caught<CannotWait>().find("decoding starts only"), std::string::npos);
 }
+
+// Takes every prompt for the beginning of every other.
+struct TellsNoPromptsApart final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    Event changed = event;
+    if (auto* arrived = std::get_if<worker::RequestArrived>(&changed)) {
+      arrived->prompt = std::make_shared<const std::vector<Token>>(arrived->prompt_tokens, 7);
+    }
+    BrokenCore::step(changed, now, effects);
+  }
+};
+TEST(SimulationCanary, FindsRowsOfAnotherPrompt) {
+  EXPECT_NE(caught<TellsNoPromptsApart>().find("the reference's tokens"), std::string::npos);
+}
+
+// Keeps more rows than it says.
+struct TrimsNothing final : BrokenCore {
+  using BrokenCore::BrokenCore;
+  void step(const Event& event, Instant now, Effects& effects) override {
+    BrokenCore::step(event, now, effects);
+    std::erase_if(effects, [](const Effect& effect) {
+      return std::holds_alternative<worker::TrimSequence>(effect);
+    });
+  }
+};
+TEST(SimulationCanary, FindsRowsThatShouldBeGone) { EXPECT_NE(caught<TrimsNothing>(), ""); }
 
 // Answers what a peer or a fault did as if the client had asked for something wrong.
 struct BlamesTheClient final : BrokenCore {

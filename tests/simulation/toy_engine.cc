@@ -22,6 +22,11 @@ void ToyEngine::reserve(SequenceId sequence, uint32_t count) {
   rows(sequence).resize(count);
 }
 
+void ToyEngine::trim(SequenceId sequence, uint32_t count) {
+  PDJOB_CHECK(count <= rows(sequence).size(), sequence, count);
+  rows(sequence).resize(count);
+}
+
 void ToyEngine::fork(SequenceId from, SequenceId to) {
   PDJOB_CHECK(rows(to).empty(), to);
   rows(to) = rows(from);
@@ -43,7 +48,8 @@ ToyToken toy_sample(uint64_t logits, uint64_t seed, uint32_t choice, uint32_t ge
 
 bool toy_stops(Token token) { return token % kStopsOneIn == 0; }
 
-Token toy_prompt_token(uint64_t seed, uint32_t position) {
+Token toy_prompt_token(const ToyPrompt& prompt, uint32_t position) {
+  const uint64_t seed = position < prompt.shared ? prompt.family : prompt.seed;
   return static_cast<Token>(mix(seed ^ mix(position)) % 1000);
 }
 
@@ -53,7 +59,7 @@ std::vector<ToyText> reference(const ToyPrompt& prompt, uint32_t rows_per_sequen
     ToyEngine engine({.sequences = 1, .rows_per_sequence = rows_per_sequence});
     const SequenceId sequence{0};
     for (uint32_t position = 0; position < prompt.tokens; ++position) {
-      engine.append(sequence, toy_prompt_token(prompt.seed, position));
+      engine.append(sequence, toy_prompt_token(prompt, position));
     }
     ToyText text;
     while (text.finish == FinishReason::kNone) {

@@ -24,6 +24,7 @@ class ToyEngine {
   void reserve(SequenceId sequence, uint32_t rows);
   void fork(SequenceId from, SequenceId to);
   void clear(SequenceId sequence) { rows(sequence).clear(); }
+  void trim(SequenceId sequence, uint32_t count);
   uint64_t logits(SequenceId sequence) {
     return digest(sequence, static_cast<uint32_t>(rows(sequence).size()));
   }
@@ -42,8 +43,6 @@ struct ToyToken {
 };
 bool toy_stops(Token token);
 ToyToken toy_sample(uint64_t logits, uint64_t seed, uint32_t choice, uint32_t generated);
-Token toy_prompt_token(uint64_t seed, uint32_t position);
-
 struct ToyText {
   std::vector<Token> tokens;
   FinishReason finish = FinishReason::kNone;
@@ -51,10 +50,13 @@ struct ToyText {
 };
 struct ToyPrompt {
   uint64_t seed = 0;
+  uint32_t shared = 0;  // The first of its tokens are those of all prompts of the same family.
+  uint64_t family = 0;
   uint32_t tokens = 1;
   uint32_t max_tokens = 1;
   uint32_t choices = 1;
 };
+Token toy_prompt_token(const ToyPrompt& prompt, uint32_t position);
 // Each choice's text.
 std::vector<ToyText> reference(const ToyPrompt& prompt, uint32_t rows_per_sequence);
 

@@ -4,6 +4,7 @@ namespace pdjob::simulation {
 
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed) {
   Random random(seed);
+  Random families(mix(seed));
   std::vector<Ask> asks;
   for (uint32_t i = 1; i <= shape.asks; ++i) {
     Ask ask{.id = RequestId{i}, .model = shape.models[i % shape.models.size()]};
@@ -13,6 +14,10 @@ std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64
                   .choices = random.chance(0.7)
                                  ? 1
                                  : static_cast<uint32_t>(1 + random.below(shape.choices_max))};
+    if (shape.families > 0) {
+      ask.prompt.family = mix(seed + families.below(shape.families));
+      ask.prompt.shared = static_cast<uint32_t>(families.below(ask.prompt.tokens + 1));
+    }
     ask.stream = random.chance(0.5);
     ask.poisoned = random.chance(shape.poisoned);
     ask.arrives = start + Duration(random.below(static_cast<uint64_t>(shape.duration.count())));

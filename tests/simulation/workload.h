@@ -36,6 +36,7 @@ struct WorkloadShape {
   uint32_t choices_max = 3;
   double leaving = 0.1;  // The share of clients that do not wait.
   double poisoned = 0.0;
+  uint32_t families = 0;  // Of prompts that begin alike; 0: none do.
 };
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed);
 

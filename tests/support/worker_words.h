@@ -58,6 +58,12 @@ class Wording {
   std::string operator()(const WithdrawOffer& e) const { return text("withdraw r", e.request); }
   std::string operator()(const ForkSequence& e) const { return text("fork s", e.from, " s", e.to); }
   std::string operator()(const ClearSequence& e) const { return text("clear s", e.sequence); }
+  std::string operator()(const TrimSequence& e) const {
+    return text("trim s", e.sequence, ' ', e.rows);
+  }
+  std::string operator()(const ReportReuse& e) const {
+    return text("reuse r", e.request, ' ', e.rows, '/', e.prompt_tokens);
+  }
   std::string operator()(const Deliver& e) const {
     return text("deliver r", e.request, '.', e.choice, e.finish == FinishReason::kNone ? "" : " ",
                 e.finish == FinishReason::kNone ? "" : to_string(e.finish));

@@ -1,5 +1,10 @@
 #include "decode/decode_worker.h"
 
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/core_story.h"
@@ -103,6 +108,99 @@ TEST_F(DecodeWorkerTest, CountsRowsThatAreOnTheirWay) {
   story.arrive(fetched(1));
   EXPECT_EQ(story.core().load().requests_running, 1U);
   EXPECT_EQ(story.core().load().rows_used, 10U);
+}
+
+// --- rows that are there already
+
+struct KeepingDecodeWorkerTest : DecodeWorkerTest {
+  static RequestArrived with_prompt(RequestArrived request, uint32_t prompt_tokens,
+                                    Token first = 1) {
+    std::vector<Token> prompt(prompt_tokens);
+    std::iota(prompt.begin(), prompt.end(), first);
+    request.prompt_tokens = prompt_tokens;
+    request.prompt = std::make_shared<const std::vector<Token>>(std::move(prompt));
+    return request;
+  }
+  static RequestArrived local(uint64_t request, uint32_t prompt_tokens, Token first = 1) {
+    return with_prompt(DecodeWorkerTest::local(request), prompt_tokens, first);
+  }
+  static RequestArrived fetched(uint64_t request, uint32_t prompt_tokens, Token first = 1) {
+    return with_prompt(DecodeWorkerTest::fetched(request), prompt_tokens, first);
+  }
+  void finish() {
+    while (!story.run().empty()) {
+      story.ran();
+    }
+  }
+};
+
+TEST_F(KeepingDecodeWorkerTest, ComputesOnlyWhatIsNewOfALocalPrompt) {
+  EXPECT_EQ(story.arrive(local(1, 16)), Words{"reuse r1 0/16"});
+  finish();
+  EXPECT_TRUE(story.idle());
+  EXPECT_EQ(story.arrive(local(2, 22)), Words{"reuse r2 16/22"});
+  EXPECT_EQ(story.run(), Words{"run s0:r2[16+6]*1"});
+}
+
+TEST_F(KeepingDecodeWorkerTest, ComputesOnlyWhatIsNewAfterAFetchedPrompt) {
+  EXPECT_EQ(story.arrive(fetched(1, 16)), Words{"fetch r1 s0 rows 16"});
+  story.rows_fetched(1);
+  story.tail_sampled(1);
+  story.run_and_finish();
+  story.run();
+  EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "trim s0 16", "end r1"}));
+  EXPECT_EQ(story.arrive(local(2, 22)), Words{"reuse r2 16/22"});
+}
+
+TEST_F(KeepingDecodeWorkerTest, FetchesIntoNoRowsOfOthers) {
+  story.arrive(local(1, 16));
+  finish();
+  EXPECT_EQ(story.arrive(fetched(2, 22)), (Words{"clear s0", "fetch r2 s0 rows 22"}));
+}
+
+TEST_F(KeepingDecodeWorkerTest, DecodesInTheLowestSequenceWhereverRowsAre) {
+  story.arrive(local(1, 16));
+  finish();
+  story.arrive(local(2, 16, 100));
+  finish();
+  EXPECT_EQ(story.arrive(local(3, 22)), (Words{"fork s0 s2", "clear s0", "fork s1 s0", "clear s1",
+                                               "reuse r3 16/22"}));
+  EXPECT_EQ(story.run(), Words{"run s0:r3[16+6]*1"});
+}
+
+TEST_F(KeepingDecodeWorkerTest, KeepsThePromptOfAClientThatLeft) {
+  story.arrive(local(1, 16));
+  story.run_and_finish();
+  story.run_and_finish();
+  EXPECT_EQ(story.cancel(1), (Words{"trim s0 16", "end r1"}));
+  EXPECT_EQ(story.arrive(local(2, 22)), Words{"reuse r2 16/22"});
+}
+
+TEST_F(KeepingDecodeWorkerTest, KeepsNothingOfAFailedOrCancelledFetch) {
+  story.arrive(fetched(1, 16));
+  EXPECT_EQ(story.fetch_failed(1), (Words{"clear s0", "fail r1 unavailable", "end r1"}));
+  story.arrive(fetched(2, 16));
+  story.cancel(2);
+  EXPECT_EQ(story.rows_fetched(2), (Words{"clear s0", "end r2"}));
+  story.arrive(fetched(3, 16));
+  story.fetch_failed(3, false);
+  EXPECT_EQ(story.fetch_released(3), Words{"clear s0"});
+  EXPECT_EQ(story.arrive(local(4, 22)), Words{"reuse r4 0/22"});
+}
+
+TEST_F(KeepingDecodeWorkerTest, KeepsNothingOfAFailedStep) {
+  story.arrive(local(1, 16));
+  story.run_and_finish();
+  story.run();
+  EXPECT_EQ(story.step_failed(), (Words{"fail r1 internal", "clear s0", "end r1"}));
+}
+
+TEST_F(KeepingDecodeWorkerTest, KeepsNothingWhenItIsOff) {
+  worker::CoreStory off{core_factory({.prefix_cache = false})(kEngine)};
+  EXPECT_EQ(off.arrive(local(1, 16)), Words{});
+  off.run_and_finish();
+  off.run();
+  EXPECT_EQ(off.ran(), (Words{"deliver r1.0 length", "clear s0", "end r1"}));
 }
 
 // --- a fetch fails

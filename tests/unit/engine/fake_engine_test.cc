@@ -135,6 +135,26 @@ std::unique_ptr<Engine> open_in_gpu() {
       .value();
 }
 
+void go_on_from_trimmed_rows(Engine& engine) {
+  const auto whole = logits_of(engine, 0, {1, 2, 3, 4});
+  logits_of(engine, 1, {1, 2, 9, 9, 9});
+  engine.trim(SequenceId{1}, 2);
+  EXPECT_EQ(engine.length(SequenceId{1}), 2U);
+  EXPECT_EQ(logits_of(engine, 1, {3, 4}), whole);
+  engine.trim(SequenceId{1}, 0);
+  EXPECT_EQ(logits_of(engine, 1, {1, 2, 3, 4}), whole);
+}
+
+TEST(FakeEngine, GoesOnFromTrimmedRows) { go_on_from_trimmed_rows(*open()); }
+
+TEST(FakeEngine, GoesOnFromTrimmedRowsInAGpusMemory) { go_on_from_trimmed_rows(*open_in_gpu()); }
+
+TEST(FakeEngine, NeverKeepsMoreRowsThanThereAre) {
+  const auto engine = open();
+  logits_of(*engine, 0, {1, 2});
+  EXPECT_DEATH(engine->trim(SequenceId{0}, 3), "rows <= length");
+}
+
 TEST(FakeEngine, ComputesTheSameWithItsKvInAGpusMemory) {
   const auto on_host = open(), in_gpu = open_in_gpu();
   EXPECT_EQ(logits_of(*in_gpu, 0, {1, 2, 3}), logits_of(*on_host, 0, {1, 2, 3}));

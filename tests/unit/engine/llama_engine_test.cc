@@ -284,6 +284,43 @@ TEST_F(LlamaEngine, AClearedSequenceStartsAnew) {
   EXPECT_EQ(prefill(*engine_, 0, first, 40), fresh);
 }
 
+// Of a beginning of any length, around the edges of chunks and of quantised blocks; the sequence
+// has held other tokens, and generated ones, after it.
+TEST_F(LlamaEngine, APromptThatGoesOnFromTrimmedRowsGivesTheSameBitForBit) {
+  const auto tokens = prompt(300);
+  const Logits row = prefill(*engine_, 0, tokens, 256);
+  const auto expected = decode(*engine_, 0, row, 3);
+  prefill(*engine_, 2, tokens, 100);
+  for (const uint32_t kept : {299U, 298U, 288U, 257U, 256U, 255U, 129U, 128U, 127U, 65U, 64U, 63U,
+                              33U, 32U, 31U, 17U, 16U, 15U, 1U, 0U}) {
+    SCOPED_TRACE(kept);
+    engine_->trim(SequenceId{2}, kept);
+    decode(*engine_, 2, prefill(*engine_, 2, prompt(20, kept), 20), 2);
+    engine_->trim(SequenceId{2}, kept);
+    EXPECT_EQ(engine_->length(SequenceId{2}), kept);
+    const std::vector<Token> rest(tokens.begin() + kept, tokens.end());
+    const Logits again = prefill(*engine_, 2, rest, 256);
+    EXPECT_EQ(again, row);
+    EXPECT_EQ(decode(*engine_, 2, again, 3), expected);
+  }
+}
+
+TEST_F(LlamaEngine, TrimmedRowsMoveAndForkAsAnyOthers) {
+  const auto tokens = prompt(80);
+  const Logits row = prefill(*engine_, 0, tokens, 80);
+  const auto expected = decode(*engine_, 0, row, 3);
+  engine_->trim(SequenceId{0}, 50);
+  ASSERT_TRUE(engine_->fork(SequenceId{0}, SequenceId{1}).has_value());
+  ASSERT_TRUE(engine_->reserve(SequenceId{3}, 50).has_value());
+  copy_rows(engine_->kv_region(SequenceId{0}), engine_->kv_region(SequenceId{3}), 50);
+  for (const uint32_t sequence : {1U, 3U, 0U}) {
+    const Logits again =
+        prefill(*engine_, sequence, {tokens.begin() + 50, tokens.end()}, 30);
+    EXPECT_EQ(again, row) << sequence;
+    EXPECT_EQ(decode(*engine_, sequence, again, 3), expected) << sequence;
+  }
+}
+
 TEST_F(LlamaEngine, ASequenceIsFullAtItsLastRow) {
   const uint32_t rows = engine_->config().tokens_per_sequence;
   EXPECT_EQ(engine_->reserve(SequenceId{1}, rows + 1).error().code, ErrorCode::kOverloaded);

@@ -1,5 +1,10 @@
 #include "prefill/prefill_worker.h"
 
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/core_story.h"
@@ -119,6 +124,109 @@ TEST_F(PrefillWorkerTest, AnswersAWholeGenerationOfADirectClient) {
   EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "clear s0", "deliver r1.1 length",
                                 "clear s1", "end r1"}));
   EXPECT_TRUE(story.idle());
+}
+
+// --- rows that are there already
+
+struct KeepingPrefillWorkerTest : PrefillWorkerTest {
+  // The first of these are the same in all prompts that begin with `first`.
+  static RequestArrived offered(uint64_t request, uint32_t prompt_tokens, Token first = 1) {
+    RequestArrived arrived = PrefillWorkerTest::offered(request, prompt_tokens);
+    std::vector<Token> prompt(prompt_tokens);
+    std::iota(prompt.begin(), prompt.end(), first);
+    arrived.prompt = std::make_shared<const std::vector<Token>>(std::move(prompt));
+    return arrived;
+  }
+  // The whole life of an offer.
+  void serve(uint64_t request, uint32_t prompt_tokens, Token first = 1) {
+    story.arrive(offered(request, prompt_tokens, first));
+    while (!story.run().empty()) {
+      story.ran();
+    }
+    story.offer_ended(request);
+  }
+};
+
+TEST_F(KeepingPrefillWorkerTest, OffersRowsThatAreThereAtOnceAndComputesTheRest) {
+  EXPECT_EQ(story.arrive(offered(1, 20)), (Words{"reuse r1 0/20", "offer r1 s0"}));
+  for (int chunk = 0; chunk < 3; ++chunk) {
+    story.run_and_finish();
+  }
+  EXPECT_EQ(story.offer_ended(1), Words{"trim s0 20"});
+  EXPECT_TRUE(story.idle());
+  EXPECT_EQ(story.arrive(offered(2, 30)), (Words{"reuse r2 20/30", "offer r2 s0", "rows r2 20"}));
+  EXPECT_EQ(story.core().load().tokens_queued, 10U);
+  EXPECT_EQ(story.core().load().rows_used, 20U);
+  EXPECT_EQ(story.run(), Words{"run s0:r2[20+8]"});
+  EXPECT_EQ(story.ran(), Words{"rows r2 28"});
+  EXPECT_EQ(story.run(), Words{"run s0:r2[28+2]*1"});
+  EXPECT_EQ(story.ran(), (Words{"commit r2 s0 rows 30", "deliver r2.0 length", "end r2"}));
+}
+
+TEST_F(KeepingPrefillWorkerTest, ReusesNoRowsWhileAPeerMayReadThem) {
+  serve(1, 20);
+  story.arrive(offered(2, 30));
+  EXPECT_EQ(story.arrive(offered(3, 30)), (Words{"reuse r3 0/30", "offer r3 s1"}));
+}
+
+TEST_F(KeepingPrefillWorkerTest, GivesCachedSequencesToPromptsThatBeginOtherwise) {
+  serve(1, 20, 1);
+  serve(2, 20, 100);
+  EXPECT_EQ(story.arrive(offered(3, 20, 200)), (Words{"clear s0", "reuse r3 0/20", "offer r3 s0"}));
+  EXPECT_EQ(story.arrive(offered(4, 30, 100)), (Words{"reuse r4 20/30", "offer r4 s1", "rows r4 20"}));
+}
+
+TEST_F(KeepingPrefillWorkerTest, KeepsWhatWasComputedOfAPromptWhoseClientLeft) {
+  story.arrive(offered(1, 30));
+  story.run_and_finish();
+  story.run_and_finish();
+  EXPECT_EQ(story.cancel(1), (Words{"withdraw r1", "end r1"}));
+  EXPECT_EQ(story.offer_ended(1), Words{"trim s0 16"});
+  EXPECT_EQ(story.arrive(offered(2, 30)), (Words{"reuse r2 16/30", "offer r2 s0", "rows r2 16"}));
+}
+
+TEST_F(KeepingPrefillWorkerTest, KeepsWhatWasComputedOfAPromptWhoseOfferEndedEarly) {
+  story.arrive(offered(1, 30));
+  story.run_and_finish();
+  story.run_and_finish();
+  EXPECT_EQ(story.offer_ended(1), (Words{"trim s0 16", "fail r1 unavailable", "end r1"}));
+  EXPECT_TRUE(story.idle());
+}
+
+TEST_F(KeepingPrefillWorkerTest, KeepsNothingOfAFailedStep) {
+  serve(1, 20);
+  story.arrive(offered(2, 30));
+  story.run();
+  EXPECT_EQ(story.step_failed(), (Words{"fail r2 internal", "withdraw r2", "end r2"}));
+  EXPECT_EQ(story.offer_ended(2), Words{"clear s0"});
+  EXPECT_EQ(story.arrive(offered(3, 30)), (Words{"reuse r3 0/30", "offer r3 s0"}));
+}
+
+TEST_F(KeepingPrefillWorkerTest, KeepsNothingOfASampleThatFailed) {
+  serve(1, 20);
+  story.arrive(offered(2, 21));
+  story.run();
+  story.step(worker::StepFinished{
+      .failed = {{RequestId{2}, {ErrorCode::kInternal, "not a number"}}}});
+  EXPECT_EQ(story.offer_ended(2), Words{"clear s0"});
+}
+
+TEST_F(KeepingPrefillWorkerTest, KeepsNothingWhenItIsOff) {
+  worker::CoreStory off{core_factory({.chunk_tokens = 32, .prefix_cache = false})(kEngine)};
+  EXPECT_EQ(off.arrive(offered(1, 16)), Words{"offer r1 s0"});
+  off.run_and_finish();
+  EXPECT_EQ(off.offer_ended(1), Words{"clear s0"});
+}
+
+TEST_F(KeepingPrefillWorkerTest, ReusesTheRowsOfADirectClient) {
+  RequestArrived direct = offered(1, 20);
+  direct.kv = KvMode::kLocal;
+  direct.max_tokens = 3;
+  story.arrive(direct);
+  while (!story.run().empty()) {
+    story.ran();
+  }
+  EXPECT_EQ(story.arrive(offered(2, 30)), (Words{"reuse r2 20/30", "offer r2 s0", "rows r2 20"}));
 }
 
 // --- cancelled

@@ -1,5 +1,8 @@
 #include "worker/batcher.h"
 
+#include <numeric>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/worker_words.h"
@@ -18,10 +21,29 @@ std::vector<SequenceId> sequences(std::initializer_list<uint32_t> values) {
 }
 
 struct BatcherTest : testing::Test {
+  // What a request of so many choices gets; its prompt is not known.
+  std::optional<Held> take(uint32_t choices) {
+    std::vector<Effect> effects;
+    const auto held = batcher.take({.choices = choices}, effects);
+    EXPECT_EQ(words(effects), Words{});
+    return held;
+  }
+  static std::vector<SequenceId> sequences_of(const std::optional<Held>& held) {
+    return held.value_or(Held{}).sequences;
+  }
+  Words give_back(uint32_t sequence) {
+    std::vector<Effect> effects;
+    batcher.give_back(SequenceId{sequence}, {}, effects);
+    return words(effects);
+  }
   void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1,
              uint32_t max_tokens = 4) {
-    batcher.start_prompt(RequestId{request}, batcher.take(choices).value(), prompt_tokens,
-                         max_tokens);
+    batcher.start_prompt(RequestId{request}, take(choices).value(), prompt_tokens, max_tokens);
+  }
+  Words drop(uint64_t request, Batcher::Rows rows = Batcher::Rows::kClear) {
+    std::vector<Effect> effects;
+    batcher.drop(RequestId{request}, rows, effects);
+    return words(effects);
   }
   // The next batch in words; its prompts count as computed.
   std::string run() {
@@ -45,21 +67,21 @@ struct BatcherTest : testing::Test {
 // --- who holds which sequence
 
 TEST_F(BatcherTest, GivesLowestSequencesFirst) {
-  EXPECT_EQ(batcher.take(3), sequences({0, 1, 2}));
-  batcher.give_back(SequenceId{1});
-  batcher.give_back(SequenceId{0});
-  EXPECT_EQ(batcher.take(1), sequences({0}));
-  EXPECT_EQ(batcher.take(2), sequences({1, 3}));
+  EXPECT_EQ(sequences_of(take(3)), sequences({0, 1, 2}));
+  EXPECT_EQ(give_back(1), Words{"clear s1"});
+  EXPECT_EQ(give_back(0), Words{"clear s0"});
+  EXPECT_EQ(sequences_of(take(1)), sequences({0}));
+  EXPECT_EQ(sequences_of(take(2)), sequences({1, 3}));
 }
 
 TEST_F(BatcherTest, GivesAllChoicesOrNone) {
-  EXPECT_TRUE(batcher.take(3));
-  EXPECT_EQ(batcher.take(2), std::nullopt);
+  EXPECT_TRUE(take(3));
+  EXPECT_FALSE(take(2));
   EXPECT_EQ(batcher.sequences_free(), 1U);
 }
 
 TEST_F(BatcherTest, NeverTakesBackWhatIsFree) {
-  EXPECT_DEATH(batcher.give_back(SequenceId{0}), "was_taken");
+  EXPECT_DEATH(give_back(0), "was_taken");
 }
 
 // --- what goes on from another worker
@@ -142,7 +164,7 @@ TEST_F(BatcherTest, ReportsHowFarPromptsAre) {
 TEST_F(BatcherTest, ForgetsTheProgressOfWhatWasRemovedWhileItRan) {
   start(1, 10);
   batcher.next_batch();
-  EXPECT_EQ(batcher.remove(RequestId{1}), sequences({0}));
+  EXPECT_EQ(drop(1), Words{"clear s0"});
   EXPECT_TRUE(batcher.batch_finished().empty());
   EXPECT_TRUE(batcher.requests_in_batch().empty());
 }
@@ -154,7 +176,7 @@ TEST_F(BatcherTest, NamesEachRequestOfTheBatchOnce) {
   sampled(1, 1);
   start(2, 4);
   start(3, 4);
-  EXPECT_FALSE(batcher.take(1));  // A fourth has to wait.
+  EXPECT_FALSE(take(1));  // A fourth has to wait.
   batcher.next_batch();
   EXPECT_EQ(batcher.requests_in_batch(),
             (std::vector<RequestId>{RequestId{1}, RequestId{2}, RequestId{3}}));
@@ -178,7 +200,7 @@ TEST_F(BatcherTest, KeepsThePromptOfAnEndedFirstChoiceUntilTheOthersHaveIt) {
   EXPECT_EQ(sampled(1, 0, true), Words{"deliver r1.0 stop"});
   EXPECT_EQ(sampled(1, 1), (Words{"deliver r1.1", "fork s0 s1", "clear s0"}));
   EXPECT_EQ(run(), "run s1:r1.1");
-  EXPECT_EQ(batcher.take(1), sequences({0}));
+  EXPECT_EQ(sequences_of(take(1)), sequences({0}));
 }
 
 TEST_F(BatcherTest, NeverForksIntoAChoiceThatEndsAtOnce) {
@@ -245,7 +267,7 @@ TEST_F(BatcherTest, CallsAnEndTokenStopAlsoWhereLengthWouldEndIt) {
 }
 
 TEST_F(BatcherTest, StartsDecodingWhoseTokensAreBeingSampledAlready) {
-  batcher.start_decoding(RequestId{1}, *batcher.take(2), 5, 4);
+  batcher.start_decoding(RequestId{1}, *take(2), 5, 4);
   EXPECT_EQ(run(), "run");
   EXPECT_EQ(sampled(1, 0), Words{"deliver r1.0"});
   EXPECT_EQ(sampled(1, 1), (Words{"deliver r1.1", "fork s0 s1"}));
@@ -261,21 +283,21 @@ TEST_F(BatcherTest, KeepsAnOfferedSequenceWhenItsRequestEnds) {
   EXPECT_EQ(sampled(1), Words{"deliver r1.0 length"});
   EXPECT_TRUE(ended);
   EXPECT_EQ(batcher.sequences_free(), 3U);
-  batcher.give_back(SequenceId{0});
+  give_back(0);
   EXPECT_EQ(batcher.sequences_free(), 4U);
 }
 
 // --- removal
 
-TEST_F(BatcherTest, HandsBackEverySequenceOfAPromptRemovedHalfway) {
+TEST_F(BatcherTest, FreesEverySequenceOfAPromptDroppedHalfway) {
   start(1, 12, 2);
   run();
-  EXPECT_EQ(batcher.remove(RequestId{1}), sequences({0, 1}));
+  EXPECT_EQ(drop(1), (Words{"clear s0", "clear s1"}));
   EXPECT_FALSE(batcher.holds(RequestId{1}));
   EXPECT_EQ(run(), "run");
 }
 
-TEST_F(BatcherTest, HandsBackOnlyWhatIsStillHeld) {
+TEST_F(BatcherTest, FreesOnlyWhatIsStillHeld) {
   start(1, 2, 3);
   run();
   sampled(1, 0);
@@ -283,23 +305,150 @@ TEST_F(BatcherTest, HandsBackOnlyWhatIsStillHeld) {
   sampled(1, 2);
   run();
   sampled(1, 0, true);
-  EXPECT_EQ(batcher.remove(RequestId{1}), sequences({2}));
+  EXPECT_EQ(drop(1), Words{"clear s2"});
 }
 
-TEST_F(BatcherTest, HandsBackTheEndedFirstSequenceThatWasNotForkedYet) {
+TEST_F(BatcherTest, FreesTheEndedFirstSequenceThatWasNotForkedYet) {
   start(1, 2, 2);
   run();
   sampled(1, 0, true);
-  EXPECT_EQ(batcher.remove(RequestId{1}), sequences({0, 1}));
+  EXPECT_EQ(drop(1), (Words{"clear s0", "clear s1"}));
 }
 
-TEST_F(BatcherTest, HandsBackTheOfferedSequenceAlsoAfterItsChoiceEnded) {
+TEST_F(BatcherTest, LeavesTheFirstSequenceOfWhatIsDroppedToItsOffer) {
   start(1, 2, 2);
   batcher.keep_first(RequestId{1});
   run();
   sampled(1, 0, true);
   sampled(1, 1);
-  EXPECT_EQ(batcher.remove(RequestId{1}), sequences({0, 1}));
+  EXPECT_EQ(drop(1), Words{"clear s1"});
+  EXPECT_EQ(batcher.sequences_free(), 3U);
+}
+
+// --- rows that are kept
+
+struct KeepingBatcherTest : testing::Test {
+  static Prompt prompt(uint32_t tokens, Token first = 0) {
+    std::vector<Token> made(tokens);
+    std::iota(made.begin(), made.end(), first);
+    return std::make_shared<const std::vector<Token>>(std::move(made));
+  }
+  Words start(uint64_t request, const Prompt& prompt, uint32_t choices = 1,
+              KvMode kv = KvMode::kLocal) {
+    const auto tokens = static_cast<uint32_t>(prompt->size());
+    std::vector<Effect> effects;
+    const auto held = batcher.take({.request = RequestId{request},
+                                    .prompt_tokens = tokens,
+                                    .choices = choices,
+                                    .kv = kv,
+                                    .prompt = prompt},
+                                   effects);
+    if (kv == KvMode::kFetch) {
+      batcher.start_decoding(RequestId{request}, *held, tokens, 4);
+    } else {
+      batcher.start_prompt(RequestId{request}, *held, tokens, 4);
+    }
+    return words(effects);
+  }
+  std::string run() {
+    const RunStep step{batcher.next_batch()};
+    batcher.batch_finished();
+    return word(step);
+  }
+  Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false) {
+    std::vector<Effect> effects;
+    batcher.token_sampled({.request = RequestId{request}, .choice = choice, .stopped = stopped},
+                          effects);
+    return words(effects);
+  }
+  Words drop(uint64_t request, Batcher::Rows rows) {
+    std::vector<Effect> effects;
+    batcher.drop(RequestId{request}, rows, effects);
+    return words(effects);
+  }
+
+  Batcher batcher{{.engine = {.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 64},
+                   .prompt_tokens_per_step = 64}};
+};
+
+TEST_F(KeepingBatcherTest, ComputesOnlyWhatIsNotThere) {
+  EXPECT_EQ(start(1, prompt(40)), Words{"reuse r1 0/40"});
+  EXPECT_EQ(run(), "run s0:r1[0+40]*1");
+  EXPECT_EQ(sampled(1, 0, true), (Words{"deliver r1.0 stop", "trim s0 40"}));
+  EXPECT_EQ(batcher.rows_used(), 0U);
+  EXPECT_EQ(start(2, prompt(60)), Words{"reuse r2 40/60"});
+  EXPECT_EQ(batcher.prompt_tokens_left(), 20U);
+  EXPECT_EQ(batcher.rows_used(), 40U);
+  EXPECT_EQ(run(), "run s0:r2[40+20]*1");
+}
+
+TEST_F(KeepingBatcherTest, ComputesTheLastTokenOfAPromptThatIsThereForItsLogits) {
+  start(1, prompt(40));
+  run();
+  sampled(1, 0, true);
+  EXPECT_EQ(start(2, prompt(40)), (Words{"trim s0 39", "reuse r2 39/40"}));
+  EXPECT_EQ(run(), "run s0:r2[39+1]*1");
+}
+
+TEST_F(KeepingBatcherTest, KeepsNoGeneratedRowsAndNoCopies) {
+  start(1, prompt(40), 2);
+  run();
+  sampled(1, 0);
+  sampled(1, 1);
+  run();
+  EXPECT_EQ(sampled(1, 1, true), (Words{"deliver r1.1 stop", "clear s1"}));
+  EXPECT_EQ(sampled(1, 0, true), (Words{"deliver r1.0 stop", "trim s0 40"}));
+}
+
+TEST_F(KeepingBatcherTest, ForksReusedRowsIntoFurtherChoices) {
+  start(1, prompt(40));
+  run();
+  sampled(1, 0, true);
+  EXPECT_EQ(start(2, prompt(50), 2), Words{"reuse r2 40/50"});
+  EXPECT_EQ(run(), "run s0:r2[40+10]*2");
+  sampled(2, 0);
+  EXPECT_EQ(sampled(2, 1), (Words{"deliver r2.1", "fork s0 s1"}));
+}
+
+TEST_F(KeepingBatcherTest, KeepsTheRowsThatADroppedPromptHadComputed) {
+  start(1, prompt(100));
+  EXPECT_EQ(run(), "run s0:r1[0+64]");
+  batcher.next_batch();  // Was not run to its end.
+  EXPECT_EQ(drop(1, Batcher::Rows::kKeep), Words{"trim s0 64"});
+  EXPECT_EQ(start(2, prompt(100)), Words{"reuse r2 64/100"});
+}
+
+TEST_F(KeepingBatcherTest, KeepsNothingOfWhatFailed) {
+  start(1, prompt(100));
+  run();
+  EXPECT_EQ(drop(1, Batcher::Rows::kClear), Words{"clear s0"});
+  EXPECT_EQ(start(2, prompt(100)), Words{"reuse r2 0/100"});
+}
+
+TEST_F(KeepingBatcherTest, KeepsAFetchedPrompt) {
+  EXPECT_EQ(start(1, prompt(40), 1, KvMode::kFetch), Words{});
+  EXPECT_EQ(sampled(1, 0, true), (Words{"deliver r1.0 stop", "trim s0 40"}));
+  EXPECT_EQ(start(2, prompt(60)), Words{"reuse r2 40/60"});
+}
+
+TEST_F(KeepingBatcherTest, FetchesIntoAnEmptySequence) {
+  start(1, prompt(40));
+  run();
+  sampled(1, 0, true);
+  EXPECT_EQ(start(2, prompt(60), 1, KvMode::kFetch), Words{"clear s0"});
+}
+
+TEST_F(KeepingBatcherTest, KeepsNothingWhenItIsOff) {
+  Batcher off{{.engine = {.sequences = 1, .rows_per_sequence = 128, .batch_tokens = 64},
+               .prompt_tokens_per_step = 64,
+               .prefix_cache = false}};
+  std::vector<Effect> effects;
+  const auto held = off.take({.prompt_tokens = 40, .prompt = prompt(40)}, effects);
+  off.start_prompt(RequestId{1}, *held, 40, 1);
+  off.next_batch();
+  off.batch_finished();
+  off.token_sampled({.request = RequestId{1}}, effects);
+  EXPECT_EQ(words(effects), (Words{"deliver r1.0 length", "clear s0"}));
 }
 
 // --- load
@@ -326,7 +475,7 @@ TEST_F(BatcherTest, CountsThePromptOnceUntilItIsForked) {
 }
 
 TEST_F(BatcherTest, CountsAFetchedPromptOnceUntilItIsForked) {
-  batcher.start_decoding(RequestId{1}, *batcher.take(2), 5, 4);
+  batcher.start_decoding(RequestId{1}, *take(2), 5, 4);
   EXPECT_EQ(batcher.rows_used(), 5U);
 }
 

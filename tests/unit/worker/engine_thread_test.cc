@@ -51,6 +51,40 @@ TEST_F(EngineThreadTest, FailsAFetchThatBringsFewerRowsThanItsPromptHasTokens) {
   EXPECT_EQ(decode.text(8), alone) << "in a sequence that is free again";
 }
 
+// Each turn of a conversation computes only what is new, wherever the last one was computed.
+TEST_F(EngineThreadTest, GoesOnFromTheRowsOfTheTurnBefore) {
+  TestWorker alone({.name = "d1", .make_core = decode::core_factory({.prefix_cache = false})});
+  std::string prompt = "the quick brown fox jumps";
+  uint32_t tokens_before = 0;
+  for (uint64_t turn = 1; turn <= 3; ++turn) {
+    SCOPED_TRACE(turn);
+    const TransferId transfer{7, turn};
+    ASSERT_TRUE(alone.thread().submit(alone.request({.id = turn, .prompt = prompt})));
+    const std::string expected = alone.text(8);
+    GenerationRequest fetched = decode.request(
+        {.id = 2 * turn, .kv = KvMode::kFetch, .prompt = prompt, .transfer = transfer});
+    fetched.peer = prefill.address();
+    ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
+    ASSERT_TRUE(prefill.thread().submit(prefill.request({.id = turn,
+                                                         .kv = KvMode::kOffer,
+                                                         .prompt = prompt,
+                                                         .max_tokens = 1,
+                                                         .transfer = transfer})));
+    prefill.expect<TokenOutput>();
+    EXPECT_EQ(prefill.rows_reused(), tokens_before);
+    decode.expect<KvFetched>();
+    EXPECT_EQ(decode.text(8), expected);
+    // What was fetched is there for a prompt that is computed here.
+    ASSERT_TRUE(decode.thread().submit(decode.request({.id = 2 * turn + 1, .prompt = prompt})));
+    EXPECT_EQ(decode.text(8), expected);
+    tokens_before = static_cast<uint32_t>(prompt.size());
+    EXPECT_EQ(decode.rows_reused(), tokens_before - 1);
+    EXPECT_EQ(alone.rows_reused(), 0U);
+    prompt += expected + " and on";
+    prefill.wait_idle();
+  }
+}
+
 TEST_F(EngineThreadTest, RefusesATransferThatIsUnderWay) {
   ASSERT_TRUE(
       prefill.thread().submit(prefill.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));

@@ -2,8 +2,10 @@
 // outputs out.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -43,6 +45,7 @@ class TestWorker {
                            .rows_per_sequence = built.tokens_per_sequence,
                            .batch_tokens = built.batch_tokens}),
         options.kv_lease, [this](OutputBatch batch) {
+          rows_used_ = batch.load.rows_used;
           for (Output& output : batch.outputs) {
             outputs_.push_always(std::move(output));
           }
@@ -93,16 +96,33 @@ class TestWorker {
 
   // The next output; none, and the test fails, if there is none in time.
   Output next() {
-    if (next_ == taken_.size()) {
-      taken_.clear();
-      next_ = 0;
-      outputs_.wait_and_drain(taken_, real_now() + kPatience);
+    for (;;) {
+      if (next_ == taken_.size()) {
+        taken_.clear();
+        next_ = 0;
+        outputs_.wait_and_drain(taken_, real_now() + kPatience);
+      }
+      if (next_ == taken_.size()) {
+        ADD_FAILURE() << "no output";
+        return {};
+      }
+      Output& output = taken_[next_++];
+      const auto* reused = std::get_if<PromptReused>(&output);
+      if (reused == nullptr) {
+        return std::move(output);
+      }
+      rows_reused_ = reused->rows;
     }
-    if (next_ == taken_.size()) {
-      ADD_FAILURE() << "no output";
-      return {};
+  }
+  // Of the last prompt that was computed here, among the outputs so far.
+  uint32_t rows_reused() const { return rows_reused_; }
+  // All requests and offers have ended.
+  void wait_idle() const {
+    const Instant patience = real_now() + kPatience;
+    while (rows_used_ > 0 && real_now() < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    return std::move(taken_[next_++]);
+    EXPECT_EQ(rows_used_, 0U);
   }
   // The next output, which must be a `Wanted`: else a default one, and the test fails.
   template <class Wanted>
@@ -124,9 +144,11 @@ class TestWorker {
 
  private:
   std::unique_ptr<engine::Engine> engine_;
+  std::atomic<uint64_t> rows_used_ = 0;
   Channel<Output> outputs_{1024};
   std::vector<Output> taken_;
   size_t next_ = 0;
+  uint32_t rows_reused_ = 0;
   std::unique_ptr<EngineThread> thread_;
   std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
 };
