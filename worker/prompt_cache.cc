@@ -26,8 +26,12 @@ void PromptCache::put(SequenceId sequence, const PromptRows& kept, std::vector<E
 
 SequenceId PromptCache::take(std::vector<Effect>& effects) {
   PDJOB_CHECK(!free_.empty());
-  const Place place =
-      order_ == Order::kLowestFirst ? free_.begin() : oldest_but(free_.end(), free_.end());
+  const Place none = free_.end();
+  const bool lowest_first = order_ == Order::kLowestFirst;
+  const Place place = lowest_first ? free_.begin() : oldest_but(none, none);
+  if (lowest_first) {
+    make_way(place, none, effects);
+  }
   const SequenceId sequence = place->first;
   empty(place, effects);
   free_.erase(place);
@@ -46,7 +50,7 @@ PromptCache::Start PromptCache::take(const std::vector<Token>& prompt,
   const bool lowest_first = order_ == Order::kLowestFirst;
   const Place place = lowest_first ? free_.begin() : uses_up ? source : oldest_but(none, none);
   if (lowest_first && !(uses_up && place == source)) {
-    move_away(place, source, effects);
+    make_way(place, source, effects);
   }
   if (place != source) {
     empty(place, effects);
@@ -116,7 +120,7 @@ void PromptCache::copy(Place from, Place to, std::vector<Effect>& effects) {
 }
 
 // The rows of `place` go where older ones are, but not where `needed` ones are.
-void PromptCache::move_away(Place place, Place needed, std::vector<Effect>& effects) {
+void PromptCache::make_way(Place place, Place needed, std::vector<Effect>& effects) {
   const Place room = oldest_but(place, needed);
   if (room != free_.end() && room->second.used < place->second.used) {
     empty(room, effects);

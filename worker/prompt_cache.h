@@ -6,8 +6,9 @@
 // of its own, whoever holds it.
 //
 // Where a prompt takes less than half of the rows that another one left, it gets a copy of them: a
-// beginning that many share, a system prompt, would else cost each of them the rest. Copying a row
-// takes a thousandth of computing it. Pure.
+// beginning that many share, a system prompt, would else cost each of them the rest. To copy rows
+// is to read and write them once, less than a decode step does, and no comparison to computing
+// them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +67,7 @@ class PromptCache {
   static uint32_t common_rows(const PromptRows& kept, const std::vector<Token>& prompt);
   void empty(Place place, std::vector<Effect>& effects);
   void copy(Place from, Place to, std::vector<Effect>& effects);
-  void move_away(Place place, Place needed, std::vector<Effect>& effects);
+  void make_way(Place place, Place needed, std::vector<Effect>& effects);
 
   const Order order_;
   std::map<SequenceId, Kept> free_;

@@ -155,7 +155,7 @@ TEST_F(KeepingDecodeWorkerTest, ComputesOnlyWhatIsNewAfterAFetchedPrompt) {
 TEST_F(KeepingDecodeWorkerTest, FetchesIntoNoRowsOfOthers) {
   story.arrive(local(1, 16));
   finish();
-  EXPECT_EQ(story.arrive(fetched(2, 22)), (Words{"clear s0", "fetch r2 s0 rows 22"}));
+  EXPECT_EQ(story.arrive(fetched(2, 22)), (Words{"fork s0 s1", "clear s0", "fetch r2 s0 rows 22"}));
 }
 
 TEST_F(KeepingDecodeWorkerTest, DecodesInTheLowestSequenceWhereverRowsAre) {

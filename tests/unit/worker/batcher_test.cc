@@ -435,7 +435,8 @@ TEST_F(KeepingBatcherTest, FetchesIntoAnEmptySequence) {
   start(1, prompt(40));
   run();
   sampled(1, 0, true);
-  EXPECT_EQ(start(2, prompt(60), 1, KvMode::kFetch), Words{"clear s0"});
+  EXPECT_EQ(start(2, prompt(60), 1, KvMode::kFetch), (Words{"fork s0 s1", "clear s0"}));
+  EXPECT_EQ(start(3, prompt(60)), Words{"reuse r3 40/60"});
 }
 
 TEST_F(KeepingBatcherTest, KeepsNothingWhenItIsOff) {

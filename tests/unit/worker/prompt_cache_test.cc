@@ -195,6 +195,14 @@ TEST_F(LowestFirst, DropsWhatIsInTheWayOfRowsFromElsewhere) {
   EXPECT_EQ(take(prompt(1, 60)), "clear s2, fork s0 s2, clear s0, fork s1 s0, clear s1, s0 40");
 }
 
+TEST_F(LowestFirst, MovesRowsOutOfTheWayOfWhatNeedsAnEmptySequence) {
+  run(prompt(1, 40));
+  std::vector<Effect> effects;
+  EXPECT_EQ(cache.take(effects), SequenceId{0});
+  EXPECT_EQ(words(effects), (Words{"fork s0 s1", "clear s0"}));
+  EXPECT_EQ(take(prompt(1, 60)), "s1 40");
+}
+
 // --- everything at once
 
 struct AnyOrder : testing::TestWithParam<Order> {};
