@@ -67,8 +67,7 @@ void PrefillWorker::admit(Effects& effects) {
           .sequence = sequence, .rows = held->there.rows, .prompt = held->there.prompt};
       effects.push_back(worker::StartOffer{.request = next.request, .sequence = sequence});
       if (held->there.rows > 0) {
-        effects.push_back(
-            worker::OfferRows{.request = next.request, .ready = held->there.rows});
+        effects.push_back(worker::OfferRows{.request = next.request, .ready = held->there.rows});
       }
     }
   }

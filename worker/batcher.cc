@@ -23,9 +23,8 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
       const PromptCache::Start start = free_.take(*request.prompt, effects);
       held.sequences.push_back(start.sequence);
       held.there.rows = start.rows;
-      effects.push_back(ReportReuse{.request = request.request,
-                                    .prompt_tokens = request.prompt_tokens,
-                                    .rows = start.rows});
+      effects.push_back(ReportReuse{
+          .request = request.request, .prompt_tokens = request.prompt_tokens, .rows = start.rows});
     }
   }
   while (held.sequences.size() < request.choices) {

@@ -88,8 +88,8 @@ PromptCache::Place PromptCache::longest_match(const std::vector<Token>& prompt) 
   for (auto place = free_.begin(); place != free_.end(); ++place) {
     const PromptRows& kept = place->second.kept;
     const uint32_t rows = common_rows(kept, prompt);
-    if (rows > best_rows || (rows == best_rows && best != free_.end() &&
-                             kept.rows < best->second.kept.rows)) {
+    if (rows > best_rows ||
+        (rows == best_rows && best != free_.end() && kept.rows < best->second.kept.rows)) {
       best = place;
       best_rows = rows;
     }

@@ -182,17 +182,17 @@ struct FailRequest {  // The client gets the error; EndRequest follows at once o
 };
 struct ReportDrained {};  // Once in a core's life.
 
-using Effect = std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer,
-                            OfferRows, CommitOffer, WithdrawOffer, ForkSequence, ClearSequence,
-                            TrimSequence, ReportReuse, Deliver, EndRequest, FailRequest,
-                            ReportDrained>;
+using Effect =
+    std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows,
+                 CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, TrimSequence, ReportReuse,
+                 Deliver, EndRequest, FailRequest, ReportDrained>;
 
 // What the autoscaler and the router want to know.
 struct CoreLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;
   uint64_t tokens_queued = 0;  // Prompt tokens not yet computed.
-  uint64_t rows_used = 0;  // Without those that free sequences keep.
+  uint64_t rows_used = 0;      // Without those that free sequences keep.
   uint64_t rows_max = 0;
 };
 

@@ -163,8 +163,8 @@ TEST_F(KeepingDecodeWorkerTest, DecodesInTheLowestSequenceWhereverRowsAre) {
   finish();
   story.arrive(local(2, 16, 100));
   finish();
-  EXPECT_EQ(story.arrive(local(3, 22)), (Words{"fork s0 s2", "clear s0", "fork s1 s0", "clear s1",
-                                               "reuse r3 16/22"}));
+  EXPECT_EQ(story.arrive(local(3, 22)),
+            (Words{"fork s0 s2", "clear s0", "fork s1 s0", "clear s1", "reuse r3 16/22"}));
   EXPECT_EQ(story.run(), Words{"run s0:r3[16+6]*1"});
 }
 

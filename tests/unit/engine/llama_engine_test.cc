@@ -291,8 +291,8 @@ TEST_F(LlamaEngine, APromptThatGoesOnFromTrimmedRowsGivesTheSameBitForBit) {
   const Logits row = prefill(*engine_, 0, tokens, 256);
   const auto expected = decode(*engine_, 0, row, 3);
   prefill(*engine_, 2, tokens, 100);
-  for (const uint32_t kept : {299U, 298U, 288U, 257U, 256U, 255U, 129U, 128U, 127U, 65U, 64U, 63U,
-                              33U, 32U, 31U, 17U, 16U, 15U, 1U, 0U}) {
+  for (const uint32_t kept : {299U, 298U, 288U, 257U, 256U, 255U, 129U, 128U, 127U, 65U,
+                              64U,  63U,  33U,  32U,  31U,  17U,  16U,  15U,  1U,   0U}) {
     SCOPED_TRACE(kept);
     engine_->trim(SequenceId{2}, kept);
     decode(*engine_, 2, prefill(*engine_, 2, prompt(20, kept), 20), 2);
@@ -314,8 +314,7 @@ TEST_F(LlamaEngine, TrimmedRowsMoveAndForkAsAnyOthers) {
   ASSERT_TRUE(engine_->reserve(SequenceId{3}, 50).has_value());
   copy_rows(engine_->kv_region(SequenceId{0}), engine_->kv_region(SequenceId{3}), 50);
   for (const uint32_t sequence : {1U, 3U, 0U}) {
-    const Logits again =
-        prefill(*engine_, sequence, {tokens.begin() + 50, tokens.end()}, 30);
+    const Logits again = prefill(*engine_, sequence, {tokens.begin() + 50, tokens.end()}, 30);
     EXPECT_EQ(again, row) << sequence;
     EXPECT_EQ(decode(*engine_, sequence, again, 3), expected) << sequence;
   }

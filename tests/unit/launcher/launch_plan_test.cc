@@ -85,6 +85,8 @@ TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
   model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kF16;
   EXPECT_FALSE(invariant());
   model.decode_engine.threads = model.prefill_engine.threads = 1;
+  EXPECT_FALSE(invariant());  // What a prompt reuses cuts it anywhere.
+  model.prefill.prefix_cache = model.decode.prefix_cache = false;
   EXPECT_TRUE(invariant());
   model.prefill.chunk_tokens = 32;
   EXPECT_FALSE(invariant());

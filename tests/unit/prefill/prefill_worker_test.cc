@@ -173,7 +173,8 @@ TEST_F(KeepingPrefillWorkerTest, GivesCachedSequencesToPromptsThatBeginOtherwise
   serve(1, 20, 1);
   serve(2, 20, 100);
   EXPECT_EQ(story.arrive(offered(3, 20, 200)), (Words{"clear s0", "reuse r3 0/20", "offer r3 s0"}));
-  EXPECT_EQ(story.arrive(offered(4, 30, 100)), (Words{"reuse r4 20/30", "offer r4 s1", "rows r4 20"}));
+  EXPECT_EQ(story.arrive(offered(4, 30, 100)),
+            (Words{"reuse r4 20/30", "offer r4 s1", "rows r4 20"}));
 }
 
 TEST_F(KeepingPrefillWorkerTest, KeepsWhatWasComputedOfAPromptWhoseClientLeft) {
@@ -206,8 +207,8 @@ TEST_F(KeepingPrefillWorkerTest, KeepsNothingOfASampleThatFailed) {
   serve(1, 20);
   story.arrive(offered(2, 21));
   story.run();
-  story.step(worker::StepFinished{
-      .failed = {{RequestId{2}, {ErrorCode::kInternal, "not a number"}}}});
+  story.step(
+      worker::StepFinished{.failed = {{RequestId{2}, {ErrorCode::kInternal, "not a number"}}}});
   EXPECT_EQ(story.offer_ended(2), Words{"clear s0"});
 }
 

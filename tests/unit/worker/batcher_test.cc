@@ -80,9 +80,7 @@ TEST_F(BatcherTest, GivesAllChoicesOrNone) {
   EXPECT_EQ(batcher.sequences_free(), 1U);
 }
 
-TEST_F(BatcherTest, NeverTakesBackWhatIsFree) {
-  EXPECT_DEATH(give_back(0), "was_taken");
-}
+TEST_F(BatcherTest, NeverTakesBackWhatIsFree) { EXPECT_DEATH(give_back(0), "was_taken"); }
 
 // --- what goes on from another worker
 

@@ -231,9 +231,9 @@ TEST_P(AnyOrder, SaysWhatTheSequencesHold) {
   for (int turn = 0; turn < 20000 && !HasFailure(); ++turn) {
     std::vector<Effect> effects;
     if (tried.size() > 0 && random.chance(0.5)) {
-      std::vector<Token> asked =
-          prompt(static_cast<Token>(1 + random.below(6)),
-                 static_cast<uint32_t>(1 + random.below(90)), static_cast<uint32_t>(random.below(40)));
+      std::vector<Token> asked = prompt(static_cast<Token>(1 + random.below(6)),
+                                        static_cast<uint32_t>(1 + random.below(90)),
+                                        static_cast<uint32_t>(random.below(40)));
       if (random.chance(0.1)) {
         const SequenceId empty = tried.take(effects);
         follow(effects);
