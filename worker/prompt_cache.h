@@ -7,8 +7,7 @@
 //
 // Where a prompt takes less than half of the rows that another one left, it gets a copy of them: a
 // beginning that many share, a system prompt, would else cost each of them the rest. To copy rows
-// is to read and write them once, less than a decode step does, and no comparison to computing
-// them. Pure.
+// costs about what one decode step over them does, and a small part of computing them. Pure.
 #pragma once
 
 #include <cstdint>

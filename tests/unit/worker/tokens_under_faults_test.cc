@@ -57,7 +57,8 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     const engine::UnifiedMemory unified;
     prefill_ = std::make_unique<TestWorker>(prefill);
     decode_ = std::make_unique<TestWorker>(decode);
-    alone_ = std::make_unique<TestWorker>(options("d1", decode::core_factory({})));
+    alone_ =
+        std::make_unique<TestWorker>(options("d1", decode::core_factory({.prefix_cache = false})));
   }
 
   static TestWorker::Options options(const std::string& name, CoreFactory make_core) {
@@ -83,12 +84,13 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
 
   // Another prompt each time: rows that did not come must not be right from the last one.
   TestWorker::Ask ask(KvMode kv, uint32_t max_tokens, TransferId transfer = {}) const {
-    const size_t begin = number_ * 7 % kStory.size();
-    return {.id = number_,
-            .kv = kv,
-            .prompt = std::string(kStory.substr(begin)) + std::string(kStory.substr(0, begin)),
-            .max_tokens = static_cast<int32_t>(max_tokens),
-            .transfer = transfer};
+    const size_t begin = (more_.empty() ? number_ : number_ - 1) * 7 % kStory.size();
+    return {
+        .id = number_,
+        .kv = kv,
+        .prompt = std::string(kStory.substr(begin)) + std::string(kStory.substr(0, begin)) + more_,
+        .max_tokens = static_cast<int32_t>(max_tokens),
+        .transfer = transfer};
   }
 
   // No tokens: an error.
@@ -150,6 +152,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
 
   std::unique_ptr<TestWorker> prefill_, decode_, alone_;
   uint64_t number_ = 0;
+  std::string more_;  // Follows the prompt before in place of another prompt.
 };
 
 TEST_P(TokensUnderFaults, AreThoseOfOneWorkerOrAnError) {
@@ -171,6 +174,18 @@ TEST_P(TokensUnderFaults, AreThoseOfOneWorkerOrAnError) {
       EXPECT_TRUE(transfer({}).fetched || transfer({}).fetched || transfer({}).fetched);
     }
   }
+}
+
+TEST_P(TokensUnderFaults, AreThoseOfOneWorkerAlsoFromRowsThatWereThereAlready) {
+  EXPECT_TRUE(transfer({}).fetched);
+  prefill_->wait_idle();
+  more_ = "And then it told him, for a fee, of the moon.";
+  EXPECT_TRUE(transfer({}).fetched);
+  EXPECT_GT(prefill_->rows_reused(), (kChunks - 1) * kChunkTokens);
+  ASSERT_TRUE(decode_->thread().submit(decode_->request(ask(KvMode::kLocal, kTokens))));
+  ASSERT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
+  EXPECT_EQ(answer_of(*decode_).tokens, answer_of(*alone_).tokens);
+  EXPECT_GT(decode_->rows_reused(), prefill_->rows_reused());
 }
 
 std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
