@@ -13,8 +13,8 @@
 // A fetch that failed while its peer may still write leaves its sequence retired until
 // FetchReleased: nobody else gets the rows.
 //
-// A sequence that comes free keeps the rows of its prompt, for one that is computed here
-// (worker/prompt_cache.h). Pure.
+// A sequence that comes free keeps the rows of its prompt if it was computed here, for the next one
+// that is (worker/prompt_cache.h). Pure.
 #pragma once
 
 #include <map>

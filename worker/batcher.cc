@@ -16,16 +16,15 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
     return std::nullopt;
   }
   Held held;
-  if (options_.prefix_cache && request.prompt != nullptr) {
+  // Rows that were fetched are not kept: whoever computed them keeps them, and to move them out of
+  // the next one's way would cost each request of a decode worker a copy.
+  if (options_.prefix_cache && request.prompt != nullptr && request.kv != KvMode::kFetch) {
     PDJOB_CHECK(request.prompt->size() == request.prompt_tokens, request.request);
-    held.there.prompt = request.prompt;
-    if (request.kv != KvMode::kFetch) {
-      const PromptCache::Start start = free_.take(*request.prompt, effects);
-      held.sequences.push_back(start.sequence);
-      held.there.rows = start.rows;
-      effects.push_back(ReportReuse{
-          .request = request.request, .prompt_tokens = request.prompt_tokens, .rows = start.rows});
-    }
+    const PromptCache::Start start = free_.take(*request.prompt, effects);
+    held.sequences.push_back(start.sequence);
+    held.there = {.prompt = request.prompt, .rows = start.rows};
+    effects.push_back(ReportReuse{
+        .request = request.request, .prompt_tokens = request.prompt_tokens, .rows = start.rows});
   }
   while (held.sequences.size() < request.choices) {
     held.sequences.push_back(free_.take(effects));

@@ -142,14 +142,14 @@ TEST_F(KeepingDecodeWorkerTest, ComputesOnlyWhatIsNewOfALocalPrompt) {
   EXPECT_EQ(story.run(), Words{"run s0:r2[16+6]*1"});
 }
 
-TEST_F(KeepingDecodeWorkerTest, ComputesOnlyWhatIsNewAfterAFetchedPrompt) {
+TEST_F(KeepingDecodeWorkerTest, KeepsNothingOfAFetchedPrompt) {
   EXPECT_EQ(story.arrive(fetched(1, 16)), Words{"fetch r1 s0 rows 16"});
   story.rows_fetched(1);
   story.tail_sampled(1);
   story.run_and_finish();
   story.run();
-  EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "trim s0 16", "end r1"}));
-  EXPECT_EQ(story.arrive(local(2, 22)), Words{"reuse r2 16/22"});
+  EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "clear s0", "end r1"}));
+  EXPECT_EQ(story.arrive(local(2, 22)), Words{"reuse r2 0/22"});
 }
 
 TEST_F(KeepingDecodeWorkerTest, FetchesIntoNoRowsOfOthers) {

@@ -423,10 +423,10 @@ TEST_F(KeepingBatcherTest, KeepsNothingOfWhatFailed) {
   EXPECT_EQ(start(2, prompt(100)), Words{"reuse r2 0/100"});
 }
 
-TEST_F(KeepingBatcherTest, KeepsAFetchedPrompt) {
+TEST_F(KeepingBatcherTest, KeepsNothingThatWasFetched) {
   EXPECT_EQ(start(1, prompt(40), 1, KvMode::kFetch), Words{});
-  EXPECT_EQ(sampled(1, 0, true), (Words{"deliver r1.0 stop", "trim s0 40"}));
-  EXPECT_EQ(start(2, prompt(60)), Words{"reuse r2 40/60"});
+  EXPECT_EQ(sampled(1, 0, true), (Words{"deliver r1.0 stop", "clear s0"}));
+  EXPECT_EQ(start(2, prompt(60)), Words{"reuse r2 0/60"});
 }
 
 TEST_F(KeepingBatcherTest, FetchesIntoAnEmptySequence) {
