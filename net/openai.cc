@@ -282,6 +282,7 @@ void read_reply_form(const Fields& fields, ApiRequest& request) {
   fields.boolean("stream", request.stream);
   fields.boolean("return_token_ids", request.return_token_ids);
   fields.boolean("return_tokens_as_token_ids", request.tokens_as_ids);
+  fields.text("cache_salt", request.cache_salt);
   fields.boolean("echo", request.echo);
   if (request.echo && request.kind == ApiKind::kChat) {
     fields.wrong("echo", "is not supported for chat");

@@ -73,7 +73,8 @@ struct ApiRequest {
   bool seeded = false;  // The client gave a seed.
   StopParams stop;
   bool max_tokens_given = false;
-  uint32_t choices = 1;  // `n`
+  uint32_t choices = 1;    // `n`
+  std::string cache_salt;  // Not empty: its prompt shares KV with no other.
   bool echo = false;
   bool stream = false;
   bool include_usage = false;

@@ -110,7 +110,7 @@ void EngineThread::take(Command command) {
                 .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
                 .kv = request.kv,
                 .deadline = request.deadline,
-                .prompt = prompt,
+                .prompt = request.shares_prompt ? prompt : nullptr,
                 .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.transfer),
                 .two_hop = request.two_hop};
             if (request.kv != KvMode::kLocal &&

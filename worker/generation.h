@@ -28,6 +28,7 @@ struct GenerationRequest {
   std::vector<std::vector<Token>> resumed;
   StopParams stop;
   bool ignore_eos = false;
+  bool shares_prompt = true;  // With prompts that begin alike; else it is computed whole.
   KvMode kv = KvMode::kLocal;
   TransferId transfer;               // Of kOffer and kFetch.
   bool two_hop = false;              // Of kOffer: RequestArrived::two_hop.

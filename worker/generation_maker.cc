@@ -161,6 +161,7 @@ std::variant<GenerationRequest, net::ApiError> GenerationMaker::make_one(
   }
   GenerationRequest generation{.stop = request.stop,
                                .ignore_eos = request.sampling.ignore_eos,
+                               .shares_prompt = request.cache_salt.empty(),
                                .kv = std::get<KvMode>(mode),
                                .deadline = real_now() + queue_timeout_};
   const bool offered = generation.kv == KvMode::kOffer;

@@ -87,6 +87,13 @@ def test_the_reply_says_how_many_tokens_were_cached(both):
     assert complete(both.url, prompt + [500], GREEDY)["usage"]["prompt_tokens_details"] == {"cached_tokens": 60}
 
 
+def test_a_prompt_with_a_cache_salt_shares_nothing(both):
+    prompt = words(60, seed=98)
+    for mode in ({**GREEDY, "cache_salt": "mine"}, {**GREEDY, "cache_salt": "mine"}, GREEDY):
+        assert "prompt_tokens_details" not in complete(both.url, prompt, mode)["usage"]
+    assert complete(both.url, prompt, GREEDY)["usage"]["prompt_tokens_details"] == {"cached_tokens": 59}
+
+
 def test_several_choices_go_on_from_the_same_rows(both, single):
     prompt = words(100, seed=3)
     complete(both.url, prompt, SEEDED)

@@ -87,7 +87,8 @@ TEST(ParseApiRequest, ReadsStopAndReplyFields) {
   const ApiRequest request = completion(
       R"("model":"m","max_tokens":9,"min_tokens":2,"stop":["a","b"],"stop_token_ids":[1,2],"include_stop_str_in_output":true,
          "skip_special_tokens":false,"n":3,"best_of":3,"echo":true,"stream":true,"stream_options":{"include_usage":true},
-         "return_token_ids":true,"return_tokens_as_token_ids":true)");
+         "return_token_ids":true,"return_tokens_as_token_ids":true,"cache_salt":"ours")");
+  EXPECT_EQ(request.cache_salt, "ours");
   EXPECT_EQ(request.model, "m");
   const StopParams expected = {.max_tokens = 9,
                                .min_tokens = 2,
