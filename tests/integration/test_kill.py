@@ -95,7 +95,8 @@ def test_job_serves_again_after_kill_9(victim):
             assert load.successes_after(killed) > 0
             assert job.processes()[victim]["pid"] != before[victim]["pid"]
             assert {n: p["pid"] for n, p in job.processes().items() if n != victim} == survivors, "nobody else was restarted"
-            eventually(lambda: assert_idle(job), 30, "no rows left in use")
+            # Of a router that died between the two legs, the prompt waits for its lease (60 s) to end: nobody else knows of it.
+            eventually(lambda: assert_idle(job), 90, "no rows left in use")
             # A KV link is made when it is first needed: to two peers at most.
             eventually(
                 lambda: all(open_files(job)[name] <= files[name] + 2 for name in survivors), 20, "no descriptors leaked"

@@ -182,10 +182,12 @@ TEST_P(TokensUnderFaults, AreThoseOfOneWorkerAlsoFromRowsThatWereThereAlready) {
   more_ = "And then it told him, for a fee, of the moon.";
   EXPECT_TRUE(transfer({}).fetched);
   EXPECT_GT(prefill_->rows_reused(), (kChunks - 1) * kChunkTokens);
-  ASSERT_TRUE(decode_->thread().submit(decode_->request(ask(KvMode::kLocal, kTokens))));
-  ASSERT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
-  EXPECT_EQ(answer_of(*decode_).tokens, answer_of(*alone_).tokens);
-  EXPECT_GT(decode_->rows_reused(), prefill_->rows_reused());
+  for (const bool again : {false, true}) {  // Rows that were fetched are not kept.
+    ASSERT_TRUE(decode_->thread().submit(decode_->request(ask(KvMode::kLocal, kTokens))));
+    ASSERT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
+    EXPECT_EQ(answer_of(*decode_).tokens, answer_of(*alone_).tokens);
+    EXPECT_EQ(decode_->rows_reused() > prefill_->rows_reused(), again);
+  }
 }
 
 std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
