@@ -171,7 +171,7 @@ TEST(FakeEngine, SharesTheGpusMemoryOfAllSequences) {
   EXPECT_EQ(first.shared_fd, last.shared_fd);
   EXPECT_EQ(last.windows[0].base - first.windows[0].base,
             static_cast<std::ptrdiff_t>(last.windows[0].shared_offset));
-  EXPECT_LE(last.windows.back().shared_offset + 128 * 64, last.shared_bytes);
+  EXPECT_LE(last.windows.back().shared_offset + uint64_t{128} * 64, last.shared_bytes);
 }
 
 // Tests are run on a build without CUDA.
