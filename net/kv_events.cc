@@ -53,34 +53,27 @@ std::optional<uint64_t> hash_of(const MsgpackReader::Value& value) {
   return hash;
 }
 
-bool read_hashes(MsgpackReader& in, std::vector<uint64_t>& hashes) {
-  const MsgpackReader::Value list = in.next();
-  if (list.kind != Kind::kList || list.number > in.bytes_left()) {
-    return false;
+std::optional<uint32_t> token_of(const MsgpackReader::Value& value) {
+  if (value.kind != Kind::kUnsigned || value.number > std::numeric_limits<uint32_t>::max()) {
+    return std::nullopt;
   }
-  hashes.reserve(list.number);
-  for (uint64_t i = 0; i < list.number; ++i) {
-    const auto hash = hash_of(in.next());
-    if (!hash) {
-      return false;
-    }
-    hashes.push_back(*hash);
-  }
-  return true;
+  return static_cast<uint32_t>(value.number);
 }
 
-bool read_tokens(MsgpackReader& in, std::vector<uint32_t>& tokens) {
+// `item_of` says nothing of a value that is no item.
+template <class Item, class ItemOf>
+bool read_list(MsgpackReader& in, std::vector<Item>& items, const ItemOf& item_of) {
   const MsgpackReader::Value list = in.next();
   if (list.kind != Kind::kList || list.number > in.bytes_left()) {
     return false;
   }
-  tokens.reserve(list.number);
+  items.reserve(list.number);
   for (uint64_t i = 0; i < list.number; ++i) {
-    const MsgpackReader::Value token = in.next();
-    if (token.kind != Kind::kUnsigned || token.number > std::numeric_limits<uint32_t>::max()) {
+    const auto item = item_of(in.next());
+    if (!item) {
       return false;
     }
-    tokens.push_back(static_cast<uint32_t>(token.number));
+    items.push_back(*item);
   }
   return true;
 }
@@ -125,7 +118,7 @@ bool read_extra_keys(MsgpackReader& in, std::vector<std::vector<std::string>>& b
 
 bool read_field(std::string_view name, MsgpackReader& in, Fields& fields) {
   if (name == "block_hashes") {
-    return read_hashes(in, fields.hashes);
+    return read_list(in, fields.hashes, hash_of);
   }
   if (name == "parent_block_hash") {
     const MsgpackReader::Value parent = in.next();
@@ -133,7 +126,7 @@ bool read_field(std::string_view name, MsgpackReader& in, Fields& fields) {
     return fields.parent || parent.kind == Kind::kNil;
   }
   if (name == "token_ids") {
-    return read_tokens(in, fields.tokens);
+    return read_list(in, fields.tokens, token_of);
   }
   if (name == "block_size") {
     return read_number(in, fields.block_size);

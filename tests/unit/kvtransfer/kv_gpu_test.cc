@@ -9,6 +9,7 @@
 #include "kvtransfer/cuda_ipc_transport.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
+#include "tests/unit/kvtransfer/no_stream.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -118,16 +119,6 @@ TEST(KvGpu, NoCopyLandsAfterACancelIsAnswered) {
   EXPECT_TRUE(to.holds(2, 0, 64));
   sender.expect<OfferFailed>();
 }
-
-class NoStream final : public LinkStream {
- public:
-  void send(LinkMessage /*message*/) override {}
-  void begin_payload(uint64_t /*bytes*/) override {}
-  size_t write_payload(std::span<const iovec> /*pieces*/) override { return 0; }
-  void wake() override {}
-  void rows_came(TransferId /*id*/) override {}
-  void fail(Error /*reason*/) override {}
-};
 
 TEST(KvGpu, GrantsThatLieAreRefused) {
   const auto gpu = *Gpu::open(PDJOB_FAKE_CUDART, 0);

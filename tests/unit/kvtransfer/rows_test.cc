@@ -20,6 +20,7 @@
 #include "kvtransfer/shared_mapping.h"
 #include "kvtransfer/shm_transport.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
+#include "tests/unit/kvtransfer/no_stream.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -210,16 +211,6 @@ TEST(MappingCache, LeavesNoPageFaultsToTheCopy) {
   ASSERT_EQ(::getrusage(RUSAGE_SELF, &after), 0);
   EXPECT_LT(after.ru_minflt - before.ru_minflt, kPages / 4);
 }
-
-class NoStream final : public LinkStream {
- public:
-  void send(LinkMessage /*message*/) override {}
-  void begin_payload(uint64_t /*bytes*/) override {}
-  size_t write_payload(std::span<const iovec> /*pieces*/) override { return 0; }
-  void wake() override {}
-  void rows_came(TransferId /*id*/) override {}
-  void fail(Error /*reason*/) override {}
-};
 
 // Each further window still had one piece mapped: a gigabyte of them in a single turn.
 TEST(ShmTransport, MapsNoMoreThanItsBoundWhenRowsAreGranted) {
