@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,10 +12,14 @@
 namespace pdjob {
 
 // The lowest `digits` of a number.
-inline void append_hex(std::string& out, uint64_t value, int digits = 16) {
-  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
-    out += "0123456789abcdef"[(value >> shift) & 0xf];
+inline void write_hex(char* to, uint64_t value, size_t digits) {
+  for (size_t i = digits; i > 0; --i, value >>= 4) {
+    to[i - 1] = "0123456789abcdef"[value & 0xf];
   }
+}
+inline void append_hex(std::string& out, uint64_t value, size_t digits = 16) {
+  out.resize(out.size() + digits);
+  write_hex(out.data() + out.size() - digits, value, digits);
 }
 
 inline std::optional<uint64_t> parse_hex(std::string_view text) {

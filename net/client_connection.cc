@@ -38,7 +38,15 @@ void ClientConnection::start(const Request& request) {
   input_.clear();
   if (phase_ == Phase::kIdle) {
     phase_ = Phase::kBusy;
-    send();
+    // The sends of many requests, one after the other, wake each worker once.
+    send_waits_ = true;
+    ask_attention();
+  }
+}
+
+void ClientConnection::ask_attention() {
+  if (!std::exchange(attention_asked_, true)) {
+    owner_.attend_soon(*this);
   }
 }
 
@@ -69,6 +77,10 @@ void ClientConnection::on_connect_decided() {
 }
 
 void ClientConnection::attend() {
+  attention_asked_ = false;
+  if (std::exchange(send_waits_, false) && phase_ == Phase::kBusy) {
+    send();
+  }
   if (phase_ == Phase::kBusy && (input_waits_ || send_failed_)) {
     receive(Ended::kMaybe);
     if (phase_ == Phase::kBusy && send_failed_) {
@@ -81,7 +93,7 @@ void ClientConnection::pause() { paused_ = true; }
 
 void ClientConnection::resume() {
   paused_ = false;
-  owner_.attend_soon(*this);
+  ask_attention();
 }
 
 void ClientConnection::close() {
@@ -89,7 +101,7 @@ void ClientConnection::close() {
     phase_ = Phase::kClosed;
     owner_.loop().unwatch(fd_.get());
     fd_.reset();
-    owner_.attend_soon(*this);
+    ask_attention();
   }
 }
 
@@ -106,7 +118,7 @@ void ClientConnection::send() {
       // The reply may have come before the request was complete (an early refusal): it is looked
       // for before giving up.
       send_failed_ = true;
-      owner_.attend_soon(*this);
+      ask_attention();
       return;
     }
     sent_ += static_cast<size_t>(count);
@@ -118,7 +130,7 @@ void ClientConnection::receive(Ended ended) {
   input_waits_ = true;
   for (int turn = 0; phase_ != Phase::kClosed && !paused_; ++turn) {
     if (turn == kReceivesPerTurn) {
-      owner_.attend_soon(*this);
+      ask_attention();
       return;
     }
     const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);

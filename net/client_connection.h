@@ -30,8 +30,8 @@ class ClientConnection final : public FdHandler {
     // The connection is closed, with or without a call on it.
     virtual void on_failed(ClientConnection& connection, const Error& error) = 0;
 
-    // Calls attend() in a later turn, once for any number of calls. A closed connection may be
-    // destroyed then.
+    // Calls attend() at the end of this turn; not called again before that. A closed connection may
+    // be destroyed then.
     virtual void attend_soon(ClientConnection& connection) = 0;
 
     virtual EventLoop& loop() = 0;
@@ -75,6 +75,7 @@ class ClientConnection final : public FdHandler {
 
   void on_ready(uint32_t epoll_events) override;
   void on_connect_decided();
+  void ask_attention();
   void send();
   enum class Ended { kNo, kMaybe };
   void receive(Ended ended);
@@ -91,7 +92,9 @@ class ClientConnection final : public FdHandler {
 
   Request request_;
   size_t sent_ = 0;
+  bool send_waits_ = false;  // For the end of the turn.
   bool send_failed_ = false;
+  bool attention_asked_ = false;
 
   bool paused_ = false;
   bool input_waits_ = false;  // The socket may hold more that we did not read yet.

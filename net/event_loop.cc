@@ -71,6 +71,8 @@ struct EventLoop::State final : FdHandler {
   std::vector<Timer> timers;  // By slot.
   std::vector<uint32_t> free_slots;
   uint64_t timers_made = 0;
+  std::vector<TurnHandler*> turn_ends;
+  std::vector<TurnHandler*> ending;  // Those that are being told; null: forgotten since.
 
   // Shared with other threads.
   std::atomic<bool> stopping = false;
@@ -88,6 +90,7 @@ struct EventLoop::State final : FdHandler {
   bool is_alive(TimerId id) const;
   std::function<void()> take(TimerId id);
   void run_posted();
+  void end_turn();
   void drop_dead_timers();
   int wait_ms() const;
   void rest();
@@ -162,6 +165,16 @@ void EventLoop::State::run_posted() {
   }
 }
 
+void EventLoop::State::end_turn() {
+  ending.swap(turn_ends);
+  for (size_t i = 0; i < ending.size(); ++i) {
+    if (ending[i] != nullptr) {
+      ending[i]->on_turn_end();
+    }
+  }
+  ending.clear();
+}
+
 void EventLoop::State::drop_dead_timers() {
   const size_t alive = timers.size() - free_slots.size();
   if (timer_heap.size() > 2 * alive + kDeadTimersTolerated) {
@@ -171,6 +184,9 @@ void EventLoop::State::drop_dead_timers() {
 }
 
 int EventLoop::State::wait_ms() const {
+  if (!turn_ends.empty()) {
+    return 0;
+  }
   if (timer_heap.empty() || timer_heap.front().when == kNever) {
     return -1;
   }
@@ -227,7 +243,9 @@ void EventLoop::run() {
     }
     state.run_posted();
     state.run_timers();
+    state.end_turn();
   }
+  state.end_turn();
   state.running = false;
 }
 
@@ -254,6 +272,13 @@ void EventLoop::cancel(TimerId timer) {
   // Taken first: destroying the work may come back here.
   const auto cancelled = state_->take(timer);
   state_->drop_dead_timers();
+}
+
+void EventLoop::at_turn_end(TurnHandler& handler) { state_->turn_ends.push_back(&handler); }
+
+void EventLoop::forget_turn_end(TurnHandler& handler) {
+  std::erase(state_->turn_ends, &handler);
+  std::ranges::replace(state_->ending, &handler, nullptr);
 }
 
 Status EventLoop::watch(int fd, uint32_t epoll_events, FdHandler& handler) {

@@ -26,6 +26,15 @@ class FdHandler {
   ~FdHandler() = default;
 };
 
+// Told of the end of a turn in which it asked for it.
+class TurnHandler {
+ public:
+  virtual void on_turn_end() = 0;
+
+ protected:
+  ~TurnHandler() = default;
+};
+
 class EventLoop {
  public:
   EventLoop();
@@ -50,6 +59,12 @@ class EventLoop {
   // `work` runs once, not before `when`. Timers are coarse: up to a millisecond late.
   TimerId call_at(Instant when, std::function<void()> work);
   void cancel(TimerId timer);  // Unknown or run: nothing happens.
+
+  // `handler` is told when all else of this turn is done, once for each time it asks; also of the
+  // turn in which run() returns. Who asks while others are told is told in the next turn, which
+  // does not wait. Not owned, and not called any more after forget_turn_end().
+  void at_turn_end(TurnHandler& handler);
+  void forget_turn_end(TurnHandler& handler);
 
   // The handler is not owned, and is not called any more after unwatch(), not even in the same
   // turn.

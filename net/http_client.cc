@@ -54,7 +54,9 @@ struct Call {
   bool replaceable = false;              // On a pooled connection, which may have died unseen.
 };
 
-class HttpClientOverEpoll final : public HttpClient, public ClientConnection::Owner {
+class HttpClientOverEpoll final : public HttpClient,
+                                  public TurnHandler,
+                                  public ClientConnection::Owner {
  public:
   explicit HttpClientOverEpoll(EventLoop& event_loop) : loop_(event_loop), resolver_(event_loop) {}
   ~HttpClientOverEpoll() override;
@@ -71,7 +73,6 @@ class HttpClientOverEpoll final : public HttpClient, public ClientConnection::Ow
     HttpAddress address;
     CallId call{};
     Instant idle_since{};
-    bool needs_attention = false;
   };
 
   void on_connected(ClientConnection& connection) override;
@@ -94,7 +95,7 @@ class HttpClientOverEpoll final : public HttpClient, public ClientConnection::Ow
   void fail_soon(CallId id, Error error);
   void remove_idle(ClientConnection& connection);
   void turn_soon();
-  void attend();
+  void on_turn_end() override;
   void sweep();
 
   EventLoop& loop_;
@@ -107,14 +108,14 @@ class HttpClientOverEpoll final : public HttpClient, public ClientConnection::Ow
   std::map<HttpAddress, std::vector<CallId>> resolving_;
   std::vector<std::pair<CallId, Error>> failures_;  // Found within start(), told later.
   std::vector<ClientConnection*> attention_;
-  std::vector<ClientConnection*> attending_;  // Empty but within attend().
-  TimerId attend_timer_{};
+  std::vector<ClientConnection*> attending_;  // Empty but within on_turn_end().
+  bool turn_asked_ = false;
   TimerId sweep_timer_{};
   std::array<char, 128 * limits::kKiB> buffer_;
 };
 
 HttpClientOverEpoll::~HttpClientOverEpoll() {
-  loop_.cancel(attend_timer_);
+  loop_.forget_turn_end(*this);
   loop_.cancel(sweep_timer_);
 }
 
@@ -134,10 +135,11 @@ std::string request_head(const HttpCall& call) {
   constexpr size_t kFixedParts = 96;
   std::string head;
   head.reserve(kFixedParts + call.method.size() + call.target.size() + call.to.host.size() +
-               call.header_lines.size() + (call.body.size() > kShortBody ? 0 : call.body.size()));
+               call.header_lines.size() + call.more_header_lines.size() +
+               (call.body.size() > kShortBody ? 0 : call.body.size()));
   head.append(call.method).append(" ").append(call.target).append(" HTTP/1.1\r\nHost: ");
   append_address(head, call.to);
-  head.append("\r\n").append(call.header_lines);
+  head.append("\r\n").append(call.header_lines).append(call.more_header_lines);
   if (!call.body.empty() || (call.method != "GET" && call.method != "HEAD")) {
     head.append("Content-Length: ");
     append_number(head, call.body.size());
@@ -400,26 +402,23 @@ void HttpClientOverEpoll::remove_idle(ClientConnection& connection) {
 // --- turns
 
 void HttpClientOverEpoll::attend_soon(ClientConnection& connection) {
-  if (!std::exchange(connections_.at(&connection).needs_attention, true)) {
-    attention_.push_back(&connection);
-    turn_soon();
-  }
+  attention_.push_back(&connection);
+  turn_soon();
 }
 
 void HttpClientOverEpoll::turn_soon() {
-  if (attend_timer_ == TimerId{}) {
-    attend_timer_ = loop_.call_at(loop_.now(), [this] { attend(); });
+  if (!std::exchange(turn_asked_, true)) {
+    loop_.at_turn_end(*this);
   }
 }
 
-void HttpClientOverEpoll::attend() {
-  attend_timer_ = {};
+void HttpClientOverEpoll::on_turn_end() {
+  turn_asked_ = false;
   for (const auto& [id, error] : std::exchange(failures_, {})) {
     fail(id, error);
   }
   attending_.swap(attention_);
   for (ClientConnection* connection : attending_) {
-    connections_.at(connection).needs_attention = false;
     connection->attend();
     if (connection->closed()) {
       std::erase(attention_, connection);

@@ -57,6 +57,7 @@ struct HttpCall {
   std::string_view target = "/";
   // Extra header lines, each "Name: value\r\n"; Host and Content-Length are added.
   std::string_view header_lines;
+  std::string_view more_header_lines;
   std::string body;
   Duration connect_timeout = std::chrono::seconds(2);
   Duration head_timeout = std::chrono::hours(1);  // Until the reply's head.

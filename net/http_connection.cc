@@ -19,6 +19,8 @@ namespace {
 constexpr Duration kLingerMax = std::chrono::seconds(2);
 // A source that ignores bytes_queued() is cut here.
 constexpr size_t kQueueBytesCut = 16 * limits::kHttpSendQueueBytesMax;
+// What waits for the end of a turn.
+constexpr size_t kHeldBytes = 16 * limits::kKiB;
 // Pipelined bytes held while a reply is under way.
 constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
 // Room behind the body, so that it can be parsed where it is.
@@ -129,10 +131,21 @@ void HttpConnection::on_ready(uint32_t epoll_events) {
     input_ended_ = input_ended_ || (ended && !may_receive());
     receive(ended ? Ended::kMaybe : Ended::kNo);
   }
-  attend();
+  go_on();
+}
+
+void HttpConnection::ask_attention() {
+  if (!std::exchange(attention_asked_, true)) {
+    owner_.attend_soon(*this);
+  }
 }
 
 void HttpConnection::attend() {
+  attention_asked_ = false;
+  go_on();
+}
+
+void HttpConnection::go_on() {
   if (phase_ == Phase::kClosed) {
     return;
   }
@@ -140,9 +153,7 @@ void HttpConnection::attend() {
     receive(Ended::kMaybe);
   }
   take_requests();
-  if (!broken_ && !queue_.empty() && !queue_.blocked()) {
-    broken_ = !queue_.flush(fd_.get());
-  }
+  flush();
   if (phase_ == Phase::kClosed) {
     return;
   }
@@ -171,7 +182,7 @@ void HttpConnection::drain() {
     close_after_reply_ = true;
   } else if (phase_ == Phase::kHead && !request_started_) {
     close_after_reply_ = true;
-    attend();
+    go_on();
   }
 }
 
@@ -194,7 +205,7 @@ void HttpConnection::receive(Ended ended) {
   for (int turn = 0; !broken_ && !input_ended_; ++turn) {
     input_waits_ = true;
     if (turn == kReceivesPerTurn) {
-      owner_.attend_soon(*this);
+      ask_attention();
       return;
     }
     if (!may_receive()) {
@@ -340,7 +351,7 @@ void HttpConnection::refuse(const HttpRefusal& refusal) {
   append_number(reply_head_, body.size());
   reply_head_.append("\r\n\r\n");
   send({reply_head_, body});
-  owner_.attend_soon(*this);
+  ask_attention();
 }
 
 // --- replies
@@ -388,9 +399,7 @@ void HttpConnection::begin(int status, std::string_view content_type, const Head
   close_after_reply_ = close_after_reply_ || form_ == ReplyForm::kUntilClose;
   start_head(status, content_type, headers);
   reply_head_.append(form_ == ReplyForm::kChunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
-  // Leaves with the first piece, or at the end of this turn.
-  queue_.hold(reply_head_);
-  owner_.attend_soon(*this);
+  send({reply_head_});
 }
 
 void HttpConnection::write(std::string_view bytes, std::string_view extension) {
@@ -417,8 +426,7 @@ void HttpConnection::begin_raw(std::string_view head) {
   PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
   form_ = ReplyForm::kRaw;
   raw_ends_by_closing_ = head.find("\r\nConnection: close\r\n") != std::string_view::npos;
-  queue_.hold(head);
-  owner_.attend_soon(*this);
+  send({head});
 }
 
 void HttpConnection::write_raw(std::string_view bytes) {
@@ -434,6 +442,7 @@ void HttpConnection::end_raw(bool keep_alive) {
 }
 
 void HttpConnection::abort() {
+  flush();
   if (form_ == ReplyForm::kUntilClose || head_.is_http_1_0 ||
       (form_ == ReplyForm::kRaw && raw_ends_by_closing_)) {
     // An orderly close would look like the reply's end.
@@ -444,11 +453,35 @@ void HttpConnection::abort() {
   owner_.on_reply_ended(*this);
 }
 
+// What is little waits for the end of the turn: several pieces leave as one, and the sends of many
+// connections, one after the other, wake each reader once.
 void HttpConnection::send(std::initializer_list<std::string_view> pieces) {
+  size_t total = queue_.size();
+  for (const std::string_view piece : pieces) {
+    total += piece.size();
+  }
+  if (total <= kHeldBytes && !queue_.blocked()) {
+    for (const std::string_view piece : pieces) {
+      queue_.hold(piece);
+    }
+    ask_attention();
+    return;
+  }
   const bool was_blocked = queue_.blocked();
   broken_ = broken_ || queue_.size() > kQueueBytesCut || !queue_.send(fd_.get(), pieces);
+  after_send(was_blocked);
+}
+
+void HttpConnection::flush() {
+  if (!broken_ && !queue_.empty() && !queue_.blocked()) {
+    broken_ = !queue_.flush(fd_.get());
+    after_send(false);
+  }
+}
+
+void HttpConnection::after_send(bool was_blocked) {
   if (broken_) {
-    owner_.attend_soon(*this);
+    ask_attention();
     return;
   }
   over_limit_ = over_limit_ || queue_.size() > limits::kHttpSendQueueBytesMax;
@@ -479,7 +512,7 @@ void HttpConnection::end_reply() {
   wait(owner_.options().idle_timeout);
   owner_.on_reply_ended(*this);
   if (close_after_reply_ || input_waits_ || input_ended_ || !unparsed().empty()) {
-    owner_.attend_soon(*this);
+    ask_attention();
   }
 }
 
@@ -501,7 +534,7 @@ void HttpConnection::close() {
   phase_ = Phase::kClosed;
   owner_.loop().unwatch(fd_.get());
   fd_.reset();
-  owner_.attend_soon(*this);
+  ask_attention();
 }
 
 }  // namespace pdjob::net

@@ -36,7 +36,7 @@ class HttpConnection final : public FdHandler {
     // The reply is complete, or cut by abort().
     virtual void on_reply_ended(HttpConnection& connection) = 0;
 
-    // Calls attend() later in this turn; once for any number of calls.
+    // Calls attend() at the end of this turn. Not called again before that.
     virtual void attend_soon(HttpConnection& connection) = 0;
 
     virtual EventLoop& loop() = 0;
@@ -56,8 +56,7 @@ class HttpConnection final : public FdHandler {
   // False: the connection is of no use.
   bool watch();
   void on_ready(uint32_t epoll_events) override;
-  // What could not be done where it was noticed: flushing a held head, pipelined requests, telling
-  // of a broken connection.
+  // As asked of the owner.
   void attend();
   // Ends what took too long.
   void check_deadline(Instant now);
@@ -102,7 +101,13 @@ class HttpConnection final : public FdHandler {
   bool discards_input() const;
 
   void start_head(int status, std::string_view content_type, const Headers& headers);
+  void ask_attention();
+  // What is not done where it is noticed: sending, pipelined requests, telling of a broken
+  // connection.
+  void go_on();
   void send(std::initializer_list<std::string_view> pieces);
+  void flush();
+  void after_send(bool was_blocked);
   void on_flushed();
   void end_reply();
   void client_gone();
@@ -114,6 +119,7 @@ class HttpConnection final : public FdHandler {
   Fd fd_;
   Phase phase_ = Phase::kHead;
   Instant deadline_ = kNever;
+  bool attention_asked_ = false;
 
   std::string input_;  // Received, not yet taken: a partial head, pipelined requests.
   size_t input_at_ = 0;

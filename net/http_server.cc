@@ -26,6 +26,7 @@ constexpr std::string_view kTooManyConnections =
 
 class HttpServerOverEpoll final : public HttpServer,
                                   public FdHandler,
+                                  public TurnHandler,
                                   public HttpConnection::Owner {
  public:
   HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options,
@@ -56,7 +57,6 @@ class HttpServerOverEpoll final : public HttpServer,
   struct Client {
     std::unique_ptr<HttpConnection> connection;
     ExchangeId exchange{};
-    bool needs_attention = false;
   };
 
   void on_ready(uint32_t epoll_events) override;  // Of a listener.
@@ -72,7 +72,7 @@ class HttpServerOverEpoll final : public HttpServer,
   HttpConnection* find(ExchangeId id) const;
   void accept_from(const Fd& listener);
   void accept(Fd fd);
-  void attend();
+  void on_turn_end() override;
   void sweep();
 
   EventLoop& loop_;
@@ -86,8 +86,7 @@ class HttpServerOverEpoll final : public HttpServer,
   std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
   uint64_t exchanges_made_ = 0;
   std::vector<HttpConnection*> attention_;
-  std::vector<HttpConnection*> attending_;  // Empty but within attend().
-  TimerId attend_timer_{};
+  std::vector<HttpConnection*> attending_;  // Empty but within on_turn_end().
   TimerId sweep_timer_{};
   std::array<char, 128 * limits::kKiB> buffer_;
 };
@@ -102,7 +101,7 @@ HttpServerOverEpoll::HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& han
       own_port_(local_port(listeners_.back().get())) {}
 
 HttpServerOverEpoll::~HttpServerOverEpoll() {
-  loop_.cancel(attend_timer_);
+  loop_.forget_turn_end(*this);
   loop_.cancel(sweep_timer_);
   for (const Fd& listener : listeners_) {
     loop_.unwatch(listener.get());
@@ -157,21 +156,15 @@ void HttpServerOverEpoll::accept(Fd fd) {
 }
 
 void HttpServerOverEpoll::attend_soon(HttpConnection& connection) {
-  Client& client = clients_.at(&connection);
-  if (std::exchange(client.needs_attention, true)) {
-    return;
+  if (attention_.empty()) {
+    loop_.at_turn_end(*this);
   }
   attention_.push_back(&connection);
-  if (attend_timer_ == TimerId{}) {
-    attend_timer_ = loop_.call_at(loop_.now(), [this] { attend(); });
-  }
 }
 
-void HttpServerOverEpoll::attend() {
-  attend_timer_ = {};
+void HttpServerOverEpoll::on_turn_end() {
   attending_.swap(attention_);
   for (HttpConnection* connection : attending_) {
-    clients_.at(connection).needs_attention = false;
     connection->attend();
     if (connection->closed()) {
       std::erase(attention_, connection);

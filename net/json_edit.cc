@@ -41,6 +41,15 @@ struct Span {
   size_t value_begin = 0;
 };
 
+// A name is seldom escaped, and then its text is what stands between the quotes.
+std::optional<std::string_view> plain_name(const char* begin, const char* end) {
+  const char* at = begin;
+  while (at < end && *at != '"' && *at != '\\') {
+    ++at;
+  }
+  return at < end && *at == '"' ? std::optional(std::string_view(begin, at)) : std::nullopt;
+}
+
 // Calls `found(unescaped name, span)` for each top-level member. False: not one JSON object.
 template <class Found>
 bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Found& found) {
@@ -56,8 +65,9 @@ bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Fou
       return false;
     }
     const char* const name_begin = field.key().raw() - 1;
-    std::string_view name;
-    if (field.unescaped_key().get(name) != simdjson::SUCCESS) {
+    const auto plain = plain_name(name_begin + 1, text.data() + text.size());
+    std::string_view name = plain.value_or(std::string_view());
+    if (!plain && field.unescaped_key().get(name) != simdjson::SUCCESS) {
       return false;
     }
     const char* const value_begin = field.value().raw_json_token().data();
@@ -102,21 +112,7 @@ bool is_word(char c) { return std::string_view("{}[],:\"").find(c) == std::strin
 
 }  // namespace
 
-size_t JsonObject::index_of(std::string_view name) const {
-  size_t index = 0;
-  for (const std::string_view known : names_) {
-    // Sizes differ most often, and are compared without a call.
-    if (known.size() == name.size() && known == name) {
-      break;
-    }
-    ++index;
-  }
-  return index;
-}
-
-Result<JsonObject> JsonObject::scan(const std::string& text,
-                                    std::span<const std::string_view> names) {
-  PDJOB_CHECK(names.size() <= kNamesMax, names.size());
+Result<JsonObject> JsonObject::scan(const std::string& text, const JsonNames& names) {
   JsonObject object;
   object.text_ = text;
   object.names_ = names;
@@ -135,7 +131,7 @@ Result<JsonObject> JsonObject::scan(const std::string& text,
       previous.value_end = gap_begin;
       previous.next_begin = span.begin;
     }
-    const size_t index = object.index_of(name);
+    const size_t index = object.names_.index_of(name);
     previous_found = index < object.names_.size();
     if (previous_found) {
       object.members_.push_back({.name = index,
@@ -162,7 +158,7 @@ Result<JsonObject> JsonObject::scan(const std::string& text,
 }
 
 std::string_view JsonObject::value(std::string_view name) const {
-  const size_t index = index_of(name);
+  const size_t index = names_.index_of(name);
   PDJOB_CHECK(index < names_.size(), name);
   for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
     if (member->name == index) {
@@ -173,10 +169,10 @@ std::string_view JsonObject::value(std::string_view name) const {
 }
 
 std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
-  std::array<const JsonEdit*, kNamesMax> edit_of{};
+  std::array<const JsonEdit*, JsonNames::kMax> edit_of{};
   size_t added_bytes = 0;
   for (const JsonEdit& edit : edits) {
-    const size_t index = index_of(edit.name);
+    const size_t index = names_.index_of(edit.name);
     PDJOB_CHECK(index < names_.size(), edit.name);
     edit_of[index] = &edit;
     added_bytes += edit.name.size() + edit.value.size() + 4;
@@ -193,7 +189,7 @@ std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
   size_t removed = 0;
   bool starts_with_removed = true;  // Nothing but removed members so far.
   size_t expected_begin = 0;        // Where the next member starts, as long as that is so.
-  std::array<bool, kNamesMax> present{};
+  std::array<bool, JsonNames::kMax> present{};
   for (const Member& member : members_) {
     const JsonEdit* const edit = edit_of[member.name];
     present[member.name] = true;

@@ -4,13 +4,16 @@
 // name, since readers differ in which of them counts.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/check.h"
 #include "common/result.h"
 
 namespace pdjob::net {
@@ -20,18 +23,64 @@ struct JsonEdit {
   std::string_view value;  // JSON text; empty: the member is removed.
 };
 
+// Names of members that are looked for: a small hash table, which a fixed list has made when it is
+// compiled. Views of the names, which must outlive it. Value.
+class JsonNames {
+ public:
+  static constexpr size_t kMax = 32;
+
+  constexpr JsonNames() = default;
+  // Of equal names, the first. Requires: at most kMax.
+  constexpr explicit JsonNames(std::span<const std::string_view> names) : names_(names) {
+    PDJOB_CHECK(names.size() <= kMax, names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      size_t slot = slot_of(names[i]);
+      while (index_at_[slot] != 0) {
+        slot = (slot + 1) % kSlots;
+      }
+      index_at_[slot] = static_cast<uint8_t>(i + 1);
+    }
+  }
+
+  size_t size() const { return names_.size(); }
+  std::string_view operator[](size_t index) const { return names_[index]; }
+  // size(), if it is none of them.
+  size_t index_of(std::string_view name) const {
+    for (size_t slot = slot_of(name); index_at_[slot] != 0; slot = (slot + 1) % kSlots) {
+      if (names_[index_at_[slot] - 1U] == name) {
+        return index_at_[slot] - 1U;
+      }
+    }
+    return size();
+  }
+
+ private:
+  static constexpr size_t kSlots = 2 * kMax;
+  static constexpr size_t slot_of(std::string_view name) {
+    if (name.empty()) {
+      return 0;
+    }
+    const auto code = [](char c) { return static_cast<size_t>(static_cast<unsigned char>(c)); };
+    return (name.size() * 5 + code(name.front()) * 3 + code(name.back())) % kSlots;
+  }
+
+  std::span<const std::string_view> names_;
+  std::array<uint8_t, kSlots> index_at_{};  // One more than the index; 0: free.
+};
+
 // One object, scanned. Holds positions, and views of the text and of the names, which must outlive
 // it. Value.
 class JsonObject {
  public:
-  static constexpr size_t kNamesMax = 32;
   static constexpr size_t kSlack = 64;  // Spare capacity that lets a text be parsed where it is.
 
   // Finds the members called `names`. kInvalidArgument unless `text` is one JSON object and nothing
   // else; what is inside values is not looked at more closely than is needed to find their ends. A
-  // text with kSlack bytes of spare capacity is parsed where it is. Requires: at most kNamesMax
-  // names.
-  static Result<JsonObject> scan(const std::string& text, std::span<const std::string_view> names);
+  // text with kSlack bytes of spare capacity is parsed where it is.
+  static Result<JsonObject> scan(const std::string& text, const JsonNames& names);
+  static Result<JsonObject> scan(const std::string& text, std::span<const std::string_view> names) {
+    return scan(text, JsonNames(names));
+  }
 
   // The value as it stands, of the last of that name; empty: none. Requires: `name` was scanned
   // for.
@@ -53,10 +102,8 @@ class JsonObject {
     size_t next_begin = 0;  // Of the following member; meaningless for the last.
   };
 
-  size_t index_of(std::string_view name) const;
-
   std::string_view text_;
-  std::span<const std::string_view> names_;
+  JsonNames names_;
   std::vector<Member> members_;  // The found ones, in order of position.
   size_t members_total_ = 0;
   size_t inside_begin_ = 0;  // After '{'.

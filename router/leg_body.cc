@@ -46,6 +46,7 @@ constexpr std::array<std::string_view, 26> kNames = {"model",
                                                      "mm_processor_kwargs",
                                                      "cache_salt"};
 constexpr size_t kShapingNames = 10;  // The last of these.
+constexpr net::JsonNames kScanned{kNames};
 
 // All of them, also those that say nothing: a client must not name a source of KV.
 std::array<net::JsonEdit, 4> kv_edits(const KvWords& kv) {
@@ -100,7 +101,7 @@ bool is_list_of_prompts(std::string_view prompt) {
 std::variant<RequestBody, net::ApiError> RequestBody::scan(std::string text) {
   RequestBody body;
   body.text_ = std::make_unique<const std::string>(std::move(text));
-  auto object = net::JsonObject::scan(*body.text_, kNames);
+  auto object = net::JsonObject::scan(*body.text_, kScanned);
   if (!object) {
     return net::to_api_error(object.error());
   }

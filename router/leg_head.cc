@@ -64,7 +64,12 @@ bool named_by_connection(std::string_view name, std::string_view connection) {
 }
 
 void append_line(std::string& lines, std::string_view name, std::string_view value) {
-  lines.append(name).append(": ").append(value).append("\r\n");
+  const size_t at = lines.size();
+  lines.resize(at + name.size() + value.size() + 4);
+  char* to = std::ranges::copy(name, lines.data() + at).out;
+  to = std::ranges::copy(std::string_view(": "), to).out;
+  to = std::ranges::copy(value, to).out;
+  std::ranges::copy(std::string_view("\r\n"), to);
 }
 
 // Of these lines as they will be, but for what the router adds itself.

@@ -16,6 +16,8 @@ namespace pdjob::router {
 namespace {
 
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
+// What a leg's own header lines are made of, but for their values.
+constexpr size_t kLegLineBytes = 96;
 
 std::string text_of(const LegId& leg) {
   return "request " + std::to_string(leg.request.value) +
@@ -407,20 +409,22 @@ void RelayApi::carry_out(const StartLeg& effect) {
   metrics_.picked(worker.name, effect.leg.stage);
   const KvWords words = kv_words(effect, exchange);
   const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
-  std::string header_lines =
-      exchange.header_lines + "x-request-id: " + request_id + "\r\n" + words.header_lines;
+  std::string own_lines;
+  own_lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size());
+  own_lines.append("x-request-id: ").append(request_id).append("\r\n").append(words.header_lines);
   std::unique_ptr<Span> span;
   if (exchange.span) {
     span = tracer_->begin_child(*exchange.span,
                                 effect.leg.stage == Stage::kPrefill ? "prefill" : "decode");
     span->attributes.emplace_back("pdjob.worker", worker.name);
     span->attributes.emplace_back("pdjob.attempt", std::to_string(effect.leg.attempt));
-    header_lines.append("traceparent: " + traceparent(span->context) + "\r\n");
+    own_lines.append("traceparent: " + traceparent(span->context) + "\r\n");
   }
   const net::CallId call = client_->start({.to = {worker.host, worker.port},
                                            .method = "POST",
                                            .target = exchange.target,
-                                           .header_lines = header_lines,
+                                           .header_lines = exchange.header_lines,
+                                           .more_header_lines = own_lines,
                                            .body = leg_body(effect, exchange, words),
                                            .connect_timeout = config_.connect_timeout,
                                            .head_timeout = config_.request_timeout,

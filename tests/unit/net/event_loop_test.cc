@@ -118,6 +118,75 @@ TEST(EventLoop, PacesItsTurns) {
   EXPECT_GE(real_now() - begun, (kSlowTurns - 1) * kInterval);
 }
 
+class LambdaTurn final : public TurnHandler {
+ public:
+  std::function<void()> ended;
+  void on_turn_end() override { ended(); }
+};
+
+TEST(EventLoop, TellsOfATurnsEndWhenAllElseOfItIsDone) {
+  EventLoop loop;
+  std::vector<int> order;
+  LambdaTurn turn;
+  turn.ended = [&] { order.push_back(3); };
+  loop.call_at(loop.now(), [&] {
+    loop.at_turn_end(turn);
+    order.push_back(1);
+  });
+  loop.call_at(loop.now(), [&] { order.push_back(2); });
+  loop.call_at(loop.now() + milliseconds(2), [&] { loop.stop(); });
+  loop.run();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(EventLoop, TellsOfTheTurnThatIsItsLast) {
+  EventLoop loop;
+  int told = 0;
+  LambdaTurn second;
+  second.ended = [&] { ++told; };
+  LambdaTurn first;
+  first.ended = [&] {
+    ++told;
+    loop.at_turn_end(second);
+    loop.stop();
+  };
+  loop.call_at(loop.now(), [&] { loop.at_turn_end(first); });
+  loop.run();
+  EXPECT_EQ(told, 2);
+}
+
+TEST(EventLoop, WhoAsksAgainAtATurnsEndIsToldInTheNextWhichDoesNotWait) {
+  EventLoop loop;
+  int told = 0;
+  LambdaTurn turn;
+  turn.ended = [&] {
+    if (++told == 3) {
+      loop.stop();
+    } else {
+      loop.at_turn_end(turn);
+    }
+  };
+  loop.at_turn_end(turn);
+  loop.run();  // Nothing else would wake it.
+  EXPECT_EQ(told, 3);
+}
+
+TEST(EventLoop, TellsNobodyWhoIsForgotten) {
+  EventLoop loop;
+  bool told = false;
+  LambdaTurn forgotten;
+  forgotten.ended = [&] { told = true; };
+  LambdaTurn first;
+  first.ended = [&] {
+    loop.forget_turn_end(forgotten);
+    loop.stop();
+  };
+  loop.at_turn_end(first);
+  loop.at_turn_end(forgotten);
+  loop.run();
+  EXPECT_FALSE(told);
+}
+
 TEST(EventLoop, RunsWhatOtherThreadsPost) {
   EventLoop loop;
   int ran = 0;

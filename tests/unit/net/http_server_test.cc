@@ -126,6 +126,34 @@ TEST_F(HttpServerTest, HoldsOnlySoManyPipelinedBytes) {
   ASSERT_TRUE(run_until(loop, [&] { return count_of(client->received(), "answer") == kRequests; }));
 }
 
+TEST_F(HttpServerTest, ClientsMayLeaveInTheTurnInWhichTheyAreAnswered) {
+  open();
+  echo();
+  for (int i = 0; i < 20; ++i) {
+    const auto client = connect();
+    client->send(kGet);
+  }
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 20; }));
+  const auto client = connect();
+  client->send(kGet);
+  EXPECT_TRUE(client->wait_for("GET /x y=1 "));
+}
+
+TEST_F(HttpServerTest, WhatIsSentInTheTurnInWhichTheLoopStopsIsSent) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    loop.call_at(loop.now(), [this, id] {
+      server->reply(id, 200, "text/plain", "the last word");
+      loop.stop();
+    });
+  };
+  const auto client = connect();
+  client->send(kGet);
+  loop.run();
+  server.reset();
+  EXPECT_TRUE(client->wait_for("the last word"));
+}
+
 TEST_F(HttpServerTest, StreamsChunked) {
   open();
   const auto client = connect();
