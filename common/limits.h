@@ -89,6 +89,18 @@ inline constexpr size_t kAsyncReplyBytesMax = 1 * kMiB;
 // Between threads
 inline constexpr size_t kChannelMax = 65536;
 
+// What engines tell of their prefix caches (net/kv_events.h)
+inline constexpr uint32_t kKvBlocksMax = 1 << 21;     // Told by engines: 300 MB.
+inline constexpr uint32_t kTokenChainsMax = 1 << 18;  // Blocks of text with their tokens: 50 MB.
+inline constexpr size_t kKvBatchBytesMax = 4 * kMiB;  // Beyond: its engine is cut off.
+inline constexpr size_t kKvBatchesQueuedMax = 1024;   // Of one engine.
+inline constexpr size_t kKvStreamQueueBytesMax =
+    32 * kMiB;                                            // To one router; beyond: it is cut off.
+inline constexpr size_t kAdaptersMax = 1024;              // Names of them that engines told.
+inline constexpr size_t kTokenizedBytesMax = 256 * kKiB;  // A longer request is not asked about.
+inline constexpr size_t kTokenizationsQueuedMax = 256;    // Of all engines; beyond: not asked.
+inline constexpr size_t kTokenizeReplyBytesMax = 4 * kMiB;
+
 static_assert(kHttpHeadBytesMax < kHttpBodyBytesMax);
 static_assert(kChannelMax > kRequestsQueuedMax);
 static_assert(kControlMessageBytesMax > kWorkersMax * 6 * kControlStringBytesMax);

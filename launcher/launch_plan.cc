@@ -168,6 +168,11 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
     }
   }
   PDJOB_TRY_STATUS(share_gpus(config, nodes, plan));
+  if (config.router.kv_events.port > 0) {
+    plan.warnings.emplace_back(
+        "router.kv_events.port is for engines that a router is given by address; the workers of a "
+        "job tell what they keep without it");
+  }
   return plan;
 }
 

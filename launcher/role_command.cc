@@ -107,9 +107,8 @@ Result<int> router_by_spec(int spec_fd, const Places& places) {
   router::RouterOptions options;
   options.spec = std::move(spec);
   options.config = config.router;
-  // The workers of a job are pdjob's own, and keep no prefix cache.
+  // The workers of a job are pdjob's own.
   options.config.protocol = router::Protocol::kAuto;
-  options.config.kv_events = {};
   options.config.models = config.served_names();
   options.plain = !config.models.front().disaggregated();
   return router::run_router(options);

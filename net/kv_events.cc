@@ -6,7 +6,9 @@
 #include <span>
 #include <utility>
 
+#include "common/check.h"
 #include "net/msgpack_reader.h"
+#include "net/msgpack_writer.h"
 
 namespace pdjob::net {
 namespace {
@@ -237,6 +239,35 @@ std::optional<KvEvent> event_of(std::string_view tag, Fields& fields) {
   return tag == kCleared ? std::optional<KvEvent>(KvBlocksCleared{}) : std::nullopt;
 }
 
+void write_list(MsgpackWriter& out, const auto& numbers) {
+  out.list(static_cast<uint32_t>(numbers.size()));
+  for (const auto number : numbers) {
+    out.number(number);
+  }
+}
+
+void write_event(MsgpackWriter& out, const KvBlocksStored& event) {
+  PDJOB_CHECK(event.tokens.size() == event.hashes.size() * event.block_size, event.tokens.size());
+  out.list(static_cast<uint32_t>(kStoredFields.size() + 1)).text(kStored);
+  write_list(out, event.hashes);
+  event.parent ? out.number(*event.parent) : out.nil();
+  write_list(out, event.tokens);
+  // lora_id, medium, lora_name, extra_keys, group_idx, kv_cache_spec_kind
+  out.number(event.block_size).nil().nil();
+  event.adapter.empty() ? out.nil() : out.text(event.adapter);
+  out.nil().number(event.group).nil();
+}
+
+void write_event(MsgpackWriter& out, const KvBlocksRemoved& event) {
+  out.list(static_cast<uint32_t>(kRemovedFields.size() + 1)).text(kRemoved);
+  write_list(out, event.hashes);
+  out.nil().number(event.group);
+}
+
+void write_event(MsgpackWriter& out, const KvBlocksCleared& /*event*/) {
+  out.list(1).text(kCleared);
+}
+
 }  // namespace
 
 Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload) {
@@ -267,6 +298,16 @@ Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload) {
     }
   }
   return in.at_end() ? Result<std::vector<KvEvent>>(std::move(events)) : corrupt;
+}
+
+std::string encode_kv_events(std::span<const KvEvent> events, double unix_seconds) {
+  std::string batch;
+  MsgpackWriter out(batch);
+  out.list(2).real(unix_seconds).list(static_cast<uint32_t>(events.size()));
+  for (const KvEvent& event : events) {
+    std::visit([&out](const auto& one) { write_event(out, one); }, event);
+  }
+  return batch;
 }
 
 }  // namespace pdjob::net

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -36,5 +37,9 @@ using KvEvent = std::variant<KvBlocksStored, KvBlocksRemoved, KvBlocksCleared>;
 // that do not look at all of a prompt, partial blocks, and blocks that more than their tokens and
 // an adapter tells apart (images, salts). kCorrupt: it is no batch.
 Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload);
+
+// A batch as vLLM would publish it, with events as lists. `unix_seconds`: its time. Requires: of
+// all blocks of an event, the tokens.
+std::string encode_kv_events(std::span<const KvEvent> events, double unix_seconds);
 
 }  // namespace pdjob::net

@@ -6,7 +6,7 @@
 #include <zmq.h>
 
 #include "common/check.h"
-#include "net/kv_limits.h"
+#include "common/limits.h"
 
 namespace pdjob::net {
 namespace {

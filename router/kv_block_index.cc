@@ -1,6 +1,6 @@
 #include "router/kv_block_index.h"
 
-#include "net/kv_limits.h"
+#include "common/limits.h"
 #include "router/prompt_blocks.h"
 
 namespace pdjob::router {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "common/limits.h"
 #include "common/log.h"
-#include "net/kv_limits.h"
 #include "net/tokenize_reply.h"
 #include "router/kv_event_order.h"
 
@@ -17,28 +17,84 @@ constexpr Duration kTokenizeTimeout = std::chrono::seconds(10);
 
 }  // namespace
 
-// One worker's events.
-class KvEventsApi::Engine final : public net::KvSubscription::Handler {
+// What one worker tells.
+class KvEventsApi::Engine {
  public:
-  Engine(KvEventsApi& owner, WorkerId id, std::string name, const net::KvPublisher& publisher)
-      : owner_(owner),
-        id_(id),
-        name_(std::move(name)),
-        order_(publisher.replay_port > 0),
-        subscription_(owner.loop_, owner.context_, *this, publisher) {}
-  ~Engine() { owner_.loop_.cancel(deadline_); }
+  virtual ~Engine() = default;
+  virtual Status open() = 0;
 
-  Status open() {
+ protected:
+  Engine(KvEventsApi& api, WorkerId worker, std::string worker_name)
+      : owner(api), id(worker), name(std::move(worker_name)) {}
+
+  void begin() { log::info(name + " tells what is in its prefix cache"); }
+  void end() { log::warn(name + " does not tell any longer what is in its prefix cache"); }
+  void tell_anew(bool complete) { owner.relay_.submit(KvToldAnew{id, complete}); }
+
+  // What cannot be read is as good as missing, and would be no other if it were told again.
+  void take(std::string_view payload) {
+    auto events = net::decode_kv_events(payload);
+    if (!events) {
+      log::warn(name + ": " + events.error().message + "; what it told before is forgotten");
+      owner.relay_.metrics().kv_gaps(1);
+      tell_anew(/*complete=*/false);
+      return;
+    }
+    owner.relay_.metrics().kv_batch();
+    owner.relay_.submit(KvTold{id, std::move(*events)});
+  }
+
+  KvEventsApi& owner;
+  const WorkerId id;
+  const std::string name;
+};
+
+// One of pdjob's own workers: nothing of it is ever missing.
+class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handler {
+ public:
+  OwnWorker(KvEventsApi& api, WorkerId worker, const net::WorkerEntry& entry)
+      : Engine(api, worker, entry.name),
+        stream_(api.loop_, *api.client_, *this, {entry.host, entry.port}) {}
+
+  Status open() override {
+    stream_.open();
+    return ok();
+  }
+  void on_connected() override {
+    begin();
+    tell_anew(/*complete=*/false);
+  }
+  void on_disconnected() override {
+    end();
+    tell_anew(/*complete=*/false);
+  }
+  void on_batch(std::string_view payload) override { take(payload); }
+
+ private:
+  net::KvStream stream_;
+};
+
+// An engine of another make, which publishes.
+class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::Handler {
+ public:
+  Publisher(KvEventsApi& api, WorkerId worker, std::string worker_name,
+            const net::KvPublisher& publisher)
+      : Engine(api, worker, std::move(worker_name)),
+        order_(publisher.replay_port > 0),
+        subscription_(api.loop_, api.context_, *this, publisher) {}
+  ~Publisher() override { owner.loop_.cancel(deadline_); }
+
+  Status open() override {
     tell_anew(/*complete=*/false);
     return subscription_.open();
   }
 
   void on_connected() override {
-    log::info(name_ + " tells what is in its prefix cache");
+    begin();
     step([&](auto& effects) { order_.connected(effects); });
   }
   void on_disconnected() override {
-    log::warn(name_ + " does not tell any longer what is in its prefix cache");
+    end();
     step([&](auto& effects) { order_.disconnected(effects); });
   }
   void on_batch(uint64_t number, std::string payload) override {
@@ -56,7 +112,7 @@ class KvEventsApi::Engine final : public net::KvSubscription::Handler {
     std::vector<KvOrderEffect> effects;
     const uint64_t gaps = order_.gaps();
     event(effects);
-    owner_.relay_.metrics().kv_gaps(order_.gaps() - gaps);
+    owner.relay_.metrics().kv_gaps(order_.gaps() - gaps);
     for (size_t i = 0; i < effects.size(); ++i) {  // They may become more.
       carry_out(effects[i], effects);
     }
@@ -69,43 +125,25 @@ class KvEventsApi::Engine final : public net::KvSubscription::Handler {
     } else if (const auto* batch = std::get_if<KvBatch>(&effect)) {
       take(batch->payload);
     } else if (const auto* asked = std::get_if<AskKvReplay>(&effect)) {
-      owner_.relay_.metrics().kv_replay();
+      owner.relay_.metrics().kv_replay();
       if (const Status sent = subscription_.ask_replay(asked->from); !sent) {
-        log::warn(name_ + ": " + sent.error().message);
+        log::warn(name + ": " + sent.error().message);
         order_.replay_failed(effects);
       }
     }
   }
 
-  // What cannot be read is as good as missing, and would be no other if it were told again.
-  void take(const std::string& payload) {
-    auto events = net::decode_kv_events(payload);
-    if (!events) {
-      log::warn(name_ + ": " + events.error().message + "; what it told before is forgotten");
-      owner_.relay_.metrics().kv_gaps(1);
-      tell_anew(/*complete=*/false);
-      return;
-    }
-    owner_.relay_.metrics().kv_batch();
-    owner_.relay_.submit(KvTold{id_, std::move(*events)});
-  }
-
-  void tell_anew(bool complete) { owner_.relay_.submit(KvToldAnew{id_, complete}); }
-
   // Each answer of a replay gives the next one time.
   void arm() {
-    owner_.loop_.cancel(deadline_);
+    owner.loop_.cancel(deadline_);
     if (order_.replaying()) {
-      deadline_ = owner_.loop_.call_at(owner_.loop_.now() + kReplayTimeout, [this] {
-        log::warn(name_ + " does not tell what was missed");
+      deadline_ = owner.loop_.call_at(owner.loop_.now() + kReplayTimeout, [this] {
+        log::warn(name + " does not tell what was missed");
         step([&](auto& effects) { order_.replay_failed(effects); });
       });
     }
   }
 
-  KvEventsApi& owner_;
-  const WorkerId id_;
-  const std::string name_;
   KvEventOrder order_;
   net::KvSubscription subscription_;
   net::TimerId deadline_;
@@ -133,19 +171,28 @@ void KvEventsApi::take_workers() {
     if (engines_.contains(id) || !is_of_use(worker.entry)) {
       continue;
     }
-    auto& engine = engines_[id] =
-        std::make_unique<Engine>(*this, id, worker.entry.name, publisher_of(worker.entry));
+    auto& engine = engines_[id] = open_engine(id, worker.entry);
     if (const Status opened = engine->open(); !opened) {
       log::warn(worker.entry.name + ": " + opened.error().message);
     }
   }
 }
 
-// Who describes itself is of our own kind, and keeps no prefix cache.
+// Who describes itself is of our own kind.
+std::unique_ptr<KvEventsApi::Engine> KvEventsApi::open_engine(WorkerId id,
+                                                              const net::WorkerEntry& worker) {
+  if (!worker.engine_id.empty()) {
+    return std::make_unique<OwnWorker>(*this, id, worker);
+  }
+  return std::make_unique<Publisher>(*this, id, worker.name, publisher_of(worker));
+}
+
 bool KvEventsApi::is_of_use(const net::WorkerEntry& worker) const {
   const PolicyKind policy =
       worker.role == net::Role::kPrefill ? config_.prefill_policy : config_.decode_policy;
-  return policy == PolicyKind::kPrefixAware && worker.engine_id.empty();
+  const bool tells =
+      worker.engine_id.empty() ? config_.kv_events.port > 0 : config_.kv_events.own_workers;
+  return policy == PolicyKind::kPrefixAware && tells;
 }
 
 net::KvPublisher KvEventsApi::publisher_of(const net::WorkerEntry& worker) const {

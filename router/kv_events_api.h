@@ -10,6 +10,7 @@
 
 #include "net/event_loop.h"
 #include "net/http_client.h"
+#include "net/kv_stream.h"
 #include "net/kv_subscription.h"
 #include "net/zeromq_socket.h"
 #include "router/relay_api.h"
@@ -28,8 +29,11 @@ class KvEventsApi {
 
  private:
   class Engine;
+  class OwnWorker;
+  class Publisher;
 
   void take_workers();
+  std::unique_ptr<Engine> open_engine(WorkerId id, const net::WorkerEntry& worker);
   net::KvPublisher publisher_of(const net::WorkerEntry& worker) const;
   bool is_of_use(const net::WorkerEntry& worker) const;
 
@@ -42,8 +46,8 @@ class KvEventsApi {
   const RouterConfig config_;
   const std::vector<StaticWorker> addresses_;
   net::ZmqContext context_;
-  std::map<WorkerId, std::unique_ptr<Engine>> engines_;
   const std::unique_ptr<net::HttpClient> client_;
+  std::map<WorkerId, std::unique_ptr<Engine>> engines_;
   std::map<WorkerId, std::deque<TokensQuestion>> questions_;  // The first of each is being asked.
   size_t questions_waiting_ = 0;
   WarnGate warning_{std::chrono::seconds(10)};

@@ -9,7 +9,8 @@
 namespace pdjob::router {
 
 struct KvEventsConfig {
-  uint16_t port = 0;         // Of workers, unless their own URL says otherwise. 0: none is asked.
+  bool own_workers = true;   // pdjob's, which need no port.
+  uint16_t port = 0;         // Of others, unless their own URL says otherwise. 0: none is asked.
   uint16_t replay_port = 0;  // The same. 0: they tell nothing of the past.
   std::string topic;
 };

@@ -1,7 +1,7 @@
 #include "router/pair_policy.h"
 
 #include "common/check.h"
-#include "net/kv_limits.h"
+#include "common/limits.h"
 #include "router/consistent_hash_policy.h"
 #include "router/least_loaded_policy.h"
 #include "router/plugin_policy.h"
@@ -34,7 +34,7 @@ std::unique_ptr<PairPolicy> make_policy(PolicyKind kind, KvKnowledge* kv) {
 
 Result<Policies> open_policies(const RouterConfig& config) {
   Policies policies;
-  if (config.kv_events.port > 0) {
+  if (listens_to_kv(config)) {
     policies.kv = std::make_unique<KvKnowledge>(KvKnowledge::Limits{
         .blocks_max = limits::kKvBlocksMax, .texts_max = limits::kTokenChainsMax});
   }

@@ -7,7 +7,6 @@
 #include "common/log.h"
 #include "common/parse_number.h"
 #include "common/real_clock.h"
-#include "net/kv_limits.h"
 #include "net/reply_error.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"

@@ -125,6 +125,12 @@ const char* to_string(PolicyKind kind) {
   return "unknown";
 }
 
+bool listens_to_kv(const RouterConfig& config) {
+  return (config.kv_events.port > 0 || config.kv_events.own_workers) &&
+         (config.prefill_policy == PolicyKind::kPrefixAware ||
+          config.decode_policy == PolicyKind::kPrefixAware);
+}
+
 void read(ConfigReader& in, RouterConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;

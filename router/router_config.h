@@ -108,6 +108,9 @@ struct RouterConfig {
   TracingConfig tracing;
 };
 
+// Some policy goes by what workers say of their prefix caches.
+bool listens_to_kv(const RouterConfig& config);
+
 void read(ConfigReader& in, RouterConfig& config);
 
 }  // namespace pdjob::router

@@ -69,12 +69,11 @@ class RouterProcess final : net::JobMember::Handler {
 
  private:
   Status listen_to_engines() {
-    if (options_.config.kv_events.port > 0) {
+    if (listens_to_kv(options_.config)) {
       kv_events_.emplace(loop_, api_->relay(), options_.config, options_.workers);
-      return ok();
     }
     for (const StaticWorker& worker : options_.workers) {
-      if (worker.kv_events_port > 0) {
+      if (worker.kv_events_port > 0 && options_.config.kv_events.port == 0) {
         return Error{
             ErrorCode::kInvalidArgument,
             "kv_events_port of " + worker.address.to_string() + ": set router.kv_events.port, too"};

@@ -287,6 +287,7 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
             outputs_.push_back(PromptReused{
                 .request = e.request, .prompt_tokens = e.prompt_tokens, .rows = e.rows});
           },
+          [&](const ReportKept& e) { kept_.push_back(e); },
           [&](const Deliver& e) { apply_deliver(e); },
           [&](const EndRequest& e) {
             Live& live = live_.at(e.request);
@@ -456,10 +457,12 @@ void EngineThread::forget(RequestId request) {
 }
 
 void EngineThread::deliver_outputs() {
-  if (outputs_.empty() && !load_changed_) {
+  if (outputs_.empty() && kept_.empty() && !load_changed_) {
     return;
   }
-  sink_({.outputs = std::exchange(outputs_, {}), .load = core_->load()});
+  sink_({.outputs = std::exchange(outputs_, {}),
+         .kept = std::exchange(kept_, {}),
+         .load = core_->load()});
 }
 
 }  // namespace pdjob::worker

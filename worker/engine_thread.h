@@ -115,6 +115,7 @@ class EngineThread {
   std::unordered_map<TransferId, RequestId> transfers_;  // Of every live request that has one.
   std::unordered_set<TransferId> awaited_;  // Offers that are waited for, known here or not yet.
   std::vector<Output> outputs_;
+  std::vector<ReportKept> kept_;
   std::vector<Effect> effects_;
   bool stepped_ = false;  // This turn ran the engine.
   bool load_changed_ = false;

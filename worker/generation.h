@@ -71,6 +71,7 @@ using Output = std::variant<TokenOutput, KvFetched, PromptReused, RequestFailed,
 // All outputs of one turn of the engine thread, and the load after it.
 struct OutputBatch {
   std::vector<Output> outputs;
+  std::vector<ReportKept> kept;
   CoreLoad load;
 };
 

@@ -64,6 +64,7 @@ void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
   server_ = &server;
   loop_ = &loop;
   bootstrap_.emplace(loop);
+  kv_watch_.emplace(loop, server);
 }
 
 void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -97,6 +98,10 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
       {"/pdjob/links", "GET",
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_links(i); }},
+      {"/pdjob/kv_events", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) {
+         api.kv_watch_->subscribe(i);
+       }},
   };
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
@@ -253,6 +258,7 @@ bool OpenaiApi::take(OutputBatch batch) {
         },
         output);
   }
+  kv_watch_->take(batch.kept);
   return drained;
 }
 
@@ -419,6 +425,7 @@ void OpenaiApi::take_output(const RequestFailed& output) {
 
 void OpenaiApi::on_client_gone(net::ExchangeId id) {
   bootstrapping_.erase(id.value);
+  kv_watch_->client_left(id);
   if (exchanges_.contains(id.value)) {
     metrics_.requests_cancelled.add();
     drop(id.value);

@@ -1,6 +1,6 @@
 // OpenaiApi: the HTTP face of an engine worker. Turns OpenAI requests into GenerationRequests and
 // their tokens into replies; answers /v1/models, /tokenize, /detokenize, /health, /metrics and
-// /pdjob/worker and /pdjob/links itself. Runs on the loop thread. Loop-bound.
+// /pdjob/worker, /pdjob/links and /pdjob/kv_events itself. Runs on the loop thread. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@
 #include "worker/bootstrap.h"
 #include "worker/generation.h"
 #include "worker/generation_maker.h"
+#include "worker/kv_watch.h"
 #include "worker/worker_metrics.h"
 
 namespace pdjob::worker {
@@ -58,7 +59,10 @@ class OpenaiApi final : public net::HttpHandler {
   // What the engine thread produced. True: it has drained.
   bool take(OutputBatch batch);
   // From now on /health says 503.
-  void start_draining() { draining_ = true; }
+  void start_draining() {
+    draining_ = true;
+    kv_watch_->close();
+  }
 
   net::WorkerEntry entry(const std::string& host, uint16_t port) const;
   net::WorkerLoad load() const;
@@ -141,6 +145,7 @@ class OpenaiApi final : public net::HttpHandler {
   net::HttpServer* server_ = nullptr;
   net::EventLoop* loop_ = nullptr;
   std::optional<Bootstrap> bootstrap_;
+  std::optional<KvWatch> kv_watch_;
   std::unordered_set<ExchangeKey> bootstrapping_;  // Not yet known where their KV is.
 
   struct Generation {

@@ -1,6 +1,7 @@
 #include "worker/prompt_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
@@ -20,8 +21,9 @@ void PromptCache::put(SequenceId sequence, const PromptRows& kept, std::vector<E
     return;
   }
   PDJOB_CHECK(kept.rows <= kept.prompt->size(), kept.rows);
-  place->second = {.kept = kept, .used = ++uses_};
   effects.push_back(TrimSequence{.sequence = sequence, .rows = kept.rows});
+  keep(place, kept, effects);
+  place->second.used = ++uses_;
 }
 
 SequenceId PromptCache::take(std::vector<Effect>& effects) {
@@ -66,6 +68,7 @@ PromptCache::Start PromptCache::take(const std::vector<Token>& prompt,
   if (rows < rows_there) {
     effects.push_back(TrimSequence{.sequence = sequence, .rows = rows});
   }
+  keep(place, {}, effects);
   free_.erase(place);
   return {.sequence = sequence, .rows = rows};
 }
@@ -111,12 +114,21 @@ void PromptCache::empty(Place place, std::vector<Effect>& effects) {
   if (place->second.kept.rows > 0) {
     effects.push_back(ClearSequence{place->first});
   }
-  place->second = {};
+  keep(place, {}, effects);
+  place->second.used = 0;
+}
+
+void PromptCache::keep(Place place, const PromptRows& kept, std::vector<Effect>& effects) {
+  const PromptRows before = std::exchange(place->second.kept, kept);
+  if (before.prompt != kept.prompt || before.rows != kept.rows) {
+    effects.push_back(ReportKept{.sequence = place->first, .kept = kept});
+  }
 }
 
 void PromptCache::copy(Place from, Place to, std::vector<Effect>& effects) {
   effects.push_back(ForkSequence{.from = from->first, .to = to->first});
-  to->second = from->second;
+  keep(to, from->second.kept, effects);
+  to->second.used = from->second.used;
 }
 
 // The rows of `place` go where older ones are, but not where `needed` ones are.

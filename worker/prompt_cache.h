@@ -18,12 +18,6 @@
 
 namespace pdjob::worker {
 
-// The first rows of a sequence are of the first tokens of this prompt. None: of whatever.
-struct PromptRows {
-  Prompt prompt;
-  uint32_t rows = 0;
-};
-
 class PromptCache {
  public:
   enum class Order {
@@ -65,6 +59,8 @@ class PromptCache {
   Place longest_match(const std::vector<Token>& prompt);
   static uint32_t common_rows(const PromptRows& kept, const std::vector<Token>& prompt);
   void empty(Place place, std::vector<Effect>& effects);
+  // What it keeps from now on is reported, if that is new.
+  static void keep(Place place, const PromptRows& kept, std::vector<Effect>& effects);
   void copy(Place from, Place to, std::vector<Effect>& effects);
   void make_way(Place place, Place needed, std::vector<Effect>& effects);
 

@@ -165,6 +165,16 @@ struct ReportReuse {  // The prompt begins with rows that were there: once for e
   uint32_t prompt_tokens = 0;
   uint32_t rows = 0;
 };
+// The first rows of a sequence are of the first tokens of this prompt. None: of whatever.
+struct PromptRows {
+  Prompt prompt;
+  uint32_t rows = 0;
+};
+struct ReportKept {  // What a free sequence keeps, for prompts that begin alike. None: it is taken,
+                     // or nothing is left in it.
+  SequenceId sequence;
+  PromptRows kept;
+};
 struct Deliver {  // The choice's newest token goes to the client, with the reason if it was the
                   // last.
   RequestId request;
@@ -185,7 +195,7 @@ struct ReportDrained {};  // Once in a core's life.
 using Effect =
     std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows,
                  CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, TrimSequence, ReportReuse,
-                 Deliver, EndRequest, FailRequest, ReportDrained>;
+                 ReportKept, Deliver, EndRequest, FailRequest, ReportDrained>;
 
 // What the autoscaler and the router want to know.
 struct CoreLoad {

@@ -1,5 +1,6 @@
-// What hostile engines publish of their prefix caches: it is read or refused, and whatever the
-// index makes of it, it stays within its bounds and forgets all of it.
+// What hostile engines publish of their prefix caches: it is read or refused, could be told on as
+// it was read, and whatever the index makes of it, it stays within its bounds and forgets all of
+// it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -33,6 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!events) {
     return 0;
   }
+  const auto again = net::decode_kv_events(net::encode_kv_events(*events, 0));
+  PDJOB_CHECK(again && again->size() == events->size());
   router::KvBlockIndex index(kBlocksMax);
   for (const uint64_t worker : {1, 2, 1}) {
     for (const net::KvEvent& event : *events) {

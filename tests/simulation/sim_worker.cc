@@ -350,6 +350,9 @@ void SimWorker::apply(const worker::ReportReuse& effect, std::vector<Event>& /*e
   world_.count_reused(effect.rows);
 }
 
+// Nobody listens here.
+void SimWorker::apply(const worker::ReportKept& /*effect*/, std::vector<Event>& /*events*/) {}
+
 // --- the engine thread and the endpoint
 
 void SimWorker::to_kv(std::function<void(SimWorker&)> call) {

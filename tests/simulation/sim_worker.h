@@ -143,6 +143,7 @@ class SimWorker {
   void apply(const worker::ClearSequence& effect, std::vector<worker::Event>& events);
   void apply(const worker::TrimSequence& effect, std::vector<worker::Event>& events);
   void apply(const worker::ReportReuse& effect, std::vector<worker::Event>& events);
+  void apply(const worker::ReportKept& effect, std::vector<worker::Event>& events);
   void apply(const worker::EndRequest& effect, std::vector<worker::Event>& events);
   void apply(const worker::ReportDrained& effect, std::vector<worker::Event>& events);
   void apply(const worker::Deliver& effect, std::vector<worker::Event>& events);

@@ -64,6 +64,9 @@ class Wording {
   std::string operator()(const ReportReuse& e) const {
     return text("reuse r", e.request, ' ', e.rows, '/', e.prompt_tokens);
   }
+  std::string operator()(const ReportKept& e) const {
+    return text("kept s", e.sequence, ' ', e.kept.rows);
+  }
   std::string operator()(const Deliver& e) const {
     return text("deliver r", e.request, '.', e.choice, e.finish == FinishReason::kNone ? "" : " ",
                 e.finish == FinishReason::kNone ? "" : to_string(e.finish));
@@ -126,10 +129,13 @@ class Wording {
 inline std::string word(const Effect& effect) { return std::visit(Wording{}, effect); }
 inline std::string word(const Event& event) { return std::visit(Wording{}, event); }
 
+// Without what is kept, which follows from the others and has tests of its own.
 inline Words words(const std::vector<Effect>& effects) {
   Words result;
   for (const Effect& effect : effects) {
-    result.push_back(word(effect));
+    if (!std::holds_alternative<ReportKept>(effect)) {
+      result.push_back(word(effect));
+    }
   }
   return result;
 }

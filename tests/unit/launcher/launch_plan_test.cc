@@ -68,6 +68,14 @@ TEST(LaunchPlan, OvercommitmentIsAWarning) {
                 "node local has 8 cores for 9 engine threads: expect them to slow each other"});
 }
 
+TEST(LaunchPlan, APortOfKvEventsIsNoneOfItsWorkers) {
+  const auto plan = make_plan(
+      job("router: {prefill_policy: prefix_aware, kv_events: {port: 5557}}\n"), kOneNode, {0});
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->warnings.size(), 1U);
+  EXPECT_NE(plan->warnings[0].find("router.kv_events.port"), std::string::npos);
+}
+
 TEST(LaunchPlan, AModelLargerThanEveryNodeIsNotPlaced) {
   const auto plan = make_plan(job(""), kOneNode, {2ULL << 30});
   ASSERT_FALSE(plan.has_value());

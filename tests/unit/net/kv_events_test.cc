@@ -182,5 +182,36 @@ TEST(TokenizeReply, NamesTokens) {
   }
 }
 
+TEST(KvEvents, AreReadAsTheyWereWritten) {
+  const std::vector<KvEvent> events = {
+      KvBlocksCleared{},
+      KvBlocksStored{.hashes = {1, 200, 70000, UINT64_MAX},
+                     .parent = uint64_t{1} << 40,
+                     .tokens = {0, 127, 128, 255, 256, 65535, 65536, 4000000000},
+                     .block_size = 2,
+                     .adapter = std::string(40, 'a')},
+      KvBlocksRemoved{.hashes = std::vector<uint64_t>(20, 9), .group = 3},
+      KvBlocksStored{.hashes = std::vector<uint64_t>(70000, 5),
+                     .tokens = std::vector<uint32_t>(70000, 6),
+                     .block_size = 1}};
+  const auto read = decode_kv_events(encode_kv_events(events, 1.5));
+  ASSERT_TRUE(read.has_value());
+  ASSERT_EQ(read->size(), events.size());
+  EXPECT_TRUE(std::holds_alternative<KvBlocksCleared>((*read)[0]));
+  const auto& stored = std::get<KvBlocksStored>((*read)[1]);
+  const auto& written = std::get<KvBlocksStored>(events[1]);
+  EXPECT_EQ(stored.hashes, written.hashes);
+  EXPECT_EQ(stored.parent, written.parent);
+  EXPECT_EQ(stored.tokens, written.tokens);
+  EXPECT_EQ(stored.block_size, 2U);
+  EXPECT_EQ(stored.adapter, written.adapter);
+  const auto& removed = std::get<KvBlocksRemoved>((*read)[2]);
+  EXPECT_EQ(removed.hashes, std::vector<uint64_t>(20, 9));
+  EXPECT_EQ(removed.group, 3U);
+  const auto& long_one = std::get<KvBlocksStored>((*read)[3]);
+  EXPECT_EQ(long_one.hashes.size(), 70000U);
+  EXPECT_EQ(long_one.parent, std::nullopt);
+}
+
 }  // namespace
 }  // namespace pdjob::net

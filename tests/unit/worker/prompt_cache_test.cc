@@ -223,6 +223,12 @@ TEST_P(AnyOrder, SaysWhatTheSequencesHold) {
       } else if (const auto* trim = std::get_if<TrimSequence>(&effect)) {
         ASSERT_LE(trim->rows, rows[trim->sequence.value].size());
         rows[trim->sequence.value].resize(trim->rows);
+      } else if (const auto* report = std::get_if<ReportKept>(&effect)) {
+        const PromptRows& kept = report->kept;
+        const std::vector<Token>& there = rows[report->sequence.value];
+        ASSERT_LE(kept.rows, there.size());
+        ASSERT_TRUE(kept.rows == 0 ||
+                    std::equal(there.begin(), there.begin() + kept.rows, kept.prompt->begin()));
       } else {
         rows[std::get<ClearSequence>(effect).sequence.value].clear();
       }

@@ -1,0 +1,114 @@
+#include "net/kv_stream.h"
+
+#include <optional>
+#include <utility>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+
+namespace pdjob::net {
+namespace {
+
+constexpr size_t kLengthBytes = 4;
+constexpr Duration kHeadTimeout = std::chrono::seconds(10);
+constexpr Duration kIdleTimeout = 3 * kKvPingInterval;
+constexpr Duration kRetryAfter = std::chrono::seconds(1);
+
+}  // namespace
+
+void append_kv_frame(std::string& out, std::string_view batch) {
+  PDJOB_CHECK(batch.size() <= limits::kKvBatchBytesMax, batch.size());
+  for (size_t byte = kLengthBytes; byte-- > 0;) {
+    out += static_cast<char>(batch.size() >> (8 * byte));
+  }
+  out.append(batch);
+}
+
+Result<std::optional<std::string_view>> KvFrames::next() {
+  const std::string_view left = std::string_view(bytes_).substr(at_);
+  size_t length = 0;
+  for (size_t byte = 0; byte < std::min(kLengthBytes, left.size()); ++byte) {
+    length = length << 8 | static_cast<uint8_t>(left[byte]);
+  }
+  if (left.size() >= kLengthBytes && length > limits::kKvBatchBytesMax) {
+    return Error{ErrorCode::kCorrupt, "a batch of KV events is too long"};
+  }
+  if (left.size() < kLengthBytes || left.size() - kLengthBytes < length) {
+    bytes_.erase(0, std::exchange(at_, 0));
+    return std::optional<std::string_view>();
+  }
+  at_ += kLengthBytes + length;
+  return std::optional(left.substr(kLengthBytes, length));
+}
+
+KvStream::KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker)
+    : loop_(loop), client_(client), handler_(handler), worker_(std::move(worker)) {}
+
+KvStream::~KvStream() {
+  loop_.cancel(retry_);
+  client_.cancel(call_);
+}
+
+void KvStream::open() {
+  retry_ = {};
+  chunks_ = {};
+  frames_ = {};
+  call_ = client_.start({.to = worker_,
+                         .method = "GET",
+                         .target = "/pdjob/kv_events",
+                         .head_timeout = kHeadTimeout,
+                         .idle_timeout = kIdleTimeout},
+                        *this);
+}
+
+void KvStream::on_head(CallId /*id*/, const HttpReplyHead& head) {
+  framing_ = head.framing;
+  connected_ = head.status == 200 && head.framing == BodyFraming::kChunked;
+  refused_ = head.status == 404;  // An older worker.
+  if (connected_) {
+    handler_.on_connected();
+  }
+}
+
+void KvStream::on_body(CallId id, std::string_view raw) {
+  if (!connected_) {
+    return;
+  }
+  decoded_.clear();
+  chunks_.decode(raw, decoded_);
+  frames_.take(decoded_);
+  while (true) {
+    const auto frame = frames_.next();
+    if (!frame) {
+      client_.cancel(id);
+      on_error(id, frame.error());
+      return;
+    }
+    if (!*frame) {
+      return;
+    }
+    if (!(*frame)->empty()) {
+      handler_.on_batch(**frame);
+    }
+  }
+}
+
+void KvStream::on_end(CallId /*id*/) { end_call(); }
+
+void KvStream::on_error(CallId /*id*/, const Error& error) {
+  log::debug("KV events of " + worker_.to_string() + ": " + error.message);
+  end_call();
+}
+
+void KvStream::end_call() {
+  call_ = {};
+  if (std::exchange(connected_, false)) {
+    handler_.on_disconnected();
+  }
+  if (!refused_) {
+    retry_ = loop_.call_at(loop_.now() + kRetryAfter, [this] { open(); });
+  }
+}
+
+}  // namespace pdjob::net

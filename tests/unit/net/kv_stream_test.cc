@@ -1,0 +1,134 @@
+#include "net/kv_stream.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "loop_test_support.h"
+
+namespace pdjob::net {
+namespace {
+
+std::string frames(const std::vector<std::string>& batches) {
+  std::string bytes;
+  for (const std::string& batch : batches) {
+    append_kv_frame(bytes, batch);
+  }
+  return bytes;
+}
+
+TEST(KvFrames, AreTakenOutOfAnyPieces) {
+  const std::vector<std::string> batches = {"first", "", std::string(70000, 'x'), "last"};
+  const std::string bytes = frames(batches);
+  for (const size_t piece : {size_t{1}, size_t{3}, size_t{4096}, bytes.size()}) {
+    KvFrames reader;
+    std::vector<std::string> taken;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      reader.take(std::string_view(bytes).substr(at, piece));
+      for (auto frame = reader.next(); frame.value(); frame = reader.next()) {
+        taken.emplace_back(**frame);
+      }
+    }
+    EXPECT_EQ(taken, batches) << piece;
+  }
+}
+
+TEST(KvFrames, RefuseALengthThatNoBatchHas) {
+  KvFrames reader;
+  reader.take(std::string("\xff\xff\xff\xff", 4));
+  EXPECT_EQ(reader.next().error().code, ErrorCode::kCorrupt);
+}
+
+class KvStreamTest : public testing::Test, public KvStream::Handler {
+ protected:
+  void SetUp() override {
+    auto opened = HttpServer::open(loop, worker, {});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    server = std::move(*opened);
+    stream =
+        std::make_unique<KvStream>(loop, *client, *this, HttpAddress{"127.0.0.1", server->port()});
+  }
+  void on_connected() override { story += "connected "; }
+  void on_disconnected() override { story += "disconnected "; }
+  void on_batch(std::string_view payload) override { story.append(payload).append(" "); }
+
+  bool wait_for(const std::string& wanted) {
+    return run_until(loop, [&] { return story == wanted; });
+  }
+  // Answers with these batches, and leaves the reply open.
+  void tell(const std::vector<std::string>& batches) {
+    worker.answer = [this, batches](ExchangeId id, HttpRequest& request) {
+      EXPECT_EQ(request.path, "/pdjob/kv_events");
+      server->begin(id, 200, "application/octet-stream", {});
+      server->write(id, frames(batches));
+    };
+  }
+
+  EventLoop loop;
+  LambdaHandler worker;
+  std::unique_ptr<HttpServer> server;
+  const std::unique_ptr<HttpClient> client = HttpClient::create(loop);
+  std::unique_ptr<KvStream> stream;
+  std::string story;
+};
+
+TEST_F(KvStreamTest, HandsOutBatchesAndPassesOverPings) {
+  tell({"a", "", "b"});
+  stream->open();
+  EXPECT_TRUE(wait_for("connected a b ")) << story;
+}
+
+TEST_F(KvStreamTest, ComesBackAfterABrokenConnectionAndTakesNothingOfTheOldOne) {
+  tell({"a"});
+  stream->open();
+  ASSERT_TRUE(wait_for("connected a ")) << story;
+  server->write(worker.requests[0], std::string_view(frames({"half"})).substr(0, 6));
+  server->abort(worker.requests[0]);
+  tell({"b"});
+  EXPECT_TRUE(wait_for("connected a disconnected connected b ")) << story;
+}
+
+TEST_F(KvStreamTest, ComesBackToAWorkerThatIsTooBusyNow) {
+  worker.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 503, "text/plain", "later");
+    tell({"a"});
+  };
+  stream->open();
+  EXPECT_TRUE(wait_for("connected a ")) << story;
+  EXPECT_EQ(worker.requests.size(), 2U);
+}
+
+TEST_F(KvStreamTest, LeavesAloneAWorkerThatTellsNobody) {
+  worker.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 404, "text/plain", "what?");
+  };
+  stream->open();
+  EXPECT_FALSE(
+      run_until(loop, [&] { return worker.requests.size() > 1; }, std::chrono::milliseconds(1500)));
+  EXPECT_EQ(story, "");
+}
+
+TEST_F(KvStreamTest, EndsWhatIsNoStreamOfBatches) {
+  worker.answer = [this](ExchangeId id, HttpRequest&) {
+    server->begin(id, 200, "application/octet-stream", {});
+    server->write(id, "HTTP/1.1 this is not");
+    tell({"a"});
+  };
+  stream->open();
+  EXPECT_TRUE(wait_for("connected disconnected connected a ")) << story;
+}
+
+TEST_F(KvStreamTest, MayBeDestroyedAtAnyTime) {
+  tell({"a"});
+  stream->open();
+  ASSERT_TRUE(wait_for("connected a ")) << story;
+  stream.reset();
+  EXPECT_TRUE(run_until(loop, [&] { return worker.gone.size() == 1; }));
+}
+
+}  // namespace
+}  // namespace pdjob::net

@@ -1,0 +1,83 @@
+#include "worker/kv_watch.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/limits.h"
+#include "common/real_clock.h"
+#include "net/kv_stream.h"
+#include "net/reply_error.h"
+
+namespace pdjob::worker {
+namespace {
+
+// One batch for each event: so none is too long for its reader.
+std::string frames_of(std::span<const net::KvEvent> events) {
+  std::string frames;
+  for (const net::KvEvent& event : events) {
+    net::append_kv_frame(frames,
+                         net::encode_kv_events({&event, 1}, static_cast<double>(unix_seconds())));
+  }
+  return frames;
+}
+
+}  // namespace
+
+KvWatch::KvWatch(net::EventLoop& loop, net::HttpServer& server) : loop_(loop), server_(server) {
+  timer_ = loop_.call_at(loop_.now() + net::kKvPingInterval, [this] { ping(); });
+}
+
+void KvWatch::subscribe(net::ExchangeId id) {
+  if (closed_ || subscribers_.size() == kSubscribersMax) {
+    const net::ApiError error =
+        net::to_api_error({ErrorCode::kOverloaded,
+                           closed_ ? "this worker is shutting down" : "too many routers listen"});
+    net::reply_error(server_, id, error, {{"Retry-After", "1"}});
+    return;
+  }
+  server_.begin(id, 200, "application/octet-stream", {{"Cache-Control", "no-store"}});
+  subscribers_.insert(id);
+  server_.write(id, frames_of(blocks_.all()));  // Last: it may find that the router has left.
+}
+
+void KvWatch::take(std::span<const ReportKept> changes) {
+  for (const ReportKept& change : changes) {
+    blocks_.set(change.sequence, change.kept);
+  }
+  const std::vector<net::KvEvent> events = blocks_.take_changes();
+  if (!events.empty() && !subscribers_.empty()) {
+    tell_all(frames_of(events));
+  }
+}
+
+// Who does not read is cut off.
+void KvWatch::tell_all(const std::string& frames) {
+  const std::set<net::ExchangeId> all = subscribers_;  // Writing may remove some.
+  for (const net::ExchangeId id : all) {
+    if (!subscribers_.contains(id)) {
+      continue;
+    }
+    if (server_.bytes_queued(id) > limits::kKvStreamQueueBytesMax) {
+      subscribers_.erase(id);
+      server_.abort(id);
+    } else {
+      server_.write(id, frames);
+    }
+  }
+}
+
+void KvWatch::ping() {
+  std::string nothing;
+  net::append_kv_frame(nothing, "");
+  tell_all(nothing);
+  timer_ = loop_.call_at(loop_.now() + net::kKvPingInterval, [this] { ping(); });
+}
+
+void KvWatch::close() {
+  closed_ = true;
+  for (const net::ExchangeId id : std::exchange(subscribers_, {})) {
+    server_.end(id);
+  }
+}
+
+}  // namespace pdjob::worker
