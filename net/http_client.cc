@@ -47,8 +47,11 @@ struct Call {
   Duration head_timeout;
   Duration idle_timeout;
 
+  Instant end = kNever;  // Of total_timeout.
+
   Awaited awaited = Awaited::kConnection;
   Instant deadline = kNever;
+  bool paused = false;
   ClientConnection* connection = nullptr;
   std::vector<SocketAddress> addresses;  // Not tried yet.
   bool replaceable = false;              // On a pooled connection, which may have died unseen.
@@ -90,6 +93,9 @@ class HttpClientOverEpoll final : public HttpClient,
   void connect(CallId id, Call& call);
   void on_resolved(const HttpAddress& address, const Resolver::Addresses& addresses);
   std::optional<Error> connect_next(CallId id, Call& call, Error error = {});
+  void wait(Call& call, Duration timeout) const {
+    call.deadline = std::min(loop_.now() + timeout, call.end);
+  }
   void attach(CallId id, Call& call, ClientConnection& connection);
   void fail(CallId id, const Error& error);
   void fail_soon(CallId id, Error error);
@@ -166,7 +172,10 @@ CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
                                         .is_head = call.method == "HEAD",
                                         .connect_timeout = call.connect_timeout,
                                         .head_timeout = call.head_timeout,
-                                        .idle_timeout = call.idle_timeout})
+                                        .idle_timeout = call.idle_timeout,
+                                        .end = call.total_timeout == Duration::max()
+                                                   ? kNever
+                                                   : loop_.now() + call.total_timeout})
                       .first->second;
   if (!start_pooled(id, started)) {
     connect(id, started);
@@ -193,7 +202,7 @@ bool HttpClientOverEpoll::start_pooled(CallId id, Call& call) {
 void HttpClientOverEpoll::connect(CallId id, Call& call) {
   call.replaceable = false;
   call.awaited = Awaited::kConnection;
-  call.deadline = loop_.now() + call.connect_timeout;
+  wait(call, call.connect_timeout);
   auto known = resolved_.find(call.to);
   if (known == resolved_.end()) {
     if (auto numeric = resolve(call.to.host, call.to.port, HostForm::kNumeric)) {
@@ -284,7 +293,8 @@ void HttpClientOverEpoll::cancel(CallId id) {
 void HttpClientOverEpoll::pause(CallId id) {
   Call* call = find(id);
   if (call != nullptr && call->connection != nullptr) {
-    call->deadline = kNever;
+    call->paused = true;
+    call->deadline = call->end;
     call->connection->pause();
   }
 }
@@ -292,7 +302,8 @@ void HttpClientOverEpoll::pause(CallId id) {
 void HttpClientOverEpoll::resume(CallId id) {
   Call* call = find(id);
   if (call != nullptr && call->connection != nullptr) {
-    call->deadline = loop_.now() + call->idle_timeout;
+    call->paused = false;
+    wait(*call, call->idle_timeout);
     call->connection->resume();
   }
 }
@@ -331,14 +342,14 @@ Call& HttpClientOverEpoll::call_of(ClientConnection& connection) {
 void HttpClientOverEpoll::on_connected(ClientConnection& connection) {
   Call& call = call_of(connection);
   call.awaited = Awaited::kHead;
-  call.deadline = loop_.now() + call.head_timeout;
+  wait(call, call.head_timeout);
 }
 
 void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyHead& head) {
   const CallId id = connections_.at(&connection).call;
   Call& call = call_of(connection);
   call.awaited = Awaited::kBody;
-  call.deadline = loop_.now() + call.idle_timeout;
+  wait(call, call.idle_timeout);
   if (connection.request_sent()) {
     call.body = std::string();  // A long prompt need not stay as long as its answer streams.
   }
@@ -348,8 +359,8 @@ void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyH
 void HttpClientOverEpoll::on_body(ClientConnection& connection, std::string_view raw) {
   const CallId id = connections_.at(&connection).call;
   Call& call = call_of(connection);
-  if (call.deadline != kNever) {  // As it is for a paused call.
-    call.deadline = loop_.now() + call.idle_timeout;
+  if (!call.paused) {
+    wait(call, call.idle_timeout);
   }
   call.handler.on_body(id, raw);
 }

@@ -62,6 +62,7 @@ struct HttpCall {
   Duration connect_timeout = std::chrono::seconds(2);
   Duration head_timeout = std::chrono::hours(1);  // Until the reply's head.
   Duration idle_timeout = std::chrono::hours(1);  // Between two pieces of the reply.
+  Duration total_timeout = Duration::max();       // From start() to the end of the reply.
 };
 
 class HttpClient {
@@ -81,7 +82,8 @@ class HttpClient {
   virtual void forget(const HttpAddress& address) = 0;
 };
 
-// A whole small exchange: body decoded, at most `body_bytes_max`.
+// A whole small exchange: body decoded, at most `body_bytes_max`; without a total_timeout, in no
+// more than the sum of the others.
 struct HttpReply {
   int status = 0;
   std::string body;

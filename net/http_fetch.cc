@@ -1,4 +1,5 @@
 // fetch() of http_client.h: a whole small exchange on top of HttpClient's interface.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -62,6 +63,8 @@ void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes
   // client goes first.
   auto exchange = std::make_shared<Fetch>(loop, client, body_bytes_max, std::move(then));
   exchange->kept_by(loop.call_at(kNever, [exchange] {}));
+  call.total_timeout =
+      std::min(call.total_timeout, call.connect_timeout + call.head_timeout + call.idle_timeout);
   client.start(std::move(call), *exchange);
 }
 

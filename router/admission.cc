@@ -87,6 +87,10 @@ void Admission::Bucket::take(uint64_t amount) {
   }
 }
 
+void Admission::Bucket::give_back(uint64_t amount) {
+  level_ = std::min(static_cast<double>(per_minute_), level_ + static_cast<double>(amount));
+}
+
 Admission::Admission(std::vector<TenantConfig> tenants) : configs_(std::move(tenants)) {
   for (const TenantConfig& config : configs_) {
     by_key_.emplace(config.key_sha256, static_cast<Tenant>(tenants_.size()));
@@ -172,6 +176,12 @@ Admission::Headers Admission::rate_headers(Tenant tenant, Instant now) {
     tenants_[tenant].tokens.append_headers("tokens", now, headers);
   }
   return headers;
+}
+
+void Admission::give_back(Tenant tenant, uint64_t tokens) {
+  if (!open_to_all()) {
+    tenants_[tenant].tokens.give_back(tokens);
+  }
 }
 
 void Admission::enter(Tenant tenant) {

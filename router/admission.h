@@ -43,6 +43,8 @@ class Admission {
   std::variant<Tenant, Denial> admit(std::string_view authorization, uint64_t tokens, Instant now);
   std::variant<Tenant, Denial> identify(std::string_view authorization) const;
   void release(Tenant tenant);
+  // No worker saw the request: its tokens are there again, but it has counted as a request.
+  void give_back(Tenant tenant, uint64_t tokens);
   // One that was admitted and released, and begins only now. Must be released again.
   void enter(Tenant tenant);
   // By its name; where there are no tenants, the one of the empty name.
@@ -61,6 +63,7 @@ class Admission {
     Duration wait(uint64_t amount, Instant now);
     void append_headers(const std::string& of_what, Instant now, Headers& headers);
     void take(uint64_t amount);
+    void give_back(uint64_t amount);
     bool holds(uint64_t amount) const { return per_minute_ == 0 || amount <= per_minute_; }
 
    private:

@@ -28,7 +28,6 @@ class KvEventsApi::Engine {
       : owner(api), id(worker), name(std::move(worker_name)) {}
 
   void begin() { log::info(name + " tells what is in its prefix cache"); }
-  void end() { log::warn(name + " does not tell any longer what is in its prefix cache"); }
   void tell_anew(bool complete) { owner.relay_.submit(KvToldAnew{id, complete}); }
 
   // What cannot be read is as good as missing, and would be no other if it were told again.
@@ -65,7 +64,7 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
     tell_anew(/*complete=*/false);
   }
   void on_disconnected() override {
-    end();
+    log::info(name + " does not tell any longer what is in its prefix cache");
     tell_anew(/*complete=*/false);
   }
   void on_batch(std::string_view payload) override { take(payload); }
@@ -94,7 +93,7 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
     step([&](auto& effects) { order_.connected(effects); });
   }
   void on_disconnected() override {
-    end();
+    log::warn(name + " does not tell any longer what is in its prefix cache");
     step([&](auto& effects) { order_.disconnected(effects); });
   }
   void on_batch(uint64_t number, std::string payload) override {

@@ -585,6 +585,9 @@ void RelayApi::carry_out(const Refuse& effect) {
     headers.emplace_back("Retry-After", std::to_string(effect.retry_after_seconds));
   }
   log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
+  if (exchange.legs_began == Instant{}) {
+    admission_.give_back(exchange.tenant, exchange.body.tokens());
+  }
   net::reply_error(server_, exchange.client, effect.error, headers);
   if (exchange.capture) {
     exchange.capture->answer(effect.error.status, net::error_body(effect.error));

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import Process, eventually, fake_worker, get, metric
 
-KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-9876543210"}
+KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-9876543210", "carol": "sk-carol-2468013579"}
 ASK = {"model": "fake", "prompt": "the quick brown fox", "max_tokens": 4}
 
 
@@ -18,7 +18,8 @@ def router():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         workers = [fake_worker(role, folder, role).wait_ready() for role in ("prefill", "decode")]
         settings = [f"router.tenants.{name}.key_sha256={hashlib.sha256(key.encode()).hexdigest()}" for name, key in KEYS.items()]
-        settings += ["router.tenants.bob.requests_per_minute=2", "router.tenants.alice.tokens_per_minute=100000"]
+        settings += ["router.tenants.bob.requests_per_minute=2", "router.tenants.alice.tokens_per_minute=100000",
+                     "router.tenants.carol.tokens_per_minute=100"]
         flags = [part for setting in settings for part in ("--set", setting)]
         router = Process(
             ["pdjob", "router", "--listen", "127.0.0.1:0", "--prefill", workers[0].url, "--decode", workers[1].url, *flags], folder
@@ -64,3 +65,14 @@ def test_what_no_minute_has_room_for_is_called_wrong(router):
     with pytest.raises(openai.BadRequestError) as refusal:
         client(router, KEYS["alice"]).completions.create(**{**ASK, "max_tokens": 200000})
     assert refusal.value.code == "request_too_large"
+
+
+def test_what_no_worker_saw_costs_no_tokens(router):
+    carol = client(router, KEYS["carol"])
+    for _ in range(5):
+        with pytest.raises(openai.NotFoundError):
+            carol.completions.create(**{**ASK, "model": "nobody-serves-it", "max_tokens": 60})
+    model = carol.models.list().data[0].id
+    carol.completions.create(**{**ASK, "model": model, "max_tokens": 60})
+    with pytest.raises(openai.RateLimitError):
+        carol.completions.create(**{**ASK, "model": model, "max_tokens": 60})

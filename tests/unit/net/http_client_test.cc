@@ -583,6 +583,27 @@ TEST_F(HttpClientTest, FetchBoundsTheReply) {
   EXPECT_FALSE(reply->has_value());
 }
 
+TEST_F(HttpClientTest, FetchEndsAReplyThatComesTooSlowlyEvenIfItNeverStops) {
+  std::optional<Result<HttpReply>> reply;
+  HttpCall call = get();
+  call.connect_timeout = call.head_timeout = call.idle_timeout = std::chrono::milliseconds(200);
+  fetch(loop, *client, std::move(call), 1 << 20,
+        [&](Result<HttpReply> result) { reply = std::move(result); });
+  ASSERT_TRUE(server.accept());
+  ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));
+  server.send(0, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+  std::function<void()> drip = [&] {
+    if (!reply) {
+      server.send(0, "x");
+      loop.call_at(loop.now() + std::chrono::milliseconds(20), drip);
+    }
+  };
+  loop.call_at(loop.now(), drip);
+  ASSERT_TRUE(run_until(loop, [&] { return reply.has_value(); }));
+  ASSERT_FALSE(reply->has_value());
+  EXPECT_EQ(reply->error().code, ErrorCode::kTimeout);
+}
+
 TEST_F(HttpClientTest, MakesAThousandCallsAtOnce) {
   LambdaHandler handler;
   auto opened = HttpServer::open(loop, handler, {});

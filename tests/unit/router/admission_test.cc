@@ -93,6 +93,18 @@ TEST_F(AdmissionTest, HoldsATenantToItsTokens) {
   EXPECT_EQ(denial.error.status, 400) << "to come again would not help";
 }
 
+TEST_F(AdmissionTest, GivesBackTheTokensOfWhatNoWorkerSaw) {
+  a.tokens_per_minute = 100;
+  Admission admission({a});
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 90), "");
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 20), "token_rate");
+  admission.give_back(0, 90);
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 100), "");
+  admission.give_back(0, 1000);  // Never more than a minute's.
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 100), "");
+  EXPECT_EQ(ask(admission, "Bearer secret-a", 1), "token_rate");
+}
+
 TEST_F(AdmissionTest, BoundsWhatIsUnderWay) {
   a.requests_max = 2;
   Admission admission({a});
