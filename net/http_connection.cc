@@ -157,6 +157,9 @@ void HttpConnection::go_on() {
   if (phase_ == Phase::kClosed) {
     return;
   }
+  if (phase_ == Phase::kHead) {
+    queue_.shrink();
+  }
   if (broken_ || (input_ended_ && (phase_ != Phase::kHead || queue_.empty()))) {
     client_gone();
   } else if (phase_ == Phase::kHead && close_after_reply_ && queue_.empty()) {
@@ -244,8 +247,14 @@ void HttpConnection::take(std::string_view bytes) {
 }
 
 void HttpConnection::take_requests() {
-  while (phase_ == Phase::kHead && !close_after_reply_ && !broken_ && !queue_.blocked() &&
-         start_request()) {
+  while (phase_ == Phase::kHead && !close_after_reply_) {
+    if (!unparsed().empty()) {
+      flush();  // There is one deadline, of the next request or of who does not read the last
+                // reply.
+    }
+    if (broken_ || queue_.blocked() || !start_request()) {
+      return;
+    }
   }
 }
 
@@ -325,7 +334,9 @@ size_t HttpConnection::take_body(std::string_view bytes) {
 
 void HttpConnection::finish_request() {
   phase_ = Phase::kReply;
-  deadline_ = kNever;
+  if (!queue_.blocked()) {  // As it may be by a "100 Continue".
+    deadline_ = kNever;
+  }
   request_started_ = false;
   close_after_reply_ = draining_ || !head_.keep_alive;
   request_.method = head_.method;

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/sha256.h"
 
 namespace pdjob::net {
 namespace {
@@ -16,6 +17,10 @@ constexpr Duration kIdleTimeout = 3 * kKvPingInterval;
 constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
 }  // namespace
+
+std::string kv_events_key(std::string_view job_secret) {
+  return job_secret.empty() ? std::string() : sha256_of("KV events of " + std::string(job_secret));
+}
 
 void append_kv_frame(std::string& out, std::string_view batch) {
   PDJOB_CHECK(batch.size() <= limits::kKvBatchBytesMax, batch.size());
@@ -42,8 +47,13 @@ Result<std::optional<std::string_view>> KvFrames::next() {
   return std::optional(left.substr(kLengthBytes, length));
 }
 
-KvStream::KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker)
-    : loop_(loop), client_(client), handler_(handler), worker_(std::move(worker)) {}
+KvStream::KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker,
+                   const std::string& key)
+    : loop_(loop),
+      client_(client),
+      handler_(handler),
+      worker_(std::move(worker)),
+      header_lines_(key.empty() ? "" : "Authorization: Bearer " + key + "\r\n") {}
 
 KvStream::~KvStream() {
   loop_.cancel(retry_);
@@ -57,6 +67,7 @@ void KvStream::open() {
   call_ = client_.start({.to = worker_,
                          .method = "GET",
                          .target = "/pdjob/kv_events",
+                         .header_lines = header_lines_,
                          .head_timeout = kHeadTimeout,
                          .idle_timeout = kIdleTimeout},
                         *this);
@@ -65,7 +76,7 @@ void KvStream::open() {
 void KvStream::on_head(CallId /*id*/, const HttpReplyHead& head) {
   framing_ = head.framing;
   connected_ = head.status == 200 && head.framing == BodyFraming::kChunked;
-  refused_ = head.status == 404;  // An older worker.
+  refused_ = head.status == 404 || head.status == 401;  // An older worker; one of another job.
   if (connected_) {
     handler_.on_connected();
   }
@@ -80,16 +91,13 @@ void KvStream::on_body(CallId id, std::string_view raw) {
   frames_.take(decoded_);
   while (true) {
     const auto frame = frames_.next();
-    if (!frame) {
+    if (frame && !*frame) {
+      return;
+    }
+    if (!frame || !handler_.on_batch(**frame)) {
       client_.cancel(id);
-      on_error(id, frame.error());
+      on_error(id, frame ? Error{ErrorCode::kCorrupt, "a batch cannot be read"} : frame.error());
       return;
-    }
-    if (!*frame) {
-      return;
-    }
-    if (!(*frame)->empty()) {
-      handler_.on_batch(**frame);
     }
   }
 }

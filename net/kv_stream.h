@@ -1,7 +1,8 @@
 // KvStream: what a pdjob worker keeps in its prefix cache, as it tells it to routers: the reply to
 // GET /pdjob/kv_events, which does not end. It is batches of KV events (kv_events.h), each behind
-// its length, four bytes, big-endian. The first one begins with AllBlocksCleared; nothing is
-// missing between two, since a connection that loses something breaks. Loop-bound.
+// its length, four bytes, big-endian. The first ones, up to an empty one, are all that there is,
+// and begin with AllBlocksCleared; nothing is missing behind them, since a connection that loses
+// something breaks. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,11 @@
 
 namespace pdjob::net {
 
-// A worker that has nothing to say says so, in an empty frame.
+// A worker that has nothing to say says so, in an empty batch.
 inline constexpr Duration kKvPingInterval = std::chrono::seconds(10);
+
+// What the routers of a job show to its workers (Authorization: Bearer KEY). No secret: empty.
+std::string kv_events_key(std::string_view job_secret);
 
 void append_kv_frame(std::string& out, std::string_view batch);
 
@@ -40,13 +44,16 @@ class KvStream final : public HttpCallHandler {
    public:
     virtual void on_connected() = 0;
     virtual void on_disconnected() = 0;
-    virtual void on_batch(std::string_view payload) = 0;
+    // May be empty. False: it cannot be read, and everything is to be asked for anew.
+    virtual bool on_batch(std::string_view payload) = 0;
 
    protected:
     ~Handler() = default;
   };
 
-  KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker);
+  // `key`: kv_events_key, or empty.
+  KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker,
+           const std::string& key);
   ~KvStream();
   KvStream(const KvStream&) = delete;
   KvStream& operator=(const KvStream&) = delete;
@@ -64,10 +71,11 @@ class KvStream final : public HttpCallHandler {
   HttpClient& client_;
   Handler& handler_;
   const HttpAddress worker_;
+  const std::string header_lines_;
   CallId call_;
   TimerId retry_;
   bool connected_ = false;
-  bool refused_ = false;  // It tells nobody, and will not.
+  bool refused_ = false;  // It does not tell us, and will not.
   ChunkDecoder chunks_;
   BodyFraming framing_ = BodyFraming::kNone;
   std::string decoded_;

@@ -21,6 +21,8 @@ namespace {
 constexpr int kListenBacklog = 4096;
 // A queue that once was long does not keep its memory.
 constexpr size_t kQueueCapacityKept = 256 * limits::kKiB;
+// Of a connection that waits for its next request, of which there are many.
+constexpr size_t kIdleCapacityKept = 2 * limits::kKiB;
 // Short pieces behind held bytes are joined to them: one piece costs less than two.
 constexpr size_t kJoinedBytes = 16 * limits::kKiB;
 
@@ -182,6 +184,13 @@ bool SendQueue::send(int fd, std::span<const std::string_view> pieces) {
 bool SendQueue::flush(int fd) {
   blocked_ = false;
   return empty() || send(fd, {});
+}
+
+void SendQueue::shrink() {
+  if (empty() && bytes_.capacity() > kIdleCapacityKept) {
+    bytes_ = std::string();
+    at_ = 0;
+  }
 }
 
 void SendQueue::append(std::span<const std::string_view> pieces, size_t skipped) {

@@ -74,6 +74,8 @@ class SendQueue {
   // False: the connection is broken.
   [[nodiscard]] bool send(int fd, std::span<const std::string_view> pieces);
   [[nodiscard]] bool flush(int fd);
+  // Gives up the memory that only a long reply needs, if nothing waits.
+  void shrink();
 
   // The kernel's buffer is full; flush() when the socket becomes writable.
   bool blocked() const { return blocked_; }

@@ -1,14 +1,11 @@
 #include "router/admission.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
-#include <sodium.h>
-
 #include "common/check.h"
-#include "common/hex.h"
+#include "common/sha256.h"
 #include "net/http_parser.h"
 
 namespace pdjob::router {
@@ -212,20 +209,9 @@ std::string probe_key(std::string_view job_secret) {
 
 TenantConfig probe_tenant(std::string_view job_secret) {
   constexpr uint32_t kPriorityMax = 9;
-  return {.name = "the launcher",
+  return {.name = std::string(kProbeTenant),
           .key_sha256 = sha256_of(probe_key(job_secret)),
           .priority = kPriorityMax};
-}
-
-std::string sha256_of(std::string_view text) {
-  std::array<unsigned char, crypto_hash_sha256_BYTES> digest;
-  crypto_hash_sha256(digest.data(), reinterpret_cast<const unsigned char*>(text.data()),
-                     text.size());
-  std::string hex;
-  for (const unsigned char byte : digest) {
-    append_hex(hex, byte, 2);
-  }
-  return hex;
 }
 
 }  // namespace pdjob::router

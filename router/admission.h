@@ -88,10 +88,8 @@ class Admission {
 
 // The launcher proves with requests of its own that a job serves: as a tenant whose key is made of
 // the job's secret.
+inline constexpr std::string_view kProbeTenant = "the launcher";
 std::string probe_key(std::string_view job_secret);
 TenantConfig probe_tenant(std::string_view job_secret);
-
-// Lower-case hexadecimal.
-std::string sha256_of(std::string_view text);
 
 }  // namespace pdjob::router

@@ -35,6 +35,12 @@ net::ApiError store_failed(const Error& error) {
   return {.status = 500, .type = "server_error", .message = "The store failed: " + error.message};
 }
 
+// The launcher is one, too, and submits nothing.
+bool several_tenants(const RouterConfig& config) {
+  const auto submits = [](const TenantConfig& tenant) { return tenant.name != kProbeTenant; };
+  return std::ranges::count_if(config.tenants, submits) > 1;
+}
+
 const char* wait_of(std::optional<AsyncRequests::State> state) {
   return state == AsyncRequests::State::kRunning ? "in_progress" : "queued";
 }
@@ -74,7 +80,7 @@ AsyncApi::AsyncApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& rela
       server_(server),
       relay_(relay),
       config_(config.async),
-      requests_(config.async),
+      requests_(config.async, several_tenants(config)),
       store_(loop, std::move(database)) {}
 
 AsyncApi::~AsyncApi() {

@@ -1,21 +1,27 @@
 #include "router/async_requests.h"
 
-#include <iterator>
+#include <algorithm>
 #include <utility>
 
 namespace pdjob::router {
 
 bool AsyncRequests::submit(const std::string& id, const std::string& tenant) {
-  if (requests_.size() >= config_.queue_max) {
+  const size_t room = config_.queue_max - std::min<size_t>(requests_.size(), config_.queue_max);
+  if (room == 0 || (several_tenants_ && tenants_[tenant].alive >= room)) {
     return false;
   }
-  requests_.emplace(id, Request{.tenant = tenant});
+  add(id, {.tenant = tenant});
   return true;
 }
 
+void AsyncRequests::add(const std::string& id, Request request) {
+  const auto [row, is_new] = requests_.insert_or_assign(id, std::move(request));
+  tenants_[row->second.tenant].alive += is_new ? 1 : 0;
+}
+
 void AsyncRequests::enqueue(const std::string& id, const std::string& tenant) {
-  requests_[id] = {.tenant = tenant, .state = State::kQueued, .arrival = ++arrivals_};
-  queue_.emplace(arrivals_, id);
+  add(id, {.tenant = tenant, .state = State::kQueued, .arrival = ++arrivals_});
+  tenants_[tenant].queue.emplace(arrivals_, id);
 }
 
 std::optional<std::string> AsyncRequests::start_next(
@@ -28,7 +34,21 @@ std::optional<std::string> AsyncRequests::start_next(
       return start_first(queue);
     }
   }
-  return queue_.empty() ? std::nullopt : std::optional(start_first(queue_));
+  const Tenant* next = nullptr;
+  for (const auto& [name, tenant] : tenants_) {
+    if (!tenant.queue.empty() && (next == nullptr || tenant.served < next->served)) {
+      next = &tenant;
+    }
+  }
+  return next == nullptr ? std::nullopt : std::optional(start_first(next->queue));
+}
+
+size_t AsyncRequests::queued() const {
+  size_t queued = 0;
+  for (const auto& [name, tenant] : tenants_) {
+    queued += tenant.queue.size();
+  }
+  return queued;
 }
 
 void AsyncRequests::hold(const std::string& id, const std::string& model) {
@@ -41,9 +61,10 @@ void AsyncRequests::hold(const std::string& id, const std::string& model) {
   }
 }
 
-std::string AsyncRequests::start_first(Queue& queue) {
+std::string AsyncRequests::start_first(const Queue& queue) {
   std::string id = queue.begin()->second;
   Request& request = requests_.at(id);
+  tenants_[request.tenant].served = ++starts_;
   unqueue(request);  // May end the queue.
   request.held.reset();
   request.state = State::kRunning;
@@ -53,7 +74,7 @@ std::string AsyncRequests::start_first(Queue& queue) {
 
 void AsyncRequests::unqueue(const Request& request) {
   if (!request.held) {
-    queue_.erase(request.arrival);
+    tenants_.at(request.tenant).queue.erase(request.arrival);
     return;
   }
   const auto held = held_.find(*request.held);
@@ -72,6 +93,7 @@ void AsyncRequests::end(const std::string& id) {
     unqueue(found->second);
   }
   running_ -= found->second.state == State::kRunning ? 1 : 0;
+  tenants_.at(found->second.tenant).alive -= 1;
   requests_.erase(found);
 }
 

@@ -1,5 +1,9 @@
-// AsyncRequests: which of the requests that nobody waits for run now. In order of arrival, so many
-// at once, and no more in all than the queue holds. What has ended is known to the store alone.
+// AsyncRequests: which of the requests that nobody waits for run now. So many at once, of each
+// tenant in turn, and of one in order of arrival; no more in all than the queue holds. What has
+// ended is known to the store alone.
+//
+// Where there are several tenants, none may have more of the queue than it leaves free (dynamic
+// thresholds: Choudhury and Hahne, 1998): whoever comes later finds room.
 //
 //   submitted --> [stored?] --> [queued] --> [running] --> ended
 //                     |             |  ^         |  |
@@ -23,7 +27,8 @@ class AsyncRequests {
  public:
   enum class State { kStoring, kQueued, kRunning };
 
-  explicit AsyncRequests(const AsyncConfig& config) : config_(config) {}
+  explicit AsyncRequests(const AsyncConfig& config, bool several_tenants = false)
+      : config_(config), several_tenants_(several_tenants) {}
 
   // It is being stored. False: there is no room.
   bool submit(const std::string& id, const std::string& tenant);
@@ -44,7 +49,7 @@ class AsyncRequests {
   // Of one that has not ended.
   const std::string* tenant_of(const std::string& id) const;
   size_t alive() const { return requests_.size(); }
-  size_t queued() const { return queue_.size(); }  // Of those that are not held.
+  size_t queued() const;  // Of those that are not held.
   size_t running() const { return running_; }
 
  private:
@@ -57,16 +62,25 @@ class AsyncRequests {
 
   using Queue = std::map<uint64_t, std::string>;  // By arrival.
 
+  struct Tenant {
+    size_t alive = 0;
+    uint64_t served = 0;  // Ascends with every one that runs.
+    Queue queue;
+  };
+
   // Requires: it is not empty. What was its first one runs now.
-  std::string start_first(Queue& queue);
+  std::string start_first(const Queue& queue);
+  void add(const std::string& id, Request request);
   // Also of what is held: no queue holds it any more.
   void unqueue(const Request& request);
 
   const AsyncConfig config_;
+  const bool several_tenants_;
   std::map<std::string, Request> requests_;
-  Queue queue_;
-  std::map<std::string, Queue> held_;  // By model; none is empty.
+  std::map<std::string, Tenant> tenants_;  // With a request that has not ended, and others.
+  std::map<std::string, Queue> held_;      // By model; none is empty.
   uint64_t arrivals_ = 0;
+  uint64_t starts_ = 0;
   size_t running_ = 0;
 };
 

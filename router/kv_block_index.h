@@ -46,6 +46,7 @@ class KvBlockIndex {
   size_t adapters() const { return adapters_.size(); }
 
   uint32_t held(WorkerId worker) const;
+  bool full() const { return size() == blocks_max_; }
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size() - free_.size()); }
 
  private:

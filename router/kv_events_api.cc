@@ -1,6 +1,8 @@
 #include "router/kv_events_api.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -30,17 +32,17 @@ class KvEventsApi::Engine {
   void begin() { log::info(name + " tells what is in its prefix cache"); }
   void tell_anew(bool complete) { owner.relay_.submit(KvToldAnew{id, complete}); }
 
-  // What cannot be read is as good as missing, and would be no other if it were told again.
-  void take(std::string_view payload) {
-    auto events = net::decode_kv_events(payload);
-    if (!events) {
-      log::warn(name + ": " + events.error().message + "; what it told before is forgotten");
-      owner.relay_.metrics().kv_gaps(1);
-      tell_anew(/*complete=*/false);
-      return;
-    }
+  void tell(std::vector<net::KvEvent> events) {
     owner.relay_.metrics().kv_batch();
-    owner.relay_.submit(KvTold{id, std::move(*events)});
+    owner.relay_.submit(KvTold{id, std::move(events)});
+  }
+  // What it told before is forgotten.
+  void cannot_read(const Error& error) {
+    if (owner.warning_.opens(owner.loop_.now())) {
+      log::warn(name + ": " + error.message + "; what it told before is forgotten");
+    }
+    owner.relay_.metrics().kv_gaps(1);
+    tell_anew(/*complete=*/false);
   }
 
   KvEventsApi& owner;
@@ -53,7 +55,7 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
  public:
   OwnWorker(KvEventsApi& api, WorkerId worker, const net::WorkerEntry& entry)
       : Engine(api, worker, entry.name),
-        stream_(api.loop_, *api.client_, *this, {entry.host, entry.port}) {}
+        stream_(api.loop_, *api.client_, *this, {entry.host, entry.port}, api.key_) {}
 
   Status open() override {
     stream_.open();
@@ -61,15 +63,36 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
   }
   void on_connected() override {
     begin();
+    at_first_.emplace();
     tell_anew(/*complete=*/false);
   }
   void on_disconnected() override {
     log::info(name + " does not tell any longer what is in its prefix cache");
     tell_anew(/*complete=*/false);
   }
-  void on_batch(std::string_view payload) override { take(payload); }
+  // Half of what it keeps would look like all of it.
+  bool on_batch(std::string_view payload) override {
+    if (payload.empty()) {
+      if (at_first_) {
+        tell(*std::exchange(at_first_, std::nullopt));
+      }
+      return true;
+    }
+    auto events = net::decode_kv_events(payload);
+    if (!events) {
+      cannot_read(events.error());
+      return false;
+    }
+    if (at_first_) {
+      std::ranges::move(*events, std::back_inserter(*at_first_));
+    } else {
+      tell(std::move(*events));
+    }
+    return true;
+  }
 
  private:
+  std::optional<std::vector<net::KvEvent>> at_first_;  // Until all of it is here.
   net::KvStream stream_;
 };
 
@@ -132,6 +155,15 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
     }
   }
 
+  // What cannot be read is as good as missing, and would be no other if it were told again.
+  void take(std::string_view payload) {
+    if (auto events = net::decode_kv_events(payload)) {
+      tell(std::move(*events));
+    } else {
+      cannot_read(events.error());
+    }
+  }
+
   // Each answer of a replay gives the next one time.
   void arm() {
     owner.loop_.cancel(deadline_);
@@ -149,11 +181,12 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
 };
 
 KvEventsApi::KvEventsApi(net::EventLoop& loop, RelayApi& relay, const RouterConfig& config,
-                         const std::vector<StaticWorker>& workers)
+                         const std::vector<StaticWorker>& workers, std::string key)
     : loop_(loop),
       relay_(relay),
       config_(config),
       addresses_(workers),
+      key_(std::move(key)),
       client_(net::HttpClient::create(loop)) {
   relay_.on_workers_changed([this] { take_workers(); });
   relay_.on_learn_tokens([this](TokensQuestion question) { ask(std::move(question)); });

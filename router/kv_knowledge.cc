@@ -18,6 +18,8 @@ void KvKnowledge::take(WorkerId worker, std::span<const net::KvEvent> events) {
   for (const net::KvEvent& event : events) {
     if (const auto* stored = std::get_if<net::KvBlocksStored>(&event)) {
       index_.stored(worker, *stored);
+      // Perhaps there was no room for all of it.
+      complete_[worker] = complete_[worker] && !index_.full();
     } else if (const auto* removed = std::get_if<net::KvBlocksRemoved>(&event)) {
       index_.removed(worker, *removed);
     } else {

@@ -3,7 +3,8 @@
 // tokens a text begins with, which is learnt after the fact (token_chains.h); and which prompts are
 // on their way, for what is being computed is in no cache yet.
 //
-// Of an engine that has told everything since it began, what is not known to be there is not there.
+// Of an engine that has told everything since it began, and for which there was room, what is not
+// known to be there is not there.
 // Of any other, only what it has told is certain, and what was sent there may be there, too. Pure.
 #pragma once
 

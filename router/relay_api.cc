@@ -74,9 +74,10 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
                      bool generates, std::unique_ptr<ReplyCapture> capture) {
-  const auto tenant = admit(client, request.header("authorization"), body.tokens());
+  const uint64_t tokens = body.tokens();
+  const auto tenant = admit(client, request.header("authorization"), tokens);
   if (tenant) {
-    begin(client, *tenant, request, std::move(body), generates, std::move(capture));
+    begin(client, *tenant, tokens, request, std::move(body), generates, std::move(capture));
   }
 }
 
@@ -94,15 +95,18 @@ void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
                               const net::HttpRequest& request, RequestBody body,
                               std::unique_ptr<ReplyCapture> capture) {
   admission_.enter(tenant);
-  begin(client, tenant, request, std::move(body), /*generates=*/true, std::move(capture));
+  // What it paid when it was submitted is long forgotten.
+  begin(client, tenant, /*tokens_paid=*/0, request, std::move(body), /*generates=*/true,
+        std::move(capture));
 }
 
-void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted,
+void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_t tokens_paid,
                      const net::HttpRequest& request, RequestBody body, bool generates,
                      std::unique_ptr<ReplyCapture> capture) {
   const RequestId id = request_of(client);
   Exchange& exchange = exchanges_[id];
   exchange.tenant = admitted;
+  exchange.tokens_paid = tokens_paid;
   exchange.client = client;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
@@ -586,7 +590,7 @@ void RelayApi::carry_out(const Refuse& effect) {
   }
   log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
   if (exchange.legs_began == Instant{}) {
-    admission_.give_back(exchange.tenant, exchange.body.tokens());
+    admission_.give_back(exchange.tenant, exchange.tokens_paid);
   }
   net::reply_error(server_, exchange.client, effect.error, headers);
   if (exchange.capture) {

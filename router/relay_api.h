@@ -104,6 +104,7 @@ class RelayApi final : public net::HttpCallHandler {
     bool keep_alive = true;
     bool begun = false;  // The client has the head.
     Admission::Tenant tenant = 0;
+    uint64_t tokens_paid = 0;              // When it came.
     std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
     net::CallId relayed;                   // The leg whose bytes the client gets.
     std::unique_ptr<ReplyCapture> capture;
@@ -146,8 +147,9 @@ class RelayApi final : public net::HttpCallHandler {
   // Nothing: it is denied, and answered.
   std::optional<Admission::Tenant> admit(net::ExchangeId client, std::string_view authorization,
                                          uint64_t tokens);
-  void begin(net::ExchangeId client, Admission::Tenant tenant, const net::HttpRequest& request,
-             RequestBody body, bool generates, std::unique_ptr<ReplyCapture> capture);
+  void begin(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens_paid,
+             const net::HttpRequest& request, RequestBody body, bool generates,
+             std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
   // What consistent_hash goes by; empty: nothing.
   std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;

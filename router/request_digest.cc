@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/parse_number.h"
+#include "common/sha256.h"
 #include "net/json_edit.h"
-#include "router/admission.h"
 
 namespace pdjob::router {
 namespace {

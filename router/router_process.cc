@@ -70,7 +70,8 @@ class RouterProcess final : net::JobMember::Handler {
  private:
   Status listen_to_engines() {
     if (listens_to_kv(options_.config)) {
-      kv_events_.emplace(loop_, api_->relay(), options_.config, options_.workers);
+      kv_events_.emplace(loop_, api_->relay(), options_.config, options_.workers,
+                         net::kv_events_key(options_.spec.kv_token));
     }
     for (const StaticWorker& worker : options_.workers) {
       if (worker.kv_events_port > 0 && options_.config.kv_events.port == 0) {

@@ -33,6 +33,8 @@ template <class... Handlers>
 struct Overloaded : Handlers... {
   using Handlers::operator()...;
 };
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;  // clang 14 does not find it by itself.
 
 }  // namespace
 

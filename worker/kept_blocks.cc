@@ -82,6 +82,9 @@ std::vector<net::KvEvent> KeptBlocks::take_changes() {
       removed.hashes.push_back(hash);
     }
     blocks_.erase(block);
+    if (removed.hashes.size() == kEventBlocksMax) {
+      events.emplace_back(std::exchange(removed, {}));
+    }
   }
   if (!removed.hashes.empty()) {
     events.emplace_back(std::move(removed));

@@ -1,10 +1,12 @@
 #include "worker/kv_watch.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "common/limits.h"
 #include "common/real_clock.h"
+#include "common/sha256.h"
 #include "net/kv_stream.h"
 #include "net/reply_error.h"
 
@@ -23,11 +25,19 @@ std::string frames_of(std::span<const net::KvEvent> events) {
 
 }  // namespace
 
-KvWatch::KvWatch(net::EventLoop& loop, net::HttpServer& server) : loop_(loop), server_(server) {
+KvWatch::KvWatch(net::EventLoop& loop, net::HttpServer& server, std::string key)
+    : loop_(loop), server_(server), key_(std::move(key)) {
   timer_ = loop_.call_at(loop_.now() + net::kKvPingInterval, [this] { ping(); });
 }
 
-void KvWatch::subscribe(net::ExchangeId id) {
+void KvWatch::subscribe(net::ExchangeId id, const net::HttpRequest& request) {
+  // Digests, so that the time of the comparison says nothing of the key.
+  if (!key_.empty() && sha256_of(request.header("authorization")) != sha256_of("Bearer " + key_)) {
+    net::reply_error(
+        server_, id,
+        net::invalid_request("This is for the routers of the job", "", "invalid_api_key", 401));
+    return;
+  }
   if (closed_ || subscribers_.size() == kSubscribersMax) {
     const net::ApiError error =
         net::to_api_error({ErrorCode::kOverloaded,
@@ -36,8 +46,10 @@ void KvWatch::subscribe(net::ExchangeId id) {
     return;
   }
   server_.begin(id, 200, "application/octet-stream", {{"Cache-Control", "no-store"}});
-  subscribers_.insert(id);
-  server_.write(id, frames_of(blocks_.all()));  // Last: it may find that the router has left.
+  std::string frames = frames_of(blocks_.all());
+  net::append_kv_frame(frames, "");
+  subscribers_[id] = frames.size();
+  server_.write(id, frames);  // Last: it may find that the router has left.
 }
 
 void KvWatch::take(std::span<const ReportKept> changes) {
@@ -52,13 +64,16 @@ void KvWatch::take(std::span<const ReportKept> changes) {
 
 // Who does not read is cut off.
 void KvWatch::tell_all(const std::string& frames) {
-  const std::set<net::ExchangeId> all = subscribers_;  // Writing may remove some.
-  for (const net::ExchangeId id : all) {
-    if (!subscribers_.contains(id)) {
+  const auto all = subscribers_;  // Writing may remove some.
+  for (const auto& [id, at_first] : all) {
+    const auto subscriber = subscribers_.find(id);
+    if (subscriber == subscribers_.end()) {
       continue;
     }
-    if (server_.bytes_queued(id) > limits::kKvStreamQueueBytesMax) {
-      subscribers_.erase(id);
+    const size_t queued = server_.bytes_queued(id);
+    subscriber->second = std::min(at_first, queued);
+    if (queued > subscriber->second + limits::kKvStreamQueueBytesMax) {
+      subscribers_.erase(subscriber);
       server_.abort(id);
     } else {
       server_.write(id, frames);
@@ -75,7 +90,7 @@ void KvWatch::ping() {
 
 void KvWatch::close() {
   closed_ = true;
-  for (const net::ExchangeId id : std::exchange(subscribers_, {})) {
+  for (const auto& [id, at_first] : std::exchange(subscribers_, {})) {
     server_.end(id);
   }
 }

@@ -1,9 +1,10 @@
 // KvWatch: tells routers, as it happens, which prompts this worker's free sequences keep. Who asks
 // gets an HTTP reply that does not end (net/kv_stream.h): first everything, then every change, so
-// whoever was cut off has lost nothing once it is back. Loop-bound.
+// whoever was cut off has lost nothing once it is back. The workers of a job tell it to the job's
+// routers only: tokens are as good as the text. Loop-bound.
 #pragma once
 
-#include <set>
+#include <map>
 #include <span>
 #include <string>
 
@@ -18,13 +19,14 @@ class KvWatch {
  public:
   static constexpr size_t kSubscribersMax = 256;
 
-  KvWatch(net::EventLoop& loop, net::HttpServer& server);
+  // `key`: net::kv_events_key, or empty: whoever asks is told.
+  KvWatch(net::EventLoop& loop, net::HttpServer& server, std::string key);
   ~KvWatch() { loop_.cancel(timer_); }
   KvWatch(const KvWatch&) = delete;
   KvWatch& operator=(const KvWatch&) = delete;
 
   // Answers GET /pdjob/kv_events.
-  void subscribe(net::ExchangeId id);
+  void subscribe(net::ExchangeId id, const net::HttpRequest& request);
   void client_left(net::ExchangeId id) { subscribers_.erase(id); }
 
   // What one turn of the engine thread changed.
@@ -39,7 +41,9 @@ class KvWatch {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   KeptBlocks blocks_;
-  std::set<net::ExchangeId> subscribers_;
+  const std::string key_;
+  // And how much of what it was told at first may still be on its way.
+  std::map<net::ExchangeId, size_t> subscribers_;
   bool closed_ = false;
   net::TimerId timer_;
 };

@@ -64,7 +64,7 @@ void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
   server_ = &server;
   loop_ = &loop;
   bootstrap_.emplace(loop);
-  kv_watch_.emplace(loop, server);
+  kv_watch_.emplace(loop, server, options_.kv_events_key);
 }
 
 void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -99,8 +99,8 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       {"/pdjob/links", "GET",
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_links(i); }},
       {"/pdjob/kv_events", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) {
-         api.kv_watch_->subscribe(i);
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
+         api.kv_watch_->subscribe(i, r);
        }},
   };
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {

@@ -36,6 +36,7 @@ struct OpenaiApiOptions {
   std::string name;  // Of the worker, for x-pdjob-worker.
   net::Role role = net::Role::kBoth;
   kvtransfer::EndpointAddress kv;  // Where this worker's rows are fetched.
+  std::string kv_events_key;       // KvWatch.
   Duration queue_timeout = std::chrono::minutes(10);
 };
 

@@ -12,6 +12,7 @@
 #include "net/event_loop.h"
 #include "net/http_server.h"
 #include "net/job_member.h"
+#include "net/kv_stream.h"
 #include "worker/engine_thread.h"
 #include "worker/openai_api.h"
 
@@ -69,8 +70,10 @@ class WorkerProcess final : net::JobMember::Handler {
                               .device = engine_->kv_region(SequenceId{0}).device}));
     engine_thread_->start(*endpoint_);
     api_ = std::make_unique<OpenaiApi>(
-        OpenaiApiOptions{
-            .name = options_.spec.name, .role = options_.spec.role, .kv = endpoint_->address()},
+        OpenaiApiOptions{.name = options_.spec.name,
+                         .role = options_.spec.role,
+                         .kv = endpoint_->address(),
+                         .kv_events_key = net::kv_events_key(options_.spec.kv_token)},
         *engine_, *engine_thread_, metrics_,
         [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,

@@ -144,3 +144,8 @@ def test_the_prefill_workers_of_a_job_are_heard(folder):
             chosen.append(reply.headers["x-pdjob-prefill"])
         assert len(set(chosen)) == 1
         eventually(lambda: blocks()[1] > 5, 20, "one keeps the prompt")
+        # What it tells is as good as the prompts.
+        for worker in job.processes().values():
+            if worker["role"] == "prefill":
+                assert httpx.get(worker["url"] + "/pdjob/kv_events").status_code == 401
+                assert httpx.get(worker["url"] + "/pdjob/kv_events", headers={"Authorization": "Bearer guess"}).status_code == 401

@@ -436,6 +436,30 @@ TEST_F(HttpServerTest, CutsAReaderThatTakesNothing) {
   ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
 }
 
+TEST_F(HttpServerTest, CutsAReaderThatTakesNothingButGoesOnSending) {
+  open({.idle_timeout = std::chrono::milliseconds(300)});
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 200, "text/plain", std::string(12000, 'x'));
+  };
+  const auto client = connect();
+  const int little = 4096;
+  setsockopt(client->fd(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) {
+    requests += kGet;
+  }
+  requests += "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab";
+  client->send(requests);
+  loop.call_at(loop.now() + std::chrono::milliseconds(100),
+               [&] { ASSERT_EQ(::send(client->fd(), "cd", 2, MSG_NOSIGNAL), 2); });
+  // All of it is answered or cut; nobody waits for ever.
+  ASSERT_TRUE(run_until(loop, [&] {
+    char byte = 0;
+    return server->exchanges_alive() == 0 &&
+           ::send(client->fd(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN;
+  }));
+}
+
 TEST_F(HttpServerTest, CutsAReaderWhoseSourceIgnoresTheQueue) {
   open();
   const auto client = connect();

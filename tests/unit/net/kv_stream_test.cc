@@ -49,12 +49,15 @@ class KvStreamTest : public testing::Test, public KvStream::Handler {
     auto opened = HttpServer::open(loop, worker, {});
     ASSERT_TRUE(opened.has_value()) << opened.error().message;
     server = std::move(*opened);
-    stream =
-        std::make_unique<KvStream>(loop, *client, *this, HttpAddress{"127.0.0.1", server->port()});
+    stream = std::make_unique<KvStream>(loop, *client, *this,
+                                        HttpAddress{"127.0.0.1", server->port()}, "the-key");
   }
   void on_connected() override { story += "connected "; }
   void on_disconnected() override { story += "disconnected "; }
-  void on_batch(std::string_view payload) override { story.append(payload).append(" "); }
+  bool on_batch(std::string_view payload) override {
+    story.append(payload.empty() ? "." : payload).append(" ");
+    return payload != "bad";
+  }
 
   bool wait_for(const std::string& wanted) {
     return run_until(loop, [&] { return story == wanted; });
@@ -63,6 +66,7 @@ class KvStreamTest : public testing::Test, public KvStream::Handler {
   void tell(const std::vector<std::string>& batches) {
     worker.answer = [this, batches](ExchangeId id, HttpRequest& request) {
       EXPECT_EQ(request.path, "/pdjob/kv_events");
+      EXPECT_EQ(request.header("authorization"), "Bearer the-key");
       server->begin(id, 200, "application/octet-stream", {});
       server->write(id, frames(batches));
     };
@@ -76,10 +80,20 @@ class KvStreamTest : public testing::Test, public KvStream::Handler {
   std::string story;
 };
 
-TEST_F(KvStreamTest, HandsOutBatchesAndPassesOverPings) {
+TEST_F(KvStreamTest, HandsOutBatches) {
   tell({"a", "", "b"});
   stream->open();
-  EXPECT_TRUE(wait_for("connected a b ")) << story;
+  EXPECT_TRUE(wait_for("connected a . b ")) << story;
+}
+
+TEST_F(KvStreamTest, AsksForEverythingAnewAfterABatchThatCannotBeRead) {
+  worker.answer = [this](ExchangeId id, HttpRequest&) {
+    server->begin(id, 200, "application/octet-stream", {});
+    server->write(id, frames({"a", "bad", "b"}));
+    tell({"c"});
+  };
+  stream->open();
+  EXPECT_TRUE(wait_for("connected a bad disconnected connected c ")) << story;
 }
 
 TEST_F(KvStreamTest, ComesBackAfterABrokenConnectionAndTakesNothingOfTheOldOne) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/sha256.h"
+
 namespace pdjob::router {
 namespace {
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
+#include "common/sha256.h"
 #include "net/json_edit.h"
 #include "router/http_api.h"
 #include "router/webhook_secret.h"

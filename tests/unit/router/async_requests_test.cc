@@ -44,6 +44,40 @@ TEST(AsyncRequests, AreNoMoreThanTheQueueHolds) {
   EXPECT_EQ(requests.alive(), 3U);
 }
 
+TEST(AsyncRequests, OfOneOfSeveralTenantsLeaveAsMuchRoomAsTheyTake) {
+  AsyncRequests requests({.queue_max = 100}, /*several_tenants=*/true);
+  const auto submitted = [&](const std::string& tenant) {
+    int count = 0;
+    while (requests.submit(tenant + std::to_string(count), tenant)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(submitted("greedy"), 50);
+  EXPECT_EQ(submitted("second"), 25);
+  EXPECT_EQ(submitted("third"), 13);
+  for (int i = 0; i < 10; ++i) {
+    requests.end("greedy" + std::to_string(i));
+  }
+  EXPECT_FALSE(requests.submit("greedy again", "greedy"));
+  EXPECT_TRUE(requests.submit("third again", "third"));
+}
+
+TEST(AsyncRequests, OfSeveralTenantsRunInTurns) {
+  AsyncRequests requests({.in_flight_max = 1}, /*several_tenants=*/true);
+  for (const char* id : {"a1", "a2", "a3", "b1", "c1", "b2"}) {
+    requests.enqueue(id, std::string(1, id[0]));
+  }
+  EXPECT_EQ(requests.queued(), 6U);
+  std::string order;
+  while (const auto next = requests.start_next(kAll)) {
+    order += *next + " ";
+    requests.end(*next);
+  }
+  EXPECT_EQ(order, "a1 b1 c1 a2 b2 a3 ");
+  EXPECT_EQ(requests.alive(), 0U);
+}
+
 TEST(AsyncRequests, DoNotRunWhenTheyWereCancelled) {
   AsyncRequests requests({.in_flight_max = 1});
   requests.enqueue("a", "");

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/sha256.h"
 #include "router/http_api.h"
 #include "tests/support/http_peers.h"
 

@@ -15,7 +15,10 @@ const std::vector<uint64_t> kBlocks = {11, 22, 33, 44};  // Of text, each of whi
 constexpr size_t kBytes = 4 * kPromptBlockBytes;
 
 struct KvKnowledgeTest : testing::Test {
-  KvKnowledgeTest() : tokens(256) { std::iota(tokens.begin(), tokens.end(), 0); }
+  explicit KvKnowledgeTest(uint32_t blocks_max = 1000)
+      : kv({.blocks_max = blocks_max, .texts_max = 1000}), tokens(256) {
+    std::iota(tokens.begin(), tokens.end(), 0);
+  }
 
   void store(WorkerId worker, size_t blocks) {
     net::KvBlocksStored stored{.block_size = 16};
@@ -30,7 +33,7 @@ struct KvKnowledgeTest : testing::Test {
     return kv.matched(blocks, kv.chain_of(blocks), worker, sent);
   }
 
-  KvKnowledge kv{{.blocks_max = 1000, .texts_max = 1000}};
+  KvKnowledge kv;
   std::vector<uint32_t> tokens;
 };
 
@@ -86,6 +89,23 @@ TEST_F(KvKnowledgeTest, OfAnEngineThatIsHeardLateWhatWasSentCountsToo) {
   kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksCleared{}});
   EXPECT_TRUE(kv.is_complete(kWorker));
   EXPECT_EQ(matched(kWorker, 2), 0U);
+}
+
+struct SmallKvKnowledgeTest : KvKnowledgeTest {
+  SmallKvKnowledgeTest() : KvKnowledgeTest(8) {}
+};
+
+TEST_F(SmallKvKnowledgeTest, OfWhoseBlocksThereWasNoRoomWhatWasSentCountsToo) {
+  kv.begin(kWorker, /*complete=*/true);
+  learn();
+  store(kWorker, 7);
+  EXPECT_TRUE(kv.is_complete(kWorker));
+  EXPECT_EQ(matched(kWorker, 4), 1U);
+  store(kWorker, 16);
+  EXPECT_FALSE(kv.is_complete(kWorker));
+  EXPECT_EQ(matched(kWorker, 4), 4U);
+  kv.take(kWorker, std::vector<net::KvEvent>{net::KvBlocksCleared{}});
+  EXPECT_TRUE(kv.is_complete(kWorker));
 }
 
 TEST_F(KvKnowledgeTest, OfWhoTellsNothingWhatWasSentCounts) {

@@ -116,14 +116,19 @@ TEST(KeptBlocks, SayNothingOfWhatOnlyMovesInATurn) {
   EXPECT_TRUE(blocks.take_changes().empty());
 }
 
-TEST(KeptBlocks, ALongChainIsToldInSeveralEvents) {
+TEST(KeptBlocks, ALongChainComesAndGoesInSeveralEvents) {
   KeptBlocks blocks;
   Listener listener;
   const uint32_t tokens = kBlock * (KeptBlocks::kEventBlocksMax + 3);
   blocks.set(SequenceId{0}, {prompt(0, tokens), tokens});
   const auto events = blocks.take_changes();
   EXPECT_EQ(events.size(), 2U);
-  listener.take({events.begin(), events.end()});
+  listener.take(events);
+  blocks.set(SequenceId{0}, {});
+  const auto gone = blocks.take_changes();
+  EXPECT_EQ(gone.size(), 2U);
+  listener.take(gone);
+  EXPECT_TRUE(listener.blocks().empty());
 }
 
 // Random prompts through a real cache: a router that listens from the beginning, and one that comes
