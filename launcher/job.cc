@@ -303,7 +303,7 @@ void Job::on_heartbeat(Process& process, const net::HeartbeatSent& message) {
     report_load(process);
   } else if (process.membership_applied < membership_version_ &&
              now_ >= process.membership_sent + timing_.membership_retry) {
-    send_membership(process);  // One of the two messages is lost.
+    send_membership(process, 0);  // One of the two messages is lost.
   }
 }
 
@@ -313,11 +313,16 @@ void Job::on_applied(Process& process, const net::MembershipApplied& message) {
   }
 }
 
-net::Membership Job::membership() const {
-  net::Membership list{.version = membership_version_};
+net::Membership Job::membership(uint64_t since) const {
+  net::Membership list{.version = membership_version_, .since = since};
   for (const Process& process : processes_) {
-    if (is_member(process)) {
-      (is_router(process.role) ? list.routers : list.workers).push_back(process.entry);
+    if (process.changed_in <= since) {
+      continue;
+    }
+    if (process.member) {
+      (is_router(process.role) ? list.routers : list.workers).push_back(*process.member);
+    } else if (since > 0) {
+      list.left.push_back(process.name);
     }
   }
   return list;
@@ -326,22 +331,23 @@ net::Membership Job::membership() const {
 void Job::publish_membership() {
   ++membership_version_;
   for (Process& process : processes_) {
-    if (!is_member(process)) {
-      process.member_since = 0;
-    } else if (process.member_since == 0) {
-      process.member_since = membership_version_;
+    const bool is_in = is_member(process);
+    if (is_in != process.member.has_value() || (is_in && process.entry != *process.member)) {
+      process.member = is_in ? std::optional(process.entry) : std::nullopt;
+      process.changed_in = membership_version_;
+      process.member_since = is_in ? membership_version_ : 0;
     }
   }
   for (Process& process : processes_) {
     if (is_router(process.role) && process.serving()) {
-      send_membership(process);
+      send_membership(process, process.membership_applied);
     }
   }
 }
 
-void Job::send_membership(Process& router) {
+void Job::send_membership(Process& router, uint64_t since) {
   router.membership_sent = now_;
-  emit(Send{router.name, membership()});
+  emit(Send{router.name, membership(since)});
 }
 
 void Job::report_load(const Process& worker) {

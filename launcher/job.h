@@ -146,6 +146,8 @@ struct Process {
   bool killed = false;     // By us; its exit has not come yet.
   net::WorkerEntry entry;  // As registered.
   net::WorkerLoad load;
+  std::optional<net::WorkerEntry> member;  // As routers were told; none: it is no member.
+  uint64_t changed_in = 0;                 // The membership version that said so.
   uint64_t member_since = 0;  // Workers: the membership version that took it in; 0: no member.
   uint64_t membership_applied = 0;  // Routers: the version that it has confirmed.
   Instant membership_sent{};        // Routers: when it was last told one.
@@ -210,9 +212,10 @@ class Job {
   void forgive_own_sleep();
   void enter(Process& process, ProcessState state, Instant deadline = kNever);
 
-  net::Membership membership() const;
+  // `since`: what has changed since that version; 0: all of it.
+  net::Membership membership(uint64_t since) const;
   void publish_membership();
-  void send_membership(Process& router);
+  void send_membership(Process& router, uint64_t since);
   void report_load(const Process& worker);
 
   std::optional<ProbePath> probe_path() const;

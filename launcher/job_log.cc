@@ -20,7 +20,12 @@ struct MessageText {
     for (const net::WorkerEntry& worker : m.workers) {
       names += (names.empty() ? "" : ",") + worker.engine_id;
     }
-    return "Membership version=" + std::to_string(m.version) + " workers=" + names;
+    std::string left;
+    for (const std::string& name : m.left) {
+      left += (left.empty() ? " left=" : ",") + name;
+    }
+    const std::string since = m.since == 0 ? "" : " since=" + std::to_string(m.since);
+    return "Membership version=" + std::to_string(m.version) + since + " workers=" + names + left;
   }
   std::string operator()(const net::LoadReported&) const { return ""; }
   std::string operator()(const net::Drain& m) const {

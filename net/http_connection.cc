@@ -248,9 +248,9 @@ void HttpConnection::take(std::string_view bytes) {
 
 void HttpConnection::take_requests() {
   while (phase_ == Phase::kHead && !close_after_reply_) {
+    // There is one deadline: of the next request, or of who does not read the last reply.
     if (!unparsed().empty()) {
-      flush();  // There is one deadline, of the next request or of who does not read the last
-                // reply.
+      flush();
     }
     if (broken_ || queue_.blocked() || !start_request()) {
       return;

@@ -64,11 +64,13 @@ struct MembershipApplied {  // From routers: requests can be pinned to the worke
 struct Acknowledge {  // Registered was taken.
   friend bool operator==(const Acknowledge&, const Acknowledge&) = default;
 };
-struct Membership {  // To routers: the whole list, whenever it changes, and again until applied. A
+struct Membership {  // To routers: whenever it changes, and again until applied (member_list.h). A
                      // lower version than one seen is stale.
   uint64_t version = 0;
+  uint64_t since = 0;  // 0: all of it follows. Else what has changed since this version.
   std::vector<WorkerEntry> workers;
   std::vector<WorkerEntry> routers;  // For clients that subscribe to them; the reader is one, too.
+  std::vector<std::string> left;     // Names of those that are no members any more.
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 struct LoadReported {  // To routers: one worker's heartbeat, passed on.

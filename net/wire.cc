@@ -123,6 +123,11 @@ class Reader {
 // The fields of each message, once, in wire order, for both directions.
 
 template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<std::string> text) {
+  codec.value(text);
+}
+
+template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.name);
   codec.value(worker.engine_id);
@@ -167,8 +172,10 @@ void fields(Codec&, typename Codec::template Ref<Acknowledge>) {}
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Membership> message) {
   codec.value(message.version);
+  codec.value(message.since);
   codec.list(message.workers);
   codec.list(message.routers);
+  codec.list(message.left);
 }
 
 template <class Codec>

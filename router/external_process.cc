@@ -21,6 +21,7 @@
 #include "net/event_loop.h"
 #include "net/http_client.h"
 #include "net/job_member.h"
+#include "net/member_list.h"
 #include "net/tcp_relay.h"
 #include "router/external_router.h"
 #include "router/static_workers.h"
@@ -107,7 +108,9 @@ class ExternalProcess final : net::JobMember::Handler {
 
   void on_control(const net::Message& message) override {
     if (const auto* membership = std::get_if<net::Membership>(&message)) {
-      step(MembersChanged{membership->version, membership->workers});
+      if (member_list_.take(*membership)) {
+        step(MembersChanged{membership->version, member_list_.workers()});
+      }
     }
   }
 
@@ -343,6 +346,7 @@ class ExternalProcess final : net::JobMember::Handler {
   const RouterRecipe recipe_;
   std::string host_;
   ExternalRouter core_;
+  net::MemberList member_list_;  // Of the launcher's.
   net::EventLoop loop_;
   const std::unique_ptr<net::HttpClient> client_;
   std::map<InstanceId, Running> running_;

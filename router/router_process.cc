@@ -9,6 +9,8 @@
 #include "common/log.h"
 #include "net/event_loop.h"
 #include "net/job_member.h"
+#include "net/kv_stream.h"
+#include "net/member_list.h"
 #include "router/external_process.h"
 #include "router/http_api.h"
 #include "router/kv_events_api.h"
@@ -135,16 +137,14 @@ class RouterProcess final : net::JobMember::Handler {
     api_->relay().submit(std::move(event));
   }
 
-  void take_membership(net::Membership membership) {
-    if (membership.version < membership_version_) {
+  void take_membership(const net::Membership& membership) {
+    if (!member_list_.take(membership)) {
       return;
     }
-    membership_version_ = membership.version;
     log::info("membership version " + std::to_string(membership.version) + ": " +
-              std::to_string(membership.workers.size()) + " workers");
-    api_->members().publish(
-        {.routers = std::move(membership.routers), .workers = membership.workers});
-    api_->relay().submit(WorkersChanged{std::move(membership.workers)});
+              std::to_string(member_list_.workers().size()) + " workers");
+    api_->members().publish({.routers = member_list_.routers(), .workers = member_list_.workers()});
+    api_->relay().submit(WorkersChanged{member_list_.workers()});
     member_->membership_applied(membership.version);
   }
 
@@ -155,7 +155,7 @@ class RouterProcess final : net::JobMember::Handler {
   std::optional<KvEventsApi> kv_events_;
   std::unique_ptr<net::JobMember> member_;
   std::optional<StaticWorkers> members_;
-  uint64_t membership_version_ = 0;
+  net::MemberList member_list_;
   bool draining_ = false;
 };
 

@@ -1,13 +1,16 @@
 #include "launcher/job.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "common/check.h"
 #include "common/exit_code.h"
 #include "common/random.h"
+#include "net/member_list.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -43,15 +46,34 @@ class World {
 
   // Does the router confirm each membership at once?
   bool router_confirms = true;
+  bool routers_are_deaf = false;
+  bool routers_lie = false;                      // They confirm what they were not told.
+  std::map<std::string, net::MemberList> lists;  // What each router makes of what it is told.
+  std::string last_told;
 
   void tell(const Event& event) {
     const size_t before = effects.size();
     job.step(event, now, effects);
-    for (size_t i = before; router_confirms && i < effects.size(); ++i) {
+    for (size_t i = before; i < effects.size(); ++i) {
       const Send* send = std::get_if<Send>(&effects[i]);
       if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
-        confirm(std::get<net::Membership>(send->message).version, std::string(send->peer));
+        hear(std::string(send->peer), std::get<net::Membership>(send->message));
       }
+    }
+  }
+  // As a router does.
+  void hear(const std::string& router, const net::Membership& told) {
+    if (routers_are_deaf) {
+      return;
+    }
+    if (told.since == 0) {
+      lists[router] = {};  // Perhaps it was started again.
+    }
+    const bool taken = lists[router].take(told);
+    EXPECT_TRUE(taken || routers_lie) << told.since;
+    last_told = router;
+    if (taken && router_confirms) {
+      confirm(told.version, router);
     }
   }
   void confirm(uint64_t version, const std::string& router = "router-0") {
@@ -142,20 +164,31 @@ class World {
     }
     return nullptr;
   }
-  // The names in the last membership that routers were told.
+  // Of the workers, as the router that was told last knows them, in the order of the plan.
   std::vector<std::string> members() const {
     std::vector<std::string> names;
-    for (auto effect = effects.rbegin(); effect != effects.rend(); ++effect) {
-      const Send* send = std::get_if<Send>(&*effect);
-      if (send == nullptr || !std::holds_alternative<net::Membership>(send->message)) {
-        continue;
-      }
-      for (const net::WorkerEntry& entry : std::get<net::Membership>(send->message).workers) {
-        names.push_back(entry.name);
-      }
-      return names;
+    const auto list = lists.find(last_told);
+    if (list == lists.end()) {
+      return {"nothing published"};
     }
-    return {"nothing published"};
+    for (const Process& one : job.processes()) {
+      const auto& workers = list->second.workers();
+      if (std::ranges::find(workers, one.name, &net::WorkerEntry::name) != workers.end()) {
+        names.push_back(one.name);
+      }
+    }
+    return names;
+  }
+  const net::Membership& last_membership() const {
+    const net::Membership* last = nullptr;
+    for (const Effect& effect : effects) {
+      const Send* send = std::get_if<Send>(&effect);
+      if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
+        last = &std::get<net::Membership>(send->message);
+      }
+    }
+    PDJOB_CHECK(last != nullptr);
+    return *last;
   }
   template <class M>
   bool sent(const std::string& peer) const {
@@ -487,6 +520,40 @@ TEST(Job, ARestartedRouterIsToldTheMembership) {
   EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
 }
 
+TEST(Job, ARouterIsToldWhatItHasNotConfirmed) {
+  World world;
+  world.make_ready();
+  const uint64_t confirmed = world.lists.at("router-0").version();
+  world.router_confirms = false;
+  world.effects.clear();
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.last_membership().since, confirmed);
+  EXPECT_EQ(world.last_membership().left, Names{"decode-0"});
+  EXPECT_TRUE(world.last_membership().workers.empty());
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+  world.pass(seconds(1));
+  world.register_process("decode-0");
+  // It is back, and may never have been gone: that is said, too.
+  EXPECT_EQ(world.last_membership().since, confirmed);
+  EXPECT_TRUE(world.last_membership().left.empty());
+  ASSERT_EQ(world.last_membership().workers.size(), 1U);
+  EXPECT_EQ(world.last_membership().workers[0].engine_id, world.process("decode-0").engine_id);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, ARouterThatConfirmsNothingIsToldAll) {
+  World world;
+  world.make_ready();
+  world.routers_are_deaf = true;
+  world.exit_process("decode-0");
+  world.routers_are_deaf = false;
+  world.effects.clear();
+  world.now += milliseconds(500);
+  world.beat("router-0");
+  EXPECT_EQ(world.last_membership().since, 0U);
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+}
+
 TEST(Job, MembershipVersionsOnlyGrow) {
   World world;
   world.make_ready();
@@ -737,6 +804,7 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
     for (int i = 0; i < 200 && world.job.state() != JobState::kDone; ++i) {
       const std::string& name = names[random.below(3)];
       world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
+      world.routers_lie = true;
       world.router_confirms = random.chance(0.7);
       switch (random.below(9)) {
         case 0:

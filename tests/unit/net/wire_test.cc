@@ -33,17 +33,19 @@ WorkerLoad worker_load() {
 }
 
 std::vector<Message> one_of_each() {
-  return {
-      Registered{.worker = worker_entry(), .pid = 4711},
-      HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
-      Drained{.name = "decode-1"},
-      Acknowledge{},
-      Membership{
-          .version = 7, .workers = {worker_entry(), worker_entry()}, .routers = {worker_entry()}},
-      LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
-      Drain{.deadline_ms = 30000},
-      Shutdown{},
-      MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
+  return {Registered{.worker = worker_entry(), .pid = 4711},
+          HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
+          Drained{.name = "decode-1"},
+          Acknowledge{},
+          Membership{.version = 7,
+                     .since = 6,
+                     .workers = {worker_entry(), worker_entry()},
+                     .routers = {worker_entry()},
+                     .left = {"decode-2", "prefill-0"}},
+          LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
+          Drain{.deadline_ms = 30000},
+          Shutdown{},
+          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -59,8 +61,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x03\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x03\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x04\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x04\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
@@ -105,7 +107,7 @@ TEST(Wire, UnknownTypesAndRolesAreRefused) {
 
 TEST(Wire, FalseCountsCostNoMemory) {
   std::string list = encode(Membership{.version = 1});
-  list[16] = '\xff';  // 255 entries are promised and none follows.
+  list[24] = '\xff';  // 255 entries are promised and none follows.
   EXPECT_FALSE(decode(bytes_of(list)));
   std::string text = encode(Drained{});
   text.replace(8, 4, "\xff\xff\xff\xff");
@@ -116,7 +118,7 @@ TEST(Wire, StringsAreBounded) {
   const std::string longest(limits::kControlStringBytesMax, 'x');
   EXPECT_TRUE(decode(bytes_of(encode(Drained{.name = longest}))));
   std::string longer = "pdjb";
-  longer += std::string("\x02\x00\x03\x00\x01\x04\x00\x00", 8) + longest + "x";
+  longer += std::string("\x04\x00\x03\x00\x01\x04\x00\x00", 8) + longest + "x";
   EXPECT_FALSE(decode(bytes_of(longer)));
 }
 
