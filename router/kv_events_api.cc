@@ -16,6 +16,8 @@ namespace {
 
 constexpr Duration kReplayTimeout = std::chrono::seconds(5);  // Until its next batch.
 constexpr Duration kTokenizeTimeout = std::chrono::seconds(10);
+// Of what a worker keeps, waiting until all of it is here. Far more than the index has room for.
+constexpr size_t kAtFirstBytesMax = 256 * limits::kMiB;
 
 }  // namespace
 
@@ -64,6 +66,7 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
   void on_connected() override {
     begin();
     at_first_.emplace();
+    at_first_bytes_ = 0;
     tell_anew(/*complete=*/false);
   }
   void on_disconnected() override {
@@ -83,16 +86,21 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
       cannot_read(events.error());
       return false;
     }
-    if (at_first_) {
-      std::ranges::move(*events, std::back_inserter(*at_first_));
-    } else {
+    if (!at_first_) {
       tell(std::move(*events));
+      return true;
+    }
+    std::ranges::move(*events, std::back_inserter(*at_first_));
+    at_first_bytes_ += payload.size();
+    if (at_first_bytes_ > kAtFirstBytesMax) {
+      tell(*std::exchange(at_first_, std::nullopt));
     }
     return true;
   }
 
  private:
   std::optional<std::vector<net::KvEvent>> at_first_;  // Until all of it is here.
+  size_t at_first_bytes_ = 0;
   net::KvStream stream_;
 };
 
