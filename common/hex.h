@@ -12,14 +12,12 @@
 namespace pdjob {
 
 // The lowest `digits` of a number.
-inline void write_hex(char* to, uint64_t value, size_t digits) {
-  for (size_t i = digits; i > 0; --i, value >>= 4) {
-    to[i - 1] = "0123456789abcdef"[value & 0xf];
-  }
-}
 inline void append_hex(std::string& out, uint64_t value, size_t digits = 16) {
-  out.resize(out.size() + digits);
-  write_hex(out.data() + out.size() - digits, value, digits);
+  const size_t begin = out.size();
+  out.resize(begin + digits);
+  for (size_t at = out.size(); at > begin; value >>= 4) {
+    out[--at] = "0123456789abcdef"[value & 0xf];
+  }
 }
 
 inline std::optional<uint64_t> parse_hex(std::string_view text) {

@@ -10,9 +10,10 @@ constexpr size_t kDigits = 16;
 }  // namespace
 
 std::string TransferId::to_string() const {
-  std::string text(2 * kDigits, '0');
-  write_hex(text.data(), high, kDigits);
-  write_hex(text.data() + kDigits, low, kDigits);
+  std::string text;
+  text.reserve(2 * kDigits);
+  append_hex(text, high);
+  append_hex(text, low);
   return text;
 }
 

@@ -147,7 +147,7 @@ void Job::spawn(Process& process) {
   process.suspected = process.killed = false;
   process.entry = {};
   process.load = {};
-  process.member_since = process.membership_applied = 0;
+  process.membership_applied = 0;
   process.restart_policy.started(now_);
   enter(process, ProcessState::kStarting, now_ + timing_.start_timeout);
   emit(Spawn{process.name, process.incarnation, process.engine_id});
@@ -331,11 +331,10 @@ net::Membership Job::membership(uint64_t since) const {
 void Job::publish_membership() {
   ++membership_version_;
   for (Process& process : processes_) {
-    const bool is_in = is_member(process);
-    if (is_in != process.member.has_value() || (is_in && process.entry != *process.member)) {
-      process.member = is_in ? std::optional(process.entry) : std::nullopt;
+    const auto member = is_member(process) ? std::optional(process.entry) : std::nullopt;
+    if (member != process.member) {
+      process.member = member;
       process.changed_in = membership_version_;
-      process.member_since = is_in ? membership_version_ : 0;
     }
   }
   for (Process& process : processes_) {
@@ -398,7 +397,7 @@ std::optional<Job::ProbePath> Job::probe_path(const std::string& model) const {
                        .decode = pick_for_probe(is_decode, model)};
   PDJOB_CHECK(path.router != nullptr && path.decode != nullptr);
   const uint64_t since =
-      std::max(path.decode->member_since, path.prefill == nullptr ? 0 : path.prefill->member_since);
+      std::max(path.decode->changed_in, path.prefill == nullptr ? 0 : path.prefill->changed_in);
   return path.router->membership_applied >= since ? std::optional(path) : std::nullopt;
 }
 

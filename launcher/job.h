@@ -148,9 +148,8 @@ struct Process {
   net::WorkerLoad load;
   std::optional<net::WorkerEntry> member;  // As routers were told; none: it is no member.
   uint64_t changed_in = 0;                 // The membership version that said so.
-  uint64_t member_since = 0;  // Workers: the membership version that took it in; 0: no member.
-  uint64_t membership_applied = 0;  // Routers: the version that it has confirmed.
-  Instant membership_sent{};        // Routers: when it was last told one.
+  uint64_t membership_applied = 0;         // Routers: the version that it has confirmed.
+  Instant membership_sent{};               // Routers: when it was last told one.
   std::string last_exit;
   // Of the state: when to start again, or when starting has taken too long. kNever elsewhere.
   Instant deadline = kNever;

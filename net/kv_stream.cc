@@ -74,7 +74,6 @@ void KvStream::open() {
 }
 
 void KvStream::on_head(CallId /*id*/, const HttpReplyHead& head) {
-  framing_ = head.framing;
   connected_ = head.status == 200 && head.framing == BodyFraming::kChunked;
   refused_ = head.status == 404 || head.status == 401;  // An older worker; one of another job.
   if (connected_) {

@@ -77,7 +77,6 @@ class KvStream final : public HttpCallHandler {
   bool connected_ = false;
   bool refused_ = false;  // It does not tell us, and will not.
   ChunkDecoder chunks_;
-  BodyFraming framing_ = BodyFraming::kNone;
   std::string decoded_;
   KvFrames frames_;
 };

@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import sys
-import tempfile
 
 import httpx
 import pytest
@@ -14,12 +13,6 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 from engine_doubles import Fleet, MooncakeDecodeDouble, MooncakePrefillDouble, PushDecodeDouble, PushPrefillDouble  # noqa: E402
 
 PROMPTS = ["Tell me a story about a river that forgot its way to the sea.", "List three colours:", "The capital of France is"]
-
-
-@pytest.fixture(scope="module")
-def folder():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
-        yield name
 
 
 @contextlib.contextmanager

@@ -3,22 +3,14 @@
 import contextlib
 import random
 import sys
-import tempfile
 
 import httpx
-import pytest
 
 from conftest import ROOT, Process, eventually, metric
 
 sys.path.insert(0, str(ROOT / "tests/support"))
 from engine_doubles import Fleet  # noqa: E402
 from prefix_engine_double import PrefixEngineDouble  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def folder():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
-        yield name
 
 
 def text(seed, length=6000):

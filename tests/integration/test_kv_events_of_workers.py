@@ -3,7 +3,6 @@
 import contextlib
 import random
 import signal
-import tempfile
 import urllib.parse
 
 import httpx
@@ -13,12 +12,6 @@ from conftest import MODEL, Process, eventually, metric, running_job
 
 SEQUENCES = 2
 PREFIX_AWARE = ["--policy", "prefix_aware"]
-
-
-@pytest.fixture(scope="module")
-def folder():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
-        yield name
 
 
 def text(seed, length=1800):
