@@ -58,7 +58,9 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
       {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
   in.field(
       "log_dir", config.log_dir,
-      {.doc = "Holds one log file per process. Default: logs in the job's folder in state_dir."});
+      {.doc =
+           "Holds one log file per process. Two running jobs cannot share it. pdjob removes only "
+           "files that it made there. Default: logs in the job's folder in state_dir."});
 }
 
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "net/json_fields.h"
@@ -20,21 +21,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::streamoff kTailBytes = 4096;
-constexpr int kTailLines = 15;
-
 Error cannot(const std::string& what, const std::string& why) {
   return {ErrorCode::kUnavailable, "cannot " + what + ": " + why};
 }
 
-// Only for its owner: launcher.json leads to the admin port, logs may name files.
-Status make_private_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (!error) {
-    fs::permissions(path, fs::perms::owner_all, error);
+// launcher.json tells `pdjob status` whom to ask: another user must not put one there.
+Status check_ours(int folder, const std::string& path) {
+  struct stat found{};
+  if (fstat(folder, &found) != 0) {
+    return cannot("look at " + path, std::strerror(errno));
   }
-  return error ? Status(cannot("make the folder " + path, error.message())) : ok();
+  if (found.st_uid != geteuid() || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 path +
+                     " belongs to another user, or others may write to it: choose another "
+                     "launcher.state_dir, or run `chmod go-w " +
+                     path + "`"};
+  }
+  return ok();
 }
 
 std::string read_whole(const std::string& path) {
@@ -60,25 +64,16 @@ bool is_locked(const std::string& path) {
   return folder.valid() && flock(folder.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-void remove_old_logs(const std::string& log_dir) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(log_dir, ignored)) {
-    if (entry.path().extension() == ".log") {
-      fs::remove(entry.path(), ignored);
-    }
-  }
-}
-
 }  // namespace
 
 Result<JobFolder> JobFolder::claim(const JobConfig& config) {
   const std::string path = config.launcher.state_dir + "/" + config.name;
   PDJOB_TRY_STATUS(make_private_folder(path));
-  PDJOB_TRY_STATUS(make_private_folder(config.launcher.log_dir));
   net::Fd lock = open_folder(path);
   if (!lock.valid()) {
     return cannot("open " + path, std::strerror(errno));
   }
+  PDJOB_TRY_STATUS(check_ours(lock.get(), path));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     const auto running = read_address(path + "/launcher.json");
     const std::string pid = running ? std::to_string(running->pid) : "unknown";
@@ -88,8 +83,8 @@ Result<JobFolder> JobFolder::claim(const JobConfig& config) {
   }
   std::error_code ignored;
   fs::remove(path + "/launcher.json", ignored);  // Of a launcher that was killed.
-  remove_old_logs(config.launcher.log_dir);
-  return JobFolder(path, config.launcher.log_dir, std::move(lock));
+  PDJOB_TRY(LogFolder logs, LogFolder::claim(config.launcher.log_dir, config.name));
+  return JobFolder(path, std::move(logs), std::move(lock));
 }
 
 JobFolder::~JobFolder() {
@@ -111,28 +106,14 @@ Status JobFolder::publish(const LauncherAddress& address) const {
   text += "\n";
   const std::string path = path_ + "/launcher.json";
   const std::string draft = path + ".new";
-  const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  unlink(draft.c_str());
+  const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() ||
       write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       rename(draft.c_str(), path.c_str()) != 0) {
     return cannot("write " + path, std::strerror(errno));
   }
   return ok();
-}
-
-std::string JobFolder::log_tail(const std::string& process_name) const {
-  std::ifstream file(log_path(process_name), std::ios::binary | std::ios::ate);
-  if (!file) {
-    return "";
-  }
-  const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  size_t begin = text.size();
-  for (int lines = 0; lines <= kTailLines && begin != std::string::npos && begin > 0; ++lines) {
-    begin = text.rfind('\n', begin - 1);
-  }
-  return text.substr(begin == std::string::npos ? 0 : std::min(begin + 1, text.size()));
 }
 
 Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std::string& job) {

@@ -132,7 +132,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
         job_(processes_of(plan_), timing_of(config.launcher), random_hex(1).substr(0, 8)),
         metrics_(job_),
         kv_token_(random_hex(4)),
-        cluster_(loop_, *this, {.log_dir = folder.log_dir()}),
+        cluster_(loop_, *this, {.logs = folder.logs()}),
         signals_(loop_, [this](int exit_code) { stop(exit_code); }) {}
 
   Status open() {
@@ -159,7 +159,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
 
   int run() {
     terminal_.say(plan_.to_text());
-    terminal_.say("logs: " + folder_.log_dir() + "\n");
+    terminal_.say("logs: " + folder_.logs().path() + "\n");
     loop_.post([this] { dispatch(Started{}); });
     loop_.run();
     return exit_code_;
@@ -297,8 +297,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
       terminal_.say("pdjob: the job failed: " + effect.reason + "\n");
     }
     if (!effect.culprit.empty()) {
-      terminal_.say("--- end of " + folder_.log_path(effect.culprit) + "\n" +
-                    folder_.log_tail(effect.culprit));
+      terminal_.say("--- end of " + folder_.logs().log_path(effect.culprit) + "\n" +
+                    folder_.logs().tail(effect.culprit));
     }
     loop_.stop();
   }
@@ -340,7 +340,12 @@ int run_job(const JobConfig& config) {
     return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
                   folder.error());
   }
-  Result<Terminal> terminal = Terminal::open(folder->log_path("launcher"));
+  Result<net::Fd> log = folder->logs().open("launcher");
+  if (!log) {
+    return refuse(log.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
+                  log.error());
+  }
+  Result<Terminal> terminal = Terminal::open(*log);
   if (!terminal) {
     return refuse(kExitFailed, terminal.error());
   }

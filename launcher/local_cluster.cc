@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <utility>
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -102,11 +101,7 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
     spec.port = listener->second.port;
   }
   PDJOB_TRY(const net::Fd spec_fd, memfd_with(net::encode_spec(spec)));
-  const std::string log_path = options_.log_dir + "/" + spec.name + ".log";
-  const net::Fd log_fd(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log_fd.valid()) {
-    return system_error("open " + log_path);
-  }
+  PDJOB_TRY(const net::Fd log_fd, options_.logs.open(spec.name));
   net::ChildOptions child{
       .program = options_.program,
       .arguments = {"pdjob " + spec.name, spec.role == net::Role::kRouter ? "router" : "worker",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/cluster.h"
+#include "launcher/log_folder.h"
 #include "net/child_process.h"
 #include "net/event_loop.h"
 #include "net/socket.h"
@@ -19,7 +20,7 @@ class LocalCluster final : public Cluster {
  public:
   struct Options {
     std::string program = "/proc/self/exe";
-    std::string log_dir;  // Must exist.
+    LogFolder& logs;  // Outlives the cluster.
   };
   LocalCluster(net::EventLoop& loop, Handler& handler, Options options);
   ~LocalCluster() override;  // Kills and reaps what is left.

@@ -33,11 +33,11 @@ void write_whole(int fd, std::string_view text) {
 
 }  // namespace
 
-Result<Terminal> Terminal::open(const std::string& log_path) {
-  const net::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+Result<Terminal> Terminal::open(const net::Fd& log) {
   net::Fd person(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
-  if (!log.valid() || !person.valid() || dup2(log.get(), STDERR_FILENO) < 0) {
-    return Error{ErrorCode::kUnavailable, "cannot write " + log_path + ": " + std::strerror(errno)};
+  if (!person.valid() || dup2(log.get(), STDERR_FILENO) < 0) {
+    return Error{ErrorCode::kUnavailable,
+                 std::string("cannot write to the launcher's log: ") + std::strerror(errno)};
   }
   return Terminal(std::move(person));
 }

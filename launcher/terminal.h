@@ -13,8 +13,8 @@ namespace pdjob::launcher {
 
 class Terminal {
  public:
-  // Points stderr, where the log writes, at `log_path`.
-  static Result<Terminal> open(const std::string& log_path);
+  // Points stderr, where the log writes, at `log`.
+  static Result<Terminal> open(const net::Fd& log);
   Terminal(Terminal&&) noexcept = default;
   Terminal& operator=(Terminal&&) noexcept = default;
   ~Terminal();  // Gives stderr back.

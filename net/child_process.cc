@@ -1,12 +1,14 @@
 #include "net/child_process.h"
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -62,6 +64,7 @@ class Setup {
       dup2(options_.output, STDOUT_FILENO);
       dup2(options_.output, STDERR_FILENO);
     }
+    hide_descriptors();
     for (const int inherited : options_.inherited) {
       fcntl(inherited, F_SETFD, 0);
     }
@@ -73,6 +76,19 @@ class Setup {
   }
 
  private:
+  // Whatever our own caller, or a library, left open without close-on-exec.
+  static void hide_descriptors() {
+    constexpr int kFirst = STDERR_FILENO + 1;
+    if (close_range(kFirst, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0) {
+      return;
+    }
+    // A kernel before 5.11.
+    const auto end = static_cast<int>(sysconf(_SC_OPEN_MAX));
+    for (int fd = kFirst; fd < end; ++fd) {
+      fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+  }
+
   bool is_replaced(const char* entry) const {
     for (const auto& [name, value] : options_.environment) {
       if (std::strncmp(entry, name.c_str(), name.size()) == 0 && entry[name.size()] == '=') {

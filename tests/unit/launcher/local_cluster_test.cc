@@ -7,8 +7,10 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -35,7 +37,7 @@ class LocalClusterTest : public testing::Test {
       : folder_(testing::TempDir() + "/" +
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    logs_.emplace(*LogFolder::claim(folder_, "test"));
     exits_.then = [this](Incarnation, const std::string& how) {
       how_ = how;
       loop_.stop();
@@ -47,7 +49,7 @@ class LocalClusterTest : public testing::Test {
     const std::string path = folder_ + "/program";
     std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
     chmod(path.c_str(), 0700);
-    return {.program = path, .log_dir = folder_};
+    return {.program = path, .logs = *logs_};
   }
 
   static SpawnOrder order(uint64_t incarnation) {
@@ -72,6 +74,7 @@ class LocalClusterTest : public testing::Test {
   }
 
   const std::string folder_;
+  std::optional<LogFolder> logs_;
   net::EventLoop loop_;
   Exits exits_;
   std::string how_;
@@ -90,6 +93,18 @@ TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
   EXPECT_NE(log().find("\"kv_token\":\"a secret\""), std::string::npos);
   EXPECT_NE(log().find("\"port\":" + std::to_string(*port)), std::string::npos);
   EXPECT_NE(log().find("socket:["), std::string::npos);
+}
+
+// The caller of pdjob may have left anything open, without close-on-exec.
+TEST_F(LocalClusterTest, DescriptorsOfTheCallerDoNotReachAChild) {
+  const int leaked = open("/dev/full", O_WRONLY);  // NOLINT: without close-on-exec.
+  ASSERT_GE(leaked, 0);
+  LocalCluster cluster(loop_, exits_, script("ls -l /proc/$$/fd; echo listed"));
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  loop_.run();
+  EXPECT_NE(log().find("listed"), std::string::npos);
+  EXPECT_EQ(log().find("/dev/full"), std::string::npos) << log();
+  close(leaked);
 }
 
 TEST_F(LocalClusterTest, AChildSeesTheGpuOfItsOrderAlone) {
@@ -130,7 +145,7 @@ TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
 }
 
 TEST_F(LocalClusterTest, AProgramThatCannotBeExecutedExitsWith127) {
-  LocalCluster cluster(loop_, exits_, {.program = "/nonexistent", .log_dir = folder_});
+  LocalCluster cluster(loop_, exits_, {.program = "/nonexistent", .logs = *logs_});
   ASSERT_TRUE(cluster.spawn(order(1)).has_value());
   loop_.run();
   EXPECT_EQ(how_, "exit code 127");
