@@ -39,6 +39,10 @@ void read(ConfigReader& in, EngineConfig& config) {
   in.field("fake_delay_per_token", config.fake_delay_per_token,
            {"What the fake engine sleeps for each token of a step."},
            {Duration::zero(), std::chrono::seconds(10)});
+  in.field("fake_crash_on_token", config.fake_crash_on_token,
+           {"For tests: the fake engine aborts when it computes this token; 0: never."}, {0, 255});
+  in.field("fake_hang_on_token", config.fake_hang_on_token,
+           {"For tests: the fake engine hangs when it computes this token; 0: never."}, {0, 255});
   if (config.batch_tokens < config.sequences) {
     in.fail("batch_tokens", "must be at least `sequences`, or a step cannot serve them all");
   }

@@ -116,6 +116,8 @@ class FakeEngine final : public Engine {
   void add_regions(std::byte* base);
   void copy(std::byte* to, const std::byte* from, size_t bytes) const;
   Status check(std::span<const StepItem> items) const;
+  // As configured, for tests.
+  void misbehave_on(Token token) const;
   void write_row(SequenceId sequence, uint32_t row, Token token);
   uint64_t hash_rows(SequenceId sequence) const;
   void compute_logits(SequenceId sequence);
@@ -247,6 +249,7 @@ Status FakeEngine::step(std::span<const StepItem> items) {
   size_t tokens = 0;
   for (const StepItem& item : items) {
     for (const Token token : item.tokens) {
+      misbehave_on(token);
       write_row(item.sequence, lengths_[item.sequence.value]++, token);
     }
     if (item.wants_logits) {
@@ -258,6 +261,14 @@ Status FakeEngine::step(std::span<const StepItem> items) {
     std::this_thread::sleep_for(config_.fake_delay_per_token * tokens);
   }
   return ok();
+}
+
+void FakeEngine::misbehave_on(Token token) const {
+  PDJOB_CHECK(token == 0 || static_cast<uint32_t>(token) != config_.fake_crash_on_token,
+              "fake_crash_on_token", token);
+  while (token != 0 && static_cast<uint32_t>(token) == config_.fake_hang_on_token) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
 }
 
 void FakeEngine::write_row(SequenceId sequence, uint32_t row, Token token) {

@@ -10,6 +10,7 @@
 
 #include "common/result.h"
 #include "launcher/job.h"
+#include "net/child_process.h"
 #include "net/process_spec.h"
 #include "net/socket.h"
 
@@ -34,8 +35,8 @@ class Cluster {
  public:
   class Handler {
    public:
-    // `how`: "exit code 1", "signal 9 (Killed)". Comes once for each spawned process.
-    virtual void on_exited(Incarnation incarnation, const std::string& how) = 0;
+    // Comes once for each spawned process.
+    virtual void on_exited(Incarnation incarnation, const net::ChildExit& exit) = 0;
 
    protected:
     ~Handler() = default;

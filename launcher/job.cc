@@ -11,6 +11,8 @@ namespace {
 
 // Between the moment all processes should have drained and the moment what is left is killed.
 constexpr Duration kExitGrace = std::chrono::seconds(2);
+// Between asking a hung worker for its stacks and its end: writing them takes milliseconds.
+constexpr Duration kDumpGrace = std::chrono::seconds(2);
 
 bool is_router(net::Role role) { return role == net::Role::kRouter; }
 bool is_prefill(net::Role role) { return role == net::Role::kPrefill; }
@@ -54,6 +56,8 @@ const char* to_string(ProcessState state) {
       return "registered";
     case ProcessState::kReady:
       return "ready";
+    case ProcessState::kHung:
+      return "hung";
     case ProcessState::kDraining:
       return "draining";
     case ProcessState::kExited:
@@ -64,9 +68,22 @@ const char* to_string(ProcessState state) {
   PDJOB_CHECK(false, static_cast<int>(state));
 }
 
+const char* to_string(Signal signal) {
+  switch (signal) {
+    case Signal::kTerminate:
+      return "Terminate";
+    case Signal::kKill:
+      return "Kill";
+    case Signal::kDumpStacks:
+      return "DumpStacks";
+  }
+  PDJOB_CHECK(false, static_cast<int>(signal));
+}
+
 bool Process::alive() const {
   return state == ProcessState::kStarting || state == ProcessState::kRegistered ||
-         state == ProcessState::kReady || state == ProcessState::kDraining;
+         state == ProcessState::kReady || state == ProcessState::kHung ||
+         state == ProcessState::kDraining;
 }
 
 Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce)
@@ -144,7 +161,8 @@ void Job::spawn(Process& process) {
   process.incarnation = {++incarnations_made_};
   process.engine_id = process.name + "." + nonce_ + "." + std::to_string(process.incarnation.value);
   process.pid = 0;
-  process.suspected = process.killed = false;
+  process.suspected = process.stands_still = process.killed = false;
+  process.loss = net::LossCause::kUnknown;
   process.entry = {};
   process.load = {};
   process.membership_applied = 0;
@@ -161,19 +179,22 @@ void Job::on(const Spawned& event) {
 
 void Job::on(const SpawnFailed& event) {
   if (Process* process = find(event.incarnation)) {
-    died(*process, event.reason);
+    died(*process, event.reason, net::LossCause::kOutside);
   }
 }
 
 void Job::on(const ProcessExited& event) {
   if (Process* process = find(event.incarnation); process != nullptr && process->alive()) {
-    died(*process, event.how);
+    died(*process, event.how, event.crashed ? net::LossCause::kCrash : net::LossCause::kOutside);
   }
 }
 
-void Job::died(Process& process, const std::string& how) {
+void Job::died(Process& process, const std::string& how, net::LossCause cause) {
   const bool was_serving = process.serving();
-  process.last_exit = how;
+  const bool hung = process.loss == net::LossCause::kHang;  // That is what it died of.
+  process.last_exit = hung ? "hung, then " + how : how;
+  process.loss = hung ? process.loss : cause;
+  process.crashes += process.loss == net::LossCause::kCrash ? 1 : 0;
   process.pid = 0;
   if (state_ == JobState::kDraining) {
     enter(process, ProcessState::kExited);
@@ -219,7 +240,7 @@ void Job::check_process(Process& process) {
     if (process.state == ProcessState::kBackoff) {
       ++process.restarts;
       spawn(process);
-    } else {  // It started, and never registered.
+    } else {  // It started, and never registered; or it hung, and has written its stacks.
       process.deadline = kNever;
       process.killed = true;
       emit(SendSignal{process.incarnation, Signal::kKill});
@@ -240,6 +261,20 @@ void Job::check_heartbeat(Process& process) {
     process.suspected = true;
     publish_membership();
   }
+}
+
+// Twice in a row, so that nobody is hung who was merely stopped, with all of us, and goes on now.
+void Job::check_progress(Process& process) {
+  const auto still = std::chrono::milliseconds(process.load.standstill_ms);
+  const bool again = std::exchange(process.stands_still, still >= timing_.progress_timeout);
+  if (!again || !process.stands_still || process.killed || is_router(process.role)) {
+    return;
+  }
+  process.loss = net::LossCause::kHang;
+  process.hangs += 1;
+  enter(process, ProcessState::kHung, now_ + kDumpGrace);
+  emit(SendSignal{process.incarnation, Signal::kDumpStacks});
+  publish_membership();
 }
 
 // Silence means nothing if we were the one who slept (a stopped launcher, a paused machine):
@@ -296,6 +331,12 @@ void Job::on_heartbeat(Process& process, const net::HeartbeatSent& message) {
   if (!process.serving()) {
     return;
   }
+  if (state_ != JobState::kDraining) {
+    check_progress(process);
+  }
+  if (!process.serving()) {
+    return;
+  }
   if (std::exchange(process.suspected, false)) {
     publish_membership();  // A router that was silent may have missed some; a worker is back.
   }
@@ -321,8 +362,9 @@ net::Membership Job::membership(uint64_t since) const {
     }
     if (process.member) {
       (is_router(process.role) ? list.routers : list.workers).push_back(*process.member);
-    } else if (since > 0) {
-      list.left.push_back(process.name);
+    }
+    if (process.departure && (since > 0 || process.departure->cause >= net::LossCause::kCrash)) {
+      list.left.push_back(*process.departure);
     }
   }
   return list;
@@ -331,9 +373,7 @@ net::Membership Job::membership(uint64_t since) const {
 void Job::publish_membership() {
   ++membership_version_;
   for (Process& process : processes_) {
-    const auto member = is_member(process) ? std::optional(process.entry) : std::nullopt;
-    if (member != process.member) {
-      process.member = member;
+    if (update_member(process)) {
       process.changed_in = membership_version_;
     }
   }
@@ -342,6 +382,23 @@ void Job::publish_membership() {
       send_membership(process, process.membership_applied);
     }
   }
+}
+
+// True: routers do not know yet who it is now, or why it left.
+bool Job::update_member(Process& process) {
+  const auto member = is_member(process) ? std::optional(process.entry) : std::nullopt;
+  const auto before = process.departure;
+  const auto id_of = [](const auto& entry) { return entry ? entry->engine_id : std::string(); };
+  if (process.member && id_of(member) != id_of(process.member)) {
+    process.departure = {.name = process.name, .engine_id = process.member->engine_id};
+  }
+  if (process.departure && process.departure->engine_id == process.engine_id) {
+    process.departure->cause = process.loss;
+    if (member) {
+      process.departure.reset();  // It was silent, and is back.
+    }
+  }
+  return std::exchange(process.member, member) != member || before != process.departure;
 }
 
 void Job::send_membership(Process& router, uint64_t since) {
@@ -503,9 +560,10 @@ void Job::on(const StopAsked& event) {
   stop_deadline_ = drain_deadline_ + kExitGrace;
   emit(CloseDoors{});
   for (Process& process : processes_) {
-    if (process.state == ProcessState::kStarting) {
+    if (process.state == ProcessState::kStarting || process.state == ProcessState::kHung) {
+      const bool hung = process.state == ProcessState::kHung;
       enter(process, ProcessState::kDraining);
-      emit(SendSignal{process.incarnation, Signal::kTerminate});
+      emit(SendSignal{process.incarnation, hung ? Signal::kKill : Signal::kTerminate});
     } else if (!process.alive()) {
       enter(process, ProcessState::kExited);
     }

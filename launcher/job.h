@@ -11,11 +11,17 @@
 //
 //   process:  waiting --> starting --> registered --> ready --> draining --> exited
 //                            ^  |          |            |
-//                            |  v          v            v
+//                            |  |          v            v
+//                            |  |         hung <---------
+//                            |  v          v            |
 //                           backoff <--------------------
 //
-// A process that dies goes to `backoff` and starts again as a new incarnation, with a new engine
-// id; once the job drains, it goes to `exited`. It knows no files, sockets or machines. Pure.
+// A worker is hung when its engine has work and makes no progress for progress_timeout, though its
+// heartbeats come: it leaves the membership at once, writes its stacks to its log, and is killed.
+// Routers are told of each loss whether it was a crash, a hang, or came from outside, for a request
+// may be to blame for the first two only. A process that dies goes to `backoff` and starts again as
+// a new incarnation, with a new engine id; once the job drains, it goes to `exited`. It knows no
+// files, sockets or machines. Pure.
 #pragma once
 
 #include <compare>
@@ -37,11 +43,21 @@ namespace pdjob::launcher {
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
 
 enum class JobState { kStarting, kReady, kDraining, kDone };
-enum class ProcessState { kWaiting, kStarting, kRegistered, kReady, kDraining, kExited, kBackoff };
+enum class ProcessState {
+  kWaiting,
+  kStarting,
+  kRegistered,
+  kReady,
+  kHung,
+  kDraining,
+  kExited,
+  kBackoff
+};
 const char* to_string(JobState state);
 const char* to_string(ProcessState state);
 
-enum class Signal { kTerminate, kKill };
+enum class Signal { kTerminate, kKill, kDumpStacks };
+const char* to_string(Signal signal);
 
 // --- events
 
@@ -56,7 +72,8 @@ struct SpawnFailed {
 };
 struct ProcessExited {
   Incarnation incarnation;
-  std::string how;  // "exit code 1", "signal 9 (Killed)"
+  std::string how;       // "exit code 1", "signal 9 (Killed)"
+  bool crashed = false;  // net::ChildExit::crashed().
 };
 // From a process, named by the key it authenticated with.
 struct MessageArrived {
@@ -119,6 +136,7 @@ struct JobTiming {
   Duration stop_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
+  Duration progress_timeout = std::chrono::minutes(2);
   Duration probe_retry = std::chrono::milliseconds(100);
   Duration membership_retry = std::chrono::milliseconds(500);  // While a router confirms nothing.
   RestartConfig restart;
@@ -142,14 +160,19 @@ struct Process {
   uint32_t restarts = 0;
   Instant since{};  // Of this state.
   Instant last_heartbeat{};
-  bool suspected = false;  // Silent for heartbeat_timeout: gets no new requests.
-  bool killed = false;     // By us; its exit has not come yet.
-  net::WorkerEntry entry;  // As registered.
+  bool suspected = false;     // Silent for heartbeat_timeout: gets no new requests.
+  bool stands_still = false;  // The last heartbeat said so; a second one in a row decides.
+  bool killed = false;        // By us; its exit has not come yet.
+  net::WorkerEntry entry;     // As registered.
   net::WorkerLoad load;
-  std::optional<net::WorkerEntry> member;  // As routers were told; none: it is no member.
-  uint64_t changed_in = 0;                 // The membership version that said so.
-  uint64_t membership_applied = 0;         // Routers: the version that it has confirmed.
-  Instant membership_sent{};               // Routers: when it was last told one.
+  std::optional<net::WorkerEntry> member;          // As routers were told; none: it is no member.
+  uint64_t changed_in = 0;                         // The membership version that said so.
+  uint64_t membership_applied = 0;                 // Routers: the version that it has confirmed.
+  Instant membership_sent{};                       // Routers: when it was last told one.
+  net::LossCause loss = net::LossCause::kUnknown;  // Of this incarnation.
+  std::optional<net::Departure> departure;         // Of the last one that was a member.
+  uint32_t crashes = 0;
+  uint32_t hangs = 0;
   std::string last_exit;
   // Of the state: when to start again, or when starting has taken too long. kNever elsewhere.
   Instant deadline = kNever;
@@ -205,15 +228,17 @@ class Job {
   void on_applied(Process& process, const net::MembershipApplied& message);
 
   void spawn(Process& process);
-  void died(Process& process, const std::string& how);
+  void died(Process& process, const std::string& how, net::LossCause cause);
   void check_process(Process& process);
   void check_heartbeat(Process& process);
+  void check_progress(Process& process);
   void forgive_own_sleep();
   void enter(Process& process, ProcessState state, Instant deadline = kNever);
 
   // `since`: what has changed since that version; 0: all of it.
   net::Membership membership(uint64_t since) const;
   void publish_membership();
+  bool update_member(Process& process);
   void send_membership(Process& router, uint64_t since);
   void report_load(const Process& worker);
 

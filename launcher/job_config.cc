@@ -37,6 +37,11 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
   in.field("hang_timeout", config.hang_timeout,
            {.doc = "A process that was silent this long is killed and replaced."},
            {seconds(2), hours(1)});
+  in.field("progress_timeout", config.progress_timeout,
+           {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
+                   "its stacks to its log, and is killed and replaced. Must be longer than one "
+                   "step of `batch_tokens` takes."},
+           {seconds(1), hours(24)});
   in.section(
       "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
         RestartConfig& restart = config.restart;

@@ -26,6 +26,7 @@ struct LauncherConfig {
   Duration stop_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
+  Duration progress_timeout = std::chrono::minutes(2);
   RestartConfig restart;
   std::string state_dir;  // Absolute.
   std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.

@@ -21,8 +21,8 @@ struct MessageText {
       names += (names.empty() ? "" : ",") + worker.engine_id;
     }
     std::string left;
-    for (const std::string& name : m.left) {
-      left += (left.empty() ? " left=" : ",") + name;
+    for (const net::Departure& gone : m.left) {
+      left += (left.empty() ? " left=" : ",") + gone.engine_id + "(" + to_string(gone.cause) + ")";
     }
     const std::string since = m.since == 0 ? "" : " since=" + std::to_string(m.since);
     return "Membership version=" + std::to_string(m.version) + since + " workers=" + names + left;
@@ -55,7 +55,7 @@ struct EventText {
     return "SpawnFailed" + id(e.incarnation) + ": " + e.reason;
   }
   std::string operator()(const ProcessExited& e) const {
-    return "ProcessExited" + id(e.incarnation) + ": " + e.how;
+    return "ProcessExited" + id(e.incarnation) + ": " + e.how + (e.crashed ? ", a crash" : "");
   }
   std::string operator()(const MessageArrived& e) const {
     return with_peer(e.peer, e.message, "from ");
@@ -78,7 +78,7 @@ struct EffectText {
     return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id;
   }
   std::string operator()(const SendSignal& e) const {
-    return std::string(e.signal == Signal::kKill ? "Kill" : "Terminate") + id(e.incarnation);
+    return to_string(e.signal) + id(e.incarnation);
   }
   std::string operator()(const Send& e) const { return with_peer(e.peer, e.message, "to "); }
   std::string operator()(const Probe& e) const {

@@ -80,6 +80,7 @@ JobTiming timing_of(const LauncherConfig& config) {
           .stop_timeout = config.stop_timeout,
           .heartbeat_timeout = config.heartbeat_timeout,
           .hang_timeout = config.hang_timeout,
+          .progress_timeout = config.progress_timeout,
           .restart = config.restart};
 }
 
@@ -199,8 +200,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     dispatch(StopAsked{exit_code});
   }
 
-  void on_exited(Incarnation incarnation, const std::string& how) override {
-    dispatch(ProcessExited{incarnation, how});
+  void on_exited(Incarnation incarnation, const net::ChildExit& exit) override {
+    dispatch(ProcessExited{.incarnation = incarnation, .how = exit.how, .crashed = exit.crashed()});
   }
   void on_message(const std::string& peer, net::Message message) override {
     dispatch(MessageArrived{peer, std::move(message)});

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/check.h"
 #include "launcher/gpu_shares.h"
 
 namespace pdjob::launcher {
@@ -57,6 +58,18 @@ std::vector<std::string> usable_gpus() {
     }
   }
   return gpus;
+}
+
+int number_of(Signal signal) {
+  switch (signal) {
+    case Signal::kTerminate:
+      return SIGTERM;
+    case Signal::kKill:
+      return SIGKILL;
+    case Signal::kDumpStacks:
+      return SIGQUIT;
+  }
+  PDJOB_CHECK(false, static_cast<int>(signal));
 }
 
 uint32_t usable_cores() {
@@ -116,9 +129,9 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
   }
   const Incarnation incarnation = order.incarnation;
   PDJOB_TRY(auto started,
-            net::ChildProcess::start(loop_, child, [this, incarnation](const std::string& how) {
+            net::ChildProcess::start(loop_, child, [this, incarnation](const net::ChildExit& exit) {
               children_.erase(incarnation);
-              handler_.on_exited(incarnation, how);
+              handler_.on_exited(incarnation, exit);
             }));
   const pid_t pid = started->pid();
   children_.emplace(incarnation, std::move(started));
@@ -127,7 +140,7 @@ Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
 
 void LocalCluster::signal(Incarnation incarnation, Signal signal) {
   if (const auto child = children_.find(incarnation); child != children_.end()) {
-    child->second->signal(signal == Signal::kKill ? SIGKILL : SIGTERM);
+    child->second->signal(number_of(signal));
   }
 }
 

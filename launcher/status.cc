@@ -62,6 +62,8 @@ void append_process(net::JsonWriter& json, const Process& process, const JobView
   json.key("engine_id").string(process.engine_id);
   json.key("url").string(url_of(process, view.plan));
   json.key("restarts").integer(process.restarts);
+  json.key("crashes").integer(process.crashes);
+  json.key("hangs").integer(process.hangs);
   json.key("last_exit").string(process.last_exit);
   json.key("seconds_in_state").number(seconds(view.now - process.since));
   json.key("load").begin_object();
@@ -70,6 +72,7 @@ void append_process(net::JsonWriter& json, const Process& process, const JobView
   json.key("tokens_queued").integer(process.load.tokens_queued);
   json.key("kv_rows_used").integer(process.load.kv_rows_used);
   json.key("kv_rows_max").integer(process.load.kv_rows_max);
+  json.key("standstill_ms").integer(process.load.standstill_ms);
   json.end_object();
   json.end_object();
 }
@@ -130,8 +133,8 @@ std::string progress_line(const Job& job) {
   };
   std::string text = std::to_string(count(ProcessState::kReady)) + " of " +
                      std::to_string(job.processes().size()) + " ready";
-  for (const ProcessState state :
-       {ProcessState::kStarting, ProcessState::kRegistered, ProcessState::kBackoff}) {
+  for (const ProcessState state : {ProcessState::kStarting, ProcessState::kRegistered,
+                                   ProcessState::kHung, ProcessState::kBackoff}) {
     if (const auto some = count(state); some > 0) {
       text += ", " + std::to_string(some) + " " + to_string(state);
     }
@@ -154,7 +157,14 @@ JobMetrics::JobMetrics(const Job& job)
         {.up = metrics_.gauge("pdjob_process_up", "1 while the process serves and is heard of.",
                               labels),
          .restarts = metrics_.counter("pdjob_process_restarts_total",
-                                      "Starts of the process after its first.", labels)});
+                                      "Starts of the process after its first.", labels),
+         .crashes = metrics_.counter(
+             "pdjob_process_crashes_total",
+             "Ends of the process by SIGSEGV, SIGABRT and their like, at its own work.", labels),
+         .hangs = metrics_.counter("pdjob_process_hangs_total",
+                                   "Times that the process had work and made no progress for "
+                                   "progress_timeout.",
+                                   labels)});
   }
 }
 
@@ -163,8 +173,10 @@ std::string JobMetrics::text(const Job& job) {
   for (size_t i = 0; i < processes_.size(); ++i) {
     const Process& process = job.processes()[i];
     processes_[i].up.set(process.serving() && !process.suspected ? 1 : 0);
-    processes_[i].restarts.add(process.restarts -
-                               std::exchange(processes_[i].restarts_counted, process.restarts));
+    OfProcess& told = processes_[i];
+    told.restarts.add(process.restarts - std::exchange(told.restarts_counted, process.restarts));
+    told.crashes.add(process.crashes - std::exchange(told.crashes_counted, process.crashes));
+    told.hangs.add(process.hangs - std::exchange(told.hangs_counted, process.hangs));
   }
   return metrics_.text();
 }

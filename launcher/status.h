@@ -33,7 +33,11 @@ class JobMetrics {
   struct OfProcess {
     Gauge up;
     Counter restarts;
+    Counter crashes;
+    Counter hangs;
     uint32_t restarts_counted = 0;
+    uint32_t crashes_counted = 0;
+    uint32_t hangs_counted = 0;
   };
   Metrics metrics_;
   Gauge ready_;

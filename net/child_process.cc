@@ -106,18 +106,36 @@ class Setup {
   std::vector<const char*> envp_;
 };
 
-std::string describe_exit(const siginfo_t& status) {
+ChildExit describe_exit(const siginfo_t& status) {
+  const std::string number = std::to_string(status.si_status);
   if (status.si_code == CLD_EXITED) {
-    return "exit code " + std::to_string(status.si_status);
+    return {.how = "exit code " + number, .code = status.si_status};
   }
   const char* name = strsignal(status.si_status);
-  return "signal " + std::to_string(status.si_status) + " (" + (name == nullptr ? "?" : name) + ")";
+  return {.how = "signal " + number + " (" + (name == nullptr ? "?" : name) + ")",
+          .signal = status.si_status};
 }
 
 }  // namespace
 
+bool ChildExit::crashed() const {
+  switch (signal) {
+    case SIGSEGV:
+    case SIGABRT:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+    case SIGSYS:
+    case SIGTRAP:
+    case SIGXCPU:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Result<std::unique_ptr<ChildProcess>> ChildProcess::start(
-    EventLoop& loop, const ChildOptions& options, std::function<void(std::string how)> exited) {
+    EventLoop& loop, const ChildOptions& options, std::function<void(const ChildExit&)> exited) {
   const Fd input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const Setup setup(options, input.get());
   const pid_t pid = fork();
@@ -158,7 +176,7 @@ void ChildProcess::on_ready(uint32_t /*epoll_events*/) {
   exited(reap());
 }
 
-std::string ChildProcess::reap() {
+ChildExit ChildProcess::reap() {
   siginfo_t status{};
   while (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &status, WEXITED) != 0 &&
          errno == EINTR) {

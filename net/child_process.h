@@ -25,12 +25,24 @@ struct ChildOptions {
   int output = -1;             // Its stdout and stderr; -1: ours.
 };
 
+// How a process ended.
+struct ChildExit {
+  std::string how;  // For people: "exit code 1", "signal 9 (Killed)".
+  int code = 0;
+  int signal = 0;  // 0: it ended by its exit code.
+
+  // It broke at what it was doing: SIGSEGV and its like, SIGABRT (of a failed check, or of memory
+  // that a library did not get), SIGXCPU. SIGKILL tells nothing: the kernel sends it when memory is
+  // short, to whom it likes, and so does anybody else.
+  bool crashed() const;
+};
+
 class ChildProcess final : FdHandler {
  public:
-  // `exited` is called once, with "exit code 1" or "signal 9 (Killed)", when it has ended and what
-  // it left in its group is killed; it may destroy the object. Never inside start().
+  // `exited` is called once, when it has ended and what it left in its group is killed; it may
+  // destroy the object. Never inside start().
   static Result<std::unique_ptr<ChildProcess>> start(EventLoop& loop, const ChildOptions& options,
-                                                     std::function<void(std::string how)> exited);
+                                                     std::function<void(const ChildExit&)> exited);
   ~ChildProcess();  // Kills the group.
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -40,16 +52,16 @@ class ChildProcess final : FdHandler {
   void signal(int number) const;
 
  private:
-  ChildProcess(EventLoop& loop, pid_t pid, Fd pidfd, std::function<void(std::string how)> exited)
+  ChildProcess(EventLoop& loop, pid_t pid, Fd pidfd, std::function<void(const ChildExit&)> exited)
       : loop_(loop), pid_(pid), pidfd_(std::move(pidfd)), exited_(std::move(exited)) {}
 
   void on_ready(uint32_t epoll_events) override;
-  std::string reap();
+  ChildExit reap();
 
   EventLoop& loop_;
   const pid_t pid_;
   const Fd pidfd_;
-  std::function<void(std::string how)> exited_;
+  std::function<void(const ChildExit&)> exited_;
   bool reaped_ = false;
 };
 

@@ -14,8 +14,11 @@ auto place_of(const WorkerEntry& entry) {
 }
 
 void change(std::vector<WorkerEntry>& list, const std::vector<WorkerEntry>& changed,
-            const std::vector<std::string>& left) {
-  std::unordered_set<std::string_view> gone(left.begin(), left.end());
+            const std::vector<Departure>& left) {
+  std::unordered_set<std::string_view> gone;
+  for (const Departure& departure : left) {
+    gone.insert(departure.name);
+  }
   for (const WorkerEntry& entry : changed) {
     gone.insert(entry.name);
   }

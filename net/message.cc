@@ -18,4 +18,18 @@ const char* to_string(Role role) {
   PDJOB_CHECK(false, static_cast<int>(role));
 }
 
+const char* to_string(LossCause cause) {
+  switch (cause) {
+    case LossCause::kUnknown:
+      return "unknown";
+    case LossCause::kOutside:
+      return "outside";
+    case LossCause::kCrash:
+      return "crash";
+    case LossCause::kHang:
+      return "hang";
+  }
+  PDJOB_CHECK(false, static_cast<int>(cause));
+}
+
 }  // namespace pdjob::net

@@ -33,7 +33,25 @@ struct WorkerLoad {
   uint64_t tokens_queued = 0;  // Prompt tokens not yet prefilled.
   uint64_t kv_rows_used = 0;
   uint64_t kv_rows_max = 0;
+  uint64_t standstill_ms = 0;  // The engine has had work and made no progress for so long.
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
+};
+
+// Why a process left the job, as far as its launcher knows.
+enum class LossCause : uint8_t {
+  kUnknown = 0,  // It is silent, and may come back.
+  kOutside = 1,  // Somebody ended it, or nobody can say: SIGKILL, SIGTERM, an exit code.
+  kCrash = 2,    // It broke at its work: SIGSEGV, SIGABRT and their like.
+  kHang = 3,     // It had work and made no progress.
+};
+const char* to_string(LossCause cause);  // "unknown", ...
+
+// An incarnation that was a member and is no longer.
+struct Departure {
+  std::string name;
+  std::string engine_id;
+  LossCause cause = LossCause::kUnknown;
+  friend bool operator==(const Departure&, const Departure&) = default;
 };
 
 // --- up: to the launcher
@@ -70,7 +88,8 @@ struct Membership {  // To routers: whenever it changes, and again until applied
   uint64_t since = 0;  // 0: all of it follows. Else what has changed since this version.
   std::vector<WorkerEntry> workers;
   std::vector<WorkerEntry> routers;  // For clients that subscribe to them; the reader is one, too.
-  std::vector<std::string> left;     // Names of those that are no members any more.
+  std::vector<Departure> left;       // Of the same time. A name in `workers`, too, has a new
+                                // incarnation. Where all follows: only crashes and hangs.
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 struct LoadReported {  // To routers: one worker's heartbeat, passed on.

@@ -34,6 +34,7 @@ class Writer {
   }
   void value(int64_t signed_value) { value(static_cast<uint64_t>(signed_value)); }
   void value(Role role) { value(static_cast<uint8_t>(role)); }
+  void value(LossCause cause) { value(static_cast<uint8_t>(cause)); }
   void value(const std::string& text) {
     PDJOB_CHECK(text.size() <= limits::kControlStringBytesMax, text.size());
     value(static_cast<uint32_t>(text.size()));
@@ -89,6 +90,15 @@ class Reader {
     }
     role = static_cast<Role>(byte);
   }
+  void value(LossCause& cause) {
+    uint8_t byte = 0;
+    value(byte);
+    if (byte > static_cast<uint8_t>(LossCause::kHang)) {
+      failed_ = true;
+      return;
+    }
+    cause = static_cast<LossCause>(byte);
+  }
   void value(std::string& text) {
     uint32_t size = 0;
     value(size);
@@ -123,11 +133,6 @@ class Reader {
 // The fields of each message, once, in wire order, for both directions.
 
 template <class Codec>
-void fields(Codec& codec, typename Codec::template Ref<std::string> text) {
-  codec.value(text);
-}
-
-template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.name);
   codec.value(worker.engine_id);
@@ -145,6 +150,14 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.tokens_queued);
   codec.value(load.kv_rows_used);
   codec.value(load.kv_rows_max);
+  codec.value(load.standstill_ms);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<Departure> departure) {
+  codec.value(departure.name);
+  codec.value(departure.engine_id);
+  codec.value(departure.cause);
 }
 
 template <class Codec>

@@ -175,10 +175,10 @@ class ExternalProcess final : net::JobMember::Handler {
       child.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
     }
     PDJOB_TRY(running.child,
-              net::ChildProcess::start(loop_, child,
-                                       [this, instance = effect.instance](const std::string& how) {
-                                         exited(instance, how);
-                                       }));
+              net::ChildProcess::start(
+                  loop_, child, [this, instance = effect.instance](const net::ChildExit& exit) {
+                    exited(instance, exit.how);
+                  }));
     return ok();
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <pthread.h>
+
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/real_clock.h"
@@ -77,15 +79,24 @@ void EngineThread::on_endpoint_event(kvtransfer::EndpointEvent event) {
   inbox_.push_always(std::move(event));
 }
 
+Duration EngineThread::standstill() const {
+  const Instant began = turn_began_;
+  const Instant now = real_now();
+  return began < now ? now - began : Duration::zero();
+}
+
 void EngineThread::run() {
+  pthread_setname_np(pthread_self(), "engine");
   std::vector<Command> commands;
   while (!stopping_) {
     commands.clear();
     if (stepped_) {
       inbox_.drain(commands);
     } else {
+      turn_began_ = kNever;
       inbox_.wait_and_drain(commands, core_->next_deadline());
     }
+    turn_began_ = real_now();
     load_changed_ = !commands.empty();
     for (Command& command : commands) {
       take(std::move(command));

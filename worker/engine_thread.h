@@ -2,10 +2,11 @@
 // stands between two steps: events in from a bounded channel, effects done at once, tokens out in
 // one batch per step.
 //
-// submit(), cancel(), release(), drain() and on_endpoint_event() are Thread-safe. The destructor
-// joins.
+// submit(), cancel(), release(), drain(), on_endpoint_event() and standstill() are Thread-safe. The
+// destructor joins.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -42,6 +43,9 @@ class EngineThread {
   void release(TransferId transfer);
   void drain();
   void on_endpoint_event(kvtransfer::EndpointEvent event);
+  // For how long this thread has been at one turn: what has come, one step of the engine, its
+  // samples. Zero while it waits for something to do. Whoever is at one turn for minutes hangs.
+  Duration standstill() const;
 
  private:
   struct CancelCommand {
@@ -110,6 +114,7 @@ class EngineThread {
   kvtransfer::KvEndpoint* endpoint_ = nullptr;
 
   Channel<Command> inbox_;
+  std::atomic<Instant> turn_began_ = kNever;  // kNever: it waits.
   // Only touched by the engine thread.
   std::unordered_map<RequestId, Live> live_;
   std::unordered_map<TransferId, RequestId> transfers_;  // Of every live request that has one.

@@ -555,7 +555,10 @@ net::WorkerLoad OpenaiApi::load() const {
           .requests_queued = load_.requests_queued,
           .tokens_queued = load_.tokens_queued,
           .kv_rows_used = load_.rows_used,
-          .kv_rows_max = load_.rows_max};
+          .kv_rows_max = load_.rows_max,
+          .standstill_ms = static_cast<uint64_t>(
+              std::chrono::duration_cast<std::chrono::milliseconds>(engine_thread_.standstill())
+                  .count())};
 }
 
 }  // namespace pdjob::worker

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/random.h"
+#include "common/stack_dump.h"
 #include "engine/engine.h"
 #include "net/event_loop.h"
 #include "net/http_server.h"
@@ -163,6 +164,7 @@ class WorkerProcess final : net::JobMember::Handler {
 
 int run_worker(const WorkerOptions& options, const CoreFactory& make_core) {
   net::block_signals();
+  install_stack_dump();
   WorkerProcess process(options);
   if (const Status started = process.start(make_core); !started) {
     log::error("cannot start: " + started.error().message);

@@ -22,6 +22,7 @@ const JobTiming kTiming{.start_timeout = seconds(60),
                         .stop_timeout = seconds(30),
                         .heartbeat_timeout = seconds(3),
                         .hang_timeout = seconds(15),
+                        .progress_timeout = seconds(60),
                         .probe_retry = milliseconds(200),
                         .restart = {.backoff_min = milliseconds(250),
                                     .backoff_max = seconds(8),
@@ -115,8 +116,28 @@ class World {
       }
     }
   }
+  // Its engine is at one turn for so long.
+  void beat_standing_still(const std::string& name, Duration still) {
+    const auto whole = std::chrono::duration_cast<milliseconds>(still).count();
+    tell(MessageArrived{
+        name, net::HeartbeatSent{.name = name,
+                                 .engine_id = process(name).engine_id,
+                                 .load = {.standstill_ms = static_cast<uint64_t>(whole)}}});
+  }
   void exit_process(const std::string& name, const std::string& how = "signal 9 (Killed)") {
     tell(ProcessExited{process(name).incarnation, how});
+  }
+  void crash_process(const std::string& name) {
+    tell(ProcessExited{process(name).incarnation, "signal 11 (Segmentation fault)", true});
+  }
+  // What routers were last told of it.
+  std::optional<net::LossCause> cause_told(const std::string& engine_id) const {
+    for (const net::Departure& gone : last_membership().left) {
+      if (gone.engine_id == engine_id) {
+        return gone.cause;
+      }
+    }
+    return std::nullopt;
   }
 
   void start() {
@@ -524,18 +545,21 @@ TEST(Job, ARouterIsToldWhatItHasNotConfirmed) {
   World world;
   world.make_ready();
   const uint64_t confirmed = world.lists.at("router-0").version();
+  const std::string first = world.process("decode-0").engine_id;
   world.router_confirms = false;
   world.effects.clear();
   world.exit_process("decode-0");
   EXPECT_EQ(world.last_membership().since, confirmed);
-  EXPECT_EQ(world.last_membership().left, Names{"decode-0"});
+  const std::vector<net::Departure> left = {
+      {.name = "decode-0", .engine_id = first, .cause = net::LossCause::kOutside}};
+  EXPECT_EQ(world.last_membership().left, left);
   EXPECT_TRUE(world.last_membership().workers.empty());
   EXPECT_EQ(world.members(), Names{"prefill-0"});
   world.pass(seconds(1));
   world.register_process("decode-0");
-  // It is back, and may never have been gone: that is said, too.
+  // Another one is there, and what became of the first is said again.
   EXPECT_EQ(world.last_membership().since, confirmed);
-  EXPECT_TRUE(world.last_membership().left.empty());
+  EXPECT_EQ(world.last_membership().left, left);
   ASSERT_EQ(world.last_membership().workers.size(), 1U);
   EXPECT_EQ(world.last_membership().workers[0].engine_id, world.process("decode-0").engine_id);
   EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
@@ -701,6 +725,106 @@ TEST(Job, SilenceWhileTheLauncherItselfSleptIsForgiven) {
   EXPECT_TRUE(world.process("decode-0").suspected);
 }
 
+// Its heartbeats come from another thread, and come.
+TEST(Job, AWorkerWithWorkAndNoProgressIsHungAndItsStacksAreWrittenBeforeItIsKilled) {
+  World world;
+  world.make_ready();
+  const std::string hung = world.process("decode-0").engine_id;
+  world.beat_standing_still("decode-0", seconds(59));
+  world.beat_standing_still("decode-0", milliseconds(59500));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady);
+  world.beat_standing_still("decode-0", seconds(60));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady) << "it may have been stopped";
+  world.effects.clear();
+  world.beat_standing_still("decode-0", milliseconds(60500));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kHung);
+  EXPECT_EQ(std::string(to_string(world.state_of("decode-0"))), "hung");
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+  EXPECT_EQ(world.cause_told(hung), net::LossCause::kHang);
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kDumpStacks);
+  // It is killed in any case, whatever it still says.
+  world.beat("decode-0");
+  world.beat_all();
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kHung);
+  world.pass(seconds(2));
+  ASSERT_EQ(world.all<SendSignal>().size(), 2U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.process("decode-0").hangs, 1U);
+  EXPECT_EQ(world.process("decode-0").crashes, 0U);
+  EXPECT_EQ(world.process("decode-0").last_exit, "hung, then signal 9 (Killed)");
+  world.pass(milliseconds(250));
+  EXPECT_EQ(world.last<Spawn>()->name, "decode-0");
+}
+
+TEST(Job, AWorkerThatGoesOnAfterALongStepIsNotHung) {
+  World world;
+  world.make_ready();
+  for (int i = 0; i < 10; ++i) {
+    world.beat_standing_still("decode-0", seconds(100));
+    world.beat_standing_still("decode-0", milliseconds(10));
+  }
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady);
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+}
+
+TEST(Job, AHungWorkerIsKilledWhenTheJobStops) {
+  World world;
+  world.make_ready();
+  world.beat_standing_still("decode-0", seconds(61));
+  world.beat_standing_still("decode-0", seconds(61));
+  world.tell(StopAsked{kExitOk});
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  world.exit_process("decode-0");
+  world.exit_process("router-0");
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.job.state(), JobState::kDone);
+}
+
+TEST(Job, RoutersAreToldWhetherALossWasACrashOrCameFromOutside) {
+  World world;
+  world.make_ready();
+  const std::string first = world.process("decode-0").engine_id;
+  world.crash_process("decode-0");
+  EXPECT_EQ(world.cause_told(first), net::LossCause::kCrash);
+  EXPECT_EQ(world.process("decode-0").crashes, 1U);
+  world.pass(seconds(1));
+  world.register_process("decode-0");
+  const std::string second = world.process("decode-0").engine_id;
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.cause_told(second), net::LossCause::kOutside);
+  EXPECT_EQ(world.process("decode-0").crashes, 1U);
+}
+
+// A core that is written to disk takes its time, and its process is silent.
+TEST(Job, TheCauseOfALossIsToldWhenItComesLaterThanTheSilence) {
+  World world;
+  world.make_ready();
+  const std::string lost = world.process("decode-0").engine_id;
+  silence_decode(world, seconds(3));
+  EXPECT_EQ(world.cause_told(lost), net::LossCause::kUnknown);
+  world.effects.clear();
+  world.crash_process("decode-0");
+  EXPECT_EQ(world.cause_told(lost), net::LossCause::kCrash);
+}
+
+// The message that said it was lost, or the router is new.
+TEST(Job, ACrashIsToldAgainWhereEverythingIs) {
+  World world;
+  world.make_ready();
+  const std::string lost = world.process("decode-0").engine_id;
+  world.crash_process("decode-0");
+  world.pass(seconds(1));
+  world.register_process("decode-0");
+  world.exit_process("router-0");
+  world.pass(seconds(1));
+  world.register_process("router-0");
+  EXPECT_EQ(world.last_membership().since, 0U);
+  EXPECT_EQ(world.cause_told(lost), net::LossCause::kCrash);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
 TEST(Job, HeartbeatsArePassedOnToRoutersAsLoad) {
   World world;
   world.make_ready();
@@ -806,7 +930,13 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
       world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
       world.routers_lie = true;
       world.router_confirms = random.chance(0.7);
-      switch (random.below(9)) {
+      switch (random.below(11)) {
+        case 9:
+          world.beat_standing_still(name, seconds(random.below(200)));
+          break;
+        case 10:
+          world.crash_process(name);
+          break;
         case 0:
           world.register_process(name);
           break;

@@ -26,8 +26,8 @@ using std::chrono::seconds;
 
 struct Exits final : Cluster::Handler {
   std::function<void(Incarnation, const std::string&)> then;
-  void on_exited(Incarnation incarnation, const std::string& how) override {
-    then(incarnation, how);
+  void on_exited(Incarnation incarnation, const net::ChildExit& exit) override {
+    then(incarnation, exit.how);
   }
 };
 

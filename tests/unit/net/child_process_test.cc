@@ -17,7 +17,10 @@ class ChildProcessTest : public testing::Test {
     return {.program = "/bin/sh", .arguments = {"sh", "-c", script}, .output = log_.get()};
   }
   Result<std::unique_ptr<ChildProcess>> start(const ChildOptions& options) {
-    return ChildProcess::start(loop_, options, [this](const std::string& how) { how_ = how; });
+    return ChildProcess::start(loop_, options, [this](const ChildExit& exit) {
+      how_ = exit.how;
+      crashed_ = exit.crashed();
+    });
   }
   bool wait_for_exit() {
     return run_until(loop_, [this] { return !how_.empty(); });
@@ -30,6 +33,7 @@ class ChildProcessTest : public testing::Test {
 
   EventLoop loop_;
   std::string how_;
+  bool crashed_ = false;
   const std::string path_ = testing::TempDir() + "/child-process.log";
   const Fd log_ = Fd(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
 };
@@ -49,6 +53,24 @@ TEST_F(ChildProcessTest, ASignalReachesTheWholeGroup) {
   EXPECT_EQ(how_, "signal 15 (Terminated)");
 }
 
+// SIGKILL may be anybody's, and so says nothing of what the process did.
+TEST_F(ChildProcessTest, ACrashIsToldFromAnEndFromOutside) {
+  const auto ends = [this](const std::string& script) {
+    how_.clear();
+    const auto child = start(shell(script));
+    EXPECT_TRUE(wait_for_exit());
+    return crashed_;
+  };
+  for (const char* name : {"SEGV", "ABRT", "BUS", "ILL", "FPE", "XCPU"}) {
+    EXPECT_TRUE(ends(std::string("kill -") + name + " $$")) << name << ": " << how_;
+  }
+  for (const char* name : {"KILL", "TERM", "INT", "HUP"}) {
+    EXPECT_FALSE(ends(std::string("kill -") + name + " $$")) << name << ": " << how_;
+  }
+  EXPECT_FALSE(ends("exit 0"));
+  EXPECT_FALSE(ends("exit 1"));
+}
+
 TEST_F(ChildProcessTest, VariablesAreSetBesideOurOwn) {
   setenv("PDJOB_CHILD_TEST", "ours", 1);
   ChildOptions options = shell("echo $PDJOB_CHILD_TEST $PDJOB_CHILD_TEST_2 ${PATH:+path}");
@@ -60,9 +82,9 @@ TEST_F(ChildProcessTest, VariablesAreSetBesideOurOwn) {
 
 TEST_F(ChildProcessTest, MayBeDestroyedWhileItTellsThatItEnded) {
   std::unique_ptr<ChildProcess> child;
-  auto started = ChildProcess::start(loop_, shell("exit 0"), [&](const std::string& how) {
+  auto started = ChildProcess::start(loop_, shell("exit 0"), [&](const ChildExit& exit) {
     child.reset();
-    how_ = how;
+    how_ = exit.how;
   });
   ASSERT_TRUE(started.has_value());
   child = std::move(*started);

@@ -29,8 +29,8 @@ TEST(MemberList, TakesAllAndThenWhatChanges) {
   MemberList list;
   ASSERT_TRUE(list.take(
       {.version = 4, .workers = {entry("a"), entry("b"), entry("c")}, .routers = {entry("r")}}));
-  ASSERT_TRUE(
-      list.take({.version = 6, .since = 4, .workers = {entry("b", 2), entry("d")}, .left = {"a"}}));
+  ASSERT_TRUE(list.take(
+      {.version = 6, .since = 4, .workers = {entry("b", 2), entry("d")}, .left = {{"a", "a.1"}}}));
   EXPECT_EQ(ids(list.workers()), (Ids{"b.2", "c.1", "d.1"}));
   EXPECT_EQ(ids(list.routers()), Ids{"r.1"});
   EXPECT_EQ(list.version(), 6U);
@@ -74,7 +74,7 @@ TEST(MemberList, KnowsWhoIsThereWhateverIsLost) {
       if (const auto member = members.find(changed); when > told.since && member != members.end()) {
         told.workers.push_back(member->second);
       } else if (when > told.since && told.since > 0) {
-        told.left.push_back(changed);
+        told.left.push_back({.name = changed, .engine_id = ""});
       }
     }
     if (random.chance(0.3) || !list.take(told)) {

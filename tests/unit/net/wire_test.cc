@@ -29,7 +29,8 @@ WorkerLoad worker_load() {
           .requests_queued = 2,
           .tokens_queued = 3,
           .kv_rows_used = 4,
-          .kv_rows_max = 1ULL << 40};
+          .kv_rows_max = 1ULL << 40,
+          .standstill_ms = 5};
 }
 
 std::vector<Message> one_of_each() {
@@ -41,7 +42,8 @@ std::vector<Message> one_of_each() {
                      .since = 6,
                      .workers = {worker_entry(), worker_entry()},
                      .routers = {worker_entry()},
-                     .left = {"decode-2", "prefill-0"}},
+                     .left = {{"decode-2", "decode-2.ab12.2", LossCause::kCrash},
+                              {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}}},
           LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
           Drain{.deadline_ms = 30000},
           Shutdown{},
@@ -61,8 +63,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x04\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x04\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x05\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x05\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
