@@ -9,6 +9,8 @@
 namespace pdjob::router {
 namespace {
 
+constexpr std::string_view kTenantHeader = "x-pdjob-tenant";
+
 using net::equal_ignoring_case;
 
 constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
@@ -22,15 +24,16 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // Made anew by HttpClient, or for the router alone. Accept-Encoding, because prefill replies are
 // read here.
-constexpr std::array<std::string_view, 9> kNotForWorkers = {"host",
-                                                            "content-length",
-                                                            "transfer-encoding",
-                                                            "expect",
-                                                            "accept-encoding",
-                                                            "x-pdjob-pin-prefill",
-                                                            "x-pdjob-pin-decode",
-                                                            "x-pdjob-continue",
-                                                            "x-data-parallel-rank"};
+constexpr std::array<std::string_view, 10> kNotForWorkers = {"host",
+                                                             "content-length",
+                                                             "transfer-encoding",
+                                                             "expect",
+                                                             "accept-encoding",
+                                                             "x-pdjob-pin-prefill",
+                                                             "x-pdjob-pin-decode",
+                                                             "x-pdjob-continue",
+                                                             kTenantHeader,
+                                                             "x-data-parallel-rank"};
 
 // Made anew, or for the router alone.
 constexpr std::array<std::string_view, 5> kMarks = {
@@ -97,12 +100,15 @@ void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& h
 
 std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how) {
   std::string lines;
-  lines.reserve(bytes_of(request.headers) + kAddedBytes);
+  lines.reserve(bytes_of(request.headers) + kAddedBytes + how.tenant.size());
   append_end_to_end(lines, request.headers, [&how](std::string_view name) {
     return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id") ||
            (how.own_key && equal_ignoring_case(name, "authorization")) ||
            (how.traced && equal_ignoring_case(name, "traceparent"));
   });
+  if (!how.tenant.empty()) {
+    append_line(lines, kTenantHeader, how.tenant);
+  }
   return lines;
 }
 

@@ -12,10 +12,12 @@
 namespace pdjob::router {
 
 struct LegHead {
-  bool own_key = false;  // Authorization was meant for the router.
-  bool traced = false;   // Each leg has a traceparent of its own.
+  bool own_key = false;          // Authorization was meant for the router.
+  bool traced = false;           // Each leg has a traceparent of its own.
+  std::string_view tenant = {};  // Told to workers as x-pdjob-tenant; empty: there are none.
 };
-// Header lines for all legs of a request: the client's own, without x-request-id.
+// Header lines for all legs of a request: the client's own, without x-request-id. A client's own
+// x-pdjob-tenant never passes.
 std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how = {});
 
 // What the router adds to a relayed reply. Empty names are left out.

@@ -111,17 +111,18 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
   exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
-  exchange.header_lines = leg_header_lines(
-      request, {.own_key = !admission_.open_to_all(), .traced = exchange.span != nullptr});
+  static const TenantConfig nobody;
+  const TenantConfig& tenant =
+      admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
+  exchange.header_lines = leg_header_lines(request, {.own_key = !admission_.open_to_all(),
+                                                     .traced = exchange.span != nullptr,
+                                                     .tenant = tenant.name});
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
   }
   exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
-  static const TenantConfig nobody;
-  const TenantConfig& tenant =
-      admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
   const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,

@@ -9,6 +9,14 @@ namespace {
 
 constexpr size_t kSha256Digits = 64;
 
+// The name travels in a header line of each leg.
+bool fits_a_header(const std::string& name) {
+  constexpr size_t kNameBytesMax = 128;
+  return !name.empty() && name.size() <= kNameBytesMax && name.front() != ' ' &&
+         name.back() != ' ' &&
+         std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 bool is_sha256(const std::string& text) {
   return text.size() == kSha256Digits && std::ranges::all_of(text, [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
@@ -43,7 +51,11 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
       [&](const std::string& name, ConfigReader& section) {
         TenantConfig tenant{.name = name};
         read_tenant(section, tenant);
-        if (!is_sha256(tenant.key_sha256)) {
+        if (!fits_a_header(name)) {
+          section.fail("key_sha256",
+                       "the tenant's name must have 1 to 128 printable ASCII characters, no space "
+                       "at its ends");
+        } else if (!is_sha256(tenant.key_sha256)) {
           section.fail("key_sha256", "must be a SHA-256: 64 hexadecimal digits in lower case");
         } else if (!keys.insert(tenant.key_sha256).second) {
           section.fail("key_sha256", "another tenant has the same key");

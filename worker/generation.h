@@ -21,6 +21,7 @@ namespace pdjob::worker {
 // compiled.
 struct GenerationRequest {
   RequestId id;
+  std::string tenant;  // Whose it is; empty: there are no tenants.
   std::vector<Token> prompt;
   std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
   // A generation that began elsewhere goes on: what each choice has generated there, its end token

@@ -143,6 +143,7 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
   }
   Asked asked{.http = id,
               .request_id = std::string(http.header("x-request-id")),
+              .tenant = std::string(http.header("x-pdjob-tenant")),
               .created = created_by_router(http.header("x-pdjob-continue"))};
   if (request.bootstrap) {
     on_bootstrap(std::move(asked), std::move(request));
@@ -213,6 +214,7 @@ void OpenaiApi::start(const Asked& asked, const net::ApiRequest& request,
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.generations.size());
     generation.id = RequestId{next_request_++};
+    generation.tenant = asked.tenant;
     exchange.generations.push_back(generation.id);
     exchange.usage.prompt_tokens += generation.prompt.size();
     if (generation.kv == KvMode::kOffer) {

@@ -101,6 +101,7 @@ class OpenaiApi final : public net::HttpHandler {
   struct Asked {
     net::ExchangeId http;
     std::string request_id;
+    std::string tenant;  // Whose request it is, as the router says; empty: there are no tenants.
     std::optional<int64_t> created;  // By a router, which may go on with the stream elsewhere.
   };
 

@@ -80,5 +80,13 @@ TEST(LegHeaderLines, KeepTheKeyOfTheRouterToItself) {
   EXPECT_EQ(leg_header_lines(request), "Authorization: Bearer secret\r\nx-a: b\r\n");
 }
 
+TEST(LegHeaderLines, NameTheTenantThatTheRouterKnowsAndNeverTheOneThatTheClientClaims) {
+  net::HttpRequest request;
+  request.headers = {{"X-Pdjob-Tenant", "bob"}, {"x-a", "b"}, {"x-pdjob-tenant", "carol"}};
+  EXPECT_EQ(leg_header_lines(request), "x-a: b\r\n");
+  EXPECT_EQ(leg_header_lines(request, {.own_key = true, .tenant = "alice"}),
+            "x-a: b\r\nx-pdjob-tenant: alice\r\n");
+}
+
 }  // namespace
 }  // namespace pdjob::router

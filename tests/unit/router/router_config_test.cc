@@ -177,6 +177,17 @@ TEST(RouterConfig, RefusesSimilarityWithoutACacheOrAnAddress) {
   EXPECT_NE(errors.find("cache.similarity: needs a cache: set bytes_max"), std::string::npos);
 }
 
+TEST(RouterConfig, RefusesTenantsWhoseNamesCannotTravelInAHeader) {
+  const std::string key(64, 'a');
+  for (const char* name : {"\"a\\nb: c\"", "\" a\"", "\"\\u00e9\""}) {
+    ConfigReader in = ConfigReader::parse(
+        "job.yaml", std::string("tenants:\n  ") + name + ": {key_sha256: " + key + "}\n");
+    RouterConfig config;
+    read(in, config);
+    EXPECT_NE(in.finish().find("printable ASCII"), std::string::npos) << name;
+  }
+}
+
 TEST(RouterConfig, RefusesTenantsWithoutAKeyOrWithAnothers) {
   const std::string key(64, 'a');
   ConfigReader in = ConfigReader::parse(
