@@ -39,8 +39,39 @@ inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
-inline constexpr size_t kGrammarBytesMax = 64 * kKiB;
 inline constexpr size_t kLogitBiasMax = 1024;
+
+// Structured output (docs/structured_output.md)
+inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar, or a JSON schema.
+inline constexpr size_t kGrammarRulesMax = 2048;
+inline constexpr size_t kGrammarDepthMax = 64;           // Groups in groups.
+inline constexpr size_t kGrammarLiteralBytesMax = 4096;  // One quoted text.
+inline constexpr size_t kGrammarNameBytesMax = 128;      // The name of a rule.
+inline constexpr size_t kGrammarRepetitionMax = 2000;    // n of {n}.
+inline constexpr size_t kGrammarWeightMax = 64 * kKiB;   // Bytes, with repetitions written out.
+inline constexpr size_t kPatternBytesMax = 1024;         // `pattern` of a schema.
+inline constexpr size_t kPatternDepthMax = 16;
+inline constexpr size_t kPatternWeightMax = 2048;     // Characters, with repetitions written out.
+inline constexpr size_t kSchemaDepthMax = 64;         // Brackets in brackets.
+inline constexpr size_t kSchemaNodesMax = 1024;       // Schemas in a schema.
+inline constexpr size_t kSchemaNameBytesMax = 512;    // A property's name.
+inline constexpr size_t kSchemaValueBytesMax = 4096;  // One value of const or enum.
+inline constexpr size_t kSchemaValuesMax = 1024;      // Of one enum.
+inline constexpr int64_t kSchemaLengthMax = 100'000;  // minLength and maxLength.
+inline constexpr int64_t kSchemaItemsMax = 10'000;    // minItems and maxItems.
+inline constexpr size_t kSchemaRepetitionMax = 1'000'000;       // All of these together.
+inline constexpr double kSchemaNumberMax = 1e9;                 // minimum and the like.
+inline constexpr size_t kCompiledGrammarBytesMax = 32 * kMiB;   // As it leaves its helper.
+inline constexpr size_t kGrammarHelperMemoryMax = 1024 * kMiB;  // Address space.
+inline constexpr size_t kGrammarHelperStackMax = 8 * kMiB;
+inline constexpr std::chrono::seconds kGrammarHelperCpuMax{5};    // For one grammar.
+inline constexpr std::chrono::seconds kGrammarHelperWaitMax{30};  // The same, when others compute.
+inline constexpr size_t kGrammarsQueuedMax = 64;  // Waiting to be compiled; beyond: 503.
+inline constexpr size_t kGrammarsKeptMax = 512;   // Compiled ones, and refusals.
+inline constexpr size_t kGrammarsKeptBytesMax = 128 * kMiB;
+// CPU time that following a grammar may take: this much, and for each token this much more.
+inline constexpr std::chrono::seconds kGrammarTimeMax{1};
+inline constexpr std::chrono::milliseconds kGrammarTimePerToken{2};
 
 // KV transfer
 inline constexpr size_t kTransfersMax = 4096;             // Alive in one process.

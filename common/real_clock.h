@@ -8,6 +8,8 @@
 namespace pdjob {
 
 Instant real_now();
+// What the calling thread has computed so far: it stands still while others do.
+Duration thread_cpu_time();
 
 // Seconds since 1970, for `created` fields and logs.
 int64_t unix_seconds();

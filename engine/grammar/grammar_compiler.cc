@@ -1,0 +1,77 @@
+#include "engine/grammar/grammar_compiler.h"
+
+#include <exception>
+
+#include <xgrammar/compiler.h>
+
+#include "common/limits.h"
+#include "engine/grammar/gbnf.h"
+#include "engine/grammar/grammar_tokens.h"
+#include "engine/grammar/json_schema.h"
+#include "engine/grammar/library_log.h"
+
+namespace pdjob::engine {
+namespace {
+
+constexpr size_t kMessageBytesMax = 300;
+
+// Where a model would rather indent for ever, it may not.
+constexpr int kWhitespaceMax = 24;
+
+// The library's messages begin with a time and a source file, and may quote the whole grammar.
+Error refused(const std::string& what) {
+  const size_t source = what.find(".cc:");
+  const size_t colon = source == std::string::npos ? std::string::npos : what.find(": ", source);
+  std::string message = colon == std::string::npos ? what : what.substr(colon + 2);
+  message.resize(std::min(message.size(), kMessageBytesMax));
+  while (!message.empty() && message.back() == '\n') {
+    message.pop_back();
+  }
+  return {ErrorCode::kInvalidArgument, message};
+}
+
+}  // namespace
+
+Result<std::string> check_structure(StructureKind kind, std::string_view text) {
+  if (kind == StructureKind::kSchema) {
+    return normalise_json_schema(text);
+  }
+  PDJOB_TRY_STATUS(check_gbnf(text));
+  return std::string(text);
+}
+
+struct GrammarCompiler::State {
+  xgrammar::GrammarCompiler compiler;
+};
+
+GrammarCompiler::GrammarCompiler(std::shared_ptr<const GrammarTokens> tokens)
+    : state_(std::make_unique<State>(State{
+          xgrammar::GrammarCompiler(tokens->info, /*max_threads=*/1, /*cache_enabled=*/false)})) {}
+
+GrammarCompiler::~GrammarCompiler() = default;
+
+Result<std::string> GrammarCompiler::compile(StructureKind kind, const std::string& checked) {
+  const size_t warnings = library_warnings();
+  try {
+    const xgrammar::CompiledGrammar compiled =
+        kind == StructureKind::kSchema
+            ? state_->compiler.CompileJSONSchema(checked, /*any_whitespace=*/true,
+                                                 /*indent=*/std::nullopt,
+                                                 /*separators=*/std::nullopt,
+                                                 /*strict_mode=*/true, kWhitespaceMax)
+            : state_->compiler.CompileGrammar(checked, "root");
+    if (library_warnings() != warnings) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "a part of the structure cannot be followed exactly"};
+    }
+    std::string text = compiled.SerializeJSON();
+    if (text.size() > limits::kCompiledGrammarBytesMax) {
+      return Error{ErrorCode::kInvalidArgument, "the structure is too large once it is compiled"};
+    }
+    return text;
+  } catch (const std::exception& thrown) {
+    return refused(thrown.what());
+  }
+}
+
+}  // namespace pdjob::engine
