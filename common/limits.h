@@ -40,6 +40,17 @@ inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
 inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr size_t kPromptBytesMax = 8 * kMiB;    // One prompt as text, for the tokenizer.
+inline constexpr size_t kTokenizeBytesMax = 1 * kMiB;  // A text that is only tokenized.
+inline constexpr size_t kDetokenizeTokensMax =
+    128 * kKiB;  // Or the context of the model, if it is longer.
+inline constexpr size_t kRepeatedPromptBytesMax =
+    32 * kMiB;  // Of prompts that a reply repeats for each choice.
+inline constexpr size_t kPreparedBytesMax =
+    64 * kMiB;  // Bodies of requests that one worker prepares at a time; beyond: 503.
+inline constexpr size_t kPreparedAtOnceBytesMax =
+    2 * kKiB;  // A shorter body is prepared on the loop thread: a millisecond or two.
+inline constexpr size_t kPreparedAtOnceChoicesMax = 64;  // Of it, over all its prompts.
 
 // Structured output (docs/structured_output.md)
 inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar, or a JSON schema.
@@ -133,6 +144,7 @@ inline constexpr size_t kTokenizationsQueuedMax = 256;    // Of all engines; bey
 inline constexpr size_t kTokenizeReplyBytesMax = 4 * kMiB;
 
 static_assert(kHttpHeadBytesMax < kHttpBodyBytesMax);
+static_assert(kPreparedBytesMax >= kHttpBodyBytesMax);
 static_assert(kChannelMax > kRequestsQueuedMax);
 static_assert(kControlMessageBytesMax > kWorkersMax * 6 * kControlStringBytesMax);
 

@@ -71,7 +71,8 @@ std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max
   return text;
 }
 
-std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body) {
+std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body,
+                                                                    size_t tokens_max) {
   simdjson::dom::parser parser(limits::kHttpBodyBytesMax + limits::kKiB);
   auto parsed = parse_object(parser, body);
   if (auto* error = std::get_if<ApiError>(&parsed)) {
@@ -81,7 +82,12 @@ std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_
   if (std::get<simdjson::dom::object>(parsed)["tokens"].get(array) != simdjson::SUCCESS) {
     return invalid_request("tokens must be a list of token ids", "tokens");
   }
+  if (array.size() > tokens_max) {
+    return invalid_request("tokens must be at most " + std::to_string(tokens_max) + " token ids",
+                           "tokens");
+  }
   std::vector<Token> tokens;
+  tokens.reserve(array.size());
   for (const auto element : array) {
     int64_t token = 0;
     if (element.get(token) != simdjson::SUCCESS || token < 0 || token > INT32_MAX) {

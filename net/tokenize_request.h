@@ -19,7 +19,8 @@ struct TokenizeRequest {
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body);
 std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max);
 
-std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body);
+std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body,
+                                                                    size_t tokens_max);
 std::string detokenize_body(std::string_view text);
 
 }  // namespace pdjob::net

@@ -1,7 +1,9 @@
 #include "worker/generation_maker.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "common/limits.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "engine/sampler.h"
@@ -52,30 +54,79 @@ std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net:
 
 }  // namespace
 
-std::variant<std::vector<GenerationRequest>, net::ApiError> GenerationMaker::make(
-    const net::ApiRequest& request) const {
-  auto prompts = tokenize_prompts(request);
-  if (const auto* error = std::get_if<net::ApiError>(&prompts)) {
+size_t GenerationMaker::prompts(const net::ApiRequest& request) {
+  return request.kind == net::ApiKind::kChat
+             ? 1
+             : request.prompts.size() + request.token_prompts.size();
+}
+
+std::optional<net::ApiError> GenerationMaker::check(const net::ApiRequest& request) const {
+  if (const auto mode = kv_mode(request, role_); std::holds_alternative<net::ApiError>(mode)) {
+    return std::get<net::ApiError>(mode);
+  }
+  size_t bytes_all = 0;
+  for (const std::string& text : request.prompts) {
+    bytes_all += text.size();
+    if (text.size() > text_bytes_max()) {
+      return too_long("the text has " + std::to_string(text.size()) + " bytes", "prompt");
+    }
+  }
+  for (const auto& tokens : request.token_prompts) {
+    bytes_all += tokens.size() * sizeof(Token);
+    if (tokens.size() >= engine_.config().tokens_per_sequence) {
+      return too_long("the prompt has " + std::to_string(tokens.size()), "prompt");
+    }
+  }
+  size_t chat_bytes = 0;
+  for (const net::ApiMessage& message : request.messages) {
+    chat_bytes += message.content.size();
+  }
+  if (chat_bytes > text_bytes_max()) {
+    return too_long("the messages have " + std::to_string(chat_bytes) + " bytes", "messages");
+  }
+  const bool repeats = request.echo || request.return_token_ids;
+  if (repeats && (bytes_all + chat_bytes) * request.choices > limits::kRepeatedPromptBytesMax) {
+    return net::invalid_request("must not be given with so much text: the reply would repeat " +
+                                    std::to_string(bytes_all + chat_bytes) +
+                                    " bytes of prompts for each of n choices",
+                                request.echo ? "echo" : "return_token_ids");
+  }
+  return std::nullopt;
+}
+
+std::variant<GenerationRequest, net::ApiError> GenerationMaker::make(net::ApiRequest& request,
+                                                                     size_t index,
+                                                                     uint64_t seed) const {
+  auto prompt = take_prompt(request, index);
+  if (const auto* error = std::get_if<net::ApiError>(&prompt)) {
     return *error;
   }
-  std::vector<GenerationRequest> generations;
-  const uint64_t seed = request.seeded ? request.sampling.seed : entropy();
-  for (auto& prompt : std::get<0>(prompts)) {
-    const auto first_choice = static_cast<uint32_t>(generations.size()) * request.choices;
-    auto generation = make_one(request, std::move(prompt), seed + first_choice);
-    if (const auto* error = std::get_if<net::ApiError>(&generation)) {
-      return *error;
-    }
-    auto& made = generations.emplace_back(std::move(std::get<GenerationRequest>(generation)));
-    if (!request.resumed.empty() && made.kv != KvMode::kOffer) {
-      const auto resumed = request.resumed.begin() + first_choice;
-      made.resumed.assign(resumed, resumed + request.choices);
-      if (const auto error = wrong_with(made)) {
-        return *error;
-      }
+  const auto mode = kv_mode(request, role_);
+  if (const auto* error = std::get_if<net::ApiError>(&mode)) {
+    return *error;
+  }
+  GenerationRequest generation{.prompt = std::move(std::get<0>(prompt)),
+                               .stop = request.stop,
+                               .ignore_eos = request.sampling.ignore_eos,
+                               .shares_prompt = request.cache_salt.empty(),
+                               .kv = std::get<KvMode>(mode),
+                               .deadline = real_now() + queue_timeout_};
+  if (auto error = open_choices(request, seed, generation)) {
+    return *std::move(error);
+  }
+  if (request.kv_transfer) {
+    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
+    generation.two_hop = !request.kv_transfer->transfer;
+    generation.peer = peer_address(*request.kv_transfer);
+  }
+  if (!request.resumed.empty() && generation.kv != KvMode::kOffer) {
+    const auto resumed = request.resumed.begin() + static_cast<ptrdiff_t>(index * request.choices);
+    generation.resumed.assign(resumed, resumed + request.choices);
+    if (auto error = wrong_with(generation)) {
+      return *std::move(error);
     }
   }
-  return generations;
+  return generation;
 }
 
 std::optional<net::ApiError> GenerationMaker::wrong_with(const GenerationRequest& resumed) const {
@@ -91,87 +142,143 @@ std::optional<net::ApiError> GenerationMaker::wrong_with(const GenerationRequest
   return std::nullopt;
 }
 
-std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize(std::string_view text,
-                                                                          bool add_special,
-                                                                          const char* field) const {
-  // A longer text has more tokens than rows whatever it says: it is refused before the work of
-  // tokenizing it.
+// A longer text has more tokens than rows, or tokenizing it takes more time and memory than one
+// request may have.
+size_t GenerationMaker::text_bytes_max() const {
+  return std::min<size_t>(
+      size_t{engine_.config().tokens_per_sequence} * engine_.vocabulary().piece_bytes_max(),
+      limits::kPromptBytesMax);
+}
+
+net::ApiError GenerationMaker::too_long(const std::string& what, const char* field) const {
+  return net::invalid_request("this model's maximum context length is " +
+                                  std::to_string(engine_.config().tokens_per_sequence) +
+                                  " tokens, but " + what,
+                              field, "context_length_exceeded");
+}
+
+std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize_to_fit(
+    std::string_view text, const char* field) const {
+  if (text.size() > text_bytes_max()) {
+    return too_long("the text has " + std::to_string(text.size()) + " bytes", field);
+  }
   const size_t room = engine_.config().tokens_per_sequence;
-  if (text.size() > room * engine_.vocabulary().piece_bytes_max()) {
-    return net::invalid_request("this model's maximum context length is " + std::to_string(room) +
-                                    " tokens, but the text has " + std::to_string(text.size()) +
-                                    " bytes",
-                                field, "context_length_exceeded");
+  // To tokenize takes microseconds per byte, so a text that is much too long must not be tokenized
+  // to its end. A text of as many tokens as fit has four bytes per token or more if it is longer
+  // than the first beginning. Where the text is cut, a few tokens may differ from those of the
+  // whole.
+  constexpr size_t kBytesPerToken = 4;
+  constexpr size_t kGrowth = 4;
+  for (size_t bytes = room * kBytesPerToken; bytes < text.size() / 2; bytes *= kGrowth) {
+    size_t cut = bytes;
+    while (cut > 0 && (static_cast<uint8_t>(text[cut]) & 0xC0U) == 0x80U) {
+      --cut;  // Between characters.
+    }
+    const size_t tokens = engine_.vocabulary()
+                              .tokenize(text.substr(0, cut), /*add_special=*/true,
+                                        /*parse_special=*/true)
+                              .size();
+    if (tokens > room + room / 8 + kBytesPerToken) {
+      return too_long("the first " + std::to_string(cut) + " of " + std::to_string(text.size()) +
+                          " bytes have " + std::to_string(tokens),
+                      field);
+    }
+  }
+  return engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true);
+}
+
+std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize(std::string_view text,
+                                                                          bool add_special) const {
+  if (text.size() > limits::kTokenizeBytesMax) {
+    return net::invalid_request("the text must have at most " +
+                                    std::to_string(limits::kTokenizeBytesMax) + " bytes, got " +
+                                    std::to_string(text.size()),
+                                "prompt");
   }
   return engine_.vocabulary().tokenize(text, add_special, /*parse_special=*/true);
 }
 
-std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize(
-    const std::vector<net::ApiMessage>& messages) const {
+Result<std::string> GenerationMaker::render(const std::vector<net::ApiMessage>& messages) const {
   std::vector<engine::ChatMessage> chat;
+  chat.reserve(messages.size());
   for (const net::ApiMessage& message : messages) {
     chat.push_back({.role = message.role, .content = message.content});
   }
-  const auto text = engine_.vocabulary().apply_chat_template(chat);
+  return engine_.vocabulary().apply_chat_template(chat);
+}
+
+std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize(
+    const std::vector<net::ApiMessage>& messages) const {
+  const auto text = render(messages);
   if (!text) {
     return net::invalid_request(text.error().message, "messages");
   }
-  return tokenize(*text, /*add_special=*/true, "messages");
+  return tokenize(*text, /*add_special=*/true);
 }
 
-std::variant<std::vector<std::vector<Token>>, net::ApiError> GenerationMaker::tokenize_prompts(
-    const net::ApiRequest& request) const {
-  std::vector<std::vector<Token>> prompts = request.token_prompts;
-  if (request.kind == net::ApiKind::kChat) {
-    auto tokens = tokenize(request.messages);
-    if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
-      return *error;
+std::variant<std::string, net::ApiError> GenerationMaker::detokenize(
+    const std::vector<Token>& tokens) const {
+  std::string text;
+  for (const Token token : tokens) {
+    if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
+      return net::invalid_request("token id " + std::to_string(token) + " is not in the vocabulary",
+                                  "tokens");
     }
-    prompts.push_back(std::move(std::get<0>(tokens)));
+    text += engine_.vocabulary().piece(token, /*render_special=*/true);
   }
-  for (const std::string& text : request.prompts) {
-    auto tokens = tokenize(text, /*add_special=*/true);
-    if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
-      return *error;
+  return text;
+}
+
+std::string GenerationMaker::text_of(const std::vector<Token>& prompt) const {
+  std::string text;
+  for (const Token token : prompt) {
+    text += engine_.vocabulary().piece(token, /*render_special=*/false);
+  }
+  return text;
+}
+
+std::variant<std::vector<Token>, net::ApiError> GenerationMaker::take_prompt(
+    net::ApiRequest& request, size_t index) const {
+  std::variant<std::vector<Token>, net::ApiError> prompt;
+  if (request.kind == net::ApiKind::kChat) {
+    const auto text = render(request.messages);
+    if (!text) {
+      return net::invalid_request(text.error().message, "messages");
     }
-    prompts.push_back(std::move(std::get<0>(tokens)));
+    prompt = tokenize_to_fit(*text, "messages");
+  } else if (index < request.token_prompts.size()) {
+    prompt = std::exchange(request.token_prompts[index], {});
+  } else {
+    prompt = tokenize_to_fit(
+        std::exchange(request.prompts[index - request.token_prompts.size()], {}), "prompt");
+  }
+  const auto* tokens = std::get_if<0>(&prompt);
+  if (tokens == nullptr) {
+    return prompt;
+  }
+  if (tokens->empty()) {
+    return net::invalid_request("the prompt has no tokens", "prompt");
   }
   const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
-  for (const auto& prompt : prompts) {
-    if (prompt.empty()) {
-      return net::invalid_request("the prompt has no tokens", "prompt");
-    }
-    const auto bad = std::find_if(prompt.begin(), prompt.end(),
-                                  [&](Token t) { return t < 0 || t >= vocabulary; });
-    if (bad != prompt.end()) {
-      return net::invalid_request("token id " + std::to_string(*bad) +
-                                      " is not in the vocabulary (0.." +
-                                      std::to_string(vocabulary - 1) + ")",
-                                  "prompt");
-    }
+  const auto bad = std::ranges::find_if(*tokens, [&](Token t) { return t < 0 || t >= vocabulary; });
+  if (bad != tokens->end()) {
+    return net::invalid_request("token id " + std::to_string(*bad) +
+                                    " is not in the vocabulary (0.." +
+                                    std::to_string(vocabulary - 1) + ")",
+                                "prompt");
   }
-  return prompts;
+  return prompt;
 }
 
-std::variant<GenerationRequest, net::ApiError> GenerationMaker::make_one(
-    const net::ApiRequest& request, std::vector<Token> prompt, uint64_t seed) const {
-  const auto mode = kv_mode(request, role_);
-  if (const auto* error = std::get_if<net::ApiError>(&mode)) {
-    return *error;
-  }
-  GenerationRequest generation{.stop = request.stop,
-                               .ignore_eos = request.sampling.ignore_eos,
-                               .shares_prompt = request.cache_salt.empty(),
-                               .kv = std::get<KvMode>(mode),
-                               .deadline = real_now() + queue_timeout_};
+std::optional<net::ApiError> GenerationMaker::open_choices(const net::ApiRequest& request,
+                                                           uint64_t seed,
+                                                           GenerationRequest& generation) const {
   const bool offered = generation.kv == KvMode::kOffer;
   const uint32_t room = engine_.config().tokens_per_sequence;
-  const auto prompt_size = static_cast<uint32_t>(prompt.size());
+  const auto prompt_size = static_cast<uint32_t>(generation.prompt.size());
   if (prompt_size >= room) {
-    return net::invalid_request("this model's maximum context length is " + std::to_string(room) +
-                                    " tokens, but the prompt has " + std::to_string(prompt_size),
-                                request.kind == net::ApiKind::kChat ? "messages" : "prompt",
-                                "context_length_exceeded");
+    return too_long("the prompt has " + std::to_string(prompt_size),
+                    request.kind == net::ApiKind::kChat ? "messages" : "prompt");
   }
   if (offered) {
     generation.stop = {.max_tokens = 1};
@@ -179,16 +286,9 @@ std::variant<GenerationRequest, net::ApiError> GenerationMaker::make_one(
     generation.stop.max_tokens = static_cast<int32_t>(room - prompt_size);
   }
   if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
-    return net::invalid_request("this model's maximum context length is " + std::to_string(room) +
-                                    " tokens, but " + std::to_string(prompt_size) +
-                                    " of the prompt and max_tokens = " +
-                                    std::to_string(generation.stop.max_tokens) + " were asked for",
-                                "max_tokens", "context_length_exceeded");
-  }
-  if (request.kv_transfer) {
-    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
-    generation.two_hop = !request.kv_transfer->transfer;
-    generation.peer = peer_address(*request.kv_transfer);
+    return too_long(std::to_string(prompt_size) + " of the prompt and max_tokens = " +
+                        std::to_string(generation.stop.max_tokens) + " were asked for",
+                    "max_tokens");
   }
   // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples
   // from the logits itself.
@@ -196,14 +296,13 @@ std::variant<GenerationRequest, net::ApiError> GenerationMaker::make_one(
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
     params.seed = seed + choice;
-    auto sampler = engine::open_sampler(engine_, params, prompt, generation.stop);
+    auto sampler = engine::open_sampler(engine_, params, generation.prompt, generation.stop);
     if (!sampler) {
       return net::to_api_error(sampler.error());
     }
     generation.samplers.push_back(std::move(*sampler));
   }
-  generation.prompt = std::move(prompt);
-  return generation;
+  return std::nullopt;
 }
 
 }  // namespace pdjob::worker

@@ -22,6 +22,9 @@ constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
 
+// Whether a request that is as long as this can be prepared at once.
+bool is_short(size_t body_bytes) { return body_bytes <= limits::kPreparedAtOnceBytesMax; }
+
 std::string format_seconds(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6f", seconds(duration));
@@ -65,6 +68,17 @@ void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
   loop_ = &loop;
   bootstrap_.emplace(loop);
   kv_watch_.emplace(loop, server, options_.kv_events_key);
+  preparer_.emplace(loop);
+}
+
+void OpenaiApi::start_draining(std::function<void()> prepared) {
+  draining_ = true;
+  kv_watch_->close();
+  if (waiting_.empty()) {
+    prepared();
+  } else {
+    when_prepared_ = std::move(prepared);
+  }
 }
 
 void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
@@ -141,14 +155,21 @@ void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::Ht
                                                engine_.facts().name + "`",
                                            "model", "model_not_found", 404));
   }
+  if (draining_) {
+    return refuse(id, net::to_api_error({ErrorCode::kUnavailable, "this worker is shutting down"}));
+  }
+  if (!begin_waiting(id, http.body.size())) {
+    return;
+  }
   Asked asked{.http = id,
               .request_id = std::string(http.header("x-request-id")),
               .tenant = std::string(http.header("x-pdjob-tenant")),
-              .created = created_by_router(http.header("x-pdjob-continue"))};
+              .created = created_by_router(http.header("x-pdjob-continue")),
+              .bytes = http.body.size()};
   if (request.bootstrap) {
     on_bootstrap(std::move(asked), std::move(request));
   } else {
-    generate(asked, request);
+    generate(asked, std::move(request));
   }
 }
 
@@ -158,39 +179,87 @@ void OpenaiApi::on_bootstrap(Asked asked, net::ApiRequest request) {
     if (options_.role == net::Role::kPrefill) {
       request.kv_transfer = offer_in_room(params);
     }
-    return generate(asked, request);
+    return generate(asked, std::move(request));
   }
   if (params.port == 0) {
     return refuse(asked.http, net::invalid_request("a decode worker needs it, to find the KV",
                                                    "bootstrap_port"));
   }
-  if (bootstrapping_.size() >= limits::kRequestsQueuedMax) {
-    return refuse(asked.http, net::to_api_error({ErrorCode::kOverloaded, "too many requests"}));
-  }
-  bootstrapping_.insert(asked.http.value);
   bootstrap_->look_up(params, [this, asked = std::move(asked), request = std::move(request)](
                                   Result<net::KvTransferParams> found) mutable {
-    if (bootstrapping_.erase(asked.http.value) == 0) {
+    if (!waiting_.contains(asked.http.value)) {
       return;  // Its client left.
     }
     if (!found) {
       return refuse(asked.http, net::to_api_error(found.error()));
     }
     request.kv_transfer = std::move(*found);
-    generate(asked, request);
+    generate(asked, std::move(request));
   });
 }
 
-void OpenaiApi::generate(const Asked& asked, const net::ApiRequest& request) {
-  auto generations = maker_.make(request);
-  if (const auto* error = std::get_if<net::ApiError>(&generations)) {
-    return refuse(asked.http, *error);
+void OpenaiApi::generate(const Asked& asked, net::ApiRequest request) {
+  if (const auto wrong = maker_.check(request)) {
+    return refuse(asked.http, *wrong);
   }
-  start(asked, request, std::move(std::get<0>(generations)));
+  prepare(asked, std::move(request));
 }
 
-void OpenaiApi::start(const Asked& asked, const net::ApiRequest& request,
-                      std::vector<GenerationRequest> generations) {
+void OpenaiApi::prepare(const Asked& asked, net::ApiRequest request) {
+  const size_t choices = GenerationMaker::prompts(request) * request.choices;
+  const bool small = is_short(asked.bytes) && choices <= limits::kPreparedAtOnceChoicesMax;
+  prepare(asked.http, asked.bytes, small ? Size::kSmall : Size::kLarge,
+          prepare_generations(maker_, std::move(request),
+                              [this, asked](std::variant<PreparedRequest, net::ApiError> outcome) {
+                                if (const auto* error = std::get_if<net::ApiError>(&outcome)) {
+                                  return refuse(asked.http, *error);
+                                }
+                                start(asked, std::move(std::get<PreparedRequest>(outcome)));
+                              }));
+}
+
+void OpenaiApi::prepare(net::ExchangeId id, size_t bytes, Size size,
+                        std::unique_ptr<Preparation> work) {
+  if (size == Size::kSmall) {
+    while (!work->step()) {
+    }
+    return work->done();
+  }
+  if (const Status taken = preparer_->submit(id.value, bytes, std::move(work)); !taken) {
+    refuse(id, net::to_api_error(taken.error()));
+  }
+}
+
+bool OpenaiApi::begin_waiting(net::ExchangeId id, size_t bytes) {
+  if (waiting_.size() >= limits::kRequestsQueuedMax ||
+      waiting_bytes_ + bytes > limits::kPreparedBytesMax) {
+    refuse(id, net::to_api_error({ErrorCode::kOverloaded,
+                                  "this worker prepares as many requests as it can hold"}));
+    return false;
+  }
+  waiting_[id.value] = bytes;
+  waiting_bytes_ += bytes;
+  return true;
+}
+
+bool OpenaiApi::end_waiting(net::ExchangeId id) {
+  const auto found = waiting_.find(id.value);
+  if (found == waiting_.end()) {
+    return false;
+  }
+  waiting_bytes_ -= found->second;
+  waiting_.erase(found);
+  if (waiting_.empty() && when_prepared_) {
+    // In a later turn: what it waited for is not with the engine thread yet.
+    loop_->post(std::exchange(when_prepared_, nullptr));
+  }
+  return true;
+}
+
+void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
+  end_waiting(asked.http);
+  const net::ApiRequest& request = prepared.request;
+  std::vector<GenerationRequest>& generations = prepared.generations;
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
   const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
   net::ReplyOptions reply = net::reply_options(request);
@@ -222,12 +291,8 @@ void OpenaiApi::start(const Asked& asked, const net::ApiRequest& request,
           options_.kv, generation.transfer, static_cast<uint32_t>(generation.prompt.size()));
     }
     if (request.echo) {
-      std::string text;
-      for (const Token token : generation.prompt) {
-        text += vocabulary.piece(token, false);
-      }
       for (uint32_t choice = 0; choice < choices_per_prompt; ++choice) {
-        exchange.choices[index * choices_per_prompt + choice].text = text;
+        exchange.choices[index * choices_per_prompt + choice].text = prepared.echoes[index];
       }
     }
     exchange.prompts.push_back(request.return_token_ids ? generation.prompt : std::vector<Token>{});
@@ -426,7 +491,10 @@ void OpenaiApi::take_output(const RequestFailed& output) {
 }
 
 void OpenaiApi::on_client_gone(net::ExchangeId id) {
-  bootstrapping_.erase(id.value);
+  if (end_waiting(id)) {
+    preparer_->cancel(id.value);
+    metrics_.requests_cancelled.add();
+  }
   kv_watch_->client_left(id);
   if (exchanges_.contains(id.value)) {
     metrics_.requests_cancelled.add();
@@ -445,8 +513,23 @@ void OpenaiApi::drop(ExchangeKey key) {
 }
 
 void OpenaiApi::refuse(net::ExchangeId id, const net::ApiError& error) {
+  end_waiting(id);
   metrics_.requests_failed.add();
-  net::reply_error(*server_, id, error, {{"x-pdjob-worker", options_.name}});
+  std::vector<std::pair<std::string, std::string>> headers = {{"x-pdjob-worker", options_.name}};
+  if (error.code == to_string(ErrorCode::kOverloaded)) {
+    headers.emplace_back("Retry-After", "1");
+  }
+  net::reply_error(*server_, id, error, headers);
+}
+
+BodyThen OpenaiApi::reply_with_body(net::ExchangeId id) {
+  return [this, id](std::variant<std::string, net::ApiError> body) {
+    if (const auto* error = std::get_if<net::ApiError>(&body)) {
+      return refuse(id, *error);
+    }
+    end_waiting(id);
+    server_->reply(id, 200, kJson, std::get<std::string>(body));
+  };
 }
 
 void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
@@ -454,32 +537,26 @@ void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
   if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
     return refuse(id, *error);
   }
-  const auto& request = std::get<net::TokenizeRequest>(parsed);
-  const auto tokens = request.messages.empty()
-                          ? maker_.tokenize(request.prompt, request.add_special_tokens)
-                          : maker_.tokenize(request.messages);
-  if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
-    return refuse(id, *error);
+  if (!begin_waiting(id, http.body.size())) {
+    return;
   }
-  server_->reply(id, 200, kJson,
-                 net::tokenize_body(std::get<0>(tokens), engine_.config().tokens_per_sequence));
+  prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
+          prepare_tokens(maker_, std::move(std::get<net::TokenizeRequest>(parsed)),
+                         engine_.config().tokens_per_sequence, reply_with_body(id)));
 }
 
 void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) {
-  auto parsed = net::parse_detokenize_request(http.body);
+  const size_t tokens_max =
+      std::max<size_t>(limits::kDetokenizeTokensMax, engine_.config().tokens_per_sequence);
+  auto parsed = net::parse_detokenize_request(http.body, tokens_max);
   if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
     return refuse(id, *error);
   }
-  std::string text;
-  for (const Token token : std::get<0>(parsed)) {
-    if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
-      return refuse(
-          id, net::invalid_request(
-                  "token id " + std::to_string(token) + " is not in the vocabulary", "tokens"));
-    }
-    text += engine_.vocabulary().piece(token, /*render_special=*/true);
+  if (!begin_waiting(id, http.body.size())) {
+    return;
   }
-  server_->reply(id, 200, kJson, net::detokenize_body(text));
+  prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
+          prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));
 }
 
 void OpenaiApi::on_models(net::ExchangeId id) {

@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,6 +25,8 @@
 #include "worker/generation.h"
 #include "worker/generation_maker.h"
 #include "worker/kv_watch.h"
+#include "worker/preparations.h"
+#include "worker/request_preparer.h"
 #include "worker/worker_metrics.h"
 
 namespace pdjob::worker {
@@ -59,11 +60,9 @@ class OpenaiApi final : public net::HttpHandler {
 
   // What the engine thread produced. True: it has drained.
   bool take(OutputBatch batch);
-  // From now on /health says 503.
-  void start_draining() {
-    draining_ = true;
-    kv_watch_->close();
-  }
+  // From now on new requests are refused, and /health says 503. `prepared` is called once, when the
+  // engine thread has all requests that came before.
+  void start_draining(std::function<void()> prepared);
 
   net::WorkerEntry entry(const std::string& host, uint16_t port) const;
   net::WorkerLoad load() const;
@@ -103,11 +102,23 @@ class OpenaiApi final : public net::HttpHandler {
     std::string request_id;
     std::string tenant;  // Whose request it is, as the router says; empty: there are no tenants.
     std::optional<int64_t> created;  // By a router, which may go on with the stream elsewhere.
+    size_t bytes = 0;                // Of its body.
   };
 
   void on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& request);
   void on_bootstrap(Asked asked, net::ApiRequest request);
-  void generate(const Asked& asked, const net::ApiRequest& request);
+  // What comes between a parsed request and its start, step by step. A client that leaves ends it.
+  void generate(const Asked& asked, net::ApiRequest request);
+  void prepare(const Asked& asked, net::ApiRequest request);
+  // Small work is done now, large work in its turns on the thread "prepare".
+  enum class Size { kSmall, kLarge };
+  void prepare(net::ExchangeId id, size_t bytes, Size size, std::unique_ptr<Preparation> work);
+  // Replies with what comes, unless the client leaves.
+  BodyThen reply_with_body(net::ExchangeId id);
+  // False: refused, because too many wait.
+  bool begin_waiting(net::ExchangeId id, size_t bytes);
+  // False: it did not wait, or its client left.
+  bool end_waiting(net::ExchangeId id);
   void on_release(net::ExchangeId id, std::string_view transfer);
   void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
@@ -119,8 +130,7 @@ class OpenaiApi final : public net::HttpHandler {
   void begin_self(net::JsonWriter& json) const;
   void on_links(net::ExchangeId id);
 
-  void start(const Asked& asked, const net::ApiRequest& request,
-             std::vector<GenerationRequest> generations);
+  void start(const Asked& asked, PreparedRequest prepared);
   void refuse(net::ExchangeId id, const net::ApiError& error);
 
   void take_output(TokenOutput& output);
@@ -148,7 +158,11 @@ class OpenaiApi final : public net::HttpHandler {
   net::EventLoop* loop_ = nullptr;
   std::optional<Bootstrap> bootstrap_;
   std::optional<KvWatch> kv_watch_;
-  std::unordered_set<ExchangeKey> bootstrapping_;  // Not yet known where their KV is.
+  // Requests that have not started: their KV is looked for, or they are being prepared. With the
+  // size of their bodies.
+  std::unordered_map<ExchangeKey, size_t> waiting_;
+  size_t waiting_bytes_ = 0;
+  std::function<void()> when_prepared_;  // While draining.
 
   struct Generation {
     ExchangeKey exchange = 0;
@@ -161,6 +175,7 @@ class OpenaiApi final : public net::HttpHandler {
   std::string extension_;
   CoreLoad load_;
   bool draining_ = false;
+  std::optional<RequestPreparer> preparer_;  // The first to go: its thread uses the maker.
 };
 
 }  // namespace pdjob::worker

@@ -120,8 +120,7 @@ class WorkerProcess final : net::JobMember::Handler {
       return;
     }
     log::info("draining");
-    api_->start_draining();
-    engine_thread_->drain();
+    api_->start_draining([this] { engine_thread_->drain(); });
     deadline_ = loop_.call_at(loop_.now() + within, [this] {
       log::warn("drain deadline passed with requests alive");
       on_shutdown();

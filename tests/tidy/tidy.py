@@ -43,7 +43,7 @@ DOORS = {
 
 # Name -> (pattern, where it may stand). Everything else gets time, randomness and threads handed in.
 BANNED = {
-    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl_device.cc net/resolver.h router/async_store.h worker/engine_thread.h"),
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl_device.cc net/resolver.h router/async_store.h worker/engine_thread.h worker/request_preparer.h"),
     "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),

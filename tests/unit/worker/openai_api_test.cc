@@ -8,12 +8,14 @@
 
 #include <gtest/gtest.h>
 
+#include "common/limits.h"
 #include "common/real_clock.h"
 #include "decode/decode_worker.h"
 #include "engine/fake_engine.h"
 #include "kvtransfer/fault_transport.h"
 #include "net/http_client.h"
 #include "prefill/prefill_worker.h"
+#include "watched_engine.h"
 #include "worker/engine_thread.h"
 
 namespace pdjob::worker {
@@ -68,7 +70,7 @@ class DamagingPrefill {
 class OpenaiApiTest : public testing::Test {
  protected:
   OpenaiApiTest()
-      : engine_(fake_engine()),
+      : engine_(std::make_unique<WatchedEngine>(fake_engine())),
         thread_(*engine_, decode::core_factory({})(kSize), kPatience, [this](OutputBatch batch) {
           loop_.post([this, batch = std::move(batch)]() mutable { api_->take(std::move(batch)); });
         }) {
@@ -96,29 +98,44 @@ class OpenaiApiTest : public testing::Test {
     std::string head;
     std::string body;
   };
+  struct Call final : net::HttpCallHandler {
+    explicit Call(net::EventLoop& to_stop) : loop(to_stop) {}
+    void on_head(net::CallId, const net::HttpReplyHead& head) override {
+      reply.status = head.status;
+      reply.head = head.raw;
+    }
+    void on_body(net::CallId, std::string_view raw) override { reply.body += raw; }
+    void on_end(net::CallId) override { end(); }
+    void on_error(net::CallId, const Error&) override { end(); }
+    void end() {
+      ended = true;
+      loop.stop();
+    }
+    net::EventLoop& loop;
+    Reply reply;
+    bool ended = false;
+  };
+  net::CallId start(Call& call, std::string_view method, std::string_view path, std::string body,
+                    std::string_view header_lines = "") {
+    return client_->start({.to = {"127.0.0.1", server_->port()},
+                           .method = method,
+                           .target = path,
+                           .header_lines = header_lines,
+                           .body = std::move(body),
+                           .head_timeout = kPatience},
+                          call);
+  }
+  void await(const Call& call) {
+    while (!call.ended) {
+      loop_.run();
+    }
+  }
   Reply ask(std::string_view method, std::string_view path, std::string body = "",
             std::string_view header_lines = "") {
-    struct Handler final : net::HttpCallHandler {
-      explicit Handler(net::EventLoop& to_stop) : loop(to_stop) {}
-      void on_head(net::CallId, const net::HttpReplyHead& head) override {
-        reply.status = head.status;
-        reply.head = head.raw;
-      }
-      void on_body(net::CallId, std::string_view raw) override { reply.body += raw; }
-      void on_end(net::CallId) override { loop.stop(); }
-      void on_error(net::CallId, const Error&) override { loop.stop(); }
-      net::EventLoop& loop;
-      Reply reply;
-    } handler(loop_);
-    client_->start({.to = {"127.0.0.1", server_->port()},
-                    .method = method,
-                    .target = path,
-                    .header_lines = header_lines,
-                    .body = std::move(body),
-                    .head_timeout = kPatience},
-                   handler);
-    loop_.run();
-    return handler.reply;
+    Call call(loop_);
+    start(call, method, path, std::move(body), header_lines);
+    await(call);
+    return call.reply;
   }
   Reply fetch(TransferId transfer, const kvtransfer::EndpointAddress& peer) {
     return ask("POST", "/v1/completions",
@@ -132,7 +149,7 @@ class OpenaiApiTest : public testing::Test {
 
   net::EventLoop loop_;
   Metrics metrics_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<WatchedEngine> engine_;
   std::unique_ptr<OpenaiApi> api_;
   EngineThread thread_;
   std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
@@ -269,6 +286,83 @@ TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
   };
   EXPECT_EQ(id_in("x-request-id: a-B_1.c\r\n"), R"({"id":"cmpl-a-B_1.c")");
   EXPECT_EQ(id_in("x-request-id: a\"b\r\n").size(), std::string(R"({"id":"cmpl-")").size() + 32);
+}
+
+// --- requests whose preparation takes long
+
+// 256 prompts, the first of which the tokenizer stops at.
+std::string long_request() {
+  std::string body = R"({"max_tokens":1,"prompt":["wait)" + std::string(40, 'a') + '"';
+  for (int i = 1; i < 256; ++i) {
+    body += R"(,"aaaaaaaaaaaaaaaa")";
+  }
+  return body + "]}";
+}
+
+struct LongRequest : OpenaiApiTest {
+  LongRequest() { engine_->watched().close(); }
+  ~LongRequest() override { engine_->watched().open(); }
+};
+
+TEST_F(LongRequest, DoesNotStopTheLoop) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request());
+  Call texts(loop_);
+  start(texts, "POST", "/tokenize", R"({"prompt":"wait)" + std::string(5000, 'a') + R"("})");
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(ask("GET", "/health").status, 200);
+    EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":"short","max_tokens":1})").status, 200);
+    EXPECT_EQ(ask("POST", "/tokenize", R"({"prompt":"short"})").status, 200);
+  }
+  EXPECT_FALSE(slow.ended);
+  EXPECT_FALSE(texts.ended);
+  engine_->watched().open();
+  await(slow);
+  EXPECT_EQ(slow.reply.status, 200) << slow.reply.body;
+  await(texts);
+  EXPECT_EQ(texts.reply.status, 200);
+}
+
+TEST_F(LongRequest, WhoseClientLeavesIsForgotten) {
+  Call slow(loop_);
+  const net::CallId id = start(slow, "POST", "/v1/completions", long_request());
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+  client_->cancel(id);
+  for (int turn = 0; turn < 100; ++turn) {
+    const std::string metrics = ask("GET", "/metrics").body;
+    if (metrics.find("pdjob_requests_total{outcome=\"cancelled\"} 1") != std::string::npos) {
+      break;
+    }
+  }
+  bool drained = false;
+  api_->start_draining([&] { drained = true; });
+  EXPECT_TRUE(drained) << "nothing waits";
+}
+
+TEST_F(LongRequest, ThatCameBeforeTheDrainIsAnswered) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request());
+  while (server_->exchanges_alive() == 0) {
+    EXPECT_EQ(ask("GET", "/health").status, 200);
+  }
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+  api_->start_draining([this] { thread_.drain(); });
+  const Reply late = ask("POST", "/v1/completions", R"({"prompt":"short","max_tokens":1})");
+  EXPECT_EQ(late.status, 503);
+  EXPECT_FALSE(slow.ended);
+  engine_->watched().open();
+  await(slow);
+  EXPECT_EQ(slow.reply.status, 200) << slow.reply.body;
+}
+
+TEST_F(OpenaiApiTest, DetokenizesNoMoreThanAReplyHolds) {
+  std::string body = R"({"tokens":[1)";
+  for (size_t i = 0; i < limits::kDetokenizeTokensMax; ++i) {
+    body += ",1";
+  }
+  const Reply reply = ask("POST", "/detokenize", body + "]}");
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_EQ(ask("POST", "/detokenize", R"({"tokens":[104,105]})").body, R"({"prompt":"hi"})");
 }
 
 }  // namespace

@@ -1,0 +1,110 @@
+#include "worker/preparations.h"
+
+#include <utility>
+
+#include "common/random.h"
+
+namespace pdjob::worker {
+namespace {
+
+class GenerationsPreparation final : public Preparation {
+ public:
+  GenerationsPreparation(const GenerationMaker& maker, net::ApiRequest request, PreparedThen then)
+      : maker_(maker),
+        prompts_(GenerationMaker::prompts(request)),
+        seed_(request.seeded ? request.sampling.seed : entropy()),
+        then_(std::move(then)) {
+    prepared_.request = std::move(request);
+    prepared_.generations.reserve(prompts_);
+  }
+
+  bool step() override {
+    net::ApiRequest& request = prepared_.request;
+    const size_t index = prepared_.generations.size();
+    auto made = maker_.make(request, index, seed_ + index * request.choices);
+    if (auto* error = std::get_if<net::ApiError>(&made)) {
+      error_ = std::move(*error);
+      return true;
+    }
+    const auto& generation =
+        prepared_.generations.emplace_back(std::move(std::get<GenerationRequest>(made)));
+    if (request.echo) {
+      prepared_.echoes.push_back(maker_.text_of(generation.prompt));
+    }
+    return prepared_.generations.size() == prompts_;
+  }
+
+  void done() override {
+    if (error_) {
+      then_(*std::move(error_));
+    } else {
+      then_(std::move(prepared_));
+    }
+  }
+
+ private:
+  const GenerationMaker& maker_;
+  const size_t prompts_;
+  const uint64_t seed_;  // Of the first choice of all; the others' follow it.
+  const PreparedThen then_;
+  PreparedRequest prepared_;
+  std::optional<net::ApiError> error_;
+};
+
+// All in one step.
+class BodyPreparation final : public Preparation {
+ public:
+  using Work = std::function<std::variant<std::string, net::ApiError>()>;
+
+  BodyPreparation(Work work, BodyThen then) : work_(std::move(work)), then_(std::move(then)) {}
+
+  bool step() override {
+    body_ = work_();
+    return true;
+  }
+  void done() override { then_(std::move(body_)); }
+
+ private:
+  const Work work_;
+  const BodyThen then_;
+  std::variant<std::string, net::ApiError> body_;
+};
+
+}  // namespace
+
+std::unique_ptr<Preparation> prepare_generations(const GenerationMaker& maker,
+                                                 net::ApiRequest request, PreparedThen then) {
+  return std::make_unique<GenerationsPreparation>(maker, std::move(request), std::move(then));
+}
+
+std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
+                                            net::TokenizeRequest request, uint32_t context_max,
+                                            BodyThen then) {
+  return std::make_unique<BodyPreparation>(
+      [&maker, context_max,
+       request = std::move(request)]() -> std::variant<std::string, net::ApiError> {
+        const auto tokens = request.messages.empty()
+                                ? maker.tokenize(request.prompt, request.add_special_tokens)
+                                : maker.tokenize(request.messages);
+        if (const auto* error = std::get_if<net::ApiError>(&tokens)) {
+          return *error;
+        }
+        return net::tokenize_body(std::get<0>(tokens), context_max);
+      },
+      std::move(then));
+}
+
+std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker, std::vector<Token> tokens,
+                                          BodyThen then) {
+  return std::make_unique<BodyPreparation>(
+      [&maker, tokens = std::move(tokens)]() -> std::variant<std::string, net::ApiError> {
+        const auto text = maker.detokenize(tokens);
+        if (const auto* error = std::get_if<net::ApiError>(&text)) {
+          return *error;
+        }
+        return net::detokenize_body(std::get<std::string>(text));
+      },
+      std::move(then));
+}
+
+}  // namespace pdjob::worker

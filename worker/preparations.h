@@ -1,0 +1,38 @@
+// What RequestPreparer does for each kind of request: prompts become generations one by one, texts
+// become tokens, tokens a text. Each hands its outcome to a function on the loop thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "net/openai.h"
+#include "net/tokenize_request.h"
+#include "worker/generation.h"
+#include "worker/generation_maker.h"
+#include "worker/request_preparer.h"
+
+namespace pdjob::worker {
+
+// A request whose generations can start.
+struct PreparedRequest {
+  net::ApiRequest request;                     // Without its prompts.
+  std::vector<GenerationRequest> generations;  // One per prompt, without ids.
+  std::vector<std::string> echoes;  // The text of each prompt, if the reply begins with it.
+};
+using PreparedThen = std::function<void(std::variant<PreparedRequest, net::ApiError>)>;
+// One prompt at each step. Requires: maker.check() found nothing.
+std::unique_ptr<Preparation> prepare_generations(const GenerationMaker& maker,
+                                                 net::ApiRequest request, PreparedThen then);
+
+// The body of the reply.
+using BodyThen = std::function<void(std::variant<std::string, net::ApiError>)>;
+std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
+                                            net::TokenizeRequest request, uint32_t context_max,
+                                            BodyThen then);
+std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker, std::vector<Token> tokens,
+                                          BodyThen then);
+
+}  // namespace pdjob::worker
