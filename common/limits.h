@@ -127,6 +127,7 @@ inline constexpr size_t kEmbeddingsInFlightMax = 64;  // Beyond: the request wai
 // Requests that nobody waits for
 inline constexpr size_t kAsyncBodyBytesMax = 1 * kMiB;
 inline constexpr size_t kAsyncReplyBytesMax = 1 * kMiB;
+inline constexpr size_t kAsyncStoreBytesMax = 64 * kMiB;  // Waiting for the disk; beyond: 503.
 
 // Between threads
 inline constexpr size_t kChannelMax = 65536;

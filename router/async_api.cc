@@ -159,7 +159,7 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
   if (!relay_.admit_once(client, request.header("authorization"), scanned)) {
     return;
   }
-  if (draining_ || !requests_.submit(row.id, row.tenant)) {
+  if (draining_ || store_.full() || !requests_.submit(row.id, row.tenant)) {
     net::reply_error(server_, client,
                      {.status = 503,
                       .type = "overloaded_error",
@@ -167,7 +167,8 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
                      {{"Retry-After", "1"}});
     return;
   }
-  store_.run([this, client, row = std::move(row)](AsyncDatabase& database) {
+  const size_t bytes = row.body.size();
+  const auto insert = [this, client, row = std::move(row)](AsyncDatabase& database) {
     const Status inserted = database.insert(row);
     AsyncFound found{.created_at = row.created_at};
     if (!row.callback.empty()) {
@@ -183,7 +184,8 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
       server_.reply(client, 202, "application/json", async_body(id, found, "queued"));
       start_all();
     };
-  });
+  };
+  store_.run(insert, bytes);
 }
 
 void AsyncApi::tell(net::ExchangeId client, const net::HttpRequest& request) {
@@ -240,10 +242,12 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
 void AsyncApi::start_all() {
   loop_.cancel(patience_);
   const bool nobody = requests_.alive() > 0 && !relay_.core().usable();
-  if (nobody || requests_.holds_some()) {
+  // Behind a slow disk, what has ended is stored first.
+  const bool full = store_.full();
+  if (nobody || full || requests_.holds_some()) {
     patience_ = loop_.call_at(loop_.now() + kPatience, [this] { start_all(); });
   }
-  while (!draining_ && !nobody) {
+  while (!draining_ && !nobody && !full) {
     const std::optional<std::string> id = requests_.start_next(
         [this](const std::string& model) { return !relay_.core().would_wait(model); });
     if (!id) {
@@ -271,7 +275,7 @@ void AsyncApi::start(const AsyncRow& row) {
   if (!tenant || std::holds_alternative<net::ApiError>(body)) {
     const net::ApiError error =
         net::invalid_request("Its tenant is not known here any more", "", "invalid_api_key", 401);
-    end(row.id, row.callback, {error.status, net::error_body(error)});
+    end(row, {error.status, net::error_body(error)});
     return;
   }
   auto& scanned = std::get<RequestBody>(body);
@@ -290,31 +294,36 @@ void AsyncApi::start(const AsyncRow& row) {
       exchange, *tenant, request, std::move(scanned),
       std::make_unique<ReplyCapture>(
           limits::kAsyncReplyBytesMax,
-          [this, id = row.id, callback = row.callback](std::optional<CapturedReply> reply) {
+          [this, ended = AsyncRow{.id = row.id, .tenant = row.tenant, .callback = row.callback}](
+              std::optional<CapturedReply> reply) {
             // Else it was cancelled.
-            if (exchanges_.erase(id) > 0) {
-              end(id, callback, answer_of(std::move(reply)));
+            if (exchanges_.erase(ended.id) > 0) {
+              end(ended, answer_of(std::move(reply)));
             }
           }));
 }
 
-void AsyncApi::end(const std::string& id, const std::string& callback, AsyncAnswer answer) {
-  store_.run([this, id, callback, answer = std::move(answer),
-              results_max = config_.results_max](AsyncDatabase& database) -> AsyncStore::Then {
-    const Status stored = database.answer(id, answer, unix_seconds(), results_max);
+void AsyncApi::end(const AsyncRow& row, AsyncAnswer answer) {
+  const size_t bytes = answer.body.size();
+  PendingCallback callback{.id = row.id, .url = row.callback, .tenant = row.tenant};
+  const auto store = [this, callback = std::move(callback), answer = std::move(answer),
+                      results_max =
+                          config_.results_max](AsyncDatabase& database) -> AsyncStore::Then {
+    const Status stored = database.answer(callback.id, answer, unix_seconds(), results_max);
     if (!stored) {
-      return [id, stored] {
+      return [id = callback.id, stored] {
         log::error(
             "the answer of " + id +
             " could not be stored, so the next router runs it again: " + stored.error().message);
       };
     }
-    if (callback.empty()) {
+    if (callback.url.empty()) {
       return {};
     }
-    return [this, id, callback] { caller_->add({.id = id, .url = callback}); };
-  });
-  requests_.end(id);
+    return [this, callback] { caller_->add(callback); };
+  };
+  store_.run(store, bytes);
+  requests_.end(row.id);
   start_all();
 }
 

@@ -50,7 +50,8 @@ class AsyncApi {
 
   void start_all();
   void start(const AsyncRow& row);
-  void end(const std::string& id, const std::string& callback, AsyncAnswer answer);
+  // Of `row`, its body may be missing.
+  void end(const AsyncRow& row, AsyncAnswer answer);
   // Answers that came before it are gone.
   void expire();
 

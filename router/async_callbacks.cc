@@ -14,22 +14,42 @@ constexpr Duration kFirstWait = std::chrono::seconds(1);
 AsyncCallbacks::AsyncCallbacks(const CallbackConfig& config, size_t calls_max, uint64_t seed)
     : config_(config), calls_max_(calls_max), random_(seed), receivers_(config.allowed.size()) {}
 
-void AsyncCallbacks::add(std::string id, size_t receiver, uint32_t attempts, Instant due) {
-  if (waiting() >= calls_max_) {
-    drop_oldest_waiting();
+void AsyncCallbacks::add(std::string id, const std::string& tenant, size_t receiver,
+                         uint32_t attempts, Instant due) {
+  if (const auto waits = waiting_.find(tenant);
+      waits != waiting_.end() && waits->second >= calls_max_) {
+    drop_oldest_waiting(tenant);
   }
   const uint64_t number = ++added_;
-  receivers_.at(receiver).waiting.emplace(due, number);
-  calls_.emplace(
-      number, State{.id = std::move(id), .receiver = receiver, .attempts = attempts, .due = due});
+  const auto [call, is_new] = calls_.emplace(number, State{.id = std::move(id),
+                                                           .tenant = tenant,
+                                                           .receiver = receiver,
+                                                           .attempts = attempts,
+                                                           .due = due});
+  wait(number, call->second);
 }
 
-void AsyncCallbacks::drop_oldest_waiting() {
-  const auto oldest =
-      std::ranges::find_if(calls_, [](const auto& call) { return !call.second.running; });
+void AsyncCallbacks::drop_oldest_waiting(const std::string& tenant) {
+  const auto oldest = std::ranges::find_if(calls_, [&](const auto& call) {
+    return !call.second.running && call.second.tenant == tenant;
+  });
   if (oldest != calls_.end()) {
-    receivers_[oldest->second.receiver].waiting.erase({oldest->second.due, oldest->first});
+    wait_no_longer(oldest->first, oldest->second);
     calls_.erase(oldest);
+  }
+}
+
+void AsyncCallbacks::wait(uint64_t number, const State& call) {
+  receivers_.at(call.receiver).waiting.emplace(call.due, number);
+  waiting_[call.tenant] += 1;
+}
+
+void AsyncCallbacks::wait_no_longer(uint64_t number, const State& call) {
+  receivers_[call.receiver].waiting.erase({call.due, number});
+  const auto waits = waiting_.find(call.tenant);
+  waits->second -= 1;
+  if (waits->second == 0) {
+    waiting_.erase(waits);
   }
 }
 
@@ -38,10 +58,10 @@ std::optional<AsyncCallbacks::Call> AsyncCallbacks::start_next(Instant now) {
     if (receiver.running < config_.in_flight_max && !receiver.waiting.empty() &&
         receiver.waiting.begin()->first <= now) {
       const uint64_t number = receiver.waiting.begin()->second;
-      receiver.waiting.erase(receiver.waiting.begin());
+      State& call = calls_.at(number);
+      wait_no_longer(number, call);
       receiver.running += 1;
       running_ += 1;
-      State& call = calls_.at(number);
       call.running = true;
       return Call{.number = number, .id = call.id};
     }
@@ -62,9 +82,8 @@ AsyncCallbacks::Ended AsyncCallbacks::end(uint64_t number, bool taken, Instant n
   call.attempts = ended.attempts;
   call.due = now + ended.wait;
   call.running = false;
-  Receiver& receiver = receivers_[call.receiver];
-  receiver.waiting.emplace(call.due, number);
-  receiver.running -= 1;
+  wait(number, call);
+  receivers_[call.receiver].running -= 1;
   running_ -= 1;
   return ended;
 }

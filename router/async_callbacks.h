@@ -36,12 +36,13 @@ class AsyncCallbacks {
     Duration wait{};        // kAgain: until the next one.
   };
 
-  // Of those that wait beyond `calls_max`, the oldest one is forgotten: the store has dropped its
-  // answer.
+  // Beyond `calls_max` calls that wait for one tenant, the oldest of them is forgotten: the store
+  // has dropped its answer.
   AsyncCallbacks(const CallbackConfig& config, size_t calls_max, uint64_t seed);
 
   // `receiver`: its place in config.allowed. `attempts`: made by earlier routers.
-  void add(std::string id, size_t receiver, uint32_t attempts, Instant due);
+  void add(std::string id, const std::string& tenant, size_t receiver, uint32_t attempts,
+           Instant due);
   // The next one that is due where there is room, if there is one: it is being made now.
   std::optional<Call> start_next(Instant now);
   // How it went. Requires: start_next() gave it.
@@ -57,6 +58,7 @@ class AsyncCallbacks {
  private:
   struct State {
     std::string id;
+    std::string tenant;
     size_t receiver = 0;
     uint32_t attempts = 0;
     Instant due{};
@@ -67,13 +69,16 @@ class AsyncCallbacks {
     size_t running = 0;
   };
 
-  void drop_oldest_waiting();
+  void drop_oldest_waiting(const std::string& tenant);
+  void wait(uint64_t number, const State& call);
+  void wait_no_longer(uint64_t number, const State& call);
   Duration wait_after(uint32_t attempts);
 
   const CallbackConfig config_;
   const size_t calls_max_;
   Random random_;
-  std::map<uint64_t, State> calls_;  // In the order in which they were added.
+  std::map<uint64_t, State> calls_;        // In the order in which they were added.
+  std::map<std::string, size_t> waiting_;  // By tenant; none is zero.
   std::vector<Receiver> receivers_;
   size_t running_ = 0;
   uint64_t added_ = 0;

@@ -129,7 +129,7 @@ void AsyncCaller::add(const PendingCallback& callback) {
   // The clock of the wall may have been set since: no wait is longer than it ever was.
   const auto wait = std::clamp<int64_t>(callback.due_at - unix_seconds(), 0,
                                         whole_seconds(config_.callbacks.wait_max));
-  calls_.add(callback.id, target->receiver, callback.attempts,
+  calls_.add(callback.id, callback.tenant, target->receiver, callback.attempts,
              loop_.now() + std::chrono::seconds(wait));
   start_all();
 }

@@ -57,7 +57,7 @@ void read(ConfigReader& in, AsyncConfig& config) {
                       {"Of these, how many workers have at once.", "requests"},
                       {.min = 1, .max = 4096});
         section.field("results_max", config.results_max,
-                      {"Answers that are kept; the oldest go first.", "answers"},
+                      {"Answers that are kept of each tenant; the oldest go first.", "answers"},
                       {.min = 1, .max = 1'000'000});
         section.section("callbacks",
                         {"Clients that are called when their answers are there (docs/router.md)."},

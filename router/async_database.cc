@@ -31,6 +31,8 @@ constexpr const char* kSteps[] = {
     "CREATE TRIGGER forget_callback AFTER DELETE ON requests"
     "  BEGIN DELETE FROM callbacks WHERE arrival = OLD.arrival; END;"
     "PRAGMA user_version = 2;",
+    "CREATE INDEX ended_of_tenant ON requests (tenant, ended_at) WHERE ended_at IS NOT NULL;"
+    "PRAGMA user_version = 3;",
 };
 constexpr auto kVersion = static_cast<int64_t>(std::size(kSteps));
 
@@ -200,8 +202,10 @@ Status AsyncDatabase::answer(const std::string& id, const AsyncAnswer& answer, i
                        .finish());
   return Statement(*this,
                    "DELETE FROM requests WHERE arrival IN (SELECT arrival FROM requests "
-                   "WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, arrival DESC "
+                   "WHERE tenant = (SELECT tenant FROM requests WHERE id = ?) "
+                   "AND ended_at IS NOT NULL ORDER BY ended_at DESC, arrival DESC "
                    "LIMIT -1 OFFSET ?)")
+      .bind(id)
       .bind(results_max)
       .finish();
 }
@@ -236,7 +240,7 @@ Result<std::optional<AsyncFound>> AsyncDatabase::find(const std::string& id,
 
 Result<std::vector<PendingCallback>> AsyncDatabase::pending_callbacks() {
   Statement statement(*this,
-                      "SELECT r.id, c.url, c.attempts, c.due_at FROM callbacks c "
+                      "SELECT r.id, c.url, c.attempts, c.due_at, r.tenant FROM callbacks c "
                       "JOIN requests r ON r.arrival = c.arrival "
                       "WHERE c.status = ? AND r.ended_at IS NOT NULL ORDER BY c.arrival");
   statement.bind(static_cast<int64_t>(CallbackStatus::kPending));
@@ -249,7 +253,8 @@ Result<std::vector<PendingCallback>> AsyncDatabase::pending_callbacks() {
     callbacks.push_back({.id = statement.text(0),
                          .url = statement.text(1),
                          .attempts = static_cast<uint32_t>(statement.number(2)),
-                         .due_at = statement.number(3)});
+                         .due_at = statement.number(3),
+                         .tenant = statement.text(4)});
   }
 }
 

@@ -49,6 +49,7 @@ struct PendingCallback {
   std::string url;
   uint32_t attempts = 0;
   int64_t due_at = 0;  // Seconds since 1970.
+  std::string tenant;
 };
 
 class AsyncDatabase {
@@ -59,7 +60,8 @@ class AsyncDatabase {
   AsyncDatabase& operator=(const AsyncDatabase&) = delete;
 
   Status insert(const AsyncRow& row);
-  // Only the first answer of a request counts. Drops the oldest answers beyond `results_max`.
+  // Only the first answer of a request counts. Drops the oldest answers of the same tenant beyond
+  // `results_max`.
   Status answer(const std::string& id, const AsyncAnswer& answer, int64_t ended_at,
                 uint32_t results_max);
   // Of this tenant, or of any, and not ended before `ended_since`.

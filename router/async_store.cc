@@ -23,15 +23,25 @@ AsyncStore::~AsyncStore() {
   thread_.join();
 }
 
+void AsyncStore::run(Command command, size_t bytes) {
+  bytes_waiting_ += bytes;
+  commands_.push_always({std::move(command), bytes});
+}
+
+bool AsyncStore::full() const { return bytes_waiting_ > limits::kAsyncStoreBytesMax; }
+
 void AsyncStore::work() {
-  std::vector<Command> commands;
+  std::vector<Work> commands;
   while (true) {
     commands_.wait_and_drain(commands, kNever);
     if (commands.empty()) {
       return;
     }
-    for (const Command& command : commands) {
-      if (Then then = command(*database_)) {
+    for (Work& work : commands) {
+      Then then = work.command(*database_);
+      work.command = nullptr;  // Its body is counted no longer, so it goes.
+      bytes_waiting_ -= work.bytes;
+      if (then) {
         loop_.post([alive = std::weak_ptr(alive_), then = std::move(then)] {
           if (!alive.expired()) {
             then();

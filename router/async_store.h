@@ -3,6 +3,8 @@
 // loop. Loop-bound.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,16 +33,26 @@ class AsyncStore {
   AsyncStore(const AsyncStore&) = delete;
   AsyncStore& operator=(const AsyncStore&) = delete;
 
-  // Its callers are bounded by the requests that are alive and the calls that are made.
-  void run(Command command) { commands_.push_always(std::move(command)); }
+  // `bytes`: of a body that the command holds. Its callers are bounded by the requests that are
+  // alive and the calls that are made.
+  void run(Command command, size_t bytes = 0);
+  // The commands that wait for the disk hold bodies of more than limits::kAsyncStoreBytesMax: the
+  // caller takes no more until they are done.
+  bool full() const;
 
  private:
+  struct Work {
+    Command command;
+    size_t bytes = 0;
+  };
+
   void work();
 
   net::EventLoop& loop_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   const std::unique_ptr<AsyncDatabase> database_;
-  Channel<Command> commands_;
+  Channel<Work> commands_;
+  std::atomic<size_t> bytes_waiting_ = 0;
   std::thread thread_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <vector>
 
 #include "net/http_parser.h"
@@ -49,7 +50,7 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, n>& nam
 }
 
 // `Connection: a, b` makes a and b hop-by-hop too.
-bool named_by_connection(std::string_view name, std::string_view connection) {
+bool is_in_list(std::string_view name, std::string_view connection) {
   while (!connection.empty()) {
     const size_t comma = std::min(connection.find(','), connection.size());
     std::string_view token = connection.substr(0, comma);
@@ -64,6 +65,13 @@ bool named_by_connection(std::string_view name, std::string_view connection) {
     }
   }
   return false;
+}
+
+// There may be several Connection lines.
+bool named_by_connection(std::string_view name, std::span<const net::HttpHeader> from_first) {
+  return std::ranges::any_of(from_first, [name](const net::HttpHeader& header) {
+    return equal_ignoring_case(header.name, "connection") && is_in_list(name, header.value);
+  });
 }
 
 void append_line(std::string& lines, std::string_view name, std::string_view value) {
@@ -87,9 +95,12 @@ size_t bytes_of(const std::vector<net::HttpHeader>& headers) {
 
 void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& headers,
                        const auto& drop) {
-  const std::string_view connection = net::find_header(headers, "connection");
+  const auto first = std::ranges::find_if(headers, [](const net::HttpHeader& header) {
+    return equal_ignoring_case(header.name, "connection");
+  });
+  const std::span<const net::HttpHeader> from_first(first, headers.end());
   for (const net::HttpHeader& header : headers) {
-    if (!is_one_of(header.name, kHopByHop) && !named_by_connection(header.name, connection) &&
+    if (!is_one_of(header.name, kHopByHop) && !named_by_connection(header.name, from_first) &&
         !drop(header.name)) {
       append_line(lines, header.name, header.value);
     }

@@ -62,6 +62,11 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
         }
         tenants.push_back(std::move(tenant));
       });
+  // Nobody opens a job to all by commenting out its last tenant.
+  if (in.has("tenants") && tenants.empty()) {
+    in.fail("tenants",
+            "names nobody: add a tenant, or remove `tenants` to let everybody in without a key");
+  }
 }
 
 }  // namespace pdjob::router

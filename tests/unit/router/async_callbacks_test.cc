@@ -23,7 +23,7 @@ CallbackConfig config_of(size_t receivers, uint32_t in_flight_max = 1, uint32_t 
 
 TEST(AsyncCallbacks, AreMadeOnceWhenTheyAreTaken) {
   AsyncCallbacks calls(config_of(1), kMany, 1);
-  calls.add("a", 0, 0, kStart);
+  calls.add("a", "t", 0, 0, kStart);
   EXPECT_EQ(calls.next_due(), kStart);
   EXPECT_FALSE(calls.start_next(kStart - seconds(1)));
   const auto call = calls.start_next(kStart);
@@ -39,7 +39,7 @@ TEST(AsyncCallbacks, AreMadeOnceWhenTheyAreTaken) {
 
 TEST(AsyncCallbacks, AreMadeAgainAfterWaitsThatDouble) {
   AsyncCallbacks calls(config_of(1, 1, 10), kMany, 1);
-  calls.add("a", 0, 0, kStart);
+  calls.add("a", "t", 0, 0, kStart);
   Instant now = kStart;
   Duration base = seconds(1);
   for (uint32_t attempt = 1; attempt < 10; ++attempt) {
@@ -63,7 +63,7 @@ TEST(AsyncCallbacks, DoNotComeAgainTogether) {
   AsyncCallbacks calls(config_of(1, 16), kMany, 1);
   std::set<Duration> waits;
   for (const char* id : {"a", "b", "c", "d"}) {
-    calls.add(id, 0, 0, kStart);
+    calls.add(id, "t", 0, 0, kStart);
     waits.insert(calls.end(calls.start_next(kStart)->number, false, kStart).wait);
   }
   EXPECT_EQ(waits.size(), 4U);
@@ -71,7 +71,7 @@ TEST(AsyncCallbacks, DoNotComeAgainTogether) {
 
 TEST(AsyncCallbacks, CountTheAttemptsOfEarlierRouters) {
   AsyncCallbacks calls(config_of(1, 1, 3), kMany, 1);
-  calls.add("a", 0, 2, kStart + minutes(5));
+  calls.add("a", "t", 0, 2, kStart + minutes(5));
   EXPECT_EQ(calls.next_due(), kStart + minutes(5));
   const auto call = calls.start_next(kStart + minutes(5));
   const auto ended = calls.end(call->number, false, kStart + minutes(5));
@@ -82,25 +82,35 @@ TEST(AsyncCallbacks, CountTheAttemptsOfEarlierRouters) {
 TEST(AsyncCallbacks, ToOneReceiverDoNotWaitForThoseToAnother) {
   AsyncCallbacks calls(config_of(2, 2), kMany, 1);
   for (const char* id : {"a", "b", "c"}) {
-    calls.add(id, 0, 0, kStart);
+    calls.add(id, "t", 0, 0, kStart);
   }
   EXPECT_TRUE(calls.start_next(kStart));
   EXPECT_TRUE(calls.start_next(kStart));
   EXPECT_FALSE(calls.start_next(kStart)) << "both hang";
   EXPECT_EQ(calls.next_due(), kNever) << "nothing can be begun until one ends";
-  calls.add("d", 1, 0, kStart);
+  calls.add("d", "t", 1, 0, kStart);
   EXPECT_EQ(calls.next_due(), kStart);
   EXPECT_EQ(calls.start_next(kStart)->id, "d");
 }
 
+TEST(AsyncCallbacks, OfOneTenantPushOutNoneOfAnother) {
+  AsyncCallbacks calls(config_of(1, 1), 2, 1);
+  calls.add("hers", "alice", 0, 0, kStart);
+  for (const char* id : {"a", "b", "c", "d"}) {
+    calls.add(id, "mallory", 0, 0, kStart);
+  }
+  EXPECT_EQ(calls.waiting(), 3U);
+  EXPECT_EQ(calls.start_next(kStart)->id, "hers");
+}
+
 TEST(AsyncCallbacks, ForgetTheOldestThatWaits) {
   AsyncCallbacks calls(config_of(1, 1), 2, 1);
-  calls.add("runs", 0, 0, kStart);
+  calls.add("runs", "t", 0, 0, kStart);
   const auto runs = calls.start_next(kStart);
-  calls.add("oldest", 0, 0, kStart);
-  calls.add("b", 0, 0, kStart);
+  calls.add("oldest", "t", 0, 0, kStart);
+  calls.add("b", "t", 0, 0, kStart);
   EXPECT_EQ(calls.waiting(), 2U) << "the one that runs was the oldest of the three";
-  calls.add("c", 0, 0, kStart);
+  calls.add("c", "t", 0, 0, kStart);
   EXPECT_EQ(calls.waiting(), 2U);
   EXPECT_EQ(calls.end(runs->number, true, kStart).outcome, Outcome::kDelivered);
   for (const char* id : {"b", "c"}) {
@@ -132,7 +142,7 @@ TEST(AsyncCallbacks, ComeToAnEndWhateverReceiversDo) {
       if (turn < 100) {
         const std::string id = std::to_string(turn);
         receiver_of[id] = random.below(kReceivers);
-        calls.add(id, receiver_of[id], 0, now);
+        calls.add(id, "t", receiver_of[id], 0, now);
       }
       while (const auto call = calls.start_next(now)) {
         const size_t receiver = receiver_of[call->id];

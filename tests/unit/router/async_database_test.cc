@@ -153,6 +153,19 @@ TEST_F(AsyncDatabaseTest, HasABoundOfAnswers) {
   EXPECT_EQ(found("waits"), "none");
 }
 
+TEST_F(AsyncDatabaseTest, AnswersOfOneTenantPushOutNoneOfAnother) {
+  open();
+  insert("hers", "alice");
+  answer("hers", "alice's", 1, 2);
+  for (const char* id : {"a", "b", "c", "d"}) {
+    insert(id, "mallory");
+    answer(id, "of mallory", 10, 2);
+  }
+  EXPECT_EQ(found("hers", 0, "alice"), "alice's");
+  EXPECT_EQ(found("b", 0, "mallory"), "unknown");
+  EXPECT_EQ(found("c", 0, "mallory"), "of mallory");
+}
+
 TEST_F(AsyncDatabaseTest, KnowsWhoIsToBeCalled) {
   open();
   insert("a", "t", "http://a/");
@@ -220,10 +233,10 @@ TEST_F(AsyncDatabaseTest, TakesOverAFileOfThePreviousVersion) {
 TEST_F(AsyncDatabaseTest, RefusesAFileOfALaterVersion) {
   open();
   database.reset();
-  sql("PRAGMA user_version = 3");
+  sql("PRAGMA user_version = 1000");
   const auto opened = AsyncDatabase::open(file);
   ASSERT_FALSE(opened);
-  EXPECT_NE(opened.error().message.find("its layout is version 3, of a later pdjob"),
+  EXPECT_NE(opened.error().message.find("its layout is version 1000, of a later pdjob"),
             std::string::npos)
       << opened.error().message;
 }

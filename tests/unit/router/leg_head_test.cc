@@ -24,6 +24,14 @@ TEST(LegHead, PassesWhatIsEndToEnd) {
             "Content-Type: application/json\r\n");
 }
 
+TEST(LegHead, EveryConnectionLineNamesHopByHopHeaders) {
+  net::HttpRequest request;
+  request.headers = {{"X-First", "1"},  {"Connection", "keep-alive, X-First"},
+                     {"X-Second", "2"}, {"connection", " x-second ,X-Third"},
+                     {"X-Third", "3"},  {"X-Stays", "4"}};
+  EXPECT_EQ(leg_header_lines(request), "X-Stays: 4\r\n");
+}
+
 TEST(LegHead, LeavesOutWhatEachLegHasOfItsOwn) {
   net::HttpRequest request;
   request.headers = {{"X-Request-Id", "mine"}, {"X-Data-Parallel-Rank", "3"}};

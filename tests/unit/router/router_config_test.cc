@@ -154,8 +154,8 @@ TEST(RouterConfig, LetsARouterOfAnotherMakeHaveNoKeyOfOurs) {
   EXPECT_EQ(errors_of("program: p\nargs: [a]\nlisten: 'h:1'\nreplicas: 1\nqueue_timeout: 1s\n"
                       "drain_timeout: 1s\n"),
             "");
-  for (const char* key : {"attempts: 3\n", "tenants: {}\n", "cache: {}\n", "async: {}\n",
-                          "decode_policy: random\n"}) {
+  for (const char* key :
+       {"attempts: 3\n", "cache: {}\n", "async: {}\n", "decode_policy: random\n"}) {
     EXPECT_NE(errors_of(key).find("is of pdjob's own router; vllm-router gets its options by args"),
               std::string::npos)
         << key;
@@ -175,6 +175,18 @@ TEST(RouterConfig, RefusesSimilarityWithoutACacheOrAnAddress) {
       << errors;
   EXPECT_NE(errors.find("cache.similarity.threshold"), std::string::npos);
   EXPECT_NE(errors.find("cache.similarity: needs a cache: set bytes_max"), std::string::npos);
+}
+
+TEST(RouterConfig, RefusesTenantsThatNameNobody) {
+  for (const char* text : {"tenants: {}\n", "tenants:\n  # alice: {}\nattempts: 2\n"}) {
+    ConfigReader in = ConfigReader::parse("job.yaml", text);
+    RouterConfig config;
+    read(in, config);
+    EXPECT_NE(in.finish().find(": tenants: names nobody: add a tenant, or remove "
+                               "`tenants` to let everybody in without a key"),
+              std::string::npos)
+        << text;
+  }
 }
 
 TEST(RouterConfig, RefusesTenantsWhoseNamesCannotTravelInAHeader) {
