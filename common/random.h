@@ -1,11 +1,13 @@
 // Seeded random numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), the same on every machine.
 // Value.
 //
-// Cores get one passed in; `mix` serves what is keyed rather than drawn, such as sampling by (seed,
-// position).
+// For decisions and tests only: one number tells all others, past and future. An id or a secret
+// that leaves a process comes from entropy(). Cores get one passed in; `mix` serves what is keyed
+// rather than drawn, such as sampling by (seed, position).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace pdjob {
 
@@ -37,7 +39,12 @@ class Random {
   uint64_t state_;
 };
 
-// 64 bits from the operating system: seeds and ids of real processes. Shells only. Thread-safe.
+// 64 unpredictable bits of the operating system's generator: seeds, ids and secrets of real
+// processes. Fetched 512 bytes at a time, so that an id costs nanoseconds. Shells only.
+// Thread-safe.
 uint64_t entropy();
+
+// Where a core gets the bits of its ids: entropy() in real processes, a seeded Random in tests.
+using BitSource = std::function<uint64_t()>;
 
 }  // namespace pdjob

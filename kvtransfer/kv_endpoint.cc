@@ -61,10 +61,11 @@ class EndpointThread final : public KvEndpoint {
         context_{.loop = loop_,
                  .config = options.config,
                  .identity = {.engine_id = options.engine_id,
-                              .key = make_key(options.token),
+                              .keys = options.keys ? *options.keys
+                                                   : LinkAuthority("").issue(options.engine_id),
                               .fingerprint = std::move(options.fingerprint)},
                  .host_id = address_.host_id,
-                 .loopback_only = options.token.empty(),
+                 .loopback_only = !options.keys,
                  .emit = std::move(options.sink),
                  .open_transport = options.open_transport ? std::move(options.open_transport)
                                                           : TransportOpener(open_transport),
@@ -79,8 +80,8 @@ class EndpointThread final : public KvEndpoint {
     }
   }
 
-  Status open_tls(const std::string& token) {
-    PDJOB_TRY(context_.tls, TlsContext::open({.key = make_tls_key(token)}));
+  Status open_tls() {
+    PDJOB_TRY(context_.tls, TlsContext::open({.key = context_.identity.keys.tls}));
     return ok();
   }
 
@@ -181,10 +182,10 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
   if (encode(options.fingerprint).size() > limits::kLinkMessageBytesMax / 2) {
     return Error{ErrorCode::kInvalidArgument, "the KV fingerprint is too long"};
   }
-  if (options.config.tcp.encrypt && options.token.empty()) {
+  if (options.config.tcp.encrypt && !options.keys) {
     return Error{ErrorCode::kInvalidArgument,
-                 "kvtransfer.tcp.encrypt needs the token of a job: a worker started by hand has "
-                 "none, and its peers are on this machine"};
+                 "kvtransfer.tcp.encrypt needs the keys of a job: a worker started by hand has "
+                 "them by --key-file, and else its peers are on this machine"};
   }
   EndpointAddress address{
       .engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
@@ -210,10 +211,10 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
     address.gpu_path = random_socket_name();
     PDJOB_TRY(gpu, listen_unix(address.gpu_path));
   }
-  const std::string token = options.config.tcp.encrypt ? options.token : "";
+  const bool encrypt = options.config.tcp.encrypt;
   auto endpoint = std::make_unique<EndpointThread>(std::move(options), std::move(address));
-  if (!token.empty()) {
-    PDJOB_TRY_STATUS(endpoint->open_tls(token));
+  if (encrypt) {
+    PDJOB_TRY_STATUS(endpoint->open_tls());
   }
   if (in_gpu) {
     PDJOB_TRY_STATUS(endpoint->open_gpu());

@@ -25,6 +25,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "kvtransfer/kvtransfer_config.h"
+#include "kvtransfer/link_keys.h"
 #include "kvtransfer/pair_stats.h"
 
 namespace pdjob::kvtransfer {
@@ -117,8 +118,8 @@ using EndpointEvent =
 struct EndpointOptions {
   KvTransferConfig config;
   std::string engine_id;
-  std::string token;  // Shared secret of the job; both ends prove they know it. Empty: stand-alone,
-                      // loopback only.
+  std::optional<LinkKeys> keys;  // Of this engine, by its job. None: stand-alone, loopback only,
+                                 // and whoever is there may be anybody.
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
   std::optional<uint32_t> device;  // The GPU that holds the worker's KV: regions may be there. It

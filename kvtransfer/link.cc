@@ -139,7 +139,8 @@ bool Link::finish_connect() {
     return false;
   }
   if (loopback_only_ && !peer_is_loopback(socket_.fd())) {
-    fail({ErrorCode::kUnsupported, "KV link: without a job token, peers must be on this machine"});
+    fail(
+        {ErrorCode::kUnsupported, "KV link: without keys of a job, peers must be on this machine"});
     return false;
   }
   state_ = State::kOpening;
@@ -318,6 +319,7 @@ void Link::on_frame(const FrameHeader& header, std::span<const std::byte> body) 
 
 void Link::open(const LinkMessage& message) {
   std::vector<LinkMessage> replies;
+  handshake_.bind(socket_.channel());
   const LinkHandshake::Outcome outcome = handshake_.step(message, replies);
   std::optional<Error> refused;
   if (outcome == LinkHandshake::Outcome::kFailed) {

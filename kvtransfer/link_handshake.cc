@@ -92,27 +92,33 @@ LinkHandshake::Outcome LinkHandshake::on_hello(const Hello& hello,
   }
   hello_ = hello;
   expects_ = Expects::kProve;
-  replies.push_back(
-      Challenge{.nonce = acceptor_nonce_, .proof = make_proof(self_.key, said_before_challenge())});
+  replies.push_back(Challenge{.nonce = acceptor_nonce_,
+                              .certificate = self_.keys.certificate,
+                              .proof = sign(self_.keys.secret, said_before_challenge())});
   return Outcome::kGoesOn;
 }
 
 LinkHandshake::Outcome LinkHandshake::on_challenge(const Challenge& challenge,
                                                    std::vector<LinkMessage>& replies) {
   acceptor_nonce_ = challenge.nonce;
-  if (!proof_matches(challenge.proof, self_.key, said_before_challenge())) {
-    return fail({ErrorCode::kUnsupported, "KV link: the sender does not know this job's token"});
+  if (!is_certified(challenge.certificate, self_.keys.authority, hello_.peer_engine_id) ||
+      !is_signed(challenge.proof, challenge.certificate.key, said_before_challenge())) {
+    return fail({ErrorCode::kUnsupported, "KV link: the sender does not prove that it is '" +
+                                              hello_.peer_engine_id + "' of this job"});
   }
   expects_ = Expects::kWelcome;
-  replies.push_back(Prove{.proof = make_proof(self_.key, said_before_prove(self_.fingerprint)),
+  replies.push_back(Prove{.certificate = self_.keys.certificate,
+                          .proof = sign(self_.keys.secret, said_before_prove(self_.fingerprint)),
                           .fingerprint = self_.fingerprint});
   return Outcome::kGoesOn;
 }
 
 LinkHandshake::Outcome LinkHandshake::on_prove(const Prove& prove,
                                                std::vector<LinkMessage>& replies) {
-  if (!proof_matches(prove.proof, self_.key, said_before_prove(prove.fingerprint))) {
-    return refuse({ErrorCode::kUnsupported, "KV link: the receiver does not know this job's token"},
+  if (!is_certified(prove.certificate, self_.keys.authority, hello_.engine_id) ||
+      !is_signed(prove.proof, prove.certificate.key, said_before_prove(prove.fingerprint))) {
+    return refuse({ErrorCode::kUnsupported, "KV link: the receiver does not prove that it is '" +
+                                                hello_.engine_id + "' of this job"},
                   replies);
   }
   if (const std::optional<Error> difference = compare(self_.fingerprint, prove.fingerprint)) {
@@ -132,13 +138,16 @@ LinkHandshake::Outcome LinkHandshake::fail(Error error) {
   return Outcome::kFailed;
 }
 
-std::string LinkHandshake::said_before_challenge() const {
-  return "pdjob kv acceptor" + encode(LinkMessage(hello_)) + std::string(text_of(acceptor_nonce_));
+// Every part has a length that is known or told, so that no other parts read the same.
+std::string LinkHandshake::said(std::string_view side) const {
+  return "pdjob kv " + std::string(side) + encode(LinkMessage(hello_)) +
+         std::string(text_of(acceptor_nonce_)) + std::to_string(channel_.size()) + ':' + channel_;
 }
 
+std::string LinkHandshake::said_before_challenge() const { return said("acceptor"); }
+
 std::string LinkHandshake::said_before_prove(const Fingerprint& fingerprint) const {
-  return "pdjob kv initiator" + encode(LinkMessage(hello_)) +
-         std::string(text_of(acceptor_nonce_)) + encode(fingerprint);
+  return said("initiator") + encode(fingerprint);
 }
 
 }  // namespace pdjob::kvtransfer

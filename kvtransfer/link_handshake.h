@@ -2,21 +2,23 @@
 //
 //   initiator                                   acceptor
 //   HELLO {ids, epoch, nonce}        ------->
-//                                    <-------   CHALLENGE {nonce, proof}     the initiator now
-//                                    knows the acceptor has the token,
-//   PROVE {proof, fingerprint}       ------->                                and only then shows
-//   its fingerprint
+//                                    <-------   CHALLENGE {nonce, certificate, proof}
+//                                                the initiator now knows that it has reached the
+//                                                engine it wanted, and only then shows its own
+//   PROVE {certificate, proof, fingerprint} -->
 //                                    <-------   WELCOME, or REFUSE {error}
 //
-// Each proof covers all that was said before, and its side, so that it cannot be replayed or
-// reflected. Pure.
+// Each proof is a signature over all that was said before, its side, and, where the socket is
+// encrypted, what only its two ends know: so it cannot be replayed, reflected or passed on. Pure.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "kvtransfer/link_auth.h"
+#include "kvtransfer/link_keys.h"
 #include "kvtransfer/link_message.h"
 
 namespace pdjob::kvtransfer {
@@ -24,7 +26,7 @@ namespace pdjob::kvtransfer {
 // What an endpoint says of itself on each of its links. Value.
 struct LinkIdentity {
   std::string engine_id;
-  LinkKey key{};
+  LinkKeys keys;
   Fingerprint fingerprint;
 };
 
@@ -39,6 +41,9 @@ class LinkHandshake {
   LinkHandshake(const LinkIdentity& self, Hello hello);
   // As acceptor over `transport`. `nonce` is fresh.
   LinkHandshake(const LinkIdentity& self, TransportKind transport, Nonce nonce);
+
+  // What only the two ends of the encrypted socket know; empty: it is not encrypted. Before step().
+  void bind(std::string channel) { channel_ = std::move(channel); }
 
   // Appends what to send. After kFailed, error() says why, and the link is closed once all is sent.
   Outcome step(const LinkMessage& message, std::vector<LinkMessage>& replies);
@@ -55,6 +60,7 @@ class LinkHandshake {
   Outcome fail(Error error);
   std::string said_before_challenge() const;
   std::string said_before_prove(const Fingerprint& fingerprint) const;
+  std::string said(std::string_view side) const;
 
   enum class Expects { kHello, kChallenge, kProve, kWelcome };
 
@@ -63,6 +69,7 @@ class LinkHandshake {
   TransportKind transport_;
   Hello hello_;
   Nonce acceptor_nonce_{};
+  std::string channel_;
   Error error_;
 };
 

@@ -152,6 +152,12 @@ void fingerprint_fields(Wire& wire, List& fingerprint) {
   });
 }
 
+template <class Wire, class Certificate>
+void certificate_fields(Wire& wire, Certificate& certificate) {
+  wire.raw(certificate.key);
+  wire.raw(certificate.signature);
+}
+
 template <class Wire, Is<Hello> Message>
 void fields(Wire& wire, Message& hello) {
   magic(wire);
@@ -170,10 +176,12 @@ void fields(Wire& wire, Message& hello) {
 template <class Wire, Is<Challenge> Message>
 void fields(Wire& wire, Message& challenge) {
   wire.raw(challenge.nonce);
+  certificate_fields(wire, challenge.certificate);
   wire.raw(challenge.proof);
 }
 template <class Wire, Is<Prove> Message>
 void fields(Wire& wire, Message& prove) {
+  certificate_fields(wire, prove.certificate);
   wire.raw(prove.proof);
   fingerprint_fields(wire, prove.fingerprint);
 }

@@ -14,13 +14,11 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "kvtransfer/kv_endpoint.h"
+#include "kvtransfer/link_keys.h"
 
 namespace pdjob::kvtransfer {
 
-inline constexpr uint16_t kLinkVersion = 6;
-
-using Nonce = std::array<std::byte, 32>;
-using LinkProof = std::array<std::byte, 32>;
+inline constexpr uint16_t kLinkVersion = 7;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
 struct Hello {  // I: who I am and whom I want. Of another version only that is read.
@@ -33,13 +31,15 @@ struct Hello {  // I: who I am and whom I want. Of another version only that is 
   uint8_t stream = 0;  // Which of the links between the two: epochs are of each of them.
   friend bool operator==(const Hello&, const Hello&) = default;
 };
-struct Challenge {  // A: proves that it knows the token, and asks the same of the initiator.
+struct Challenge {  // A: proves who it is, and asks the same of the initiator.
   Nonce nonce{};
-  LinkProof proof{};
+  LinkCertificate certificate;
+  LinkSignature proof{};
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
 struct Prove {  // I: the proof, and what must be equal on both ends.
-  LinkProof proof{};
+  LinkCertificate certificate;
+  LinkSignature proof{};
   Fingerprint fingerprint;
   friend bool operator==(const Prove&, const Prove&) = default;
 };

@@ -213,6 +213,16 @@ bool TlsStream::flush() {
   return !failed_;
 }
 
+std::string TlsStream::channel() const {
+  constexpr std::string_view kLabel = "EXPORTER-Channel-Binding";
+  std::string bytes(32, '\0');
+  PDJOB_CHECK(SSL_export_keying_material(stream_.get(),
+                                         reinterpret_cast<unsigned char*>(bytes.data()),
+                                         bytes.size(), kLabel.data(), kLabel.size(), nullptr, 0,
+                                         /*use_context=*/0) == 1);
+  return bytes;
+}
+
 // What a call that did not succeed returns.
 ssize_t TlsStream::fail(int outcome) {
   const int system_error = errno;
@@ -240,7 +250,7 @@ ssize_t TlsStream::fail(int outcome) {
               "ends"};
   } else {
     error_ = {ErrorCode::kUnsupported,
-              "KV link: no TLS with the peer; does it know this job's token? (" + reason + ")"};
+              "KV link: no TLS with the peer; is it of this job? (" + reason + ")"};
   }
   failed_ = true;
   errno = EPROTO;

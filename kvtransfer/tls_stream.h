@@ -63,6 +63,8 @@ class TlsStream {
   // False, with errno as above: call again when the socket can be written, or has been read.
   bool flush();
   const Error& error() const { return error_; }
+  // What only the two ends of this very stream know (RFC 9266). Requires: something was read.
+  std::string channel() const;
 
  private:
   ssize_t fail(int outcome);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/job_keys.h"
 #include "common/limits.h"
 #include "net/event_loop.h"
 
@@ -12,28 +13,30 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
-std::vector<Result<std::string>> ask_all(const std::vector<net::HttpAddress>& addresses,
+std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& processes,
                                          const std::string& target) {
-  std::vector<Result<std::string>> answers(addresses.size(), Result<std::string>(Error{}));
-  if (addresses.empty()) {
+  std::vector<Result<std::string>> answers(processes.size(), Result<std::string>(Error{}));
+  if (processes.empty()) {
     return answers;
   }
   net::EventLoop loop;
   const auto client = net::HttpClient::create(loop);
-  size_t missing = addresses.size();
-  for (size_t i = 0; i < addresses.size(); ++i) {
+  size_t missing = processes.size();
+  for (size_t i = 0; i < processes.size(); ++i) {
     net::HttpCall call;
-    call.to = addresses[i];
+    const std::string key_line = authorization_line(processes[i].key);
+    call.to = processes[i].address;
+    call.header_lines = key_line;
     call.method = "GET";
     call.target = target;
     call.connect_timeout = call.head_timeout = call.idle_timeout = kAnswerTimeout;
     net::fetch(loop, *client, std::move(call), limits::kControlMessageBytesMax,
                [&, i](Result<net::HttpReply> reply) {
                  if (!reply) {
-                   answers[i] = reply.error().during("asking " + addresses[i].to_string());
+                   answers[i] = reply.error().during("asking " + processes[i].address.to_string());
                  } else if (reply->status != 200) {
                    answers[i] =
-                       Error{ErrorCode::kInternal, addresses[i].to_string() + " answered " +
+                       Error{ErrorCode::kInternal, processes[i].address.to_string() + " answered " +
                                                        std::to_string(reply->status)};
                  } else {
                    answers[i] = std::move(reply->body);

@@ -9,9 +9,14 @@
 
 namespace pdjob::launcher {
 
+struct AskedProcess {
+  net::HttpAddress address;
+  std::string key;  // What it wants; empty: nothing.
+};
+
 // GET of the same page of all of them at once; the bodies in order. Who does not answer in a few
 // seconds, or not with 200, is an error of its own.
-std::vector<Result<std::string>> ask_all(const std::vector<net::HttpAddress>& addresses,
+std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& processes,
                                          const std::string& target);
 
 }  // namespace pdjob::launcher

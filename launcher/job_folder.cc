@@ -46,6 +46,19 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Whole or not at all, for its owner alone.
+Status write_private(const std::string& path, const std::string& text) {
+  const std::string draft = path + ".new";
+  unlink(draft.c_str());
+  const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.valid() ||
+      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      rename(draft.c_str(), path.c_str()) != 0) {
+    return cannot("write " + path, std::strerror(errno));
+  }
+  return ok();
+}
+
 Result<LauncherAddress> read_address(const std::string& path) {
   net::JsonFields fields(path, read_whole(path));
   LauncherAddress address;
@@ -90,6 +103,7 @@ Result<JobFolder> JobFolder::claim(const JobConfig& config) {
 JobFolder::~JobFolder() {
   if (lock_.valid()) {
     std::error_code ignored;
+    fs::remove(path_ + "/worker_keys.json", ignored);
     fs::remove(path_ + "/launcher.json", ignored);
   }
 }
@@ -104,16 +118,19 @@ Status JobFolder::publish(const LauncherAddress& address) const {
       .string(address.admin)
       .end_object();
   text += "\n";
-  const std::string path = path_ + "/launcher.json";
-  const std::string draft = path + ".new";
-  unlink(draft.c_str());
-  const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file.valid() ||
-      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      rename(draft.c_str(), path.c_str()) != 0) {
-    return cannot("write " + path, std::strerror(errno));
+  return write_private(path_ + "/launcher.json", text);
+}
+
+Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_keys) const {
+  std::string text;
+  net::JsonWriter json(text);
+  json.begin_object();
+  for (const auto& [name, key] : worker_keys) {
+    json.key(name).string(key);
   }
-  return ok();
+  json.end_object();
+  text += "\n";
+  return write_private(path_ + "/worker_keys.json", text);
 }
 
 Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std::string& job) {
@@ -122,6 +139,19 @@ Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std:
     return Error{ErrorCode::kNotFound, "no job called " + job + " is running"};
   }
   return read_address(path + "/launcher.json");
+}
+
+Result<std::vector<std::string>> JobFolder::worker_keys(const std::string& state_dir,
+                                                        const std::string& job,
+                                                        const std::vector<std::string>& names) {
+  const std::string path = state_dir + "/" + job + "/worker_keys.json";
+  net::JsonFields fields(path, read_whole(path));
+  std::vector<std::string> keys;
+  for (const std::string& name : names) {
+    fields.take(name.c_str(), keys.emplace_back());
+  }
+  PDJOB_TRY_STATUS(fields.status());
+  return keys;
 }
 
 }  // namespace pdjob::launcher

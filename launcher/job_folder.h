@@ -1,11 +1,13 @@
 // JobFolder: a running job's place on disk: state_dir/NAME with launcher.json (how `pdjob status`
-// finds the launcher), and its logs (log_folder.h). Holding its lock is what makes a job's name
-// unique; the lock goes with the process, so a killed launcher leaves nothing that must be cleaned
-// up by hand. Loop-bound.
+// finds the launcher), worker_keys.json, and its logs (log_folder.h). Holding its lock is what
+// makes a job's name unique; the lock goes with the process, so a killed launcher leaves nothing
+// that must be cleaned up by hand. Loop-bound.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "common/result.h"
 #include "launcher/job_config.h"
@@ -27,13 +29,19 @@ class JobFolder {
   static Result<JobFolder> claim(const JobConfig& config);
   JobFolder(JobFolder&&) noexcept = default;
   JobFolder& operator=(JobFolder&&) noexcept = default;
-  ~JobFolder();  // Removes launcher.json; the logs stay.
+  ~JobFolder();  // Removes both files; the logs stay.
 
   Status publish(const LauncherAddress& address) const;
+  // By name, what the HTTP port of each worker wants. Only the owner of the job can read them.
+  Status publish_keys(const std::map<std::string, std::string>& worker_keys) const;
   LogFolder& logs() { return logs_; }
 
   // kNotFound: no such job runs.
   static Result<LauncherAddress> find(const std::string& state_dir, const std::string& job);
+  // What publish_keys() says of these.
+  static Result<std::vector<std::string>> worker_keys(const std::string& state_dir,
+                                                      const std::string& job,
+                                                      const std::vector<std::string>& names);
 
  private:
   JobFolder(std::string path, LogFolder logs, net::Fd lock)

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,8 +17,11 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/hex.h"
+#include "common/job_keys.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "kvtransfer/link_keys.h"
 #include "kvtransfer/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/job.h"
@@ -30,20 +34,16 @@
 #include "launcher/terminal.h"
 #include "net/control_channel.h"
 #include "net/job_member.h"
-#include "router/admission.h"
 #include "router/external_process.h"
 
 namespace pdjob::launcher {
 
 namespace {
 
-std::string random_hex(int words) {
+std::string new_job_id() {
+  constexpr size_t kDigits = 8;
   std::string text;
-  for (int i = 0; i < words; ++i) {
-    char word[17];
-    std::snprintf(word, sizeof word, "%016llx", static_cast<unsigned long long>(entropy()));
-    text += word;
-  }
+  append_hex(text, entropy(), kDigits);
   return text;
 }
 
@@ -55,6 +55,15 @@ std::vector<uint64_t> model_bytes(const JobConfig& config) {
     bytes.push_back(error ? 0 : size);
   }
   return bytes;
+}
+
+// Its router can show no key to the workers of this job, so they want none.
+bool recipe_without_key(const JobConfig& config) {
+  if (config.router.kind != router::RouterKind::kCommand) {
+    return false;
+  }
+  const auto recipe = router::find_recipe(config.router.recipe);
+  return !recipe || recipe->key_environment.empty() || !config.models.front().disaggregated();
 }
 
 Result<LaunchPlan> plan_here(const JobConfig& config) {
@@ -70,6 +79,10 @@ Result<LaunchPlan> plan_here(const JobConfig& config) {
         router::find_router_program(config.router, recipe, !config.models.front().disaggregated());
     if (!program) {
       plan.warnings.push_back("the router will not start: " + program.error().message);
+    }
+    if (recipe_without_key(config)) {
+      plan.warnings.push_back("worker ports are open to whoever reaches them: " + recipe.name +
+                              " cannot show a key to workers");
     }
   }
   return plan;
@@ -130,9 +143,10 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
         plan_(std::move(plan)),
         folder_(folder),
         terminal_(terminal),
-        job_(processes_of(plan_), timing_of(config.launcher), random_hex(1).substr(0, 8)),
+        job_(processes_of(plan_), timing_of(config.launcher), new_job_id()),
         metrics_(job_),
-        kv_token_(random_hex(4)),
+        open_workers_(recipe_without_key(config)),
+        link_authority_(root_key_.derive("kv links")),
         cluster_(loop_, *this, {.logs = folder.logs()}),
         signals_(loop_, [this](int exit_code) { stop(exit_code); }) {}
 
@@ -151,10 +165,12 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
     ProberOptions probing{
         .foreign_router = config_.router.kind == router::RouterKind::kCommand,
-        .key = config_.router.tenants.empty() ? "" : router::probe_key(kv_token_),
+        .key = config_.router.tenants.empty() ? "" : probe_key(),
+        .worker_key_of = [this](const std::string& name) { return worker_key(name); },
         .address_of = [this](const std::string& name) { return address_of(name); }};
     prober_ = std::make_unique<Prober>(loop_, std::move(probing),
                                        [this](const Event& event) { dispatch(event); });
+    PDJOB_TRY_STATUS(folder_.publish_keys(worker_keys()));
     return folder_.publish({.pid = getpid(), .admin = admin_->address()});
   }
 
@@ -191,6 +207,27 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
 
   JobView view() const {
     return {.plan = plan_, .job = job_, .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
+  }
+
+  std::string worker_key(const std::string& name) const {
+    return open_workers_ ? std::string() : root_key_.derive("worker http", name);
+  }
+  std::string probe_key() const { return root_key_.derive("probes"); }
+  // A router of another make can show only one key, which all workers take.
+  std::string router_key() const {
+    return config_.router.kind == router::RouterKind::kCommand && !open_workers_
+               ? root_key_.derive("router http")
+               : std::string();
+  }
+  // Of the workers; only the owner of the job can read them.
+  std::map<std::string, std::string> worker_keys() const {
+    std::map<std::string, std::string> keys;
+    for (const PlanRow& row : plan_.rows) {
+      if (row.role != net::Role::kRouter) {
+        keys.emplace(row.name, worker_key(row.name));
+      }
+    }
+    return keys;
   }
 
   void stop(int exit_code) {
@@ -268,7 +305,14 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     order.spec.model = row->model;
     order.spec.control = {control_->endpoint(), control_->public_key(), keys};
     order.spec.gpu = row->gpu;
-    order.spec.kv_token = kv_token_;
+    if (router) {
+      order.spec.probe_key = probe_key();
+      order.spec.router_key = router_key();
+    } else {
+      order.spec.key = worker_key(row->name);
+      order.spec.router_key = router_key();
+      order.spec.link_keys = encode(link_authority_.issue(effect.engine_id));
+    }
     order.spec.config_yaml = config_.text;
     order.spec.config_name = config_.source;
     Result<int64_t> pid = cluster_.spawn(order);
@@ -310,7 +354,9 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   Terminal& terminal_;
   Job job_;
   JobMetrics metrics_;
-  const std::string kv_token_;
+  const bool open_workers_;  // Their router can show no key.
+  const RootKey root_key_ = RootKey::make();
+  const kvtransfer::LinkAuthority link_authority_;
   std::string url_;
   int exit_code_ = kExitFailed;
   std::deque<Event> events_;

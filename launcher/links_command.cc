@@ -19,20 +19,25 @@ constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 Result<std::vector<LinksAnswer>> ask_workers(const std::string& state_dir, const std::string& job) {
   PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
   PDJOB_TRY(const net::HttpAddress admin, net::parse_http_address(launcher.admin));
-  PDJOB_TRY(const std::string status, ask_all({admin}, "/status").front());
+  PDJOB_TRY(const std::string status, ask_all({{admin, ""}}, "/status").front());
   PDJOB_TRY(const std::vector<LinkedWorker> workers, linked_workers(status));
   std::vector<LinksAnswer> answers;
-  std::vector<net::HttpAddress> addresses;
+  std::vector<std::string> names;
+  for (const LinkedWorker& worker : workers) {
+    names.push_back(worker.name);
+  }
+  PDJOB_TRY(const std::vector<std::string> keys, JobFolder::worker_keys(state_dir, job, names));
+  std::vector<AskedProcess> processes;
   std::vector<size_t> asked;
   for (const LinkedWorker& worker : workers) {
     answers.push_back({worker, Error{ErrorCode::kUnavailable, "it does not serve"}});
     const Result<net::HttpAddress> address = net::parse_http_address(worker.url);
     if (worker.serving && address) {
-      addresses.push_back(*address);
+      processes.push_back({*address, keys[answers.size() - 1]});
       asked.push_back(answers.size() - 1);
     }
   }
-  std::vector<Result<std::string>> bodies = ask_all(addresses, "/pdjob/links");
+  std::vector<Result<std::string>> bodies = ask_all(processes, "/pdjob/links");
   for (size_t i = 0; i < asked.size(); ++i) {
     answers[asked[i]].body = std::move(bodies[i]);
   }

@@ -164,6 +164,14 @@ struct CommandLine {
     command->add_option("--name", worker.name, "Its name in logs and replies");
     command
         ->add_option(
+            "--key-file", worker.key_file,
+            "Holds the key that its port wants (Authorization: Bearer KEY); workers of one "
+            "file move KV between them")
+        ->type_name("FILE");
+    command->add_flag("--no-key", worker.no_key,
+                      "Serve whoever comes, also where others than this machine can reach it");
+    command
+        ->add_option(
             "--set", worker.settings,
             "A key of the job file: engine.threads=2, kvtransfer.transport=tcp; repeatable")
         ->type_name("KEY=VALUE")
@@ -215,6 +223,11 @@ struct CommandLine {
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false)
         ->excludes(file);
+    command
+        ->add_option("--worker-key-file", router.worker_key_file,
+                     "Holds the key that all workers want, as their --key-file, vLLM's or SGLang's "
+                     "--api-key; a client's own Authorization does not reach them then")
+        ->type_name("FILE");
     command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
     command->callback([this] {
       if (!protocol.empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/job_keys.h"
 #include "common/limits.h"
 #include "common/parse_number.h"
 #include "net/json_writer.h"
@@ -45,23 +46,31 @@ void Prober::start(const Probe& probe) {
     if (!probe.prefill.empty()) {
       pins += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
     }
-    call(std::move(running), options_.address_of(probe.router), pins, "");
+    call_router(std::move(running), pins);
   } else if (probe.prefill.empty()) {
     running.step = Step::kDecodeLeg;
-    call(std::move(running), options_.address_of(probe.decode), "", "");
+    call_worker(std::move(running), probe.decode, "");
   } else {
     running.step = Step::kPrefillLeg;
-    call(std::move(running), options_.address_of(probe.prefill), "",
-         router::dialect_of(router::Protocol::kNixl, false).offer({}).kv_transfer_params);
+    call_worker(std::move(running), probe.prefill,
+                router::dialect_of(router::Protocol::kNixl, false).offer({}).kv_transfer_params);
   }
 }
 
-void Prober::call(Running running, const net::HttpAddress& to, const std::string& pins,
+void Prober::call_router(Running running, const std::string& pins) {
+  const net::HttpAddress to = options_.address_of(running.probe.router);
+  call(std::move(running), to, authorization_line(options_.key) + pins, "");
+}
+
+void Prober::call_worker(Running running, const std::string& name, std::string_view kv_params) {
+  call(std::move(running), options_.address_of(name),
+       authorization_line(options_.worker_key_of(name)), kv_params);
+}
+
+void Prober::call(Running running, const net::HttpAddress& to, const std::string& more_lines,
                   std::string_view kv_params) {
-  const std::string headers =
-      "Content-Type: application/json\r\nx-request-id: probe-" +
-      std::to_string(running.probe.probe) + "\r\n" +
-      (options_.key.empty() ? "" : "Authorization: Bearer " + options_.key + "\r\n") + pins;
+  const std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
+                              std::to_string(running.probe.probe) + "\r\n" + more_lines;
   net::HttpCall call;
   call.to = to;
   call.target = "/v1/completions";
@@ -101,13 +110,13 @@ void Prober::go_on(const Running& ended) {
     case Step::kPrefillLeg:
       if (const std::string params = router::returned_params(ended.body); !params.empty()) {
         next.step = Step::kDecodeLeg;
-        call(std::move(next), options_.address_of(ended.probe.decode), "", params);
+        call_worker(std::move(next), ended.probe.decode, params);
       } else {
         fail(ended, "the answer has no kv_transfer_params");
       }
       break;
     case Step::kDecodeLeg:
-      call(std::move(next), options_.address_of(ended.probe.router), "", "");
+      call_router(std::move(next), "");
       break;
     case Step::kRouter:
       report_(ProbeSucceeded{ended.probe.probe, ended.kv_bytes});

@@ -19,6 +19,8 @@ namespace pdjob::launcher {
 struct ProberOptions {
   bool foreign_router = false;  // It is of another make.
   std::string key;              // Of the router's tenant for probes; empty: it has no tenants.
+  // What a worker wants, by its name. For legs that go to it directly.
+  std::function<std::string(const std::string& name)> worker_key_of;
   // Where a process serves, by its name.
   std::function<net::HttpAddress(const std::string& name)> address_of;
 };
@@ -46,7 +48,9 @@ class Prober final : net::HttpCallHandler {
   void on_end(net::CallId id) override;
   void on_error(net::CallId id, const Error& error) override;
 
-  void call(Running running, const net::HttpAddress& to, const std::string& pins,
+  void call_router(Running running, const std::string& pins);
+  void call_worker(Running running, const std::string& name, std::string_view kv_params);
+  void call(Running running, const net::HttpAddress& to, const std::string& more_lines,
             std::string_view kv_params);
   void go_on(const Running& ended);
   void fail(const Running& ended, const std::string& reason);

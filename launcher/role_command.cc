@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/job_keys.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "decode/decode_worker.h"
+#include "kvtransfer/link_keys.h"
 #include "launcher/flag_config.h"
 #include "launcher/router_file.h"
 #include "net/http_client.h"
@@ -114,6 +116,26 @@ Result<int> router_by_spec(int spec_fd, const Places& places) {
   return router::run_router(options);
 }
 
+// Who holds the same key file is of one job: its key opens the worker's port, and makes its
+// identity on KV links.
+Status take_key(const WorkerFlags& flags, net::ProcessSpec& spec) {
+  if (!flags.key_file.empty()) {
+    PDJOB_TRY(spec.key, read_key_file(flags.key_file));
+    const kvtransfer::LinkAuthority authority(RootKey::of(spec.key).derive("kv links"));
+    spec.link_keys = encode(authority.issue(spec.engine_id));
+    return ok();
+  }
+  const bool loopback =
+      spec.host.starts_with("127.") || spec.host == "::1" || spec.host == "localhost";
+  if (!loopback && !flags.no_key) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob worker: others can reach " + spec.host +
+                     ", and this worker asks for no key: give it --key-file FILE, or --no-key if "
+                     "everybody may use it"};
+  }
+  return ok();
+}
+
 Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   PDJOB_TRY(const net::Role role, role_of(flags.role));
   PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(flags.listen));
@@ -128,7 +150,11 @@ Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   spec.engine_id = spec.name + "." + std::to_string(entropy());
   spec.host = listen.host;
   spec.port = listen.port;
+  PDJOB_TRY_STATUS(take_key(flags, spec));
   log::start(spec.name, log::Level::kInfo);
+  if (spec.key.empty()) {
+    log::warn("without --key-file, whoever reaches this worker's port may use it");
+  }
   return run_worker_as(std::move(spec), config, config.models.front());
 }
 
@@ -161,6 +187,9 @@ Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
   options.plain = std::ranges::none_of(options.workers, [](const router::StaticWorker& worker) {
     return worker.role == net::Role::kPrefill;
   });
+  if (!flags.worker_key_file.empty()) {
+    PDJOB_TRY(options.worker_key, read_key_file(flags.worker_key_file));
+  }
   options.spec.name = "router-" + std::to_string(getpid());
   options.spec.role = net::Role::kRouter;
   log::start(options.spec.name, log::Level::kInfo);

@@ -14,6 +14,8 @@ struct WorkerFlags {
   std::string model;
   std::string listen = "127.0.0.1:0";
   std::string name;                   // Empty: made of role and port.
+  std::string key_file;               // Empty: its port is open.
+  bool no_key = false;                // Which is meant, also where others can reach it.
   std::vector<std::string> settings;  // "engine.threads=2"
 };
 
@@ -24,6 +26,7 @@ struct RouterFlags {
   std::vector<std::string> decode;
   std::vector<std::string> workers;
   std::vector<std::string> settings;
+  std::string worker_key_file;  // What all workers want; empty: nothing.
 };
 
 // The exit code (common/exit_code.h).

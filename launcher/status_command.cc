@@ -14,7 +14,7 @@ namespace {
 Result<std::string> status(const std::string& state_dir, const std::string& job, StatusForm form) {
   PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
   PDJOB_TRY(const net::HttpAddress admin, net::parse_http_address(launcher.admin));
-  return ask_all({admin}, form == StatusForm::kJson ? "/status" : "/status?as=text").front();
+  return ask_all({{admin, ""}}, form == StatusForm::kJson ? "/status" : "/status?as=text").front();
 }
 
 }  // namespace

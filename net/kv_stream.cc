@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/job_keys.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/sha256.h"
 
 namespace pdjob::net {
 namespace {
@@ -17,10 +17,6 @@ constexpr Duration kIdleTimeout = 3 * kKvPingInterval;
 constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
 }  // namespace
-
-std::string kv_events_key(std::string_view job_secret) {
-  return job_secret.empty() ? std::string() : sha256_of("KV events of " + std::string(job_secret));
-}
 
 void append_kv_frame(std::string& out, std::string_view batch) {
   PDJOB_CHECK(batch.size() <= limits::kKvBatchBytesMax, batch.size());
@@ -53,7 +49,7 @@ KvStream::KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAd
       client_(client),
       handler_(handler),
       worker_(std::move(worker)),
-      header_lines_(key.empty() ? "" : "Authorization: Bearer " + key + "\r\n") {}
+      header_lines_(authorization_line(key)) {}
 
 KvStream::~KvStream() {
   loop_.cancel(retry_);

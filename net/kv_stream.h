@@ -18,9 +18,6 @@ namespace pdjob::net {
 // A worker that has nothing to say says so, in an empty batch.
 inline constexpr Duration kKvPingInterval = std::chrono::seconds(10);
 
-// What the routers of a job show to its workers (Authorization: Bearer KEY). No secret: empty.
-std::string kv_events_key(std::string_view job_secret);
-
 void append_kv_frame(std::string& out, std::string_view batch);
 
 // Takes frames out of bytes that come in any pieces. Value.
@@ -51,7 +48,7 @@ class KvStream final : public HttpCallHandler {
     ~Handler() = default;
   };
 
-  // `key`: kv_events_key, or empty.
+  // `key`: of the worker, or empty.
   KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker,
            const std::string& key);
   ~KvStream();

@@ -23,6 +23,7 @@ struct WorkerEntry {
   uint16_t port = 0;
   std::string model;  // Served model name.
   std::string kv_address;
+  std::string key;  // Its HTTP port wants it (Authorization: Bearer KEY); empty: nothing. Secret.
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
@@ -89,7 +90,7 @@ struct Membership {  // To routers: whenever it changes, and again until applied
   std::vector<WorkerEntry> workers;
   std::vector<WorkerEntry> routers;  // For clients that subscribe to them; the reader is one, too.
   std::vector<Departure> left;       // Of the same time. A name in `workers`, too, has a new
-                                // incarnation. Where all follows: only crashes and hangs.
+                                     // incarnation. Where all follows: only crashes and hangs.
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 struct LoadReported {  // To routers: one worker's heartbeat, passed on.

@@ -36,7 +36,10 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("control_public_key").string(spec.control.client.public_key);
   json.key("control_secret_key").string(spec.control.client.secret_key);
   json.key("gpu").string(spec.gpu);
-  json.key("kv_token").string(spec.kv_token);
+  json.key("key").string(spec.key);
+  json.key("router_key").string(spec.router_key);
+  json.key("probe_key").string(spec.probe_key);
+  json.key("link_keys").string(spec.link_keys);
   json.key("config_yaml").string(spec.config_yaml);
   json.key("config_name").string(spec.config_name);
   json.end_object();
@@ -60,7 +63,10 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("control_public_key", spec.control.client.public_key);
   fields.take("control_secret_key", spec.control.client.secret_key);
   fields.take("gpu", spec.gpu);
-  fields.take("kv_token", spec.kv_token);
+  fields.take("key", spec.key);
+  fields.take("router_key", spec.router_key);
+  fields.take("probe_key", spec.probe_key);
+  fields.take("link_keys", spec.link_keys);
   fields.take("config_yaml", spec.config_yaml);
   fields.take("config_name", spec.config_name);
   PDJOB_TRY_STATUS(fields.status());

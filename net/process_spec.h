@@ -20,10 +20,15 @@ struct ProcessSpec {
                           // for all.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
-  int listen_fd = -1;       // Inherited, listening HTTP socket; -1: bind host and port.
-  ControlAddress control;   // Empty: stand-alone.
-  std::string gpu;          // The only one that it sees, so CUDA's number 0; empty: all.
-  std::string kv_token;     // Secret of the job's KV links; empty: stand-alone.
+  int listen_fd = -1;      // Inherited, listening HTTP socket; -1: bind host and port.
+  ControlAddress control;  // Empty: stand-alone.
+  std::string gpu;         // The only one that it sees, so CUDA's number 0; empty: all.
+  std::string key;         // Of a worker: its HTTP port wants it; empty: nothing. Secret.
+  std::string router_key;  // What a router of another make shows to all workers; empty: none does.
+                           // Secret.
+  std::string probe_key;   // Of a router: what the launcher's probes show; empty: none. Secret.
+  std::string link_keys;   // Of a worker: its identity on KV links (kvtransfer/link_keys.h); empty:
+                           // stand-alone. Secret.
   std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
   std::string config_name;  // What errors call it.
 };

@@ -141,6 +141,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.port);
   codec.value(worker.model);
   codec.value(worker.kv_address);
+  codec.value(worker.key);
 }
 
 template <class Codec>

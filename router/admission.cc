@@ -203,15 +203,10 @@ void Admission::release(Tenant tenant) {
   }
 }
 
-std::string probe_key(std::string_view job_secret) {
-  return sha256_of("probes of " + std::string(job_secret));
-}
-
-TenantConfig probe_tenant(std::string_view job_secret) {
+TenantConfig probe_tenant(std::string_view key) {
   constexpr uint32_t kPriorityMax = 9;
-  return {.name = std::string(kProbeTenant),
-          .key_sha256 = sha256_of(probe_key(job_secret)),
-          .priority = kPriorityMax};
+  return {
+      .name = std::string(kProbeTenant), .key_sha256 = sha256_of(key), .priority = kPriorityMax};
 }
 
 }  // namespace pdjob::router

@@ -86,10 +86,9 @@ class Admission {
   std::unordered_map<std::string, Tenant> by_key_;
 };
 
-// The launcher proves with requests of its own that a job serves: as a tenant whose key is made of
-// the job's secret.
+// The launcher proves with requests of its own that a job serves: as a tenant with a key that only
+// routers and the launcher know.
 inline constexpr std::string_view kProbeTenant = "the launcher";
-std::string probe_key(std::string_view job_secret);
-TenantConfig probe_tenant(std::string_view job_secret);
+TenantConfig probe_tenant(std::string_view key);
 
 }  // namespace pdjob::router

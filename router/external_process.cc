@@ -58,11 +58,12 @@ class ExternalProcess final : net::JobMember::Handler {
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     host_ = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     if (options_.spec.control.empty()) {
-      members_.emplace(loop_, options_.workers, options_.config, [this](const RouterEvent& event) {
-        if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
-          step(MembersChanged{++static_version_, changed->workers});
-        }
-      });
+      members_.emplace(loop_, options_.workers, options_.worker_key, options_.config,
+                       [this](const RouterEvent& event) {
+                         if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
+                           step(MembersChanged{++static_version_, changed->workers});
+                         }
+                       });
     }
     member_->serve({.name = options_.spec.name,
                     .engine_id = options_.spec.engine_id,
@@ -173,6 +174,9 @@ class ExternalProcess final : net::JobMember::Handler {
     for (const std::string& variable : recipe_.environment) {
       const size_t equals = variable.find('=');
       child.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+    }
+    if (!recipe_.key_environment.empty() && !options_.spec.router_key.empty()) {
+      child.environment.emplace_back(recipe_.key_environment, options_.spec.router_key);
     }
     PDJOB_TRY(running.child,
               net::ChildProcess::start(

@@ -154,9 +154,9 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       case Endpoint::kMetrics:
         return reply_metrics(id);
       case Endpoint::kWorkers:
-        return reply_workers(id);
+        return knows(id, request) ? reply_workers(id) : void();
       case Endpoint::kMembers:
-        return members_->reply(id, request);
+        return knows(id, request) ? members_->reply(id, request) : void();
     }
   }
   refuse(id, no_such_route(request, status));
@@ -184,10 +184,17 @@ void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body
   server_->reply(id, status, "application/json", body);
 }
 
-void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) {
+bool HttpApi::knows(net::ExchangeId id, const net::HttpRequest& request) {
   const auto known = relay_->admission().identify(request.header("authorization"));
   if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
     relay_->deny(id, *denial);
+    return false;
+  }
+  return true;
+}
+
+void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) {
+  if (!knows(id, request)) {
     return;
   }
   const std::set<std::string> models = relay_->core().models();

@@ -41,6 +41,8 @@ class HttpApi final : public net::HttpHandler {
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
   void refuse(net::ExchangeId id, const net::ApiError& error);
+  // Where there are tenants, one of them asks. False: somebody else does, who has been denied.
+  bool knows(net::ExchangeId id, const net::HttpRequest& request);
   void reply_json(net::ExchangeId id, int status, const std::string& body);
   void reply_models(net::ExchangeId id, const net::HttpRequest& request);
   void reply_health(net::ExchangeId id);

@@ -57,7 +57,7 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
  public:
   OwnWorker(KvEventsApi& api, WorkerId worker, const net::WorkerEntry& entry)
       : Engine(api, worker, entry.name),
-        stream_(api.loop_, *api.client_, *this, {entry.host, entry.port}, api.key_) {}
+        stream_(api.loop_, *api.client_, *this, {entry.host, entry.port}, entry.key) {}
 
   Status open() override {
     stream_.open();
@@ -189,12 +189,11 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
 };
 
 KvEventsApi::KvEventsApi(net::EventLoop& loop, RelayApi& relay, const RouterConfig& config,
-                         const std::vector<StaticWorker>& workers, std::string key)
+                         const std::vector<StaticWorker>& workers)
     : loop_(loop),
       relay_(relay),
       config_(config),
       addresses_(workers),
-      key_(std::move(key)),
       client_(net::HttpClient::create(loop)) {
   relay_.on_workers_changed([this] { take_workers(); });
   relay_.on_learn_tokens([this](TokensQuestion question) { ask(std::move(question)); });
@@ -287,6 +286,7 @@ void KvEventsApi::ask_next(WorkerId worker) {
               .method = "POST",
               .target = "/tokenize",
               .header_lines = question.header_lines,
+              .more_header_lines = known == nullptr ? std::string_view() : known->key_line,
               .body = std::move(question.body),
               .connect_timeout = config_.connect_timeout,
               .head_timeout = kTokenizeTimeout,

@@ -21,9 +21,8 @@ namespace pdjob::router {
 class KvEventsApi {
  public:
   // `config` has kv_events.
-  // `key`: net::kv_events_key of the job.
   KvEventsApi(net::EventLoop& loop, RelayApi& relay, const RouterConfig& config,
-              const std::vector<StaticWorker>& workers, std::string key);
+              const std::vector<StaticWorker>& workers);
   ~KvEventsApi();
   KvEventsApi(const KvEventsApi&) = delete;
   KvEventsApi& operator=(const KvEventsApi&) = delete;
@@ -46,7 +45,6 @@ class KvEventsApi {
   RelayApi& relay_;
   const RouterConfig config_;
   const std::vector<StaticWorker> addresses_;
-  const std::string key_;
   net::ZmqContext context_;
   const std::unique_ptr<net::HttpClient> client_;
   std::map<WorkerId, std::unique_ptr<Engine>> engines_;

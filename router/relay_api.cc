@@ -41,9 +41,8 @@ std::string header_lines(const Admission::Headers& headers) {
   return lines;
 }
 
-std::unique_ptr<Tracer> make_tracer(net::EventLoop& loop, const TracingConfig& config,
-                                    Random& random) {
-  return config.endpoint.empty() ? nullptr : std::make_unique<Tracer>(loop, config, random.next());
+std::unique_ptr<Tracer> make_tracer(net::EventLoop& loop, const TracingConfig& config) {
+  return config.endpoint.empty() ? nullptr : std::make_unique<Tracer>(loop, config);
 }
 
 Outcome outcome_of(int status) {
@@ -63,10 +62,9 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
       several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
-      random_(entropy()),
-      core_(config, std::move(policies), random_.next()),
+      core_(config, std::move(policies), /*seed=*/entropy(), entropy),
       admission_(config.tenants),
-      tracer_(make_tracer(loop, config.tracing, random_)) {}
+      tracer_(make_tracer(loop, config.tracing)) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
 
@@ -114,9 +112,10 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   static const TenantConfig nobody;
   const TenantConfig& tenant =
       admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
-  exchange.header_lines = leg_header_lines(request, {.own_key = !admission_.open_to_all(),
-                                                     .traced = exchange.span != nullptr,
-                                                     .tenant = tenant.name});
+  exchange.header_lines =
+      leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
+                                 .traced = exchange.span != nullptr,
+                                 .tenant = tenant.name});
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
@@ -168,8 +167,7 @@ void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
 
 std::string RelayApi::request_id_of(const net::HttpRequest& request) {
   const std::string_view given = request.header("x-request-id");
-  return given.empty() ? "req-" + TransferId{random_.next(), random_.next()}.to_string()
-                       : std::string(given);
+  return given.empty() ? "req-" + TransferId{entropy(), entropy()}.to_string() : std::string(given);
 }
 
 bool RelayApi::admit_once(net::ExchangeId client, std::string_view authorization,
@@ -405,7 +403,9 @@ std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
 
 void RelayApi::carry_out(const StartLeg& effect) {
   Exchange& exchange = exchanges_.at(effect.leg.request);
-  const net::WorkerEntry& worker = core_.workers().find(effect.worker)->entry;
+  const Worker& picked = *core_.workers().find(effect.worker);
+  const net::WorkerEntry& worker = picked.entry;
+  const std::string& key_line = picked.key_line;
   if (exchange.legs_began == Instant{}) {
     exchange.legs_began = loop_.now();
     metrics_.queued(loop_.now() - exchange.arrived);
@@ -414,8 +414,10 @@ void RelayApi::carry_out(const StartLeg& effect) {
   const KvWords words = kv_words(effect, exchange);
   const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
   std::string own_lines;
-  own_lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size());
+  own_lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size() +
+                    key_line.size());
   own_lines.append("x-request-id: ").append(request_id).append("\r\n").append(words.header_lines);
+  own_lines.append(key_line);
   std::unique_ptr<Span> span;
   if (exchange.span) {
     span = tracer_->begin_child(*exchange.span,
@@ -465,6 +467,7 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
              {.to = {worker->entry.host, worker->entry.port},
               .method = "DELETE",
               .target = target,
+              .header_lines = worker->key_line,
               .connect_timeout = config_.connect_timeout,
               .head_timeout = kReleaseTimeout,
               .idle_timeout = kReleaseTimeout},

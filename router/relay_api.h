@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "common/id.h"
-#include "common/random.h"
 #include "net/event_loop.h"
 #include "net/http_client.h"
 #include "net/http_parser.h"
@@ -175,7 +174,6 @@ class RelayApi final : public net::HttpCallHandler {
   std::vector<std::function<void()>> on_workers_changed_;
   std::function<void(TokensQuestion)> ask_tokens_;  // There, where the core has kv().
   const std::unique_ptr<net::HttpClient> client_;
-  Random random_;
   Router core_;
   Admission admission_;
   RouterMetrics metrics_;

@@ -55,9 +55,10 @@ const char* to_string(RetryReason reason) {
   return "unknown";
 }
 
-Router::Router(const RouterConfig& config, Policies policies, uint64_t seed)
+Router::Router(const RouterConfig& config, Policies policies, uint64_t seed, BitSource id_bits)
     : config_(config),
       random_(seed),
+      id_bits_(std::move(id_bits)),
       policies_(std::move(policies)),
       retries_(config.retry_budget) {}
 
@@ -65,7 +66,7 @@ Router::Router(const RouterConfig& config, uint64_t seed)
     : Router(config,
              {.prefill = make_policy(config.prefill_policy),
               .decode = make_policy(config.decode_policy)},
-             seed) {}
+             seed, [bits = Random(mix(seed))]() mutable { return bits.next(); }) {}
 
 void Router::step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects) {
   Turn turn{now, effects};
@@ -277,7 +278,7 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
     return;
   }
   const Worker& prefill = *table_.find(choice.prefill->worker);
-  const TransferId transfer{random_.next(), random_.next()};
+  const TransferId transfer{id_bits_(), id_bits_()};
   request.attempt.prefill = {.worker = prefill.id, .cached_tokens = choice.prefill->cached_tokens};
   request.attempt.transfer = transfer;
   request.attempt.learnt_address = prefill.learnt_address;

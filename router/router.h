@@ -233,8 +233,9 @@ class Router {
   // used again.
   static constexpr Duration kLingerMax = std::chrono::seconds(5);
 
-  Router(const RouterConfig& config, Policies policies, uint64_t seed);
-  // With built-in policies.
+  // `seed`: of decisions. `id_bits`: of transfer ids, which nobody must be able to guess.
+  Router(const RouterConfig& config, Policies policies, uint64_t seed, BitSource id_bits);
+  // With built-in policies, and ids of the seed: for tests.
   Router(const RouterConfig& config, uint64_t seed);
 
   void step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects);
@@ -411,6 +412,7 @@ class Router {
 
   const RouterConfig config_;
   Random random_;
+  const BitSource id_bits_;
   const Policies policies_;
   WorkerTable table_;
   PairSuspicions suspicions_;

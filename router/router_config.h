@@ -102,6 +102,8 @@ struct RouterConfig {
   // No key: those of a job, which exist even while nobody serves them. A router by hand knows only
   // those of its workers.
   std::vector<std::string> models;
+  // No key: workers want keys of their own, so a client's Authorization is never theirs.
+  bool own_keys = false;
   CacheConfig cache;
   KvEventsConfig kv_events;
   AsyncConfig async;

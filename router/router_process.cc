@@ -9,7 +9,6 @@
 #include "common/log.h"
 #include "net/event_loop.h"
 #include "net/job_member.h"
-#include "net/kv_stream.h"
 #include "net/member_list.h"
 #include "router/external_process.h"
 #include "router/http_api.h"
@@ -22,17 +21,18 @@ namespace {
 // 50 us, and together they cost half.
 constexpr Duration kTurnInterval = std::chrono::microseconds(50);
 
-// Where there are tenants, the launcher of the job is one.
-RouterOptions with_probes(RouterOptions options) {
-  if (!options.config.tenants.empty() && !options.spec.kv_token.empty()) {
-    options.config.tenants.push_back(probe_tenant(options.spec.kv_token));
+// Where there are tenants, the launcher of the job is one. Its workers have keys.
+RouterOptions in_job(RouterOptions options) {
+  if (!options.config.tenants.empty() && !options.spec.probe_key.empty()) {
+    options.config.tenants.push_back(probe_tenant(options.spec.probe_key));
   }
+  options.config.own_keys = !options.spec.control.empty() || !options.worker_key.empty();
   return options;
 }
 
 class RouterProcess final : net::JobMember::Handler {
  public:
-  explicit RouterProcess(const RouterOptions& options) : options_(with_probes(options)) {}
+  explicit RouterProcess(const RouterOptions& options) : options_(in_job(options)) {}
 
   Status start() {
     loop_.pace_turns(kTurnInterval);
@@ -56,7 +56,7 @@ class RouterProcess final : net::JobMember::Handler {
              .host = shared ? "127.0.0.1" : host,
              .port = api_->server().own_port()};
     if (options_.spec.control.empty()) {
-      members_.emplace(loop_, options_.workers, options_.config,
+      members_.emplace(loop_, options_.workers, options_.worker_key, options_.config,
                        [this](RouterEvent event) { take_event(std::move(event)); });
       // Started by hand: whoever reads the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);
@@ -72,8 +72,7 @@ class RouterProcess final : net::JobMember::Handler {
  private:
   Status listen_to_engines() {
     if (listens_to_kv(options_.config)) {
-      kv_events_.emplace(loop_, api_->relay(), options_.config, options_.workers,
-                         net::kv_events_key(options_.spec.kv_token));
+      kv_events_.emplace(loop_, api_->relay(), options_.config, options_.workers);
     }
     for (const StaticWorker& worker : options_.workers) {
       if (worker.kv_events_port > 0 && options_.config.kv_events.port == 0) {

@@ -16,7 +16,8 @@ struct RouterOptions {
   net::ProcessSpec spec;  // spec.control empty: stand-alone, with the static workers below.
   RouterConfig config;
   std::vector<StaticWorker> workers;
-  bool plain = false;  // No worker is a prefill worker.
+  std::string worker_key;  // What all static workers want; empty: nothing.
+  bool plain = false;      // No worker is a prefill worker.
 };
 
 // Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. The exit code

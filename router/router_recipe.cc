@@ -264,6 +264,9 @@ void read(ConfigReader& in, RouterRecipe& recipe) {
   in.field("command", recipe.command, {"Program and arguments before a disaggregated job."});
   in.field("plain_command", recipe.plain_command, {"The same before any other job."});
   in.field("environment", recipe.environment, {"NAME=value, each."});
+  in.field("key_environment", recipe.key_environment,
+           {"The variable from which it takes the key that it shows to the workers of a "
+            "disaggregated job. Without it, worker ports are open."});
   in.named_sections("lists", {"Parts that have something of each worker."},
                     [&](const std::string& name, ConfigReader& section) {
                       read_list(section, recipe.lists[name]);

@@ -46,6 +46,9 @@ struct RouterRecipe {
   std::vector<std::string> command;        // Of a disaggregated job; empty: it serves none.
   std::vector<std::string> plain_command;  // Of any other.
   std::vector<std::string> environment;    // NAME=value
+  // The variable from which the router takes the key that it shows to all workers of a
+  // disaggregated job; empty: it shows none, and the ports of its workers are open.
+  std::string key_environment;
   std::map<std::string, RecipeList> lists;
 
   std::string ready_path;  // Of a GET that is answered with 200.

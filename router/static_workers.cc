@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/job_keys.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/parse_number.h"
@@ -69,9 +70,12 @@ Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url) {
 }
 
 StaticWorkers::StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
-                             const RouterConfig& config, std::function<void(RouterEvent)> submit)
+                             const std::string& key, const RouterConfig& config,
+                             std::function<void(RouterEvent)> submit)
     : loop_(loop),
       protocol_(config.protocol),
+      key_(key),
+      key_line_(authorization_line(key)),
       submit_(std::move(submit)),
       client_(net::HttpClient::create(loop)) {
   for (const StaticWorker& worker : workers) {
@@ -110,6 +114,7 @@ void StaticWorkers::get(const net::HttpAddress& from, std::string_view target, T
              {.to = from,
               .method = "GET",
               .target = target,
+              .header_lines = key_line_,
               .connect_timeout = kAnswerTimeout,
               .head_timeout = kAnswerTimeout,
               .idle_timeout = kAnswerTimeout},
@@ -125,6 +130,10 @@ void StaticWorkers::ask(size_t row, std::string_view target,
 void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& reply) {
   if (!is_answer(reply)) {
     silent(row);
+    return;
+  }
+  if (reply && reply->status == 401 && reply->body.find("pdjob worker") != std::string::npos) {
+    refuse(row, "it wants a key: start this router with --worker-key-file");
     return;
   }
   auto description = is_ok(reply) ? parse_worker_description(reply->body)
@@ -207,6 +216,7 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   entry.role = known.asked.role;
   entry.host = known.asked.address.host;
   entry.port = known.asked.address.port;
+  entry.key = key_;
   known.silences = 0;
   if (known.entry != entry) {
     log::info("worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +

@@ -35,8 +35,10 @@ class StaticWorkers {
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
   static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it is no member any more.
 
+  // `key`: what all of them want; empty: nothing.
   StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
-                const RouterConfig& config, std::function<void(RouterEvent)> submit);
+                const std::string& key, const RouterConfig& config,
+                std::function<void(RouterEvent)> submit);
   ~StaticWorkers();
   StaticWorkers(const StaticWorkers&) = delete;
   StaticWorkers& operator=(const StaticWorkers&) = delete;
@@ -75,6 +77,8 @@ class StaticWorkers {
 
   net::EventLoop& loop_;
   const Protocol protocol_;
+  const std::string key_;
+  const std::string key_line_;
   const std::function<void(RouterEvent)> submit_;
   std::vector<Row> rows_;
   const std::unique_ptr<net::HttpClient> client_;

@@ -15,18 +15,18 @@ constexpr Duration kExportTimeout = std::chrono::seconds(5);
 // Some are a client's words: the spans that wait are bounded in bytes, too.
 constexpr size_t kAttributeBytesMax = 256;
 
+uint64_t new_id() { return std::max<uint64_t>(entropy(), 1); }
+
 }  // namespace
 
-Tracer::Tracer(net::EventLoop& loop, const TracingConfig& config, uint64_t seed)
+Tracer::Tracer(net::EventLoop& loop, const TracingConfig& config)
     : loop_(loop),
       collector_(*net::parse_http_address(config.endpoint)),
       ratio_(config.ratio),
       unix_offset_(unix_nanoseconds() - real_now().time_since_epoch().count()),
       client_(net::HttpClient::create(loop)),
-      random_(seed),
+      random_(entropy()),
       instance_(TransferId{new_id(), new_id()}.to_string()) {}
-
-uint64_t Tracer::new_id() { return std::max<uint64_t>(random_.next(), 1); }
 
 std::unique_ptr<Span> Tracer::begin(const net::HttpRequest& request) {
   const auto caller = parse_traceparent(request.header("traceparent"));

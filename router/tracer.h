@@ -24,7 +24,7 @@ class Tracer {
   static constexpr size_t kBatchMax = 512;
   static constexpr Duration kInterval = std::chrono::seconds(1);
 
-  Tracer(net::EventLoop& loop, const TracingConfig& config, uint64_t seed);
+  Tracer(net::EventLoop& loop, const TracingConfig& config);
   ~Tracer() { loop_.cancel(timer_); }
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -39,7 +39,6 @@ class Tracer {
   uint64_t spans_dropped() const { return dropped_; }
 
  private:
-  uint64_t new_id();
   void export_some();
   void exported(size_t spans, const Result<net::HttpReply>& reply);
 
@@ -48,7 +47,7 @@ class Tracer {
   const double ratio_;
   const int64_t unix_offset_;
   const std::unique_ptr<net::HttpClient> client_;
-  Random random_;
+  Random random_;               // Which requests are traced; ids are none of it.
   const std::string instance_;  // One router, in one incarnation.
   std::vector<Span> waiting_;
   bool exporting_ = false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/job_keys.h"
 #include "common/limits.h"
 #include "router/prompt_blocks.h"
 
@@ -13,6 +14,11 @@ namespace {
 
 bool same_incarnation(const net::WorkerEntry& a, const net::WorkerEntry& b) {
   return a.name == b.name && a.engine_id == b.engine_id && a.host == b.host && a.port == b.port;
+}
+
+// A worker says its key itself: what would break the head of a request is none.
+std::string key_line_of(const net::WorkerEntry& entry) {
+  return is_key(entry.key) ? authorization_line(entry.key) : std::string();
 }
 
 Duration backoff(uint32_t failures) {
@@ -71,6 +77,7 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     });
     if (known != workers_.end()) {
       known->second.entry = entry;
+      known->second.key_line = key_line_of(entry);
       kept.insert(known->first);
       continue;
     }
@@ -79,6 +86,7 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     added.id = id;
     added.entry = entry;
     added.name_hash = name_hash(entry.name);
+    added.key_line = key_line_of(entry);
     kept.insert(id);
   }
   std::vector<WorkerId> gone;

@@ -31,6 +31,7 @@ struct Worker {
   WorkerId id;
   net::WorkerEntry entry;
   uint64_t name_hash = 0;  // Of entry.name.
+  std::string key_line;    // The header line that shows the worker's key; empty: it wants none.
   net::WorkerLoad reported;
   uint32_t requests_in_flight = 0;  // Of this router: legs that have not ended.
   uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.

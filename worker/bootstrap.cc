@@ -43,7 +43,7 @@ void Bootstrap::look_up(const net::BootstrapParams& params, Then then) {
       loop_, *client_,
       {.to = server,
        .method = "GET",
-       .target = "/pdjob/worker",
+       .target = "/pdjob/kv_address",
        .head_timeout = kAnswerTimeout,
        .idle_timeout = kAnswerTimeout},
       kAnswerBytesMax,

@@ -1,7 +1,7 @@
 // Bootstrap: a KV hand-over in SGLang's words. Both workers get the same request at once, with a
 // room that is theirs alone and the address of the prefill worker's bootstrap server, which a
 // decode worker asks where the KV is. A pdjob worker is its own bootstrap server: it answers at its
-// HTTP port (GET /pdjob/worker). Loop-bound.
+// HTTP port (GET /pdjob/kv_address), without a key: links have their own. Loop-bound.
 #pragma once
 
 #include <functional>

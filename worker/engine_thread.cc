@@ -8,6 +8,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/real_clock.h"
+#include "worker/transfer_binding.h"
 
 namespace pdjob::worker {
 namespace {
@@ -63,6 +64,9 @@ void EngineThread::stop() {
 }
 
 Status EngineThread::submit(GenerationRequest request) {
+  if (request.kv != KvMode::kLocal) {
+    request.link_transfer = bound_transfer(request.transfer, request.prompt, request.tenant);
+  }
   if (!inbox_.try_push(std::move(request))) {
     return Error{ErrorCode::kOverloaded, "this worker's inbox is full"};
   }
@@ -124,10 +128,10 @@ void EngineThread::take(Command command) {
                 .kv = request.kv,
                 .deadline = request.deadline,
                 .prompt = request.shares_prompt ? prompt : nullptr,
-                .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.transfer),
+                .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.link_transfer),
                 .two_hop = request.two_hop};
             if (request.kv != KvMode::kLocal &&
-                !transfers_.emplace(request.transfer, request.id).second) {
+                !transfers_.emplace(request.link_transfer, request.id).second) {
               outputs_.push_back(RequestFailed{
                   .request = request.id,
                   .error = {
@@ -154,14 +158,14 @@ void EngineThread::take(Command command) {
       command);
 }
 
+// By the router's name of it, which is rare: it is looked for.
 void EngineThread::release_offer(TransferId transfer) {
-  const auto found = transfers_.find(transfer);
-  if (found == transfers_.end()) {
-    return;
-  }
-  const Live& live = live_.at(found->second);
-  if (live.request.kv == KvMode::kOffer && live.transferring) {
-    endpoint_->withdraw(transfer, {ErrorCode::kCancelled, "the router gave up the request"});
+  for (const auto& [id, live] : live_) {
+    const GenerationRequest& request = live.request;
+    if (request.kv == KvMode::kOffer && request.transfer == transfer && live.transferring) {
+      endpoint_->withdraw(request.link_transfer,
+                          {ErrorCode::kCancelled, "the router gave up the request"});
+    }
   }
 }
 
@@ -192,7 +196,8 @@ void EngineThread::take_endpoint_event(const kvtransfer::OfferDone& event) {
 }
 
 void EngineThread::take_endpoint_event(const kvtransfer::OfferFailed& event) {
-  log::info("offer " + event.id.to_string() + " ended: " + event.error.message);
+  log::info("offer " + live_.at(request_of(event.id)).request.transfer.to_string() +
+            " ended: " + event.error.message);
   take_endpoint_event(kvtransfer::OfferDone{.id = event.id});
 }
 
@@ -258,10 +263,12 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
           [&](const AwaitFetch& e) {
             Live& live = live_.at(e.request);
             live.awaiting = true;
-            endpoint_->await(live.request.transfer, live.request.peer, live.request.deadline);
+            endpoint_->await(live.request.link_transfer, live.request.peer, live.request.deadline);
           },
           [&](const StartFetch& e) { apply_fetch(e, events); },
-          [&](const CancelFetch& e) { endpoint_->cancel(live_.at(e.request).request.transfer); },
+          [&](const CancelFetch& e) {
+            endpoint_->cancel(live_.at(e.request).request.link_transfer);
+          },
           [&](const SampleTail& e) {
             Live& live = live_.at(e.request);
             TailSampled outcome;
@@ -274,19 +281,19 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
           [&](const StartOffer& e) {
             Live& live = live_.at(e.request);
             live.transferring = true;
-            endpoint_->offer(live.request.transfer, to_region(engine_.kv_region(e.sequence)),
+            endpoint_->offer(live.request.link_transfer, to_region(engine_.kv_region(e.sequence)),
                              real_now() + kv_lease_);
           },
           [&](const OfferRows& e) {
-            endpoint_->rows_ready(live_.at(e.request).request.transfer, e.ready);
+            endpoint_->rows_ready(live_.at(e.request).request.link_transfer, e.ready);
           },
           [&](const CommitOffer& e) {
-            endpoint_->commit(live_.at(e.request).request.transfer, e.rows,
+            endpoint_->commit(live_.at(e.request).request.link_transfer, e.rows,
                               to_bytes(engine_.logits(e.sequence)));
           },
           [&](const WithdrawOffer& e) {
             endpoint_->withdraw(
-                live_.at(e.request).request.transfer,
+                live_.at(e.request).request.link_transfer,
                 {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
           },
           [&](const ForkSequence& e) {
@@ -306,7 +313,7 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
             Live& live = live_.at(e.request);
             live.ended = true;
             if (std::exchange(live.awaiting, false)) {
-              endpoint_->cancel(live.request.transfer);
+              endpoint_->cancel(live.request.link_transfer);
             }
             forget(e.request);
           },
@@ -372,7 +379,7 @@ void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& eve
   live.awaiting = false;
   // Not the lease: a prompt may rightly wait longer for its turn at a busy prefill worker. Whether
   // that one lives is the link's to watch.
-  endpoint_->fetch(live.request.transfer, live.request.peer,
+  endpoint_->fetch(live.request.link_transfer, live.request.peer,
                    to_region(engine_.kv_region(effect.sequence)), effect.rows,
                    live.request.deadline);
 }
@@ -464,7 +471,7 @@ void EngineThread::forget(RequestId request) {
     return;
   }
   if (found->second.request.kv != KvMode::kLocal) {
-    transfers_.erase(found->second.request.transfer);
+    transfers_.erase(found->second.request.link_transfer);
   }
   live_.erase(found);
 }

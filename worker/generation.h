@@ -31,7 +31,8 @@ struct GenerationRequest {
   bool ignore_eos = false;
   bool shares_prompt = true;  // With prompts that begin alike; else it is computed whole.
   KvMode kv = KvMode::kLocal;
-  TransferId transfer;               // Of kOffer and kFetch.
+  TransferId transfer;               // Of kOffer and kFetch, as routers name it.
+  TransferId link_transfer;          // As KV links do (transfer_binding.h); EngineThread makes it.
   bool two_hop = false;              // Of kOffer: RequestArrived::two_hop.
   kvtransfer::EndpointAddress peer;  // Of kFetch.
   Instant deadline = kNever;

@@ -6,7 +6,6 @@
 
 #include "common/limits.h"
 #include "common/real_clock.h"
-#include "common/sha256.h"
 #include "net/kv_stream.h"
 #include "net/reply_error.h"
 
@@ -25,19 +24,11 @@ std::string frames_of(std::span<const net::KvEvent> events) {
 
 }  // namespace
 
-KvWatch::KvWatch(net::EventLoop& loop, net::HttpServer& server, std::string key)
-    : loop_(loop), server_(server), key_(std::move(key)) {
+KvWatch::KvWatch(net::EventLoop& loop, net::HttpServer& server) : loop_(loop), server_(server) {
   timer_ = loop_.call_at(loop_.now() + net::kKvPingInterval, [this] { ping(); });
 }
 
-void KvWatch::subscribe(net::ExchangeId id, const net::HttpRequest& request) {
-  // Digests, so that the time of the comparison says nothing of the key.
-  if (!key_.empty() && sha256_of(request.header("authorization")) != sha256_of("Bearer " + key_)) {
-    net::reply_error(
-        server_, id,
-        net::invalid_request("This is for the routers of the job", "", "invalid_api_key", 401));
-    return;
-  }
+void KvWatch::subscribe(net::ExchangeId id) {
   if (closed_ || subscribers_.size() == kSubscribersMax) {
     const net::ApiError error =
         net::to_api_error({ErrorCode::kOverloaded,

@@ -1,7 +1,7 @@
 // KvWatch: tells routers, as it happens, which prompts this worker's free sequences keep. Who asks
 // gets an HTTP reply that does not end (net/kv_stream.h): first everything, then every change, so
-// whoever was cut off has lost nothing once it is back. The workers of a job tell it to the job's
-// routers only: tokens are as good as the text. Loop-bound.
+// whoever was cut off has lost nothing once it is back. Tokens are as good as the text: whoever
+// asks has shown the worker's key, where it has one. Loop-bound.
 #pragma once
 
 #include <map>
@@ -19,14 +19,13 @@ class KvWatch {
  public:
   static constexpr size_t kSubscribersMax = 256;
 
-  // `key`: net::kv_events_key, or empty: whoever asks is told.
-  KvWatch(net::EventLoop& loop, net::HttpServer& server, std::string key);
+  KvWatch(net::EventLoop& loop, net::HttpServer& server);
   ~KvWatch() { loop_.cancel(timer_); }
   KvWatch(const KvWatch&) = delete;
   KvWatch& operator=(const KvWatch&) = delete;
 
   // Answers GET /pdjob/kv_events.
-  void subscribe(net::ExchangeId id, const net::HttpRequest& request);
+  void subscribe(net::ExchangeId id);
   void client_left(net::ExchangeId id) { subscribers_.erase(id); }
 
   // What one turn of the engine thread changed.
@@ -41,7 +40,6 @@ class KvWatch {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   KeptBlocks blocks_;
-  const std::string key_;
   // And how much of what it was told at first may still be on its way.
   std::map<net::ExchangeId, size_t> subscribers_;
   bool closed_ = false;

@@ -54,6 +54,7 @@ std::optional<int64_t> created_by_router(std::string_view value) {
 OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
                      EngineThread& engine_thread, Metrics& metrics, KvPairsAsker ask_kv_pairs)
     : options_(std::move(options)),
+      door_({options_.key, options_.router_key}),
       engine_(engine),
       maker_(engine, options_.role, options_.queue_timeout),
       engine_thread_(engine_thread),
@@ -67,7 +68,7 @@ void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
   server_ = &server;
   loop_ = &loop;
   bootstrap_.emplace(loop);
-  kv_watch_.emplace(loop, server, options_.kv_events_key);
+  kv_watch_.emplace(loop, server);
   preparer_.emplace(loop);
 }
 
@@ -110,13 +111,18 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
       {"/pdjob/worker", "GET",
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
+      {"/pdjob/kv_address", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_kv_address(i); }},
       {"/pdjob/links", "GET",
        [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_links(i); }},
       {"/pdjob/kv_events", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
-         api.kv_watch_->subscribe(i, r);
+       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) {
+         api.kv_watch_->subscribe(i);
        }},
   };
+  if (const auto error = stopped_at_door(request)) {
+    return refuse(id, *error);
+  }
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
   }
@@ -132,6 +138,20 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
                                  "", "method_not_allowed", 405));
   }
   route->handle(*this, id, request);
+}
+
+std::optional<net::ApiError> OpenaiApi::stopped_at_door(const net::HttpRequest& request) const {
+  // A load balancer may ask whether somebody is there; and another worker where links are opened,
+  // which ask for a proof of their own. It cannot show a key to whatever host a request names.
+  const bool tells_nothing = request.path == "/health" || request.path == "/pdjob/kv_address";
+  if (tells_nothing || door_.opens(request.header("authorization"))) {
+    return std::nullopt;
+  }
+  return net::invalid_request(
+      "This is a pdjob worker, which serves the router of its job: send requests to the router's "
+      "address. A worker that was started by hand takes the key of its --key-file, as "
+      "Authorization: Bearer KEY",
+      "", "invalid_api_key", 401);
 }
 
 void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {
@@ -590,6 +610,13 @@ void OpenaiApi::begin_self(net::JsonWriter& json) const {
   json.key("role").string(net::to_string(options_.role));
 }
 
+void OpenaiApi::on_kv_address(net::ExchangeId id) {
+  std::string body;
+  net::JsonWriter json(body);
+  json.begin_object().key("kv_address").raw(kv_address_json(options_.kv)).end_object();
+  server_->reply(id, 200, kJson, body);
+}
+
 void OpenaiApi::on_links(net::ExchangeId id) {
   ask_kv_pairs_([this, id](const auto& pairs, const kvtransfer::EndpointStats& /*stats*/) {
     std::string body;
@@ -626,7 +653,8 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .host = host,
           .port = port,
           .model = engine_.facts().name,
-          .kv_address = kv_address_json(options_.kv)};
+          .kv_address = kv_address_json(options_.kv),
+          .key = options_.key};
 }
 
 net::WorkerLoad OpenaiApi::load() const {

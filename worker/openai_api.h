@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/job_keys.h"
 #include "common/metrics.h"
 #include "engine/engine.h"
 #include "net/http_server.h"
@@ -37,7 +38,8 @@ struct OpenaiApiOptions {
   std::string name;  // Of the worker, for x-pdjob-worker.
   net::Role role = net::Role::kBoth;
   kvtransfer::EndpointAddress kv;  // Where this worker's rows are fetched.
-  std::string kv_events_key;       // KvWatch.
+  std::string key;                 // What its HTTP port wants; empty: nothing.
+  std::string router_key;          // What opens it, too; empty: nothing does.
   Duration queue_timeout = std::chrono::minutes(10);
 };
 
@@ -129,9 +131,12 @@ class OpenaiApi final : public net::HttpHandler {
   // Opens an object that says who this worker is.
   void begin_self(net::JsonWriter& json) const;
   void on_links(net::ExchangeId id);
+  void on_kv_address(net::ExchangeId id);
 
   void start(const Asked& asked, PreparedRequest prepared);
   void refuse(net::ExchangeId id, const net::ApiError& error);
+  // May it come in? Needs only the head. Nothing: yes.
+  std::optional<net::ApiError> stopped_at_door(const net::HttpRequest& request) const;
 
   void take_output(TokenOutput& output);
   void take_output(const KvFetched& output);
@@ -148,6 +153,7 @@ class OpenaiApi final : public net::HttpHandler {
   void drop(ExchangeKey key);
 
   const OpenaiApiOptions options_;
+  const KeyCheck door_;
   const engine::Engine& engine_;
   const GenerationMaker maker_;
   EngineThread& engine_thread_;

@@ -10,10 +10,10 @@
 #include "common/random.h"
 #include "common/stack_dump.h"
 #include "engine/engine.h"
+#include "kvtransfer/link_keys.h"
 #include "net/event_loop.h"
 #include "net/http_server.h"
 #include "net/job_member.h"
-#include "net/kv_stream.h"
 #include "worker/engine_thread.h"
 #include "worker/openai_api.h"
 
@@ -59,10 +59,14 @@ class WorkerProcess final : net::JobMember::Handler {
                    .rows_per_sequence = built.tokens_per_sequence,
                    .batch_tokens = built.batch_tokens}),
         options_.kv.lease, [this](OutputBatch batch) { post(std::move(batch)); });
+    std::optional<kvtransfer::LinkKeys> keys;
+    if (!options_.spec.link_keys.empty()) {
+      PDJOB_TRY(keys, kvtransfer::parse_link_keys(options_.spec.link_keys));
+    }
     PDJOB_TRY(endpoint_, kvtransfer::KvEndpoint::start(
                              {.config = options_.kv,
                               .engine_id = options_.spec.engine_id,
-                              .token = options_.spec.kv_token,
+                              .keys = keys,
                               .fingerprint = fingerprint(engine_->facts()),
                               .sink =
                                   [this](kvtransfer::EndpointEvent event) {
@@ -70,13 +74,13 @@ class WorkerProcess final : net::JobMember::Handler {
                                   },
                               .device = engine_->kv_region(SequenceId{0}).device}));
     engine_thread_->start(*endpoint_);
-    api_ = std::make_unique<OpenaiApi>(
-        OpenaiApiOptions{.name = options_.spec.name,
-                         .role = options_.spec.role,
-                         .kv = endpoint_->address(),
-                         .kv_events_key = net::kv_events_key(options_.spec.kv_token)},
-        *engine_, *engine_thread_, metrics_,
-        [this](auto answer) { ask_kv_pairs(std::move(answer)); });
+    api_ = std::make_unique<OpenaiApi>(OpenaiApiOptions{.name = options_.spec.name,
+                                                        .role = options_.spec.role,
+                                                        .kv = endpoint_->address(),
+                                                        .key = options_.spec.key,
+                                                        .router_key = options_.spec.router_key},
+                                       *engine_, *engine_thread_, metrics_,
+                                       [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
                                              {.host = options_.spec.host,
                                               .port = options_.spec.port,

@@ -83,7 +83,7 @@ struct Shared {
 
 EndpointOptions encrypted(EndpointOptions options) {
   options.config.tcp.encrypt = true;
-  options.token = "the token of a job";
+  options.keys = LinkAuthority("a job").issue(options.engine_id);
   return options;
 }
 

@@ -122,11 +122,30 @@ class Job(Process):
         return json.loads(answer.stdout)
 
     def processes(self):
-        return {process["name"]: process for process in self.status()["processes"]}
+        found = {process["name"]: process for process in self.status()["processes"]}
+        for name, key in self.worker_keys().items():
+            WORKER_KEYS[found[name]["url"]] = key
+        return found
+
+    def worker_keys(self):
+        """By name, what the HTTP port of each worker wants: only the job's owner can read it."""
+        (file,) = self.folder.glob("state/*/worker_keys.json")
+        return json.loads(file.read_text())
 
 
-def get(url, timeout=10):
-    with urllib.request.urlopen(url, timeout=timeout) as reply:
+# Of the workers of all jobs that were asked for their processes, by URL.
+WORKER_KEYS = {}
+
+
+def key_header(url):
+    """What a request to this URL must show: nothing, unless it is a worker of a job."""
+    key = next((key for base, key in WORKER_KEYS.items() if key and (url == base or url.startswith(base + "/"))), None)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def get(url, timeout=10, headers=None):
+    request = urllib.request.Request(url, headers={**key_header(url), **(headers or {})})
+    with urllib.request.urlopen(request, timeout=timeout) as reply:
         return reply.read().decode()
 
 

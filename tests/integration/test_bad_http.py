@@ -8,7 +8,7 @@ import urllib.parse
 import httpx
 import pytest
 
-from conftest import running_job
+from conftest import key_header, running_job
 
 GOOD = {"model": "smollm2", "prompt": "One, two,", "max_tokens": 2, "temperature": 0}
 
@@ -26,7 +26,9 @@ def url(job, request):
 
 
 def raw(url, data, expect_reply=True):
-    """Sends bytes, returns the status and body of what comes back."""
+    """Sends bytes, returns the status and body of what comes back. A worker of a job gets its key with them."""
+    for name, value in key_header(url).items():
+        data = data.replace(b"Host: x\r\n", f"Host: x\r\n{name}: {value}\r\n".encode(), 1)
     address = urllib.parse.urlparse(url)
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
         try:
@@ -110,7 +112,7 @@ def test_malformed_http_is_refused(url, data, status):
     ],
 )
 def test_bad_bodies_are_refused_and_say_why(url, body):
-    reply = httpx.post(url + "/v1/completions", content=body, headers={"content-type": "application/json"}, timeout=30)
+    reply = httpx.post(url + "/v1/completions", content=body, headers={"content-type": "application/json", **key_header(url)}, timeout=30)
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert error["type"] == "invalid_request_error" and error["message"]
@@ -119,7 +121,8 @@ def test_bad_bodies_are_refused_and_say_why(url, body):
 def test_kv_transfer_params_of_the_wrong_type_are_refused_by_workers(job):
     """The router drops what a client writes there: hand-overs are its own business."""
     body = {**GOOD, "kv_transfer_params": 7}
-    reply = httpx.post(job.processes()["decode-0"]["url"] + "/v1/completions", json=body, timeout=30)
+    decode = job.processes()["decode-0"]["url"]
+    reply = httpx.post(decode + "/v1/completions", json=body, headers=key_header(decode), timeout=30)
     assert reply.status_code == 400 and reply.json()["error"]["param"] == "kv_transfer_params"
     assert httpx.post(job.url + "/v1/completions", json=body, timeout=30).status_code == 200
 

@@ -36,4 +36,4 @@ def test_a_worker_by_hand_says_that_it_has_no_key():
     argv = [BIN, "worker", "--role", "prefill", "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "kvtransfer.tcp.encrypt=true"]
     answer = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert answer.returncode != 0
-    assert "kvtransfer.tcp.encrypt needs the token of a job" in answer.stderr
+    assert "kvtransfer.tcp.encrypt needs the keys of a job" in answer.stderr

@@ -24,7 +24,7 @@ def router():
         router = Process(
             ["pdjob", "router", "--listen", "127.0.0.1:0", "--prefill", workers[0].url, "--decode", workers[1].url, *flags], folder
         ).wait_ready()
-        eventually(lambda: get(router.url + "/pdjob/workers").count('"healthy"') == 2, 20, "both workers known")
+        eventually(lambda: get(router.url + "/pdjob/workers", headers={"Authorization": f"Bearer {KEYS['alice']}"}).count('"healthy"') == 2, 20, "both workers known")
         yield router
         for process in [router, *workers]:
             assert process.stop() == 0, process.log_tail()

@@ -35,7 +35,7 @@ DOORS = {
     "ggml": (r"ggml", "engine/*.cc"),
     "XGrammar": (r"(xgrammar/|dlpack/|picojson|support/logging)", "engine/grammar/*"),
     "xxhash": (r"xxh", "engine/*.cc kvtransfer/row_digest.cc router/prompt_blocks.cc"),
-    "libsodium": (r"sodium", "kvtransfer/link_auth.cc router/webhook_secret.cc common/sha256.cc"),
+    "libsodium": (r"sodium", "kvtransfer/link_keys.cc router/webhook_secret.cc common/sha256.cc common/blake2b.cc"),
     "SQLite": (r"sqlite3", "router/async_database.cc tests/unit/router/async_database_test.cc"),
     "OpenSSL": (r"openssl/", "kvtransfer/tls_stream.cc"),
     "CLI11": (r"CLI/", "launcher/main.cc"),

@@ -174,22 +174,25 @@ uint64_t TestRegion::row_bytes() const {
 }
 
 TestEndpoint::TestEndpoint(const Options& options) {
-  auto started = KvEndpoint::start({.config = {.transport = options.transport,
-                                               .lease = options.lease,
-                                               .connect_timeout = options.connect_timeout,
-                                               .tcp = options.tcp,
-                                               .nccl = options.nccl},
-                                    .engine_id = options.engine_id,
-                                    .token = options.token,
-                                    .fingerprint = options.fingerprint,
-                                    .sink =
-                                        [this](EndpointEvent event) {
-                                          const std::lock_guard lock(mutex_);
-                                          take(std::move(event));
-                                          came_.notify_one();
-                                        },
-                                    .device = options.device,
-                                    .open_transport = options.open_transport});
+  auto started = KvEndpoint::start(
+      {.config = {.transport = options.transport,
+                  .lease = options.lease,
+                  .connect_timeout = options.connect_timeout,
+                  .tcp = options.tcp,
+                  .nccl = options.nccl},
+       .engine_id = options.engine_id,
+       .keys = options.token.empty()
+                   ? std::nullopt
+                   : std::optional(LinkAuthority(options.token).issue(options.engine_id)),
+       .fingerprint = options.fingerprint,
+       .sink =
+           [this](EndpointEvent event) {
+             const std::lock_guard lock(mutex_);
+             take(std::move(event));
+             came_.notify_one();
+           },
+       .device = options.device,
+       .open_transport = options.open_transport});
   PDJOB_CHECK(started.has_value(), started.has_value() ? "" : started.error().message);
   endpoint_ = *std::move(started);
 }

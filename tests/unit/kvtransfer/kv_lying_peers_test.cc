@@ -108,7 +108,7 @@ class RawLink {
 
 LinkIdentity raw_identity(const std::string& engine_id) {
   return {.engine_id = engine_id,
-          .key = make_key("secret"),
+          .keys = LinkAuthority("secret").issue(engine_id),
           .fingerprint = {{"model_digest", "abc"}, {"kv_type", "f16"}}};
 }
 Hello raw_hello(uint64_t epoch = 1) {

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "common/real_clock.h"
-#include "kvtransfer/link_auth.h"
+#include "kvtransfer/link_keys.h"
 #include "kvtransfer/socket.h"
 #include "kvtransfer/tls_stream.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
@@ -90,8 +90,7 @@ TEST_F(KvTls, AnotherTokenIsRefusedAtOnce) {
   TestEndpoint sender(other), receiver(encrypting("decode"));
   const Error error = fails(receiver, sender->address());
   EXPECT_EQ(error.code, ErrorCode::kUnsupported);
-  EXPECT_NE(error.message.find("does it know this job's token?"), std::string::npos)
-      << error.message;
+  EXPECT_NE(error.message.find("is it of this job?"), std::string::npos) << error.message;
 }
 
 TEST_F(KvTls, AnEndThatEncryptsAndOneThatDoesNotSaySo) {
@@ -158,14 +157,15 @@ TEST_F(KvTls, NeedsAToken) {
                          .engine_id = "alone"});
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(started.error().message.find("kvtransfer.tcp.encrypt needs the token of a job"),
+  EXPECT_NE(started.error().message.find("kvtransfer.tcp.encrypt needs the keys of a job"),
             std::string::npos);
 }
 
 TEST_F(KvTls, TheKeyIsOfTheTokenAndNotTheOneThatProvesLinks) {
-  EXPECT_EQ(make_tls_key("token"), make_tls_key("token"));
-  EXPECT_NE(make_tls_key("token"), make_tls_key("another"));
-  EXPECT_NE(make_tls_key("token"), make_key("token"));
+  const auto tls_key = [](const char* secret) { return LinkAuthority(secret).issue("e").tls; };
+  EXPECT_EQ(tls_key("secret"), tls_key("secret"));
+  EXPECT_NE(tls_key("secret"), tls_key("another"));
+  EXPECT_NE(tls_key("secret"), LinkAuthority("secret").issue("e").authority);
 }
 
 // Both ends of one stream, by turns.
@@ -173,7 +173,8 @@ TEST(TlsStream, TakesNewKeysOnItsWayAndKeepsTheOrderWhenBlocked) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
   const UniqueFd left(ends[0]), right(ends[1]);
-  const auto context = *TlsContext::open({.key = make_tls_key("token"), .bytes_per_key = 100'000});
+  const auto context =
+      *TlsContext::open({.key = LinkAuthority("secret").issue("e").tls, .bytes_per_key = 100'000});
   TlsStream from(*context, left.get(), TlsSide::kAcceptor);
   TlsStream to(*context, right.get(), TlsSide::kInitiator);
   std::string sent(3'000'000, '\0');

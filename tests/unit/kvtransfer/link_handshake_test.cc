@@ -9,7 +9,9 @@ using Outcome = LinkHandshake::Outcome;
 
 LinkIdentity identity(const std::string& engine_id, const std::string& token = "secret",
                       const Fingerprint& fingerprint = {{"kv_type", "f16"}}) {
-  return {.engine_id = engine_id, .key = make_key(token), .fingerprint = fingerprint};
+  return {.engine_id = engine_id,
+          .keys = LinkAuthority(token).issue(engine_id),
+          .fingerprint = fingerprint};
 }
 
 Nonce nonce(int value) {
@@ -87,6 +89,55 @@ TEST(LinkHandshake, ReplayedProofDoesNotFitAnotherNonce) {
   initiator.step(challenge[0], prove);
   later.step(hello(), ignored);
   EXPECT_EQ(later.step(prove[0], ignored), Outcome::kFailed);
+}
+
+TEST(LinkHandshake, StolenKeysSpeakForTheirOwnWorkerOnly) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill");
+  // All that another worker of the job has, under the name of one that it is not.
+  LinkIdentity thief = identity("another decode");
+  thief.engine_id = "decode";
+  const Conversation as_receiver(thief, prefill, hello());
+  EXPECT_EQ(as_receiver.acceptor_outcome, Outcome::kFailed);
+  EXPECT_NE(as_receiver.acceptor.error().message.find("does not prove that it is 'decode'"),
+            std::string::npos);
+  thief.engine_id = "prefill";
+  const Conversation as_sender(decode, thief, hello());
+  EXPECT_EQ(as_sender.initiator_outcome, Outcome::kFailed);
+  EXPECT_EQ(as_sender.acceptor_outcome, Outcome::kGoesOn);  // It was never shown a fingerprint.
+  // The certificate of the victim, which anybody can ask for, is of no use without its secret.
+  thief.keys.certificate = prefill.keys.certificate;
+  EXPECT_EQ(Conversation(decode, thief, hello()).initiator_outcome, Outcome::kFailed);
+  // Nor is a certificate of one's own making.
+  thief.keys = LinkAuthority("not the job's").issue("prefill");
+  thief.keys.authority = decode.keys.authority;
+  EXPECT_EQ(Conversation(decode, thief, hello()).initiator_outcome, Outcome::kFailed);
+}
+
+TEST(LinkHandshake, IsOfOneChannel) {
+  const LinkIdentity decode = identity("decode"), prefill = identity("prefill");
+  for (const bool same : {true, false}) {
+    LinkHandshake initiator(decode, hello());
+    LinkHandshake acceptor(prefill, TransportKind::kTcp, nonce(2));
+    initiator.bind("what two ends know");
+    acceptor.bind(same ? "what two ends know" : "what the next two know");
+    std::vector<LinkMessage> challenge, prove;
+    acceptor.step(hello(), challenge);
+    EXPECT_EQ(initiator.step(challenge[0], prove), same ? Outcome::kGoesOn : Outcome::kFailed);
+  }
+}
+
+TEST(LinkKeys, OfASpecAreTheSame) {
+  const LinkKeys keys = LinkAuthority("secret").issue("decode");
+  const LinkKeys again = parse_link_keys(encode(keys)).value();
+  EXPECT_EQ(again.authority, keys.authority);
+  EXPECT_EQ(again.secret, keys.secret);
+  EXPECT_EQ(again.certificate, keys.certificate);
+  EXPECT_EQ(again.tls, keys.tls);
+  EXPECT_NE(LinkAuthority("secret").issue("decode").secret, keys.secret) << "new ones each time";
+  for (const std::string& text : {std::string(), encode(keys) + "0", encode(keys).substr(2),
+                                  std::string(encode(keys).size(), 'x')}) {
+    EXPECT_FALSE(parse_link_keys(text));
+  }
 }
 
 TEST(LinkHandshake, MismatchNamesTheFieldWithBothValues) {

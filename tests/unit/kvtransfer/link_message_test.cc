@@ -24,14 +24,19 @@ std::vector<LinkMessage> one_of_each() {
   const Error error{ErrorCode::kTimeout, "too late"};
   Nonce nonce{};
   nonce.fill(std::byte{7});
+  LinkCertificate certificate;
+  certificate.key.fill(std::byte{8});
+  certificate.signature.fill(std::byte{9});
   return {Hello{.transport = TransportKind::kShm,
                 .epoch = 3,
                 .engine_id = "a",
                 .peer_engine_id = "b",
                 .nonce = nonce,
                 .stream = 2},
-          Challenge{.nonce = nonce, .proof = nonce},
-          Prove{.proof = nonce, .fingerprint = {{"kv_type", "f16"}, {"model", ""}}},
+          Challenge{.nonce = nonce, .certificate = certificate, .proof = certificate.signature},
+          Prove{.certificate = certificate,
+                .proof = certificate.signature,
+                .fingerprint = {{"kv_type", "f16"}, {"model", ""}}},
           Welcome{},
           Refuse{error},
           Grant{.id = id,

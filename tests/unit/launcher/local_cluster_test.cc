@@ -57,7 +57,7 @@ class LocalClusterTest : public testing::Test {
     order.spec.job = "test";
     order.spec.name = "decode-0";
     order.spec.role = net::Role::kDecode;
-    order.spec.kv_token = "a secret";
+    order.spec.key = "a secret";
     return order;
   }
 
@@ -90,7 +90,7 @@ TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
   loop_.run();
   EXPECT_EQ(how_, "exit code 7");
   EXPECT_NE(log().find("role worker"), std::string::npos);
-  EXPECT_NE(log().find("\"kv_token\":\"a secret\""), std::string::npos);
+  EXPECT_NE(log().find("\"key\":\"a secret\""), std::string::npos);
   EXPECT_NE(log().find("\"port\":" + std::to_string(*port)), std::string::npos);
   EXPECT_NE(log().find("socket:["), std::string::npos);
 }

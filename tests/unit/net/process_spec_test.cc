@@ -18,7 +18,10 @@ ProcessSpec spec() {
                       .server_public_key = "s",
                       .client = {.public_key = "p", .secret_key = "k"}},
           .gpu = "GPU-8a1",
-          .kv_token = "token",
+          .key = "the worker's",
+          .router_key = "the router's",
+          .probe_key = "the probes'",
+          .link_keys = "the links'",
           .config_yaml = "name: x\nmode: serve\n",
           .config_name = "job.yaml"};
 }

@@ -21,7 +21,8 @@ WorkerEntry worker_entry() {
           .host = "127.0.0.1",
           .port = 40123,
           .model = "smollm2",
-          .kv_address = R"({"remote_port":1})"};
+          .kv_address = R"({"remote_port":1})",
+          .key = "a key of sixteen or more"};
 }
 
 WorkerLoad worker_load() {

@@ -779,7 +779,7 @@ TEST_F(HttpApiTest, FindsStaticWorkersAndThemAgainAfterARestart) {
   api->relay().submit(WorkersChanged{});
   StaticWorkers members(
       loop, {{net::Role::kPrefill, workers[0]->address()}, {net::Role::kDecode, foreign.address()}},
-      {}, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
+      /*key=*/"", {}, [this](RouterEvent event) { api->relay().submit(std::move(event)); });
   const auto known = [this](const std::string& name) {
     return api->relay().core().workers().find(name);
   };
@@ -804,7 +804,7 @@ struct ForeignEngineTest : HttpApiTest {
     for (const auto& worker : workers) {
       asked.push_back({worker->entry().role, worker->address()});
     }
-    return {loop, asked, config,
+    return {loop, asked, /*key=*/"", config,
             [this](RouterEvent event) { api->relay().submit(std::move(event)); }};
   }
   size_t members() const { return api->relay().core().workers().all().size(); }

@@ -36,19 +36,37 @@ TEST_F(EngineThreadTest, ContinuesWhatAnotherWorkerComputed) {
 
 // A transfer id that was used twice brought the KV of another, shorter prompt: what was missing was
 // read from the rows of whoever had the sequence before, and the answer looked like a good one.
-TEST_F(EngineThreadTest, FailsAFetchThatBringsFewerRowsThanItsPromptHasTokens) {
+// Whoever asked first for a transfer of this id got its rows, and with them another one's answer.
+TEST_F(EngineThreadTest, AnOfferReachesNoFetchOfAnotherPromptOrTenant) {
   ASSERT_TRUE(decode.thread().submit(decode.request({.id = 1})));
   const std::string alone = decode.text(8);
-  GenerationRequest fetched = decode.request({.id = 2, .kv = KvMode::kFetch});
-  fetched.peer = prefill.address();
-  ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
-  ASSERT_TRUE(prefill.thread().submit(
-      prefill.request({.id = 1, .kv = KvMode::kOffer, .prompt = "the quick", .max_tokens = 1})));
-  const auto failed = decode.expect<RequestFailed>();
-  EXPECT_EQ(failed.request, RequestId{2});
-  EXPECT_EQ(failed.error.code, ErrorCode::kPeerFailed);
-  ASSERT_TRUE(decode.thread().submit(decode.request({.id = 3})));
-  EXPECT_EQ(decode.text(8), alone) << "in a sequence that is free again";
+  const std::string prompt = TestWorker::Ask{}.prompt;
+  std::string same_length = prompt;
+  same_length.replace(same_length.find("dog"), 3, "cat");
+  uint64_t id = 10;
+  for (const auto& [thiefs_prompt, thief] :
+       {std::pair(same_length, "alice"), std::pair(prompt, "mallory"), std::pair(prompt, "")}) {
+    SCOPED_TRACE(thiefs_prompt + " of " + thief);
+    GenerationRequest stolen =
+        decode.request({.id = ++id, .kv = KvMode::kFetch, .prompt = thiefs_prompt});
+    const RequestId thiefs = stolen.id;
+    stolen.tenant = thief;
+    stolen.peer = prefill.address();
+    ASSERT_TRUE(decode.thread().submit(std::move(stolen)));
+    GenerationRequest offered = prefill.request({.id = id, .kv = KvMode::kOffer, .max_tokens = 1});
+    offered.tenant = "alice";
+    ASSERT_TRUE(prefill.thread().submit(std::move(offered)));
+    prefill.expect<TokenOutput>();
+    GenerationRequest fetched = decode.request({.id = ++id, .kv = KvMode::kFetch});
+    fetched.tenant = "alice";
+    fetched.peer = prefill.address();
+    const RequestId owner = fetched.id;
+    ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
+    EXPECT_EQ(decode.expect<KvFetched>().request, owner);
+    EXPECT_EQ(decode.text(8), alone);
+    decode.thread().cancel(thiefs);
+    decode.wait_idle();
+  }
 }
 
 // Each turn of a conversation computes only what is new, wherever the last one was computed.

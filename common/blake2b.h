@@ -1,0 +1,39 @@
+// BLAKE2b-256 over what comes in parts: digests and derived keys. Value.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace pdjob {
+
+using Digest = std::array<std::byte, 32>;
+
+class Blake2b {
+ public:
+  // `purpose`, at most 16 bytes, keeps digests of different uses apart. `key`: none, or 16 to 64
+  // bytes, without which nobody can make the digest.
+  explicit Blake2b(std::string_view purpose, std::span<const std::byte> key = {});
+  ~Blake2b();
+  Blake2b(const Blake2b&) = delete;
+  Blake2b& operator=(const Blake2b&) = delete;
+
+  Blake2b& add(std::span<const std::byte> bytes);
+  Blake2b& add(std::string_view text) { return add(std::as_bytes(std::span(text))); }
+  // In eight bytes, little-endian.
+  Blake2b& add(uint64_t number);
+  // Once.
+  Digest finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// In constant time.
+bool equal_digests(const Digest& left, const Digest& right);
+
+}  // namespace pdjob

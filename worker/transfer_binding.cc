@@ -1,0 +1,26 @@
+#include "worker/transfer_binding.h"
+
+#include <cstring>
+
+#include "common/blake2b.h"
+
+namespace pdjob::worker {
+
+TransferId bound_transfer(TransferId transfer, std::span<const Token> prompt,
+                          std::string_view tenant) {
+  // Both ends run the same build of the same library, so tokens have the same bytes (fingerprint).
+  const Digest digest = Blake2b("pdjob transfer 1")
+                            .add(transfer.high)
+                            .add(transfer.low)
+                            .add(uint64_t{prompt.size()})
+                            .add(std::as_bytes(prompt))
+                            .add(tenant)
+                            .finish();
+  TransferId bound;
+  static_assert(sizeof bound.high + sizeof bound.low <= sizeof digest);
+  std::memcpy(&bound.high, digest.data(), sizeof bound.high);
+  std::memcpy(&bound.low, digest.data() + sizeof bound.high, sizeof bound.low);
+  return bound;
+}
+
+}  // namespace pdjob::worker
