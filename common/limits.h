@@ -26,6 +26,7 @@ inline constexpr size_t kHttpSendQueueBytesMax =
 inline constexpr size_t kHttpIdleConnectionsMax = 256;  // Of a client, kept to one address.
 inline constexpr size_t kNamesLookedUpMax = 1024;       // At one time; beyond: the call fails.
 inline constexpr size_t kJsonDepthMax = 64;
+inline constexpr size_t kJsonValuesMax = 4 * kMiB;  // Of a request; to read one takes 40 bytes.
 inline constexpr size_t kJsonFieldsMax =
     256;  // Of an object of a request that is read field by field.
 
@@ -40,14 +41,17 @@ inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
 inline constexpr size_t kLogitBiasMax = 1024;
-inline constexpr size_t kPromptBytesMax = 8 * kMiB;    // One prompt as text, for the tokenizer.
-inline constexpr size_t kTokenizeBytesMax = 1 * kMiB;  // A text that is only tokenized.
+inline constexpr size_t kPromptBytesMax = 8 * kMiB;        // One prompt as text, for the tokenizer.
+inline constexpr size_t kTokenizeBytesMax = 1 * kMiB;      // A text that is only tokenized.
+inline constexpr size_t kTokenizeBodyBytesMax = 8 * kMiB;  // A character is up to 6 bytes of JSON.
 inline constexpr size_t kDetokenizeTokensMax =
     128 * kKiB;  // Or the context of the model, if it is longer.
 inline constexpr size_t kRepeatedPromptBytesMax =
     32 * kMiB;  // Of prompts that a reply repeats for each choice.
 inline constexpr size_t kPreparedBytesMax =
     64 * kMiB;  // Bodies of requests that one worker prepares at a time; beyond: 503.
+inline constexpr size_t kParsedAtOnceBytesMax =
+    256 * kKiB;  // A longer body is parsed off the loop thread.
 inline constexpr size_t kPreparedAtOnceBytesMax =
     2 * kKiB;  // A shorter body is prepared on the loop thread: a millisecond or two.
 inline constexpr size_t kPreparedAtOnceChoicesMax = 64;  // Of it, over all its prompts.

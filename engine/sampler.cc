@@ -106,11 +106,7 @@ class TokenSampler final : public Sampler {
         vocabulary_(vocabulary),
         grammar_(std::move(grammar)),
         enders_(std::move(enders)),
-        may_end_at_(min_tokens) {
-    if (has_penalties()) {
-      seen_count_.assign(vocabulary, kUnseen);
-    }
-  }
+        may_end_at_(min_tokens) {}
 
   void note_prompt(std::span<const Token> prompt);
   Result<GeneratedToken> sample(std::span<const float> logits) override;
@@ -126,6 +122,9 @@ class TokenSampler final : public Sampler {
            params_.frequency_penalty != 0.0F;
   }
   bool has_adjustments() const { return has_penalties() || !params_.logit_bias.empty(); }
+  // The table of counts is as large as the vocabulary. Requests that wait have none: it is made for
+  // the first token.
+  void count_from_now_on();
   void adjust();
   void penalize();
   Result<Token> choose(std::span<const float> logits);
@@ -158,10 +157,19 @@ void TokenSampler::note_prompt(std::span<const Token> prompt) {
   if (!has_penalties()) {
     return;
   }
-  for (const Token token : prompt) {
-    if (token >= 0 && static_cast<uint32_t>(token) < vocabulary_ && seen_count_[token] == kUnseen) {
+  std::ranges::copy_if(prompt, std::back_inserter(seen_), [this](Token token) {
+    return token >= 0 && static_cast<uint32_t>(token) < vocabulary_;
+  });
+  std::ranges::sort(seen_);
+  seen_.erase(std::ranges::unique(seen_).begin(), seen_.end());
+  seen_.shrink_to_fit();
+}
+
+void TokenSampler::count_from_now_on() {
+  if (seen_count_.empty()) {
+    seen_count_.assign(vocabulary_, kUnseen);
+    for (const Token token : seen_) {
       seen_count_[token] = 0;
-      seen_.push_back(token);
     }
   }
 }
@@ -176,6 +184,7 @@ void TokenSampler::accept(Token token) {
   if (!has_penalties() || token < 0 || static_cast<uint32_t>(token) >= vocabulary_) {
     return;
   }
+  count_from_now_on();
   int32_t& count = seen_count_[token];
   if (count == kUnseen) {
     count = 0;
@@ -217,6 +226,7 @@ void TokenSampler::adjust() {
 }
 
 void TokenSampler::penalize() {
+  count_from_now_on();
   for (const Token token : seen_) {
     float& logit = adjusted_[token];
     const auto count = static_cast<float>(seen_count_[token]);

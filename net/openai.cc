@@ -384,6 +384,27 @@ void read_request(const Fields& fields, ApiRequest& request) {
   refuse_tools(fields);
 }
 
+// Whether the reader would need much more memory than the body has: for each comma outside of
+// strings there is one value more.
+bool has_too_many_values(std::string_view body) {
+  if (body.size() <= limits::kJsonValuesMax) {
+    return false;
+  }
+  size_t commas = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < body.size(); ++at) {
+    const char c = body[at];
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      at += c == '\\' ? 1 : 0;
+    } else {
+      commas += c == ',' ? 1 : 0;
+    }
+  }
+  return commas >= limits::kJsonValuesMax;
+}
+
 std::string why_not_json(simdjson::error_code error, std::string_view body) {
   switch (error) {
     case simdjson::EMPTY:
@@ -404,6 +425,10 @@ std::string why_not_json(simdjson::error_code error, std::string_view body) {
 
 std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body) {
   Problem problem;
+  if (has_too_many_values(body)) {
+    refuse(problem, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
+    return *std::move(problem);
+  }
   dom::parser parser(limits::kHttpBodyBytesMax);
   dom::element root;
   auto error = parser.allocate(body.size(), limits::kJsonDepthMax);

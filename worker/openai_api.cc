@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
+constexpr size_t kQuotedBytesMax = 256;  // Of what a client wrote.
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
 
 // Whether a request that is as long as this can be prepared at once.
@@ -86,39 +87,35 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   struct Route {
     std::string_view path;
     std::string_view method;
-    void (*handle)(OpenaiApi&, net::ExchangeId, const net::HttpRequest&);
+    void (*handle)(OpenaiApi&, net::ExchangeId, net::HttpRequest&);
   };
   static constexpr Route kRoutes[] = {
       {"/v1/chat/completions", "POST",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, net::ApiKind::kChat, r);
        }},
       {"/v1/completions", "POST",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, net::ApiKind::kCompletion, r);
        }},
       {"/tokenize", "POST",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) { api.on_tokenize(i, r); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_tokenize(i, r); }},
       {"/detokenize", "POST",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest& r) {
-         api.on_detokenize(i, r);
-       }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_detokenize(i, r); }},
       {"/v1/models", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_models(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_models(i); }},
       {"/health", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_health(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_health(i); }},
       {"/metrics", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_metrics(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_metrics(i); }},
       {"/pdjob/worker", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_worker_info(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_worker_info(i); }},
       {"/pdjob/kv_address", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_kv_address(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_kv_address(i); }},
       {"/pdjob/links", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) { api.on_links(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_links(i); }},
       {"/pdjob/kv_events", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, const net::HttpRequest&) {
-         api.kv_watch_->subscribe(i);
-       }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.kv_watch_->subscribe(i); }},
   };
   if (const auto error = stopped_at_door(request)) {
     return refuse(id, *error);
@@ -163,29 +160,39 @@ void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {
   }
 }
 
-void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& http) {
-  auto parsed = net::parse_api_request(kind, http.body);
-  if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
-    return refuse(id, *error);
-  }
-  auto& request = std::get<net::ApiRequest>(parsed);
-  if (!request.model.empty() && request.model != engine_.facts().name) {
-    return refuse(id, net::invalid_request("the model `" + request.model +
-                                               "` does not exist; this worker serves `" +
-                                               engine_.facts().name + "`",
-                                           "model", "model_not_found", 404));
-  }
+void OpenaiApi::on_generate(net::ExchangeId id, net::ApiKind kind, net::HttpRequest& http) {
   if (draining_) {
     return refuse(id, net::to_api_error({ErrorCode::kUnavailable, "this worker is shutting down"}));
   }
-  if (!begin_waiting(id, http.body.size())) {
+  const size_t bytes = http.body.size();
+  if (!begin_waiting(id, bytes)) {
     return;
   }
   Asked asked{.http = id,
               .request_id = std::string(http.header("x-request-id")),
               .tenant = std::string(http.header("x-pdjob-tenant")),
               .created = created_by_router(http.header("x-pdjob-continue")),
-              .bytes = http.body.size()};
+              .bytes = bytes};
+  if (bytes <= limits::kParsedAtOnceBytesMax) {
+    return on_parsed(std::move(asked), net::parse_api_request(kind, http.body));
+  }
+  prepare(id, bytes, Size::kLarge,
+          prepare_request(kind, std::move(http.body),
+                          [this, asked](auto parsed) { on_parsed(asked, std::move(parsed)); }));
+}
+
+void OpenaiApi::on_parsed(Asked asked, std::variant<net::ApiRequest, net::ApiError> parsed) {
+  if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
+    return refuse(asked.http, *error);
+  }
+  auto& request = std::get<net::ApiRequest>(parsed);
+  if (!request.model.empty() && request.model != engine_.facts().name) {
+    return refuse(asked.http,
+                  net::invalid_request("the model `" + request.model.substr(0, kQuotedBytesMax) +
+                                           "` does not exist; this worker serves `" +
+                                           engine_.facts().name + "`",
+                                       "model", "model_not_found", 404));
+  }
   if (request.bootstrap) {
     on_bootstrap(std::move(asked), std::move(request));
   } else {
@@ -552,13 +559,22 @@ BodyThen OpenaiApi::reply_with_body(net::ExchangeId id) {
   };
 }
 
+bool OpenaiApi::begin_tokenizing(net::ExchangeId id, size_t bytes) {
+  if (bytes > limits::kTokenizeBodyBytesMax) {
+    refuse(id, net::invalid_request("the body must have at most " +
+                                    std::to_string(limits::kTokenizeBodyBytesMax) + " bytes here"));
+    return false;
+  }
+  return begin_waiting(id, bytes);
+}
+
 void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
+  if (!begin_tokenizing(id, http.body.size())) {
+    return;
+  }
   auto parsed = net::parse_tokenize_request(http.body);
   if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
     return refuse(id, *error);
-  }
-  if (!begin_waiting(id, http.body.size())) {
-    return;
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
           prepare_tokens(maker_, std::move(std::get<net::TokenizeRequest>(parsed)),
@@ -566,14 +582,14 @@ void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
 }
 
 void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) {
+  if (!begin_tokenizing(id, http.body.size())) {
+    return;
+  }
   const size_t tokens_max =
       std::max<size_t>(limits::kDetokenizeTokensMax, engine_.config().tokens_per_sequence);
   auto parsed = net::parse_detokenize_request(http.body, tokens_max);
   if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
     return refuse(id, *error);
-  }
-  if (!begin_waiting(id, http.body.size())) {
-    return;
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
           prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));

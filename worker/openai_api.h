@@ -107,9 +107,11 @@ class OpenaiApi final : public net::HttpHandler {
     size_t bytes = 0;                // Of its body.
   };
 
-  void on_generate(net::ExchangeId id, net::ApiKind kind, const net::HttpRequest& request);
+  void on_generate(net::ExchangeId id, net::ApiKind kind, net::HttpRequest& request);
+  void on_parsed(Asked asked, std::variant<net::ApiRequest, net::ApiError> parsed);
   void on_bootstrap(Asked asked, net::ApiRequest request);
   // What comes between a parsed request and its start, step by step. A client that leaves ends it.
+  // Each step ends by the next one, or by refuse().
   void generate(const Asked& asked, net::ApiRequest request);
   void prepare(const Asked& asked, net::ApiRequest request);
   // Small work is done now, large work in its turns on the thread "prepare".
@@ -119,6 +121,8 @@ class OpenaiApi final : public net::HttpHandler {
   BodyThen reply_with_body(net::ExchangeId id);
   // False: refused, because too many wait.
   bool begin_waiting(net::ExchangeId id, size_t bytes);
+  // For /tokenize and /detokenize.
+  bool begin_tokenizing(net::ExchangeId id, size_t bytes);
   // False: it did not wait, or its client left.
   bool end_waiting(net::ExchangeId id);
   void on_release(net::ExchangeId id, std::string_view transfer);

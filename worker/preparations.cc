@@ -52,25 +52,35 @@ class GenerationsPreparation final : public Preparation {
 };
 
 // All in one step.
-class BodyPreparation final : public Preparation {
+template <class Value>
+class WholePreparation final : public Preparation {
  public:
-  using Work = std::function<std::variant<std::string, net::ApiError>()>;
+  using Outcome = std::variant<Value, net::ApiError>;
+  using Work = std::function<Outcome()>;
+  using Then = std::function<void(Outcome)>;
 
-  BodyPreparation(Work work, BodyThen then) : work_(std::move(work)), then_(std::move(then)) {}
+  WholePreparation(Work work, Then then) : work_(std::move(work)), then_(std::move(then)) {}
 
   bool step() override {
-    body_ = work_();
+    outcome_ = std::exchange(work_, nullptr)();
     return true;
   }
-  void done() override { then_(std::move(body_)); }
+  void done() override { then_(std::move(outcome_)); }
 
  private:
-  const Work work_;
-  const BodyThen then_;
-  std::variant<std::string, net::ApiError> body_;
+  Work work_;
+  const Then then_;
+  Outcome outcome_;
 };
+using BodyPreparation = WholePreparation<std::string>;
 
 }  // namespace
+
+std::unique_ptr<Preparation> prepare_request(net::ApiKind kind, std::string body, ParsedThen then) {
+  return std::make_unique<WholePreparation<net::ApiRequest>>(
+      [kind, body = std::move(body)] { return net::parse_api_request(kind, body); },
+      std::move(then));
+}
 
 std::unique_ptr<Preparation> prepare_generations(const GenerationMaker& maker,
                                                  net::ApiRequest request, PreparedThen then) {

@@ -1,5 +1,6 @@
-// What RequestPreparer does for each kind of request: prompts become generations one by one, texts
-// become tokens, tokens a text. Each hands its outcome to a function on the loop thread.
+// What RequestPreparer does for each kind of request: bodies become requests, prompts become
+// generations one by one, texts become tokens, tokens a text. Each hands its outcome to a function
+// on the loop thread.
 #pragma once
 
 #include <functional>
@@ -15,6 +16,10 @@
 #include "worker/request_preparer.h"
 
 namespace pdjob::worker {
+
+using ParsedThen = std::function<void(std::variant<net::ApiRequest, net::ApiError>)>;
+// Parses a long body.
+std::unique_ptr<Preparation> prepare_request(net::ApiKind kind, std::string body, ParsedThen then);
 
 // A request whose generations can start.
 struct PreparedRequest {

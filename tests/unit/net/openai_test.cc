@@ -404,6 +404,19 @@ TEST(ParseHostile, TellsDepthFromSyntax) {
             " | the body is nested deeper than 64 levels");
 }
 
+TEST(ParseHostile, ABodyOfVeryManyValuesIsRefusedBeforeItIsRead) {
+  std::string tokens = R"({"prompt":[1)";
+  for (size_t i = 0; i < limits::kJsonValuesMax; ++i) {
+    tokens += ",1";
+  }
+  EXPECT_EQ(refusal_of(ApiKind::kCompletion, tokens + "]}"),
+            " | the body has more than 4194304 values");
+  // Commas of a text are no values.
+  const std::string commas(limits::kJsonValuesMax + 10, ',');
+  const std::string text = R"({"prompt":"\\\"x)" + commas + R"(","max_tokens":1})";
+  EXPECT_EQ(parsed(ApiKind::kCompletion, text).prompts[0].size(), commas.size() + 3);
+}
+
 TEST(ParseHostile, EscapedTextComesOutAsText) {
   EXPECT_EQ(parsed(ApiKind::kCompletion, R"({"pro\u006dpt":"\u0000\ud83d\ude00"})").prompts[0],
             std::string("\0\U0001F600", 5));

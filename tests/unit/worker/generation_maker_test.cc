@@ -1,5 +1,6 @@
 #include "worker/generation_maker.h"
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,6 +100,31 @@ TEST_F(GenerationMakerTest, ATextThatIsOnlyTokenizedMayBeLongerThanTheContext) {
   EXPECT_EQ(std::get<0>(tokens).size(), 5000U);
   EXPECT_TRUE(std::holds_alternative<net::ApiError>(
       maker.tokenize(std::string(limits::kTokenizeBytesMax + 1, 'a'), /*add_special=*/true)));
+}
+
+size_t memory_used() {
+  std::ifstream pages("/proc/self/statm");
+  size_t all = 0;
+  size_t resident = 0;
+  pages >> all >> resident;
+  return resident * 4096;
+}
+
+// The largest request there is had 4096 tables of the vocabulary: gigabytes, before the first
+// token.
+TEST_F(GenerationMakerTest, ChoicesThatWaitHoldNoTableOfTheVocabulary) {
+  const WatchedEngine large(engine::open_engine({.kind = engine::EngineKind::kFake}).value(),
+                            200'000);
+  const GenerationMaker of_large(large, net::Role::kBoth, std::chrono::minutes(1));
+  net::ApiRequest request{.prompts = std::vector<std::string>(limits::kPromptsMax, "abc"),
+                          .sampling = {.repetition_penalty = 1.2F},
+                          .choices = limits::kChoicesMax};
+  const size_t before = memory_used();
+  std::vector<GenerationRequest> made;
+  for (size_t index = 0; index < limits::kPromptsMax; ++index) {
+    made.push_back(std::get<GenerationRequest>(of_large.make(request, index, 1)));
+  }
+  EXPECT_LT(memory_used() - before, 200 * limits::kMiB);
 }
 
 }  // namespace

@@ -56,12 +56,17 @@ class WatchedVocabulary final : public engine::Vocabulary {
 
 class WatchedEngine final : public engine::Engine {
  public:
-  explicit WatchedEngine(std::unique_ptr<engine::Engine> watched)
-      : watched_(std::move(watched)), vocabulary_(watched_->vocabulary()) {}
+  // `tokens`: how large a vocabulary it pretends to have; 0: its own.
+  explicit WatchedEngine(std::unique_ptr<engine::Engine> watched, uint32_t tokens = 0)
+      : watched_(std::move(watched)),
+        facts_(watched_->facts()),
+        vocabulary_(watched_->vocabulary()) {
+    facts_.vocabulary = tokens > 0 ? tokens : facts_.vocabulary;
+  }
 
   WatchedVocabulary& watched() { return vocabulary_; }
 
-  const engine::ModelFacts& facts() const override { return watched_->facts(); }
+  const engine::ModelFacts& facts() const override { return facts_; }
   const engine::EngineConfig& config() const override { return watched_->config(); }
   const engine::Vocabulary& vocabulary() const override { return vocabulary_; }
   const engine::KvRegion& kv_region(SequenceId sequence) const override {
@@ -81,6 +86,7 @@ class WatchedEngine final : public engine::Engine {
 
  private:
   const std::unique_ptr<engine::Engine> watched_;
+  engine::ModelFacts facts_;
   WatchedVocabulary vocabulary_;
 };
 
