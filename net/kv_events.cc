@@ -270,6 +270,10 @@ void write_event(MsgpackWriter& out, const KvBlocksCleared& /*event*/) {
 
 }  // namespace
 
+std::string tenant_adapter(std::string_view tenant) {
+  return tenant.empty() ? "" : "pdjob-tenant:" + std::string(tenant);
+}
+
 Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload) {
   const Error corrupt{ErrorCode::kCorrupt, "it is no batch of KV events"};
   MsgpackReader in(payload);

@@ -24,8 +24,12 @@ struct KvBlocksStored {
   std::vector<uint32_t> tokens;    // Of all blocks: `block_size` for each.
   uint32_t block_size = 0;
   uint32_t group = 0;   // Layers of one kind have blocks of their own.
-  std::string adapter;  // LoRA; empty: none.
+  std::string adapter;  // LoRA, or tenant_adapter(); empty: none.
 };
+// What tells apart the blocks of equal tokens that a worker keeps for different tenants. Empty:
+// there are none.
+std::string tenant_adapter(std::string_view tenant);
+
 struct KvBlocksRemoved {
   std::vector<uint64_t> hashes;
   uint32_t group = 0;

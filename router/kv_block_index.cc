@@ -84,7 +84,10 @@ KvBlockIndex::Matched KvBlockIndex::matched(std::span<const uint64_t> prompt,
   return {.token_blocks = known * stride, .all = known == whole};
 }
 
-uint64_t KvBlockIndex::root_of(const std::string& model) const {
+uint64_t KvBlockIndex::root_of(const std::string& model, const std::string& tenant) const {
+  if (const std::string own = net::tenant_adapter(tenant); adapters_.contains(own)) {
+    return name_hash(own);
+  }
   return adapters_.contains(model) ? name_hash(model) : 0;
 }
 

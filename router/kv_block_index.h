@@ -40,8 +40,9 @@ class KvBlockIndex {
   // Of a prompt's token_blocks().
   Matched matched(std::span<const uint64_t> prompt, WorkerId worker) const;
 
-  // What the first block of a prompt for this model follows: an adapter's blocks are its own.
-  uint64_t root_of(const std::string& model) const;
+  // What the first block of a prompt of this tenant for this model follows. Blocks of an adapter
+  // are its own, and so are those of a tenant where workers keep tenants apart.
+  uint64_t root_of(const std::string& model, const std::string& tenant) const;
   // Of them, those that were ever told.
   size_t adapters() const { return adapters_.size(); }
 

@@ -46,12 +46,12 @@ bool KvKnowledge::asks(std::span<const uint64_t> blocks, WorkerId worker) {
          asked_.insert(blocks.back()).second;
 }
 
-void KvKnowledge::learn(const std::string& model, std::span<const uint64_t> blocks, size_t bytes,
+void KvKnowledge::learn(const Asker& asker, std::span<const uint64_t> blocks, size_t bytes,
                         std::span<const uint32_t> tokens) {
   PDJOB_CHECK(!blocks.empty());
   asked_.erase(blocks.back());
   if (!tokens.empty()) {
-    chains_.learn(blocks, bytes, token_blocks(tokens, index_.root_of(model)));
+    chains_.learn(blocks, bytes, token_blocks(tokens, index_.root_of(asker.model, asker.tenant)));
   }
 }
 

@@ -48,7 +48,11 @@ class KvKnowledge {
   // Should an engine be asked for the tokens of this prompt? If so, learn() is to follow.
   bool asks(std::span<const uint64_t> blocks, WorkerId worker);
   // TokenChains::learn. No tokens: nobody said.
-  void learn(const std::string& model, std::span<const uint64_t> blocks, size_t bytes,
+  struct Asker {
+    std::string model;
+    std::string tenant;  // Empty: there are none.
+  };
+  void learn(const Asker& asker, std::span<const uint64_t> blocks, size_t bytes,
              std::span<const uint32_t> tokens);
 
   // --- where prompts are

@@ -122,13 +122,17 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   }
   exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
+  std::string shape = core_.wants_blocks() ? body.shape() : std::string();
+  if (!tenant.name.empty()) {
+    shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
+  }
   const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .blocks = core_.wants_blocks()
-                                   ? prompt_blocks(body.model(), body.prompt(), body.shape())
+                                   ? prompt_blocks(body.model(), body.prompt(), shape)
                                    : std::vector<uint64_t>(),
                      .session = name_hash(session_of(request, body)),
                      .tenant = exchange.tenant,
@@ -552,13 +556,16 @@ void RelayApi::carry_out(const LearnTokens& effect) {
   const Exchange& exchange = exchanges_.at(effect.id);
   const RequestBody& body = exchange.body;
   const bool can_ask = body.tokenizable() && body.text().size() <= limits::kTokenizedBytesMax;
-  ask_tokens_({.worker = effect.worker,
-               .header_lines = exchange.header_lines,
-               .body = can_ask ? body.text() : std::string(),
-               .answer = {.model = body.model(),
-                          .blocks = effect.blocks,
-                          .prompt_bytes = body.prompt().size(),
-                          .tokens = {}}});
+  ask_tokens_(
+      {.worker = effect.worker,
+       .header_lines = exchange.header_lines,
+       .body = can_ask ? body.text() : std::string(),
+       .answer = {.model = body.model(),
+                  .tenant = admission_.open_to_all() ? std::string()
+                                                     : admission_.tenants()[exchange.tenant].name,
+                  .blocks = effect.blocks,
+                  .prompt_bytes = body.prompt().size(),
+                  .tokens = {}}});
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {

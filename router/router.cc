@@ -690,7 +690,8 @@ void Router::on(const KvToldAnew& event, Turn& /*turn*/) {
 
 void Router::on(const TokensLearnt& event, Turn& /*turn*/) {
   if (policies_.kv) {
-    policies_.kv->learn(event.model, event.blocks, event.prompt_bytes, event.tokens);
+    policies_.kv->learn({.model = event.model, .tenant = event.tenant}, event.blocks,
+                        event.prompt_bytes, event.tokens);
   }
 }
 

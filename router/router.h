@@ -134,6 +134,7 @@ struct KvToldAnew {  // What it told before holds no longer.
 };
 struct TokensLearnt {  // LearnTokens has come to an end.
   std::string model;
+  std::string tenant;
   std::vector<uint64_t> blocks;
   size_t prompt_bytes = 0;
   std::vector<uint32_t> tokens;  // None: nobody said.

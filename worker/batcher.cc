@@ -19,7 +19,7 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
   // Rows that were fetched are not kept: whoever computed them keeps them, and to move them out of
   // the next one's way would cost each request of a decode worker a copy.
   if (options_.prefix_cache && request.prompt != nullptr && request.kv != KvMode::kFetch) {
-    PDJOB_CHECK(request.prompt->size() == request.prompt_tokens, request.request);
+    PDJOB_CHECK(request.prompt->tokens.size() == request.prompt_tokens, request.request);
     const PromptCache::Start start = free_.take(*request.prompt, effects);
     held.sequences.push_back(start.sequence);
     held.there = {.prompt = request.prompt, .rows = start.rows};

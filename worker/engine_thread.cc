@@ -118,11 +118,10 @@ void EngineThread::take(Command command) {
   std::visit(
       Overloaded{
           [this](GenerationRequest& request) {
-            const auto prompt =
-                std::make_shared<const std::vector<Token>>(std::move(request.prompt));
+            const Prompt prompt = make_prompt(std::move(request.prompt), request.tenant);
             const RequestArrived arrived{
                 .request = request.id,
-                .prompt_tokens = static_cast<uint32_t>(prompt->size()),
+                .prompt_tokens = static_cast<uint32_t>(prompt->tokens.size()),
                 .choices = static_cast<uint32_t>(request.samplers.size()),
                 .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
                 .kv = request.kv,
@@ -211,7 +210,7 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
   };
   // A sender pushes what it has: of another prompt, where a transfer's id was used twice. The rows
   // that do not come are still those of whoever had the sequence before.
-  if (const size_t wanted = live.prompt->size(); event.rows != wanted) {
+  if (const size_t wanted = live.prompt->tokens.size(); event.rows != wanted) {
     return fail("the KV of " + std::to_string(event.rows) + " tokens for a prompt of " +
                 std::to_string(wanted));
   }
@@ -331,7 +330,7 @@ void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
 
 std::span<const Token> EngineThread::tokens_of(const Live& live, const BatchItem& item) {
   if (item.prompt) {
-    return std::span<const Token>(*live.prompt).subspan(item.first, item.count);
+    return std::span<const Token>(live.prompt->tokens).subspan(item.first, item.count);
   }
   const auto& resumed = live.request.resumed;
   if (item.choice < resumed.size() && item.first < resumed[item.choice].size()) {

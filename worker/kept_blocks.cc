@@ -11,7 +11,7 @@ namespace pdjob::worker {
 namespace {
 
 // Tells those blocks of a chain that `is_new`, each run of them in events of bounded size.
-void append_stored(const std::vector<Token>& prompt, const std::vector<uint64_t>& hashes,
+void append_stored(const OwnedPrompt& prompt, const std::vector<uint64_t>& hashes,
                    const auto& is_new, std::vector<net::KvEvent>& events) {
   constexpr size_t kTokens = KeptBlocks::kBlockTokens;
   net::KvBlocksStored run;
@@ -30,10 +30,11 @@ void append_stored(const std::vector<Token>& prompt, const std::vector<uint64_t>
     }
     if (run.hashes.empty()) {
       run.block_size = KeptBlocks::kBlockTokens;
+      run.adapter = net::tenant_adapter(prompt.tenant);
       run.parent = block > 0 ? std::optional(hashes[block - 1]) : std::nullopt;
     }
     run.hashes.push_back(hashes[block]);
-    const auto begin = prompt.begin() + static_cast<ptrdiff_t>(block * kTokens);
+    const auto begin = prompt.tokens.begin() + static_cast<ptrdiff_t>(block * kTokens);
     run.tokens.insert(run.tokens.end(), begin, begin + kTokens);
   }
   end_run();
@@ -45,8 +46,11 @@ void append_stored(const std::vector<Token>& prompt, const std::vector<uint64_t>
 std::vector<uint64_t> KeptBlocks::hashes_of(const PromptRows& kept) {
   std::vector<uint64_t> hashes;
   uint64_t hash = 0;
+  for (const char c : kept.prompt->tenant) {
+    hash = ~mix(hash + static_cast<uint8_t>(c) + 1);
+  }
   for (uint32_t row = 0; row < kept.rows; ++row) {
-    hash = mix(hash + static_cast<uint32_t>((*kept.prompt)[row]) + 1);
+    hash = mix(hash + static_cast<uint32_t>(kept.prompt->tokens[row]) + 1);
     if ((row + 1) % kBlockTokens == 0) {
       hashes.push_back(hash);
     }

@@ -1,7 +1,8 @@
 // KeptBlocks: what a worker's free sequences keep (prompt_cache.h), in blocks of tokens, as engines
-// tell of their prefix caches (net/kv_events.h). Several sequences may keep the same block: it is
-// stored with the first of them and removed with the last. Changes are told as they are at the end
-// of a turn, so what went from one sequence to another in it is not told. Pure.
+// tell of their prefix caches (net/kv_events.h). Equal blocks of two tenants are two blocks; whose
+// they are is told as the name of an adapter (net::tenant_adapter). Several sequences may keep the
+// same block: it is stored with the first of them and removed with the last. Changes are told as
+// they are at the end of a turn, so what went from one sequence to another in it is not told. Pure.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ void PromptCache::put(SequenceId sequence, const PromptRows& kept, std::vector<E
     effects.push_back(ClearSequence{sequence});
     return;
   }
-  PDJOB_CHECK(kept.rows <= kept.prompt->size(), kept.rows);
+  PDJOB_CHECK(kept.rows <= kept.prompt->tokens.size(), kept.rows);
   effects.push_back(TrimSequence{.sequence = sequence, .rows = kept.rows});
   keep(place, kept, effects);
   place->second.used = ++uses_;
@@ -40,9 +40,8 @@ SequenceId PromptCache::take(std::vector<Effect>& effects) {
   return sequence;
 }
 
-PromptCache::Start PromptCache::take(const std::vector<Token>& prompt,
-                                     std::vector<Effect>& effects) {
-  PDJOB_CHECK(!free_.empty() && !prompt.empty());
+PromptCache::Start PromptCache::take(const OwnedPrompt& prompt, std::vector<Effect>& effects) {
+  PDJOB_CHECK(!free_.empty() && !prompt.tokens.empty());
   const Place none = free_.end();
   const Place source = longest_match(prompt);
   const uint32_t rows = source == none ? 0 : common_rows(source->second.kept, prompt);
@@ -85,7 +84,7 @@ PromptCache::Place PromptCache::oldest_but(Place one, Place other) {
 }
 
 // Among equals, the one that would lose least.
-PromptCache::Place PromptCache::longest_match(const std::vector<Token>& prompt) {
+PromptCache::Place PromptCache::longest_match(const OwnedPrompt& prompt) {
   Place best = free_.end();
   uint32_t best_rows = kRowsMin - 1;
   for (auto place = free_.begin(); place != free_.end(); ++place) {
@@ -100,13 +99,14 @@ PromptCache::Place PromptCache::longest_match(const std::vector<Token>& prompt) 
   return best;
 }
 
-uint32_t PromptCache::common_rows(const PromptRows& kept, const std::vector<Token>& prompt) {
-  if (kept.rows == 0) {
+uint32_t PromptCache::common_rows(const PromptRows& kept, const OwnedPrompt& prompt) {
+  if (kept.rows == 0 || kept.prompt->tenant != prompt.tenant) {
     return 0;
   }
-  const auto begin = kept.prompt->begin();
+  const auto begin = kept.prompt->tokens.begin();
   const auto end = begin + kept.rows;
-  const auto differs = std::mismatch(begin, end, prompt.begin(), prompt.end() - 1).first;
+  const auto differs =
+      std::mismatch(begin, end, prompt.tokens.begin(), prompt.tokens.end() - 1).first;
   return static_cast<uint32_t>(differs - begin);
 }
 

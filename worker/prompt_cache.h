@@ -2,8 +2,8 @@
 //
 // A sequence that comes free keeps the rows of its prompt until it is taken: a prompt with the same
 // beginning starts with these rows, and only the rest is computed. Tokens are compared, no hashes
-// of them, so nothing passes for what it is not. Kept rows cost nothing: each sequence has memory
-// of its own, whoever holds it.
+// of them, so nothing passes for what it is not. Rows of one tenant are never another's. Kept rows
+// cost nothing: each sequence has memory of its own, whoever holds it.
 //
 // Where a prompt takes less than half of the rows that another one left, it gets a copy of them: a
 // beginning that many share, a system prompt, would else cost each of them the rest. To copy rows
@@ -46,7 +46,7 @@ class PromptCache {
                         // since its last token is computed for its logits.
   };
   // The one to compute this prompt in. Requires: size() > 0.
-  Start take(const std::vector<Token>& prompt, std::vector<Effect>& effects);
+  Start take(const OwnedPrompt& prompt, std::vector<Effect>& effects);
 
  private:
   struct Kept {
@@ -56,8 +56,8 @@ class PromptCache {
   using Place = std::map<SequenceId, Kept>::iterator;
 
   Place oldest_but(Place one, Place other);
-  Place longest_match(const std::vector<Token>& prompt);
-  static uint32_t common_rows(const PromptRows& kept, const std::vector<Token>& prompt);
+  Place longest_match(const OwnedPrompt& prompt);
+  static uint32_t common_rows(const PromptRows& kept, const OwnedPrompt& prompt);
   void empty(Place place, std::vector<Effect>& effects);
   // What it keeps from now on is reported, if that is new.
   static void keep(Place place, const PromptRows& kept, std::vector<Effect>& effects);

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,8 +21,17 @@
 
 namespace pdjob::worker {
 
+// The tokens of a prompt, and whose they are. Tenants share no rows: what took no time to compute
+// would tell one of them what another one asked.
+struct OwnedPrompt {
+  std::vector<Token> tokens;
+  std::string tenant;  // Empty: there are no tenants.
+};
 // Null: not said, so its rows are of no use to another prompt.
-using Prompt = std::shared_ptr<const std::vector<Token>>;
+using Prompt = std::shared_ptr<const OwnedPrompt>;
+inline Prompt make_prompt(std::vector<Token> tokens, std::string tenant = {}) {
+  return std::make_shared<const OwnedPrompt>(std::move(tokens), std::move(tenant));
+}
 
 // Where the KV of a prompt comes from and goes to.
 enum class KvMode {

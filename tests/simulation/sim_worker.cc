@@ -64,7 +64,7 @@ void SimWorker::on_leg(const LegAsk& ask) {
         .max_tokens = ask.kv == KvMode::kOffer ? 1 : ask.ask.prompt.max_tokens,
         .kv = ask.kv,
         .deadline = deadline,
-        .prompt = std::make_shared<const std::vector<Token>>(std::move(prompt)),
+        .prompt = worker::make_prompt(std::move(prompt)),
         .awaited = ask.kv == KvMode::kOffer && awaited_.contains(ask.place.transfer),
         .two_hop = ask.two_hop});
   });

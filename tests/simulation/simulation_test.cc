@@ -182,7 +182,7 @@ struct TellsNoPromptsApart final : BrokenCore {
   void step(const Event& event, Instant now, Effects& effects) override {
     Event changed = event;
     if (auto* arrived = std::get_if<worker::RequestArrived>(&changed)) {
-      arrived->prompt = std::make_shared<const std::vector<Token>>(arrived->prompt_tokens, 7);
+      arrived->prompt = worker::make_prompt(std::vector<Token>(arrived->prompt_tokens, 7));
     }
     BrokenCore::step(changed, now, effects);
   }

@@ -165,7 +165,7 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace,
           {.id = WorkerId{i}, .load = static_cast<uint64_t>(queued), .name_hash = mix(i)});
     }
     if (how.tokens_first) {
-      router.kv->learn("", prompt.blocks, prompt.blocks.size() * kPromptBlockBytes,
+      router.kv->learn({}, prompt.blocks, prompt.blocks.size() * kPromptBlockBytes,
                        trace_tokens(prompt.blocks));
     }
     const auto before = std::chrono::steady_clock::now();
@@ -201,7 +201,7 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace,
         }
       }
       if (router.kv != nullptr) {
-        router.kv->learn("", prompt.blocks, prompt.blocks.size() * kPromptBlockBytes,
+        router.kv->learn({}, prompt.blocks, prompt.blocks.size() * kPromptBlockBytes,
                          stored.tokens);
       }
       router.policy->note_ended({.tokens = prompt.tokens, .blocks = prompt.blocks}, id);

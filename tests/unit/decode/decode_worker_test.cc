@@ -118,7 +118,7 @@ struct KeepingDecodeWorkerTest : DecodeWorkerTest {
     std::vector<Token> prompt(prompt_tokens);
     std::iota(prompt.begin(), prompt.end(), first);
     request.prompt_tokens = prompt_tokens;
-    request.prompt = std::make_shared<const std::vector<Token>>(std::move(prompt));
+    request.prompt = worker::make_prompt(std::move(prompt));
     return request;
   }
   static RequestArrived local(uint64_t request, uint32_t prompt_tokens, Token first = 1) {

@@ -134,7 +134,7 @@ struct KeepingPrefillWorkerTest : PrefillWorkerTest {
     RequestArrived arrived = PrefillWorkerTest::offered(request, prompt_tokens);
     std::vector<Token> prompt(prompt_tokens);
     std::iota(prompt.begin(), prompt.end(), first);
-    arrived.prompt = std::make_shared<const std::vector<Token>>(std::move(prompt));
+    arrived.prompt = worker::make_prompt(std::move(prompt));
     return arrived;
   }
   // The whole life of an offer.

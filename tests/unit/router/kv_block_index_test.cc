@@ -105,13 +105,13 @@ TEST_F(KvBlockIndexTest, LayersOfAnotherKindSayNothing) {
 }
 
 TEST_F(KvBlockIndexTest, AnAdaptersBlocksAreItsOwn) {
-  EXPECT_EQ(index.root_of("sql"), 0U);
+  EXPECT_EQ(index.root_of("sql", ""), 0U);
   net::KvBlocksStored stored = event(100, 0, 4);
   stored.adapter = "sql";
   index.stored(kOne, stored);
   EXPECT_EQ(matched(kOne), 0U);
   EXPECT_EQ(index.adapters(), 1U);
-  EXPECT_EQ(index.matched(token_blocks(tokens(0, 96), index.root_of("sql")), kOne).token_blocks,
+  EXPECT_EQ(index.matched(token_blocks(tokens(0, 96), index.root_of("sql", "")), kOne).token_blocks,
             4U);
 }
 

@@ -28,7 +28,7 @@ struct KvKnowledgeTest : testing::Test {
     stored.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(16 * blocks));
     kv.take(worker, std::vector<net::KvEvent>{stored});
   }
-  void learn() { kv.learn("m", kBlocks, kBytes, tokens); }
+  void learn() { kv.learn({.model = "m", .tenant = ""}, kBlocks, kBytes, tokens); }
   uint32_t matched(WorkerId worker, uint32_t sent, const std::vector<uint64_t>& blocks = kBlocks) {
     return kv.matched(blocks, kv.chain_of(blocks), worker, sent);
   }
@@ -122,7 +122,7 @@ TEST_F(KvKnowledgeTest, AsksOnceForTheTokensOfAText) {
   kv.begin(kWorker, /*complete=*/false);
   EXPECT_TRUE(kv.asks(kBlocks, kWorker));
   EXPECT_FALSE(kv.asks(kBlocks, kWorker));
-  kv.learn("m", kBlocks, kBytes, {});
+  kv.learn({.model = "m", .tenant = ""}, kBlocks, kBytes, {});
   EXPECT_TRUE(kv.asks(kBlocks, kWorker));
   learn();
   EXPECT_FALSE(kv.asks(kBlocks, kWorker));
@@ -133,7 +133,7 @@ TEST_F(KvKnowledgeTest, AModelThatTurnsOutToBeAnAdapterHasOtherBlocks) {
   kv.begin(kWorker, /*complete=*/true);
   learn();
   store(kWorker, 16);
-  kv.learn("sql", std::vector<uint64_t>{77, 88, 99, 111}, kBytes, tokens);
+  kv.learn({.model = "sql", .tenant = ""}, std::vector<uint64_t>{77, 88, 99, 111}, kBytes, tokens);
   net::KvBlocksStored stored{.hashes = {5},
                              .tokens = {tokens.begin(), tokens.begin() + 16},
                              .block_size = 16,
@@ -141,9 +141,24 @@ TEST_F(KvKnowledgeTest, AModelThatTurnsOutToBeAnAdapterHasOtherBlocks) {
   kv.take(kWorker, std::vector<net::KvEvent>{stored});
   EXPECT_EQ(kv.chain_of(kBlocks).blocks, 0U);
   const std::vector<uint64_t> adapters = {77, 88, 99, 111};
-  kv.learn("sql", adapters, kBytes, tokens);
+  kv.learn({.model = "sql", .tenant = ""}, adapters, kBytes, tokens);
   EXPECT_EQ(matched(kWorker, 0, adapters), 0U);  // One block of tokens is no block of text.
   EXPECT_EQ(kv.chain_of(adapters).blocks, 4U);
+}
+
+TEST_F(KvKnowledgeTest, WhatAWorkerKeepsOfOneTenantIsNotThereForAnother) {
+  kv.begin(kWorker, /*complete=*/true);
+  net::KvBlocksStored stored{.tokens = tokens, .block_size = 16};
+  stored.adapter = net::tenant_adapter("a");
+  for (uint64_t block = 0; block < 16; ++block) {
+    stored.hashes.push_back(1000 + block);
+  }
+  kv.take(kWorker, std::vector<net::KvEvent>{stored});
+  const std::vector<uint64_t> of_b = {77, 88, 99, 111};
+  kv.learn({.model = "m", .tenant = "a"}, kBlocks, kBytes, tokens);
+  kv.learn({.model = "m", .tenant = "b"}, of_b, kBytes, tokens);
+  EXPECT_EQ(matched(kWorker, 0), 4U);
+  EXPECT_EQ(matched(kWorker, 0, of_b), 0U);
 }
 
 TEST_F(KvKnowledgeTest, ThePolicySendsNothingWhereItWasEvicted) {

@@ -383,9 +383,9 @@ TEST_F(KvEventsTest, OnlyAnEngineThatTellsIsAskedForTokensAndOnlyOnce) {
   step(KvToldAnew{id_of("p0"), /*complete=*/true});
   const Words learns = {"prefill#1@p0 offer", "learn", "decode#1@d0 fetch"};
   EXPECT_EQ(asked(), learns);
-  step(TokensLearnt{"m", kBlocks, 2048, {}});
+  step(TokensLearnt{"m", "", kBlocks, 2048, {}});
   EXPECT_EQ(asked(), learns);
-  step(TokensLearnt{"m", kBlocks, 2048, std::vector<uint32_t>(64, 7)});
+  step(TokensLearnt{"m", "", kBlocks, 2048, std::vector<uint32_t>(64, 7)});
   EXPECT_NE(asked().at(1), "learn");
 }
 
@@ -393,7 +393,7 @@ TEST_F(KvEventsTest, APromptGoesWhereItIsAndNotWhereItWas) {
   step(KvToldAnew{id_of("p0"), /*complete=*/true});
   step(KvToldAnew{id_of("p1"), /*complete=*/true});
   asked();
-  step(TokensLearnt{"m", kBlocks, 2048, std::vector<uint32_t>(64, 7)});
+  step(TokensLearnt{"m", "", kBlocks, 2048, std::vector<uint32_t>(64, 7)});
   const net::KvBlocksStored stored{
       .hashes = {1, 2, 3, 4}, .tokens = std::vector<uint32_t>(64, 7), .block_size = 16};
   step(KvTold{id_of("p1"), {stored}});

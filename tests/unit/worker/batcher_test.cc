@@ -1,5 +1,6 @@
 #include "worker/batcher.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -326,14 +327,14 @@ TEST_F(BatcherTest, LeavesTheFirstSequenceOfWhatIsDroppedToItsOffer) {
 // --- rows that are kept
 
 struct KeepingBatcherTest : testing::Test {
-  static Prompt prompt(uint32_t tokens, Token first = 0) {
+  static Prompt prompt(uint32_t tokens, Token first = 0, const std::string& tenant = "") {
     std::vector<Token> made(tokens);
     std::iota(made.begin(), made.end(), first);
-    return std::make_shared<const std::vector<Token>>(std::move(made));
+    return make_prompt(std::move(made), tenant);
   }
   Words start(uint64_t request, const Prompt& prompt, uint32_t choices = 1,
               KvMode kv = KvMode::kLocal) {
-    const auto tokens = static_cast<uint32_t>(prompt->size());
+    const auto tokens = static_cast<uint32_t>(prompt->tokens.size());
     std::vector<Effect> effects;
     const auto held = batcher.take({.request = RequestId{request},
                                     .prompt_tokens = tokens,
@@ -368,6 +369,21 @@ struct KeepingBatcherTest : testing::Test {
   Batcher batcher{{.engine = {.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 64},
                    .prompt_tokens_per_step = 64}};
 };
+
+TEST_F(KeepingBatcherTest, AnotherTenantsEqualPromptReusesNoRow) {
+  start(1, prompt(40, 0, "a"));
+  run();
+  sampled(1, 0, true);
+  const auto reuse = [](const Words& words) {
+    return std::ranges::find_if(words, [](const std::string& w) { return w.starts_with("reuse"); });
+  };
+  const Words others = start(2, prompt(40, 0, "b"));
+  ASSERT_NE(reuse(others), others.end());
+  EXPECT_EQ(*reuse(others), "reuse r2 0/40");
+  const Words own = start(3, prompt(40, 0, "a"));
+  ASSERT_NE(reuse(own), own.end());
+  EXPECT_EQ(*reuse(own), "reuse r3 39/40");
+}
 
 TEST_F(KeepingBatcherTest, ComputesOnlyWhatIsNotThere) {
   EXPECT_EQ(start(1, prompt(40)), Words{"reuse r1 0/40"});

@@ -23,7 +23,7 @@ Prompt prompt(Token first, uint32_t tokens, uint32_t shared = 0) {
   for (uint32_t at = 0; at < std::min(shared, tokens); ++at) {
     made[at] = static_cast<Token>(at);
   }
-  return std::make_shared<const std::vector<Token>>(std::move(made));
+  return make_prompt(std::move(made));
 }
 
 // What a router knows of it: by hash, the tokens from the beginning to the end of the block.
@@ -73,7 +73,7 @@ std::set<std::vector<uint32_t>> blocks_of(const std::map<SequenceId, PromptRows>
   std::set<std::vector<uint32_t>> all;
   for (const auto& [sequence, rows] : kept) {
     for (uint32_t end = kBlock; end <= rows.rows; end += kBlock) {
-      all.emplace(rows.prompt->begin(), rows.prompt->begin() + end);
+      all.emplace(rows.prompt->tokens.begin(), rows.prompt->tokens.begin() + end);
     }
   }
   return all;
@@ -131,6 +131,24 @@ TEST(KeptBlocks, ALongChainComesAndGoesInSeveralEvents) {
   EXPECT_TRUE(listener.blocks().empty());
 }
 
+TEST(KeptBlocks, OfTwoTenantsAreTwo) {
+  KeptBlocks blocks;
+  const auto of = [](const std::string& tenant) {
+    return make_prompt(std::vector<Token>(32, 7), tenant);
+  };
+  blocks.set(SequenceId{0}, {of("a"), 32});
+  blocks.set(SequenceId{1}, {of("b"), 32});
+  const auto events = blocks.take_changes();
+  ASSERT_EQ(events.size(), 2U);
+  const auto& first = std::get<net::KvBlocksStored>(events[0]);
+  const auto& second = std::get<net::KvBlocksStored>(events[1]);
+  EXPECT_EQ(first.adapter, net::tenant_adapter("a"));
+  EXPECT_EQ(second.adapter, net::tenant_adapter("b"));
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_NE(first.hashes[0], second.hashes[0]);
+  EXPECT_NE(first.hashes[1], second.hashes[1]);
+}
+
 // Random prompts through a real cache: a router that listens from the beginning, and one that comes
 // later, know what the cache would find.
 TEST(KeptBlocks, AreWhatThePromptCacheKeeps) {
@@ -152,7 +170,8 @@ TEST(KeptBlocks, AreWhatThePromptCacheKeeps) {
       } else if (!running.empty()) {
         const auto [sequence, done] = *running.begin();
         running.erase(sequence);
-        cache.put(sequence, {done, static_cast<uint32_t>(random.below(done->size() + 1))}, effects);
+        cache.put(sequence, {done, static_cast<uint32_t>(random.below(done->tokens.size() + 1))},
+                  effects);
       }
       for (const Effect& effect : effects) {
         if (const auto* report = std::get_if<ReportKept>(&effect)) {
@@ -193,8 +212,8 @@ TEST(PromptCacheReports, TellWhatTheNextPromptFinds) {
       uint32_t longest = 0;
       for (const auto& [sequence, rows] : kept) {
         uint32_t common = 0;
-        while (common < rows.rows && common + 1 < next->size() &&
-               (*rows.prompt)[common] == (*next)[common]) {
+        while (common < rows.rows && common + 1 < next->tokens.size() &&
+               rows.prompt->tokens[common] == next->tokens[common]) {
           ++common;
         }
         longest = std::max(longest, common);
@@ -202,7 +221,7 @@ TEST(PromptCacheReports, TellWhatTheNextPromptFinds) {
       const PromptCache::Start start = cache.take(*next, effects);
       hear();
       ASSERT_EQ(start.rows, longest < PromptCache::kRowsMin ? 0 : longest) << turn;
-      cache.put(start.sequence, {next, static_cast<uint32_t>(next->size())}, effects);
+      cache.put(start.sequence, {next, static_cast<uint32_t>(next->tokens.size())}, effects);
       hear();
     }
   }

@@ -29,26 +29,26 @@ struct PromptCacheTest : testing::Test {
   explicit PromptCacheTest(Order order = Order::kOldestFirst) : cache(3, order) {}
 
   // Where the prompt starts, with how many rows, after which effects.
-  std::string take(const std::vector<Token>& prompt) {
+  std::string take(const std::vector<Token>& prompt, const std::string& tenant = "") {
     std::vector<Effect> effects;
-    const PromptCache::Start start = cache.take(prompt, effects);
+    const PromptCache::Start start = cache.take({.tokens = prompt, .tenant = tenant}, effects);
     std::string story;
     for (const std::string& word : words(effects)) {
       story += word + ", ";
     }
     return story + "s" + std::to_string(start.sequence.value) + " " + std::to_string(start.rows);
   }
-  Words put(uint32_t sequence, std::vector<Token> prompt, uint32_t rows) {
+  Words put(uint32_t sequence, std::vector<Token> prompt, uint32_t rows,
+            const std::string& tenant = "") {
     std::vector<Effect> effects;
-    cache.put(SequenceId{sequence},
-              {std::make_shared<const std::vector<Token>>(std::move(prompt)), rows}, effects);
+    cache.put(SequenceId{sequence}, {make_prompt(std::move(prompt), tenant), rows}, effects);
     return words(effects);
   }
   // Runs a prompt to its end, at once.
-  std::string run(const std::vector<Token>& prompt) {
+  std::string run(const std::vector<Token>& prompt, const std::string& tenant = "") {
     std::vector<Effect> effects;
-    const PromptCache::Start start = cache.take(prompt, effects);
-    put(start.sequence.value, prompt, static_cast<uint32_t>(prompt.size()));
+    const PromptCache::Start start = cache.take({.tokens = prompt, .tenant = tenant}, effects);
+    put(start.sequence.value, prompt, static_cast<uint32_t>(prompt.size()), tenant);
     return "s" + std::to_string(start.sequence.value) + " " + std::to_string(start.rows);
   }
 
@@ -160,6 +160,13 @@ TEST_F(OldestFirst, TakesOfTwoEqualBeginningsTheOneThatLosesLess) {
 
 // --- in the lowest sequence
 
+TEST_F(OldestFirst, NothingOfOneTenantIsReusedByAnother) {
+  run(prompt(1, 40), "a");
+  EXPECT_EQ(run(prompt(1, 60), "b"), "s1 0");
+  EXPECT_EQ(run(prompt(1, 60), ""), "s2 0");
+  EXPECT_EQ(run(prompt(1, 50), "a"), "s0 40");
+}
+
 TEST_F(LowestFirst, RunsInTheLowestSequenceAndMovesOthersOutOfTheWay) {
   EXPECT_EQ(take(prompt(1, 40)), "s0 0");
   put(0, prompt(1, 40), 40);
@@ -227,8 +234,8 @@ TEST_P(AnyOrder, SaysWhatTheSequencesHold) {
         const PromptRows& kept = report->kept;
         const std::vector<Token>& there = rows[report->sequence.value];
         ASSERT_LE(kept.rows, there.size());
-        ASSERT_TRUE(kept.rows == 0 ||
-                    std::equal(there.begin(), there.begin() + kept.rows, kept.prompt->begin()));
+        ASSERT_TRUE(kept.rows == 0 || std::equal(there.begin(), there.begin() + kept.rows,
+                                                 kept.prompt->tokens.begin()));
       } else {
         rows[std::get<ClearSequence>(effect).sequence.value].clear();
       }
@@ -248,7 +255,7 @@ TEST_P(AnyOrder, SaysWhatTheSequencesHold) {
         running.emplace_back(empty.value, std::move(asked));
         continue;
       }
-      const PromptCache::Start start = tried.take(asked, effects);
+      const PromptCache::Start start = tried.take({.tokens = asked, .tenant = ""}, effects);
       follow(effects);
       std::vector<Token>& there = rows[start.sequence.value];
       ASSERT_EQ(there, std::vector<Token>(asked.begin(), asked.begin() + start.rows));
@@ -261,8 +268,7 @@ TEST_P(AnyOrder, SaysWhatTheSequencesHold) {
       auto [sequence, asked] = std::move(running[random.below(running.size())]);
       std::erase_if(running, [s = sequence](const auto& entry) { return entry.first == s; });
       const auto kept = static_cast<uint32_t>(random.below(asked.size() + 1));
-      tried.put(SequenceId{sequence},
-                {std::make_shared<const std::vector<Token>>(std::move(asked)), kept}, effects);
+      tried.put(SequenceId{sequence}, {make_prompt(std::move(asked)), kept}, effects);
       follow(effects);
     }
   }
