@@ -74,10 +74,11 @@ inline constexpr size_t kSchemaValueBytesMax = 4096;  // One value of const or e
 inline constexpr size_t kSchemaValuesMax = 1024;      // Of one enum.
 inline constexpr int64_t kSchemaLengthMax = 100'000;  // minLength and maxLength.
 inline constexpr int64_t kSchemaItemsMax = 10'000;    // minItems and maxItems.
-inline constexpr size_t kSchemaRepetitionMax = 1'000'000;       // All of these together.
-inline constexpr double kSchemaNumberMax = 1e9;                 // minimum and the like.
-inline constexpr size_t kCompiledGrammarBytesMax = 32 * kMiB;   // As it leaves its helper.
-inline constexpr size_t kGrammarHelperMemoryMax = 1024 * kMiB;  // Address space.
+inline constexpr size_t kSchemaRepetitionMax = 1'000'000;                // All of these together.
+inline constexpr double kSchemaNumberMax = 1e9;                          // minimum and the like.
+inline constexpr size_t kGrammarCheckedBytesMax = 4 * kGrammarBytesMax;  // As pdjob writes it anew.
+inline constexpr size_t kCompiledGrammarBytesMax = 32 * kMiB;            // As it leaves its helper.
+inline constexpr size_t kGrammarHelperMemoryMax = 1024 * kMiB;           // Address space.
 inline constexpr size_t kGrammarHelperStackMax = 8 * kMiB;
 inline constexpr std::chrono::seconds kGrammarHelperCpuMax{5};    // For one grammar.
 inline constexpr std::chrono::seconds kGrammarHelperWaitMax{30};  // The same, when others compute.

@@ -30,9 +30,6 @@ class LlamaVocabulary final : public Vocabulary {
   bool is_control(Token token) const override;
   uint32_t size() const override { return size_; }
 
-  // For grammars.
-  const llama_vocab* inner() const { return vocab_; }
-
  private:
   struct FreeTemplates {
     void operator()(common_chat_templates* templates) const;

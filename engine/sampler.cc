@@ -13,7 +13,7 @@
 #include "common/limits.h"
 #include "common/random.h"
 #include "engine/engine.h"
-#include "engine/llama_grammar.h"
+#include "engine/grammar/grammar.h"
 
 namespace pdjob::engine {
 namespace {
@@ -111,7 +111,7 @@ class TokenSampler final : public Sampler {
   void note_prompt(std::span<const Token> prompt);
   Result<GeneratedToken> sample(std::span<const float> logits) override;
   void accept(Token token) override;
-  bool finished() const override { return grammar_ && grammar_->finished(); }
+  bool finished() override { return grammar_ && grammar_->finished(); }
 
  private:
   static constexpr int32_t kUnseen = -1;
@@ -391,25 +391,6 @@ Status check_params(const SamplingParams& params, uint32_t vocabulary) {
   return ok();
 }
 
-Result<std::optional<Grammar>> open_grammar(const Vocabulary& vocabulary,
-                                            const SamplingParams& params) {
-  if (!params.grammar.empty() && !params.json_schema.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "either a grammar or a JSON schema, not both"};
-  }
-  if (params.grammar.size() > limits::kGrammarBytesMax) {
-    return Error{ErrorCode::kInvalidArgument, "the grammar is too long"};
-  }
-  if (!params.grammar.empty()) {
-    PDJOB_TRY(Grammar grammar, Grammar::from_gbnf(vocabulary, params.grammar));
-    return std::optional<Grammar>(std::move(grammar));
-  }
-  if (!params.json_schema.empty()) {
-    PDJOB_TRY(Grammar grammar, Grammar::from_json_schema(vocabulary, params.json_schema));
-    return std::optional<Grammar>(std::move(grammar));
-  }
-  return std::optional<Grammar>();
-}
-
 // What ends a generation, and is a token at all.
 std::vector<Token> enders_of(const Vocabulary& vocabulary, const StopParams& stop) {
   std::set<Token> enders(vocabulary.end_tokens().begin(), vocabulary.end_tokens().end());
@@ -424,16 +405,29 @@ std::vector<Token> enders_of(const Vocabulary& vocabulary, const StopParams& sto
 }  // namespace
 
 Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const SamplingParams& params,
-                                              std::span<const Token> prompt,
-                                              const StopParams& stop) {
+                                              std::span<const Token> prompt, const StopParams& stop,
+                                              std::shared_ptr<const CompiledGrammar> grammar) {
   const uint32_t vocabulary = engine.facts().vocabulary;
   PDJOB_TRY_STATUS(check_params(params, vocabulary));
-  PDJOB_TRY(std::optional<Grammar> grammar, open_grammar(engine.vocabulary(), params));
-  auto sampler = std::make_unique<TokenSampler>(vocabulary, params, std::move(grammar),
+  std::optional<Grammar> followed;
+  if (grammar != nullptr) {
+    followed.emplace(std::move(grammar));
+  }
+  auto sampler = std::make_unique<TokenSampler>(vocabulary, params, std::move(followed),
                                                 enders_of(engine.vocabulary(), stop),
                                                 static_cast<uint64_t>(stop.min_tokens));
   sampler->note_prompt(prompt);
   return std::unique_ptr<Sampler>(std::move(sampler));
+}
+
+TokenPieces grammar_pieces(const Vocabulary& vocabulary) {
+  TokenPieces out;
+  for (Token token = 0; token < static_cast<Token>(vocabulary.size()); ++token) {
+    const bool text = !vocabulary.is_control(token) && !vocabulary.is_end(token);
+    out.pieces.push_back(text ? vocabulary.piece(token, /*render_special=*/false) : "");
+  }
+  out.ends.assign(vocabulary.end_tokens().begin(), vocabulary.end_tokens().end());
+  return out;
 }
 
 }  // namespace pdjob::engine

@@ -19,7 +19,10 @@
 
 namespace pdjob::engine {
 
+class CompiledGrammar;
 class Engine;
+class Vocabulary;
+struct TokenPieces;
 
 class Sampler {
  public:
@@ -32,14 +35,19 @@ class Sampler {
   // Tells of a token that was chosen elsewhere (replay): exactly as if it had been sampled.
   virtual void accept(Token token) = 0;
   // The grammar is complete: only an end token may follow.
-  virtual bool finished() const = 0;
+  virtual bool finished() = 0;
 };
 
+// `grammar`, if there is one, is shared with other choices; each follows it alone.
 // `prompt` counts for the repetition penalty, and its length is the position of the first draw. Of
 // `stop` only min_tokens and token_ids matter here.
-// kInvalidArgument: the grammar or the schema is wrong; the message says where.
+// kInvalidArgument: a parameter is wrong.
 Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const SamplingParams& params,
                                               std::span<const Token> prompt,
-                                              const StopParams& stop = {});
+                                              const StopParams& stop = {},
+                                              std::shared_ptr<const CompiledGrammar> grammar = {});
+
+// What a grammar may use of a vocabulary: no control tokens.
+TokenPieces grammar_pieces(const Vocabulary& vocabulary);
 
 }  // namespace pdjob::engine

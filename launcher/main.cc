@@ -10,6 +10,7 @@
 #include "launcher/links_command.h"
 #include "launcher/role_command.h"
 #include "launcher/status_command.h"
+#include "worker/grammar_helper.h"
 
 namespace pdjob::launcher {
 
@@ -72,6 +73,8 @@ struct CommandLine {
   bool json = false;
   bool watch = false;
   int spec_fd = -1;
+  int channel = -1;
+  int vocabulary = -1;
   WorkerFlags worker;
   RouterFlags router;
   std::string policy;
@@ -87,6 +90,7 @@ struct CommandLine {
     add_links();
     add_worker();
     add_router();
+    add_grammar_helper();
     app.add_subcommand("reference", "Print the reference of all job file keys, as Markdown")
         ->callback([this] {
           std::fputs(config_reference().c_str(), stdout);
@@ -240,6 +244,14 @@ struct CommandLine {
       exit_code =
           spec_fd >= 0 ? run_router_by_spec(spec_fd, places) : run_router_by_flags(router, places);
     });
+  }
+
+  // Started by workers.
+  void add_grammar_helper() {
+    CLI::App* command = app.add_subcommand("compile-grammar", "")->group("");
+    command->add_option("channel", channel)->required();
+    command->add_option("vocabulary", vocabulary)->required();
+    command->callback([this] { exit_code = worker::run_grammar_helper(channel, vocabulary); });
   }
 
   int run(int argc, char** argv) {

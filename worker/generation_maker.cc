@@ -94,9 +94,9 @@ std::optional<net::ApiError> GenerationMaker::check(const net::ApiRequest& reque
   return std::nullopt;
 }
 
-std::variant<GenerationRequest, net::ApiError> GenerationMaker::make(net::ApiRequest& request,
-                                                                     size_t index,
-                                                                     uint64_t seed) const {
+std::variant<GenerationRequest, net::ApiError> GenerationMaker::make(
+    net::ApiRequest& request, size_t index, uint64_t seed,
+    const std::shared_ptr<const engine::CompiledGrammar>& grammar) const {
   auto prompt = take_prompt(request, index);
   if (const auto* error = std::get_if<net::ApiError>(&prompt)) {
     return *error;
@@ -111,7 +111,7 @@ std::variant<GenerationRequest, net::ApiError> GenerationMaker::make(net::ApiReq
                                .shares_prompt = request.cache_salt.empty(),
                                .kv = std::get<KvMode>(mode),
                                .deadline = real_now() + queue_timeout_};
-  if (auto error = open_choices(request, seed, generation)) {
+  if (auto error = open_choices(request, seed, grammar, generation)) {
     return *std::move(error);
   }
   if (request.kv_transfer) {
@@ -270,9 +270,10 @@ std::variant<std::vector<Token>, net::ApiError> GenerationMaker::take_prompt(
   return prompt;
 }
 
-std::optional<net::ApiError> GenerationMaker::open_choices(const net::ApiRequest& request,
-                                                           uint64_t seed,
-                                                           GenerationRequest& generation) const {
+std::optional<net::ApiError> GenerationMaker::open_choices(
+    const net::ApiRequest& request, uint64_t seed,
+    const std::shared_ptr<const engine::CompiledGrammar>& grammar,
+    GenerationRequest& generation) const {
   const bool offered = generation.kv == KvMode::kOffer;
   const uint32_t room = engine_.config().tokens_per_sequence;
   const auto prompt_size = static_cast<uint32_t>(generation.prompt.size());
@@ -296,7 +297,8 @@ std::optional<net::ApiError> GenerationMaker::open_choices(const net::ApiRequest
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
     params.seed = seed + choice;
-    auto sampler = engine::open_sampler(engine_, params, generation.prompt, generation.stop);
+    auto sampler = engine::open_sampler(engine_, params, generation.prompt, generation.stop,
+                                        offered ? nullptr : grammar);
     if (!sampler) {
       return net::to_api_error(sampler.error());
     }

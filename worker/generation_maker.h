@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/grammar/compiled_grammar.h"
 #include "net/message.h"
 #include "net/openai.h"
 #include "worker/generation.h"
@@ -28,9 +30,12 @@ class GenerationMaker {
 
   static size_t prompts(const net::ApiRequest& request);
   // The generation of one prompt, without an id; choice c of it is drawn with `seed` + c. The
-  // prompt is taken out of the request. Requires: check() found nothing, index < prompts().
-  std::variant<GenerationRequest, net::ApiError> make(net::ApiRequest& request, size_t index,
-                                                      uint64_t seed) const;
+  // prompt is taken out of the request. `grammar` is what the request's structure became, null
+  // without one; a prompt that is only offered follows none. Requires: check() found nothing,
+  // index < prompts().
+  std::variant<GenerationRequest, net::ApiError> make(
+      net::ApiRequest& request, size_t index, uint64_t seed,
+      const std::shared_ptr<const engine::CompiledGrammar>& grammar = {}) const;
 
   // The tokens of a text, or of a chat in the model's template, whether or not they fit.
   std::variant<std::vector<Token>, net::ApiError> tokenize(std::string_view text,
@@ -52,8 +57,10 @@ class GenerationMaker {
   size_t text_bytes_max() const;
   net::ApiError too_long(const std::string& what, const char* field) const;
   // Samplers of all choices, and the limits of their generations.
-  std::optional<net::ApiError> open_choices(const net::ApiRequest& request, uint64_t seed,
-                                            GenerationRequest& generation) const;
+  std::optional<net::ApiError> open_choices(
+      const net::ApiRequest& request, uint64_t seed,
+      const std::shared_ptr<const engine::CompiledGrammar>& grammar,
+      GenerationRequest& generation) const;
   // Its `resumed` cannot be what an engine of this model has generated.
   std::optional<net::ApiError> wrong_with(const GenerationRequest& resumed) const;
 

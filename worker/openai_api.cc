@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "common/limits.h"
 #include "common/log.h"
@@ -70,6 +71,11 @@ void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
   loop_ = &loop;
   bootstrap_.emplace(loop);
   kv_watch_.emplace(loop, server);
+  grammar_thread_.emplace(loop, engine_.vocabulary(), options_.grammar_program);
+  grammars_.emplace([this](engine::StructureKind kind, std::string text, StructureDepth depth,
+                           std::string digest, GrammarThread::Then then) {
+    grammar_thread_->submit(kind, std::move(text), depth, std::move(digest), std::move(then));
+  });
   preparer_.emplace(loop);
 }
 
@@ -229,14 +235,34 @@ void OpenaiApi::generate(const Asked& asked, net::ApiRequest request) {
   if (const auto wrong = maker_.check(request)) {
     return refuse(asked.http, *wrong);
   }
-  prepare(asked, std::move(request));
+  const bool schema = !request.sampling.json_schema.empty();
+  if (!schema && request.sampling.grammar.empty()) {
+    return prepare(asked, std::move(request), nullptr);
+  }
+  // A prefill worker follows no grammar, but refuses at once what the decode worker would refuse.
+  const bool offered = request.kv_transfer && request.kv_transfer->do_remote_decode;
+  const std::string text = std::exchange(
+      schema ? request.sampling.json_schema : request.sampling.grammar, std::string());
+  grammars_->find(
+      schema ? engine::StructureKind::kSchema : engine::StructureKind::kGrammar, text,
+      offered ? StructureDepth::kChecked : StructureDepth::kCompiled,
+      [this, asked, request = std::move(request)](const Result<GrammarThread::Compiled>& grammar) {
+        if (!waiting_.contains(asked.http.value)) {
+          return;  // Its client left.
+        }
+        if (!grammar) {
+          return refuse(asked.http, net::to_api_error(grammar.error()));
+        }
+        prepare(asked, request, *grammar);
+      });
 }
 
-void OpenaiApi::prepare(const Asked& asked, net::ApiRequest request) {
+void OpenaiApi::prepare(const Asked& asked, net::ApiRequest request,
+                        GrammarThread::Compiled grammar) {
   const size_t choices = GenerationMaker::prompts(request) * request.choices;
   const bool small = is_short(asked.bytes) && choices <= limits::kPreparedAtOnceChoicesMax;
   prepare(asked.http, asked.bytes, small ? Size::kSmall : Size::kLarge,
-          prepare_generations(maker_, std::move(request),
+          prepare_generations(maker_, std::move(request), std::move(grammar),
                               [this, asked](std::variant<PreparedRequest, net::ApiError> outcome) {
                                 if (const auto* error = std::get_if<net::ApiError>(&outcome)) {
                                   return refuse(asked.http, *error);

@@ -25,6 +25,8 @@
 #include "worker/bootstrap.h"
 #include "worker/generation.h"
 #include "worker/generation_maker.h"
+#include "worker/grammar_store.h"
+#include "worker/grammar_thread.h"
 #include "worker/kv_watch.h"
 #include "worker/preparations.h"
 #include "worker/request_preparer.h"
@@ -41,6 +43,7 @@ struct OpenaiApiOptions {
   std::string key;                 // What its HTTP port wants; empty: nothing.
   std::string router_key;          // What opens it, too; empty: nothing does.
   Duration queue_timeout = std::chrono::minutes(10);
+  GrammarProgram grammar_program;
 };
 
 // Asks the KV endpoint for its pairs; the answer comes later, on the loop thread. It has the totals
@@ -112,8 +115,9 @@ class OpenaiApi final : public net::HttpHandler {
   void on_bootstrap(Asked asked, net::ApiRequest request);
   // What comes between a parsed request and its start, step by step. A client that leaves ends it.
   // Each step ends by the next one, or by refuse().
+  // Has what structures the output compiled first, or, for a prompt that is only offered, checked.
   void generate(const Asked& asked, net::ApiRequest request);
-  void prepare(const Asked& asked, net::ApiRequest request);
+  void prepare(const Asked& asked, net::ApiRequest request, GrammarThread::Compiled grammar);
   // Small work is done now, large work in its turns on the thread "prepare".
   enum class Size { kSmall, kLarge };
   void prepare(net::ExchangeId id, size_t bytes, Size size, std::unique_ptr<Preparation> work);
@@ -185,6 +189,8 @@ class OpenaiApi final : public net::HttpHandler {
   std::string extension_;
   CoreLoad load_;
   bool draining_ = false;
+  std::optional<GrammarThread> grammar_thread_;
+  std::optional<GrammarStore> grammars_;
   std::optional<RequestPreparer> preparer_;  // The first to go: its thread uses the maker.
 };
 

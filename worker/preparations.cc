@@ -9,8 +9,10 @@ namespace {
 
 class GenerationsPreparation final : public Preparation {
  public:
-  GenerationsPreparation(const GenerationMaker& maker, net::ApiRequest request, PreparedThen then)
+  GenerationsPreparation(const GenerationMaker& maker, net::ApiRequest request,
+                         std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then)
       : maker_(maker),
+        grammar_(std::move(grammar)),
         prompts_(GenerationMaker::prompts(request)),
         seed_(request.seeded ? request.sampling.seed : entropy()),
         then_(std::move(then)) {
@@ -21,7 +23,7 @@ class GenerationsPreparation final : public Preparation {
   bool step() override {
     net::ApiRequest& request = prepared_.request;
     const size_t index = prepared_.generations.size();
-    auto made = maker_.make(request, index, seed_ + index * request.choices);
+    auto made = maker_.make(request, index, seed_ + index * request.choices, grammar_);
     if (auto* error = std::get_if<net::ApiError>(&made)) {
       error_ = std::move(*error);
       return true;
@@ -44,6 +46,7 @@ class GenerationsPreparation final : public Preparation {
 
  private:
   const GenerationMaker& maker_;
+  const std::shared_ptr<const engine::CompiledGrammar> grammar_;
   const size_t prompts_;
   const uint64_t seed_;  // Of the first choice of all; the others' follow it.
   const PreparedThen then_;
@@ -82,9 +85,11 @@ std::unique_ptr<Preparation> prepare_request(net::ApiKind kind, std::string body
       std::move(then));
 }
 
-std::unique_ptr<Preparation> prepare_generations(const GenerationMaker& maker,
-                                                 net::ApiRequest request, PreparedThen then) {
-  return std::make_unique<GenerationsPreparation>(maker, std::move(request), std::move(then));
+std::unique_ptr<Preparation> prepare_generations(
+    const GenerationMaker& maker, net::ApiRequest request,
+    std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then) {
+  return std::make_unique<GenerationsPreparation>(maker, std::move(request), std::move(grammar),
+                                                  std::move(then));
 }
 
 std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,

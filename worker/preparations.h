@@ -28,9 +28,11 @@ struct PreparedRequest {
   std::vector<std::string> echoes;  // The text of each prompt, if the reply begins with it.
 };
 using PreparedThen = std::function<void(std::variant<PreparedRequest, net::ApiError>)>;
-// One prompt at each step. Requires: maker.check() found nothing.
-std::unique_ptr<Preparation> prepare_generations(const GenerationMaker& maker,
-                                                 net::ApiRequest request, PreparedThen then);
+// One prompt at each step; all of them follow `grammar`, if there is one. Requires: maker.check()
+// found nothing.
+std::unique_ptr<Preparation> prepare_generations(
+    const GenerationMaker& maker, net::ApiRequest request,
+    std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then);
 
 // The body of the reply.
 using BodyThen = std::function<void(std::variant<std::string, net::ApiError>)>;

@@ -1,6 +1,9 @@
 #include "engine/grammar/grammar_compiler.h"
 
+#include <algorithm>
 #include <exception>
+#include <new>
+#include <optional>
 
 #include <xgrammar/compiler.h>
 
@@ -34,7 +37,11 @@ Error refused(const std::string& what) {
 
 Result<std::string> check_structure(StructureKind kind, std::string_view text) {
   if (kind == StructureKind::kSchema) {
-    return normalise_json_schema(text);
+    PDJOB_TRY(std::string schema, normalise_json_schema(text));
+    if (schema.size() > limits::kGrammarCheckedBytesMax) {
+      return Error{ErrorCode::kInvalidArgument, "the JSON schema is too long"};
+    }
+    return schema;
   }
   PDJOB_TRY_STATUS(check_gbnf(text));
   return std::string(text);
@@ -69,6 +76,8 @@ Result<std::string> GrammarCompiler::compile(StructureKind kind, const std::stri
       return Error{ErrorCode::kInvalidArgument, "the structure is too large once it is compiled"};
     }
     return text;
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::kInvalidArgument, "the structure takes too much memory to compile"};
   } catch (const std::exception& thrown) {
     return refused(thrown.what());
   }

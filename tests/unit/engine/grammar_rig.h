@@ -66,7 +66,8 @@ inline std::string random_text(const std::shared_ptr<const CompiledGrammar>& com
     grammar.mask(row);
     std::vector<Token> open;
     for (Token token = 0; token < static_cast<Token>(row.size()); ++token) {
-      if (row[token] == 0.0F) {
+      // Bytes of which UTF-8 is made do not make it at random.
+      if (row[token] == 0.0F && (token < 0x80 || token > 0xFF)) {
         open.push_back(token);
       }
     }

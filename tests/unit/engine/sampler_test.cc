@@ -12,6 +12,7 @@
 #include "common/limits.h"
 #include "common/random.h"
 #include "engine/fake_engine.h"
+#include "engine/grammar/grammar_compiler.h"
 
 namespace pdjob::engine {
 namespace {
@@ -334,14 +335,25 @@ TEST_F(SamplerTest, RefusesParametersOutOfRange) {
   EXPECT_TRUE(refused({.logit_bias = {{static_cast<Token>(kFakeVocabulary), 0.0F}}}));
   EXPECT_TRUE(refused({.logit_bias = {{1, nan}}}));
   EXPECT_TRUE(refused({.logprobs = static_cast<int32_t>(limits::kLogprobsMax) + 1}));
-  EXPECT_TRUE(refused({.grammar = "root ::= \"a\"", .json_schema = "{}"}));
   EXPECT_FALSE(refused({}));
 }
 
-TEST_F(SamplerTest, GrammarsNeedARealVocabulary) {
-  const auto result = open_sampler(*engine_, {.grammar = "root ::= \"a\""}, {});
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().code, ErrorCode::kUnsupported);
+TEST_F(SamplerTest, ChoicesThatShareAGrammarFollowItApart) {
+  const auto tokens = open_grammar_tokens(grammar_pieces(engine_->vocabulary()));
+  const auto compiled = CompiledGrammar::read(tokens, GrammarCompiler(tokens)
+                                                          .compile(StructureKind::kGrammar,
+                                                                   "root ::= \"ab\" | \"cd\"")
+                                                          .value())
+                            .value();
+  const auto row = logits({{'a', 4.0F}, {'d', 3.0F}});
+  const auto one = open_sampler(*engine_, {.temperature = 0}, {}, {}, compiled).value();
+  const auto other = open_sampler(*engine_, {.temperature = 0}, {}, {}, compiled).value();
+  EXPECT_EQ(one->sample(row).value().token, 'a');
+  EXPECT_EQ(one->sample(row).value().token, 'b');
+  other->accept('c');
+  EXPECT_EQ(other->sample(row).value().token, 'd');
+  EXPECT_EQ(one->sample(row).value().token, kFakeEnd);
+  EXPECT_TRUE(other->finished());
 }
 
 TEST_F(SamplerTest, ExtremeButValidParametersStayFinite) {

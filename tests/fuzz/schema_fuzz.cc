@@ -1,0 +1,26 @@
+// JSON schemas of strangers, and their patterns. Whatever they are: a schema in our words that is
+// within its bounds, stays itself when it is read again, and is quick to read; or a refusal.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "engine/grammar/json_schema.h"
+#include "engine/grammar/pattern.h"
+
+using namespace pdjob;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto schema = engine::normalise_json_schema(text);
+  if (!schema) {
+    PDJOB_CHECK(schema.error().code == ErrorCode::kInvalidArgument);
+    PDJOB_CHECK(!schema.error().message.empty() && schema.error().message.size() < 600);
+  }
+  if (const auto pattern = engine::translate_pattern(text)) {
+    PDJOB_CHECK(pattern->starts_with('^') && pattern->ends_with('$'));
+    PDJOB_CHECK(pattern->size() <= 32 * limits::kPatternBytesMax);
+  }
+  return 0;
+}

@@ -1,0 +1,58 @@
+// In place of `pdjob compile-grammar`: with "real" the real one, else one that does to its worker
+// what a broken library, or one that a client has taken over, could do.
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <unistd.h>
+
+#include "worker/grammar_helper.h"
+
+namespace {
+
+void say(int channel, pdjob::worker::HelperWord word, uint32_t size, const std::string& text) {
+  std::string frame(reinterpret_cast<const char*>(&size), sizeof size);
+  frame += static_cast<char>(word);
+  frame += text;
+  for (size_t at = 0; at < frame.size();) {
+    const ssize_t put = write(channel, frame.data() + at, frame.size() - at);
+    if (put <= 0) {
+      _exit(1);
+    }
+    at += static_cast<size_t>(put);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using pdjob::worker::HelperWord;
+  const std::string mode = argc > 3 ? argv[1] : "";
+  const int channel = std::atoi(argv[argc - 2]);
+  if (mode == "real") {
+    return pdjob::worker::run_grammar_helper(channel, std::atoi(argv[argc - 1]));
+  }
+  if (mode == "never ready") {
+    return 1;
+  }
+  say(channel, HelperWord::kReady, 1, "");
+  char buffer[4096];
+  while (read(channel, buffer, sizeof buffer) > 0) {
+    if (mode == "crash") {
+      std::abort();
+    } else if (mode == "lie") {
+      say(channel, HelperWord::kCompiled, 5, "none");
+    } else if (mode == "endless") {
+      for (;;) {
+        say(channel, HelperWord::kCompiled, 32U << 20U, std::string(1U << 20U, 'x'));
+      }
+    } else if (mode == "unknown word") {
+      say(channel, static_cast<HelperWord>(99), 1, "");
+    } else if (mode == "no size") {
+      say(channel, HelperWord::kCompiled, 0, "");
+    } else if (mode == "huge size") {
+      say(channel, HelperWord::kCompiled, UINT32_MAX, "");
+    }  // "hang": no answer.
+  }
+  return 0;
+}
