@@ -362,7 +362,7 @@ struct KvEventsTest : RouterTest {
   KvEventsTest() {
     config.prefill_policy = PolicyKind::kPrefixAware;
     config.kv_events.port = 1;
-    made = std::make_unique<Router>(config, std::move(*open_policies(config)), 1);
+    made = std::make_unique<Router>(config, std::move(*open_policies(config)), 1, entropy);
     workers(two_pairs);
   }
   WorkerId id_of(const char* name) { return router().workers().find(name)->id; }
