@@ -20,6 +20,13 @@ inline constexpr size_t kConfigDepthMax = 32;
 inline constexpr size_t kHttpHeadBytesMax = 64 * kKiB;
 inline constexpr size_t kHttpHeadersMax = 128;
 inline constexpr size_t kHttpBodyBytesMax = 32 * kMiB;  // A request; beyond: 413.
+// Of the requests of all connections of one process that are in memory; beyond: 503.
+inline constexpr size_t kHttpHeldBytesMax = 1024 * kMiB;
+// Of a body that nobody reads, so that its connection can be kept. Beyond: closed.
+inline constexpr size_t kHttpDroppedBodyBytesMax = 64 * kKiB;
+// Of a body that comes without an API key; beyond: 413.
+inline constexpr size_t kHttpKeylessBodyBytesMax = 16 * kKiB;
+inline constexpr size_t kApiKeyBytesMax = 1 * kKiB;  // A longer one is wrong.
 inline constexpr size_t kHttpConnectionsMax = 16384;    // Beyond: accepted, told 503, closed.
 inline constexpr size_t kHttpSendQueueBytesMax =
     4 * kMiB;  // To one slow reader, before its source is paused.

@@ -10,6 +10,7 @@
 
 #include "common/limits.h"
 #include "net/client_connection.h"
+#include "net/free_text.h"
 #include "net/resolver.h"
 #include "net/socket.h"
 
@@ -351,7 +352,7 @@ void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyH
   call.awaited = Awaited::kBody;
   wait(call, call.idle_timeout);
   if (connection.request_sent()) {
-    call.body = std::string();  // A long prompt need not stay as long as its answer streams.
+    free_text(call.body);  // A long prompt need not stay as long as its answer streams.
   }
   call.handler.on_head(id, head);
 }

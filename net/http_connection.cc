@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "net/free_text.h"
 #include "net/json_edit.h"
 
 namespace pdjob::net {
@@ -25,6 +26,10 @@ constexpr size_t kHeldBytes = 16 * limits::kKiB;
 constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
 // Room behind the body, so that it can be parsed where it is.
 constexpr size_t kBodySlack = JsonObject::kSlack;
+// What a connection keeps of the buffers of its last request.
+constexpr size_t kTextKeptMax = 16 * limits::kKiB;
+// Until a client that was refused for want of memory may come again.
+constexpr uint32_t kMemoryRetrySeconds = 1;
 // Receives of one connection before others get their turn.
 constexpr int kReceivesPerTurn = 16;
 // Reserved for a body that is only announced; it grows as it arrives.
@@ -102,9 +107,15 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out.append("\r\n");
 }
 
+const char* type_of(int status) {
+  return status == 503   ? "overloaded_error"
+         : status == 429 ? "rate_limit_error"
+                         : "invalid_request_error";
+}
+
 std::string refusal_body(const HttpRefusal& refusal) {
-  return std::string(R"({"error":{"message":")") + refusal.reason +
-         R"(","type":"invalid_request_error","param":null,"code":null}})";
+  return std::string(R"({"error":{"message":")") + refusal.reason + R"(","type":")" +
+         type_of(refusal.status) + R"(","param":null,"code":null}})";
 }
 
 }  // namespace
@@ -113,7 +124,11 @@ HttpConnection::HttpConnection(Owner& owner, Fd fd) : owner_(owner), fd_(std::mo
   wait(owner_.options().idle_timeout);
 }
 
-HttpConnection::~HttpConnection() { owner_.loop().unwatch(fd_.get()); }
+HttpConnection::~HttpConnection() {
+  owner_.loop().unwatch(fd_.get());
+  release_body();
+  owner_.held_bytes().give_back(0, input_counted_);
+}
 
 bool HttpConnection::watch() {
   return owner_.loop().watch(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this).has_value();
@@ -160,6 +175,11 @@ void HttpConnection::go_on() {
   if (phase_ == Phase::kHead) {
     queue_.shrink();
   }
+  if (unparsed().empty()) {
+    input_at_ = 0;
+    free_text(input_, kTextKeptMax);
+  }
+  count_input();
   if (broken_ || (input_ended_ && (phase_ != Phase::kHead || queue_.empty()))) {
     client_gone();
   } else if (phase_ == Phase::kHead && close_after_reply_ && queue_.empty()) {
@@ -171,7 +191,8 @@ void HttpConnection::check_deadline(Instant now) {
   if (now < deadline_ || phase_ == Phase::kClosed) {
     return;
   }
-  const bool amid_request = phase_ == Phase::kBody || (phase_ == Phase::kHead && request_started_);
+  const bool amid_request =
+      (phase_ == Phase::kBody && !skips_body_) || (phase_ == Phase::kHead && request_started_);
   if (amid_request && !queue_.blocked()) {
     refuse({408, "the request took too long to arrive"});
   } else {
@@ -196,7 +217,8 @@ void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + 
 // Pipelined requests are read while a reply is under way or its reader is slow, but only so far.
 bool HttpConnection::may_receive() const {
   const bool busy = phase_ == Phase::kReply || queue_.blocked();
-  return phase_ != Phase::kClosed && !(busy && unparsed().size() >= kInputHeldMax);
+  const bool enough = unparsed().size() >= kInputHeldMax || owner_.held_bytes().full();
+  return phase_ != Phase::kClosed && !(busy && enough);
 }
 
 bool HttpConnection::discards_input() const {
@@ -242,8 +264,45 @@ void HttpConnection::take(std::string_view bytes) {
     return;
   }
   input_.erase(0, std::exchange(input_at_, 0));
+  if (phase_ == Phase::kHead) {
+    if (const auto refusal = refusal_to_hold(input_.size(), bytes.size())) {
+      refuse(*refusal);
+      return;
+    }
+  }
   input_.append(bytes);
+  count_input();
   take_requests();
+}
+
+std::optional<HttpRefusal> HttpConnection::refusal_to_hold(size_t own, size_t more) const {
+  const HeldBytes::Account account = phase_ == Phase::kBody ? body_account_ : 0;
+  switch (owner_.held_bytes().ask(account, own, more)) {
+    case HeldBytes::Verdict::kFits:
+      return std::nullopt;
+    case HeldBytes::Verdict::kTotalIsFull:
+      return HttpRefusal{503, "too many bytes of requests are in memory: try again",
+                         kMemoryRetrySeconds};
+    case HeldBytes::Verdict::kAccountIsFull:
+      return HttpRefusal{429, "too many bytes of this tenant's requests are in memory",
+                         kMemoryRetrySeconds};
+  }
+  return std::nullopt;
+}
+
+void HttpConnection::hold_body(size_t more) {
+  body_held_ += more;
+  owner_.held_bytes().take(body_account_, more);
+}
+
+void HttpConnection::release_body() {
+  owner_.held_bytes().give_back(body_account_, std::exchange(body_held_, 0));
+}
+
+void HttpConnection::count_input() {
+  HeldBytes& held = owner_.held_bytes();
+  held.give_back(0, std::exchange(input_counted_, input_.size()));
+  held.take(0, input_counted_);
 }
 
 void HttpConnection::take_requests() {
@@ -285,19 +344,21 @@ bool HttpConnection::start_request() {
     refuse(*refusal);
     return false;
   }
-  if (head_.content_length > owner_.options().body_bytes_max) {
-    refuse({413, "the request body is too large"});
+  request_.method = head_.method;
+  request_.path = head_.path;
+  request_.query = head_.query;
+  request_.headers.swap(head_.headers);
+  request_.body.clear();
+  request_.account = 0;
+  request_.body_bytes_max = owner_.options().body_bytes_max;
+  body_left_ = head_.content_length;
+  if (const auto reply = owner_.on_head(request_)) {
+    answer_early(*reply);
+  } else if (!await_body()) {
     return false;
   }
-  phase_ = Phase::kBody;
-  chunks_ = {};
-  body_left_ = head_.content_length;
-  request_.body.clear();
-  if (head_.framing != BodyFraming::kNone) {
-    request_.body.reserve(std::min<size_t>(body_left_, kBodyReserveMax) + kBodySlack);
-    if (head_.expects_continue && unparsed().empty()) {
-      send({"HTTP/1.1 100 Continue\r\n\r\n"});
-    }
+  if (phase_ != Phase::kBody) {
+    return false;  // It closes after its reply.
   }
   const size_t taken = take_body(unparsed());
   // A refused request has dropped the input.
@@ -305,23 +366,66 @@ bool HttpConnection::start_request() {
   return true;
 }
 
+// False: the request is refused.
+bool HttpConnection::await_body() {
+  if (body_left_ > request_.body_bytes_max) {
+    refuse({413, "the request body is too large"});
+    return false;
+  }
+  phase_ = Phase::kBody;
+  body_account_ = request_.account;
+  // Early, and not for good: others may take the room while the body comes.
+  if (const auto refusal = refusal_to_hold(0, static_cast<size_t>(body_left_))) {
+    refuse(*refusal);
+    return false;
+  }
+  chunks_ = {};
+  if (head_.framing != BodyFraming::kNone) {
+    request_.body.reserve(std::min<size_t>(body_left_, kBodyReserveMax) + kBodySlack);
+    if (head_.expects_continue && unparsed().empty()) {
+      send({"HTTP/1.1 100 Continue\r\n\r\n"});
+    }
+  }
+  return true;
+}
+
 // How many of `bytes` belonged to the body.
 size_t HttpConnection::take_body(std::string_view bytes) {
   size_t taken = 0;
   bool complete = true;
+  if (skips_body_) {
+    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
+    body_left_ -= taken;
+    if (body_left_ == 0) {
+      finish_skipping();
+    }
+    return taken;
+  }
   if (head_.framing == BodyFraming::kLength) {
     taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
+    if (const auto refusal = refusal_to_hold(body_held_, taken)) {
+      refuse(*refusal);
+      return taken;
+    }
+    hold_body(taken);
     request_.body.append(bytes.substr(0, taken));
     body_left_ -= taken;
     complete = body_left_ == 0;
   } else if (head_.framing == BodyFraming::kChunked) {
+    const size_t before = request_.body.size();
     taken = chunks_.decode(bytes, request_.body);
+    const size_t payload = request_.body.size() - before;
+    if (const auto refusal = refusal_to_hold(body_held_, payload)) {
+      refuse(*refusal);
+      return taken;
+    }
+    hold_body(payload);
     complete = chunks_.done();
     if (chunks_.failed()) {
       refuse({400, "malformed chunked body"});
       return taken;
     }
-    if (request_.body.size() > owner_.options().body_bytes_max) {
+    if (request_.body.size() > request_.body_bytes_max) {
       refuse({413, "the request body is too large"});
       return taken;
     }
@@ -339,11 +443,31 @@ void HttpConnection::finish_request() {
   }
   request_started_ = false;
   close_after_reply_ = draining_ || !head_.keep_alive;
-  request_.method = head_.method;
-  request_.path = head_.path;
-  request_.query = head_.query;
-  request_.headers.swap(head_.headers);
   owner_.on_request(*this, request_);
+}
+
+void HttpConnection::finish_skipping() {
+  skips_body_ = false;
+  phase_ = Phase::kHead;
+  request_started_ = false;
+  wait(owner_.options().idle_timeout);
+  ask_attention();
+}
+
+void HttpConnection::answer_early(const EarlyReply& reply) {
+  // A client that waits for leave to send its body need not send it (RFC 9110, 10.1.1), so that
+  // nobody knows where the next request begins.
+  const bool may_never_come = head_.expects_continue && body_left_ > 0 && unparsed().empty();
+  skips_body_ = head_.framing != BodyFraming::kChunked && !may_never_come &&
+                body_left_ <= limits::kHttpDroppedBodyBytesMax;
+  close_after_reply_ = draining_ || !head_.keep_alive || !skips_body_;
+  send_whole(reply.status, "application/json", reply.body, reply.headers);
+  phase_ = Phase::kBody;
+  if (!skips_body_) {
+    input_.clear();
+    input_at_ = 0;
+    finish_skipping();
+  }
 }
 
 // Before there is an exchange: the handler never hears of it.
@@ -353,11 +477,15 @@ void HttpConnection::refuse(const HttpRefusal& refusal) {
   close_after_reply_ = true;
   input_.clear();
   input_at_ = 0;
-  request_.body.clear();
+  free_text(request_.body, kTextKeptMax);
+  release_body();
   wait(owner_.options().idle_timeout);
   head_.is_http_1_0 = false;
   const std::string body = refusal_body(refusal);
-  start_head(refusal.status, "application/json", {});
+  start_head(refusal.status, "application/json",
+             refusal.retry_after_seconds == 0
+                 ? Headers{}
+                 : Headers{{"Retry-After", std::to_string(refusal.retry_after_seconds)}});
   reply_head_.append("Content-Length: ");
   append_number(reply_head_, body.size());
   reply_head_.append("\r\n\r\n");
@@ -389,6 +517,12 @@ void HttpConnection::start_head(int status, std::string_view content_type, const
 void HttpConnection::reply(int status, std::string_view content_type, std::string_view body,
                            const Headers& headers) {
   PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  send_whole(status, content_type, body, headers);
+  end_reply();
+}
+
+void HttpConnection::send_whole(int status, std::string_view content_type, std::string_view body,
+                                const Headers& headers) {
   start_head(status, content_type, headers);
   if (status != 204 && status != 304) {
     reply_head_.append("Content-Length: ");
@@ -399,7 +533,6 @@ void HttpConnection::reply(int status, std::string_view content_type, std::strin
   }
   reply_head_.append("\r\n");
   send({reply_head_, head_.method == "HEAD" ? std::string_view() : body});
-  end_reply();
 }
 
 void HttpConnection::begin(int status, std::string_view content_type, const Headers& headers) {
@@ -519,7 +652,8 @@ void HttpConnection::on_flushed() {
 void HttpConnection::end_reply() {
   phase_ = Phase::kHead;
   form_ = ReplyForm::kNone;
-  request_.body = std::string();
+  free_text(request_.body, kTextKeptMax);
+  release_body();
   wait(owner_.options().idle_timeout);
   owner_.on_reply_ended(*this);
   if (close_after_reply_ || input_waits_ || input_ended_ || !unparsed().empty()) {
@@ -543,6 +677,7 @@ void HttpConnection::linger() {
 
 void HttpConnection::close() {
   phase_ = Phase::kClosed;
+  release_body();
   owner_.loop().unwatch(fd_.get());
   fd_.reset();
   ask_attention();

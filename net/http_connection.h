@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 
 #include "common/time.h"
 #include "net/event_loop.h"
+#include "net/held_bytes.h"
 #include "net/http_parser.h"
 #include "net/http_server.h"
 #include "net/socket.h"
@@ -28,8 +30,9 @@ class HttpConnection final : public FdHandler {
 
   class Owner {
    public:
-    // These three may run a handler's code, so they are never called from within reply(), write()
+    // These four may run a handler's code, so they are never called from within reply(), write()
     // and their like.
+    virtual std::optional<EarlyReply> on_head(HttpRequest& request) = 0;
     virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
     virtual void on_client_gone(HttpConnection& connection) = 0;
     virtual void on_writable(HttpConnection& connection) = 0;
@@ -43,6 +46,7 @@ class HttpConnection final : public FdHandler {
     virtual const HttpServerOptions& options() const = 0;
     // For one receive at a time; shared by all connections.
     virtual std::span<char> receive_buffer() = 0;
+    virtual HeldBytes& held_bytes() = 0;
 
    protected:
     ~Owner() = default;
@@ -76,11 +80,13 @@ class HttpConnection final : public FdHandler {
   void abort();
   bool is_http_1_0() const { return head_.is_http_1_0; }
   size_t bytes_queued() const { return queue_.size(); }
+  void hold_more(size_t bytes) { hold_body(bytes); }
+  void body_freed() { release_body(); }
 
  private:
   enum class Phase {
     kHead,    // Waiting for a request, or amid its head.
-    kBody,    // Amid its body.
+    kBody,    // Amid its body, which may be skipped.
     kReply,   // The handler has it.
     kLinger,  // Our last byte is sent; reading until the client closes, lest a reset destroy what
               // it has not read yet.
@@ -93,14 +99,26 @@ class HttpConnection final : public FdHandler {
   void take(std::string_view bytes);
   void take_requests();
   bool start_request();
+  bool await_body();
   size_t take_body(std::string_view bytes);
   void finish_request();
+  void finish_skipping();
   void refuse(const HttpRefusal& refusal);
+  // The request ends here: the handler has answered its head.
+  void answer_early(const EarlyReply& reply);
+  // Nothing: a body of `own` bytes may grow by `more`.
+  std::optional<HttpRefusal> refusal_to_hold(size_t own, size_t more) const;
+  void hold_body(size_t more);
+  void release_body();
+  // Of input_, after it has changed.
+  void count_input();
   bool may_receive() const;
   std::string_view unparsed() const { return std::string_view(input_).substr(input_at_); }
   bool discards_input() const;
 
   void start_head(int status, std::string_view content_type, const Headers& headers);
+  void send_whole(int status, std::string_view content_type, std::string_view body,
+                  const Headers& headers);
   void ask_attention();
   // What is not done where it is noticed: sending, pipelined requests, telling of a broken
   // connection.
@@ -132,6 +150,12 @@ class HttpConnection final : public FdHandler {
   HttpRequest request_;
   ChunkDecoder chunks_;
   uint64_t body_left_ = 0;
+  bool skips_body_ = false;  // Its request is answered already.
+
+  // What HeldBytes has of this connection.
+  size_t input_counted_ = 0;
+  size_t body_held_ = 0;
+  HeldBytes::Account body_account_ = 0;
 
   SendQueue queue_;
   ReplyForm form_ = ReplyForm::kNone;

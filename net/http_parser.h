@@ -33,6 +33,7 @@ enum class BodyFraming { kNone, kLength, kChunked, kUntilClose };
 struct HttpRefusal {
   int status = 400;
   const char* reason = "";
+  uint32_t retry_after_seconds = 0;  // 0: not said.
 };
 
 // A parsed head, its memory reused by the next one. Value.

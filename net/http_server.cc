@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include <sys/epoll.h>
@@ -48,6 +49,9 @@ class HttpServerOverEpoll final : public HttpServer,
   void write_raw(ExchangeId id, std::string_view bytes) override;
   void end_raw(ExchangeId id, bool keep_alive) override;
   void abort(ExchangeId id) override;
+  void hold_more(ExchangeId id, size_t bytes) override;
+  void body_freed(ExchangeId id) override;
+  const HeldBytes& held() const override { return held_; }
   bool is_http_1_0(ExchangeId id) const override;
   size_t bytes_queued(ExchangeId id) const override;
   void stop_accepting() override;
@@ -60,6 +64,9 @@ class HttpServerOverEpoll final : public HttpServer,
   };
 
   void on_ready(uint32_t epoll_events) override;  // Of a listener.
+  std::optional<EarlyReply> on_head(HttpRequest& request) override {
+    return handler_.on_head(request);
+  }
   void on_request(HttpConnection& connection, HttpRequest& request) override;
   void on_client_gone(HttpConnection& connection) override;
   void on_writable(HttpConnection& connection) override;
@@ -68,6 +75,7 @@ class HttpServerOverEpoll final : public HttpServer,
   EventLoop& loop() override { return loop_; }
   const HttpServerOptions& options() const override { return options_; }
   std::span<char> receive_buffer() override { return buffer_; }
+  HeldBytes& held_bytes() override { return held_; }
 
   HttpConnection* find(ExchangeId id) const;
   void accept_from(const Fd& listener);
@@ -81,6 +89,7 @@ class HttpServerOverEpoll final : public HttpServer,
   std::vector<Fd> listeners_;
   const uint16_t port_;
   const uint16_t own_port_;
+  HeldBytes held_;              // Outlives the connections.
   bool accept_failed_ = false;  // Out of descriptors: tried again by the sweep.
   std::unordered_map<HttpConnection*, Client> clients_;
   std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
@@ -98,7 +107,8 @@ HttpServerOverEpoll::HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& han
       options_(std::move(options)),
       listeners_(std::move(listeners)),
       port_(local_port(listeners_.front().get())),
-      own_port_(local_port(listeners_.back().get())) {}
+      own_port_(local_port(listeners_.back().get())),
+      held_(options_.held_bytes_max, options_.account_held_bytes_max) {}
 
 HttpServerOverEpoll::~HttpServerOverEpoll() {
   loop_.forget_turn_end(*this);
@@ -274,6 +284,18 @@ void HttpServerOverEpoll::abort(ExchangeId id) {
   }
 }
 
+void HttpServerOverEpoll::hold_more(ExchangeId id, size_t bytes) {
+  if (HttpConnection* connection = find(id)) {
+    connection->hold_more(bytes);
+  }
+}
+
+void HttpServerOverEpoll::body_freed(ExchangeId id) {
+  if (HttpConnection* connection = find(id)) {
+    connection->body_freed();
+  }
+}
+
 bool HttpServerOverEpoll::is_http_1_0(ExchangeId id) const {
   const HttpConnection* connection = find(id);
   return connection != nullptr && connection->is_http_1_0();
@@ -294,6 +316,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandle
   }
   if (filled.connections_max == 0) {
     filled.connections_max = limits::kHttpConnectionsMax;
+  }
+  if (filled.held_bytes_max == 0) {
+    filled.held_bytes_max = limits::kHttpHeldBytesMax;
+  }
+  if (filled.account_held_bytes_max == 0) {
+    filled.account_held_bytes_max = filled.held_bytes_max / 4;
   }
   std::vector<Fd> listeners(1);
   PDJOB_TRY(listeners.front(),

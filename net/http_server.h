@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "net/event_loop.h"
+#include "net/held_bytes.h"
 #include "net/http_parser.h"
 
 namespace pdjob::net {
@@ -31,12 +33,26 @@ struct HttpRequest {
   std::string_view query;  // Without '?'.
   std::vector<HttpHeader> headers;
   std::string body;
+  // For on_head() to set: whose bytes the body's are, and how many there may be.
+  HeldBytes::Account account = 0;
+  size_t body_bytes_max = 0;
   // The first of that name, compared without case; empty if absent.
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };
 
+// A reply in JSON to a request whose body is not read.
+struct EarlyReply {
+  int status = 0;
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+
 class HttpHandler {
  public:
+  // The head is complete, and no byte of the body is kept yet. A reply ends the request: it gets no
+  // ExchangeId, and on_request() is not called. A client that waits for "100 Continue" then sends
+  // no body; a short body is skipped, and after a long one the connection is closed.
+  virtual std::optional<EarlyReply> on_head(HttpRequest& /*request*/) { return std::nullopt; }
   virtual void on_request(ExchangeId id, HttpRequest& request) = 0;
   // The client left before the reply was complete. Not called after the reply is.
   virtual void on_client_gone(ExchangeId id) = 0;
@@ -58,6 +74,8 @@ struct HttpServerOptions {
   Duration idle_timeout = std::chrono::seconds(75);     // Of a connection between requests.
   Duration request_timeout = std::chrono::seconds(60);  // For a whole request to arrive.
   size_t connections_max = 0;                           // 0: limits::kHttpConnectionsMax.
+  size_t held_bytes_max = 0;          // Of all requests; 0: limits::kHttpHeldBytesMax.
+  size_t account_held_bytes_max = 0;  // Of those of one account; 0: a quarter of that.
 };
 
 class HttpServer {
@@ -92,6 +110,12 @@ class HttpServer {
   virtual void end_raw(ExchangeId id, bool keep_alive) = 0;
   // Cuts the connection: the client sees an incomplete reply, which is the truth.
   virtual void abort(ExchangeId id) = 0;
+
+  // Copies of the body are made: so many bytes more count until the reply ends.
+  virtual void hold_more(ExchangeId id, size_t bytes) = 0;
+  // The body and its copies are freed, though the reply goes on.
+  virtual void body_freed(ExchangeId id) = 0;
+  virtual const HeldBytes& held() const = 0;
 
   virtual bool is_http_1_0(ExchangeId id) const = 0;
   virtual size_t bytes_queued(ExchangeId id) const = 0;

@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "net/free_text.h"
 
 namespace pdjob::net {
 namespace {
@@ -188,7 +189,7 @@ bool SendQueue::flush(int fd) {
 
 void SendQueue::shrink() {
   if (empty() && bytes_.capacity() > kIdleCapacityKept) {
-    bytes_ = std::string();
+    free_text(bytes_);
     at_ = 0;
   }
 }
@@ -210,7 +211,7 @@ void SendQueue::clear() {
   at_ = 0;
   blocked_ = false;
   if (bytes_.capacity() > kQueueCapacityKept) {
-    bytes_ = std::string();
+    free_text(bytes_);
   }
   bytes_.clear();
 }

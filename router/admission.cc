@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/limits.h"
 #include "common/sha256.h"
 #include "net/http_parser.h"
 
@@ -108,7 +109,10 @@ std::variant<Admission::Tenant, Admission::Denial> Admission::identify(
                   net::invalid_request("No API key was given: send it as Authorization: Bearer KEY",
                                        "", "invalid_api_key", 401)};
   }
-  const auto found = by_key_.find(sha256_of(authorization.substr(kScheme.size())));
+  const std::string_view key = authorization.substr(kScheme.size());
+  // Digests are compared, never keys: how long that takes tells nothing of a key.
+  const auto found =
+      key.size() > limits::kApiKeyBytesMax ? by_key_.end() : by_key_.find(sha256_of(key));
   if (found == by_key_.end()) {
     return Denial{DenialReason::kWrongKey, net::invalid_request("The API key is not known here", "",
                                                                 "invalid_api_key", 401)};
@@ -116,13 +120,25 @@ std::variant<Admission::Tenant, Admission::Denial> Admission::identify(
   return found->second;
 }
 
-std::variant<Admission::Tenant, Admission::Denial> Admission::admit(std::string_view authorization,
-                                                                    uint64_t tokens, Instant now) {
-  auto identified = identify(authorization);
-  if (open_to_all() || std::holds_alternative<Denial>(identified)) {
-    return identified;
+std::optional<Admission::Denial> Admission::denial_of_request(Tenant tenant, Instant now) {
+  if (open_to_all()) {
+    return std::nullopt;
   }
-  const Tenant tenant = std::get<Tenant>(identified);
+  auto denial = denial_of_alive(tenant);
+  if (!denial) {
+    denial = denial_of_rate(tenant, now);
+  }
+  if (denial) {
+    denial->rates = rate_headers(tenant, now);
+  }
+  return denial;
+}
+
+std::variant<Admission::Tenant, Admission::Denial> Admission::admit(Tenant tenant, uint64_t tokens,
+                                                                    Instant now) {
+  if (open_to_all()) {
+    return tenant;
+  }
   if (auto denial = denial_of(tenant, tokens, now)) {
     denial->rates = rate_headers(tenant, now);
     return *std::move(denial);
@@ -134,14 +150,33 @@ std::variant<Admission::Tenant, Admission::Denial> Admission::admit(std::string_
   return tenant;
 }
 
-std::optional<Admission::Denial> Admission::denial_of(Tenant tenant, uint64_t tokens, Instant now) {
+std::optional<Admission::Denial> Admission::denial_of_alive(Tenant tenant) const {
   const TenantConfig& config = configs_[tenant];
-  State& state = tenants_[tenant];
-  if (config.requests_max > 0 && state.alive >= config.requests_max) {
+  if (config.requests_max > 0 && tenants_[tenant].alive >= config.requests_max) {
     return Denial{
         DenialReason::kConcurrency,
         rate_limited(config.name, std::to_string(config.requests_max) + " requests are under way"),
         1};
+  }
+  return std::nullopt;
+}
+
+std::optional<Admission::Denial> Admission::denial_of_rate(Tenant tenant, Instant now) {
+  const TenantConfig& config = configs_[tenant];
+  if (const Duration wait = tenants_[tenant].requests.wait(1, now); wait > Duration::zero()) {
+    return Denial{DenialReason::kRequestRate,
+                  rate_limited(config.name,
+                               std::to_string(config.requests_per_minute) + " requests per minute"),
+                  whole_seconds(wait)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Admission::Denial> Admission::denial_of(Tenant tenant, uint64_t tokens, Instant now) {
+  const TenantConfig& config = configs_[tenant];
+  State& state = tenants_[tenant];
+  if (auto denial = denial_of_alive(tenant)) {
+    return denial;
   }
   if (!state.tokens.holds(tokens)) {
     return Denial{DenialReason::kTooLarge,
@@ -151,11 +186,8 @@ std::optional<Admission::Denial> Admission::denial_of(Tenant tenant, uint64_t to
                                            " per minute: shorten it or lower max_tokens",
                                        "max_tokens", "request_too_large")};
   }
-  if (const Duration wait = state.requests.wait(1, now); wait > Duration::zero()) {
-    return Denial{DenialReason::kRequestRate,
-                  rate_limited(config.name,
-                               std::to_string(config.requests_per_minute) + " requests per minute"),
-                  whole_seconds(wait)};
+  if (auto denial = denial_of_rate(tenant, now)) {
+    return denial;
   }
   if (const Duration wait = state.tokens.wait(tokens, now); wait > Duration::zero()) {
     return Denial{

@@ -6,6 +6,7 @@
 // to: its prompt, estimated, and the most tokens that it asks for, as OpenAI counts it. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 namespace pdjob::router {
 
 enum class DenialReason { kNoKey, kWrongKey, kTooLarge, kRequestRate, kTokenRate, kConcurrency };
+inline constexpr size_t kDenialReasons = 6;
 const char* to_string(DenialReason reason);
 
 class Admission {
@@ -38,10 +40,13 @@ class Admission {
     uint32_t retry_after_seconds = 0;  // 0: not said.
     Headers rates;                     // rate_headers() of a known tenant.
   };
-  // `authorization`: the header's value. Every one let in must be released once. The tenant alone
-  // is asked for (no request, no cost) with identify().
-  std::variant<Tenant, Denial> admit(std::string_view authorization, uint64_t tokens, Instant now);
+  // Whose key it is. `authorization` is the header's value. No request begins, and none is counted.
   std::variant<Tenant, Denial> identify(std::string_view authorization) const;
+  // Would a request of this tenant be let in, whatever its tokens? Nothing is counted. The router
+  // asks this before it reads a body.
+  std::optional<Denial> denial_of_request(Tenant tenant, Instant now);
+  // Counts the request and its tokens. Every tenant let in must be released once.
+  std::variant<Tenant, Denial> admit(Tenant tenant, uint64_t tokens, Instant now);
   void release(Tenant tenant);
   // No worker saw the request: its tokens are there again, but it has counted as a request.
   void give_back(Tenant tenant, uint64_t tokens);
@@ -79,6 +84,8 @@ class Admission {
     uint32_t alive = 0;
   };
 
+  std::optional<Denial> denial_of_alive(Tenant tenant) const;
+  std::optional<Denial> denial_of_rate(Tenant tenant, Instant now);
   std::optional<Denial> denial_of(Tenant tenant, uint64_t tokens, Instant now);
 
   const std::vector<TenantConfig> configs_;

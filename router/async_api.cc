@@ -88,9 +88,13 @@ AsyncApi::~AsyncApi() {
   loop_.cancel(patience_);
 }
 
+bool AsyncApi::takes_body(const net::HttpRequest& request) {
+  return request.method == "POST" && (request.path == "/v1/async/completions" ||
+                                      request.path == "/v1/async/chat/completions");
+}
+
 bool AsyncApi::route(net::ExchangeId client, net::HttpRequest& request) {
-  if (request.method == "POST" &&
-      (request.path == "/v1/async/completions" || request.path == "/v1/async/chat/completions")) {
+  if (takes_body(request)) {
     submit(client, request);
   } else if (request.method == "GET" && request.path.starts_with(kKnown)) {
     tell(client, request);
@@ -156,7 +160,7 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
       return;
     }
   }
-  if (!relay_.admit_once(client, request.header("authorization"), scanned)) {
+  if (!relay_.admit_once(client, relay_.tenant_of(request), scanned)) {
     return;
   }
   if (draining_ || store_.full() || !requests_.submit(row.id, row.tenant)) {

@@ -27,6 +27,8 @@ class AsyncApi {
   AsyncApi(const AsyncApi&) = delete;
   AsyncApi& operator=(const AsyncApi&) = delete;
 
+  // A request to be stored, whose body counts as its tenant's.
+  static bool takes_body(const net::HttpRequest& request);
   // Takes the request over, if it is one of these. False: it is not.
   bool route(net::ExchangeId client, net::HttpRequest& request);
   // No more are started, and nobody is called any more; what runs may end.

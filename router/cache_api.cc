@@ -74,7 +74,7 @@ CacheApi::~CacheApi() {
 }
 
 net::HttpRequest CacheApi::Asked::request() const {
-  net::HttpRequest request{.method = "POST", .path = path};
+  net::HttpRequest request{.method = "POST", .path = path, .account = account};
   for (const auto& [name, value] : headers) {
     request.headers.push_back({name, value});
   }
@@ -84,9 +84,9 @@ net::HttpRequest CacheApi::Asked::request() const {
 void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body) {
   const Wish wish = wish_of(request);
   const std::string_view authorization = request.header("authorization");
-  const auto tenant = relay_.admission().identify(authorization);
+  const Admission::Tenant tenant = relay_.tenant_of(request);
   std::optional<RequestDigest> digest;
-  if (std::holds_alternative<Admission::Tenant>(tenant) && wish.taken_part && !is_pinned(request)) {
+  if (wish.taken_part && !is_pinned(request)) {
     digest = request_digest(request.path, open_to_all_ ? authorization : "", body.text());
   }
   if (!digest || !(digest->deterministic || wish.always)) {
@@ -95,9 +95,10 @@ void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
     return;
   }
   Asked asked{.client = client,
+              .account = request.account,
               .body = std::move(body),
               .path = std::string(request.path),
-              .key = {std::get<Admission::Tenant>(tenant), digest->whole},
+              .key = {tenant, digest->whole},
               .look_up = wish.look_up,
               .arrived = loop_.now()};
   for (const net::HttpHeader& header : request.headers) {
@@ -171,7 +172,7 @@ void CacheApi::take_vector(net::ExchangeId client, const Result<net::HttpReply>&
 
 void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, CacheResult result) {
   const net::HttpRequest request = asked.request();
-  auto headers = relay_.admit_free(asked.client, request.header("authorization"));
+  auto headers = relay_.admit_free(asked.client, asked.key.tenant);
   if (!headers) {
     return;
   }

@@ -43,6 +43,7 @@ class CacheApi {
   // A request on its way past the cache.
   struct Asked {
     net::ExchangeId client;
+    net::HeldBytes::Account account = 0;
     RequestBody body;
     std::string path;
     std::vector<std::pair<std::string, std::string>> headers;

@@ -1,9 +1,11 @@
 #include "router/http_api.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "common/limits.h"
 #include "net/json_writer.h"
 #include "net/openai.h"
 #include "net/openai_reply.h"
@@ -127,6 +129,21 @@ void HttpApi::on_client_gone(net::ExchangeId id) {
   }
   relay_->client_left(id);
   members_->client_left(id);
+}
+
+std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
+  if (request.method == "POST") {
+    for (const Route& known : kRoutes) {
+      if (known.method == request.method && known.path == request.path) {
+        return relay_->let_in(request);
+      }
+    }
+    if (async_ && AsyncApi::takes_body(request)) {
+      return relay_->let_in(request);
+    }
+  }
+  request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
+  return std::nullopt;
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/result.h"
@@ -32,6 +33,8 @@ class HttpApi final : public net::HttpHandler {
   MembersWatch& members() { return *members_; }
   net::HttpServer& server() { return *server_; }
 
+  // Who asks, and whether a request of theirs may come in, before the body is read.
+  std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId id) override;
   void on_writable(net::ExchangeId id) override { relay_->client_writable(id); }

@@ -15,6 +15,8 @@ namespace pdjob::router {
 namespace {
 
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
+// Each leg sends a copy of the body.
+constexpr size_t kLegsWithABody = 2;
 // What a leg's own header lines are made of, but for their values.
 constexpr size_t kLegLineBytes = 96;
 
@@ -73,20 +75,45 @@ RelayApi::~RelayApi() { loop_.cancel(timer_); }
 void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
                      bool generates, std::unique_ptr<ReplyCapture> capture) {
   const uint64_t tokens = body.tokens();
-  const auto tenant = admit(client, request.header("authorization"), tokens);
-  if (tenant) {
-    begin(client, *tenant, tokens, request, std::move(body), generates, std::move(capture));
+  const Admission::Tenant tenant = tenant_of(request);
+  if (admit(client, tenant, tokens)) {
+    begin(client, tenant, tokens, request, std::move(body), generates, std::move(capture));
   }
 }
 
-std::optional<Admission::Tenant> RelayApi::admit(net::ExchangeId client,
-                                                 std::string_view authorization, uint64_t tokens) {
-  const auto admitted = admission_.admit(authorization, tokens, loop_.now());
-  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
-    deny(client, *denial);
+std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
+  const auto known = admission_.identify(request.header("authorization"));
+  std::optional<Admission::Denial> denial;
+  if (const auto* unknown = std::get_if<Admission::Denial>(&known)) {
+    denial = *unknown;
+  } else if (!admission_.open_to_all()) {
+    const auto tenant = std::get<Admission::Tenant>(known);
+    request.account = tenant + 1;
+    denial = admission_.denial_of_request(tenant, loop_.now());
+  }
+  if (!denial) {
     return std::nullopt;
   }
-  return std::get<Admission::Tenant>(admitted);
+  return net::EarlyReply{.status = denial->error.status,
+                         .body = net::error_body(denial->error),
+                         .headers = note_denial(*denial)};
+}
+
+Admission::Tenant RelayApi::tenant_of(const net::HttpRequest& request) const {
+  if (admission_.open_to_all()) {
+    return 0;
+  }
+  PDJOB_CHECK(request.account > 0, request.path);
+  return request.account - 1;
+}
+
+bool RelayApi::admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens) {
+  const auto admitted = admission_.admit(tenant, tokens, loop_.now());
+  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
+    deny(client, *denial);
+    return false;
+  }
+  return true;
 }
 
 void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
@@ -126,6 +153,11 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   if (!tenant.name.empty()) {
     shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
   }
+  // A pin chooses a worker against the policy: where tenants share workers, only the probes may.
+  const bool may_pin = admission_.open_to_all() || tenant.name == kProbeTenant;
+  const auto pin = [&](std::string_view header) {
+    return may_pin ? std::string(request.header(header)) : std::string();
+  };
   const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,
@@ -139,12 +171,13 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
                      .weight = tenant.weight,
                      .priority = tenant.priority,
                      .timeout = timeout_of(request),
-                     .pin_prefill = std::string(request.header("x-pdjob-pin-prefill")),
-                     .pin_decode = std::string(request.header("x-pdjob-pin-decode"))};
+                     .pin_prefill = pin("x-pdjob-pin-prefill"),
+                     .pin_decode = pin("x-pdjob-pin-decode")};
   if (exchange.span) {
     exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
     exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
   }
+  server_.hold_more(client, kLegsWithABody * body.text().size());
   exchange.body = std::move(body);
   submit(RequestArrived{id, std::move(facts)});
 }
@@ -159,14 +192,20 @@ std::string_view RelayApi::session_of(const net::HttpRequest& request,
 }
 
 void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
+  net::reply_error(server_, client, denial.error, note_denial(denial));
+}
+
+Admission::Headers RelayApi::note_denial(const Admission::Denial& denial) {
   metrics_.denied(denial.reason);
-  log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
-            denial.error.message);
+  if (denial_lines_[static_cast<size_t>(denial.reason)].opens(loop_.now())) {
+    log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
+              denial.error.message);
+  }
   Admission::Headers headers = denial.rates;
   if (denial.retry_after_seconds > 0) {
     headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
   }
-  net::reply_error(server_, client, denial.error, headers);
+  return headers;
 }
 
 std::string RelayApi::request_id_of(const net::HttpRequest& request) {
@@ -174,23 +213,22 @@ std::string RelayApi::request_id_of(const net::HttpRequest& request) {
   return given.empty() ? "req-" + TransferId{entropy(), entropy()}.to_string() : std::string(given);
 }
 
-bool RelayApi::admit_once(net::ExchangeId client, std::string_view authorization,
+bool RelayApi::admit_once(net::ExchangeId client, Admission::Tenant tenant,
                           const RequestBody& body) {
-  const auto tenant = admit(client, authorization, body.tokens());
-  if (tenant) {
-    admission_.release(*tenant);
+  const bool admitted = admit(client, tenant, body.tokens());
+  if (admitted) {
+    admission_.release(tenant);
   }
-  return tenant.has_value();
+  return admitted;
 }
 
 std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
-                                                       std::string_view authorization) {
-  const auto tenant = admit(client, authorization, 0);
-  if (!tenant) {
+                                                       Admission::Tenant tenant) {
+  if (!admit(client, tenant, 0)) {
     return std::nullopt;
   }
-  admission_.release(*tenant);
-  return admission_.rate_headers(*tenant, loop_.now());
+  admission_.release(tenant);
+  return admission_.rate_headers(tenant, loop_.now());
 }
 
 void RelayApi::client_left(net::ExchangeId client) {
@@ -509,6 +547,7 @@ void RelayApi::carry_out(const Relay& effect) {
   }
   if (!exchange.record) {
     exchange.body = {};  // No attempt follows.
+    server_.body_freed(exchange.client);
   }
   const bool is_decode = effect.leg.stage == Stage::kDecode;
   std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));

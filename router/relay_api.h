@@ -6,6 +6,7 @@
 // at a time. Loop-bound.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -67,16 +68,20 @@ class RelayApi final : public net::HttpCallHandler {
 
   const Router& core() const { return core_; }
   const Admission& admission() const { return admission_; }
+  // Of a request whose body is still to come: notes whose it is in `account`. A reply: it is
+  // denied.
+  std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
+  // Of a request that let_in() has seen.
+  Admission::Tenant tenant_of(const net::HttpRequest& request) const;
   void deny(net::ExchangeId client, const Admission::Denial& denial);
   // The client's own, or a new one.
   std::string request_id_of(const net::HttpRequest& request);
   // For a request that is to run later: it costs all that it would now. False: it is denied, and
   // answered.
-  bool admit_once(net::ExchangeId client, std::string_view authorization, const RequestBody& body);
+  bool admit_once(net::ExchangeId client, Admission::Tenant tenant, const RequestBody& body);
   // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
   // nothing: it is denied, and answered.
-  std::optional<Admission::Headers> admit_free(net::ExchangeId client,
-                                               std::string_view authorization);
+  std::optional<Admission::Headers> admit_free(net::ExchangeId client, Admission::Tenant tenant);
   RouterMetrics& metrics() { return metrics_; }
   std::string metrics_text();
 
@@ -143,9 +148,10 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
-  // Nothing: it is denied, and answered.
-  std::optional<Admission::Tenant> admit(net::ExchangeId client, std::string_view authorization,
-                                         uint64_t tokens);
+  // False: it is denied, and answered.
+  bool admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens);
+  // Counts and logs it. Header lines for its reply.
+  Admission::Headers note_denial(const Admission::Denial& denial);
   void begin(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens_paid,
              const net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplyCapture> capture);
@@ -191,6 +197,8 @@ class RelayApi final : public net::HttpCallHandler {
   net::TimerId timer_;
   Instant timer_at_ = kNever;
   WarnGate degraded_warning_{std::chrono::seconds(10)};
+  // Clients make these lines, as many as they like. One for each reason.
+  std::array<WarnGate, kDenialReasons> denial_lines_;
 };
 
 }  // namespace pdjob::router

@@ -89,6 +89,23 @@ void refuse_own_keys(ConfigReader& in, const RouterConfig& config) {
   }
 }
 
+void read_memory(ConfigReader& in, RouterConfig& config) {
+  in.field("request_bytes_max", config.request_bytes_max,
+           {"Memory for requests that are alive, with the copies that workers are sent; beyond, "
+            "requests are refused with 503. Each router of replicas has its own.",
+            "bytes"},
+           {.min = 4 * limits::kHttpBodyBytesMax, .max = uint64_t{1} << 40});
+  in.field("tenant_request_bytes_max", config.tenant_request_bytes_max,
+           {"The same of one tenant's requests; beyond, refused with 429. 0: a quarter of "
+            "request_bytes_max.",
+            "bytes"});
+  if (config.tenant_request_bytes_max > 0 &&
+      config.tenant_request_bytes_max < limits::kHttpBodyBytesMax) {
+    in.fail("tenant_request_bytes_max", "must have room for one request: at least " +
+                                            std::to_string(limits::kHttpBodyBytesMax) + ", or 0");
+  }
+}
+
 // An SGLang decode worker serves nothing without a prefill worker.
 void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
   if (config.protocol != Protocol::kSglang) {
@@ -208,6 +225,7 @@ void read(ConfigReader& in, RouterConfig& config) {
            {"Requests that wait; beyond, whoever would be served last is refused with Retry-After.",
             "requests"},
            {.min = 1, .max = 65536});
+  read_memory(in, config);
   read(in, config.tenants);
   read(in, config.cache);
   read(in, config.kv_events);

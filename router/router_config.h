@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/config_reader.h"
+#include "common/limits.h"
 #include "common/time.h"
 #include "router/async_config.h"
 #include "router/cache_config.h"
@@ -98,6 +99,9 @@ struct RouterConfig {
   Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then what is alive is cut.
   uint32_t requests_max = 4096;  // Alive at once; beyond: 503 with Retry-After.
   uint32_t queue_max = 1024;     // That wait; beyond, who would be served last is refused.
+  // Of all requests that are in memory, with the copies that legs send; beyond: 503.
+  uint64_t request_bytes_max = limits::kHttpHeldBytesMax;
+  uint64_t tenant_request_bytes_max = 0;  // Of one tenant; beyond: 429. 0: a quarter of that.
   std::vector<TenantConfig> tenants;
   // No key: those of a job, which exist even while nobody serves them. A router by hand knows only
   // those of its workers.

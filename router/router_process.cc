@@ -37,12 +37,15 @@ class RouterProcess final : net::JobMember::Handler {
   Status start() {
     loop_.pace_turns(kTurnInterval);
     PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.config.listen));
-    PDJOB_TRY(api_, HttpApi::open(loop_, options_.config,
-                                  {.host = listen.host,
-                                   .port = listen.port,
-                                   .listen_fd = options_.spec.listen_fd,
-                                   .own_port = options_.config.replicas > 1},
-                                  [this] { finish_drain(); }));
+    PDJOB_TRY(api_,
+              HttpApi::open(loop_, options_.config,
+                            {.host = listen.host,
+                             .port = listen.port,
+                             .listen_fd = options_.spec.listen_fd,
+                             .own_port = options_.config.replicas > 1,
+                             .held_bytes_max = options_.config.request_bytes_max,
+                             .account_held_bytes_max = options_.config.tenant_request_bytes_max},
+                            [this] { finish_drain(); }));
     PDJOB_TRY_STATUS(listen_to_engines());
     PDJOB_TRY(member_,
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));

@@ -1,13 +1,15 @@
 // WarnGate: a flood of one kind of warning is one line per interval; counters have them all. Value.
 #pragma once
 
+#include <chrono>
+
 #include "common/time.h"
 
 namespace pdjob::router {
 
 class WarnGate {
  public:
-  explicit WarnGate(Duration interval) : interval_(interval) {}
+  explicit WarnGate(Duration interval = std::chrono::seconds(1)) : interval_(interval) {}
 
   // Is it to be said now?
   bool opens(Instant now) {

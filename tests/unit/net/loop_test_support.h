@@ -110,11 +110,15 @@ class RawClient {
 // Answers by lambda, and remembers what it was told.
 class LambdaHandler final : public HttpHandler {
  public:
+  std::function<std::optional<EarlyReply>(HttpRequest&)> head;
   std::function<void(ExchangeId, HttpRequest&)> answer;
   std::vector<ExchangeId> requests;
   std::vector<ExchangeId> gone;
   std::vector<ExchangeId> writable;
 
+  std::optional<EarlyReply> on_head(HttpRequest& request) override {
+    return head ? head(request) : std::nullopt;
+  }
   void on_request(ExchangeId id, HttpRequest& request) override {
     requests.push_back(id);
     if (answer) {

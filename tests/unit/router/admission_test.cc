@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/limits.h"
 #include "common/sha256.h"
 
 namespace pdjob::router {
@@ -14,7 +15,10 @@ struct AdmissionTest : testing::Test {
   // The reason of a denial; "" if the request is let in.
   std::string ask(Admission& admission, std::string_view key = "Bearer secret-a",
                   uint64_t tokens = 10) {
-    const auto answer = admission.admit(key, tokens, now);
+    auto answer = admission.identify(key);
+    if (const auto* tenant = std::get_if<Admission::Tenant>(&answer)) {
+      answer = admission.admit(*tenant, tokens, now);
+    }
     const auto* denied = std::get_if<Admission::Denial>(&answer);
     denial = denied == nullptr ? Admission::Denial{} : *denied;
     return denied == nullptr ? "" : to_string(denied->reason);
@@ -36,7 +40,7 @@ TEST_F(AdmissionTest, LetsEverybodyInWhereThereAreNoTenants) {
 
 TEST_F(AdmissionTest, LetsInWhoHasAKey) {
   Admission admission({a, tenant("b", "secret-b")});
-  EXPECT_EQ(std::get<Admission::Tenant>(admission.admit("bearer secret-b", 1, now)), 1U);
+  EXPECT_EQ(std::get<Admission::Tenant>(admission.identify("bearer secret-b")), 1U);
   EXPECT_EQ(ask(admission, ""), "no_key");
   EXPECT_EQ(ask(admission, "Basic secret-a"), "no_key");
   EXPECT_EQ(ask(admission, "Bearer "), "no_key");
@@ -44,6 +48,30 @@ TEST_F(AdmissionTest, LetsInWhoHasAKey) {
   EXPECT_EQ(denial.error.status, 401);
   EXPECT_EQ(denial.error.code, "invalid_api_key");
   EXPECT_EQ(denial.error.message.find("secret"), std::string::npos);
+}
+
+TEST_F(AdmissionTest, DeniesARequestBeforeItsTokensAreKnown) {
+  a.requests_per_minute = 6;
+  a.requests_max = 7;
+  Admission admission({a});
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_FALSE(admission.denial_of_request(0, now)) << "asking costs nothing";
+    EXPECT_EQ(ask(admission), "");
+  }
+  const auto refused = admission.denial_of_request(0, now);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->reason, DenialReason::kRequestRate);
+  EXPECT_FALSE(refused->rates.empty());
+  now += std::chrono::minutes(1);
+  EXPECT_EQ(ask(admission), "");
+  EXPECT_EQ(admission.denial_of_request(0, now)->reason, DenialReason::kConcurrency);
+  EXPECT_FALSE(Admission({}).denial_of_request(0, now));
+}
+
+TEST_F(AdmissionTest, AKeyThatIsTooLongIsWrong) {
+  const std::string key(limits::kApiKeyBytesMax + 1, 'k');
+  Admission admission({tenant("a", key)});
+  EXPECT_EQ(ask(admission, "Bearer " + key), "wrong_key");
 }
 
 TEST_F(AdmissionTest, HashesAsSha256sumDoes) {

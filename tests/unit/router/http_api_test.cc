@@ -18,6 +18,7 @@
 
 #include "common/limits.h"
 #include "common/real_clock.h"
+#include "common/sha256.h"
 #include "router/static_workers.h"
 
 namespace pdjob::router {
@@ -762,6 +763,32 @@ TEST_F(HttpApiTest, ObeysPins) {
   workers[1]->die();
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, "x-pdjob-pin-prefill: p1\r\n").status,
             503);
+}
+
+TEST_F(HttpApiTest, PinsOfTenantsDoNotCountAndKeysAreLookedAtBeforeBodies) {
+  config.tenants = {{.name = "a", .key_sha256 = sha256_of("sk-a"), .requests_per_minute = 2},
+                    probe_tenant("secret")};
+  add("p0", net::Role::kPrefill);
+  add("d0", net::Role::kDecode);
+  serve();
+  const std::string pins = "x-pdjob-pin-decode: nobody\r\nAuthorization: Bearer ";
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pins + "sk-a\r\n").status, 200);
+  EXPECT_EQ(
+      exchange("POST", "/v1/completions", kPrompt, pins + probe_key("secret") + "\r\n").status,
+      503);
+  // No byte of these bodies is ever sent.
+  const auto early = [this](const std::string& key, const std::string& path) {
+    RawClient raw(port(), "POST " + path + " HTTP/1.1\r\nHost: r\r\nContent-Length: 9000000\r\n" +
+                              "Expect: 100-continue\r\nAuthorization: Bearer " + key + "\r\n\r\n");
+    EXPECT_TRUE(turn_until(loop, [&] { return raw.has("HTTP/1.1 "); }));
+    return raw.received.substr(9, 3);
+  };
+  EXPECT_EQ(early("sk-b", "/v1/completions"), "401");
+  EXPECT_EQ(early("sk-a", "/v1/chat/completions"), "100");
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, "Authorization: Bearer sk-a\r\n").status,
+            200);
+  EXPECT_EQ(early("sk-a", "/v1/completions"), "429");
+  EXPECT_EQ(early("sk-a", "/pdjob/workers"), "413");
 }
 
 TEST_F(HttpApiTest, SaysDrainedWhenTheLastRequestHasEnded) {

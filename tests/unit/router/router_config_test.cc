@@ -200,6 +200,16 @@ TEST(RouterConfig, RefusesTenantsWhoseNamesCannotTravelInAHeader) {
   }
 }
 
+TEST(RouterConfig, MemoryOfATenantHasRoomForOneRequest) {
+  ConfigReader in = ConfigReader::parse(
+      "job.yaml", "request_bytes_max: 200000000\ntenant_request_bytes_max: 1\n");
+  RouterConfig config;
+  read(in, config);
+  EXPECT_EQ(config.request_bytes_max, 200'000'000U);
+  EXPECT_NE(in.finish().find("tenant_request_bytes_max: must have room for one request"),
+            std::string::npos);
+}
+
 TEST(RouterConfig, RefusesTenantsWithoutAKeyOrWithAnothers) {
   const std::string key(64, 'a');
   ConfigReader in = ConfigReader::parse(
