@@ -123,9 +123,6 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       {"/pdjob/kv_events", "GET",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.kv_watch_->subscribe(i); }},
   };
-  if (const auto error = stopped_at_door(request)) {
-    return refuse(id, *error);
-  }
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
   }
@@ -143,18 +140,23 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   route->handle(*this, id, request);
 }
 
-std::optional<net::ApiError> OpenaiApi::stopped_at_door(const net::HttpRequest& request) const {
+std::optional<net::EarlyReply> OpenaiApi::on_head(net::HttpRequest& request) {
   // A load balancer may ask whether somebody is there; and another worker where links are opened,
   // which ask for a proof of their own. It cannot show a key to whatever host a request names.
   const bool tells_nothing = request.path == "/health" || request.path == "/pdjob/kv_address";
-  if (tells_nothing || door_.opens(request.header("authorization"))) {
+  if (door_.opens(request.header("authorization"))) {
     return std::nullopt;
   }
-  return net::invalid_request(
+  if (tells_nothing) {
+    request.body_bytes_max = limits::kHttpKeylessBodyBytesMax;
+    return std::nullopt;
+  }
+  const net::ApiError error = net::invalid_request(
       "This is a pdjob worker, which serves the router of its job: send requests to the router's "
       "address. A worker that was started by hand takes the key of its --key-file, as "
       "Authorization: Bearer KEY",
       "", "invalid_api_key", 401);
+  return net::EarlyReply{.status = error.status, .body = net::error_body(error)};
 }
 
 void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {

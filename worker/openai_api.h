@@ -60,6 +60,8 @@ class OpenaiApi final : public net::HttpHandler {
   // The server replies go to; it needs this handler to be made. Requires: before the first request.
   void attach(net::HttpServer& server, net::EventLoop& loop);
 
+  // Stops at the door who has no key, before the body is read.
+  std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId id) override;
 
@@ -143,8 +145,6 @@ class OpenaiApi final : public net::HttpHandler {
 
   void start(const Asked& asked, PreparedRequest prepared);
   void refuse(net::ExchangeId id, const net::ApiError& error);
-  // May it come in? Needs only the head. Nothing: yes.
-  std::optional<net::ApiError> stopped_at_door(const net::HttpRequest& request) const;
 
   void take_output(TokenOutput& output);
   void take_output(const KvFetched& output);
