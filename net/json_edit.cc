@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -34,6 +35,60 @@ size_t skip_space_back(std::string_view text, size_t end) {
 bool may_start_value(char c) {
   return c == '"' || c == '{' || c == '[' || (c >= '0' && c <= '9') || c == '-' || c == 't' ||
          c == 'f' || c == 'n';
+}
+
+// Sixteen bytes at a time.
+using Block = unsigned char __attribute__((vector_size(16)));
+
+bool has_bracket_or_quote(const char* at) {
+  Block block;
+  std::memcpy(&block, at, sizeof block);
+  // '[' and '{' differ in one bit, and so do ']' and '}'.
+  const Block folded = block | static_cast<unsigned char>(0x20);
+  const auto found = (folded == '{') | (folded == '}') | (block == '"');
+  std::array<uint64_t, 2> words;
+  std::memcpy(words.data(), &found, sizeof words);
+  return (words[0] | words[1]) != 0;
+}
+
+// The brackets of a value, whose first byte is one; the text may go on behind it. False: they do
+// not match, or nest too deep.
+bool brackets_match(std::string_view text, size_t at) {
+  static_assert(limits::kJsonDepthMax <= 64);
+  uint64_t is_object = 0;  // A bit for each open bracket, the innermost one lowest.
+  size_t depth = 0;
+  while (at < text.size()) {
+    if (text.size() - at >= sizeof(Block) && !has_bracket_or_quote(text.data() + at)) {
+      at += sizeof(Block);
+      continue;
+    }
+    const size_t end = std::min(text.size(), at + sizeof(Block));
+    while (at < end) {
+      const char c = text[at];
+      if (c == '"') {
+        at = end_of_json_string(text, at);
+        break;
+      }
+      ++at;
+      const char folded = static_cast<char>(c | 0x20);
+      if (folded == '{') {
+        // The object around it is a level, too.
+        if (++depth + 1 >= limits::kJsonDepthMax) {
+          return false;
+        }
+        is_object = is_object << 1 | (c == '{' ? 1 : 0);
+      } else if (folded == '}') {
+        if (depth == 0 || (is_object & 1) != (c == '}' ? 1U : 0U)) {
+          return false;
+        }
+        is_object >>= 1;
+        if (--depth == 0) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 struct Span {
@@ -71,11 +126,13 @@ bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Fou
       return false;
     }
     const char* const value_begin = field.value().raw_json_token().data();
-    if (!may_start_value(*value_begin)) {
+    const auto value_at = static_cast<size_t>(value_begin - text.data());
+    const bool nests = *value_begin == '[' || *value_begin == '{';
+    if (!may_start_value(*value_begin) ||
+        (nests && !brackets_match({text.data(), text.size()}, value_at))) {
       return false;
     }
-    found(name, Span{static_cast<size_t>(name_begin - text.data()),
-                     static_cast<size_t>(value_begin - text.data())});
+    found(name, Span{static_cast<size_t>(name_begin - text.data()), value_at});
   }
   // Nothing follows the object: simdjson has no more direct word for it.
   return document.current_location().error() == simdjson::OUT_OF_BOUNDS;

@@ -75,7 +75,8 @@ class JsonObject {
   static constexpr size_t kSlack = 64;  // Spare capacity that lets a text be parsed where it is.
 
   // Finds the members called `names`. kInvalidArgument unless `text` is one JSON object and nothing
-  // else; what is inside values is not looked at more closely than is needed to find their ends. A
+  // else. Inside of values only brackets are looked at: they match, and nest no deeper than
+  // limits::kJsonDepthMax, so that no two readers disagree on where a member ends. A
   // text with kSlack bytes of spare capacity is parsed where it is.
   static Result<JsonObject> scan(const std::string& text, const JsonNames& names);
   static Result<JsonObject> scan(const std::string& text, std::span<const std::string_view> names) {
@@ -126,6 +127,25 @@ bool is_valid_json(std::string_view text);
 // Appends `json` without the white space between its tokens; the tokens stay as they were written.
 // Pure.
 void append_compact(std::string& out, std::string_view json);
+
+// Where a string that opens at text[at] ends: the position after its quote; text.size() if it does
+// not end. Pure.
+inline size_t end_of_json_string(std::string_view text, size_t at) {
+  while (true) {
+    const size_t quote = text.find('"', at + 1);
+    if (quote == std::string_view::npos) {
+      return text.size();
+    }
+    size_t escapes = 0;
+    while (quote - escapes - 1 > 0 && text[quote - escapes - 1] == '\\') {
+      ++escapes;
+    }
+    if (escapes % 2 == 0) {
+      return quote + 1;
+    }
+    at = quote;
+  }
+}
 
 // The text of a JSON string as found by value(); nothing if it is none. Pure.
 std::optional<std::string> json_string(std::string_view value);

@@ -1,10 +1,9 @@
 #include "net/openai_fields.h"
 
-#include <cmath>
-
 #include <simdjson.h>
 
 #include "common/limits.h"
+#include "net/json_number.h"
 
 namespace pdjob::net {
 namespace {
@@ -26,19 +25,15 @@ std::string describe(const dom::element& value) {
                                        : text;
 }
 
-// 16.0 is an integer too: some clients have no other numbers.
+// As json_integer() reads its text.
 std::optional<int64_t> as_integer(const dom::element& value) {
   int64_t integer = 0;
   if (value.get(integer) == simdjson::SUCCESS) {
     return integer;
   }
-  constexpr double kExactMax = 9007199254740992.0;  // 2^53
   double number = 0;
-  if (value.is_double() && value.get(number) == simdjson::SUCCESS &&
-      std::abs(number) <= kExactMax && std::trunc(number) == number) {
-    return static_cast<int64_t>(number);
-  }
-  return std::nullopt;
+  return value.is_double() && value.get(number) == simdjson::SUCCESS ? whole_number(number)
+                                                                     : std::nullopt;
 }
 
 }  // namespace

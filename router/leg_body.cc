@@ -3,19 +3,26 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "common/parse_number.h"
+#include "common/limits.h"
+#include "net/json_number.h"
 
 namespace pdjob::router {
 namespace {
 
-// For a request that names no limit; only load estimates see it.
+// For a request that names no limit.
 constexpr uint64_t kOutputTokensAssumed = 256;
 // No model writes more, whatever its client asks for: sums of many requests do not overflow.
 constexpr uint64_t kOutputTokensMax = 1 << 24;
+// More are refused by workers; of prompts there are at most as many as a body has bytes.
+constexpr uint64_t kChoicesMax = 1 << 12;
+static_assert(kOutputTokensMax * kChoicesMax <=
+              std::numeric_limits<uint64_t>::max() / limits::kHttpBodyBytesMax / 2);
 
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
@@ -56,44 +63,59 @@ std::array<net::JsonEdit, 4> kv_edits(const KvWords& kv) {
            {"bootstrap_room", kv.bootstrap_room}}};
 }
 
-// Nothing: it says nothing.
-std::optional<uint64_t> limit_of(std::string_view value) {
+// An integer from 0 to `max`, and `max` for all above it: products of them do not overflow.
+// Nothing: the member is missing or null.
+using Limit = std::variant<std::optional<uint64_t>, net::ApiError>;
+Limit limit_of(const net::JsonObject& object, const char* name, uint64_t max) {
+  const std::string_view value = object.value(name);
   if (value.empty() || value == "null") {
-    return std::nullopt;
+    return std::optional<uint64_t>();
   }
-  const bool digits_only = value.find_first_not_of("0123456789") == std::string_view::npos;
-  // What no number holds is too many, too.
-  return std::min(parse_number<uint64_t>(value).value_or(digits_only ? kOutputTokensMax : 0),
-                  kOutputTokensMax);
+  const auto number = net::json_integer(value);
+  // What no integer holds is too many, too.
+  const bool too_many = value.find_first_not_of("0123456789") == std::string_view::npos;
+  if ((!number && !too_many) || (number && *number < 0)) {
+    return net::invalid_request(std::string(name) + ": must be an integer that is not negative",
+                                name);
+  }
+  return std::optional(number ? std::min(static_cast<uint64_t>(*number), max) : max);
 }
 
-// Where the string or list that opens at text[0] ends: the position after it; npos if it does not.
-size_t end_of_element(std::string_view text) {
-  const char closing = text.front() == '[' ? ']' : '"';
-  for (size_t at = 1; at < text.size(); ++at) {
-    if (text[at] == '\\') {
-      ++at;
-    } else if (text[at] == closing) {
-      return at + 1;
+// How many prompts there are, and of how many token ids they are made. Value.
+struct PromptCounts {
+  uint64_t prompts = 1;
+  uint64_t token_ids = 0;
+};
+
+// Texts are jumped over; of a list of token lists, and of one, each comma parts two ids.
+PromptCounts count_prompts(std::string_view prompt) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  PromptCounts counts;
+  const size_t first =
+      prompt.starts_with('[') ? prompt.find_first_not_of(kSpaces, 1) : std::string_view::npos;
+  if (first == std::string_view::npos || prompt[first] == ']') {
+    return counts;
+  }
+  if (prompt.find('"') == std::string_view::npos) {
+    const auto inner = static_cast<uint64_t>(std::ranges::count(prompt, '[')) - 1;
+    counts.prompts = std::max<uint64_t>(1, inner);
+    counts.token_ids = static_cast<uint64_t>(std::ranges::count(prompt, ',')) + 1;
+    return counts;
+  }
+  size_t depth = 0;
+  for (size_t at = 0; at < prompt.size(); ++at) {
+    const char c = prompt[at];
+    if (c == '"') {
+      at = net::end_of_json_string(prompt, at) - 1;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth == 1) {
+      ++counts.prompts;
     }
   }
-  return std::string_view::npos;
-}
-
-// A list of strings or of token lists that goes on after its first element. A list of one is one
-// prompt.
-bool is_list_of_prompts(std::string_view prompt) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  if (!prompt.starts_with('[')) {
-    return false;
-  }
-  const size_t first = prompt.find_first_not_of(kSpaces, 1);
-  if (first == std::string_view::npos || (prompt[first] != '"' && prompt[first] != '[')) {
-    return false;
-  }
-  const std::string_view from_first = prompt.substr(first);
-  const size_t after = from_first.find_first_not_of(kSpaces, end_of_element(from_first));
-  return after != std::string_view::npos && from_first[after] == ',';
+  return counts;
 }
 
 }  // namespace
@@ -106,10 +128,23 @@ std::variant<RequestBody, net::ApiError> RequestBody::scan(std::string text) {
     return net::to_api_error(object.error());
   }
   body.model_ = net::json_string(object->value("model")).value_or("");
-  const auto limit = limit_of(object->value("max_completion_tokens"));
-  body.output_tokens_ =
-      limit ? *limit : limit_of(object->value("max_tokens")).value_or(kOutputTokensAssumed);
-  body.several_prompts_ = is_list_of_prompts(object->value("prompt"));
+  uint64_t output_tokens = 0;
+  for (const auto& [name, max, largest] :
+       {std::tuple{"max_completion_tokens", kOutputTokensMax, &output_tokens},
+        {"max_tokens", kOutputTokensMax, &output_tokens},
+        {"n", kChoicesMax, &body.choices_},
+        {"best_of", kChoicesMax, &body.choices_}}) {
+    const Limit limit = limit_of(*object, name, max);
+    if (const auto* error = std::get_if<net::ApiError>(&limit)) {
+      return *error;
+    }
+    // Engines differ in which of two names counts.
+    *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit).value_or(0));
+  }
+  body.output_tokens_ = output_tokens > 0 ? output_tokens : kOutputTokensAssumed;
+  const PromptCounts counts = count_prompts(object->value("prompt"));
+  body.prompts_ = counts.prompts;
+  body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
   body.object_ = std::move(*object);
   return body;
 }

@@ -18,14 +18,16 @@ namespace pdjob::router {
 
 class RequestBody {
  public:
-  // 400 unless `text` is one JSON object.
+  // 400 unless `text` is one JSON object whose limits are integers.
   static std::variant<RequestBody, net::ApiError> scan(std::string text);
 
   const std::string& model() const { return model_; }  // Empty: not named.
-  // Estimates: about four bytes of text make a token.
-  uint64_t prompt_tokens() const { return text_->size() / 4; }
+  // Of all prompts. An estimate: about four bytes of text make a token; token ids are counted.
+  uint64_t prompt_tokens() const { return prompt_tokens_; }
+  // The most that one choice of one prompt may get.
   uint64_t output_tokens() const { return output_tokens_; }
-  uint64_t tokens() const { return prompt_tokens() + output_tokens(); }
+  // What the request may cost: all prompts, and the most that all their choices may get.
+  uint64_t tokens() const { return prompt_tokens_ + prompts_ * choices_ * output_tokens_; }
   // As the client wrote it: the value of `prompt` or `messages`, and of `user`; empty: none.
   std::string_view prompt() const;
   std::string_view user() const { return object_->value("user"); }
@@ -37,7 +39,7 @@ class RequestBody {
   const std::string& text() const { return *text_; }
   bool stream() const { return object_->value("stream") == "true"; }
   // `prompt` is a list of prompts: each would need a hand-over of its own.
-  bool several_prompts() const { return several_prompts_; }
+  bool several_prompts() const { return prompts_ > 1; }
 
   // One token, not streamed, and what is said of the KV.
   std::string prefill_leg(const KvWords& kv) const;
@@ -50,8 +52,10 @@ class RequestBody {
   std::unique_ptr<const std::string> text_;
   std::optional<net::JsonObject> object_;
   std::string model_;
+  uint64_t prompt_tokens_ = 0;
   uint64_t output_tokens_ = 0;
-  bool several_prompts_ = false;
+  uint64_t prompts_ = 1;
+  uint64_t choices_ = 1;
 };
 
 }  // namespace pdjob::router

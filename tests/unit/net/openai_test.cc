@@ -1,11 +1,14 @@
 #include "net/openai.h"
 
 #include <limits>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "common/limits.h"
+#include "net/json_number.h"
 
 namespace pdjob::net {
 namespace {
@@ -442,6 +445,54 @@ TEST(ErrorBody, HasOpenAisShape) {
   EXPECT_EQ(
       error_body({.status = 400, .type = "t", .message = "a \"b\"", .param = "p", .code = ""}),
       R"({"error":{"message":"a \"b\"","type":"t","param":"p","code":null}})");
+}
+
+TEST(JsonNumber, RouterAndWorkerReadTheSameInteger) {
+  const auto served = [](const std::string& number) -> std::optional<int64_t> {
+    const auto parsed = parse_api_request(
+        ApiKind::kCompletion, R"({"model":"m","prompt":"x","max_tokens":)" + number + "}");
+    const auto* request = std::get_if<ApiRequest>(&parsed);
+    return request == nullptr ? std::nullopt : std::optional<int64_t>(request->stop.max_tokens);
+  };
+  constexpr std::string_view kLetters = "0123456789.eE+-";
+  uint64_t random = 1;
+  size_t accepted = 0;
+  std::vector<std::string> numbers = {"900.0",
+                                      "9e2",
+                                      "0.9e3",
+                                      "90e1",
+                                      "9000e-1",
+                                      "1e309",
+                                      "-0.0",
+                                      "01",
+                                      "1.",
+                                      ".5",
+                                      "+1",
+                                      "0x10",
+                                      "inf",
+                                      "nan",
+                                      "2147483647",
+                                      "2147483648",
+                                      "9007199254740993.0",
+                                      "1E0"};
+  for (int i = 0; i < 20'000; ++i) {
+    std::string number;
+    for (random = random * 6364136223846793005 + 1442695040888963407;
+         number.size() < 1 + (random >> 60) % 7;
+         random = random * 6364136223846793005 + 1442695040888963407) {
+      number.push_back(kLetters[(random >> 33) % kLetters.size()]);
+    }
+    numbers.push_back(std::move(number));
+  }
+  for (const std::string& number : numbers) {
+    auto counted = json_integer(number);
+    if (counted && (*counted < 1 || *counted > INT32_MAX)) {
+      counted.reset();  // Out of a worker's range.
+    }
+    EXPECT_EQ(counted, served(number)) << number;
+    accepted += counted ? 1 : 0;
+  }
+  EXPECT_GT(accepted, 500U);
 }
 
 }  // namespace

@@ -114,6 +114,37 @@ TEST(RequestBody, CountsAsManyTokensAsThereMayBe) {
   EXPECT_EQ(output_tokens(R"("max_tokens":null)"), output_tokens(""));
 }
 
+TEST(RequestBody, CountsNumbersThatAreWrittenOtherwise) {
+  for (const char* limits :
+       {R"("max_tokens":900.0)", R"("max_tokens":9e2)", R"("max_tokens":9.0E+2)",
+        R"("max_tokens":1,"max\u005ftokens":900)", R"("max_completion_tokens":900)",
+        R"("max_completion_tokens":1,"max_tokens":900)"}) {
+    EXPECT_EQ(scanned("{" + std::string(limits) + "}").output_tokens(), 900U) << limits;
+  }
+  for (const char* limits : {R"("max_tokens":"900")", R"("max_tokens":0.5)", R"("max_tokens":-1)",
+                             R"("max_tokens":true)", R"("max_tokens":[900])",
+                             R"("max_tokens":1e30)", R"("n":"2")", R"("best_of":1.5)"}) {
+    EXPECT_EQ(status_of("{" + std::string(limits) + "}"), 400) << limits;
+  }
+}
+
+TEST(RequestBody, CostsWhatAllItsPromptsAndChoicesMayGet) {
+  const auto made = [](const std::string& text) {
+    const RequestBody body = scanned(text);
+    return body.tokens() - body.prompt_tokens();
+  };
+  EXPECT_EQ(made(R"({"max_tokens":10})"), 10U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":3})"), 30U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":1,"best_of":4.0})"), 40U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":null,"prompt":["a",", ]\",","c"]})"), 30U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":2,"prompt":[[1,2],[3]]})"), 40U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"prompt":[1,2,3]})"), 10U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"prompt":["a"],"prompt":["a","b"]})"), 20U);
+  EXPECT_GE(scanned(R"({"prompt":[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9]})").prompt_tokens(), 18U)
+      << "ids are counted, not guessed from bytes";
+  EXPECT_GT(made(R"({"max_tokens":1e15,"n":1e15,"prompt":["a","b"]})"), uint64_t{1} << 35);
+}
+
 TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
   for (const char* one : {R"({"prompt":"a, b"})", R"({"prompt":["a"]})", R"({"prompt":[1, 2]})",
                           R"({"prompt":[ [1,2] ]})", R"({"prompt":["a \"], b"]})",
