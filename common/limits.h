@@ -126,6 +126,15 @@ inline constexpr size_t kControlStringBytesMax = 1 * kKiB;  // One field.
 inline constexpr size_t kControlQueueMax = 4096;  // Messages waiting for one peer; beyond: dropped.
 inline constexpr size_t kWorkersMax = 4096;
 
+// Requests that kill workers (router/router.h)
+inline constexpr size_t kRequestKillsMax =
+    2;  // Crashes and hangs of one request; then it is refused.
+inline constexpr std::chrono::seconds kLossWordWait{2};  // For the launcher's word on a loss.
+inline constexpr std::chrono::seconds kSuspectTrial{1};  // After the answer; then others may join.
+inline constexpr std::chrono::seconds kSuspectWaitMax{10};  // For a worker without another suspect.
+inline constexpr std::chrono::seconds kStandstillAvoided{2};  // Of a worker, by its own report.
+inline constexpr size_t kLostWorkersMax = 1024;               // That a router remembers.
+
 // Routing by prefix
 inline constexpr size_t kPromptBlocksMax = 2048;  // Of 512 bytes: what lies beyond is not compared.
 inline constexpr uint32_t kPrefixEntriesMax = 1 << 20;  // Blocks of workers remembered: 60 MB.

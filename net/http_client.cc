@@ -56,6 +56,7 @@ struct Call {
   ClientConnection* connection = nullptr;
   std::vector<SocketAddress> addresses;  // Not tried yet.
   bool replaceable = false;              // On a pooled connection, which may have died unseen.
+  bool reached = false;                  // There was a connection.
 };
 
 class HttpClientOverEpoll final : public HttpClient,
@@ -69,6 +70,7 @@ class HttpClientOverEpoll final : public HttpClient,
   void cancel(CallId id) override;
   void pause(CallId id) override;
   void resume(CallId id) override;
+  bool reached() const override { return reached_; }
   void forget(const HttpAddress& address) override;
 
  private:
@@ -116,6 +118,7 @@ class HttpClientOverEpoll final : public HttpClient,
   std::vector<std::pair<CallId, Error>> failures_;  // Found within start(), told later.
   std::vector<ClientConnection*> attention_;
   std::vector<ClientConnection*> attending_;  // Empty but within on_turn_end().
+  bool reached_ = false;                      // reached().
   bool turn_asked_ = false;
   TimerId sweep_timer_{};
   std::array<char, 128 * limits::kKiB> buffer_;
@@ -325,6 +328,7 @@ Call* HttpClientOverEpoll::find(CallId id) {
 
 void HttpClientOverEpoll::fail(CallId id, const Error& error) {
   if (auto call = calls_.extract(id)) {
+    reached_ = call.mapped().reached;
     call.mapped().handler.on_error(id, error);
   }
 }
@@ -343,6 +347,7 @@ Call& HttpClientOverEpoll::call_of(ClientConnection& connection) {
 void HttpClientOverEpoll::on_connected(ClientConnection& connection) {
   Call& call = call_of(connection);
   call.awaited = Awaited::kHead;
+  call.reached = true;
   wait(call, call.head_timeout);
 }
 
@@ -454,6 +459,7 @@ void HttpClientOverEpoll::sweep() {
       if (ClientConnection* connection = call.mapped().connection) {
         connection->close();
       }
+      reached_ = call.mapped().reached;
       call.mapped().handler.on_error(
           id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") +
                                         to_string(call.mapped().awaited) +

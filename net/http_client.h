@@ -78,6 +78,8 @@ class HttpClient {
   // come: at most one on_body().
   virtual void pause(CallId id) = 0;
   virtual void resume(CallId id) = 0;
+  // During on_error(): there was a connection for the call, so that the other end may have it.
+  virtual bool reached() const = 0;
   // Drops idle connections to a worker that is gone.
   virtual void forget(const HttpAddress& address) = 0;
 };

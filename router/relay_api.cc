@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/parse_number.h"
 #include "common/real_clock.h"
+#include "common/sha256.h"
 #include "net/reply_error.h"
 #include "router/leg_head.h"
 #include "router/prompt_blocks.h"
@@ -392,7 +393,10 @@ void RelayApi::on_error(net::CallId call, const Error& error) {
   if (record != nullptr && record->complete()) {
     submit(LegEnded{leg.id});
   } else {
-    submit(LegFailed{leg.id, error, record != nullptr && record->resumable()});
+    submit(LegFailed{.leg = leg.id,
+                     .error = error,
+                     .resumable = record != nullptr && record->resumable(),
+                     .reached = client_->reached()});
   }
 }
 
@@ -620,6 +624,18 @@ void RelayApi::carry_out(const Continued& effect) {
   metrics_.continued();
   log::warn("request " + std::to_string(effect.id.value) + " goes on elsewhere: " +
             std::string(name_of(effect.worker, "its worker")) + " broke off");
+}
+
+void RelayApi::carry_out(const Blamed& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  const std::string tenant =
+      admission_.open_to_all() ? std::string() : admission_.tenants()[exchange.tenant].name;
+  metrics_.blamed(tenant);
+  log::error("request " + std::to_string(effect.id.value) +
+             (tenant.empty() ? "" : " of tenant " + tenant) +
+             " is not given on: " + std::to_string(effect.losses) +
+             " workers crashed or hung while they ran it; SHA-256 " +
+             sha256_of(exchange.body.text()));
 }
 
 void RelayApi::carry_out(const Complete& effect) {

@@ -142,6 +142,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Degraded& effect);
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
+  void carry_out(const Blamed& effect);
   void carry_out(const Complete& effect);
   void carry_out(const Refuse& effect);
   void carry_out(const Abort& effect);

@@ -85,7 +85,7 @@ Instant Router::next_wakeup() const { return wakes_.empty() ? kNever : wakes_.be
 
 bool Router::usable(std::string_view model) const {
   for (const auto& [id, worker] : table_.all()) {
-    if (!worker.serves(model)) {
+    if (worker.silent || !worker.serves(model)) {
       continue;
     }
     if (worker.entry.role == net::Role::kBoth) {
@@ -192,7 +192,9 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
       place(*request, turn);
       if (request->state == State::kQueued) {
         const bool as_others = !request->facts.pinned() && request->failed.empty();
-        failures += request->wants_room && as_others ? failures_max : 1;
+        // A suspect that waits for a worker of its own says nothing of the others.
+        const size_t failure = is_suspect(*request, turn.now) ? 0 : 1;
+        failures += request->wants_room && as_others && failure == 1 ? failures_max : failure;
       }
       request = next_queued(model, queue_place);
     }
@@ -252,6 +254,12 @@ void Router::enqueue(Request& request, Turn& turn) {
       when = std::min(when, std::max(worker->retry_at, now + WorkerTable::kBackoffFirst));
     }
   }
+  if (is_suspect(request, now)) {
+    if (request.alone_until == Instant{}) {
+      request.alone_until = now + limits::kSuspectWaitMax;
+    }
+    when = std::min(when, suspect_wakes(request, now));
+  }
   set_wake(request, when);
 }
 
@@ -264,6 +272,10 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
       .number = ++request.attempts_made,
       .decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens}};
   request.tries += 1;
+  request.alone_until = {};
+  if (is_suspect(request, turn.now)) {
+    begin_trial(request.attempt.decode);  // In the two-hop, long before its leg.
+  }
   set_wake(request, request.deadline);
   if (choice.degraded) {
     turn.effects.emplace_back(Degraded{request.id});
@@ -329,6 +341,9 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   leg.running = true;
   leg.begun = stage == Stage::kPrefill ? turn.now : Instant{};
   leg.tokens = request.facts.tokens(stage) - leg.cached_tokens;
+  if (!leg.on_trial && is_suspect(request, turn.now)) {
+    begin_trial(leg);
+  }
   table_.begin(leg.worker, leg.tokens, turn.now);
   if (config_.measured_load) {
     leg.work =
@@ -347,6 +362,7 @@ void Router::end_leg(Request& request, Stage stage) {
   Leg& leg = leg_of(request, stage);
   PDJOB_CHECK(leg.running, request.id);
   leg.running = false;
+  end_trial(leg);
   table_.end(leg.worker, leg.tokens);
   policy_of(stage).note_ended(request.facts.prompt(), leg.worker);
   room_made_ = true;
@@ -357,6 +373,7 @@ void Router::cancel_leg(Request& request, Stage stage, Turn& turn) {
     end_leg(request, stage);
     turn.effects.emplace_back(CancelLeg{{request.id, request.attempt.number, stage}});
   }
+  end_trial(leg_of(request, stage));
 }
 
 void Router::cancel_legs(Request& request, Turn& turn) {
@@ -393,7 +410,8 @@ std::optional<Duration> Router::slow_after(const Request& request) {
 
 void Router::hedge(Request& request, Turn& turn) {
   set_wake(request, request.deadline);
-  if (!request.attempt.prefill.running || !may_try_again(request) || !retries_.left()) {
+  if (!request.attempt.prefill.running || !may_try_again(request) || !retries_.left() ||
+      is_suspect(request, turn.now)) {
     return;
   }
   const WorkerId slow = request.attempt.prefill.worker;
@@ -447,8 +465,8 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   }
   if (verdict == Verdict::kFailed) {
     request->accused.push_back(worker);
-  } else {
-    table_.note_good(worker);
+  } else if (table_.note_good(worker)) {
+    room_made_ = true;
   }
   if (event.kv_suspect && stage == Stage::kDecode &&
       request->attempt.prefill.worker != WorkerId{}) {
@@ -476,7 +494,9 @@ void Router::convict(Request& request, Turn& turn) {
 
 void Router::relay(Request& request, Stage stage, Turn& turn) {
   drop_rival(request, turn);
-  set_wake(request, request.deadline);
+  const bool on_trial = leg_of(request, stage).on_trial;
+  set_wake(request, on_trial ? std::min(request.deadline, turn.now + limits::kSuspectTrial)
+                             : request.deadline);
   // A prefill leg beside a decode leg that answers well has moved its KV, and ends by itself in a
   // moment.
   request.attempt.offered = false;
@@ -528,6 +548,10 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   }
   if (verdict != Verdict::kOverloaded) {
     table_.forget_address(request.attempt.prefill.worker);
+  }
+  const Leg& other = leg_of(request, stage == Stage::kDecode ? Stage::kPrefill : Stage::kDecode);
+  if (other.running && verdict != Verdict::kOverloaded) {
+    note_loss(request, other, Sign::kOtherLegFailed, turn.now);
   }
   if (leave_to_rival(request, turn)) {
     return;
@@ -621,6 +645,11 @@ void Router::on(const LegFailed& event, Turn& turn) {
   }
   const Stage stage = event.leg.stage;
   const WorkerId worker = leg_of(*request, stage).worker;
+  if (event.reached && event.error.code == ErrorCode::kUnavailable &&
+      request->state != State::kAnswered) {
+    note_loss(*request, leg_of(*request, stage), Sign::kBroke, turn.now);
+    settle_losses(*request);
+  }
   end_leg(*request, stage);
   table_.note_failed(worker, turn.now);
   if (stage == Stage::kPrefill) {
@@ -629,6 +658,8 @@ void Router::on(const LegFailed& event, Turn& turn) {
   }
   if (request->state == State::kAnswered) {
     erase(*request);
+  } else if (is_guilty(*request)) {
+    convict_killer(*request, turn);
   } else if (request->state == State::kRelaying) {
     if (stage == request->relayed) {
       const bool goes_on =
@@ -708,6 +739,11 @@ void Router::on(const ClientLeft& event, Turn& turn) {
 }
 
 void Router::on(const WorkersChanged& event, Turn& turn) {
+  if (config_.hears_losses) {
+    for (const auto& [id, worker] : table_.all()) {
+      lost_.try_emplace(id, LostWorker{.engine_id = worker.entry.engine_id});
+    }
+  }
   const std::vector<WorkerId> gone = table_.replace(event.workers);
   suspicions_.forget(gone);
   std::erase_if(prefill_paces_,
@@ -718,6 +754,15 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
   const auto is_gone = [&gone](WorkerId id) {
     return std::find(gone.begin(), gone.end(), id) != gone.end();
   };
+  if (config_.hears_losses) {
+    std::erase_if(lost_, [this](const auto& lost) {
+      return table_.find(lost.first) != nullptr && !lost.second.had_suspect;
+    });
+    while (lost_.size() > limits::kLostWorkersMax) {
+      lost_.erase(lost_.begin());
+    }
+    take_departures(event, gone, turn);
+  }
   // A prefill worker that has done its part may leave; what is being relayed lives and dies with
   // its connection.
   const auto is_lost = [&](const Request& request, const Attempt& attempt) {
@@ -746,7 +791,10 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
 }
 
 void Router::on(const LoadChanged& event, Turn& /*turn*/) {
+  const Worker* worker = table_.find(event.name);
+  const bool stood_still = worker != nullptr && worker->stands_still();
   table_.set_load(event.name, event.engine_id, event.load);
+  room_made_ = room_made_ || (stood_still && !worker->stands_still());  // For a suspect.
 }
 
 void Router::on(const WorkerProbed& event, Turn& turn) {
@@ -756,9 +804,10 @@ void Router::on(const WorkerProbed& event, Turn& turn) {
   }
   if (!event.reachable) {
     table_.note_failed(worker->id, turn.now);
+    table_.set_silent(worker->id, event.silent);
     return;
   }
-  if (worker->failures > 0) {
+  if (worker->failures > 0 || worker->silent) {
     table_.note_good(worker->id);
     for (auto& [id, request] : requests_) {
       std::erase(request.failed, worker->id);
@@ -782,6 +831,10 @@ void Router::wake(Request& request, Turn& turn) {
   if (request.state == State::kAnswered) {
     cancel_legs(request, turn);
     erase(request);
+  } else if (request.state == State::kRelaying && !overdue) {
+    end_trial(request.attempt.prefill);
+    end_trial(request.attempt.decode);
+    set_wake(request, request.deadline);
   } else if (request.state == State::kRelaying) {
     abort(request, turn);
   } else if (overdue) {
@@ -841,6 +894,7 @@ void Router::abort(Request& request, Turn& turn) {
 void Router::erase(Request& request) {
   PDJOB_CHECK(!request.attempt.prefill.running && !request.attempt.decode.running && !request.rival,
               request.id);
+  PDJOB_CHECK(!request.attempt.prefill.on_trial && !request.attempt.decode.on_trial, request.id);
   leave_queue(request);
   wakes_.erase({request.wake, request.id});
   requests_.erase(request.id);

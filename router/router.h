@@ -23,6 +23,23 @@
 //                                  aborted: a failed generation is never a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
+// A request that kills workers must not be given on for ever. Where a launcher tells why workers
+// were lost (RouterConfig::hears_losses), each request notes the workers that were lost while it
+// ran on them, in either leg. Only crashes and hangs count; the second one ends the request with
+// 422
+// (`request_kills_workers`), or cuts its stream. Connections break before the launcher's word
+// comes:
+//
+//   first loss           it is tried again at once: no word is waited for
+//   second loss, no word it waits for the word, at most kLossWordWait, before a third worker gets
+//   it "from outside"       the loss is forgotten
+//
+// Whoever ran beside it has the same loss, so that a request with a loss is a *suspect* and is
+// tried alone: no two suspects are sent to one worker, and none to a worker that stands still, for
+// at most kSuspectWaitMax. A suspect passes its trial on a worker when its leg ends, or
+// kSuspectTrial after its answer. Who has passed is not counted the loss of a worker on which
+// another suspect was tried. Requests without a loss avoid such workers while others are left.
+//
 // Pure.
 #pragma once
 
@@ -38,6 +55,7 @@
 #include <vector>
 
 #include "common/id.h"
+#include "common/limits.h"
 #include "common/random.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -108,12 +126,14 @@ struct LegFailed {  // No connection, or it broke off.
   LegId leg;
   Error error;
   bool resumable = false;  // Of what is relayed: its tokens are known, another worker can go on.
+  bool reached = true;     // The worker may have had it: there was a connection.
 };
 struct ClientLeft {
   RequestId id;
 };
 struct WorkersChanged {
   std::vector<net::WorkerEntry> workers;  // All of them.
+  std::vector<net::Departure> left;       // Why others are not there, as far as the launcher knows.
 };
 struct LoadChanged {
   std::string name;
@@ -123,6 +143,8 @@ struct LoadChanged {
 struct WorkerProbed {  // Stand-alone: the worker was asked how it is.
   std::string name;
   bool reachable = false;
+  bool silent =
+      false;  // It has not answered for a while, though it is there: nothing new goes there.
 };
 struct KvTold {  // By the engine of this worker, of its prefix cache.
   WorkerId worker;
@@ -181,7 +203,7 @@ struct LearnTokens {  // An engine is to be asked, when it has time, which token
   WorkerId worker;
   std::vector<uint64_t> blocks;
 };
-struct PairSuspected {  // For logs and metrics only; so are the next six.
+struct PairSuspected {  // For logs and metrics only; so are the next seven.
   WorkerId prefill;
   WorkerId decode;
 };
@@ -207,6 +229,10 @@ struct Continued {  // A stream broke off and is to go on elsewhere.
   RequestId id;
   WorkerId worker;  // Who was to finish it.
 };
+struct Blamed {  // Workers crashed or hung while it ran on them; it is refused or aborted next.
+  RequestId id;
+  size_t losses = 0;
+};
 // Each request that arrived ends by exactly one of these four.
 struct Complete {  // The relayed reply is whole.
   RequestId id;
@@ -226,7 +252,7 @@ struct Drained {};
 
 using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
                                   Complete, Refuse, Abort, Forget, Drained, PairSuspected,
-                                  Continued, Bypassed, OutOfRetries, Hedged, LearnTokens>;
+                                  Continued, Bypassed, OutOfRetries, Hedged, LearnTokens, Blamed>;
 
 class Router {
  public:
@@ -270,6 +296,7 @@ class Router {
     uint64_t tokens = 0;
     uint64_t work = 0;  // Tokens until it is done, those of others before it among them.
     bool running = false;
+    bool on_trial = false;  // It is a suspect's, and counted in Worker::suspects.
     Instant begun{};  // Its work, which a decode leg begins with its answer; zero: not to be told.
   };
   // One try at one pair.
@@ -280,6 +307,25 @@ class Router {
     TransferId transfer;
     bool offered = false;        // Under that, until the KV is fetched or given up.
     std::string learnt_address;  // Where its decode leg looks for the KV, as learnt from replies.
+  };
+  // A worker that was lost while the request ran on it.
+  struct Loss {
+    WorkerId worker;
+    Instant noted{};
+    net::LossCause cause = net::LossCause::kUnknown;
+    bool on_trial = false;  // The request was, there.
+    bool broke = true;      // Else only the other leg failed, which may have the same cause.
+    bool killed() const { return cause >= net::LossCause::kCrash; }
+    // The word may still come.
+    bool open(Instant now) const {
+      return cause == net::LossCause::kUnknown && now < noted + limits::kLossWordWait;
+    }
+  };
+  // A worker of which connections broke, or that left.
+  struct LostWorker {
+    std::string engine_id;
+    net::LossCause cause = net::LossCause::kUnknown;
+    bool had_suspect = false;  // One was tried there.
   };
   // Who waits is served in this order.
   struct QueuePlace {
@@ -309,6 +355,8 @@ class Router {
     std::vector<WorkerId> failed;   // Not tried again while somebody else is left.
     std::vector<WorkerId> accused;  // Answered 5xx, which the request itself may be to blame for.
     std::string last_failure;       // For the client, if no further attempt succeeds.
+    std::vector<Loss> losses;       // But for those that came from outside.
+    Instant alone_until{};          // A queued suspect waits for a worker of its own until then.
   };
   struct Pick {
     std::optional<Chosen> worker;
@@ -390,6 +438,22 @@ class Router {
   void continue_elsewhere(Request& request, WorkerId worker, Turn& turn);
   void wake(Request& request, Turn& turn);
 
+  // Who kills workers: router_blame.cc.
+  enum class Sign { kBroke, kOtherLegFailed };
+  void note_loss(Request& request, const Leg& leg, Sign sign, Instant now);
+  void note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now);
+  void take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone, Turn& turn);
+  void settle_losses(Request& request);
+  static bool is_suspect(const Request& request, Instant now);
+  // The second loss is there, and the word about one of them is not.
+  static bool awaits_word(const Request& request, Instant now);
+  // When something changes for a queued suspect by itself; kNever: nothing does.
+  static Instant suspect_wakes(const Request& request, Instant now);
+  bool is_guilty(const Request& request) const;
+  void convict_killer(Request& request, Turn& turn);
+  void begin_trial(Leg& leg);
+  void end_trial(Leg& leg);
+
   void refuse(Request& request, const Error& error, Turn& turn);
   void complete(Request& request, Turn& turn);
   void abort(Request& request, Turn& turn);
@@ -420,6 +484,7 @@ class Router {
   RetryBudget retries_;
   std::map<std::string, PrefillPace> prefill_paces_;  // By model: a large one is not slow.
   std::map<RequestId, Request> requests_;
+  std::map<WorkerId, LostWorker> lost_;  // The newest limits::kLostWorkersMax.
   // Those in kQueued by model: one whose workers are busy holds up no other.
   std::map<std::string, std::map<QueuePlace, RequestId>> queues_;
   FairShares shares_;

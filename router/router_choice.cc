@@ -46,6 +46,9 @@ bool Router::pins_fit(const RequestFacts& facts) const {
 // Not where it would be the only one: suspicion orders the choice, it refuses nothing.
 bool Router::is_avoided(Stage stage, const Worker& worker, const Request& request,
                         std::optional<WorkerId> decode, Instant now) const {
+  if (worker.suspects > 0 || worker.stands_still()) {
+    return true;
+  }
   if (suspicions_.empty()) {
     return false;
   }
@@ -92,8 +95,11 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   bool full = false;
   const std::vector<const Worker*> usable = table_.candidates(stage, model, request.failed, now);
   const double fastest = config_.measured_load ? fastest_of(usable) : 0;
+  const bool alone =
+      is_suspect(request, now) && (request.alone_until == Instant{} || now < request.alone_until);
   for (const Worker* worker : usable) {
-    if (in_flight_max > 0 && worker->requests_in_flight >= in_flight_max) {
+    const bool has_room = in_flight_max == 0 || worker->requests_in_flight < in_flight_max;
+    if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
       full = true;
     } else {
       (is_avoided(stage, *worker, request, decode, now) ? avoided : candidates)
@@ -117,6 +123,10 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
 }
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
+  request.wants_room = false;
+  if (awaits_word(request, now)) {
+    return std::nullopt;
+  }
   // Both halves must hold the same model, also when the client named none.
   const bool pinned = !request.facts.pin_prefill.empty();
   const Worker* partner = pinned ? table_.find(request.facts.pin_prefill) : nullptr;

@@ -108,6 +108,7 @@ struct RouterConfig {
   std::vector<std::string> models;
   // No key: workers want keys of their own, so a client's Authorization is never theirs.
   bool own_keys = false;
+  bool hears_losses = false;  // No key: a launcher says why workers were lost.
   CacheConfig cache;
   KvEventsConfig kv_events;
   AsyncConfig async;

@@ -192,6 +192,18 @@ void RouterMetrics::picked(const std::string& worker, Stage stage) {
   row->second.add();
 }
 
+void RouterMetrics::blamed(const std::string& tenant) {
+  auto row = blamed_.find(tenant);
+  if (row == blamed_.end()) {
+    const Counter counter = metrics_.counter(
+        "pdjob_router_requests_blamed_total",
+        "Requests that are not given on, since workers crashed or hung while they ran them.",
+        {{"tenant", tenant}});
+    row = blamed_.emplace(tenant, counter).first;
+  }
+  row->second.add();
+}
+
 std::string RouterMetrics::text(const Router& router, Instant now) {
   alive_.set(static_cast<double>(router.requests_alive()));
   queued_.set(static_cast<double>(router.requests_queued()));

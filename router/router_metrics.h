@@ -48,6 +48,7 @@ class RouterMetrics {
   void degraded() { degraded_.add(); }
   void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
+  void blamed(const std::string& tenant);  // Empty: there are none.
   void pair_suspected() { pairs_suspected_.add(); }
   void cached(CacheResult result) { cached_[static_cast<size_t>(result)].add(); }
   void cache_holds(size_t entries, uint64_t bytes);
@@ -107,7 +108,8 @@ class RouterMetrics {
   Gauge async_running_;
   Gauge callbacks_waiting_;
   Gauge callbacks_running_;
-  std::vector<Gauge> workers_;  // By Health.
+  std::vector<Gauge> workers_;             // By Health.
+  std::map<std::string, Counter> blamed_;  // By tenant.
   std::map<std::pair<std::string, Stage>, Counter>
       picks_;  // Names last over restarts, so they stay few.
 };

@@ -21,8 +21,10 @@ namespace {
 // 50 us, and together they cost half.
 constexpr Duration kTurnInterval = std::chrono::microseconds(50);
 
-// Where there are tenants, the launcher of the job is one. Its workers have keys.
+// Where there are tenants, the launcher of the job is one. Its workers have keys, and it says why
+// they were lost.
 RouterOptions in_job(RouterOptions options) {
+  options.config.hears_losses = !options.spec.control.empty();
   if (!options.config.tenants.empty() && !options.spec.probe_key.empty()) {
     options.config.tenants.push_back(probe_tenant(options.spec.probe_key));
   }
@@ -146,7 +148,7 @@ class RouterProcess final : net::JobMember::Handler {
     log::info("membership version " + std::to_string(membership.version) + ": " +
               std::to_string(member_list_.workers().size()) + " workers");
     api_->members().publish({.routers = member_list_.routers(), .workers = member_list_.workers()});
-    api_->relay().submit(WorkersChanged{member_list_.workers()});
+    api_->relay().submit(WorkersChanged{member_list_.workers(), membership.left});
     member_->membership_applied(membership.version);
   }
 

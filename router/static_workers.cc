@@ -127,9 +127,13 @@ void StaticWorkers::ask(size_t row, std::string_view target,
       [this, row, then](const Result<net::HttpReply>& reply) { (this->*then)(row, reply); });
 }
 
+bool StaticWorkers::is_there(const Result<net::HttpReply>& reply) const {
+  return reply || (reply.error().code == ErrorCode::kTimeout && client_->reached());
+}
+
 void StaticWorkers::on_description(size_t row, const Result<net::HttpReply>& reply) {
   if (!is_answer(reply)) {
-    silent(row);
+    unwell(row, is_there(reply));
     return;
   }
   if (reply && reply->status == 401 && reply->body.find("pdjob worker") != std::string::npos) {
@@ -161,7 +165,7 @@ void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
   const bool is_asked_elsewhere = has_no_such_path(reply);
   if (!is_asked_elsewhere && !is_ok(reply)) {
     rows_[row].foreign = false;
-    silent(row);
+    unwell(row, is_there(reply));
   } else if (!is_asked_elsewhere && rows_[row].entry && !rows_[row].entry->model.empty()) {
     meet(row, *rows_[row].entry);
   } else {
@@ -173,7 +177,7 @@ void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
 void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
   if (!reply) {
     rows_[row].foreign = false;
-    silent(row);
+    unwell(row, is_there(reply));
     return;
   }
   meet(row, {.name = rows_[row].asked.address.to_string(),
@@ -233,16 +237,21 @@ void StaticWorkers::refuse(size_t row, const std::string& why) {
   if (!std::exchange(rows_[row].warned, true)) {
     log::warn(rows_[row].asked.address.to_string() + " is of no use: " + why);
   }
-  silent(row);
+  unwell(row, /*is_there=*/false);
 }
 
-void StaticWorkers::silent(size_t row) {
+void StaticWorkers::unwell(size_t row, bool is_there) {
   Row& known = rows_[row];
   if (known.entry) {
-    submit_(WorkerProbed{known.entry->name, false});
     known.silences += 1;
-    if (known.silences >= kSilencesMax) {
+    const bool for_long = known.silences >= kSilencesMax;
+    submit_(WorkerProbed{
+        .name = known.entry->name, .reachable = false, .silent = is_there && for_long});
+    if (for_long && !is_there) {
       leave(row);
+    } else if (known.silences == kSilencesMax) {
+      log::warn("worker " + known.entry->name +
+                " does not answer its health checks: it gets no new requests until it does");
     }
   }
   poll_later(row);

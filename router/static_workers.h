@@ -1,8 +1,10 @@
 // StaticWorkers: membership for a router without a launcher. Asks each given address every second
 // who is there: a pdjob worker describes itself; whoever answers in any other way is a foreign
 // engine (vLLM, SGLang and their like), a member while it is healthy, and spoken to in two hops. A
-// worker is a member from its first answer on, and until it has been silent for a while; whoever
-// comes back is a member again. Loop-bound.
+// worker is a member from its first answer on, and until its address has refused connections for a
+// while; whoever comes back is a member again. One that takes connections and does not answer, or
+// says that it is not well, stays: engines stop answering while they compute a long prompt. It gets
+// no new requests, and what it has goes on. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -33,7 +35,7 @@ Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url);
 class StaticWorkers {
  public:
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
-  static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it is no member any more.
+  static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it gets nothing, or is gone.
 
   // `key`: what all of them want; empty: nothing.
   StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
@@ -58,6 +60,8 @@ class StaticWorkers {
   void poll(size_t row);
   using Then = std::function<void(const Result<net::HttpReply>&)>;
   void get(const net::HttpAddress& from, std::string_view target, Then then);
+  // It is there: it took the connection, and does not answer in time, or badly.
+  bool is_there(const Result<net::HttpReply>& reply) const;
   void ask(size_t row, std::string_view target,
            void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&));
   void on_description(size_t row, const Result<net::HttpReply>& reply);
@@ -69,7 +73,8 @@ class StaticWorkers {
 
   void refuse(size_t row, const std::string& why);
   void found(size_t row, net::WorkerEntry entry);
-  void silent(size_t row);
+  // No good answer. A worker that is there stays a member.
+  void unwell(size_t row, bool is_there);
   void leave(size_t row);
   void poll_later(size_t row);
   void submit_members();

@@ -52,10 +52,10 @@ bool Worker::serves(std::string_view model) const {
 }
 
 Health Worker::health(Instant now) const {
-  if (failures == 0) {
+  if (failures == 0 && !silent) {
     return Health::kHealthy;
   }
-  return now < retry_at || trial ? Health::kSuspect : Health::kHalfOpen;
+  return silent || now < retry_at || trial ? Health::kSuspect : Health::kHalfOpen;
 }
 
 uint64_t Worker::load() const {
@@ -140,7 +140,7 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
   std::vector<const Worker*> usable;
   std::vector<const Worker*> suspects;
   for (const auto& [id, worker] : workers_) {
-    if (worker.serves(stage) && worker.serves(model) &&
+    if (!worker.silent && worker.serves(stage) && worker.serves(model) &&
         std::find(except.begin(), except.end(), id) == except.end()) {
       (worker.health(now) == Health::kSuspect ? suspects : usable).push_back(&worker);
     }
@@ -150,7 +150,8 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
 
 bool WorkerTable::any(Stage stage, std::string_view model) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& row) {
-    return row.second.serves(stage) && row.second.serves(model);
+    const Worker& worker = row.second;
+    return !worker.silent && worker.serves(stage) && worker.serves(model);
   });
 }
 
@@ -168,6 +169,25 @@ void WorkerTable::end(WorkerId id, uint64_t tokens) {
     worker->trial = false;
     worker->requests_in_flight -= 1;
     worker->tokens_in_flight -= tokens;
+  }
+}
+
+void WorkerTable::begin_trial(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->suspects += 1;
+  }
+}
+
+void WorkerTable::end_trial(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    PDJOB_CHECK(worker->suspects > 0, id);
+    worker->suspects -= 1;
+  }
+}
+
+void WorkerTable::set_silent(WorkerId id, bool silent) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->silent = silent;
   }
 }
 
@@ -192,11 +212,14 @@ void WorkerTable::forget_address(WorkerId id) {
   }
 }
 
-void WorkerTable::note_good(WorkerId id) {
-  if (Worker* worker = find_mutable(id)) {
-    worker->failures = 0;
-    worker->trial = false;
+bool WorkerTable::note_good(WorkerId id) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr) {
+    return false;
   }
+  worker->failures = 0;
+  worker->trial = false;
+  return std::exchange(worker->silent, false);
 }
 
 void WorkerTable::note_failed(WorkerId id, Instant now) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/id.h"
+#include "common/limits.h"
 #include "common/time.h"
 #include "net/message.h"
 #include "router/worker_pace.h"
@@ -44,6 +45,13 @@ struct Worker {
   uint32_t failures = 0;  // In a row; 0: healthy.
   Instant retry_at{};     // Of a suspect: before it, somebody else is asked.
   bool trial = false;     // A half-open worker has its one trial in flight.
+  bool silent = false;  // Health checks have had no answer for a while: nothing new is sent there.
+  uint32_t suspects = 0;  // Requests that may have killed another worker, and are tried here.
+
+  // Its engine is at one turn for long; it may hang.
+  bool stands_still() const {
+    return std::chrono::milliseconds(reported.standstill_ms) >= limits::kStandstillAvoided;
+  }
 
   bool serves(Stage stage) const;
   bool serves(std::string_view model) const;  // Either may be empty: any.
@@ -84,12 +92,17 @@ class WorkerTable {
   // A leg begins and ends; unknown ids (the worker has left) are ignored.
   void begin(WorkerId id, uint64_t tokens, Instant now);
   void end(WorkerId id, uint64_t tokens);
+  // A suspect is tried there, or no longer.
+  void begin_trial(WorkerId id);
+  void end_trial(WorkerId id);
+  void set_silent(WorkerId id, bool silent);
   // It has done so many tokens of work.
   void note_pace(WorkerId id, uint64_t tokens, Duration took);
   // What was learnt of the worker: it answers, or it failed.
   void note_address(WorkerId id, const std::string& address);
   void forget_address(WorkerId id);
-  void note_good(WorkerId id);
+  // True: it had been silent, and has room again.
+  bool note_good(WorkerId id);
   void note_failed(WorkerId id, Instant now);
 
  private:

@@ -189,6 +189,31 @@ def test_both_mooncake_legs_end_when_the_client_leaves(mooncake):
     assert fleet.kv == {}
 
 
+def test_an_engine_whose_health_checks_stand_still_gets_nothing_new_and_keeps_what_it_computes(folder):
+    fleet = Fleet()
+    prefill, decode = MooncakePrefillDouble(fleet, "p0"), MooncakeDecodeDouble(fleet, "d0")
+    flags = ["--protocol", "mooncake", "--set", "router.fallback=refuse", "--set", "router.queue_timeout=60s"]
+    with doubles(prefill, decode), router(folder, [prefill.url], [decode.url], *flags) as process:
+        prefill.go.clear()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            long_prompt = pool.submit(ask, process.url, "long")
+            eventually(lambda: prefill.asked == 1 and decode.asked == 1, 20, "both legs under way")
+            prefill.deaf.set()
+            eventually(lambda: "does not answer its health checks" in process.log.read_text(), 60, "the router notices")
+            meanwhile = pool.submit(ask, process.url, "meanwhile")
+            eventually(lambda: metric(process.url, "pdjob_router_requests_queued") == 1, 20, "a new request waits")
+            assert prefill.asked == 1 and fleet.cancelled == [], "what runs is left alone"
+            prefill.go.set()
+            assert text_of(long_prompt.result()) == "long and so on"
+            prefill.deaf.clear()
+            assert text_of(meanwhile.result()) == "meanwhile and so on"
+        assert metric(process.url, "pdjob_router_retries_total") == 0
+        assert "is gone" not in process.log.read_text()
+        # An address that refuses connections is another matter.
+        prefill.die()
+        eventually(lambda: "is gone" in process.log.read_text(), 60, "a dead engine leaves")
+
+
 def test_a_mooncake_prefill_engine_without_a_bootstrap_server_is_no_member(folder):
     fleet = Fleet()
     silent, decode = MooncakeDecodeDouble(fleet, "p0"), MooncakeDecodeDouble(fleet, "d0")

@@ -1,14 +1,19 @@
 """Requests that crash or hang a worker, on real jobs of the fake engine, which does so on a token that the job file names."""
 
+import concurrent.futures
 import contextlib
-import json
+import hashlib
+import os
 import pathlib
+import signal
 import sys
 import tempfile
+import time
 
 import httpx
+import pytest
 
-from conftest import MODEL, Job, eventually, get, metric
+from conftest import MODEL, Job, eventually, metric
 
 TOKEN = 35  # "#", which no other prompt here holds, and which the fake engine generates only where it is told to.
 HELLO = {"model": "fake", "prompt": "a quiet prompt", "max_tokens": 8, "temperature": 0}
@@ -70,3 +75,101 @@ def test_a_worker_that_hangs_is_found_though_its_heartbeats_come_and_writes_its_
         assert job.processes()["prefill-0"]["last_exit"].startswith("hung, then signal 9")
         assert "left=prefill-0." in log_of(job, "launcher") and "(hang)" in log_of(job, "launcher")
         assert ask(job, {}).status_code == 200
+
+
+def workers(job):
+    return {name: process for name, process in job.processes().items() if process["role"] != "router"}
+
+
+def crashes(job):
+    return sum(process["crashes"] for process in workers(job).values())
+
+
+# Where it dies: of its prompt at a prefill worker, or of a token that it makes generate at a decode worker. A stream has begun by then.
+KILLERS = {
+    "prefill": ({"prompt": "crash #"}, (3, 1)),
+    "decode": ({"prompt": "crash", "logit_bias": {str(TOKEN): 100}}, (1, 3)),
+}
+
+
+@pytest.mark.parametrize("where", KILLERS)
+def test_a_request_that_crashes_workers_is_refused_after_two_and_the_others_are_answered(where):
+    killer, (prefill, decode) = KILLERS[where]
+    engine = f"fake_crash_on_token: {TOKEN}, fake_delay_per_token: 5ms"
+    with fake_job(prefill, decode, engine, "prefill_policy: round_robin, decode_policy: round_robin") as job:
+        asked = [{"prompt": f"neighbour {number}", "max_tokens": 40} for number in range(12)]
+        expected = [ask(job, body).json()["choices"][0]["text"] for body in asked]
+        with concurrent.futures.ThreadPoolExecutor(len(asked) + 1) as pool:
+            neighbours = [pool.submit(ask, job, body) for body in asked]
+            refused = pool.submit(ask, job, killer).result()
+            replies = [neighbour.result() for neighbour in neighbours]
+        assert refused.status_code == 422, refused.text
+        assert refused.json()["error"]["code"] == "request_kills_workers"
+        assert refused.json()["error"]["type"] == "invalid_request_error"
+        assert [reply.status_code for reply in replies] == [200] * len(asked), [reply.text for reply in replies]
+        assert [reply.json()["choices"][0]["text"] for reply in replies] == expected
+        assert crashes(job) == 2
+        eventually(lambda: all_ready(job), what="the job is whole again")
+        assert sum(process["restarts"] for process in workers(job).values()) == 2
+        router = job.processes()["router-0"]["url"]
+        assert metric(router, "pdjob_router_requests_blamed_total") == 1
+        log = log_of(job, "router-0")
+        assert "is not given on: 2 workers crashed or hung while they ran it; SHA-256 " in log
+        assert "crash #" not in log, "its text is nobody's business"
+
+
+def test_a_stream_that_crashes_workers_is_cut_after_two():
+    body, workers_of = KILLERS["decode"]
+    with fake_job(*workers_of, f"fake_crash_on_token: {TOKEN}") as job:
+        with pytest.raises(httpx.TransportError):
+            ask(job, {**body, "stream": True})
+        eventually(lambda: crashes(job) == 2, what="two crashes are counted")
+        eventually(lambda: all_ready(job), what="the job is whole again")
+        assert ask(job, {}).status_code == 200
+        assert crashes(job) == 2
+
+
+def test_a_request_that_hangs_workers_is_refused_after_two():
+    with fake_job(1, 3, f"fake_hang_on_token: {TOKEN}", launcher="progress_timeout: 2s") as job:
+        refused = ask(job, KILLERS["decode"][0])
+        assert refused.status_code == 422, refused.text
+        eventually(lambda: all_ready(job), what="the job is whole again")
+        assert sum(process["hangs"] for process in workers(job).values()) == 2
+        assert ask(job, {}).status_code == 200
+
+
+def test_the_tenant_of_a_killer_is_counted():
+    key = "sk-of-a-stranger"
+    tenants = f"tenants: {{stranger: {{key_sha256: {hashlib.sha256(key.encode()).hexdigest()}}}}}"
+    with fake_job(1, 3, f"fake_crash_on_token: {TOKEN}", router=tenants) as job:
+        refused = ask(job, KILLERS["decode"][0], headers={"Authorization": f"Bearer {key}"})
+        assert refused.status_code == 422, refused.text
+        router = job.processes()["router-0"]["url"]
+        assert metric(router, "pdjob_router_requests_blamed_total", tenant="stranger") == 1
+        assert "of tenant stranger" in log_of(job, "router-0")
+
+
+def test_a_kill_from_outside_is_never_the_requests_fault():
+    body = {"prompt": "innocent", "max_tokens": 200, "stream": True}
+    with fake_job(1, 2, "fake_delay_per_token: 20ms", "continuations: 20, attempts: 20") as job:
+        expected = ask(job, body).text
+        tokens = [line for line in expected.splitlines() if line.startswith("data:") and '"text"' in line]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, job, body)
+            for _ in range(5):
+                eventually(lambda: all_ready(job) or reply.done(), what="the job is whole")
+                if reply.done():
+                    break
+                busy = [p for name, p in workers(job).items() if name.startswith("decode") and p["load"]["requests_running"]]
+                for process in busy[:1]:
+                    os.kill(process["pid"], signal.SIGKILL)
+                time.sleep(0.2)
+            got = reply.result()
+        assert got.status_code == 200
+
+        def text(stream):
+            return "".join(part.split('"text":"')[1].split('"')[0] for part in stream.splitlines() if '"text":"' in part)
+
+        assert tokens and text(got.text) == text(expected)
+        assert crashes(job) == 0
+        assert metric(job.processes()["router-0"]["url"], "pdjob_router_requests_blamed_total") == 0

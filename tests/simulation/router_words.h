@@ -22,6 +22,9 @@ class RouterWording {
     for (const net::WorkerEntry& worker : e.workers) {
       names += text(' ', worker.name, '#', worker.engine_id);
     }
+    for (const net::Departure& gone : e.left) {
+      names += text(" -", gone.name, '#', gone.engine_id, ' ', net::to_string(gone.cause));
+    }
     return names;
   }
   std::string operator()(const router::LoadChanged& e) const {
@@ -74,6 +77,7 @@ class RouterWording {
   std::string operator()(const router::LearnTokens& e) const {
     return text("learn tokens of w", e.worker);
   }
+  std::string operator()(const router::Blamed& e) const { return text("blame ", e.id); }
   std::string operator()(const router::Drained&) const { return "drained"; }
 
  private:

@@ -25,8 +25,9 @@ void SimRouter::client_left(RequestId id) {
   }
 }
 
-void SimRouter::on_workers_changed(const std::vector<net::WorkerEntry>& workers) {
-  step(router::WorkersChanged{workers});
+void SimRouter::on_workers_changed(const std::vector<net::WorkerEntry>& workers,
+                                   const std::vector<net::Departure>& left) {
+  step(router::WorkersChanged{workers, left});
 }
 
 void SimRouter::on_load(const std::string& name, Incarnation incarnation,
@@ -76,7 +77,7 @@ void SimRouter::on_end(const router::LegId& id, const std::optional<KvPlace>& pl
   }
 }
 
-void SimRouter::on_broken(const router::LegId& id) {
+void SimRouter::on_broken(const router::LegId& id, bool reached) {
   const auto found = legs_.find(id);
   if (found == legs_.end()) {
     return;
@@ -86,7 +87,8 @@ void SimRouter::on_broken(const router::LegId& id) {
   legs_.erase(found);
   step(router::LegFailed{.leg = id,
                          .error = {ErrorCode::kUnavailable, "the connection broke off"},
-                         .resumable = resumable});
+                         .resumable = resumable,
+                         .reached = reached});
 }
 
 void SimRouter::break_leg(uint64_t draw) {
@@ -170,7 +172,9 @@ void SimRouter::apply(const router::StartLeg& effect) {
   leg = {.worker = incarnation_of(effect.worker)};
   const Instant arrival = world_.network().arrival(leg.to_worker);
   if (world_.find(leg.worker) == nullptr) {
-    world_.loop().at(arrival, [this, id = effect.leg] { on_broken(id); });  // Connection refused.
+    world_.loop().at(arrival, [this, id = effect.leg] {
+      on_broken(id, /*reached=*/false);  // Connection refused.
+    });
     return;
   }
   world_.post(arrival, leg.worker, [ask](SimWorker& worker) { worker.on_leg(ask); });

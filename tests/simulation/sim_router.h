@@ -21,7 +21,8 @@ class SimRouter {
   // From clients and the launcher.
   void arrive(const Ask& ask);
   void client_left(RequestId id);
-  void on_workers_changed(const std::vector<net::WorkerEntry>& workers);
+  void on_workers_changed(const std::vector<net::WorkerEntry>& workers,
+                          const std::vector<net::Departure>& left);
   void on_load(const std::string& name, Incarnation incarnation, const net::WorkerLoad& load);
   void drain();
 
@@ -29,7 +30,7 @@ class SimRouter {
   void on_head(const router::LegAnswered& head);
   void on_chunk(const router::LegId& leg, const TokenChunk& chunk);
   void on_end(const router::LegId& leg, const std::optional<KvPlace>& place);
-  void on_broken(const router::LegId& leg);
+  void on_broken(const router::LegId& leg, bool reached = true);
 
   // A connection breaks in the middle: both ends notice.
   void break_leg(uint64_t draw);
@@ -66,6 +67,7 @@ class SimRouter {
   void apply(const router::Degraded& /*effect*/) {}
   void apply(const router::Bypassed& /*effect*/) {}
   void apply(const router::Continued& /*effect*/) { ++streams_continued_; }
+  void apply(const router::Blamed& /*effect*/) {}
   void apply(const router::Drained& /*effect*/) { drained_ = true; }
 
   bool learns_addresses() const { return config_.protocol == router::Protocol::kNixlPush; }

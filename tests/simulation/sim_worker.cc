@@ -247,7 +247,20 @@ void SimWorker::apply(const worker::RunStep& effect, std::vector<Event>& /*event
               [effect](SimWorker& worker) { worker.finish_step(effect); });
 }
 
+bool SimWorker::dies_of(const worker::BatchItem& item) {
+  const Ask& ask = live(item.request).ask.ask;
+  const bool at_token = !item.prompt && item.samples > 0 &&
+                        live(item.request).choices.at(item.choice).generated + 1 >= kPoisonedToken;
+  return (ask.kills == Kills::kPrompt && item.prompt) || (ask.kills == Kills::kToken && at_token);
+}
+
 void SimWorker::finish_step(const worker::RunStep& step) {
+  for (const worker::BatchItem& item : step.items) {
+    if (dies_of(item)) {
+      world_.crash(incarnation_, live(item.request).ask.ask.id);
+      return;
+    }
+  }
   busy_ = false;
   if (std::exchange(next_step_fails_, false) || world_.fault(world_.dials().step_fails)) {
     feed(worker::StepFailed{{ErrorCode::kInternal, "the engine failed"}});

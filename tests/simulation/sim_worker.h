@@ -122,6 +122,7 @@ class SimWorker {
   void wake_at(Instant when);
   void feed(const worker::Event& event);
   void finish_step(const worker::RunStep& step);
+  bool dies_of(const worker::BatchItem& item);
   void sample(const worker::BatchItem& item, uint64_t logits, worker::StepFinished& outcome);
   void forget(RequestId request);
   Live& live(RequestId request);

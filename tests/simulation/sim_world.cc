@@ -20,6 +20,8 @@ constexpr Duration kLivenessBound = seconds(20);
 constexpr Duration kCleanupBound = seconds(5);
 constexpr Duration kHeartbeatTimeout = milliseconds(400);
 constexpr Duration kLoadInterval = milliseconds(50);
+// Of a worker that has crashed.
+constexpr Duration kRestartTime = milliseconds(100);
 
 std::vector<Ask> workload_of(const WorkloadShape& shape, uint64_t seed) {
   return make_workload(shape, kStart, mix(seed + 1));
@@ -76,6 +78,11 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.prefix_cache = beginnings.chance(0.9);
   shape.workload.families = static_cast<uint32_t>(beginnings.below(5));
   shape.router.models = shape.workload.models;
+  shape.router.hears_losses = true;
+  Random killers(mix(seed + 8));
+  if (killers.chance(0.4)) {
+    shape.workload.killer = killers.chance(0.5) ? Kills::kPrompt : Kills::kToken;
+  }
   return shape;
 }
 
@@ -182,7 +189,9 @@ void SimWorld::publish() {
                          .kv_address = concurrent ? "{}" : ""});
     }
   }
-  to_router(to_router_, [entries](SimRouter& router) { router.on_workers_changed(entries); });
+  to_router(to_router_, [entries, left = left_](SimRouter& router) {
+    router.on_workers_changed(entries, left);
+  });
 }
 
 void SimWorld::report_loads() {
@@ -209,7 +218,7 @@ void SimWorld::strike(const Fault& fault) {
   Slot& slot = slots_[fault.target % slots_.size()];
   switch (fault.kind) {
     case FaultKind::kKill:
-      return kill(slot, fault.duration);
+      return kill(slot, fault.duration, net::LossCause::kOutside);
     case FaultKind::kFreeze:
       return freeze(slot, fault.duration);
     case FaultKind::kLinkBreaks:
@@ -231,11 +240,22 @@ void SimWorld::strike(const Fault& fault) {
   }
 }
 
-void SimWorld::kill(Slot& slot, Duration down) {
+void SimWorld::crash(Incarnation incarnation, RequestId killer) {
+  clients_.on_kill(killer);
+  loop_.at(now(), [this, incarnation] {
+    if (Slot* slot = slot_of(incarnation)) {
+      kill(*slot, kRestartTime, net::LossCause::kCrash);
+    }
+  });
+}
+
+void SimWorld::kill(Slot& slot, Duration down, net::LossCause cause) {
   if (!slot.worker) {
     return;
   }
-  trace(slot.name, "killed");
+  trace(slot.name, cause == net::LossCause::kCrash ? "crashes" : "killed");
+  left_.push_back(
+      {.name = slot.name, .engine_id = std::to_string(slot.incarnation.value), .cause = cause});
   SimChannel sockets;
   for (const router::LegId& leg : slot.worker->legs()) {
     to_router(sockets, [leg](SimRouter& router) { router.on_broken(leg); });
@@ -338,7 +358,8 @@ void SimWorld::finish() {
       clients_.waiting_count() == 0,
       "every request has its end soon after the last fault, but not:", clients_.list_waiting());
   const Clients::Counts& counts = clients_.counts();
-  invariants_.expect(!plan_.empty() || counts.failed + counts.refused + counts.aborted == 0,
+  const bool faultless = plan_.empty() && shape_.workload.killer == Kills::kNobody;
+  invariants_.expect(!faultless || counts.failed + counts.refused + counts.aborted == 0,
                      "without faults every request is served, but not", counts.failed,
                      counts.refused, counts.aborted);
   run_until(now() + kCleanupBound);

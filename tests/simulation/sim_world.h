@@ -75,6 +75,8 @@ class SimWorld {
   SimWorker* find(Incarnation incarnation);
   // Runs `task` on the worker: later if it is frozen by then, never if it is dead.
   void post(Instant when, Incarnation incarnation, std::function<void(SimWorker&)> task);
+  // The worker dies of this request, as soon as what it is at is done.
+  void crash(Incarnation incarnation, RequestId killer);
   void to_router(SimChannel& channel, std::function<void(SimRouter&)> message);
 
  private:
@@ -114,7 +116,7 @@ class SimWorld {
   void report_loads();
 
   void strike(const Fault& fault);
-  void kill(Slot& slot, Duration down);
+  void kill(Slot& slot, Duration down, net::LossCause cause);
   void freeze(Slot& slot, Duration duration);
   void thaw(Slot& slot);
   void break_link(uint64_t draw);
@@ -137,6 +139,7 @@ class SimWorld {
   SimRouter router_;
   SimChannel to_router_;  // From the launcher.
   std::vector<Slot> slots_;
+  std::vector<net::Departure> left_;  // All that ever died.
   uint64_t incarnations_made_ = 0;
   uint64_t rows_reused_ = 0;
 };

@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
                                               {"failed", counts.failed},
                                               {"refused", counts.refused},
                                               {"aborted", counts.aborted},
-                                              {"left", counts.left}}};
+                                              {"left", counts.left},
+                                              {"kills", counts.kills},
+                                              {"blamed", counts.blamed}}};
                    }});
 }

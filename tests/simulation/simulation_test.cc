@@ -94,6 +94,21 @@ TEST(Simulation, ServesTheRightTokensFromTheRowsOfOtherPrompts) {
   EXPECT_GT(reused, 3000U);
 }
 
+// One request crashes each worker that runs it. After two crashes it is refused, and the others
+// have the ends and the tokens that they would have had, whatever else fails meanwhile.
+TEST(Simulation, RefusesARequestThatKillsAndServesTheOthers) {
+  uint32_t kills = 0;
+  uint32_t blamed = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const RunResult result = simulate({.seed = seed});
+    EXPECT_EQ(result.violation, "") << seed;
+    kills += result.counts.kills;
+    blamed += result.counts.blamed;
+  }
+  EXPECT_GT(kills, 100U);
+  EXPECT_GT(blamed, 20U);
+}
+
 // Leaks the rows of an offer that has ended.
 struct ForgetsOfferEnded final : BrokenCore {
   using BrokenCore::BrokenCore;

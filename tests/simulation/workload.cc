@@ -26,6 +26,11 @@ std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64
     }
     asks.push_back(ask);
   }
+  if (shape.killer != Kills::kNobody) {
+    Ask& killer = asks[mix(seed + 1) % asks.size()];
+    killer.kills = shape.killer;
+    killer.poisoned = false;
+  }
   return asks;
 }
 
@@ -45,9 +50,19 @@ void Clients::on_status(RequestId id, int status) {
 
 // All requests are valid, and nobody else answers for a client that left.
 void Clients::check_status(RequestId id, int status) {
-  const bool excuse = status == 200 || status == 429 || status >= 500;
+  const Client& client = rows_.at(id);
+  const bool killed_twice = client.ask.kills != Kills::kNobody && client.kills == 2;
+  counts_.blamed += status == 422 ? 1 : 0;
+  const bool excuse =
+      status == 200 || status == 429 || status >= 500 || (status == 422 && killed_twice);
   invariants_.expect(excuse, "a valid request is never called wrong, but request", id, "got",
                      status);
+}
+
+void Clients::on_kill(RequestId id) {
+  ++counts_.kills;
+  const uint32_t kills = ++rows_.at(id).kills;
+  invariants_.expect(kills <= 2, "after two crashes no worker gets the request again", id);
 }
 
 void Clients::on_token(RequestId id, uint32_t choice, Token token, FinishReason finish) {

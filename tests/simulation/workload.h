@@ -17,12 +17,16 @@ namespace pdjob::simulation {
 // Of a poisoned request, the sampler fails at this token of each choice.
 inline constexpr uint32_t kPoisonedToken = 3;
 
+// A request that crashes each worker that does this of it.
+enum class Kills { kNobody, kPrompt, kToken };
+
 struct Ask {
   RequestId id;
   std::string model;
   ToyPrompt prompt;
   bool stream = false;
   bool poisoned = false;  // Its sampler fails, wherever it runs.
+  Kills kills = Kills::kNobody;
   Instant arrives;
   Instant leaves = kNever;  // The client's patience.
 };
@@ -36,7 +40,8 @@ struct WorkloadShape {
   uint32_t choices_max = 3;
   double leaving = 0.1;  // The share of clients that do not wait.
   double poisoned = 0.0;
-  uint32_t families = 0;  // Of prompts that begin alike; 0: none do.
+  Kills killer = Kills::kNobody;  // One of the asks.
+  uint32_t families = 0;          // Of prompts that begin alike; 0: none do.
 };
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed);
 
@@ -56,10 +61,14 @@ class Clients {
   void on_aborted(RequestId id);
   void on_left(RequestId id);
 
+  // A worker crashed at it.
+  void on_kill(RequestId id);
+
   uint32_t waiting_count() const { return static_cast<uint32_t>(rows_.size()) - ended_; }
   std::string list_waiting() const;
   struct Counts {
     uint32_t served = 0, failed = 0, refused = 0, aborted = 0, left = 0;
+    uint32_t kills = 0, blamed = 0;
   };
   const Counts& counts() const { return counts_; }
 
@@ -69,6 +78,7 @@ class Clients {
     int status = 0;
     std::vector<ToyText> texts;
     bool ended = false;
+    uint32_t kills = 0;
   };
   Client& end(RequestId id);
   void check_status(RequestId id, int status);

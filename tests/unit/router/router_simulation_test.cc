@@ -36,6 +36,7 @@ class World {
     for (const auto& [id, worker] : router_.workers().all()) {
       EXPECT_EQ(worker.requests_in_flight, 0U);
       EXPECT_EQ(worker.tokens_in_flight, 0U);
+      EXPECT_EQ(worker.suspects, 0U);
     }
     return trace_.str();
   }
@@ -54,6 +55,7 @@ class World {
     config.measured_load = random.chance(0.5);
     config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
+    config.hears_losses = random.chance(0.5);
     if (random.chance(0.3)) {
       config.models = {"m", "n"};
     }
@@ -125,6 +127,7 @@ class World {
   }
   void on(const Forget& effect) { end(effect.id); }
   void on(const Drained&) {}
+  void on(const Blamed& effect) { ASSERT_TRUE(config_.hears_losses && effect.losses > 1); }
   void end(RequestId id) {
     ASSERT_TRUE(ended_.insert(id).second) << "a request ended twice: " << id;
   }
@@ -140,7 +143,9 @@ class World {
     } else if (draw < 87) {
       step(ClientLeft{RequestId{1 + random_.below(arrived_ + 1)}});
     } else if (draw < 90) {
-      step(WorkerProbed{"w" + std::to_string(random_.below(6)), random_.chance(0.5)});
+      step(WorkerProbed{.name = "w" + std::to_string(random_.below(6)),
+                        .reachable = random_.chance(0.5),
+                        .silent = random_.chance(0.2)});
     } else {
       now_ += milliseconds(random_.below(120));
       step(TimePassed{});
@@ -214,7 +219,15 @@ class World {
                          .model = i < 6 ? "m" : "n",
                          .kv_address = i == 0 ? "" : "{}"});
     }
-    step(WorkersChanged{entries});
+    std::vector<net::Departure> left;
+    for (const net::WorkerEntry& entry : std::exchange(members_, entries)) {
+      if (random_.chance(0.7)) {
+        left.push_back({.name = entry.name,
+                        .engine_id = entry.engine_id,
+                        .cause = static_cast<net::LossCause>(random_.below(4))});
+      }
+    }
+    step(WorkersChanged{entries, left});
   }
 
   void check() {
@@ -237,6 +250,7 @@ class World {
   Instant now_{std::chrono::hours(1)};
   uint64_t arrived_ = 0;
   uint64_t incarnation_ = 1;
+  std::vector<net::WorkerEntry> members_;
   std::map<LegId, bool> legs_;     // That run, and whether they have answered.
   bool failure_answered_ = false;  // The step in progress: a worker's own failure.
   std::set<RequestId> pinned_;

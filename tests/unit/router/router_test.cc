@@ -72,7 +72,7 @@ struct RouterTest : testing::Test {
     static constexpr const char* kWords[] = {
         "",      "",       "",        "",        "",          "degraded", "complete",       "",
         "abort", "forget", "drained", "suspect", "continued", "bypass",   "out of retries", "hedge",
-        "learn"};
+        "learn", "blame"};
     return kWords[effect.index()];
   }
 

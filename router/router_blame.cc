@@ -1,0 +1,159 @@
+// Which requests kill workers, and how suspects are kept apart: router.h says by which rules.
+#include <algorithm>
+#include <utility>
+
+#include "router/router.h"
+
+namespace pdjob::router {
+
+bool Router::is_suspect(const Request& request, Instant now) {
+  return std::ranges::any_of(request.losses,
+                             [now](const Loss& loss) { return loss.killed() || loss.open(now); });
+}
+
+bool Router::awaits_word(const Request& request, Instant now) {
+  size_t losses = 0;
+  size_t open = 0;
+  for (const Loss& loss : request.losses) {
+    losses += loss.killed() || (loss.open(now) && loss.broke) ? 1 : 0;
+    open += loss.open(now) && loss.broke ? 1 : 0;
+  }
+  return open > 0 && losses >= limits::kRequestKillsMax;
+}
+
+Instant Router::suspect_wakes(const Request& request, Instant now) {
+  Instant when = kNever;
+  for (const Loss& loss : request.losses) {
+    if (loss.open(now)) {
+      when = std::min(when, loss.noted + limits::kLossWordWait);
+    }
+  }
+  return request.alone_until > now ? std::min(when, request.alone_until) : when;
+}
+
+bool Router::is_guilty(const Request& request) const {
+  return std::ranges::count_if(request.losses, &Loss::killed) >=
+         static_cast<ptrdiff_t>(limits::kRequestKillsMax);
+}
+
+void Router::begin_trial(Leg& leg) {
+  leg.on_trial = true;
+  table_.begin_trial(leg.worker);
+}
+
+void Router::end_trial(Leg& leg) {
+  if (std::exchange(leg.on_trial, false)) {
+    table_.end_trial(leg.worker);
+    room_made_ = true;
+  }
+}
+
+// The leg ran on a worker that is lost, or seems so. Requires: its trial has not been ended.
+void Router::note_loss(Request& request, const Leg& leg, Sign sign, Instant now) {
+  const bool known =
+      std::ranges::find(request.losses, leg.worker, &Loss::worker) != request.losses.end();
+  if (!config_.hears_losses || known) {
+    return;
+  }
+  const auto [lost, is_new] = lost_.try_emplace(leg.worker);
+  if (const Worker* worker = table_.find(leg.worker); is_new && worker != nullptr) {
+    lost->second.engine_id = worker->entry.engine_id;
+  }
+  lost->second.had_suspect = lost->second.had_suspect || leg.on_trial;
+  request.losses.push_back({.worker = leg.worker,
+                            .noted = now,
+                            .on_trial = leg.on_trial,
+                            .broke = sign == Sign::kBroke});
+  if (lost_.size() > limits::kLostWorkersMax) {
+    lost_.erase(lost_.begin());
+  }
+}
+
+// A leg that still runs: its connection is not known to have broken, but its worker is gone.
+void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now) {
+  const auto note = [&](const Leg& leg) {
+    const auto lost = lost_.find(leg.worker);
+    const bool left = std::ranges::find(gone, leg.worker) != gone.end();
+    // What is relayed may well end although its worker is silent.
+    const bool ends = request.state != State::kRelaying && request.state != State::kAnswered;
+    if (leg.running && lost != lost_.end() &&
+        (lost->second.cause >= net::LossCause::kCrash || (left && ends))) {
+      note_loss(request, leg, Sign::kBroke, now);
+    }
+  };
+  note(request.attempt.prefill);
+  note(request.attempt.decode);
+  if (request.rival) {
+    note(request.rival->prefill);
+    note(request.rival->decode);
+  }
+}
+
+// Requires: the table is without those that are gone, and lost_ has them.
+void Router::take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone,
+                             Turn& turn) {
+  for (auto& [id, lost] : lost_) {
+    const auto told = std::ranges::find(event.left, lost.engine_id, &net::Departure::engine_id);
+    if (told != event.left.end() && table_.find(id) == nullptr) {
+      lost.cause = told->cause;
+    }
+  }
+  // All have to be noted before any is judged: who was on trial speaks for the others.
+  for (auto& [id, request] : requests_) {
+    note_losses(request, gone, turn.now);
+  }
+  std::vector<RequestId> guilty;
+  for (auto& [id, request] : requests_) {
+    if (request.losses.empty()) {
+      continue;
+    }
+    settle_losses(request);
+    if (!is_suspect(request, turn.now)) {
+      end_trial(request.attempt.prefill);
+      end_trial(request.attempt.decode);
+    }
+    if (is_guilty(request) && request.state != State::kAnswered) {
+      guilty.push_back(id);
+    }
+  }
+  for (const RequestId id : guilty) {
+    convict_killer(requests_.at(id), turn);
+  }
+}
+
+// What is known by now of the workers that this request lost.
+void Router::settle_losses(Request& request) {
+  bool killed = false;
+  std::erase_if(request.losses, [&](Loss& loss) {
+    if (loss.cause == net::LossCause::kUnknown) {
+      const auto lost = lost_.find(loss.worker);
+      if (lost == lost_.end() || lost->second.cause == net::LossCause::kUnknown) {
+        return false;
+      }
+      loss.cause = lost->second.cause;
+      // It had passed its trial, and another one had not.
+      const bool cleared = killed && !loss.on_trial && lost->second.had_suspect;
+      if (loss.cause == net::LossCause::kOutside || cleared) {
+        return true;
+      }
+    }
+    killed = killed || loss.killed();
+    return false;
+  });
+}
+
+void Router::convict_killer(Request& request, Turn& turn) {
+  turn.effects.emplace_back(Blamed{request.id, request.losses.size()});
+  if (request.begun) {
+    abort(request, turn);
+    return;
+  }
+  cancel_legs(request, turn);
+  turn.effects.emplace_back(
+      Refuse{request.id, net::invalid_request("Several workers broke down while they computed this "
+                                              "request. It is not given to another one.",
+                                              "", "request_kills_workers", 422)});
+  erase(request);
+}
+
+}  // namespace pdjob::router
