@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -246,7 +248,11 @@ Status FakeEngine::step(std::span<const StepItem> items) {
   for (std::vector<float>& row : logits_) {
     row.clear();
   }
-  size_t tokens = 0;
+  if (config_.fake_delay_per_token > Duration::zero()) {
+    const auto tokens = std::transform_reduce(items.begin(), items.end(), size_t{0}, std::plus<>{},
+                                              [](const auto& item) { return item.tokens.size(); });
+    std::this_thread::sleep_for(config_.fake_delay_per_token * tokens);
+  }
   for (const StepItem& item : items) {
     for (const Token token : item.tokens) {
       misbehave_on(token);
@@ -255,10 +261,6 @@ Status FakeEngine::step(std::span<const StepItem> items) {
     if (item.wants_logits) {
       compute_logits(item.sequence);
     }
-    tokens += item.tokens.size();
-  }
-  if (config_.fake_delay_per_token > Duration::zero()) {
-    std::this_thread::sleep_for(config_.fake_delay_per_token * tokens);
   }
   return ok();
 }

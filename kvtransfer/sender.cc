@@ -34,6 +34,19 @@ size_t count_of(const Entries& entries, LinkId link) {
       entries, [link](const auto& entry) { return entry.second.link == link; }));
 }
 
+// Another transfer of that name.
+template <class Entries>
+bool has_namesake(const Entries& entries, const TransferId& id) {
+  const auto first = entries.lower_bound(TransferId{.high = 0, .low = id.low});
+  return first != entries.end() && first->first.low == id.low && first->first != id;
+}
+
+// Tells nothing of the transfer that has the name.
+Error unknown_transfer() {
+  return {ErrorCode::kUnavailable,
+          "there is no such KV transfer: its id is of another prompt or tenant"};
+}
+
 uint32_t rows_within(uint64_t bytes, uint64_t row_bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / row_bytes, 1, UINT32_MAX));
 }
@@ -160,6 +173,7 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline));
   ++context_.counters.offers_alive;
   ended_.erase(id);
+  refuse_impostors(id);
   arm(made);
   if (auto wait = early_waits_.extract(id)) {
     step(made, SendSession::PeerWaits{wait.mapped().link, wait.mapped().until - real_now()});
@@ -168,6 +182,20 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
     context_.emit(OfferAwaited{.id = id, .awaited = false});
     WaitingGrant& first = waiting.mapped();
     grant(made, first.link, first.grant, std::move(first.rows));
+  }
+}
+
+// Grants that came early, with the right name and a wrong proof: what they wait for never comes.
+void Sender::refuse_impostors(TransferId id) {
+  for (auto entry = waiting_.lower_bound(TransferId{.high = 0, .low = id.low});
+       entry != waiting_.end() && entry->first.low == id.low;) {
+    if (entry->first == id) {
+      ++entry;
+      continue;
+    }
+    find(entry->second.link)->send(Abort{entry->first, unknown_transfer()});
+    context_.emit(OfferAwaited{.id = entry->first, .awaited = false});
+    entry = waiting_.erase(entry);
   }
 }
 
@@ -280,6 +308,10 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   }
   early_waits_.erase(granted.id);  // It has come.
   Offer* offer = find(granted.id);
+  if (offer == nullptr &&
+      (has_namesake(offers_, granted.id) || has_namesake(ended_, granted.id))) {
+    return refuse(unknown_transfer());
+  }
   const auto waiting = waiting_.find(granted.id);
   if ((offer != nullptr && offer->session.is_granted()) || waiting != waiting_.end()) {
     const LinkId holder = offer != nullptr ? offer->session.link() : waiting->second.link;

@@ -54,6 +54,14 @@ class Sender final : private LinkHandler {
     std::unique_ptr<Link> link;
     net::TimerId opening;
   };
+  // Those of one name side by side: of which at most one proves it right.
+  struct ByName {
+    bool operator()(const TransferId& a, const TransferId& b) const {
+      return std::tie(a.low, a.high) < std::tie(b.low, b.high);
+    }
+  };
+  template <class Value>
+  using Transfers = std::map<TransferId, Value, ByName>;
   using LinkKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last is the stream.
 
   Status on_opened(Link& link) override;
@@ -81,6 +89,7 @@ class Sender final : private LinkHandler {
   void arm(Offer& offer);
   void retire(Offer& offer);
   void remember(TransferId id, Error why);
+  void refuse_impostors(TransferId id);
 
   Offer* find(TransferId id);
   Link* find(LinkId id);
@@ -90,11 +99,11 @@ class Sender final : private LinkHandler {
   std::deque<LinkId> unopened_;  // Oldest first; those that end already are not in it.
   Instant warns_again_at_{};
   std::map<LinkKey, LinkId> links_by_engine_;  // By receiver; those that are open.
-  std::map<TransferId, std::unique_ptr<Offer>> offers_;
-  std::map<TransferId, WaitingGrant> waiting_;
-  std::map<TransferId, EarlyWait> early_waits_;
+  Transfers<std::unique_ptr<Offer>> offers_;
+  Transfers<WaitingGrant> waiting_;
+  Transfers<EarlyWait> early_waits_;
   // Why the last offers ended: a fetch that comes too late is told so at once.
-  std::map<TransferId, Error> ended_;
+  Transfers<Error> ended_;
   std::deque<TransferId> ended_order_;
 };
 

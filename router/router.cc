@@ -549,10 +549,6 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   if (verdict != Verdict::kOverloaded) {
     table_.forget_address(request.attempt.prefill.worker);
   }
-  const Leg& other = leg_of(request, stage == Stage::kDecode ? Stage::kPrefill : Stage::kDecode);
-  if (other.running && verdict != Verdict::kOverloaded) {
-    note_loss(request, other, Sign::kOtherLegFailed, turn.now);
-  }
   if (leave_to_rival(request, turn)) {
     return;
   }
@@ -647,8 +643,8 @@ void Router::on(const LegFailed& event, Turn& turn) {
   const WorkerId worker = leg_of(*request, stage).worker;
   if (event.reached && event.error.code == ErrorCode::kUnavailable &&
       request->state != State::kAnswered) {
-    note_loss(*request, leg_of(*request, stage), Sign::kBroke, turn.now);
-    settle_losses(*request);
+    note_loss(*request, leg_of(*request, stage), turn.now);
+    settle_losses(*request, turn.now);
   }
   end_leg(*request, stage);
   table_.note_failed(worker, turn.now);

@@ -314,7 +314,6 @@ class Router {
     Instant noted{};
     net::LossCause cause = net::LossCause::kUnknown;
     bool on_trial = false;  // The request was, there.
-    bool broke = true;      // Else only the other leg failed, which may have the same cause.
     bool killed() const { return cause >= net::LossCause::kCrash; }
     // The word may still come.
     bool open(Instant now) const {
@@ -439,11 +438,10 @@ class Router {
   void wake(Request& request, Turn& turn);
 
   // Who kills workers: router_blame.cc.
-  enum class Sign { kBroke, kOtherLegFailed };
-  void note_loss(Request& request, const Leg& leg, Sign sign, Instant now);
+  void note_loss(Request& request, const Leg& leg, Instant now);
   void note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now);
   void take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone, Turn& turn);
-  void settle_losses(Request& request);
+  void settle_losses(Request& request, Instant now);
   static bool is_suspect(const Request& request, Instant now);
   // The second loss is there, and the word about one of them is not.
   static bool awaits_word(const Request& request, Instant now);

@@ -12,13 +12,10 @@ bool Router::is_suspect(const Request& request, Instant now) {
 }
 
 bool Router::awaits_word(const Request& request, Instant now) {
-  size_t losses = 0;
-  size_t open = 0;
-  for (const Loss& loss : request.losses) {
-    losses += loss.killed() || (loss.open(now) && loss.broke) ? 1 : 0;
-    open += loss.open(now) && loss.broke ? 1 : 0;
-  }
-  return open > 0 && losses >= limits::kRequestKillsMax;
+  const auto killed = std::ranges::count_if(request.losses, &Loss::killed);
+  const auto open = std::ranges::count_if(request.losses,
+                                          [now](const Loss& loss) { return loss.open(now); });
+  return open > 0 && killed + open >= static_cast<ptrdiff_t>(limits::kRequestKillsMax);
 }
 
 Instant Router::suspect_wakes(const Request& request, Instant now) {
@@ -49,10 +46,10 @@ void Router::end_trial(Leg& leg) {
 }
 
 // The leg ran on a worker that is lost, or seems so. Requires: its trial has not been ended.
-void Router::note_loss(Request& request, const Leg& leg, Sign sign, Instant now) {
-  const bool known =
-      std::ranges::find(request.losses, leg.worker, &Loss::worker) != request.losses.end();
-  if (!config_.hears_losses || known) {
+void Router::note_loss(Request& request, const Leg& leg, Instant now) {
+  const auto known = std::ranges::find(request.losses, leg.worker, &Loss::worker);
+  const bool counts = known != request.losses.end() && (known->killed() || known->open(now));
+  if (!config_.hears_losses || counts) {
     return;
   }
   const auto [lost, is_new] = lost_.try_emplace(leg.worker);
@@ -60,25 +57,31 @@ void Router::note_loss(Request& request, const Leg& leg, Sign sign, Instant now)
     lost->second.engine_id = worker->entry.engine_id;
   }
   lost->second.had_suspect = lost->second.had_suspect || leg.on_trial;
-  request.losses.push_back({.worker = leg.worker,
-                            .noted = now,
-                            .on_trial = leg.on_trial,
-                            .broke = sign == Sign::kBroke});
+  const Loss loss{.worker = leg.worker, .noted = now, .on_trial = leg.on_trial};
+  if (known != request.losses.end()) {
+    *known = loss;  // Its connection broke before, and the worker went on.
+  } else {
+    request.losses.push_back(loss);
+  }
   if (lost_.size() > limits::kLostWorkersMax) {
     lost_.erase(lost_.begin());
   }
 }
 
-// A leg that still runs: its connection is not known to have broken, but its worker is gone.
+// Legs that still run. Those of a worker that crashed do not count: its kernel has closed all
+// connections before anybody can tell of the crash, so what is still open had never reached it.
 void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now) {
   const auto note = [&](const Leg& leg) {
     const auto lost = lost_.find(leg.worker);
     const bool left = std::ranges::find(gone, leg.worker) != gone.end();
     // What is relayed may well end although its worker is silent.
     const bool ends = request.state != State::kRelaying && request.state != State::kAnswered;
-    if (leg.running && lost != lost_.end() &&
-        (lost->second.cause >= net::LossCause::kCrash || (left && ends))) {
-      note_loss(request, leg, Sign::kBroke, now);
+    if (!leg.running || lost == lost_.end()) {
+      return;
+    }
+    const net::LossCause cause = lost->second.cause;
+    if (cause == net::LossCause::kHang || (cause == net::LossCause::kUnknown && left && ends)) {
+      note_loss(request, leg, now);
     }
   };
   note(request.attempt.prefill);
@@ -93,8 +96,16 @@ void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, In
 void Router::take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone,
                              Turn& turn) {
   for (auto& [id, lost] : lost_) {
+    const auto is_it = [&engine = lost.engine_id](const net::WorkerEntry& entry) {
+      return entry.engine_id == engine;
+    };
     const auto told = std::ranges::find(event.left, lost.engine_id, &net::Departure::engine_id);
-    if (told != event.left.end() && table_.find(id) == nullptr) {
+    if (table_.find(id) != nullptr) {
+      continue;
+    }
+    if (std::ranges::any_of(event.workers, is_it)) {
+      lost.cause = net::LossCause::kOutside;  // It was silent for a while, and is back.
+    } else if (told != event.left.end() && lost.cause == net::LossCause::kUnknown) {
       lost.cause = told->cause;
     }
   }
@@ -107,7 +118,7 @@ void Router::take_departures(const WorkersChanged& event, const std::vector<Work
     if (request.losses.empty()) {
       continue;
     }
-    settle_losses(request);
+    settle_losses(request, turn.now);
     if (!is_suspect(request, turn.now)) {
       end_trial(request.attempt.prefill);
       end_trial(request.attempt.decode);
@@ -121,11 +132,12 @@ void Router::take_departures(const WorkersChanged& event, const std::vector<Work
   }
 }
 
-// What is known by now of the workers that this request lost.
-void Router::settle_losses(Request& request) {
+// What is known by now of the workers that this request lost. A word that comes too late to be waited
+// for is one of something else: workers may go on after a connection has broken.
+void Router::settle_losses(Request& request, Instant now) {
   bool killed = false;
   std::erase_if(request.losses, [&](Loss& loss) {
-    if (loss.cause == net::LossCause::kUnknown) {
+    if (loss.open(now)) {
       const auto lost = lost_.find(loss.worker);
       if (lost == lost_.end() || lost->second.cause == net::LossCause::kUnknown) {
         return false;

@@ -108,6 +108,9 @@ void EngineThread::run() {
     if (core_->next_deadline() <= real_now()) {
       feed(TimePassed{});
     }
+    if (!outputs_.empty()) {
+      deliver_outputs();  // A first token, sampled from what was fetched, waits for nobody's step.
+    }
     stepped_ = false;
     feed(EngineFree{});
     deliver_outputs();

@@ -16,10 +16,9 @@ TransferId bound_transfer(TransferId transfer, std::span<const Token> prompt,
                             .add(std::as_bytes(prompt))
                             .add(tenant)
                             .finish();
-  TransferId bound;
-  static_assert(sizeof bound.high + sizeof bound.low <= sizeof digest);
+  TransferId bound{.low = transfer.low};
+  static_assert(sizeof bound.high <= sizeof digest);
   std::memcpy(&bound.high, digest.data(), sizeof bound.high);
-  std::memcpy(&bound.low, digest.data() + sizeof bound.high, sizeof bound.low);
   return bound;
 }
 

@@ -229,8 +229,8 @@ def single():
 
 
 @contextlib.contextmanager
-def running_job(folder, **options):
-    job = Job(job_yaml(folder, **options), folder)
+def running_job(folder, env=None, **options):
+    job = Job(job_yaml(folder, **options), folder, env)
     try:
         yield job.wait_ready()
     except BaseException:

@@ -25,7 +25,8 @@ def router_with(*settings):
         router = Process(
             ["pdjob", "router", "--listen", "127.0.0.1:0", "--prefill", workers[0].url, "--decode", workers[1].url, *flags], folder
         ).wait_ready()
-        eventually(lambda: get(router.url + "/pdjob/workers").count('"healthy"') == 2, 20, "both workers known")
+        key = {"Authorization": f"Bearer {KEY}"}
+        eventually(lambda: get(router.url + "/pdjob/workers", headers=key).count('"healthy"') == 2, 20, "both workers known")
         yield router
         for process in [router, *workers]:
             assert process.stop() == 0, process.log_tail()

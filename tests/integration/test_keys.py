@@ -197,8 +197,8 @@ def test_a_fetch_that_knows_only_the_id_gets_nobodys_kv(folder, prompt, tenant):
             answer = post(decode.url, {**victim, "kv_transfer_params": fetch}, alice)
             assert answer.status_code == 200 and int(answer.headers["x-pdjob-kv-bytes"]) > 0, answer.text
             assert offer.result().status_code == 200
-            with pytest.raises(httpx.TimeoutException):
-                stolen.result()
+            refused = stolen.result()
+            assert refused.status_code == 502 and "another prompt or tenant" in refused.text
         assert metric(thief.url, "pdjob_kv_received_total") == 0
     finally:
         for worker in workers:

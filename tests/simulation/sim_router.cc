@@ -1,7 +1,5 @@
 #include "tests/simulation/sim_router.h"
 
-#include <algorithm>
-
 #include "tests/simulation/router_words.h"
 #include "tests/simulation/sim_world.h"
 
@@ -77,10 +75,10 @@ void SimRouter::on_end(const router::LegId& id, const std::optional<KvPlace>& pl
   }
 }
 
-void SimRouter::on_broken(const router::LegId& id, bool reached) {
+bool SimRouter::on_broken(const router::LegId& id, bool reached) {
   const auto found = legs_.find(id);
   if (found == legs_.end()) {
-    return;
+    return false;
   }
   const bool resumable = found->second.relayed && passed_.contains(id.request) &&
                          world_.clients().ask(id.request).stream;
@@ -89,6 +87,7 @@ void SimRouter::on_broken(const router::LegId& id, bool reached) {
                          .error = {ErrorCode::kUnavailable, "the connection broke off"},
                          .resumable = resumable,
                          .reached = reached});
+  return true;
 }
 
 void SimRouter::break_leg(uint64_t draw) {
@@ -98,6 +97,7 @@ void SimRouter::break_leg(uint64_t draw) {
   const auto found = std::next(legs_.begin(), static_cast<ptrdiff_t>(draw % legs_.size()));
   const router::LegId id = found->first;
   close_at_worker(id, found->second);
+  world_.clients().on_connection_broken(id.request);
   on_broken(id);
 }
 

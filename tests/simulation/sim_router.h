@@ -30,7 +30,8 @@ class SimRouter {
   void on_head(const router::LegAnswered& head);
   void on_chunk(const router::LegId& leg, const TokenChunk& chunk);
   void on_end(const router::LegId& leg, const std::optional<KvPlace>& place);
-  void on_broken(const router::LegId& leg, bool reached = true);
+  // Returns whether the core had heard of no other end of the leg.
+  bool on_broken(const router::LegId& leg, bool reached = true);
 
   // A connection breaks in the middle: both ends notice.
   void break_leg(uint64_t draw);

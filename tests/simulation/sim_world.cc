@@ -218,7 +218,7 @@ void SimWorld::strike(const Fault& fault) {
   Slot& slot = slots_[fault.target % slots_.size()];
   switch (fault.kind) {
     case FaultKind::kKill:
-      return kill(slot, fault.duration, net::LossCause::kOutside);
+      return kill(slot, fault.duration);
     case FaultKind::kFreeze:
       return freeze(slot, fault.duration);
     case FaultKind::kLinkBreaks:
@@ -241,31 +241,47 @@ void SimWorld::strike(const Fault& fault) {
 }
 
 void SimWorld::crash(Incarnation incarnation, RequestId killer) {
-  clients_.on_kill(killer);
-  loop_.at(now(), [this, incarnation] {
+  loop_.at(now(), [this, incarnation, killer] {
     if (Slot* slot = slot_of(incarnation)) {
-      kill(*slot, kRestartTime, net::LossCause::kCrash);
+      kill(*slot, kRestartTime, killer);
     }
   });
 }
 
-void SimWorld::kill(Slot& slot, Duration down, net::LossCause cause) {
+void SimWorld::kill(Slot& slot, Duration down, std::optional<RequestId> killer) {
   if (!slot.worker) {
     return;
   }
-  trace(slot.name, cause == net::LossCause::kCrash ? "crashes" : "killed");
-  left_.push_back(
-      {.name = slot.name, .engine_id = std::to_string(slot.incarnation.value), .cause = cause});
+  trace(slot.name, killer ? "crashes" : "killed");
   SimChannel sockets;
   for (const router::LegId& leg : slot.worker->legs()) {
-    to_router(sockets, [leg](SimRouter& router) { router.on_broken(leg); });
+    to_router(sockets, [this, leg, killer, died = slot.incarnation](SimRouter& router) {
+      if (router.on_broken(leg) && leg.request == killer) {
+        clients_.on_kill(leg.request, died);
+      }
+    });
   }
   slot.worker.reset();
   slot.frozen = false;
   slot.backlog.clear();
-  links_.process_died(slot.incarnation);
-  slot.visible = false;
-  loop_.after(network_.delay(), [this] { publish(); });
+  const auto notice = [this, &slot, died = slot.incarnation, killer] {
+    left_.push_back({.name = slot.name,
+                     .engine_id = std::to_string(died.value),
+                     .cause = killer ? net::LossCause::kCrash : net::LossCause::kOutside});
+    slot.visible = slot.visible && slot.incarnation != died;
+    publish();
+  };
+  if (killer) {
+    // The kernel closes all connections of a process at once, and tells of its end after that: the
+    // router sees what broke before it hears what others made of it.
+    to_router(sockets, [this, died = slot.incarnation, notice](SimRouter& /*router*/) {
+      links_.process_died(died);
+      notice();
+    });
+  } else {
+    links_.process_died(slot.incarnation);
+    loop_.after(network_.delay(), notice);
+  }
   loop_.after(down, [this, &slot] {
     trace(slot.name, "started again");
     start_worker(slot);

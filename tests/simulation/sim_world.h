@@ -116,7 +116,7 @@ class SimWorld {
   void report_loads();
 
   void strike(const Fault& fault);
-  void kill(Slot& slot, Duration down, net::LossCause cause);
+  void kill(Slot& slot, Duration down, std::optional<RequestId> killer = std::nullopt);
   void freeze(Slot& slot, Duration duration);
   void thaw(Slot& slot);
   void break_link(uint64_t draw);

@@ -51,18 +51,19 @@ void Clients::on_status(RequestId id, int status) {
 // All requests are valid, and nobody else answers for a client that left.
 void Clients::check_status(RequestId id, int status) {
   const Client& client = rows_.at(id);
-  const bool killed_twice = client.ask.kills != Kills::kNobody && client.kills == 2;
+  const bool killer = client.ask.kills != Kills::kNobody;
+  const bool may_be_blamed = killer ? client.killed.size() == 2 : client.broke || killer_left_;
   counts_.blamed += status == 422 ? 1 : 0;
   const bool excuse =
-      status == 200 || status == 429 || status >= 500 || (status == 422 && killed_twice);
+      status == 200 || status == 429 || status >= 500 || (status == 422 && may_be_blamed);
   invariants_.expect(excuse, "a valid request is never called wrong, but request", id, "got",
                      status);
 }
 
-void Clients::on_kill(RequestId id) {
-  ++counts_.kills;
-  const uint32_t kills = ++rows_.at(id).kills;
-  invariants_.expect(kills <= 2, "after two crashes no worker gets the request again", id);
+void Clients::on_kill(RequestId id, Incarnation worker) {
+  std::set<Incarnation>& killed = rows_.at(id).killed;
+  counts_.kills += killed.insert(worker).second ? 1 : 0;  // Two legs of it may break.
+  invariants_.expect(killed.size() <= 2, "after two crashes no worker gets the request again", id);
 }
 
 void Clients::on_token(RequestId id, uint32_t choice, Token token, FinishReason finish) {
@@ -115,7 +116,9 @@ void Clients::on_aborted(RequestId id) {
 }
 
 void Clients::on_left(RequestId id) {
-  end(id);
+  if (end(id).ask.kills != Kills::kNobody) {
+    killer_left_ = true;
+  }
   ++counts_.left;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "common/random.h"
 #include "common/time.h"
 #include "tests/simulation/invariants.h"
+#include "tests/simulation/sim_links.h"
 #include "tests/simulation/toy_engine.h"
 
 namespace pdjob::simulation {
@@ -61,8 +63,10 @@ class Clients {
   void on_aborted(RequestId id);
   void on_left(RequestId id);
 
-  // A worker crashed at it.
-  void on_kill(RequestId id);
+  // Its router sees a connection break because a worker crashed at it.
+  void on_kill(RequestId id, Incarnation worker);
+  // And without a crash. If its worker crashes soon after, nobody can tell the two apart.
+  void on_connection_broken(RequestId id) { rows_.at(id).broke = true; }
 
   uint32_t waiting_count() const { return static_cast<uint32_t>(rows_.size()) - ended_; }
   std::string list_waiting() const;
@@ -78,7 +82,8 @@ class Clients {
     int status = 0;
     std::vector<ToyText> texts;
     bool ended = false;
-    uint32_t kills = 0;
+    std::set<Incarnation> killed;
+    bool broke = false;
   };
   Client& end(RequestId id);
   void check_status(RequestId id, int status);
@@ -87,6 +92,7 @@ class Clients {
   const uint32_t rows_per_sequence_;
   std::map<RequestId, Client> rows_;
   uint32_t ended_ = 0;
+  bool killer_left_ = false;  // It may still kill before its worker hears of that.
   Counts counts_;
 };
 

@@ -1,4 +1,5 @@
-// A transfer's fault is written in its id: the kv threads need no other word of a test.
+// A transfer's fault is written in the name of its id, the half that workers keep: the kv threads
+// need no other word of a test.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,14 @@
 
 namespace pdjob::kvtransfer {
 
+// Requires: less than 2^24 ranges, and 2^32 numbers.
 inline TransferId transfer_with(FaultPlan plan, uint64_t number) {
-  return {.high = static_cast<uint64_t>(plan.kind) << 32 | plan.range, .low = number};
+  return {.high = 1,
+          .low = static_cast<uint64_t>(plan.kind) << 56 | uint64_t{plan.range} << 32 | number};
 }
 inline FaultPlan plan_of(TransferId id) {
-  return {.kind = static_cast<FaultKind>(id.high >> 32),
-          .range = static_cast<uint32_t>(id.high),
+  return {.kind = static_cast<FaultKind>(id.low >> 56),
+          .range = static_cast<uint32_t>(id.low >> 32) & 0xffffff,
           .bit = mix(id.low)};
 }
 

@@ -542,6 +542,33 @@ TEST(KvEndpoint, FetchThatCannotHandOverItsMemoryFails) {
   EXPECT_TRUE(to.holds(1, 0, 64));
 }
 
+// The same name with another proof, as transfer_id() makes them.
+TransferId impostor_of(TransferId id) { return {.high = id.high + 1, .low = id.low}; }
+
+TEST(KvEndpoint, AFetchThatKnowsOnlyTheNameOfAnOfferGetsNothing) {
+  TestEndpoint sender({.engine_id = "prefill"}), thief({.engine_id = "thief"}),
+      receiver({.engine_id = "decode"});
+  TestRegion source({}), stolen({}), to({});
+  source.fill(1, 0, 64);
+  const TransferId id = transfer_id(1);
+  // Before the offer comes.
+  thief->fetch(impostor_of(id), sender->address(), stolen.region(), 64, in(kDeadline));
+  ASSERT_TRUE(sender.becomes_awaited(impostor_of(id), true));
+  sender->offer(id, source.region(), in(kDeadline));
+  EXPECT_EQ(thief.expect<FetchFailed>().error.code, ErrorCode::kUnavailable);
+  // While it is there.
+  thief->fetch(impostor_of(id), sender->address(), stolen.region(), 64, in(kDeadline));
+  EXPECT_EQ(thief.expect<FetchFailed>().error.code, ErrorCode::kUnavailable);
+  sender->commit(id, 64, {});
+  receiver->fetch(id, sender->address(), to.region(), 64, in(kDeadline));
+  EXPECT_EQ(receiver.expect<FetchDone>().id, id);
+  EXPECT_TRUE(to.holds(1, 0, 64));
+  // After it has ended.
+  thief->fetch(impostor_of(id), sender->address(), stolen.region(), 64, in(kDeadline));
+  EXPECT_EQ(thief.expect<FetchFailed>().error.code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(stolen.holds(1, 0, 1));
+}
+
 TEST(KvEndpoint, NobodyThereFailsTheFetch) {
   TestEndpoint receiver({.engine_id = "decode"});
   TestRegion to({}, TestRegion::Memory::kShared);

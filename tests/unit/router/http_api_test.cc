@@ -773,9 +773,7 @@ TEST_F(HttpApiTest, PinsOfTenantsDoNotCountAndKeysAreLookedAtBeforeBodies) {
   serve();
   const std::string pins = "x-pdjob-pin-decode: nobody\r\nAuthorization: Bearer ";
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pins + "sk-a\r\n").status, 200);
-  EXPECT_EQ(
-      exchange("POST", "/v1/completions", kPrompt, pins + probe_key("secret") + "\r\n").status,
-      503);
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pins + "secret\r\n").status, 503);
   // No byte of these bodies is ever sent.
   const auto early = [this](const std::string& key, const std::string& path) {
     RawClient raw(port(), "POST " + path + " HTTP/1.1\r\nHost: r\r\nContent-Length: 9000000\r\n" +

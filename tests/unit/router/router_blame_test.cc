@@ -175,7 +175,7 @@ TEST_F(BlameTest, TheWordOnTheSecondLossIsNotWaitedForLong) {
   EXPECT_TRUE(blames.empty());
 }
 
-TEST_F(BlameTest, AWordThatComesLateCountsAndEndsWhatRuns) {
+TEST_F(BlameTest, AWordThatComesLateIsOneOfSomethingElse) {
   config.attempts = 10;
   start_workers({"a", "b", "c"});
   arrive(1);
@@ -186,9 +186,8 @@ TEST_F(BlameTest, AWordThatComesLateCountsAndEndsWhatRuns) {
   pass(limits::kLossWordWait);
   ASSERT_NE(place_of(1), "waits");
   tell(first, LossCause::kCrash);
-  EXPECT_TRUE(blames.empty());
   tell(second, LossCause::kCrash);
-  EXPECT_EQ(refused.at(1).status, 422);
+  EXPECT_TRUE(blames.empty());
 }
 
 TEST_F(BlameTest, WithoutALauncherNobodyWaitsAndNobodyIsBlamed) {

@@ -13,14 +13,19 @@ TEST(TransferBinding, BothEndsMakeTheSameNameOfTheSameRequest) {
   EXPECT_EQ(bound_transfer({1, 2}, prompt, "alice"), bound_transfer({1, 2}, prompt, "alice"));
 }
 
+TEST(TransferBinding, ATransferKeepsItsName) {
+  const std::vector<Token> prompt = {1, 2, 3};
+  EXPECT_EQ(bound_transfer({1, 2}, prompt, "alice").low, 2U);
+}
+
 TEST(TransferBinding, AnotherPromptTenantOrIdIsAnotherTransfer) {
   const std::vector<Token> prompt = {1, 2, 3}, same_length = {1, 2, 4}, shorter = {1, 2};
-  const std::set<TransferId> names = {
+  const std::set<TransferId> bound = {
       bound_transfer({1, 2}, prompt, "alice"),  bound_transfer({1, 2}, prompt, "bob"),
       bound_transfer({1, 2}, prompt, ""),       bound_transfer({1, 2}, same_length, "alice"),
       bound_transfer({1, 2}, shorter, "alice"), bound_transfer({2, 1}, prompt, "alice"),
       bound_transfer({1, 3}, prompt, "alice")};
-  EXPECT_EQ(names.size(), 7U);
+  EXPECT_EQ(bound.size(), 7U);
   // What is a token of one is no byte of another's tenant.
   EXPECT_NE(bound_transfer({1, 2}, std::vector<Token>{0x61}, ""),
             bound_transfer({1, 2}, std::vector<Token>{}, std::string_view("a\0\0\0", 4)));
