@@ -26,8 +26,8 @@ inline constexpr size_t kHttpHeldBytesMax = 1024 * kMiB;
 inline constexpr size_t kHttpDroppedBodyBytesMax = 64 * kKiB;
 // Of a body that comes without an API key; beyond: 413.
 inline constexpr size_t kHttpKeylessBodyBytesMax = 16 * kKiB;
-inline constexpr size_t kApiKeyBytesMax = 1 * kKiB;  // A longer one is wrong.
-inline constexpr size_t kHttpConnectionsMax = 16384;    // Beyond: accepted, told 503, closed.
+inline constexpr size_t kApiKeyBytesMax = 1 * kKiB;   // A longer one is wrong.
+inline constexpr size_t kHttpConnectionsMax = 16384;  // Beyond: accepted, told 503, closed.
 inline constexpr size_t kHttpSendQueueBytesMax =
     4 * kMiB;  // To one slow reader, before its source is paused.
 inline constexpr size_t kHttpIdleConnectionsMax = 256;  // Of a client, kept to one address.

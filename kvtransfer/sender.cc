@@ -308,8 +308,7 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   }
   early_waits_.erase(granted.id);  // It has come.
   Offer* offer = find(granted.id);
-  if (offer == nullptr &&
-      (has_namesake(offers_, granted.id) || has_namesake(ended_, granted.id))) {
+  if (offer == nullptr && (has_namesake(offers_, granted.id) || has_namesake(ended_, granted.id))) {
     return refuse(unknown_transfer());
   }
   const auto waiting = waiting_.find(granted.id);

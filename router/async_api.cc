@@ -89,8 +89,8 @@ AsyncApi::~AsyncApi() {
 }
 
 bool AsyncApi::takes_body(const net::HttpRequest& request) {
-  return request.method == "POST" && (request.path == "/v1/async/completions" ||
-                                      request.path == "/v1/async/chat/completions");
+  return request.method == "POST" &&
+         (request.path == "/v1/async/completions" || request.path == "/v1/async/chat/completions");
 }
 
 bool AsyncApi::route(net::ExchangeId client, net::HttpRequest& request) {

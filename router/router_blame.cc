@@ -13,8 +13,8 @@ bool Router::is_suspect(const Request& request, Instant now) {
 
 bool Router::awaits_word(const Request& request, Instant now) {
   const auto killed = std::ranges::count_if(request.losses, &Loss::killed);
-  const auto open = std::ranges::count_if(request.losses,
-                                          [now](const Loss& loss) { return loss.open(now); });
+  const auto open =
+      std::ranges::count_if(request.losses, [now](const Loss& loss) { return loss.open(now); });
   return open > 0 && killed + open >= static_cast<ptrdiff_t>(limits::kRequestKillsMax);
 }
 
@@ -132,8 +132,8 @@ void Router::take_departures(const WorkersChanged& event, const std::vector<Work
   }
 }
 
-// What is known by now of the workers that this request lost. A word that comes too late to be waited
-// for is one of something else: workers may go on after a connection has broken.
+// What is known by now of the workers that this request lost. A word that comes too late to be
+// waited for is one of something else: workers may go on after a connection has broken.
 void Router::settle_losses(Request& request, Instant now) {
   bool killed = false;
   std::erase_if(request.losses, [&](Loss& loss) {

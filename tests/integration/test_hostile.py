@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BIN, eventually, job_yaml, running_job
+from conftest import BIN, eventually, job_yaml, metric, running_job
 
 KEYS = {"alice": "sk-alice-0123456789", "mallory": "sk-mallory-666", "poor": "sk-poor-1357"}
 GROWTH_BYTES_MAX = 300 << 20
@@ -160,7 +161,6 @@ REFUSED_SCHEMAS = {
     "long_const": {"const": "c" * 60000},
     "nested_arrays": nested(60),
     "huge_lengths": {"type": "string", "minLength": 900_000, "maxLength": 1_000_000},
-    "huge_item_counts": {"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 5000}, "minItems": 5000},
     "unknown_keyword_that_constrains": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
 }
 
@@ -172,8 +172,15 @@ def test_a_schema_that_is_too_much_is_refused(fort, name):
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_schema_that_doubles_at_each_level_is_refused_or_served(fort):
-    assert fort.completion(**schema(doubling(40))).status_code in (200, 400)
+ODD_SCHEMAS = {
+    "doubles_at_each_level": doubling(40),
+    "huge_item_counts": {"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 5000}, "minItems": 5000},
+}
+
+
+@pytest.mark.parametrize("name", ODD_SCHEMAS)
+def test_an_odd_schema_is_refused_or_served(fort, name):
+    assert fort.completion(**schema(ODD_SCHEMAS[name])).status_code in (200, 400)
 
 
 HOSTILE_GRAMMARS = {
@@ -204,9 +211,7 @@ def test_a_pattern_is_enforced_or_refused(fort):
     reply = fort.completion(prompt="def my_function():", max_tokens=24, **schema({"type": "string", "pattern": "[0-9]{3}"}))
     assert reply.status_code in (200, 400)
     if reply.status_code == 200 and reply.json()["choices"][0]["finish_reason"] == "stop":
-        import re
-
-        assert re.search("[0-9]{3}", json.loads(reply.json()["choices"][0]["text"]))
+            assert re.search("[0-9]{3}", json.loads(reply.json()["choices"][0]["text"]))
 
 
 def test_no_line_of_a_log_is_written_by_a_client(fort):
@@ -296,7 +301,7 @@ def test_a_key_is_wanted_at_every_door_of_a_worker(fort):
     urls = fort.worker_urls()
     assert len(urls) == 3
     for url in urls:
-        for headers in ({}, Fort.key("mallory"), {"Authorization": "Bearer "}):
+        for headers in ({}, Fort.key("mallory"), {"Authorization": "Bearer x"}):
             for method, path in doors:
                 body = {"model": "smollm2", "prompt": "x"} if method == "POST" else None
                 reply = httpx.request(method, url + path, json=body, headers=headers, timeout=20)
@@ -310,24 +315,22 @@ def test_the_router_tells_strangers_nothing_of_its_workers(fort):
 
 # ---- Of other tenants
 
-def test_a_tenant_learns_nothing_of_the_prompts_of_another(fort):
-    secret = "My secret plan is to buy the island of Bornholm and to paint it blue. " * 8
-
-    def cached(client):
-        usage = fort.completion(client, prompt=secret, max_tokens=1).json()["usage"]
-        return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-
-    cached(fort.alice)
-    assert cached(fort.alice) > 0, "her own next turn is cheap"
-    assert cached(fort.mallory) == 0
+def tokens_reused(fort, secret, client, headers=None):
+    """Of a prompt, how many tokens the prefill worker did not compute again; and a few of alice's greetings."""
+    (prefill,) = [process["url"] for process in fort.job.processes().values() if process["role"] == "prefill"]
+    before = metric(prefill, "pdjob_prefix_cache_hits_total")
+    reply = client.post("/v1/completions", json={"model": "smollm2", "prompt": secret, "max_tokens": 1}, headers=headers)
+    assert reply.status_code == 200, reply.text
+    assert (reply.json()["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0) == 0, "told of no computation elsewhere"
+    return metric(prefill, "pdjob_prefix_cache_hits_total") - before
 
 
-def test_a_name_that_a_client_gives_itself_is_not_believed(fort):
-    secret = "Another secret plan is to sell the island of Bornholm again. " * 8
-    fort.completion(fort.alice, prompt=secret, max_tokens=1)
-    body = {"model": "smollm2", "prompt": secret, "max_tokens": 1}
-    usage = fort.mallory.post("/v1/completions", json=body, headers={"x-pdjob-tenant": "alice"}).json()["usage"]
-    assert (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0) == 0
+@pytest.mark.parametrize("headers", [None, {"x-pdjob-tenant": "alice"}], ids=["as_oneself", "by_her_name"])
+def test_a_tenant_shares_no_computed_prompt_with_another(fort, headers):
+    secret = f"My secret plan {headers} is to buy the island of Bornholm and to paint it blue. " * 16
+    tokens_reused(fort, secret, fort.alice)
+    assert tokens_reused(fort, secret, fort.alice) > 200, "her own next turn is cheap"
+    assert tokens_reused(fort, secret, fort.mallory, headers) < 100
 
 
 def test_no_number_form_and_no_list_gets_around_a_token_rate(fort):
