@@ -14,8 +14,8 @@ using Digest = std::array<std::byte, 32>;
 
 class Blake2b {
  public:
-  // `purpose`, at most 16 bytes, keeps digests of different uses apart. `key`: none, or 16 to 64
-  // bytes, without which nobody can make the digest.
+  // `purpose`, at most 16 bytes, keeps digests of different uses apart. `key`: empty, or 16 to 64
+  // bytes that everybody needs who makes the digest.
   explicit Blake2b(std::string_view purpose, std::span<const std::byte> key = {});
   ~Blake2b();
   Blake2b(const Blake2b&) = delete;

@@ -1,5 +1,5 @@
-// The keys inside a job. The launcher makes one root key and keeps it; everything else is derived
-// from it, by a purpose and a name, so that no process can make another one's key from its own.
+// The keys inside a job. The launcher makes one root key and keeps it. It derives every
+// other key from a purpose and a name. No process can make another one's key from its own.
 #pragma once
 
 #include <string>

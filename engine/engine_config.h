@@ -34,8 +34,7 @@ struct EngineConfig {
   // "GPU" that the CPU reaches as its own.
   bool cpu_computes_in_gpu_memory = false;
   Duration fake_delay_per_token{};  // The fake engine sleeps this long for each token of a step.
-  // For tests of what becomes of requests that kill: the fake engine aborts, or never comes back,
-  // when it computes this token. 0: never.
+  // For tests: the fake engine aborts, or hangs, when it computes this token. 0: it does not.
   uint32_t fake_crash_on_token = 0;
   uint32_t fake_hang_on_token = 0;
 };

@@ -1,10 +1,9 @@
-// Reads a client's JSON schema: what is in it is bounded, understood and followed exactly, or
-// refused. What comes out is a schema of fewer words with the same meaning, the only form that
-// XGrammar is given. Never what a client wrote. Pure.
+// Reads a client's JSON schema. All of it is bounded, understood and followed exactly, or it is
+// refused. The result is a schema of fewer words with the same meaning. XGrammar gets this one,
+// never what a client wrote. Pure.
 //
-// Narrower than JSON Schema in this: an object has the properties that are named and no others,
-// unless additionalProperties allows them (OpenAI's strict mode), in the order in which they are
-// named.
+// One thing is narrower than in JSON Schema: an object has only the properties that are named, in
+// that order, unless additionalProperties allows others (OpenAI's strict mode).
 #pragma once
 
 #include <string>
