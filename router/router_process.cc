@@ -1,6 +1,8 @@
 #include "router/router_process.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +22,10 @@ namespace {
 // A decode worker's step sends a token to each of its streams, one after the other. Nobody sees
 // 50 us, and together they cost half.
 constexpr Duration kTurnInterval = std::chrono::microseconds(50);
+
+// The word of a crash waits for the connections that it broke, which the loop may not have read
+// yet.
+constexpr Duration kCrashWordWait = std::chrono::milliseconds(10);
 
 // Where there are tenants, the launcher of the job is one. Its workers have keys, and it says why
 // they were lost.
@@ -148,8 +154,23 @@ class RouterProcess final : net::JobMember::Handler {
     log::info("membership version " + std::to_string(membership.version) + ": " +
               std::to_string(member_list_.workers().size()) + " workers");
     api_->members().publish({.routers = member_list_.routers(), .workers = member_list_.workers()});
-    api_->relay().submit(WorkersChanged{member_list_.workers(), membership.left});
-    member_->membership_applied(membership.version);
+    told_.push_back({{member_list_.workers(), membership.left}, membership.version});
+    const bool waits = told_.size() > 1 ||
+                       std::ranges::any_of(membership.left, [](const net::Departure& departure) {
+                         return departure.cause == net::LossCause::kCrash;
+                       });
+    if (!waits) {
+      apply_memberships();
+    } else if (told_.size() == 1) {
+      loop_.call_at(loop_.now() + kCrashWordWait, [this] { apply_memberships(); });
+    }
+  }
+
+  void apply_memberships() {
+    for (; !told_.empty(); told_.pop_front()) {
+      api_->relay().submit(std::move(told_.front().change));
+      member_->membership_applied(told_.front().version);
+    }
   }
 
   const RouterOptions options_;
@@ -160,6 +181,13 @@ class RouterProcess final : net::JobMember::Handler {
   std::unique_ptr<net::JobMember> member_;
   std::optional<StaticWorkers> members_;
   net::MemberList member_list_;
+  // What waits until the connections that a crash broke have been seen to break: the core blames
+  // requests for nothing else.
+  struct Told {
+    WorkersChanged change;
+    uint64_t version = 0;
+  };
+  std::deque<Told> told_;
   bool draining_ = false;
 };
 

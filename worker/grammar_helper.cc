@@ -29,18 +29,18 @@ void limit(int resource, rlim_t soft, rlim_t hard) {
   setrlimit(static_cast<__rlimit_resource>(resource), &wanted);
 }
 
-// Sanitizers reserve terabytes of addresses.
-constexpr bool limits_addresses() {
+// Sanitizers reserve terabytes of addresses, and open pipes to see whether memory can be read.
+constexpr bool is_sanitized() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return false;
+  return true;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return false;
-#else
   return true;
+#else
+  return false;
 #endif
 #else
-  return true;
+  return false;
 #endif
 }
 
@@ -75,7 +75,7 @@ void give_up_everything_but(int channel, int vocabulary) {
   limit(RLIMIT_CORE, 0, 0);
   limit(RLIMIT_FSIZE, 0, 0);
   limit(RLIMIT_STACK, limits::kGrammarHelperStackMax, limits::kGrammarHelperStackMax);
-  if (limits_addresses()) {
+  if (!is_sanitized()) {
     const rlim_t most = addresses_taken() + limits::kGrammarHelperMemoryMax;
     limit(RLIMIT_AS, most, most);
   }
@@ -83,7 +83,9 @@ void give_up_everything_but(int channel, int vocabulary) {
 
 // From here on it opens nothing, and starts nothing.
 void open_nothing() {
-  limit(RLIMIT_NOFILE, 0, 0);
+  if (!is_sanitized()) {
+    limit(RLIMIT_NOFILE, 0, 0);
+  }
   limit(RLIMIT_NPROC, 0, 0);
 }
 

@@ -133,7 +133,7 @@ def test_a_hundred_megabytes_are_refused_early(url):
 
 
 def test_others_are_served_while_bad_input_rains(job, url):
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url, headers=key_header(url), timeout=60) as client:
         expected = client.post("/v1/completions", json=GOOD).json()["choices"][0]["text"]
         for _ in range(20):
             raw(url, b"NONSENSE\r\n\r\n")
@@ -146,5 +146,5 @@ def test_half_a_request_does_not_hold_up_others(job, url):
     half = [socket.create_connection((address.hostname, address.port)) for _ in range(50)]
     for connection in half:
         connection.sendall(head("POST", "/v1/completions", "Content-Length: 1000") + b"{")
-    assert httpx.post(url + "/v1/completions", json=GOOD, timeout=60).status_code == 200
+    assert httpx.post(url + "/v1/completions", json=GOOD, headers=key_header(url), timeout=60).status_code == 200
     [connection.close() for connection in half]

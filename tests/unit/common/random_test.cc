@@ -3,10 +3,9 @@
 #include <array>
 #include <set>
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <gtest/gtest.h>
 
 namespace pdjob {
 namespace {

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -94,10 +95,11 @@ TEST_F(GrammarProcessTest, AHelperThatCannotStartIsOurFault) {
 class GrammarStoreTest : public testing::Test {
  protected:
   Result<Compiled> find(const std::string& text, StructureDepth depth = StructureDepth::kCompiled) {
-    Result<Compiled> out = Error{ErrorCode::kCancelled, "not yet"};
+    // Answers may come after we have returned.
+    const auto out = std::make_shared<Result<Compiled>>(Error{ErrorCode::kCancelled, "not yet"});
     store_.find(engine::StructureKind::kGrammar, text, depth,
-                [&out](const Result<Compiled>& result) { out = result; });
-    return out;
+                [out](const Result<Compiled>& result) { *out = result; });
+    return *out;
   }
 
   std::vector<GrammarThread::Then> made_;
