@@ -148,7 +148,8 @@ def post(url, body, headers=None, timeout=20):
 
 def test_workers_of_one_key_file_are_one_job_and_those_of_another_are_not(folder):
     files = [key_file(folder, f"{owner}.key", f"the-key-of-{owner}-0123456789") for owner in ("us", "them")]
-    prefill = by_hand("prefill", folder, "p", "--key-file", files[0])
+    # What the stranger does not get keeps the prefill worker for its lease.
+    prefill = by_hand("prefill", folder, "p", "--key-file", files[0], "--set", "kvtransfer.lease=2s")
     decode = by_hand("decode", folder, "d", "--key-file", files[0])
     stranger = by_hand("decode", folder, "s", "--key-file", files[1])
     workers = [worker.wait_ready() for worker in (prefill, decode, stranger)]

@@ -106,7 +106,7 @@ def test_kv_is_freed_at_once_when_the_request_that_queues_is_given_up(folder):
 
 def test_kv_of_another_prompt_is_not_decoded(folder):
     # Its missing rows were those of whoever had the sequence before, and the reply looked like a good one.
-    with real_worker("prefill", folder) as prefill, real_worker("decode", folder, "engine.sequences=1") as decode:
+    with real_worker("prefill", folder, "kvtransfer.lease=2s") as prefill, real_worker("decode", folder, "engine.sequences=1") as decode:
         expected = httpx.post(decode.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
         params = prefill_leg(prefill.url)
         longer = {**BODY, "prompt": PROMPT + " It begins in spring.", "kv_transfer_params": params}
