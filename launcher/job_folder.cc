@@ -117,7 +117,7 @@ Status JobFolder::publish(const LauncherAddress& address) const {
       .key("admin")
       .string(address.admin)
       .end_object();
-  text += "\n";
+  text += '\n';
   return write_private(path_ + "/launcher.json", text);
 }
 
@@ -129,7 +129,7 @@ Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_
     json.key(name).string(key);
   }
   json.end_object();
-  text += "\n";
+  text += '\n';
   return write_private(path_ + "/worker_keys.json", text);
 }
 

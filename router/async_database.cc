@@ -31,8 +31,8 @@ constexpr const char* kSteps[] = {
     "CREATE TRIGGER forget_callback AFTER DELETE ON requests"
     "  BEGIN DELETE FROM callbacks WHERE arrival = OLD.arrival; END;"
     "PRAGMA user_version = 2;",
-    "CREATE INDEX ended_of_tenant ON requests (tenant, ended_at) WHERE ended_at IS NOT NULL;"
-    "PRAGMA user_version = 3;",
+    ("CREATE INDEX ended_of_tenant ON requests (tenant, ended_at) WHERE ended_at IS NOT NULL;"
+     "PRAGMA user_version = 3;"),
 };
 constexpr auto kVersion = static_cast<int64_t>(std::size(kSteps));
 

@@ -87,6 +87,7 @@ CompiledGrammar::~CompiledGrammar() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::read(
     std::shared_ptr<const GrammarTokens> tokens, const std::string& text) {
+  const Error unreadable{ErrorCode::kCorrupt, "the compiled grammar cannot be read"};
   try {
     auto read = xgrammar::CompiledGrammar::DeserializeJSON(text, tokens->info);
     if (auto* compiled = std::get_if<xgrammar::CompiledGrammar>(&read)) {
@@ -94,9 +95,9 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::read(
           std::make_unique<State>(State{std::move(tokens), std::move(*compiled)})));
     }
   } catch (const std::exception&) {
-    // Below.
+    return unreadable;
   }
-  return Error{ErrorCode::kCorrupt, "the compiled grammar cannot be read"};
+  return unreadable;
 }
 
 size_t CompiledGrammar::bytes() const { return state_->compiled.MemorySizeBytes(); }

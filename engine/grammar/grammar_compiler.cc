@@ -51,7 +51,7 @@ struct GrammarCompiler::State {
   xgrammar::GrammarCompiler compiler;
 };
 
-GrammarCompiler::GrammarCompiler(std::shared_ptr<const GrammarTokens> tokens)
+GrammarCompiler::GrammarCompiler(const std::shared_ptr<const GrammarTokens>& tokens)
     : state_(std::make_unique<State>(State{
           xgrammar::GrammarCompiler(tokens->info, /*max_threads=*/1, /*cache_enabled=*/false)})) {}
 

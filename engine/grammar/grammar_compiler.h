@@ -23,7 +23,7 @@ Result<std::string> check_structure(StructureKind kind, std::string_view text);
 
 class GrammarCompiler {
  public:
-  explicit GrammarCompiler(std::shared_ptr<const GrammarTokens> tokens);
+  explicit GrammarCompiler(const std::shared_ptr<const GrammarTokens>& tokens);
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;

@@ -20,21 +20,30 @@ namespace {
 using Words = std::set<std::string, std::less<>>;
 
 // They say something of a schema, and constrain nothing.
-const Words kAnnotations = {
-    "title",           "description",   "default",      "examples", "example",
-    "deprecated",      "readOnly",      "writeOnly",    "$comment", "contentMediaType",
-    "contentEncoding", "discriminator", "externalDocs", "$schema",  "$id",
-    "$defs",           "definitions"};
-const std::map<std::string, Words, std::less<>> kWordsOfType = {
-    {"string", {"minLength", "maxLength", "pattern", "format"}},
-    {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
-    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
-    {"array", {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}},
-    {"object", {"properties", "required", "additionalProperties"}},
-    {"boolean", {}},
-    {"null", {}}};
-const Words kFormats = {"date", "time", "date-time", "duration", "email",
-                        "ipv4", "ipv6", "hostname",  "uuid",     "uri"};
+const Words& annotations() {
+  static const Words words = {
+      "title",           "description",   "default",      "examples", "example",
+      "deprecated",      "readOnly",      "writeOnly",    "$comment", "contentMediaType",
+      "contentEncoding", "discriminator", "externalDocs", "$schema",  "$id",
+      "$defs",           "definitions"};
+  return words;
+}
+const auto& words_of_type() {
+  static const std::map<std::string, Words, std::less<>> words = {
+      {"string", {"minLength", "maxLength", "pattern", "format"}},
+      {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
+      {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
+      {"array", {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}},
+      {"object", {"properties", "required", "additionalProperties"}},
+      {"boolean", {}},
+      {"null", {}}};
+  return words;
+}
+const Words& formats() {
+  static const Words words = {"date", "time", "date-time", "duration", "email",
+                              "ipv4", "ipv6", "hostname",  "uuid",     "uri"};
+  return words;
+}
 
 picojson::value text(std::string_view what) { return picojson::value(std::string(what)); }
 
@@ -92,7 +101,7 @@ class Reader {
                      const std::string& why) {
     for (const std::string& name : in.ordered_keys()) {
       // An $id below the root would change what $ref means there.
-      const bool says_only = kAnnotations.contains(name) && (name != "$id" || place.path == "$");
+      const bool says_only = annotations().contains(name) && (name != "$id" || place.path == "$");
       if (!says_only && !words.contains(name)) {
         return refused(place.path, name.substr(0, 60) + " is not supported" + why);
       }
@@ -114,8 +123,10 @@ class Reader {
       }
       const auto& named = list->get<picojson::object>();
       for (const std::string& name : named.ordered_keys()) {
-        index_of_["#/" + word + "/" + name] = definitions_.size();
-        definitions_.emplace_back("$." + word + "." + name, &named.at(name));
+        std::string reference = "#/";
+        index_of_[reference.append(word).append("/").append(name)] = definitions_.size();
+        std::string path = "$.";
+        definitions_.emplace_back(path.append(word).append(".").append(name), &named.at(name));
       }
     }
     refers_.resize(definitions_.size() + 1);
@@ -220,7 +231,8 @@ class Reader {
                                                    const Place& place) {
     std::vector<std::string> types;
     const auto add = [&](const picojson::value& each) {
-      const bool known = each.is<std::string>() && kWordsOfType.contains(each.get<std::string>());
+      const bool known =
+          each.is<std::string>() && words_of_type().contains(each.get<std::string>());
       types.push_back(known ? each.get<std::string>() : "");
       return known && std::count(types.begin(), types.end(), types.back()) == 1;
     };
@@ -295,10 +307,10 @@ class Reader {
     if (out.size() == 1) {
       return out.front();
     }
-    return any_of(std::move(out));
+    return any_of(out);
   }
 
-  static picojson::value any_of(picojson::array list) {
+  static picojson::value any_of(const picojson::array& list) {
     picojson::object out;
     out["anyOf"] = picojson::value(list);
     return picojson::value(out);
@@ -309,7 +321,7 @@ class Reader {
     PDJOB_TRY(const std::vector<std::string> types, types_of(type, place));
     Words words = {"type"};
     for (const std::string& each : types) {
-      words.insert(kWordsOfType.at(each).begin(), kWordsOfType.at(each).end());
+      words.insert(words_of_type().at(each).begin(), words_of_type().at(each).end());
     }
     PDJOB_TRY_STATUS(only(object, place, words, " with this type"));
     picojson::array all;
@@ -317,12 +329,12 @@ class Reader {
       PDJOB_TRY(picojson::value one, of_type(each, object, place));
       all.push_back(std::move(one));
     }
-    return all.size() == 1 ? all.front() : any_of(std::move(all));
+    return all.size() == 1 ? all.front() : any_of(all);
   }
 
   Result<picojson::value> untyped(const picojson::object& object, const Place& place) {
     for (const std::string type : {"object", "array"}) {
-      const Words& words = kWordsOfType.at(type);
+      const Words& words = words_of_type().at(type);
       const bool has = std::any_of(object.begin(), object.end(),
                                    [&](const auto& each) { return words.contains(each.first); });
       if (has) {
@@ -408,7 +420,7 @@ class Reader {
       out["pattern"] = text(*translated);
     }
     if (format != nullptr) {
-      if (!format->is<std::string>() || !kFormats.contains(format->get<std::string>())) {
+      if (!format->is<std::string>() || !formats().contains(format->get<std::string>())) {
         return refused(place.path + ".format",
                        "must be date, time, date-time, duration, email, ipv4, ipv6, hostname, "
                        "uuid or uri");
@@ -420,7 +432,7 @@ class Reader {
 
   Status read_number(const std::string& type, const picojson::object& in, const Place& place,
                      picojson::object& out) {
-    for (const std::string& word : kWordsOfType.at(type)) {
+    for (const std::string& word : words_of_type().at(type)) {
       const auto* value = member(in, word);
       if (value == nullptr) {
         continue;

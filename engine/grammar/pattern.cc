@@ -163,12 +163,12 @@ class Translator {
     if (eat('?') && !eat(':')) {
       return refused("must not look ahead or behind, or name a group");
     }
-    out_ += "(";
+    out_ += '(';
     PDJOB_TRY(const size_t weight, alternatives(depth + 1));
     if (!eat(')')) {
       return refused("has a ( without a )");
     }
-    out_ += ")";
+    out_ += ')';
     return weight;
   }
 

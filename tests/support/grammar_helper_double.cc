@@ -28,9 +28,9 @@ void say(int channel, pdjob::worker::HelperWord word, uint32_t size, const std::
 int main(int argc, char** argv) {
   using pdjob::worker::HelperWord;
   const std::string mode = argc > 3 ? argv[1] : "";
-  const int channel = std::atoi(argv[argc - 2]);
+  const int channel = std::stoi(argv[argc - 2]);
   if (mode == "real") {
-    return pdjob::worker::run_grammar_helper(channel, std::atoi(argv[argc - 1]));
+    return pdjob::worker::run_grammar_helper(channel, std::stoi(argv[argc - 1]));
   }
   if (mode == "never ready") {
     return 1;

@@ -134,7 +134,7 @@ TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
   LocalCluster cluster(loop_, exits_, script("sleep 1000 & echo grandchild $! started; wait"));
   ASSERT_TRUE(cluster.spawn(order(1)).has_value());
   wait_for_log("started");
-  const int grandchild = std::atoi(log().substr(log().find("grandchild ") + 11).c_str());
+  const int grandchild = std::stoi(log().substr(log().find("grandchild ") + 11));
   ASSERT_GT(grandchild, 1);
   cluster.signal({1}, Signal::kTerminate);
   loop_.run();

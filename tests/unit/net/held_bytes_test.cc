@@ -197,7 +197,7 @@ TEST_F(HttpBudgetTest, AChunkedBodyCountsWhatItHolds) {
   for (int i = 0; i < 4; ++i) {
     client->send(chunk);
   }
-  ASSERT_TRUE(run_until(loop, [&] { return server->held().total() >= 4 * 65536; }));
+  ASSERT_TRUE(run_until(loop, [&] { return server->held().total() >= size_t{4} * 65536; }));
   for (int i = 0; i < 8; ++i) {
     client->send(chunk);
   }
