@@ -36,6 +36,8 @@ class RequestBody {
   std::string shape() const;
   // An engine can be asked for its tokens, and they alone say which KV it needs.
   bool tokenizable() const;
+  // Not made by scan(), or freed since. Of such a body nothing else may be asked.
+  bool is_empty() const { return text_ == nullptr; }
   const std::string& text() const { return *text_; }
   bool stream() const { return object_->value("stream") == "true"; }
   // `prompt` is a list of prompts: each would need a hand-over of its own.

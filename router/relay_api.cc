@@ -108,6 +108,11 @@ Admission::Tenant RelayApi::tenant_of(const net::HttpRequest& request) const {
   return request.account - 1;
 }
 
+const TenantConfig& RelayApi::tenant_config(Admission::Tenant tenant) const {
+  static const TenantConfig nobody;
+  return admission_.open_to_all() ? nobody : admission_.tenants()[tenant];
+}
+
 bool RelayApi::admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens) {
   const auto admitted = admission_.admit(tenant, tokens, loop_.now());
   if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
@@ -137,9 +142,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
   exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
-  static const TenantConfig nobody;
-  const TenantConfig& tenant =
-      admission_.open_to_all() ? nobody : admission_.tenants()[exchange.tenant];
+  const TenantConfig& tenant = tenant_config(exchange.tenant);
   exchange.header_lines =
       leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
                                  .traced = exchange.span != nullptr,
@@ -150,9 +153,13 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   }
   exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
-  std::string shape = core_.wants_blocks() ? body.shape() : std::string();
-  if (!tenant.name.empty()) {
-    shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
+  std::vector<uint64_t> blocks;
+  if (core_.wants_blocks()) {
+    std::string shape = body.shape();
+    if (!tenant.name.empty()) {
+      shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
+    }
+    blocks = prompt_blocks(body.model(), body.prompt(), shape);
   }
   // A pin chooses a worker against the policy: where tenants share workers, only the probes may.
   const bool may_pin = admission_.open_to_all() || tenant.name == kProbeTenant;
@@ -164,9 +171,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
                      .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
-                     .blocks = core_.wants_blocks()
-                                   ? prompt_blocks(body.model(), body.prompt(), shape)
-                                   : std::vector<uint64_t>(),
+                     .blocks = std::move(blocks),
                      .session = name_hash(session_of(request, body)),
                      .tenant = exchange.tenant,
                      .weight = tenant.weight,
@@ -549,8 +554,9 @@ void RelayApi::carry_out(const Relay& effect) {
   if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
     exchange.record.reset();
   }
-  if (!exchange.record) {
-    exchange.body = {};  // No attempt follows.
+  // No attempt follows. Where one went before, workers may have been lost, and blame names the body.
+  if (!exchange.record && effect.leg.attempt == 1) {
+    exchange.body = {};
     server_.body_freed(exchange.client);
   }
   const bool is_decode = effect.leg.stage == Stage::kDecode;
@@ -604,8 +610,7 @@ void RelayApi::carry_out(const LearnTokens& effect) {
        .header_lines = exchange.header_lines,
        .body = can_ask ? body.text() : std::string(),
        .answer = {.model = body.model(),
-                  .tenant = admission_.open_to_all() ? std::string()
-                                                     : admission_.tenants()[exchange.tenant].name,
+                  .tenant = tenant_config(exchange.tenant).name,
                   .blocks = effect.blocks,
                   .prompt_bytes = body.prompt().size(),
                   .tokens = {}}});
@@ -628,14 +633,13 @@ void RelayApi::carry_out(const Continued& effect) {
 
 void RelayApi::carry_out(const Blamed& effect) {
   const Exchange& exchange = exchanges_.at(effect.id);
-  const std::string tenant =
-      admission_.open_to_all() ? std::string() : admission_.tenants()[exchange.tenant].name;
+  const std::string& tenant = tenant_config(exchange.tenant).name;
   metrics_.blamed(tenant);
   log::error("request " + std::to_string(effect.id.value) +
              (tenant.empty() ? "" : " of tenant " + tenant) +
              " is not given on: " + std::to_string(effect.losses) +
              " workers crashed or hung while they ran it; SHA-256 " +
-             sha256_of(exchange.body.text()));
+             (exchange.body.is_empty() ? "unknown" : sha256_of(exchange.body.text())));
 }
 
 void RelayApi::carry_out(const Complete& effect) {

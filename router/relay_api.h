@@ -149,6 +149,8 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
+  // Without a name where there are no tenants.
+  const TenantConfig& tenant_config(Admission::Tenant tenant) const;
   // False: it is denied, and answered.
   bool admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens);
   // Counts and logs it. Header lines for its reply.

@@ -572,6 +572,45 @@ TEST_F(HttpApiTest, CutsTheConnectionWhenTheWorkerDiesAfterTheFirstByte) {
   expect_idle();
 }
 
+TEST_F(HttpApiTest, ARequestThatKillsAfterItsBodyWasFreedIsCutAndNoMore) {
+  config.hears_losses = true;
+  config.continuations = 0;
+  const std::vector<FakeWorker*> both = {&add("b0", net::Role::kBoth), &add("b1", net::Role::kBoth)};
+  for (FakeWorker* worker : both) {
+    worker->answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  }
+  serve();
+  const auto entry_of = [](const FakeWorker& worker) {
+    net::WorkerEntry entry = worker.entry();
+    entry.engine_id = worker.name();
+    return entry;
+  };
+  const auto crashed = [](const FakeWorker& worker) {
+    return net::Departure{
+        .name = worker.name(), .engine_id = worker.name(), .cause = net::LossCause::kCrash};
+  };
+  api->relay().submit(WorkersChanged{{entry_of(*both[0]), entry_of(*both[1])}, {}});
+  RawClient raw(port(), post("/v1/completions", kStreamed));
+  ASSERT_TRUE(turn_until(loop, [&] { return both[0]->heard.size() + both[1]->heard.size() == 1; }));
+  FakeWorker& first = *both[both[0]->heard.empty() ? 1 : 0];
+  FakeWorker& second = *both[both[0]->heard.empty() ? 0 : 1];
+  second.answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.begin(id, 200, "text/event-stream");
+    server.write(id, "data: first\n\n");
+  };
+  first.die();
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("first"); }));
+  api->relay().submit(WorkersChanged{{entry_of(second)}, {crashed(first)}});
+  // It hangs, which is told while the connection is still there.
+  net::Departure hung = crashed(second);
+  hung.cause = net::LossCause::kHang;
+  api->relay().submit(WorkersChanged{{}, {crashed(first), hung}});
+  EXPECT_TRUE(turn_until(loop, [&] { return raw.poll(); }));
+  EXPECT_EQ(raw.body().find("\r\n0\r\n"), std::string::npos) << "it must not look complete";
+  EXPECT_NE(metrics().find("pdjob_router_requests_blamed_total{tenant=\"\"} 1"), std::string::npos);
+  expect_idle();
+}
+
 TEST_F(HttpApiTest, AStreamDoesNotGoOnWithAnAnswerThatIsNone) {
   const auto begin_or_say_nothing = [begun = false](net::HttpServer& server, net::ExchangeId id,
                                                     const FakeWorker::Heard&) mutable {
