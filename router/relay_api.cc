@@ -554,7 +554,8 @@ void RelayApi::carry_out(const Relay& effect) {
   if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
     exchange.record.reset();
   }
-  // No attempt follows. Where one went before, workers may have been lost, and blame names the body.
+  // No attempt follows. Where one went before, workers may have been lost, and blame names the
+  // body.
   if (!exchange.record && effect.leg.attempt == 1) {
     exchange.body = {};
     server_.body_freed(exchange.client);
@@ -605,15 +606,14 @@ void RelayApi::carry_out(const LearnTokens& effect) {
   const Exchange& exchange = exchanges_.at(effect.id);
   const RequestBody& body = exchange.body;
   const bool can_ask = body.tokenizable() && body.text().size() <= limits::kTokenizedBytesMax;
-  ask_tokens_(
-      {.worker = effect.worker,
-       .header_lines = exchange.header_lines,
-       .body = can_ask ? body.text() : std::string(),
-       .answer = {.model = body.model(),
-                  .tenant = tenant_config(exchange.tenant).name,
-                  .blocks = effect.blocks,
-                  .prompt_bytes = body.prompt().size(),
-                  .tokens = {}}});
+  ask_tokens_({.worker = effect.worker,
+               .header_lines = exchange.header_lines,
+               .body = can_ask ? body.text() : std::string(),
+               .answer = {.model = body.model(),
+                          .tenant = tenant_config(exchange.tenant).name,
+                          .blocks = effect.blocks,
+                          .prompt_bytes = body.prompt().size(),
+                          .tokens = {}}});
 }
 
 void RelayApi::carry_out(const Degraded& /*effect*/) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/generation.h"
@@ -28,9 +29,9 @@ std::shared_ptr<const GrammarTokens> open_grammar_tokens(const TokenPieces& piec
 
 class CompiledGrammar {
  public:
-  // kCorrupt: `text` is not what a GrammarCompiler of the same tokens returned. Milliseconds.
+  // kCorrupt: `bytes` are not what a GrammarCompiler of the same tokens returned. Milliseconds.
   static Result<std::shared_ptr<const CompiledGrammar>> read(
-      std::shared_ptr<const GrammarTokens> tokens, const std::string& text);
+      std::shared_ptr<const GrammarTokens> tokens, std::string_view bytes);
   ~CompiledGrammar();
 
   size_t bytes() const;  // About what it takes in memory.

@@ -8,6 +8,7 @@
 #include <xgrammar/compiler.h>
 
 #include "common/limits.h"
+#include "engine/grammar/compiled_bytes.h"
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/grammar_tokens.h"
 #include "engine/grammar/json_schema.h"
@@ -71,11 +72,7 @@ Result<std::string> GrammarCompiler::compile(StructureKind kind, const std::stri
       return Error{ErrorCode::kInvalidArgument,
                    "a part of the structure cannot be followed exactly"};
     }
-    std::string text = compiled.SerializeJSON();
-    if (text.size() > limits::kCompiledGrammarBytesMax) {
-      return Error{ErrorCode::kInvalidArgument, "the structure is too large once it is compiled"};
-    }
-    return text;
+    return write_compiled(compiled);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::kInvalidArgument, "the structure takes too much memory to compile"};
   } catch (const std::exception& thrown) {

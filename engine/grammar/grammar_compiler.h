@@ -1,5 +1,5 @@
 // GrammarCompiler: turns a grammar or a JSON schema that the limits have let through into a
-// compiled grammar, as text that CompiledGrammar reads. Runs in a process of its own
+// compiled grammar, as bytes that CompiledGrammar reads. Runs in a process of its own
 // (worker/grammar_helper.h): no bound on the input makes the library safe against all of it.
 #pragma once
 

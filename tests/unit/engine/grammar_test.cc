@@ -113,15 +113,47 @@ TEST(Grammar, WrongOnesAreRefusedWithTheirPlace) {
             "line 2 of the grammar repeats too much");
 }
 
-TEST(CompiledGrammar, DamagedTextIsRefused) {
+std::string compiled_bytes(StructureKind kind, std::string_view text) {
   GrammarCompiler compiler(test_tokens());
-  const std::string text = compiler.compile(StructureKind::kGrammar, "root ::= [a-z]+").value();
-  ASSERT_TRUE(CompiledGrammar::read(test_tokens(), text).has_value());
-  for (const std::string& damaged :
-       {std::string(), std::string("{}"), text.substr(0, text.size() / 2), "[" + text,
-        std::string(100'000, '[')}) {
+  return compiler.compile(kind, check_structure(kind, text).value()).value();
+}
+
+// What the compiler's process hands over, should it have been taken over.
+TEST(CompiledGrammar, DamagedBytesAreRefusedOrHarmless) {
+  const std::string bytes = compiled_bytes(
+      StructureKind::kSchema, R"({"properties":{"a":{"maxLength":30,"type":"string"}}})");
+  ASSERT_TRUE(CompiledGrammar::read(test_tokens(), bytes).has_value());
+  for (const std::string& damaged : {std::string(), std::string("{}"), bytes + "x", "x" + bytes}) {
     EXPECT_EQ(CompiledGrammar::read(test_tokens(), damaged).error().code, ErrorCode::kCorrupt);
   }
+  for (size_t size = 0; size < bytes.size(); size += 97) {
+    EXPECT_FALSE(CompiledGrammar::read(test_tokens(), bytes.substr(0, size)).has_value()) << size;
+  }
+  Random random(3);
+  for (int i = 0; i < 300; ++i) {
+    std::string damaged = bytes;
+    damaged[random.below(damaged.size())] = static_cast<char>(random.below(256));
+    if (const auto compiled = CompiledGrammar::read(test_tokens(), damaged)) {
+      Grammar grammar(*compiled);
+      std::vector<float> row(test_pieces().pieces.size(), 0.0F);
+      grammar.mask(row);
+    }
+  }
+}
+
+// The library's own text of it holds the whole automaton once for each rule.
+TEST(CompiledGrammar, ItsBytesGrowWithTheSchemaAndNotWithItsSquare) {
+  const auto size_of = [](int strings) {
+    std::string properties;
+    for (int i = 0; i < strings; ++i) {
+      properties += std::string(i > 0 ? "," : "") + "\"p" + std::to_string(i) +
+                    "\":{\"type\":\"string\",\"maxLength\":100}";
+    }
+    return compiled_bytes(StructureKind::kSchema, "{\"properties\":{" + properties + "}}").size();
+  };
+  const size_t ten = size_of(10);
+  EXPECT_LT(size_of(40), 5 * ten);
+  EXPECT_LT(ten, 400'000U);
 }
 
 TEST(CompiledGrammar, PiecesSurviveTheirWayToAnotherProcess) {

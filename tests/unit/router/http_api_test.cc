@@ -575,7 +575,8 @@ TEST_F(HttpApiTest, CutsTheConnectionWhenTheWorkerDiesAfterTheFirstByte) {
 TEST_F(HttpApiTest, ARequestThatKillsAfterItsBodyWasFreedIsCutAndNoMore) {
   config.hears_losses = true;
   config.continuations = 0;
-  const std::vector<FakeWorker*> both = {&add("b0", net::Role::kBoth), &add("b1", net::Role::kBoth)};
+  const std::vector<FakeWorker*> both = {&add("b0", net::Role::kBoth),
+                                         &add("b1", net::Role::kBoth)};
   for (FakeWorker* worker : both) {
     worker->answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
   }
