@@ -16,7 +16,7 @@ class RootKey {
  public:
   // From the operating system's generator. Shells only.
   static RootKey make();
-  // Of a key that a person has chosen: whoever has the same text has the same keys.
+  // From a key that a person has chosen: the same text gives the same keys.
   static RootKey of(std::string_view text);
 
   // 64 hexadecimal digits. Equal only for equal purposes and names.
@@ -37,7 +37,7 @@ Result<std::string> read_key_file(const std::string& path);
 // The header line of a request that shows a key; of an empty key: nothing.
 std::string authorization_line(std::string_view key);
 
-// What opens a door. Value.
+// The keys that open a door. Value.
 class KeyCheck {
  public:
   // Empty keys are left out. Without any, everybody may come in.

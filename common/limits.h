@@ -20,11 +20,11 @@ inline constexpr size_t kConfigDepthMax = 32;
 inline constexpr size_t kHttpHeadBytesMax = 64 * kKiB;
 inline constexpr size_t kHttpHeadersMax = 128;
 inline constexpr size_t kHttpBodyBytesMax = 32 * kMiB;  // A request; beyond: 413.
-// Of the requests of all connections of one process that are in memory; beyond: 503.
+// Requests in memory, over all connections of one process; beyond: 503.
 inline constexpr size_t kHttpHeldBytesMax = 1024 * kMiB;
-// Of a body that nobody reads, so that its connection can be kept. Beyond: closed.
+// Bytes of an unwanted body that are read, so that its connection can be kept. Beyond: closed.
 inline constexpr size_t kHttpDroppedBodyBytesMax = 64 * kKiB;
-// Of a body that comes without an API key; beyond: 413.
+// A body that comes without an API key; beyond: 413.
 inline constexpr size_t kHttpKeylessBodyBytesMax = 16 * kKiB;
 inline constexpr size_t kApiKeyBytesMax = 1 * kKiB;   // A longer one is wrong.
 inline constexpr size_t kHttpConnectionsMax = 16384;  // Beyond: accepted, told 503, closed.
@@ -127,8 +127,7 @@ inline constexpr size_t kControlQueueMax = 4096;  // Messages waiting for one pe
 inline constexpr size_t kWorkersMax = 4096;
 
 // Requests that kill workers (router/router.h)
-inline constexpr size_t kRequestKillsMax =
-    2;  // Crashes and hangs of one request; then it is refused.
+inline constexpr size_t kRequestKillsMax = 2;  // Crashes and hangs of one request: it is refused.
 inline constexpr std::chrono::seconds kLossWordWait{2};  // For the launcher's word on a loss.
 inline constexpr std::chrono::seconds kSuspectTrial{1};  // After the answer; then others may join.
 inline constexpr std::chrono::seconds kSuspectWaitMax{10};  // For a worker without another suspect.

@@ -47,7 +47,7 @@ Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const Sampli
                                               const StopParams& stop = {},
                                               std::shared_ptr<const CompiledGrammar> grammar = {});
 
-// What a grammar may use of a vocabulary: no control tokens.
+// The part of a vocabulary that a grammar may use: no control tokens.
 TokenPieces grammar_pieces(const Vocabulary& vocabulary);
 
 }  // namespace pdjob::engine

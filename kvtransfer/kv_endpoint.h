@@ -6,9 +6,9 @@
 // worker *offers* the same id, and its rows are pushed as they become ready, then committed with
 // their count, a digest, and a small tail (the last token's logits). Either may come first.
 //
-// The lower half of a transfer id is its name, the upper half proves that its holder knows more
-// than the name (worker/transfer_binding): a fetch with the name of an offer and another upper half
-// is refused.
+// The lower half of a transfer id is its name. The upper half proves that its holder knows more
+// than the name (worker/transfer_binding). A fetch that names an offer with another upper half is
+// refused.
 //
 // The endpoint has one thread ("kv") on which links, sessions and copies live. All methods are
 // Thread-safe and return at once; outcomes come to the sink, on the kv thread, exactly once per

@@ -8,8 +8,9 @@
 //   PROVE {certificate, proof, fingerprint} -->
 //                                    <-------   WELCOME, or REFUSE {error}
 //
-// Each proof is a signature over all that was said before, its side, and, where the socket is
-// encrypted, what only its two ends know: so it cannot be replayed, reflected or passed on. Pure.
+// Each proof is a signature over all that was said before and over its side. Where the socket is
+// encrypted, it also covers a value that only the two ends know. So nobody can replay, reflect or
+// pass it on. Pure.
 #pragma once
 
 #include <optional>
@@ -42,7 +43,8 @@ class LinkHandshake {
   // As acceptor over `transport`. `nonce` is fresh.
   LinkHandshake(const LinkIdentity& self, TransportKind transport, Nonce nonce);
 
-  // What only the two ends of the encrypted socket know; empty: it is not encrypted. Before step().
+  // A value that only the two ends of the encrypted socket know; empty: not encrypted. Before
+  // step().
   void bind(std::string channel) { channel_ = std::move(channel); }
 
   // Appends what to send. After kFailed, error() says why, and the link is closed once all is sent.

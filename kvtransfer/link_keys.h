@@ -1,6 +1,6 @@
-// Who speaks on a KV link. Each endpoint has a key pair of its own, and a certificate in which its
-// job's authority says whose it is; it signs what both ends have said. So nobody can speak for
-// another worker, not even a worker of the same job whose keys were stolen. Pure, but for
+// The keys of the KV links. Each endpoint has a key pair of its own, and a certificate in which its
+// job's authority says whose it is; it signs all that both ends have said. So a worker's stolen
+// keys cannot speak for another worker of the job. Pure, but for
 // random_nonce() and LinkAuthority::issue().
 #pragma once
 
@@ -26,7 +26,7 @@ struct LinkCertificate {
   friend bool operator==(const LinkCertificate&, const LinkCertificate&) = default;
 };
 
-// What an endpoint needs to speak on the links of its job. Value.
+// The keys that an endpoint needs on the links of its job. Value.
 struct LinkKeys {
   LinkPublicKey authority{};  // Of the job: it signs the certificates of all.
   LinkSecret secret{};        // This endpoint's own.
@@ -37,7 +37,7 @@ struct LinkKeys {
 std::string encode(const LinkKeys& keys);
 Result<LinkKeys> parse_link_keys(std::string_view text);
 
-// Issues keys. Whoever has the secret can: the launcher, or all who share a key file. Value.
+// Issues keys to all who know the secret: the launcher, or those who share a key file. Value.
 class LinkAuthority {
  public:
   // An empty secret is one that everybody knows.

@@ -41,7 +41,7 @@ class LinkSocket {
   // Of what write() has taken, all is with the kernel. False: with errno as above.
   bool flush() { return !tls_ || tls_->flush(); }
 
-  // What only its two ends know, once something has been read; empty: it is not encrypted.
+  // A value that only its two ends know, once something has been read; empty: not encrypted.
   std::string channel() const { return tls_ ? tls_->channel() : std::string(); }
 
   // What the errno of the last call means.

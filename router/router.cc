@@ -736,6 +736,7 @@ void Router::on(const ClientLeft& event, Turn& turn) {
 
 void Router::on(const WorkersChanged& event, Turn& turn) {
   if (config_.hears_losses) {
+    // The table forgets the engine ids of those that are gone.
     for (const auto& [id, worker] : table_.all()) {
       lost_.try_emplace(id, LostWorker{.engine_id = worker.entry.engine_id});
     }

@@ -24,15 +24,14 @@
 //   any state -- client leaves --> legs cancelled, forgotten
 //
 // A request that kills workers must not be given on for ever. Where a launcher tells why workers
-// were lost (RouterConfig::hears_losses), each request notes the workers that were lost while it
-// ran on them, in either leg. Only crashes and hangs count; the second one ends the request with
-// 422
-// (`request_kills_workers`), or cuts its stream. Connections break before the launcher's word
-// comes:
+// were lost (RouterConfig::hears_losses), each request notes the workers that it lost, in either
+// leg. Only a crash that broke its connection and a hang count. The second one ends the request
+// with 422 (`request_kills_workers`), or cuts its stream. The launcher's word comes later than the
+// end of a connection, so the router waits for it only before a third worker gets the request:
 //
-//   first loss           it is tried again at once: no word is waited for
-//   second loss, no word it waits for the word, at most kLossWordWait, before a third worker gets
-//   it "from outside"       the loss is forgotten
+//   - After the first loss the request is tried again at once.
+//   - After the second it waits for the word, at most kLossWordWait.
+//   - A loss "from outside" (a SIGKILL, a lost node) is forgotten.
 //
 // Whoever ran beside it has the same loss, so that a request with a loss is a *suspect* and is
 // tried alone: no two suspects are sent to one worker, and none to a worker that stands still, for
@@ -143,8 +142,7 @@ struct LoadChanged {
 struct WorkerProbed {  // Stand-alone: the worker was asked how it is.
   std::string name;
   bool reachable = false;
-  bool silent =
-      false;  // It has not answered for a while, though it is there: nothing new goes there.
+  bool silent = false;  // There, but without an answer for a while: nothing new goes there.
 };
 struct KvTold {  // By the engine of this worker, of its prefix cache.
   WorkerId worker;

@@ -36,7 +36,7 @@ class BytesReader {
     PDJOB_TRY_STATUS(raw(&number, sizeof number));
     return number;
   }
-  // Of the bytes given: it lives as long as they do.
+  // A part of the bytes given: it lives as long as they do.
   Result<std::string_view> text() {
     PDJOB_TRY(const uint32_t size, number());
     if (size > left_.size()) {

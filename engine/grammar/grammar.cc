@@ -41,7 +41,7 @@ struct Grammar::State {
     const auto at = static_cast<size_t>(token);
     return ((static_cast<uint32_t>(bits[at / kBits]) >> (at % kBits)) & 1U) != 0;
   }
-  // The library, with its exceptions and its time counted. What it throws fails the choice.
+  // The library, with its exceptions and its time counted. An exception fails the choice.
   template <class Work>
   bool run(const Work& work) {
     const Duration begun = thread_cpu_time();

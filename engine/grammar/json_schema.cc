@@ -47,7 +47,7 @@ const Words& formats() {
 
 picojson::value text(std::string_view what) { return picojson::value(std::string(what)); }
 
-// What XGrammar cuts a number's bounds to.
+// XGrammar rounds the bounds of numbers to this.
 constexpr double kNumberStep = 1e-6;
 
 class Reader {

@@ -1,4 +1,4 @@
-// What XGrammar would print, kept from every log: it quotes what clients sent. Of one thread.
+// XGrammar's own messages, kept from every log: they quote what clients sent. Of one thread.
 #pragma once
 
 #include <cstddef>

@@ -186,7 +186,7 @@ class Translator {
     return size_t{1};
   }
 
-  // Of an escape that stands for the sign itself.
+  // An escape that stands for the sign itself.
   static Status check_literal(char sign) {
     const bool letter = (sign >= '0' && sign <= '9') || (sign >= 'a' && sign <= 'z') ||
                         (sign >= 'A' && sign <= 'Z') || sign == '_';
