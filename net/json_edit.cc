@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -37,55 +38,69 @@ bool may_start_value(char c) {
          c == 'f' || c == 'n';
 }
 
-// Sixteen bytes at a time.
-using Block = unsigned char __attribute__((vector_size(16)));
+// The brackets and quotes of sixteen bytes: a byte of ones for each.
+using Marks = std::array<uint64_t, 2>;
+static_assert(std::endian::native == std::endian::little);
 
-bool has_bracket_or_quote(const char* at) {
-  Block block;
-  std::memcpy(&block, at, sizeof block);
+Marks brackets_and_quotes(std::string_view text) {
+  using Block = unsigned char __attribute__((vector_size(sizeof(Marks))));
+  Block block{};
+  if (text.size() >= sizeof block) {
+    std::memcpy(&block, text.data(), sizeof block);
+  } else {
+    std::memcpy(&block, text.data(), text.size());
+  }
   // '[' and '{' differ in one bit, and so do ']' and '}'.
   const Block folded = block | static_cast<unsigned char>(0x20);
   const auto found = (folded == '{') | (folded == '}') | (block == '"');
-  std::array<uint64_t, 2> words;
-  std::memcpy(words.data(), &found, sizeof words);
-  return (words[0] | words[1]) != 0;
+  Marks marks;
+  std::memcpy(marks.data(), &found, sizeof marks);
+  return marks;
 }
+
+// Follows the brackets of one value, from its first one on.
+class Brackets {
+ public:
+  // A bracket outside of strings. False: it does not match, or nests too deep.
+  bool take(char bracket) {
+    if (bracket == '{' || bracket == '[') {
+      is_object_ = is_object_ << 1 | (bracket == '{' ? 1 : 0);
+      return ++depth_ + 1 < limits::kJsonDepthMax;  // The object around it is a level, too.
+    }
+    const bool matches = depth_ > 0 && (is_object_ & 1) == (bracket == '}' ? 1U : 0U);
+    is_object_ >>= 1;
+    depth_ -= matches ? 1 : 0;
+    return matches;
+  }
+  bool closed() const { return depth_ == 0; }
+
+ private:
+  static_assert(limits::kJsonDepthMax <= 64);
+  uint64_t is_object_ = 0;  // A bit for each open bracket, the innermost one lowest.
+  size_t depth_ = 0;
+};
 
 // The brackets of a value, whose first byte is one; the text may go on behind it. False: they do
 // not match, or nest too deep.
 bool brackets_match(std::string_view text, size_t at) {
-  static_assert(limits::kJsonDepthMax <= 64);
-  uint64_t is_object = 0;  // A bit for each open bracket, the innermost one lowest.
-  size_t depth = 0;
-  while (at < text.size()) {
-    if (text.size() - at >= sizeof(Block) && !has_bracket_or_quote(text.data() + at)) {
-      at += sizeof(Block);
-      continue;
-    }
-    const size_t end = std::min(text.size(), at + sizeof(Block));
-    while (at < end) {
-      const char c = text[at];
-      if (c == '"') {
-        at = end_of_json_string(text, at);
-        break;
-      }
-      ++at;
-      const char folded = static_cast<char>(c | 0x20);
-      if (folded == '{') {
-        // The object around it is a level, too.
-        if (++depth + 1 >= limits::kJsonDepthMax) {
+  Brackets brackets;
+  bool quoted = false;
+  for (; at < text.size(); at += sizeof(Marks)) {
+    size_t half = at;
+    for (uint64_t marks : brackets_and_quotes(text.substr(at))) {
+      while (marks != 0) {
+        const auto bit = static_cast<size_t>(std::countr_zero(marks));
+        marks &= ~(uint64_t{0xFF} << bit);
+        const size_t mark = half + bit / 8;
+        if (text[mark] == '"') {
+          quoted = !quoted || is_json_escaped(text, mark);
+        } else if (!quoted && !brackets.take(text[mark])) {
           return false;
-        }
-        is_object = is_object << 1 | (c == '{' ? 1 : 0);
-      } else if (folded == '}') {
-        if (depth == 0 || (is_object & 1) != (c == '}' ? 1U : 0U)) {
-          return false;
-        }
-        is_object >>= 1;
-        if (--depth == 0) {
+        } else if (!quoted && brackets.closed()) {
           return true;
         }
       }
+      half += sizeof marks;
     }
   }
   return false;

@@ -128,6 +128,15 @@ bool is_valid_json(std::string_view text);
 // Pure.
 void append_compact(std::string& out, std::string_view json);
 
+// Whether what stands at text[at] has an odd number of backslashes before it. Pure.
+inline bool is_json_escaped(std::string_view text, size_t at) {
+  size_t first = at;
+  while (first > 0 && text[first - 1] == '\\') {
+    --first;
+  }
+  return (at - first) % 2 == 1;
+}
+
 // Where a string that opens at text[at] ends: the position after its quote; text.size() if it does
 // not end. Pure.
 inline size_t end_of_json_string(std::string_view text, size_t at) {
@@ -136,11 +145,7 @@ inline size_t end_of_json_string(std::string_view text, size_t at) {
     if (quote == std::string_view::npos) {
       return text.size();
     }
-    size_t escapes = 0;
-    while (quote - escapes - 1 > 0 && text[quote - escapes - 1] == '\\') {
-      ++escapes;
-    }
-    if (escapes % 2 == 0) {
+    if (!is_json_escaped(text, quote)) {
       return quote + 1;
     }
     at = quote;

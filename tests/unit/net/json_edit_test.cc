@@ -41,6 +41,24 @@ TEST(JsonObject, BracketsInsideOfValuesMustMatch) {
   }
 }
 
+// Brackets are looked for sixteen bytes at a time.
+TEST(JsonObject, BracketsAndQuotesCountWhereverTheyStand) {
+  for (size_t gap = 0; gap < 40; ++gap) {
+    const std::string space(gap, ' ');
+    for (const auto& [value, good] : std::initializer_list<std::pair<std::string, bool>>{
+             {"[" + space + R"("\\",)" + space + R"("\\\"]}")" + space + "]", true},
+             {"[" + space + R"("\\"])" + space + R"(,"\\\"]}")" + space + "]", false},
+             {"{" + space + R"("a\"":[1)" + space + "]" + space + "}", true},
+             {"{" + space + R"("a\"":[1)" + space + "}" + space + "]", false},
+             {"[" + space + R"("}]])" + space + R"(")" + space + "]", true}}) {
+      const std::string text = "{\"x\":" + value + ",\"max_tokens\":1}";
+      EXPECT_EQ(JsonObject::scan(text, std::array<std::string_view, 1>{"max_tokens"}).has_value(),
+                good)
+          << text;
+    }
+  }
+}
+
 TEST(JsonObject, NestsNoDeeperThanAWorkerReads) {
   for (size_t levels = 60; levels < 70; ++levels) {
     const std::string text = "{\"x\":" + std::string(levels, '[') + std::string(levels, ']') + "}";
