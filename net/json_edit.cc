@@ -38,23 +38,21 @@ bool may_start_value(char c) {
          c == 'f' || c == 'n';
 }
 
-// The brackets and quotes of sixteen bytes: a byte of ones for each.
+// The brackets and quotes of sixteen bytes: the highest bit of each one's byte.
 using Marks = std::array<uint64_t, 2>;
 static_assert(std::endian::native == std::endian::little);
+static_assert(simdjson::SIMDJSON_PADDING >= sizeof(Marks));
 
-Marks brackets_and_quotes(std::string_view text) {
+Marks brackets_and_quotes(const char* at) {
   using Block = unsigned char __attribute__((vector_size(sizeof(Marks))));
-  Block block{};
-  if (text.size() >= sizeof block) {
-    std::memcpy(&block, text.data(), sizeof block);
-  } else {
-    std::memcpy(&block, text.data(), text.size());
-  }
+  Block block;
+  std::memcpy(&block, at, sizeof block);
   // '[' and '{' differ in one bit, and so do ']' and '}'.
   const Block folded = block | static_cast<unsigned char>(0x20);
-  const auto found = (folded == '{') | (folded == '}') | (block == '"');
+  const Block found = (folded == '{') | (folded == '}') | (block == '"');
+  const Block highest = found & static_cast<unsigned char>(0x80);
   Marks marks;
-  std::memcpy(marks.data(), &found, sizeof marks);
+  std::memcpy(marks.data(), &highest, sizeof marks);
   return marks;
 }
 
@@ -82,25 +80,23 @@ class Brackets {
 
 // The brackets of a value, whose first byte is one; the text may go on behind it. False: they do
 // not match, or nest too deep.
-bool brackets_match(std::string_view text, size_t at) {
+bool brackets_match(simdjson::padded_string_view text, size_t at) {
   Brackets brackets;
   bool quoted = false;
   for (; at < text.size(); at += sizeof(Marks)) {
-    size_t half = at;
-    for (uint64_t marks : brackets_and_quotes(text.substr(at))) {
-      while (marks != 0) {
-        const auto bit = static_cast<size_t>(std::countr_zero(marks));
-        marks &= ~(uint64_t{0xFF} << bit);
-        const size_t mark = half + bit / 8;
+    const Marks found = brackets_and_quotes(text.data() + at);
+    for (size_t half = 0; half < found.size(); ++half) {
+      for (uint64_t marks = found[half]; marks != 0; marks &= marks - 1) {
+        const size_t mark =
+            at + half * sizeof marks + static_cast<size_t>(std::countr_zero(marks)) / 8;
         if (text[mark] == '"') {
           quoted = !quoted || is_json_escaped(text, mark);
         } else if (!quoted && !brackets.take(text[mark])) {
           return false;
         } else if (!quoted && brackets.closed()) {
-          return true;
+          return mark < text.size();
         }
       }
-      half += sizeof marks;
     }
   }
   return false;
@@ -120,7 +116,8 @@ std::optional<std::string_view> plain_name(const char* begin, const char* end) {
   return at < end && *at == '"' ? std::optional(std::string_view(begin, at)) : std::nullopt;
 }
 
-// Calls `found(unescaped name, span)` for each top-level member. False: not one JSON object.
+// Calls `found(unescaped name, span)` for each top-level member; true: its brackets must match.
+// False: not one JSON object.
 template <class Found>
 bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Found& found) {
   ondemand::document document;
@@ -143,11 +140,10 @@ bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Fou
     const char* const value_begin = field.value().raw_json_token().data();
     const auto value_at = static_cast<size_t>(value_begin - text.data());
     const bool nests = *value_begin == '[' || *value_begin == '{';
-    if (!may_start_value(*value_begin) ||
-        (nests && !brackets_match({text.data(), text.size()}, value_at))) {
+    const bool checked = found(name, Span{static_cast<size_t>(name_begin - text.data()), value_at});
+    if (!may_start_value(*value_begin) || (nests && checked && !brackets_match(text, value_at))) {
       return false;
     }
-    found(name, Span{static_cast<size_t>(name_begin - text.data()), value_at});
   }
   // Nothing follows the object: simdjson has no more direct word for it.
   return document.current_location().error() == simdjson::OUT_OF_BOUNDS;
@@ -184,7 +180,7 @@ bool is_word(char c) { return std::string_view("{}[],:\"").find(c) == std::strin
 
 }  // namespace
 
-Result<JsonObject> JsonObject::scan(const std::string& text, const JsonNames& names) {
+Result<JsonObject> JsonObject::scan(const std::string& text, const JsonNames& names, Check check) {
   JsonObject object;
   object.text_ = text;
   object.names_ = names;
@@ -214,6 +210,7 @@ Result<JsonObject> JsonObject::scan(const std::string& text, const JsonNames& na
                                  .value_begin = span.value_begin});
     }
     ++object.members_total_;
+    return previous_found || check == Check::kAll;
   };
   if (!walk(text, found)) {
     return not_an_object();
@@ -315,6 +312,7 @@ Result<std::vector<JsonMember>> json_members(const std::string& text) {
   const auto found = [&](std::string_view name, const Span& span) {
     end_value(end_before(all, span.begin));
     members.push_back({std::string(name), all.substr(span.value_begin)});
+    return true;
   };
   if (!walk(text, found)) {
     return not_an_object();

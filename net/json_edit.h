@@ -74,11 +74,16 @@ class JsonObject {
  public:
   static constexpr size_t kSlack = 64;  // Spare capacity that lets a text be parsed where it is.
 
+  // The values whose brackets must match, and nest no deeper than limits::kJsonDepthMax, so that no
+  // two readers disagree on where they end. Nothing else is looked at inside of values.
+  enum class Check : uint8_t {
+    kAll,    // Of a text that somebody else reads, too.
+    kNamed,  // Of a reply: nobody reads the other members.
+  };
   // Finds the members called `names`. kInvalidArgument unless `text` is one JSON object and nothing
-  // else. Inside of values only brackets are looked at: they match, and nest no deeper than
-  // limits::kJsonDepthMax, so that no two readers disagree on where a member ends. A
-  // text with kSlack bytes of spare capacity is parsed where it is.
-  static Result<JsonObject> scan(const std::string& text, const JsonNames& names);
+  // else. A text with kSlack bytes of spare capacity is parsed where it is.
+  static Result<JsonObject> scan(const std::string& text, const JsonNames& names,
+                                 Check check = Check::kAll);
   static Result<JsonObject> scan(const std::string& text, std::span<const std::string_view> names) {
     return scan(text, JsonNames(names));
   }

@@ -192,7 +192,7 @@ std::string mooncake_address(const std::string& server, const std::string& query
 std::string returned_params(const std::string& reply_body) {
   static constexpr std::array<std::string_view, 1> kNames{"kv_transfer_params"};
   static constexpr net::JsonNames kScanned{kNames};
-  const auto object = net::JsonObject::scan(reply_body, kScanned);
+  const auto object = net::JsonObject::scan(reply_body, kScanned, net::JsonObject::Check::kNamed);
   const std::string_view params = object ? object->value(kNames.front()) : std::string_view();
   return params.starts_with('{') ? std::string(params) : std::string();
 }

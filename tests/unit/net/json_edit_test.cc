@@ -59,6 +59,15 @@ TEST(JsonObject, BracketsAndQuotesCountWhereverTheyStand) {
   }
 }
 
+TEST(JsonObject, OfAReplyOnlyTheBracketsOfNamedValuesAreLookedAt) {
+  const auto scans = [](const std::string& text) {
+    constexpr std::array<std::string_view, 1> kNames = {"named"};
+    return JsonObject::scan(text, JsonNames(kNames), JsonObject::Check::kNamed).has_value();
+  };
+  EXPECT_TRUE(scans(R"({"other":[[}],"named":{"a":[1]}})"));
+  EXPECT_FALSE(scans(R"({"other":[[]],"named":{"a":[1}}})"));
+}
+
 TEST(JsonObject, NestsNoDeeperThanAWorkerReads) {
   for (size_t levels = 60; levels < 70; ++levels) {
     const std::string text = "{\"x\":" + std::string(levels, '[') + std::string(levels, ']') + "}";
