@@ -1,6 +1,7 @@
 #include "worker/grammar_process.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -90,18 +91,13 @@ Status GrammarProcess::start() {
   std::vector<std::string> arguments = program_.arguments;
   arguments.push_back(std::to_string(theirs.get()));
   arguments.push_back(std::to_string(vocabulary_.get()));
-  PDJOB_TRY(child_, net::ChildProcess::start(loop_,
-                                             {.program = program_.path,
-                                              .arguments = arguments,
-                                              .inherited = {theirs.get(), vocabulary_.get()},
-                                              .output = nowhere.get()},
-                                             [this](const net::ChildExit& exit) {
-                                               // Its answer may be on its way before its death.
-                                               if (channel_.valid() && read_more()) {
-                                                 take_frames();
-                                               }
-                                               lose_child(exit.how, takes_too_much());
-                                             }));
+  PDJOB_TRY(child_,
+            net::ChildProcess::start(loop_,
+                                     {.program = program_.path,
+                                      .arguments = arguments,
+                                      .inherited = {theirs.get(), vocabulary_.get()},
+                                      .output = nowhere.get()},
+                                     [this](const net::ChildExit& exit) { on_exit(exit); }));
   PDJOB_TRY_STATUS(loop_.watch(ours.get(), EPOLLIN | EPOLLOUT | EPOLLET, *this));
   channel_ = std::move(ours);
   return ok();
@@ -179,20 +175,43 @@ void GrammarProcess::take_frame(char word, std::string text) {
   if (!ready_ || !running_ || (!compiled && word != static_cast<char>(HelperWord::kRefused))) {
     return lose_child("its answer is none", takes_too_much());
   }
+  answered_ = true;
   answer(compiled ? Result<std::string>(std::move(text))
                   : Error{ErrorCode::kInvalidArgument, std::move(text)});
 }
 
-void GrammarProcess::lose_child(const std::string& how, Error error) {
-  const bool was_ready = ready_;
+void GrammarProcess::on_exit(const net::ChildExit& exit) {
+  // Its answer may be on its way before its death.
+  if (channel_.valid() && read_more()) {
+    take_frames();
+  }
+  // SIGXCPU: its CPU time is that of this grammar alone.
+  if (!answered_ || !running_ || exit.signal == SIGXCPU) {
+    return lose_child(exit.how, takes_too_much());
+  }
+  // It may have died before it saw this grammar. A new child has seen no other.
+  log::warn("the grammar helper ended (" + exit.how + "): another one compiles grammar " +
+            jobs_.front().digest);
+  forget_child();
+  end_job();
+  advance();
+}
+
+void GrammarProcess::forget_child() {
   if (channel_.valid()) {
     loop_.unwatch(channel_.get());
   }
   channel_.reset();
   child_.reset();
   ready_ = false;
+  answered_ = false;
   unsent_.clear();
   received_.clear();
+}
+
+void GrammarProcess::lose_child(const std::string& how, Error error) {
+  const bool was_ready = ready_;
+  forget_child();
   if (jobs_.empty() || (!running_ && was_ready)) {
     return;
   }
@@ -204,12 +223,16 @@ void GrammarProcess::lose_child(const std::string& how, Error error) {
   answer(std::move(error));
 }
 
-void GrammarProcess::answer(Result<std::string> result) {
+void GrammarProcess::end_job() {
   if (deadline_) {
     loop_.cancel(*deadline_);
     deadline_.reset();
   }
   running_ = false;
+}
+
+void GrammarProcess::answer(Result<std::string> result) {
+  end_job();
   const auto then = std::move(jobs_.front().then);
   jobs_.pop_front();
   then(std::move(result));

@@ -55,8 +55,11 @@ class GrammarProcess final : net::FdHandler {
   bool read_more();
   void take_frames();
   void take_frame(char word, std::string text);
-  // The child is gone, or is ended: what it was at fails.
+  void on_exit(const net::ChildExit& exit);
+  // The child is gone, or is ended: the grammar that it was compiling fails.
   void lose_child(const std::string& how, Error error);
+  void forget_child();
+  void end_job();
   void answer(Result<std::string> result);
 
   net::EventLoop& loop_;
@@ -64,8 +67,9 @@ class GrammarProcess final : net::FdHandler {
   net::Fd vocabulary_;  // A sealed memfd.
   std::unique_ptr<net::ChildProcess> child_;
   net::Fd channel_;
-  bool ready_ = false;    // The child has said so.
-  bool running_ = false;  // The first of jobs_ is with the child.
+  bool ready_ = false;     // The child has said so.
+  bool answered_ = false;  // The child has compiled or refused another grammar before.
+  bool running_ = false;   // The first of jobs_ is with the child.
   std::optional<net::TimerId> deadline_;
   std::deque<GrammarJob> jobs_;
   std::string unsent_;

@@ -37,9 +37,11 @@ int main(int argc, char** argv) {
   }
   say(channel, HelperWord::kReady, 1, "");
   char buffer[4096];
-  while (read(channel, buffer, sizeof buffer) > 0) {
-    if (mode == "crash") {
+  for (bool first = true; read(channel, buffer, sizeof buffer) > 0; first = false) {
+    if (mode == "crash" || (mode == "crash later" && !first)) {
       std::abort();
+    } else if (mode == "crash later") {
+      say(channel, HelperWord::kRefused, 5, "seen");
     } else if (mode == "lie") {
       say(channel, HelperWord::kCompiled, 5, "none");
     } else if (mode == "endless") {

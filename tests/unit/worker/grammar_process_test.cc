@@ -71,6 +71,14 @@ TEST_F(GrammarProcessTest, ACrashRefusesTheGrammarThatCausedIt) {
   }
 }
 
+// A child that somebody kills while it waits may die with the next grammar unread in its socket.
+TEST_F(GrammarProcessTest, AGrammarIsBlamedOnlyForTheDeathOfAChildThatSawNoOther) {
+  for (const auto& result :
+       ask(program("crash later"), {"root ::= \"a\"", "root ::= \"b\"", "root ::= \"c\""})) {
+    EXPECT_EQ(result.error().message, "seen");
+  }
+}
+
 TEST_F(GrammarProcessTest, AnAnswerThatIsNoGrammarIsNotFollowed) {
   EXPECT_EQ(ask(program("lie"), {"root ::= \"a\""})[0].error().code, ErrorCode::kCorrupt);
   // Whether its first frame or its bytes are the first to be too much is a matter of timing.
