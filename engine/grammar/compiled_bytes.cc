@@ -18,7 +18,7 @@ namespace {
 using Mask = xgrammar::AdaptiveTokenMask;
 using RuleFsm = xgrammar::CompactFSMWithStartEndWithSize;
 
-const Error kNoGrammar{ErrorCode::kCorrupt, "the compiled grammar cannot be read"};
+Error no_grammar() { return {ErrorCode::kCorrupt, "the compiled grammar cannot be read"}; }
 
 // Most numbers of a mask follow the one before: (first, length) of each run.
 void write_runs(BytesWriter& out, const std::vector<int32_t>& numbers) {
@@ -79,7 +79,7 @@ class Reader {
       PDJOB_TRY(compiled->adaptive_token_mask_cache[state], mask());
     }
     if (in_.left() > 0) {
-      return kNoGrammar;
+      return no_grammar();
     }
     return xgrammar::CompiledGrammar(std::move(compiled));
   }
@@ -94,7 +94,7 @@ class Reader {
       PDJOB_TRY(const uint32_t first, in.number());
       PDJOB_TRY(const uint32_t length, in.number());
       if (first + int64_t{length} > end || !take(length * sizeof out[0])) {
-        return kNoGrammar;
+        return no_grammar();
       }
       for (uint32_t i = 0; i < length; ++i) {
         out.push_back(static_cast<int32_t>(first + i));
@@ -109,11 +109,11 @@ class Reader {
     auto read = xgrammar::Grammar::DeserializeJSON(std::string(json));
     auto* grammar = std::get_if<xgrammar::Grammar>(&read);
     if (grammar == nullptr || grammar->IsNull()) {
-      return kNoGrammar;
+      return no_grammar();
     }
     const xgrammar::CompactFSM& whole = (*grammar)->complete_fsm;
     if (whole.IsNull() || (*grammar)->optimized) {
-      return kNoGrammar;
+      return no_grammar();
     }
     for (int rule = 0; rule < (*grammar)->NumRules(); ++rule) {
       PDJOB_TRY(const uint32_t start, in_.number());
@@ -121,7 +121,7 @@ class Reader {
       PDJOB_TRY(const uint32_t nodes, in_.number());
       PDJOB_TRY(std::vector<int32_t> ends, runs(whole.NumStates()));
       if (start >= static_cast<uint32_t>(whole.NumStates())) {
-        return kNoGrammar;
+        return no_grammar();
       }
       (*grammar)->per_rule_fsms.emplace_back(
           RuleFsm(xgrammar::CompactFSMWithStartEnd(whole, static_cast<int>(start), std::move(ends)),
@@ -135,7 +135,7 @@ class Reader {
     Mask out;
     PDJOB_TRY(const uint32_t type, in_.number());
     if (type > static_cast<uint32_t>(Mask::StoreType::kAcceptedBitset)) {
-      return kNoGrammar;
+      return no_grammar();
     }
     out.store_type = static_cast<Mask::StoreType>(type);
     const auto end = static_cast<int64_t>(tokens_.GetSortedDecodedVocab().size());
@@ -146,7 +146,7 @@ class Reader {
       const int bits = tokens_.GetVocabSize();
       std::vector<uint32_t> words(xgrammar::DynamicBitset::GetBufferSize(bits));
       if (!take(words.size() * sizeof words[0])) {
-        return kNoGrammar;
+        return no_grammar();
       }
       PDJOB_TRY_STATUS(in_.raw(words.data(), words.size() * sizeof words[0]));
       out.accepted_bitset = xgrammar::DynamicBitset(bits);
@@ -200,7 +200,7 @@ Result<xgrammar::CompiledGrammar> read_compiled(std::string_view bytes,
   try {
     return Reader(bytes, tokens).run();
   } catch (const std::exception&) {
-    return kNoGrammar;  // The library throws.
+    return no_grammar();  // The library throws.
   }
 }
 

@@ -21,22 +21,29 @@ struct EditCase {
   std::string expected;
 };
 
+// Each ~ becomes so many spaces.
+std::string with_gaps(std::string_view text, size_t spaces) {
+  std::string out;
+  for (const char c : text) {
+    out.append(c == '~' ? spaces : 1, c == '~' ? ' ' : c);
+  }
+  return out;
+}
+
 TEST(JsonObject, BracketsInsideOfValuesMustMatch) {
   const auto scans = [](const std::string& text) {
     return JsonObject::scan(text, std::array<std::string_view, 1>{"max_tokens"}).has_value();
   };
-  const std::string long_gap(100, ' ');
   for (const std::string& text :
        {std::string(R"({"x":[},"max_tokens":1})"), std::string(R"({"x":[}})"),
         std::string(R"({"x":{]},"max_tokens":1})"), std::string(R"({"x":[{]}]})"),
-        R"({"x":[)" + long_gap + R"({"a":1])" + long_gap + R"(]})",
-        R"({"x":[")" + long_gap + R"(]}"},"max_tokens":1})"}) {
+        with_gaps(R"({"x":[~{"a":1]~]})", 100),
+        with_gaps(R"({"x":["~]}"},"max_tokens":1})", 100)}) {
     EXPECT_FALSE(scans(text)) << text;
   }
   for (const std::string& text :
        {std::string(R"({"x":[{"}":"]"},[]],"max_tokens":1})"), std::string(R"({"x":"[}"})"),
-        std::string(R"({"x":["\\",{"a\"]":[1,2]}]})"),
-        R"({"x":[)" + long_gap + R"({"a":[1]})" + long_gap + R"(]})"}) {
+        std::string(R"({"x":["\\",{"a\"]":[1,2]}]})"), with_gaps(R"({"x":[~{"a":[1]}~]})", 100)}) {
     EXPECT_TRUE(scans(text)) << text;
   }
 }
@@ -44,17 +51,16 @@ TEST(JsonObject, BracketsInsideOfValuesMustMatch) {
 // Brackets are looked for sixteen bytes at a time.
 TEST(JsonObject, BracketsAndQuotesCountWhereverTheyStand) {
   for (size_t gap = 0; gap < 40; ++gap) {
-    const std::string space(gap, ' ');
-    for (const auto& [value, good] : std::initializer_list<std::pair<std::string, bool>>{
-             {"[" + space + R"("\\",)" + space + R"("\\\"]}")" + space + "]", true},
-             {"[" + space + R"("\\"])" + space + R"(,"\\\"]}")" + space + "]", false},
-             {"{" + space + R"("a\"":[1)" + space + "]" + space + "}", true},
-             {"{" + space + R"("a\"":[1)" + space + "}" + space + "]", false},
-             {"[" + space + R"("}]])" + space + R"(")" + space + "]", true}}) {
-      const std::string text = "{\"x\":" + value + ",\"max_tokens\":1}";
-      EXPECT_EQ(JsonObject::scan(text, std::array<std::string_view, 1>{"max_tokens"}).has_value(),
+    for (const auto& [text, good] : std::initializer_list<std::pair<std::string, bool>>{
+             {R"({"x":[~"\\",~"\\\"]}"~],"max_tokens":1})", true},
+             {R"({"x":[~"\\"]~,"\\\"]}"~],"max_tokens":1})", false},
+             {R"({"x":{~"a\"":[1~]~},"max_tokens":1})", true},
+             {R"({"x":{~"a\"":[1~}~],"max_tokens":1})", false},
+             {R"({"x":[~"}]]~"~],"max_tokens":1})", true}}) {
+      const std::string wide = with_gaps(text, gap);
+      EXPECT_EQ(JsonObject::scan(wide, std::array<std::string_view, 1>{"max_tokens"}).has_value(),
                 good)
-          << text;
+          << wide;
     }
   }
 }
