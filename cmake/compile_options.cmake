@@ -1,4 +1,4 @@
-# Warnings and sanitizers, for pdjob's own code only: libllama is built apart, always optimised.
+# Warnings and sanitizers, only for pdjob's own code: libllama is built separately, always optimised.
 add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wno-sign-conversion -Wno-missing-field-initializers
                     # False alarms of GCC 12 on std::variant at -O2.
                     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
@@ -9,12 +9,12 @@ if(PDJOB_SANITIZE)
   add_compile_options(-fsanitize=${PDJOB_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${PDJOB_SANITIZE})
 endif()
-# What libFuzzer is to explore must be instrumented everywhere; tests/fuzz adds its main.
+# All code that libFuzzer explores must be instrumented; tests/fuzz adds its main.
 if(PDJOB_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# pdjob_library(NAME SOURCES... LINKS...): the one way a folder declares its static library.
+# pdjob_library(NAME SOURCES... LINKS...): each folder declares its static library with this function.
 function(pdjob_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   if(NOT ARG_SOURCES)

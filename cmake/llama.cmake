@@ -5,13 +5,13 @@ endif()
 add_library(llama INTERFACE)
 target_include_directories(llama SYSTEM INTERFACE
   ${PDJOB_LLAMA_DIR}/source/include ${PDJOB_LLAMA_DIR}/source/ggml/include)
-# The two internal headers of engine/kv_spans.cc, and ggml's buffer interface of engine/shared_kv.cc.
+# Two internal headers for engine/kv_spans.cc, and ggml's buffer interface for engine/shared_kv.cc.
 add_library(llama_internal INTERFACE)
 target_include_directories(llama_internal SYSTEM INTERFACE
   ${PDJOB_LLAMA_DIR}/source/src ${PDJOB_LLAMA_DIR}/source/ggml/src)
 target_link_libraries(llama_internal INTERFACE llama)
 if(PDJOB_CUDA)
-  # Not by FindCUDAToolkit: that of CMake 3.25 fails where nvToolsExt is not, as in CUDA 13.
+  # Not FindCUDAToolkit: CMake 3.25's fails if nvToolsExt is missing, as in CUDA 13.
   foreach(library cudart cublas)
     find_library(CUDA_${library} ${library} REQUIRED
                  HINTS ENV CUDAToolkit_ROOT PATH_SUFFIXES lib64 lib targets/${CMAKE_SYSTEM_PROCESSOR}-linux/lib)

@@ -8,7 +8,7 @@ target_include_directories(xgrammar SYSTEM INTERFACE
   ${PDJOB_XGRAMMAR_DIR}/source/3rdparty/dlpack/include
   ${PDJOB_XGRAMMAR_DIR}/source/3rdparty/picojson)
 target_link_libraries(xgrammar INTERFACE ${PDJOB_XGRAMMAR_DIR}/build/libxgrammar.a Threads::Threads)
-# The library's logging, which engine/grammar/library_log.cc takes over; as the library itself was built.
+# The library's logging, which engine/grammar/library_log.cc replaces. Its definitions match the library's own build.
 add_library(xgrammar_internal INTERFACE)
 target_include_directories(xgrammar_internal SYSTEM INTERFACE ${PDJOB_XGRAMMAR_DIR}/source/cpp)
 target_compile_definitions(xgrammar_internal INTERFACE

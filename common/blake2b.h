@@ -1,4 +1,4 @@
-// BLAKE2b-256 over what comes in parts: digests and derived keys. Value.
+// BLAKE2b-256 over data that arrives in pieces: digests and derived keys. Value.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ using Digest = std::array<std::byte, 32>;
 
 class Blake2b {
  public:
-  // `purpose`, at most 16 bytes, keeps digests of different uses apart. `key`: empty, or 16 to 64
-  // bytes that everybody needs who makes the digest.
+  // `purpose`, at most 16 bytes, keeps digests of different uses apart. `key` is empty, or 16 to 64
+  // bytes that a process must know to compute the same digest.
   explicit Blake2b(std::string_view purpose, std::span<const std::byte> key = {});
   ~Blake2b();
   Blake2b(const Blake2b&) = delete;
@@ -23,9 +23,9 @@ class Blake2b {
 
   Blake2b& add(std::span<const std::byte> bytes);
   Blake2b& add(std::string_view text) { return add(std::as_bytes(std::span(text))); }
-  // In eight bytes, little-endian.
+  // Adds it as eight bytes, little-endian.
   Blake2b& add(uint64_t number);
-  // Once.
+  // Returns the digest. Call it once.
   Digest finish();
 
  private:
@@ -33,7 +33,7 @@ class Blake2b {
   std::unique_ptr<State> state_;
 };
 
-// In constant time.
+// Compares in constant time.
 bool equal_digests(const Digest& left, const Digest& right);
 
 }  // namespace pdjob

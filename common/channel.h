@@ -17,7 +17,7 @@ class Channel {
  public:
   explicit Channel(size_t capacity) : capacity_(capacity) {}
 
-  // False when full or closed: the caller answers "overloaded".
+  // False when the channel is full or closed; the caller then answers "overloaded".
   [[nodiscard]] bool try_push(T item) {
     {
       const std::lock_guard lock(mutex_);
@@ -30,8 +30,8 @@ class Channel {
     return true;
   }
 
-  // For what must not be refused (cancel, shutdown): ignores the bound, so its callers are bounded
-  // themselves.
+  // For messages that must not be refused (cancel, shutdown). It ignores the capacity, so its
+  // callers must bound themselves.
   void push_always(T item) {
     {
       const std::lock_guard lock(mutex_);
@@ -40,13 +40,13 @@ class Channel {
     ready_.notify_one();
   }
 
-  // Moves everything queued to the end of `out`; does not wait.
+  // Moves all queued items to the end of `out`. Does not wait.
   void drain(std::vector<T>& out) {
     const std::lock_guard lock(mutex_);
     move_all(out);
   }
 
-  // The same, but waits until there is something, the channel is closed, or `deadline`.
+  // The same, but waits until an item arrives, the channel is closed, or `deadline` passes.
   void wait_and_drain(std::vector<T>& out, Instant deadline) {
     std::unique_lock lock(mutex_);
     const auto ready = [this] { return closed_ || !items_.empty(); };

@@ -1,6 +1,6 @@
-// PDJOB_CHECK(condition, values...): for our own bugs. Always on; prints the expression and the
-// values, then aborts, and the launcher's restart policy sees the exit. Never for what the world, a
-// peer or a user may cause.
+// PDJOB_CHECK(condition, values...) catches our own bugs. It is always on. It prints the expression
+// and the values, then aborts; the launcher's restart policy sees the exit. Do not use it for
+// failures that a user, a peer or the machine can cause.
 #pragma once
 
 #include <sstream>

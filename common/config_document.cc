@@ -31,7 +31,7 @@ size_t count_nodes(const ConfigNode& node) {
   return count;
 }
 
-// Builds the tree from yaml-cpp's events. Once something is refused, later events are ignored.
+// Builds the tree from yaml-cpp's events. After it refuses one, it ignores later events.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(ConfigErrors& errors) : errors_(errors) {}
@@ -69,7 +69,7 @@ class TreeBuilder : public YAML::EventHandler {
   struct Open {
     ConfigNode node;
     YAML::anchor_t anchor = 0;
-    std::optional<ConfigNode> key;  // Of a mapping: read, and waiting for its value.
+    std::optional<ConfigNode> key;  // The last key of a mapping; its value comes next.
   };
 
   void refuse(TextPosition position, const std::string& message) {
@@ -175,7 +175,7 @@ void TreeBuilder::attach_entry(ConfigNode& mapping, const ConfigNode& key, Confi
   }
 }
 
-// Of the innermost open node.
+// The path of the innermost open node.
 std::string TreeBuilder::path() const {
   std::string path;
   for (const Open& level : open_) {
@@ -214,8 +214,8 @@ std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigE
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
-    // Two documents are enough to refuse them. YAML::LoadAll would ask for more, and from some
-    // inputs, of two bytes already, it gets them for ever.
+    // Two documents are enough to refuse them. YAML::LoadAll would read on, and never ends on some
+    // inputs, even of two bytes.
     if (parser.HandleNextDocument(builder) && !builder.refused()) {
       parser.HandleNextDocument(builder);
     }

@@ -1,7 +1,8 @@
-// ConfigDocument: the text of a config file as a small tree that remembers where everything stands.
+// ConfigDocument: the text of a config file as a small tree that remembers each value's position.
 // The only door to yaml-cpp.
 //
-// Bounded while it is built, aliases expanded: no text makes it large, deep or endless. Value.
+// The tree is bounded while it is built, with aliases expanded: no text makes it large, deep or
+// endless. Value.
 #pragma once
 
 #include <optional>
@@ -32,18 +33,19 @@ struct ConfigEntry {
   TextPosition key_position;
   ConfigNode value;
 
-  // A missing value has no place of its own.
+  // The position of the key if there is no value.
   TextPosition position() const;
 };
 
-// Reads one document that is a mapping. Otherwise nothing: `errors` then holds the one reason. Keys
-// that are set twice or are no words are errors too, but the rest can be read.
+// Reads one document, which must be a mapping. On failure it returns nothing, and `errors` holds
+// the one reason. A repeated key or a key that is not text is also an error, but the rest is still
+// read.
 std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors);
 
-// What the user wrote, for "got ...".
+// Describes the user's value for "got ..." in an error.
 std::string shown(const ConfigNode& node);
 
-// "decode.workers"
+// Returns "decode.workers" for "decode" and "workers".
 std::string join_path(const std::string& path, std::string_view key);
 
 }  // namespace pdjob

@@ -14,7 +14,7 @@ constexpr size_t kLineShownMax = 200;
 constexpr size_t kPathShownMax = 200;
 
 bool is_control(char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; }
-// Of a character's UTF-8 form, all bytes but the first.
+// True for every byte of a UTF-8 character except the first.
 bool continues_character(char c) { return (static_cast<unsigned char>(c) >> 6U) == 2; }
 
 std::vector<std::string> split_lines(std::string_view text) {
@@ -72,7 +72,7 @@ std::string ConfigErrors::render(const Entry& entry) const {
          excerpt(position);
 }
 
-// The line and a caret below the place; nothing where there is no line or no room for it.
+// The line and a caret below the position. Empty if the line is missing, empty or too long.
 std::string ConfigErrors::excerpt(TextPosition position) const {
   const auto line = static_cast<size_t>(position.line);
   const auto column = static_cast<size_t>(position.column);

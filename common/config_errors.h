@@ -1,4 +1,4 @@
-// ConfigErrors: what is wrong with a config file, each error at its place in the text. Knows no
+// ConfigErrors: the errors of a config file, each with its position in the text. Independent of
 // YAML. Value.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace pdjob {
 
-// Zero-based; the column counts bytes.
+// Both are zero-based; the column counts bytes.
 struct TextPosition {
   int line = 0;
   int column = 0;
@@ -22,14 +22,15 @@ class ConfigErrors {
   ConfigErrors() = default;
   ConfigErrors(std::string name, std::string_view text);
 
-  // `path` is the key, "decode.workers"; empty: the file as a whole. The same error twice (seen
-  // through an alias) is one.
+  // `path` is the key, such as "decode.workers"; empty means the whole file. An error added twice,
+  // through an alias, counts once.
   void add(TextPosition position, const std::string& path, const std::string& message);
-  // The text cannot be read: drops what was found before, and names tabs, which parsers notice late
-  // and as something else.
+  // The text cannot be parsed: this replaces all earlier errors. If a line up to `position` is
+  // indented with a tab, the error names the tab: parsers notice tabs late, and call them something
+  // else.
   void replace_by_syntax_error(TextPosition position, const std::string& message);
 
-  // All of them in order of position, each with its line and a caret; empty: none.
+  // The errors in order of position, each with its line and a caret. Empty without errors.
   std::string text() const;
 
  private:

@@ -14,7 +14,7 @@
 namespace pdjob {
 namespace {
 
-// What one section's declarations and text have said; several readers may declare parts of the same
+// The declarations and the text of one section. Several readers may declare parts of the same
 // section.
 struct Section {
   std::string doc;
@@ -47,7 +47,7 @@ std::string format(Number value) {
   return failure == std::errc() ? std::string(digits.data(), end) : "?";
 }
 
-// "1..1024", "at least 1", "at most 8", or nothing where every value of the type is good.
+// "1..1024", "at least 1", "at most 8"; empty if every value of the type is valid.
 template <class T>
 std::string bounds_text(const FieldRange<T>& range) {
   const bool has_min = range.min > FieldRange<T>{}.min;
@@ -91,7 +91,7 @@ const ConfigEntry* find_below(const ConfigNode& mapping, std::string_view path) 
 }  // namespace
 
 struct ConfigReader::State {
-  // The mapping that is being read, or the place where it would be.
+  // The mapping being read, or the position where it would be.
   struct Frame {
     std::string path;
     TextPosition position;
@@ -99,8 +99,7 @@ struct ConfigReader::State {
   };
 
   ConfigErrors errors;
-  std::optional<ConfigNode>
-      root;  // Nothing: the text cannot be read, and nothing else is worth saying.
+  std::optional<ConfigNode> root;  // Nothing: the text cannot be parsed, so only that is reported.
   bool describing = false;
   std::vector<Frame> frames;
   std::map<std::string, Section> sections;
@@ -123,11 +122,11 @@ struct ConfigReader::State {
     errors.add(entry.position(), join_path(frame().path, entry.key), message);
   }
 
-  // Records the declaration; then the entry of the user, if there is one.
+  // Records the declaration. Returns the user's entry, or null without one.
   const ConfigEntry* declare(std::string_view key, const std::string& type,
                              const std::string& standard, const std::string& bounds,
                              const FieldText& text);
-  // The same for what is written as one word; null if it is not.
+  // The same for a value written as one word; null also if it is not one word.
   const ConfigEntry* declare_word(std::string_view key, const std::string& type,
                                   const std::string& standard, const std::string& bounds,
                                   const FieldText& text, const char* expected);
@@ -360,7 +359,7 @@ void ConfigReader::section(std::string_view key, FieldText text,
   TextPosition position = state_->frame().position;
   if (entry != nullptr) {
     position = entry->key_position;
-    // A key with nothing below it: a section whose lines are all commented out.
+    // A key without a value: all lines of its section are commented out.
     if (entry->value.kind == ConfigNode::Kind::kMapping) {
       mapping = &entry->value;
     } else if (entry->value.kind != ConfigNode::Kind::kNothing) {

@@ -2,12 +2,12 @@
 // configs/REFERENCE.md.
 //
 // A folder declares its keys in `void read(ConfigReader& in, XConfig& config)`; the values already
-// in `config` are the defaults. Errors are collected, never thrown: all of them at once, each as
+// in `config` are the defaults. Errors are collected, never thrown. All are reported at once, each
+// as
 //   job.yaml:12:7: decode.workers: must be 1..1024, got 0
-//   with the source line and a caret below. Unknown keys are errors, with a suggestion when one is
-//   near.
-// The same calls run against no file at all (a describing reader) to generate the reference.
-// Loop-bound.
+//   with the source line and a caret below.
+// Unknown keys are errors; the message suggests a known key that is similar.
+// The same calls without a file (a describing reader) generate the reference. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct FieldRange {
   T min = std::numeric_limits<T>::lowest();
   T max = std::numeric_limits<T>::max();
 };
-// numeric_limits knows no durations.
+// numeric_limits does not support durations.
 template <>
 struct FieldRange<Duration> {
   Duration min = Duration::zero();
@@ -45,8 +45,8 @@ struct FieldRange<Duration> {
 
 class ConfigReader {
  public:
-  // Reads the text of a file; `name` is what errors call it. Syntax errors are collected like all
-  // others.
+  // Reads the text of a file; errors show `name` as the file's name. Syntax errors are collected
+  // like all others.
   static ConfigReader parse(std::string name, std::string text);
   // Reads nothing and records every declaration.
   static ConfigReader describe();
@@ -63,12 +63,12 @@ class ConfigReader {
   void field(std::string_view key, uint64_t& value, FieldText text,
              FieldRange<uint64_t> range = {});
   void field(std::string_view key, double& value, FieldText text, FieldRange<double> range = {});
-  // "250ms", "5s", "10min"; a bare number is refused.
+  // "250ms", "5s", "10min"; a number without a unit is refused.
   void field(std::string_view key, Duration& value, FieldText text,
              FieldRange<Duration> range = {});
   void field(std::string_view key, std::vector<std::string>& value, FieldText text);
 
-  // One of a few words: the generic half of the enum overload below.
+  // One of a fixed list of words. The enum overload below calls it.
   void choice(std::string_view key, size_t& index, std::span<const char* const> words,
               FieldText text);
   template <class Enum>
@@ -86,27 +86,28 @@ class ConfigReader {
     value = (words.begin() + index)->second;
   }
 
-  // A nested mapping: `body` declares its keys. Absent: defaults stay.
+  // A nested mapping; `body` declares its keys. If it is absent, the defaults stay.
   void section(std::string_view key, FieldText text,
                const std::function<void(ConfigReader&)>& body);
 
-  // A mapping whose keys the user chooses: `body` declares what each of them has.
+  // A mapping whose keys the user chooses; `body` declares the keys of each entry.
   void named_sections(std::string_view key, FieldText text,
                       const std::function<void(const std::string& name, ConfigReader&)>& body);
 
-  // A rule that spans keys failed: reported at `key` of the current section, or "section.key" below
-  // it (or at the current section itself if the key is absent).
+  // Reports the failure of a rule that spans keys. `key` is a key of the current section, or
+  // "section.key" below it. If the key is absent, the error stands at the section itself.
   void fail(std::string_view key, const std::string& message);
-  // Was the key written by the user?
+  // True if the user wrote the key.
   bool has(std::string_view key) const;
-  // What the user wrote in the current section, of what has been declared in it so far.
+  // The declared keys of the current section that the user wrote. Later declarations do not count
+  // yet.
   std::vector<std::string> keys() const;
 
-  // Call once after all declarations: refuses unknown keys. All errors as one text, in order of
-  // position; empty: none.
+  // Call once after all declarations: refuses unknown keys. Returns all errors as one text, in
+  // order of position; empty without errors.
   std::string finish();
 
-  // The recorded declarations as Markdown tables (describe() only).
+  // The recorded declarations as Markdown tables. Only after describe().
   std::string reference() const;
 
  private:

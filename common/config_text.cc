@@ -12,16 +12,16 @@ struct Unit {
   const char* name;
   Duration length;
 };
-// Longest first: formatting takes the first that divides.
+// Longest first: formatting takes the first unit that divides the duration.
 constexpr std::array<Unit, 4> kUnits = {{{"h", std::chrono::hours(1)},
                                          {"min", std::chrono::minutes(1)},
                                          {"s", std::chrono::seconds(1)},
                                          {"ms", std::chrono::milliseconds(1)}}};
 
-// Words longer than this are no typing errors, and the distance is quadratic.
+// Longer words are not typing errors, and the distance takes quadratic time.
 constexpr size_t kWordBytesMax = 64;
 
-// Levenshtein's distance, one row at a time.
+// Levenshtein distance, one row at a time.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

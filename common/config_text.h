@@ -1,4 +1,4 @@
-// How values of a config file are read and shown in errors: durations, quoted excerpts, the nearest
+// Reads values of a config file and shows them in errors: durations, quoted excerpts, the nearest
 // known word. Pure.
 #pragma once
 
@@ -12,18 +12,18 @@
 
 namespace pdjob {
 
-// "250ms", "5s", "10min", "2h": a whole number and its unit. Nothing else is a duration.
+// A duration is a whole number and its unit: "250ms", "5s", "10min", "2h".
 std::optional<Duration> parse_duration(std::string_view text);
-// The same form, in the largest unit that loses nothing.
+// The same form, in the largest unit that keeps the exact value.
 std::string format_duration(Duration duration);
 
-// Without control characters, so that a file cannot write to the terminal; at most `bytes_max` of
-// it.
+// Replaces control characters, so that a file cannot send commands to the terminal. Cuts the text
+// after `bytes_max` bytes.
 std::string printable(std::string_view text, size_t bytes_max);
-// The same in double quotes, short enough for an error's line.
+// The same in double quotes, short enough for one line of an error.
 std::string quote(std::string_view text);
 
-// The word that was probably meant; empty if none is near.
+// The known word most similar to `written`; empty if no word is similar enough.
 std::string nearest_word(std::string_view written, const std::vector<std::string>& known);
 
 }  // namespace pdjob

@@ -9,7 +9,7 @@ Result<DynamicLibrary> DynamicLibrary::open(const std::string& path) {
   if (handle == nullptr) {
     const char* error = ::dlerror();
     const std::string why = error != nullptr ? error : "unknown error";
-    // It mostly begins with the path, but may name another library that this one needs.
+    // The message mostly begins with the path, but may name another library that this one needs.
     return Error{ErrorCode::kUnsupported,
                  "cannot load " + (why.starts_with(path) ? why : path + ": " + why)};
   }

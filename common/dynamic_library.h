@@ -1,5 +1,5 @@
-// A shared library that is found when the program runs: so that one build serves machines with and
-// without GPUs. It stays loaded for good, for such libraries have threads of their own. Value.
+// A shared library that is loaded at run time, so that one build serves machines with and without
+// GPUs. It is never unloaded, because such libraries have threads of their own. Value.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@ namespace pdjob {
 
 class DynamicLibrary {
  public:
-  // `path` is what dlopen takes: a path, or a name that is searched for. kUnsupported: not there.
+  // `path` is what dlopen takes: a path, or a name to search for. kUnsupported: it cannot be
+  // loaded.
   static Result<DynamicLibrary> open(const std::string& path);
 
-  // nullptr: there is no such symbol.
+  // Returns nullptr if there is no such symbol.
   void* find(const char* symbol) const;
   const std::string& path() const { return path_; }
 
-  // Sets a pointer to the function of that name. False: it is not there.
+  // Points `function` at the function of that name. Returns false if there is none.
   template <class Function>
   bool load(const char* symbol, Function*& function) const {
     function = reinterpret_cast<Function*>(find(symbol));

@@ -1,4 +1,4 @@
-// The whole exit-code contract of pdjob.
+// All exit codes of pdjob.
 #pragma once
 
 namespace pdjob {

@@ -11,33 +11,34 @@ namespace pdjob {
 
 using Token = int32_t;
 
-// How the next token is chosen. Defaults are OpenAI's where OpenAI has the field, vLLM's otherwise;
-// a default is "off".
+// How the next token is chosen. Each default means "off". Defaults come from OpenAI where OpenAI
+// has the field, otherwise from vLLM.
 struct SamplingParams {
-  float temperature = 1.0F;  // 0 is greedy.
-  int32_t top_k = 0;         // 0: all.
+  float temperature = 1.0F;  // 0: greedy.
+  int32_t top_k = 0;         // 0: all tokens.
   float top_p = 1.0F;
   float min_p = 0.0F;
   float repetition_penalty = 1.0F;  // Over prompt and output, as in vLLM.
-  float presence_penalty = 0.0F;    // Over output.
-  float frequency_penalty = 0.0F;   // Over output.
+  float presence_penalty = 0.0F;    // Over the output.
+  float frequency_penalty = 0.0F;   // Over the output.
   std::vector<std::pair<Token, float>> logit_bias;
-  uint64_t seed = 0;  // Of this choice. Draws are keyed by (seed, position): a continued stream is
-                      // the same stream.
+  // Seed of this choice. Draws are keyed by (seed, position), so a continued stream equals an
+  // uninterrupted one.
+  uint64_t seed = 0;
   std::string grammar;  // GBNF; empty: free text.
   std::string
       json_schema;  // JSON text of a schema, turned into a grammar by the engine; empty: none.
-  int32_t logprobs = -1;  // Alternatives to report per token; -1: report nothing.
+  int32_t logprobs = -1;  // Alternatives to report per token; -1: no logprobs.
   bool ignore_eos = false;
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
-// When a generation ends, and what of it is text.
+// When a generation ends, and which part of it the reply shows.
 struct StopParams {
   int32_t max_tokens = 16;
   int32_t min_tokens = 0;
-  std::vector<std::string> strings;  // The text ends before the first of them.
+  std::vector<std::string> strings;  // The text ends before the first match.
   std::vector<Token> token_ids;
   bool include_stop_string = false;  // vLLM's include_stop_str_in_output.
   bool skip_special_tokens = true;
@@ -53,12 +54,13 @@ struct TokenLogprob {
 // One generated token, as it leaves the engine.
 struct GeneratedToken {
   Token token = 0;
-  float logprob = 0.0F;  // Of `token`, before penalties and temperature; meaningful if asked for.
+  // For `token`, before penalties and temperature. Meaningful only if the request asked for it.
+  float logprob = 0.0F;
   std::vector<TokenLogprob> top;  // Most likely first.
 };
 
 enum class FinishReason {
-  kNone,    // Still going.
+  kNone,    // Still running.
   kStop,    // End token, stop token or stop string.
   kLength,  // max_tokens, or the context is full.
   kAbort,   // Cancelled or failed.

@@ -17,7 +17,7 @@
 namespace pdjob {
 namespace {
 
-// Of row_sum_kernel.cu: how its blocks are shaped. Enough blocks for any GPU, few enough to add up.
+// The shape of row_sum_kernel.cu's blocks. 1024 blocks fill any GPU and are few enough to add up.
 constexpr unsigned kBlockWidth = 32;
 constexpr unsigned kRowsPerBlock = 8;
 constexpr unsigned kBlocksWanted = 1024;
@@ -26,7 +26,7 @@ const char* const kRowSumPtx =
 #include "common/row_sum_ptx.inc"
     ;
 
-// Nothing that a GPU is given here takes so long.
+// All work that a GPU gets here takes far less.
 constexpr Duration kWorkEnds = std::chrono::seconds(10);
 constexpr unsigned kPollMicroseconds = 10;
 
@@ -158,7 +158,7 @@ Status GpuQueue::wait() {
       return ok();
     }
   }
-  // What it writes then is not known, and memory that it may still write cannot be given back.
+  // The GPU may still write to this memory, so it cannot be freed.
   log::error("the GPU does not finish its work: this process ends");
   ::_exit(kExitFailed);
 }
@@ -209,7 +209,7 @@ Gpu::~Gpu() {
   }
 }
 
-// The device is the thread's own.
+// CUDA keeps the current device per thread.
 Status Gpu::enter() const {
   const GpuResult set = api_.set_device(static_cast<int>(device_));
   return set == kGpuSuccess ? ok() : Status(failed(set, "use the GPU"));
@@ -241,7 +241,7 @@ Result<GpuMemory> Gpu::import(int fd, uint64_t bytes) {
   GpuMemory memory;
   memory.gpu_ = this;
   memory.bytes_ = round_up(bytes);
-  // A descriptor in the place of a pointer: so CUDA wants it.
+  // CUDA wants a descriptor in place of a pointer.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   void* const handle = reinterpret_cast<void*>(static_cast<uintptr_t>(fd));
   if (const GpuResult made =

@@ -1,7 +1,7 @@
-// Gpu: one GPU as pdjob itself uses it: memory that another process can be given, copies, and sums
-// that prove rows. What it waits for is this GPU's own work, never a peer: whatever here blocks
-// ends by itself, and if it does not within seconds, the process ends. Loop-bound: to one thread at
-// a time.
+// Gpu: one GPU as pdjob itself uses it: memory that another process can import, copies, and sums
+// that prove rows. Calls wait only for this GPU's own work, never for a peer. A blocking call
+// returns in seconds; if the GPU does not finish by then, the process exits. Loop-bound, one thread
+// at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ namespace pdjob {
 
 class Gpu;
 
-// Memory of a GPU, mapped in this process: our own, or another process's. The GPU outlives it, and
-// so does every copy from and to it. Addresses in it are not to be touched by the CPU. Value
-// (move-only).
+// Memory of a GPU, mapped in this process: our own, or imported from another process. The GPU must
+// outlive it, and it must outlive every copy from and to it. The CPU must not touch its addresses.
+// Value (move-only).
 class GpuMemory {
  public:
   GpuMemory() = default;
@@ -35,7 +35,7 @@ class GpuMemory {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
   std::byte* base() const { return reinterpret_cast<std::byte*>(address_); }
   uint64_t bytes() const { return bytes_; }
-  // Of our own memory, owned: what another process imports. -1: imported.
+  // Owned. For our own memory: the descriptor that another process imports. -1: imported memory.
   int fd() const { return fd_; }
 
  private:
@@ -50,7 +50,7 @@ class GpuMemory {
   int fd_ = -1;
 };
 
-// Memory of the host that copies reach fast. The GPU outlives it. Value (move-only).
+// Pinned host memory, which the GPU copies fast. The GPU must outlive it. Value (move-only).
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -82,25 +82,26 @@ struct GpuCopy {
   size_t bytes = 0;
 };
 
-// Puts copies on a stream, as one batch: each end is in the GPU's memory or the host's pinned
-// memory, and the copies keep no order among themselves.
+// Queues copies on a stream as one batch. Each end is in GPU memory or pinned host memory. The
+// copies of a batch may run in any order.
 GpuResult copy_batch(const GpuApi& gpu, std::span<const GpuCopy> copies, GpuStream* stream);
 
 // One strided array of rows in the GPU's memory.
 struct GpuWindow {
-  const std::byte* base = nullptr;  // Of row 0.
+  const std::byte* base = nullptr;  // Address of row 0.
   uint32_t row_bytes = 0;
 };
 
-// Streams of a GPU, kept for the next user, and pinned memory for sums.
+// Streams of a GPU that are reused by the next queue, and pinned memory for sums.
 struct GpuStreams {
   GpuStream* copies = nullptr;
   GpuStream* sums = nullptr;
   PinnedMemory pinned;  // The windows of a sum, then the sums of its blocks.
 };
 
-// Copies and sums of one user. Copies keep their order; sums do not wait for copies, nor does
-// another user for either. The GPU outlives it. Destroying it waits for what is under way.
+// Copies and sums of one user. Batches of copies run in order. Sums run independently of copies,
+// and queues run independently of each other. The GPU must outlive the queue. The destructor waits
+// for work in progress.
 class GpuQueue {
  public:
   static Result<std::unique_ptr<GpuQueue>> open(Gpu& gpu);
@@ -108,12 +109,12 @@ class GpuQueue {
   GpuQueue& operator=(const GpuQueue&) = delete;
   ~GpuQueue();
 
-  // In the GPU's memory or the host's pinned memory, on either end.
+  // Each end is in GPU memory or pinned host memory.
   Status copy(std::span<const GpuCopy> copies);
-  // Makes the sum of row_sum_kernel.cu over rows [first_row, first_row + rows) of `windows`.
-  // Requires: once in the life of a queue.
+  // Computes the sum of row_sum_kernel.cu over rows [first_row, first_row + rows) of `windows`.
+  // Requires: at most one call per queue.
   Status sum_rows(std::span<const GpuWindow> windows, uint32_t first_row, uint32_t rows);
-  // True: all that was given is done. An error is the GPU's, and lasts.
+  // True when all work is done. An error comes from the GPU and is permanent.
   Result<bool> idle();
   Status wait();
   // Requires: idle.
@@ -125,26 +126,26 @@ class GpuQueue {
 
   Gpu& gpu_;
   GpuStreams streams_;
-  std::span<const uint64_t> sums_;  // Of blocks.
+  std::span<const uint64_t> sums_;  // One per block of the kernel.
 };
 
 class Gpu {
  public:
-  // `library`: the CUDA runtime, a path or a name that the dynamic linker finds. kUnsupported: what
-  // this machine lacks.
+  // `library` is the CUDA runtime: a path, or a name that the dynamic linker finds. kUnsupported
+  // names what this machine lacks.
   static Result<std::unique_ptr<Gpu>> open(const std::string& library, uint32_t device);
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu();
 
   uint32_t device() const { return device_; }
-  // At least `bytes`, rounded up; whatever is there is there. kUnavailable: no memory.
+  // At least `bytes`, rounded up, with arbitrary content. kUnavailable: no memory left.
   Result<GpuMemory> allocate(uint64_t bytes);
-  // `bytes` of another process's memory, whose descriptor is not needed any more then.
-  // kInvalidArgument: it is no such memory, or smaller than that.
+  // Imports `bytes` of another process's memory. The caller may then close `fd`. kInvalidArgument:
+  // `fd` is not GPU memory, or is smaller than `bytes`.
   Result<GpuMemory> import(int fd, uint64_t bytes);
   Result<PinnedMemory> pin(size_t bytes);
-  // Copies, from and to any memory, and waits.
+  // Copies between any two kinds of memory, and waits.
   Status copy(std::span<const GpuCopy> copies);
 
  private:
@@ -165,7 +166,7 @@ class Gpu {
   const GpuApi api_;
   GpuDriver driver_{};
   const uint32_t device_;
-  uint64_t unit_ = 0;  // Bytes; of allocations and mappings.
+  uint64_t unit_ = 0;  // Bytes; granularity of allocations and mappings.
   GpuModule* module_ = nullptr;
   GpuFunction* row_sum_ = nullptr;
   std::vector<GpuStreams> resting_;

@@ -5,7 +5,7 @@
 namespace pdjob {
 namespace {
 
-// The version of the driver's functions that are meant: what CUDA 12.0 has.
+// We ask for the driver's functions as of CUDA 12.0.
 constexpr unsigned kDriverVersion = 12000;
 
 std::string version_text(int version) {
@@ -18,7 +18,8 @@ Result<GpuApi> GpuApi::open(const std::string& library) {
   PDJOB_TRY(const DynamicLibrary loaded, DynamicLibrary::open(library));
   GpuApi api{};
   int version = 0;
-  // The version first: an old library lacks functions, and its age is the better reason to tell.
+  // The version comes first: an old library lacks functions, and its age is the better reason to
+  // report.
   if (!loaded.load("cudaRuntimeGetVersion", api.runtime_get_version) ||
       api.runtime_get_version(&version) != kGpuSuccess) {
     return Error{ErrorCode::kUnsupported, library + " is not the CUDA runtime"};

@@ -1,7 +1,7 @@
 // GpuApi and GpuDriver: the few functions of the CUDA runtime and driver that pdjob calls, as
-// pointers into libraries that are loaded when the program runs. The declarations are our own, so
-// that a build needs no headers of CUDA's; tests/unit/kvtransfer/real_headers_test.cc holds them
-// against the real ones. Value.
+// pointers into libraries that are loaded at run time. The declarations are our own, so that a
+// build needs no CUDA headers. tests/unit/kvtransfer/real_headers_test.cc compares them with the
+// real ones. Value.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,15 @@ struct GpuEvent;     // CUevent_st
 struct GpuModule;    // CUmod_st
 struct GpuFunction;  // CUfunc_st
 
-enum GpuResult : unsigned {  // cudaError_t, and CUresult: their numbers are the same.
+// cudaError_t and CUresult, which have the same numbers.
+enum GpuResult : unsigned {
   kGpuSuccess = 0,
   kGpuNotReady = 600,
 };
 enum GpuCopyKind : unsigned {  // cudaMemcpyKind
   kGpuHostToDevice = 1,
   kGpuDeviceToHost = 2,
-  kGpuCopyDefault = 4,  // Either end is where its address says.
+  kGpuCopyDefault = 4,  // The address says where each end is.
 };
 inline constexpr unsigned kGpuStreamNonBlocking = 1;  // Does not wait for the default stream.
 inline constexpr unsigned kGpuEventDisableTiming = 2;
@@ -37,21 +38,21 @@ struct GpuLocation {  // cudaMemLocation, CUmemLocation
 inline constexpr unsigned kGpuLocationDevice = 1;
 
 struct GpuCopyAttributes {    // cudaMemcpyAttributes
-  unsigned source_order = 1;  // As the stream: the source is read when the copy's turn comes.
+  unsigned source_order = 1;  // In stream order: the source is read when the copy runs.
   GpuLocation source_hint, target_hint;
   unsigned flags = 0;
 };
 
 struct GpuApi {
-  // 13: cudaMemcpyBatchAsync has other arguments in 12.
+  // 13.0. In CUDA 12, cudaMemcpyBatchAsync takes different arguments.
   static constexpr int kVersionMin = 13000;
 
-  // kUnsupported: no such library, one that is too old, or one without a function that we need.
+  // kUnsupported: the library is missing, too old, or lacks a function that we need.
   static Result<GpuApi> open(const std::string& library);
   // kUnsupported: there is no driver, or no such device.
   Status has_device(int device) const;
 
-  // Each has the name and the arguments of CUDA's function.
+  // Each has the name and the arguments of the CUDA function.
   GpuResult (*runtime_get_version)(int*);
   GpuResult (*get_driver_entry_point_by_version)(const char*, void**, unsigned, unsigned long long,
                                                  unsigned*);
@@ -72,13 +73,13 @@ struct GpuApi {
   const char* (*get_error_string)(GpuResult);
 };
 
-// Memory whose addresses and handles are apart ("virtual memory management"), so that a handle can
-// go to another process as a file descriptor.
+// CUDA's "virtual memory management": addresses and handles are separate, so that a handle can go
+// to another process as a file descriptor.
 using GpuAddress = unsigned long long;  // CUdeviceptr
 using GpuHandle = unsigned long long;   // CUmemGenericAllocationHandle
 
 struct GpuAllocation {        // CUmemAllocationProp
-  unsigned type = 1;          // Pinned: the only one.
+  unsigned type = 1;          // Pinned, the only type.
   unsigned handle_types = 1;  // POSIX file descriptors.
   GpuLocation location;
   void* win32_meta_data = nullptr;
@@ -93,10 +94,10 @@ struct GpuAccess {  // CUmemAccessDesc
 };
 
 struct GpuDriver {
-  // kUnsupported: the driver has not all of them.
+  // kUnsupported: the driver lacks one of the functions.
   static Result<GpuDriver> open(const GpuApi& api);
 
-  // Each has the name and the arguments of CUDA's function.
+  // Each has the name and the arguments of the CUDA function.
   GpuResult (*mem_get_allocation_granularity)(size_t*, const GpuAllocation*, unsigned);
   GpuResult (*mem_create)(GpuHandle*, size_t, const GpuAllocation*, unsigned long long);
   GpuResult (*mem_release)(GpuHandle);
@@ -114,7 +115,7 @@ struct GpuDriver {
                              unsigned, unsigned, GpuStream*, void**, void**);
 };
 
-// An error of CUDA's, told as one of ours: kUnavailable, "CUDA cannot WHAT: ...".
+// Turns a CUDA error into ours: kUnavailable, "CUDA cannot WHAT: ...".
 Error gpu_error(const GpuApi& gpu, GpuResult result, const char* what);
 
 }  // namespace pdjob

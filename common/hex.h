@@ -1,4 +1,4 @@
-// Hexadecimal, in lower case: how ids and digests are written. Pure.
+// Hexadecimal in lower case, for ids and digests. Pure.
 #pragma once
 
 #include <charconv>
@@ -11,7 +11,7 @@
 
 namespace pdjob {
 
-// The lowest `digits` of a number.
+// Appends the lowest `digits` digits of a number.
 inline void append_hex(std::string& out, uint64_t value, size_t digits = 16) {
   const size_t begin = out.size();
   out.resize(begin + digits);

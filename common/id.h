@@ -1,4 +1,4 @@
-// Ids that cannot be mistaken for each other or for a count. Value.
+// Ids as distinct types: the compiler rejects one in place of another, or of a count. Value.
 #pragma once
 
 #include <compare>
@@ -26,8 +26,8 @@ using WorkerId = StrongId<struct WorkerTag, uint64_t>;
 // A sequence's place ("stream") in an engine's KV memory: dense, 0 .. sequences-1, reused.
 using SequenceId = StrongId<struct SequenceTag, uint32_t>;
 
-// One KV hand-over, unique across processes and restarts: 128 random bits, made by the router
-// (concurrent legs) or by the prefill worker (two-hop). On the wire: 32 hexadecimal digits.
+// One KV hand-over, unique across processes and restarts: 128 random bits. The router makes it
+// (concurrent legs), or the prefill worker (two-hop). On the wire: 32 hexadecimal digits.
 struct TransferId {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -48,6 +48,6 @@ struct std::hash<pdjob::StrongId<Tag, Rep>> {
 };
 template <>
 struct std::hash<pdjob::TransferId> {
-  // The bits are random already.
+  // The bits are already random.
   size_t operator()(const pdjob::TransferId& id) const noexcept { return id.low; }
 };

@@ -9,7 +9,7 @@
 namespace pdjob::log {
 namespace {
 
-// A longer message is a mistake of its sender; the rest of it is cut.
+// A longer message is its sender's mistake; it is cut here.
 constexpr size_t kMessageBytesMax = 8192;
 
 spdlog::level::level_enum to_spdlog(Level level) {
@@ -44,7 +44,7 @@ std::unique_ptr<spdlog::logger>& logger() {
   return current;
 }
 
-// One event is one line, whatever a peer put into its message.
+// Keeps one event on one line, whatever a peer put into its message.
 std::string one_line(std::string_view message) {
   std::string line(message.substr(0, kMessageBytesMax));
   for (char& c : line) {

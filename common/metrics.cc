@@ -18,7 +18,7 @@ std::map<std::string, std::string> to_map(const Labels& labels) {
   return {labels.begin(), labels.end()};
 }
 
-// The client throws where a name is malformed or has two types: our own bug.
+// The client throws if a name is malformed or has two types, which is our own bug.
 template <class Make>
 void* made(const std::string& name, const Make& make) {
   try {

@@ -45,8 +45,8 @@ class Histogram {
   void* inner_;
 };
 
-// Owns the families; handles point into it. Names carry their unit and end in _total, _seconds,
-// _bytes as Prometheus asks.
+// Owns the families; handles point into it. As Prometheus asks, names carry their unit and end in
+// _total, _seconds or _bytes.
 class Metrics {
  public:
   Metrics();

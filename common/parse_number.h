@@ -1,4 +1,4 @@
-// A text that is a number and nothing else. Pure.
+// Reads a text that must be one number, without other characters. Pure.
 #pragma once
 
 #include <charconv>

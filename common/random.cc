@@ -26,17 +26,18 @@ uint64_t entropy() {
   thread_local size_t left = 0;
   thread_local uint32_t filled_after = 0;
   const uint32_t now = forks.load(std::memory_order_relaxed);
-  // A child has its parent's words, and must not give them out again.
+  // A child process inherits these words and must not use them again.
   if (left == 0 || filled_after != now) {
     filled_after = now;
-    // Up to 256 bytes come whole, whatever signals arrive; more might come in parts.
+    // Up to 256 bytes arrive whole in spite of signals; more could arrive in parts.
     for (size_t half = 0; half < 2; ++half) {
       constexpr size_t kBytes = sizeof words / 2;
       PDJOB_CHECK(getrandom(words.data() + half * (kWords / 2), kBytes, 0) == kBytes);
     }
     left = kWords;
   }
-  return std::exchange(words[--left], 0);  // Nobody who reads our memory later finds it.
+  // Cleared, so that a later reader of our memory cannot find it.
+  return std::exchange(words[--left], 0);
 }
 
 }  // namespace pdjob

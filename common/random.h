@@ -1,9 +1,9 @@
 // Seeded random numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), the same on every machine.
 // Value.
 //
-// For decisions and tests only: one number tells all others, past and future. An id or a secret
-// that leaves a process comes from entropy(). Cores get one passed in; `mix` serves what is keyed
-// rather than drawn, such as sampling by (seed, position).
+// For decisions and tests only: one number reveals all others, past and future. Use entropy() for
+// an id or a secret that leaves a process. Cores receive a Random as an argument. `mix` serves
+// numbers that are keyed, not drawn, such as sampling by (seed, position).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace pdjob {
 
-// A bijective scramble of 64 bits; good enough to turn (seed, position) into independent draws.
+// Scrambles 64 bits, bijectively. Good enough to turn (seed, position) into independent draws.
 constexpr uint64_t mix(uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -39,12 +39,11 @@ class Random {
   uint64_t state_;
 };
 
-// 64 unpredictable bits of the operating system's generator: seeds, ids and secrets of real
-// processes. Fetched 512 bytes at a time, so that an id costs nanoseconds. Shells only.
-// Thread-safe.
+// 64 unpredictable bits from the operating system: seeds, ids and secrets of real processes.
+// Fetched 512 bytes at a time, so that an id costs nanoseconds. Shells only. Thread-safe.
 uint64_t entropy();
 
-// Where a core gets the bits of its ids: entropy() in real processes, a seeded Random in tests.
+// The source of a core's id bits: entropy() in real processes, a seeded Random in tests.
 using BitSource = std::function<uint64_t()>;
 
 }  // namespace pdjob

@@ -1,4 +1,4 @@
-// The real monotonic clock, and the wall clock for what users read. Shells only. Thread-safe.
+// The real monotonic clock, and the wall clock for times that users read. Shells only. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace pdjob {
 
 Instant real_now();
-// What the calling thread has computed so far: it stands still while others do.
+// CPU time of the calling thread. It stands still while other threads run.
 Duration thread_cpu_time();
 
 // Seconds since 1970, for `created` fields and logs.

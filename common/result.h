@@ -1,7 +1,7 @@
-// Result<T>: a value or an Error, for what may fail because the world failed.
+// Result<T>: a value or an Error, for operations that can fail for reasons outside this process.
 //
-// Our own bugs are PDJOB_CHECK (check.h); what a peer refuses is a message. The method names are
-// those of std::expected, so that C++23 makes this file one alias. Value.
+// Our own bugs are PDJOB_CHECK (check.h); a peer's refusal is a message. The methods have the names
+// of std::expected, so that C++23 makes this file one alias. Value.
 #pragma once
 
 #include <string>
@@ -12,28 +12,28 @@
 
 namespace pdjob {
 
-// Named by the reaction it asks for.
+// Each code is named after the reaction it asks for.
 enum class ErrorCode {
   kInvalidArgument,  // The request is wrong: do not send it again.
   kNotFound,         // No such model, route or job.
-  kOverloaded,       // A bound is reached: back off, then try again.
+  kOverloaded,       // A bound is reached: back off, then retry.
   kUnavailable,      // This worker cannot: try another.
   kTimeout,          // A deadline passed.
-  kCancelled,        // The asker left.
+  kCancelled,        // The caller left.
   kCorrupt,          // Bytes are not what they claim: redo, and suspect the sender.
-  kPeerFailed,       // The other worker of a hand-over failed: not this one.
+  kPeerFailed,       // The other worker of a hand-over failed, not this one.
   kUnsupported,      // Never possible here.
-  kInternal,         // We failed in a way nobody can act on.
+  kInternal,         // We failed, and the caller cannot act on it.
 };
 
-// "overloaded", "timeout", ...: the word of logs, metrics and error bodies.
+// The word used in logs, metrics and error bodies: "overloaded", "timeout", ...
 const char* to_string(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
 
-  // The same error, told from one layer further up: "while opening job.yaml: ...".
+  // Adds the context of the layer above: "while opening job.yaml: ...".
   Error during(const std::string& what) const { return {code, "while " + what + ": " + message}; }
   friend bool operator==(const Error&, const Error&) = default;
 };
@@ -76,7 +76,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// Nothing to return, only to succeed or fail.
+// An operation without a result, which only succeeds or fails.
 struct Done {};
 using Status = Result<Done>;
 inline Status ok() { return Done{}; }
@@ -86,7 +86,7 @@ inline Status ok() { return Done{}; }
 #define PDJOB_CONCAT_INNER(a, b) a##b
 #define PDJOB_CONCAT(a, b) PDJOB_CONCAT_INNER(a, b)
 
-// PDJOB_TRY(auto file, open(path)); passes an error up, else declares `file`.
+// PDJOB_TRY(auto file, open(path)); returns an error to the caller; on success it declares `file`.
 #define PDJOB_TRY(declaration, ...) \
   PDJOB_TRY_INNER(PDJOB_CONCAT(pdjob_result_, __LINE__), declaration, __VA_ARGS__)
 #define PDJOB_TRY_INNER(result, declaration, ...) \
@@ -94,6 +94,6 @@ inline Status ok() { return Done{}; }
   if (!result.has_value()) return result.error(); \
   declaration = std::move(result).value()
 
-// PDJOB_TRY_STATUS(listen()); the same where there is no value.
+// PDJOB_TRY_STATUS(listen()); the same for a Status.
 #define PDJOB_TRY_STATUS(...) \
   if (auto pdjob_status = (__VA_ARGS__); !pdjob_status.has_value()) return pdjob_status.error()

@@ -16,19 +16,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// All of it runs in signal handlers: only async-signal-safe calls, and no memory is taken.
-// backtrace() loads a library when it is first called, which install_stack_dump() sees to.
+// This code runs in signal handlers: it makes only async-signal-safe calls and allocates no memory.
+// The first backtrace() loads a library, so install_stack_dump() calls it once.
 namespace pdjob {
 namespace {
 
 constexpr int kFramesMax = 64;
-constexpr size_t kNameBytes = 16;         // Of a thread, as the kernel keeps it.
-constexpr int kNapsPerThread = 50;        // Of a millisecond each, for one thread to answer;
-constexpr int kNapsMax = 1500;            // for all of them.
-constexpr size_t kDirectoryBytes = 4096;  // Of /proc/self/task, read at once.
+constexpr size_t kNameBytes = 16;         // A thread's name, as the kernel keeps it.
+constexpr int kNapsPerThread = 50;        // 1 ms each; for one thread to answer.
+constexpr int kNapsMax = 1500;            // For all threads together.
+constexpr size_t kDirectoryBytes = 4096;  // Bytes of /proc/self/task read at once.
 
 std::atomic_flag dumping = ATOMIC_FLAG_INIT;
-std::atomic<pid_t> asked{0};  // The thread that is to write; 0: it has.
+std::atomic<pid_t> asked{0};  // The thread that must write its stack; 0: it has.
 
 pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
@@ -56,7 +56,7 @@ void write_own_stack() {
   backtrace_symbols_fd(frames.data(), backtrace(frames.data(), kFramesMax), STDERR_FILENO);
 }
 
-// Takes from `naps_left` what it waited.
+// Subtracts the time it waited from `naps_left`.
 void ask(pid_t thread, int& naps_left) {
   asked = thread;
   if (syscall(SYS_tgkill, getpid(), thread, SIGQUIT) != 0) {

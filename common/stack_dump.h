@@ -1,7 +1,7 @@
-// Writes the stack of every thread of this process to stderr when SIGQUIT comes, and lets the
-// process go on. The launcher sends it to a hung worker before it kills it; a person may use
-// `kill -QUIT PID`. Frames are addresses for `addr2line -Cfe PROGRAM`. Threads that block the
-// signal are named without their stack. Thread-safe.
+// On SIGQUIT, writes the stack of every thread of this process to stderr; the process continues.
+// The launcher sends SIGQUIT to a hung worker before it kills it. A person may use `kill -QUIT
+// PID`. Frames are addresses for `addr2line -Cfe PROGRAM`. Threads that block the signal are named
+// without their stack. Thread-safe.
 #pragma once
 
 namespace pdjob {

@@ -1,7 +1,7 @@
 // Time as the cores see it: an Instant is an argument, never read inside. Value.
 //
-// Instants are monotonic and mean nothing outside their process; what crosses a process is a
-// Duration ("deadline in").
+// Instants are monotonic and valid only in their process. Processes send each other a Duration
+// ("deadline in").
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@ namespace pdjob {
 
 using Duration = std::chrono::nanoseconds;
 
-// A monotonic clock of which only the shells read the real one (real_clock.h); simulations make
-// their own instants.
+// A monotonic clock. Only the shells read the real one (real_clock.h); simulations make their own
+// instants.
 struct JobClock {
   using duration = Duration;
   using rep = duration::rep;

@@ -8,11 +8,12 @@
 namespace pdjob::decode {
 
 struct DecodeConfig {
-  uint32_t local_chunk_tokens =
-      128;  // Of prompts computed here, in one step: bounds what they add to everybody's ITL.
-  uint32_t requests_queued = 256;  // Beyond: 503.
-  bool prefix_cache =
-      true;  // Free sequences keep the rows of their prompts (worker/prompt_cache.h).
+  // Tokens per step of prompts computed here. Bounds what they add to the inter-token latency of
+  // all requests.
+  uint32_t local_chunk_tokens = 128;
+  uint32_t requests_queued = 256;  // Further requests get 503.
+  // Free sequences keep the rows of their prompts (worker/prompt_cache.h).
+  bool prefix_cache = true;
 };
 
 // Declares the keys of `decode:` that are about batching.

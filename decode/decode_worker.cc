@@ -52,7 +52,7 @@ void DecodeWorker::admit(Effects& effects) {
 
 void DecodeWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Effects& effects) {
   if (queue_.cancel(event.request, effects)) {
-    // It held nothing yet.
+    // It held no sequences yet.
   } else if (const auto fetch = fetches_.find(event.request); fetch != fetches_.end()) {
     if (!fetch->second.cancelled) {
       fetch->second.cancelled = true;
@@ -88,7 +88,7 @@ void DecodeWorker::take_tokens(const std::vector<worker::SampledToken>& sampled,
     fail(failure.request, failure.error, effects);
   }
   for (const auto& token : sampled) {
-    // A request that failed in one choice has failed in all.
+    // When one choice fails, the whole request fails.
     if (batcher_.holds(token.request) && batcher_.token_sampled(token, effects)) {
       effects.push_back(worker::EndRequest{token.request});
     }
@@ -161,7 +161,7 @@ void DecodeWorker::on(const worker::DrainAsked& /*event*/, Instant /*now*/, Effe
 
 void DecodeWorker::fail(RequestId request, const Error& error, Effects& effects) {
   if (!batcher_.holds(request)) {
-    return;  // It has failed already, in another choice.
+    return;  // Another choice has already failed it.
   }
   effects.push_back(worker::FailRequest{request, error});
   batcher_.drop(request, Rows::kClear, effects);
@@ -175,7 +175,7 @@ void DecodeWorker::clear(const worker::Held& held, Effects& effects) {
 }
 
 void DecodeWorker::report_if_drained(Effects& effects) {
-  // A retired sequence has no request any more: it does not keep the worker alive.
+  // The request of a retired sequence has ended, so the sequence does not delay the drain.
   if (!drained_reported_ && queue_.closed() && queue_.empty() && fetches_.empty() &&
       batcher_.requests() == 0) {
     drained_reported_ = true;

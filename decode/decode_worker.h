@@ -1,20 +1,21 @@
-// DecodeWorker: the core of a decode worker. Admits a request when its sequences are free, has the
-// prompt's KV fetched into the first of them (or computes a prompt itself that comes without KV),
-// then decodes all requests in continuous batches.
+// DecodeWorker: the core of a decode worker. Admits a request when enough sequences are free.
+// Fetches the prompt's KV into the first of them, or computes a prompt that comes without KV. Then
+// decodes all requests in continuous batches.
 //
-// While a request queues for sequences, the worker that has its prompt's KV keeps it (AwaitFetch):
-// else its lease would end before a long queue does, and the prompt would be computed twice.
+// While a request queues for sequences, it asks the prefill worker to keep its prompt's KV
+// (AwaitFetch). Otherwise the lease could expire in a long queue, and the prompt would be computed
+// twice.
 //
 //   queued --sequences free--> fetching --RowsFetched--> decoding --> (ended)
 //      |                          |  \--FetchFailed--> (ended): the router tries another pair
 //      |                          \--cancelled--> cancelling --FetchFailed, RowsFetched--> (ended)
 //      \--local prompt--> computing, then decoding (Batcher)
 //
-// A fetch that failed while its peer may still write leaves its sequence retired until
-// FetchReleased: nobody else gets the rows.
+// If a fetch fails while its peer may still write, its sequence stays retired until FetchReleased.
+// No other request gets its rows before that.
 //
-// A sequence that comes free keeps the rows of its prompt if it was computed here, for the next one
-// that is (worker/prompt_cache.h). Pure.
+// A sequence that becomes free keeps the rows of a prompt that was computed here. The next prompt
+// computed here may reuse them (worker/prompt_cache.h). Pure.
 #pragma once
 
 #include <map>
@@ -39,8 +40,8 @@ class DecodeWorker final : public worker::WorkerCore {
   struct Fetch {
     worker::RequestArrived request;
     worker::Held held;
-    bool cancelled =
-        false;  // The client left; the outcome of the fetch is awaited only for its rows.
+    // The client left. The worker waits for the end of the fetch only to free its rows.
+    bool cancelled = false;
   };
   using Effects = std::vector<worker::Effect>;
 
@@ -55,7 +56,7 @@ class DecodeWorker final : public worker::WorkerCore {
   void on(const worker::FetchReleased& event, Instant now, Effects& effects);
   void on(const worker::TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
-  // Of prefill workers only.
+  // Events that only prefill workers get.
   template <class Other>
   void on(const Other& event, Instant now, Effects& effects);
 

@@ -23,10 +23,10 @@ namespace {
 constexpr uint32_t kLayers = 4;
 constexpr uint32_t kWindows = 2 * kLayers;
 constexpr uint32_t kRowBytes = 64;
-constexpr uint32_t kRowsUnit = 4096 / kRowBytes;  // A window is whole pages.
+constexpr uint32_t kRowsUnit = 4096 / kRowBytes;  // A window fills whole pages.
 constexpr std::string_view kStartText = "<|im_start|>";
 constexpr std::string_view kEndText = "<|im_end|>";
-// One in so many tokens ends the text by itself.
+// On average, one in this many tokens ends the text.
 constexpr uint64_t kEndEvery = 256;
 
 class FakeVocabulary final : public Vocabulary {
@@ -118,7 +118,7 @@ class FakeEngine final : public Engine {
   void add_regions(std::byte* base);
   void copy(std::byte* to, const std::byte* from, size_t bytes) const;
   Status check(std::span<const StepItem> items) const;
-  // As configured, for tests.
+  // Aborts or hangs on `token` if so configured, for tests.
   void misbehave_on(Token token) const;
   void write_row(SequenceId sequence, uint32_t row, Token token);
   uint64_t hash_rows(SequenceId sequence) const;
@@ -133,7 +133,7 @@ class FakeEngine final : public Engine {
   GpuMemory gpu_memory_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
-  std::vector<std::vector<float>> logits_;  // By sequence; empty: not wanted in the last step.
+  std::vector<std::vector<float>> logits_;  // By sequence; empty if not wanted in the last step.
 };
 
 FakeEngine::FakeEngine(const EngineConfig& config)
@@ -213,7 +213,7 @@ void FakeEngine::add_regions(std::byte* base) {
   }
 }
 
-// As memcpy: either end may be in the GPU's memory.
+// Like memcpy, but either end may be in the GPU's memory.
 void FakeEngine::copy(std::byte* to, const std::byte* from, size_t bytes) const {
   if (gpu_ == nullptr) {
     std::memcpy(to, from, bytes);
@@ -297,7 +297,7 @@ uint64_t FakeEngine::hash_rows(SequenceId sequence) const {
   return hash;
 }
 
-// Letters and spaces are likely, other bytes never are, and now and then the text ends.
+// Letters and spaces are likely, other bytes never occur, and occasionally the text ends.
 void FakeEngine::compute_logits(SequenceId sequence) {
   Random random(hash_rows(sequence));
   std::vector<float>& row = logits_[sequence.value];

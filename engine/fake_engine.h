@@ -1,9 +1,9 @@
-// `engine: fake`: a deterministic double of the engine for simulations and integration tests; it
-// says so in its name.
+// `engine: fake`: a deterministic test double of the engine, for simulations and integration tests.
+// Its default served name is "fake".
 //
-// Its tokens are bytes (and a few control tokens). Each step writes KV rows made of (token,
-// position) into the sequence's windows, and computes logits from the rows it reads back, from row
-// 0 on: a row that a transfer lost, damaged or misplaced changes what is generated.
+// Its tokens are bytes and a few control tokens. Each step writes KV rows made of (token, position)
+// into the sequence's windows. It computes logits from all rows that it reads back, from row 0 on.
+// So a row that a transfer lost, damaged or misplaced changes the output.
 #pragma once
 
 #include <memory>

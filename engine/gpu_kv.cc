@@ -12,12 +12,12 @@
 namespace pdjob::engine {
 namespace {
 
-// Of the buffer that lends ours its functions. Nothing is ever in it.
+// Bytes of the library's buffer, which only provides the functions for ours. It stays unused.
 constexpr size_t kUnusedBytes = 256;
 
 using AllocateBuffer = ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, size_t);
 GpuKv* placed = nullptr;
-AllocateBuffer allocate_normally = nullptr;  // What Placement replaced.
+AllocateBuffer allocate_normally = nullptr;  // The function that Placement replaced.
 
 }  // namespace
 
@@ -34,8 +34,8 @@ GpuKv::Placement::~Placement() {
   placed = nullptr;
 }
 
-// CUDA's functions find the device in the buffer's context, which is theirs, and tell their own
-// buffers by free_buffer: both stay. Two functions know where the memory is.
+// CUDA's functions find the device in the buffer's context, and recognise their own buffers by
+// free_buffer, so both stay. Only two functions use the address of the memory; these are replaced.
 ggml_backend_buffer* GpuKv::Placement::allocate(ggml_backend_buffer_type* type, size_t bytes) {
   if (bytes < placed->bytes_min_ || placed->memory_.bytes() > 0) {
     return allocate_normally(type, bytes);
@@ -56,7 +56,7 @@ ggml_backend_buffer* GpuKv::Placement::allocate(ggml_backend_buffer_type* type, 
   return buffer;
 }
 
-// Both are called where tensors are given their places, and nowhere else.
+// libllama calls base() and clear() only while it places tensors.
 void* GpuKv::Placement::base(ggml_backend_buffer* /*buffer*/) {
   PDJOB_CHECK(placed != nullptr);
   return placed->memory_.base();

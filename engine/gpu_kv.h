@@ -1,9 +1,9 @@
-// GpuKv: the KV of a context in GPU memory that other processes can be given (common/gpu.h), which
-// the library's own allocations are not. Loop-bound.
+// GpuKv: puts the KV of a context in GPU memory that can be shared with other processes
+// (common/gpu.h). The library's own allocations cannot be shared. Loop-bound.
 //
-// libllama allocates all KV of a device as one buffer of the device's buffer type, a plain struct:
-// while a Placement lives, the first buffer of that type that can hold the KV is ours. Only its
-// place is: whatever is done with it is done by the functions of the library's own buffer.
+// libllama allocates all KV of a device as one buffer of the device's buffer type, a plain struct.
+// While a Placement lives, the first buffer of that type that can hold the KV gets our memory. All
+// operations on it still use the functions of the library's own buffer.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace pdjob::engine {
 
 class GpuKv {
  public:
-  // Of sequences of `rows` rows.
+  // The size of the KV: `sequences` sequences of `rows` rows each.
   struct Shape {
     uint32_t sequences = 0;
     uint32_t rows = 0;
@@ -35,7 +35,7 @@ class GpuKv {
   static Result<std::unique_ptr<GpuKv>> open(const std::string& cuda_library, uint32_t device,
                                              const Shape& shape);
 
-  // For the time of one llama_init_from_model. The context must end before the GpuKv does.
+  // Keep it alive during one llama_init_from_model. The context must be destroyed before the GpuKv.
   // Requires: one at a time in a process.
   class Placement {
    public:
@@ -52,10 +52,10 @@ class GpuKv {
     ggml_backend_buffer_type* const type_;
   };
 
-  // Fills in shared_fd, shared_bytes, shared_offset and device. kUnsupported: the library has put
-  // windows elsewhere.
+  // Sets shared_fd, shared_bytes, shared_offset and device. Fails with kUnsupported if the library
+  // has put windows elsewhere.
   Status share_windows(std::span<KvRegion> regions) const;
-  // Rows 0 .. rows-1, every window.
+  // Copies rows 0 .. rows-1 of every window.
   Status copy_rows(const KvRegion& from, const KvRegion& to, uint32_t rows);
 
  private:
@@ -64,7 +64,7 @@ class GpuKv {
 
   const std::unique_ptr<Gpu> gpu_;
   const uint64_t bytes_min_;
-  GpuMemory memory_;  // None before libllama has asked for it.
+  GpuMemory memory_;  // Empty until libllama allocates it.
 };
 
 }  // namespace pdjob::engine

@@ -11,9 +11,9 @@
 namespace pdjob::engine {
 namespace {
 
-// The two interfaces as this file relies on them. If one of these fails after a change of
-// libllama's version, read state_write and state_read of llama_kv_cache again before changing it:
-// the metadata below is theirs.
+// The two interfaces, as this file relies on them. If an assertion fails with a new version of
+// libllama, first read llama_kv_cache's state_write and state_read again: they define the metadata
+// below.
 static_assert(std::is_same_v<decltype(&llama_memory_i::state_write),
                              void (llama_memory_i::*)(llama_io_write_i&, llama_seq_id,
                                                       llama_state_seq_flags) const>);
@@ -32,8 +32,7 @@ static_assert(std::is_same_v<decltype(llama_get_memory(nullptr)), llama_memory_i
 
 // Bytes of one cell in the metadata: i32 position, u32 count of sequences (1), i32 sequence.
 constexpr size_t kCellBytes = 12;
-// Before the windows: u32 "V is transposed", u32 layers. For each window: i32 type, u64 bytes of a
-// row.
+// Before the windows: u32 "V is transposed", u32 layers. Per window: i32 type, u64 bytes of a row.
 constexpr size_t kHeadBytes = 8;
 constexpr size_t kWindowBytes = 12;
 
@@ -45,7 +44,7 @@ struct Span {
   std::byte* data() const { return static_cast<std::byte*>(tensor->data) + offset; }
 };
 
-// Keeps the metadata and the spans of a sequence; copies no rows.
+// Records the metadata and the spans of a sequence; copies no rows.
 class SpanWriter final : public llama_io_write_i {
  public:
   void write(const void* from, size_t bytes) override {
@@ -64,7 +63,7 @@ class SpanWriter final : public llama_io_write_i {
   size_t tensor_bytes_ = 0;
 };
 
-// Plays metadata back and keeps the spans that rows would be read into; writes no rows.
+// Replays metadata and records the spans that rows would be read into; writes no rows.
 class SpanReader final : public llama_io_read_i {
  public:
   explicit SpanReader(std::string_view metadata) : metadata_(metadata) {}
@@ -104,13 +103,15 @@ void append(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// libllama lists all K, then all V: the place of window (K0, V0, K1, ...) in its list.
+// libllama lists all K, then all V. Returns the index there of window `window` of (K0, V0, K1,
+// ...).
 size_t listed_at(const KvLayout& layout, size_t window) {
   const bool has_v = layout.row_bytes.size() == 2 * size_t{layout.layers};
   return has_v ? window % 2 * layout.layers + window / 2 : window;
 }
 
-// One whole array per window: the cells are rows 0 .. rows-1 of the sequence's memory.
+// True if each window is one whole array, whose cells are rows 0 .. rows-1 of the sequence's
+// memory.
 bool is_plain(const KvLayout& layout, const std::vector<Span>& spans, uint32_t rows) {
   if (spans.size() != layout.row_bytes.size()) {
     return false;
@@ -124,9 +125,8 @@ bool is_plain(const KvLayout& layout, const std::vector<Span>& spans, uint32_t r
   return true;
 }
 
-// The metadata libllama would have saved of a sequence of `rows` cells in a context of `streams`
-// sequences. Cells of one sequence come under any stream: state_read puts them where the sequence
-// lives.
+// The metadata that libllama would save for a sequence of `rows` cells in a context of `streams`
+// sequences. The cells may be listed under any stream: state_read puts them in the sequence's own.
 std::string metadata_of(const KvLayout& layout, uint32_t streams, uint32_t rows) {
   std::string out;
   out.reserve(8 + kCellBytes * rows + layout.description.size() + 4 * size_t{streams});

@@ -23,7 +23,7 @@ namespace {
 
 static_assert(std::is_same_v<Token, llama_token>);
 
-// How long ggml's workers spin for the next graph before they sleep: about a millisecond, the gap
+// How long ggml's threads spin for the next graph before they sleep: about a millisecond, the gap
 // between two steps of a busy engine.
 constexpr uint32_t kThreadPolling = 1;
 constexpr uint32_t kProbeTokens = 256;
@@ -67,7 +67,7 @@ class Batch {
   llama_batch batch_;
 };
 
-// What libllama has to say goes to our log if it is a warning or worse, one line each.
+// Writes libllama's warnings and errors to our log, one line each.
 void on_library_log(ggml_log_level level, const char* text, void*) {
   std::string_view line(text);
   while (!line.empty() && line.back() == '\n') {
@@ -92,7 +92,7 @@ void start_library() {
   static_cast<void>(started);
 }
 
-// The GPU that computes, as libllama knows it; null: none does.
+// libllama's handle of the GPU that computes; null if none does.
 Result<ggml_backend_dev_t> computing_gpu(const EngineConfig& config) {
   if (config.cpu_computes_in_gpu_memory || (!config.gpu && config.gpu_layers == 0)) {
     return nullptr;
@@ -116,7 +116,7 @@ Result<ModelPtr> load_model(const EngineConfig& config, ggml_backend_dev_t gpu) 
   if (std::error_code failed; !std::filesystem::is_regular_file(path, failed)) {
     return Error{ErrorCode::kNotFound, "no such model file: " + path};
   }
-  // An empty list, unlike none, keeps libllama from giving big batches to a GPU that is there.
+  // An empty list, unlike a null one, stops libllama from running big batches on an existing GPU.
   std::array<ggml_backend_dev_t, 2> gpus = {gpu, nullptr};
   llama_model_params params = llama_model_default_params();
   params.devices = gpus.data();
@@ -159,7 +159,7 @@ Result<ModelPtr> load_model(const EngineConfig& config, ggml_backend_dev_t gpu) 
 
 struct ContextSize {
   uint32_t sequences = 1;
-  uint32_t rows = 0;  // Of each sequence.
+  uint32_t rows = 0;  // Per sequence.
   uint32_t batch_tokens = 0;
 };
 
@@ -169,16 +169,16 @@ llama_context_params context_params(const EngineConfig& config, ContextSize size
   params.n_ctx = size.sequences * size.rows;
   params.n_batch = size.batch_tokens;
   params.n_ubatch = size.batch_tokens;
-  // One row of logits per sequence and step; the default reserves one per token of a batch, 100 MB
+  // One row of logits per sequence and step. The default reserves one per token of a batch: 100 MB
   // for a small model.
   params.n_outputs_max = size.sequences;
   params.n_threads = static_cast<int32_t>(config.threads);
   params.n_threads_batch = static_cast<int32_t>(config.threads);
   params.type_k = config.kv_type == KvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
   params.type_v = params.type_k;
-  // Without flash attention V is transposed, and a row is no longer contiguous. One stream per
-  // sequence makes steps of many sequences several times faster than one shared stream, and gives
-  // each sequence rows of its own.
+  // Without flash attention, V is transposed and its rows are not contiguous. With one stream per
+  // sequence, steps of many sequences are several times faster than with one shared stream, and
+  // each sequence has its own rows.
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
   params.kv_unified = false;
   params.offload_kqv = config.gpu;
@@ -197,8 +197,8 @@ Result<ContextPtr> make_context(llama_model& model, const llama_context_params& 
   return context;
 }
 
-// Runs one token in a small context of its own, to see what KV rows of this model are before the
-// real context is sized.
+// Runs one token in a small, separate context, to learn this model's KV rows before the real
+// context is sized.
 Result<KvLayout> probe_layout(llama_model& model, const EngineConfig& config) {
   PDJOB_TRY(const ContextPtr context,
             make_context(model, context_params(config, {1, kProbeTokens, 1})));
@@ -260,18 +260,18 @@ class LlamaEngine final : public Engine {
   EngineConfig config_;
   KvLayout layout_;
   ModelFacts facts_;
-  // In order of construction: each uses the ones before it, and the memory of KV goes after the
-  // context that has its buffers there.
+  // In order of construction: each member uses the ones before it. The KV memory is destroyed after
+  // the context that has its buffers there.
   ModelPtr model_;
   std::unique_ptr<LlamaVocabulary> vocabulary_;
   std::vector<SealedMemory> shared_;
-  std::unique_ptr<GpuKv> gpu_kv_;  // With config_.gpu.
+  std::unique_ptr<GpuKv> gpu_kv_;  // Only with config_.gpu.
   ThreadsPtr threads_;
   ContextPtr context_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
-  std::vector<int32_t>
-      outputs_;  // By sequence: index of its last token in the last batch, if it wanted logits.
+  // By sequence: index of its last token in the last batch, if it wanted logits.
+  std::vector<int32_t> outputs_;
   Batch batch_;
 };
 
@@ -324,7 +324,7 @@ Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
   return ok();
 }
 
-// A row placed in each sequence tells where its windows begin.
+// Places a row in each sequence to find where its windows begin.
 Status LlamaEngine::find_windows() {
   for (uint32_t each = 0; each < config_.sequences; ++each) {
     const SequenceId sequence{each};
@@ -340,7 +340,7 @@ Status LlamaEngine::find_windows() {
   return ok();
 }
 
-// What a prefill worker on this machine can write.
+// Shares the KV memory that a prefill worker on this machine may write.
 Status LlamaEngine::share_windows() {
   if (config_.gpu) {
     return gpu_kv_->share_windows(regions_);
@@ -359,7 +359,7 @@ Status LlamaEngine::share_windows() {
   return ok();
 }
 
-// One token reads all weights once, so that the first request does not wait for the disk.
+// Runs one token. That reads all weights, so that the first request does not wait for the disk.
 Status LlamaEngine::warm_up() {
   const Token token = 0;
   const StepItem item{SequenceId{0}, {&token, 1}, true};
@@ -398,7 +398,7 @@ Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
 Status LlamaEngine::step(std::span<const StepItem> items) {
   PDJOB_TRY_STATUS(fill_batch(items));
   const int32_t code = llama_decode(context_.get(), batch_.inner());
-  // A GPU is only beginning: who is told of these rows may move them at once.
+  // A GPU may still be computing. The rows must be final, because a transfer may move them at once.
   llama_synchronize(context_.get());
   if (code != 0) {
     return explain(code, items);
@@ -413,7 +413,7 @@ Status LlamaEngine::step(std::span<const StepItem> items) {
   return ok();
 }
 
-// A failed step may have run in part: what the sequences hold is asked, not assumed.
+// A failed step may have run in part, so the sequences' lengths are read back from libllama.
 Status LlamaEngine::explain(int32_t code, std::span<const StepItem> items) {
   std::fill(outputs_.begin(), outputs_.end(), kNoOutput);
   for (const StepItem& item : items) {
@@ -466,8 +466,8 @@ void LlamaEngine::clear(SequenceId sequence) {
   lengths_[index(sequence)] = 0;
 }
 
-// The library looks for free cells from the first one that it removed, so that the next row is put
-// where its position says, in the GPU's memory, too.
+// The library searches for free cells from the first one that it removed. So the next row's place
+// follows its position, also in GPU memory.
 void LlamaEngine::trim(SequenceId sequence, uint32_t rows) {
   PDJOB_CHECK(rows <= length(sequence), sequence, rows, length(sequence));
   const bool removed = llama_memory_seq_rm(llama_get_memory(context_.get()),

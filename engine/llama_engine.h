@@ -1,5 +1,5 @@
-// Engine over libllama, on the CPU or one GPU: one context with one stream per sequence. The door
-// to llama.h, with the files named llama_*, kv_spans, shared_kv, gpu_kv and model_facts.
+// Engine on libllama, on the CPU or one GPU: one context with one stream per sequence. In engine/,
+// only the files llama_*, kv_spans, shared_kv, gpu_kv and model_facts use libllama.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace pdjob::engine {
 
-// kUnsupported: the model's KV cannot be handed over row by row. kNotFound, kCorrupt: the file.
+// Fails with kUnsupported if the model's KV cannot be transferred row by row, with kNotFound or
+// kCorrupt if the file is missing or damaged.
 Result<std::unique_ptr<Engine>> open_llama_engine(const EngineConfig& config);
 
 }  // namespace pdjob::engine

@@ -16,7 +16,7 @@ LlamaVocabulary::LlamaVocabulary(const llama_model* model)
     : vocab_(llama_model_get_vocab(model)),
       size_(static_cast<uint32_t>(llama_vocab_n_tokens(vocab_))) {
   for (uint32_t token = 0; token < size_; ++token) {
-    // As the file spells it: never shorter than the bytes it stands for.
+    // The token's spelling in the file is never shorter than its bytes.
     const char* spelled = llama_vocab_get_text(vocab_, static_cast<llama_token>(token));
     piece_bytes_max_ = std::max(piece_bytes_max_, std::strlen(spelled));
     if (is_end(static_cast<Token>(token))) {
@@ -38,8 +38,8 @@ void LlamaVocabulary::FreeTemplates::operator()(common_chat_templates* templates
 
 std::vector<Token> LlamaVocabulary::tokenize(std::string_view text, bool add_special,
                                              bool parse_special) const {
-  // A token is rarely shorter than two bytes; when the guess is too small the answer is the true
-  // size, negated.
+  // A token is rarely shorter than two bytes. If the guess is too small, llama_tokenize returns the
+  // true size, negated.
   std::vector<Token> tokens(text.size() / 2 + 8);
   const auto run = [&] {
     return llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
@@ -83,7 +83,7 @@ Result<std::string> LlamaVocabulary::apply_chat_template(
     common_chat_templates_inputs inputs;
     inputs.use_jinja = true;
     inputs.add_generation_prompt = true;
-    // The template writes BOS and the tokenizer adds it again, unless told.
+    // Without this, the template writes BOS and the tokenizer adds it again.
     inputs.add_bos = llama_vocab_get_add_bos(vocab_);
     inputs.add_eos = llama_vocab_get_add_eos(vocab_);
     for (const ChatMessage& message : messages) {
@@ -93,7 +93,8 @@ Result<std::string> LlamaVocabulary::apply_chat_template(
     }
     return common_chat_templates_apply(templates_.get(), inputs).prompt;
   } catch (const std::exception& thrown) {
-    // Templates refuse what their model was not trained on, such as a second system message.
+    // Templates refuse messages that their model was not trained on, such as a second system
+    // message.
     return Error{ErrorCode::kInvalidArgument,
                  std::string("the model's chat template refuses these messages: ") + thrown.what()};
   }

@@ -1,5 +1,4 @@
-// The text side of a GGUF model: its tokenizer, and its chat template run as the Jinja it is.
-// Thread-safe.
+// The text side of a GGUF model: its tokenizer, and its chat template, run as Jinja. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,7 +15,7 @@ namespace pdjob::engine {
 
 class LlamaVocabulary final : public Vocabulary {
  public:
-  // `model` outlives this.
+  // `model` must outlive this.
   explicit LlamaVocabulary(const llama_model* model);
   ~LlamaVocabulary() override;
 
@@ -41,8 +40,8 @@ class LlamaVocabulary final : public Vocabulary {
   uint32_t size_;
   size_t piece_bytes_max_ = 1;
   std::vector<Token> end_tokens_;
-  std::unique_ptr<common_chat_templates, FreeTemplates>
-      templates_;  // Null: the model's own template is not valid Jinja.
+  // Null if the model's own template is not valid Jinja.
+  std::unique_ptr<common_chat_templates, FreeTemplates> templates_;
   std::string template_error_;
 };
 

@@ -1,5 +1,5 @@
-// What an open model says of itself: the fields that both ends of a KV transfer compare. Pure, but
-// for reading the file.
+// Reads the facts of an open model that both ends of a KV transfer compare. Pure, except for
+// reading the file.
 #pragma once
 
 #include <string>
@@ -12,8 +12,9 @@ struct llama_model;
 
 namespace pdjob::engine {
 
-// xxh3-128 (hex) over the file's size, its GGUF header and tensor directory, and the first 4 KiB of
-// each tensor: two checkpoints of one architecture differ, and no file is read in full.
+// xxh3-128 (hex) of the file's size, its GGUF header and tensor directory, and the first 4 KiB of
+// each tensor. So two checkpoints of one architecture differ, and the file need not be read in
+// full.
 Result<std::string> model_digest(const std::string& path);
 
 Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,

@@ -18,30 +18,29 @@
 namespace pdjob::engine {
 namespace {
 
-// As in vLLM: below, the division by the temperature would lose all precision.
+// As in vLLM. Below this, dividing by the temperature would lose all precision.
 constexpr float kGreedyTemperature = 1e-5F;
 
 struct Candidate {
   Token token = 0;
   float logit = 0.0F;
-  float weight = 0.0F;  // Probability up to a factor; the most likely candidate has 1.
+  float weight = 0.0F;  // Unnormalised probability; the most likely token has 1.
 };
 
-// More likely first; equals in order of token, so that every choice is the same everywhere.
+// More likely first. Ties go in order of token, so that the order is the same everywhere.
 bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// Uniform in [0, 1) by (seed, position, attempt) alone.
+// Uniform in [0, 1); depends only on (seed, position, attempt).
 double keyed_unit(uint64_t seed, uint64_t position, uint64_t attempt) {
   return static_cast<double>(mix(mix(mix(seed) + position) + attempt) >> 11) * 0x1.0p-53;
 }
 
-// The most likely token, the lowest of equals; nothing if some logit is NaN or +infinity, or none
-// is above -infinity.
+// The most likely token; the lowest id wins a tie. Empty if any logit is NaN or +infinity, or all
+// are -infinity.
 std::optional<Token> argmax(std::span<const float> logits) {
-  // Eight lanes of equal width, so that the compiler can use vector instructions for the pass that
-  // reads everything.
+  // Eight lanes of equal width, so that the compiler can vectorise the pass over all logits.
   constexpr size_t kLanes = 8;
   float best[kLanes];
   int32_t unsound[kLanes] = {};
@@ -50,7 +49,7 @@ std::optional<Token> argmax(std::span<const float> logits) {
   for (; at + kLanes <= logits.size(); at += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
       const float logit = logits[at + lane];
-      unsound[lane] |= logit <= FLT_MAX ? 0 : 1;  // NaN is not.
+      unsound[lane] |= logit <= FLT_MAX ? 0 : 1;  // 1 for NaN, too.
       best[lane] = logit > best[lane] ? logit : best[lane];
     }
   }
@@ -68,8 +67,8 @@ std::optional<Token> argmax(std::span<const float> logits) {
 
 // The k most likely tokens, in order of token. `k` >= 1.
 void take_top(std::span<const float> logits, size_t k, std::vector<Candidate>& out) {
-  // A heap with the least likely of the best k on top: most tokens fail the first comparison, and
-  // nothing is sorted.
+  // A heap with the least likely of the best k on top. Most tokens fail the first comparison, and
+  // no sort is needed.
   out.clear();
   for (size_t token = 0; token < logits.size(); ++token) {
     const Candidate candidate{static_cast<Token>(token), logits[token]};
@@ -99,7 +98,7 @@ double total_weight(const std::vector<Candidate>& candidates) {
 
 class TokenSampler final : public Sampler {
  public:
-  // Of `enders` none is chosen before `min_tokens` tokens are there, if anything else can be.
+  // Before `min_tokens` tokens, a token of `enders` is chosen only if no other can be.
   TokenSampler(uint32_t vocabulary, const SamplingParams& params, std::optional<Grammar> grammar,
                std::vector<Token> enders, uint64_t min_tokens)
       : params_(params),
@@ -122,8 +121,8 @@ class TokenSampler final : public Sampler {
            params_.frequency_penalty != 0.0F;
   }
   bool has_adjustments() const { return has_penalties() || !params_.logit_bias.empty(); }
-  // The table of counts is as large as the vocabulary. Requests that wait have none: it is made for
-  // the first token.
+  // Creates the table of counts with the first token. It is as large as the vocabulary, so waiting
+  // requests must not hold one.
   void count_from_now_on();
   void adjust();
   void penalize();
@@ -138,13 +137,13 @@ class TokenSampler final : public Sampler {
   const uint32_t vocabulary_;
   std::optional<Grammar> grammar_;
   const std::vector<Token> enders_;  // Distinct.
-  std::optional<Error> failed_;      // A token was accepted that the grammar does not allow.
-  uint64_t position_ = 0;            // Of the next token.
-  uint64_t may_end_at_;              // The first position where a token of enders_ is welcome.
+  std::optional<Error> failed_;      // Set once the grammar refused an accepted token.
+  uint64_t position_ = 0;            // Position of the next token.
+  uint64_t may_end_at_;              // The first position where a token of enders_ is allowed.
   std::vector<Token> seen_;          // Distinct tokens of prompt and output.
-  std::vector<int32_t>
-      seen_count_;  // By token: kUnseen, or how often it is in the output. Empty without penalties.
-  // Reused from token to token.
+  // By token: kUnseen, or its count in the output. Empty without penalties.
+  std::vector<int32_t> seen_count_;
+  // Buffers, reused from token to token.
   std::vector<float> adjusted_;
   std::vector<float> held_back_;  // The logits of enders_.
   std::vector<Candidate> candidates_;
@@ -236,7 +235,8 @@ void TokenSampler::penalize() {
   }
 }
 
-// A choice among the tokens that do not end the generation; among all of them if there is no other.
+// Chooses among the tokens that do not end the generation. If none of them can follow, chooses
+// among all.
 Result<Token> TokenSampler::choose_going_on(std::span<const float> logits) {
   if (logits.data() != adjusted_.data()) {
     adjusted_.assign(logits.begin(), logits.end());
@@ -255,11 +255,13 @@ Result<Token> TokenSampler::choose_going_on(std::span<const float> logits) {
   return choose(adjusted_);
 }
 
-// With a grammar, the choice is made as if there were none; only if the grammar refuses it, the
-// vocabulary is masked and the choice made again, with a draw of its own. Greedily that is the
-// masked choice. A drawn token has exactly the masked distribution's probability where nothing is
-// cut off (p(t) + p(refused) * p(t) / p(allowed) = p(t) / p(allowed)); with top-k, top-p or min-p
-// the first choice is cut on the unmasked vocabulary, as if the grammar were checked last.
+// Chooses a token first as if there were no grammar. If the grammar refuses it, masks the
+// vocabulary and chooses again, with a separate draw. The effect on the distribution:
+// - Greedy: the result is the most likely allowed token.
+// - A draw without top-k, top-p or min-p: exactly the masked distribution, since p(t) + p(refused)
+//   * p(t) / p(allowed) = p(t) / p(allowed).
+// - With top-k, top-p or min-p: the first draw applies them to the unmasked vocabulary, as if the
+//   grammar were checked last.
 Result<Token> TokenSampler::choose(std::span<const float> logits) {
   PDJOB_TRY(const Token token, choose_once(logits, 0));
   if (!grammar_ || grammar_->allows(token)) {
@@ -313,14 +315,14 @@ Token TokenSampler::draw(std::span<const float> logits, Token most_likely, uint6
       return candidate.token;
     }
   }
-  return most_likely;  // Only rounding leads here.
+  return most_likely;  // Reached only through rounding.
 }
 
-// Keeps the fewest most likely candidates that together have probability top_p.
+// Keeps the smallest set of most likely candidates that has probability top_p.
 void TokenSampler::keep_top_p() {
   const double total = total_weight(candidates_);
-  // Candidates below this add up to less than 1 - top_p, so none of them is needed: few are left to
-  // be sorted.
+  // Candidates below this weight add up to less than 1 - top_p, so all of them can go. Few are left
+  // to sort.
   const double negligible = (1.0 - params_.top_p) * total / static_cast<double>(candidates_.size());
   nucleus_.clear();
   std::copy_if(candidates_.begin(), candidates_.end(), std::back_inserter(nucleus_),
@@ -391,7 +393,7 @@ Status check_params(const SamplingParams& params, uint32_t vocabulary) {
   return ok();
 }
 
-// What ends a generation, and is a token at all.
+// The valid tokens that end a generation.
 std::vector<Token> enders_of(const Vocabulary& vocabulary, const StopParams& stop) {
   std::set<Token> enders(vocabulary.end_tokens().begin(), vocabulary.end_tokens().end());
   for (const Token token : stop.token_ids) {

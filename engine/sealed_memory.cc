@@ -47,8 +47,8 @@ SealedMemory::~SealedMemory() {
 }
 
 Status SealedMemory::map_over(std::byte* address, uint64_t offset, uint64_t bytes) const {
-  // Present from the start: a page fault in the first request costs more than the copy, and memory
-  // that is not there must fail now.
+  // Populated from the start: a page fault in the first request costs more than the copy, and a
+  // lack of memory must show now.
   void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
                       fd_, static_cast<off_t>(offset));
   return mapped == MAP_FAILED ? Status(failed("mmap")) : ok();

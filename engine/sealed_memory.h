@@ -1,6 +1,5 @@
-// SealedMemory: anonymous memory behind a file descriptor that another process may map but never
-// resize, so that whoever holds it cannot make us die of SIGBUS. Owns the descriptor. Value
-// (move-only).
+// SealedMemory: anonymous memory behind a file descriptor. Another process may map it but never
+// resize it, so it cannot kill us with SIGBUS. Owns the descriptor. Value (move-only).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +12,8 @@ namespace pdjob::engine {
 
 class SealedMemory {
  public:
-  // Zeroed memory of `bytes`, sealed against shrinking, growing and further seals. kUnsupported:
-  // the kernel will not.
+  // Creates `bytes` bytes of zeroed memory, sealed against shrinking, growing and further seals.
+  // Fails with kUnsupported if the kernel refuses.
   static Result<SealedMemory> create(const char* name, uint64_t bytes);
 
   SealedMemory() = default;
@@ -30,8 +29,8 @@ class SealedMemory {
   int fd() const { return fd_; }
   uint64_t bytes() const { return bytes_; }
 
-  // Replaces the pages at `address` by bytes [offset, offset + bytes) of this memory, all of them
-  // present. Requires: pages throughout.
+  // Replaces the pages at `address` by bytes [offset, offset + bytes) of this memory, with all
+  // pages present. Requires: all three arguments are multiples of the page size.
   Status map_over(std::byte* address, uint64_t offset, uint64_t bytes) const;
 
  private:

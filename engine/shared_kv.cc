@@ -20,7 +20,7 @@ constexpr size_t kBigBytes = size_t{1} << 20;
 constexpr size_t kMappingsMax = 32768;  // Half of Linux's default vm.max_map_count.
 
 using AllocateBuffer = ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, size_t);
-AllocateBuffer allocate_normally = nullptr;  // What PageAlignedBuffers replaced.
+AllocateBuffer allocate_normally = nullptr;  // The function that PageAlignedBuffers replaced.
 
 void unmap_buffer(ggml_backend_buffer_t buffer) { munmap(buffer->context, buffer->size); }
 
@@ -102,8 +102,8 @@ Result<std::vector<SealedMemory>> share_windows(std::span<KvRegion> regions) {
   for (KvRegion& region : regions) {
     auto memory = share(region);
     if (!memory.has_value()) {
-      // Windows that were mapped already stay where they are and work; without a descriptor they
-      // are private memory.
+      // Windows that are already mapped keep working. Without a descriptor they count as private
+      // memory.
       for (KvRegion& each : regions) {
         each.shared_fd = -1;
         each.shared_bytes = 0;

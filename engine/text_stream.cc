@@ -41,8 +41,8 @@ Character first_character(std::string_view text) {
   return {bytes, Character::kWhole};
 }
 
-// Appends the characters that begin in the first `limit` bytes of `text` and are certain; returns
-// how many bytes that were.
+// Appends the complete or invalid characters in the first `limit` bytes of `text`. Returns how many
+// bytes it used.
 size_t append_characters(std::string_view text, size_t limit, std::string& out) {
   size_t done = 0;
   while (done < limit) {
@@ -56,7 +56,7 @@ size_t append_characters(std::string_view text, size_t limit, std::string& out) 
   return done;
 }
 
-// All of `text`, with what is unfinished at its end replaced.
+// Appends all of `text`; an incomplete character at its end is replaced.
 void append_all(std::string_view text, std::string& out) {
   if (append_characters(text, text.size(), out) < text.size()) {
     out += kReplacement;
@@ -68,8 +68,8 @@ struct Match {
   size_t end = 0;
 };
 
-// The stop string that is complete first, byte by byte; of several that end there, the one that
-// begins first. So the answer does not depend on how the text was cut into tokens.
+// The stop string that ends first in the text. If several end there, the one that begins first
+// wins. So the result does not depend on how the text was split into tokens.
 std::optional<Match> find_stop(std::string_view text, const std::vector<std::string>& stops) {
   std::optional<Match> found;
   for (const std::string& stop : stops) {
@@ -86,7 +86,7 @@ std::optional<Match> find_stop(std::string_view text, const std::vector<std::str
   return found;
 }
 
-// Where the longest end of `text` that begins some stop string starts; text.size() if there is
+// The start of the longest suffix of `text` that begins some stop string; text.size() if there is
 // none.
 size_t possible_stop(std::string_view text, const std::vector<std::string>& stops) {
   size_t start = text.size();

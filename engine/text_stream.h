@@ -1,5 +1,5 @@
-// TextStream: the text of one generation, token by token. Never gives out half a UTF-8 character,
-// nor text that may still turn out to be the beginning of a stop string. Pure.
+// TextStream: the text of one generation, token by token. It holds back an incomplete UTF-8
+// character, and text that may be the beginning of a stop string. Pure.
 #pragma once
 
 #include <string>
@@ -14,10 +14,11 @@ class TextStream {
  public:
   explicit TextStream(const StopParams& stop);
 
-  // Adds the bytes of one token; appends to `out` what may be shown now. True: a stop string is
-  // complete, and the text ends (before it, or after it with include_stop_string).
+  // Adds the bytes of one token and appends to `out` the text that may be shown now. Returns true
+  // if a stop string is complete. The text then ends before it, or after it with
+  // include_stop_string.
   bool push(std::string_view piece, std::string& out);
-  // No more tokens: appends what was held back; an unfinished character becomes U+FFFD.
+  // Call after the last token: appends the text held back. An incomplete character becomes U+FFFD.
   void finish(std::string& out);
 
  private:

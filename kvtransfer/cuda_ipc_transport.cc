@@ -22,7 +22,7 @@ class CudaIpcRowSender final : public RowSender {
     range_ = range;
   }
 
-  // A copy costs this thread the same whatever its bytes: a range goes out at once, or not.
+  // A copy costs this thread the same for any size, so a range is started at once or not at all.
   Result<Progress> advance(size_t bytes_max) override {
     if (bytes_max == 0) {
       return Progress::kOthersFirst;
@@ -69,8 +69,9 @@ class CudaIpcRowSender final : public RowSender {
   const Region* source_ = nullptr;
   RowRange range_;
   uint64_t digest_ = 0;
-  // While a range is under way. Last: its end waits for copies to the memory, those of a push that
-  // was cut short too, for none may land after the receiver was told that we have stopped.
+  // Set while a range is under way. Last member: its destructor waits for copies to the memory,
+  // also those of a push that was cut short. They must finish before the receiver is told that we
+  // have stopped.
   std::unique_ptr<GpuQueue> queue_;
 };
 
@@ -152,7 +153,7 @@ Progress GpuArrivals::advance(size_t bytes_max) {
   return Progress::kDone;
 }
 
-// Of all rows that were in place when it was begun.
+// True: the sum is finished. It covers all rows that were in place when it began.
 Result<bool> GpuArrivals::sum_is_there() {
   if (queue_ == nullptr) {
     PDJOB_TRY(queue_, GpuQueue::open(gpu_));

@@ -1,7 +1,7 @@
-// cuda_ipc: from one GPU's memory to another's, or the same one's, of two processes of a machine.
-// The receiver's memory comes with the grant, as a handle in a descriptor; the sender maps it and
-// has its GPU copy rows straight there. ROWS tells the receiver what to sum up. Nobody waits for
-// copies but those who need them: the kv thread asks in its turns. Loop-bound.
+// cuda_ipc: moves rows between two processes of a machine, from one GPU's memory to another's or
+// the same one's. The receiver's memory comes with the grant, as a handle in a descriptor. The
+// sender maps it and has its GPU copy rows straight there. ROWS tells the receiver which rows to
+// sum. The kv thread polls for the copies in its turns. Loop-bound.
 #pragma once
 
 #include <list>
@@ -13,13 +13,13 @@
 
 namespace pdjob::kvtransfer {
 
-// Mappings of the peer's memory, kept for the next grant of the same. Least recently used ones go
-// first; one in use lives on in its user's hands. Loop-bound.
+// Mappings of the peer's memory, kept for the next grant of the same memory. Evicts the least
+// recently used one. An evicted mapping lives as long as it has a user. Loop-bound.
 class GpuMappings {
  public:
   explicit GpuMappings(Gpu& gpu) : gpu_(gpu) {}
 
-  // kInvalidArgument: not that much memory of a GPU in our reach.
+  // kInvalidArgument: `shared` is not that much memory of a GPU that we can reach.
   Result<std::shared_ptr<GpuMemory>> map(const UniqueFd& shared, uint64_t id, uint64_t bytes);
 
  private:
@@ -52,19 +52,19 @@ class CudaIpcTransport final : public Transport {
   GpuMappings mappings_;
 };
 
-// Of a region in a GPU's memory, as Gpu takes them.
+// Returns the windows of a region in GPU memory, in the form that Gpu takes.
 std::vector<GpuWindow> gpu_windows(const Region& region);
 
-// What a receiver has its GPU sum up: rows of a target in its memory, all that are in place at
-// once. Loop-bound.
+// Has a receiver's GPU sum the rows of a target in its memory, all rows that are in place at once.
+// Loop-bound.
 class GpuArrivals {
  public:
   GpuArrivals(LinkStream& stream, Gpu& gpu, const Region& target)
       : stream_(stream), gpu_(gpu), windows_(gpu_windows(target)) {}
 
-  // Rows [0, rows) are.
+  // Rows [0, rows) are in place.
   void in_place(uint32_t rows) { in_place_ = rows; }
-  // As of RowReceiver.
+  // Like RowReceiver::advance().
   Progress advance(size_t bytes_max);
   uint32_t rows_arrived() const { return arrived_; }
   uint64_t digest() const { return sum_; }
@@ -76,7 +76,7 @@ class GpuArrivals {
   Gpu& gpu_;
   const std::vector<GpuWindow> windows_;
   uint32_t in_place_ = 0;
-  uint32_t summed_ = 0;  // By the queue, when it is idle.
+  uint32_t summed_ = 0;  // Rows that the queue's sum covers, once it is idle.
   uint32_t arrived_ = 0;
   uint64_t sum_ = 0;
   std::unique_ptr<GpuQueue> queue_;

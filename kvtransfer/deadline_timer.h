@@ -1,5 +1,5 @@
 // DeadlineTimer: the timer of a core whose deadline moves with every step. It may run early, never
-// late: the core looks at the clock, and is asked for its deadline again. Loop-bound.
+// late. The core then checks the clock, and the timer is armed with its new deadline. Loop-bound.
 #pragma once
 
 #include <utility>
@@ -20,7 +20,7 @@ class DeadlineTimer {
   template <class Work>
   void arm(Instant due, Work on_due) {
     if (due >= due_) {
-      return;  // A deadline that moves away is looked at again when the timer runs.
+      return;  // A later deadline is checked when the timer runs.
     }
     loop_.cancel(timer_);
     due_ = due;

@@ -1,4 +1,4 @@
-// What the two halves of an endpoint, Sender and Receiver, share.
+// The state that the two halves of an endpoint, Sender and Receiver, share.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct EndpointCounters {
                         transfers_received = 0, transfers_failed = 0, digest_errors = 0;
 };
 
-// Loop-bound, but for the counters.
+// Loop-bound, except the counters.
 struct EndpointContext {
   net::EventLoop& loop;
   const KvTransferConfig config;
@@ -38,28 +38,28 @@ struct EndpointContext {
   const std::function<void(EndpointEvent)> emit;
   const TransportOpener open_transport;
   const std::optional<uint32_t> device;  // As in EndpointOptions.
-  std::unique_ptr<Gpu> gpu;              // That one.
-  std::unique_ptr<NcclLinks> nccl;       // Of transport nccl.
-  std::unique_ptr<TlsContext> tls;       // Of tcp.encrypt.
+  std::unique_ptr<Gpu> gpu;              // The GPU that `device` names.
+  std::unique_ptr<NcclLinks> nccl;       // Set with transport nccl.
+  std::unique_ptr<TlsContext> tls;       // Set with tcp.encrypt.
   EndpointCounters counters;
   PairTable pairs;
   uint64_t links_made = 0;
 
   TransportDevices devices() const { return {.nccl = nccl.get(), .gpu = gpu.get()}; }
-  // What does not leave the machine, and whose rows do not cross a socket, is not encrypted.
+  // Null for transports that stay on the machine: they are not encrypted.
   const TlsContext* tls_of(TransportKind transport) const {
     return stays_on_machine(transport) ? nullptr : tls.get();
   }
   LinkId next_link_id() { return LinkId{++links_made}; }
-  // A peer that is silent for longer is given up.
+  // A peer that sends nothing for longer is given up.
   Duration silence_max() const { return 2 * config.connect_timeout; }
-  // What takes a range of rows longer, or so many bytes, has stopped: 400 KiB/s at the default
-  // timeout.
+  // The longest time that `bytes` of rows, or one range, may take before they count as stalled.
+  // That is 400 KiB/s at the default timeout.
   Duration stall_max(uint64_t bytes) const;
 };
 
-// The rules of kv_endpoint.h that a Region must keep for a transfer of `rows` rows, at an endpoint
-// of this device.
+// Checks a Region for a transfer of `rows` rows against the rules of kv_endpoint.h.
+// kInvalidArgument: it breaks one, or is on a GPU other than `device`.
 Status check_region(const Region& region, uint32_t rows, std::optional<uint32_t> device);
 
 }  // namespace pdjob::kvtransfer

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kDelayTurns = 20;
 
-// What is said of a range is not what was moved.
+// How the announcement of a range differs from what moved.
 struct Distortion {
   bool dropped = false;
   uint32_t more_rows = 0;
@@ -25,7 +25,7 @@ struct Distortion {
   uint64_t more_landed = 0;
 };
 
-// The link's stream, with lies in its ROWS and LANDED. Loop-bound.
+// The link's stream, with false ROWS and LANDED. Loop-bound.
 class FaultStream final : public LinkStream {
  public:
   explicit FaultStream(LinkStream& stream) : stream_(stream) {}
@@ -54,11 +54,10 @@ class FaultStream final : public LinkStream {
 
  private:
   LinkStream& stream_;
-  Distortion distortion_;  // Of the call under way.
+  Distortion distortion_;  // Applies to the call under way.
 };
 
-// A sender that believes to have moved what it was told to: its digest is always that of the
-// source.
+// A sender that believes it moved what it was told to: its digest is always that of the source.
 class FaultRowSender final : public RowSender {
  public:
   FaultRowSender(FaultStream& stream, Transport& transport, Gpu* gpu, TransferId id, FaultPlan plan,
@@ -72,7 +71,7 @@ class FaultRowSender final : public RowSender {
         sender_(std::move(sender)) {}
   FaultRowSender(const FaultRowSender&) = delete;
   FaultRowSender& operator=(const FaultRowSender&) = delete;
-  // What it copies from lives as long as that is read.
+  // Keeps the damaged copy alive as long as it is read.
   ~FaultRowSender() override {
     sender_.reset();
     inner_.when_released(id_, [damaged = std::make_shared<Copy>(std::move(damaged_))] {});
@@ -115,7 +114,7 @@ class FaultRowSender final : public RowSender {
   }
 
  private:
-  // Reads of a GPU's memory, in the tests' own time.
+  // Waits for the GPU to sum its rows: tests may block.
   void hash() {
     if (transport_.sums_rows && source_->device) {
       const auto queue = *GpuQueue::open(*gpu_);
@@ -181,7 +180,7 @@ class FaultRowSender final : public RowSender {
     GpuMemory memory;
   };
 
-  // The source's rows up to the range's end, in the host's memory.
+  // Returns a copy of the source's rows up to the range's end, in the host's memory.
   Copy copy() const {
     Copy made{.region = *source_};
     made.region.device.reset();
@@ -194,7 +193,7 @@ class FaultRowSender final : public RowSender {
     return made;
   }
 
-  // A copy of the source, where the source is, in which one bit of the range differs.
+  // Returns a copy of the source in the same kind of memory, in which one bit of the range differs.
   const Region& damage() {
     damaged_ = copy();
     RowCursor rows(damaged_.region.windows, range_);
@@ -246,7 +245,7 @@ class FaultRowSender final : public RowSender {
   RowSum host_sum_;
   uint64_t gpu_sum_ = 0;
   uint32_t ranges_started_ = 0;
-  bool faulty_ = false;  // The range under way is the plan's.
+  bool faulty_ = false;  // True: the range under way is the plan's.
   int turns_left_ = 0;
   bool repeated_ = false;
   bool broken_off_ = false;

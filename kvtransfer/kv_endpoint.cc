@@ -19,13 +19,13 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// Boot id and network namespace: abstract sockets reach only where both are equal.
+// Boot id and network namespace: abstract sockets work only where both are equal.
 std::string machine_id() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   struct stat network{};
   if (boot_id.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
-    return "";  // Same machine as nobody.
+    return "";  // Matches no machine.
   }
   return boot_id + "/" + std::to_string(network.st_ino);
 }

@@ -1,17 +1,18 @@
 // KvEndpoint: a worker's end of the KV data plane. It moves rows of registered windows from one
-// process to another; it knows no models and no requests.
+// process to another. Models and requests are unknown to it.
 //
-// A decode worker *fetches*: it connects to the prefill worker's endpoint (one link per pair of
-// workers, kept and reused), presents a transfer id and grants the rows of one region. The prefill
-// worker *offers* the same id, and its rows are pushed as they become ready, then committed with
-// their count, a digest, and a small tail (the last token's logits). Either may come first.
+// A decode worker *fetches*. It connects to the prefill worker's endpoint; each pair of workers
+// keeps and reuses one link. It then presents a transfer id and grants the rows of one region. The
+// prefill worker *offers* the same id. Its rows are pushed as they become ready. It then commits
+// them with their count, a digest and a small tail (the last token's logits). Either side may come
+// first.
 //
 // The lower half of a transfer id is its name. The upper half proves that its holder knows more
 // than the name (worker/transfer_binding). A fetch that names an offer with another upper half is
 // refused.
 //
 // The endpoint has one thread ("kv") on which links, sessions and copies live. All methods are
-// Thread-safe and return at once; outcomes come to the sink, on the kv thread, exactly once per
+// Thread-safe and return at once. The sink receives each outcome on the kv thread, exactly once per
 // offer and per fetch.
 #pragma once
 
@@ -39,50 +40,54 @@ class Transport;
 struct TransportDevices;
 enum class TransportSide;
 
-// How a link gets its transport. The stream outlives the transport, and so do the devices.
+// Makes the transport of a link. The stream and the devices outlive the transport.
 using TransportOpener = std::function<std::unique_ptr<Transport>(
     TransportKind kind, LinkStream& stream, TransportSide side, const TransportDevices& devices)>;
 
 // One strided array of rows. The memory belongs to the caller and outlives every transfer that
 // names it.
 struct Window {
-  std::byte* base = nullptr;   // Of row 0; in a GPU's memory, an address of the GPU's.
-  uint64_t shared_offset = 0;  // Of row 0 in Region::shared_fd.
+  std::byte* base = nullptr;   // Address of row 0: the GPU's address if it is in GPU memory.
+  uint64_t shared_offset = 0;  // Offset of row 0 in Region::shared_fd.
   uint32_t row_bytes = 0;
 };
 
-// Rows that move together: row r of a transfer is row r of every window. Equal window counts and
-// row sizes on both ends.
+// Rows that move together: row r of a transfer is row r of every window. Window counts and row
+// sizes must be equal on both ends.
 struct Region {
   std::vector<Window> windows;
   uint32_t rows_max = 0;
-  int shared_fd = -1;  // Sealed memfd that holds all windows (shm may write it directly), or, of a
-                       // GPU's memory, its handle (cuda_ipc may). -1: private memory. Not owned.
+  // Not owned. Host memory: the sealed memfd that holds all windows, so that shm may write it
+  // directly. GPU memory: its handle, for cuda_ipc. -1: private memory.
+  int shared_fd = -1;
   uint64_t shared_bytes = 0;
-  uint64_t shared_id = 0;          // Of a GPU's memory: its own in this process, for good.
-  std::optional<uint32_t> device;  // The GPU whose memory it is, that of the endpoint; else the
-                                   // host's.
+  uint64_t shared_id = 0;  // Identifies GPU memory in this process; never reused.
+  // GPU that holds the memory: the endpoint's own. Empty: the host holds it.
+  std::optional<uint32_t> device;
 };
 
-// Named fields that must be equal on both ends of a link ("model_digest", "kv_type", ...): a
-// mismatch refuses the link, naming the field.
+// Named fields that must be equal on both ends of a link ("model_digest", "kv_type", ...). A
+// mismatch refuses the link and names the field.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 // Where an endpoint listens. It travels inside kv_transfer_params.
 struct EndpointAddress {
-  std::string engine_id;  // Of this incarnation: a restarted worker has another one, and links
-                          // never survive a restart.
+  // Id of this incarnation. A restarted worker has another one, and links never survive a restart.
+  std::string engine_id;
   std::string host;
-  uint16_t port = 0;      // tcp
-  std::string unix_path;  // "@name" (abstract socket) for shm; empty: not offered. Only usable on
-                          // the same machine (host_id).
-  std::string host_id;    // Boot id of the machine: equal means same machine.
-  std::string gpu_path;   // As unix_path, for cuda_ipc.
+  uint16_t port = 0;  // tcp
+  // "@name" (abstract socket) for shm; empty: not offered. Usable only on the same machine
+  // (host_id).
+  std::string unix_path;
+  std::string host_id;   // Boot id and network namespace: equal means same machine.
+  std::string gpu_path;  // Like unix_path, for cuda_ipc.
 };
 
-// What the endpoint tells its worker.
-struct OfferAwaited {  // A receiver has reserved its rows and waits for an offer that was not made
-                       // yet; awaited = false follows once it is made, or the receiver has gone.
+// Events that the endpoint sends to its worker.
+//
+// OfferAwaited: a receiver has reserved its rows and waits for an offer that is still missing. An
+// event with `awaited` false follows once the offer is made or the receiver is gone.
+struct OfferAwaited {
   TransferId id;
   bool awaited = true;
 };
@@ -90,28 +95,29 @@ struct OfferDone {  // The receiver has committed: the rows may be freed.
   TransferId id;
   uint64_t bytes = 0;
 };
-struct OfferFailed {  // Cancelled, refused, peer gone, or the deadline (lease) passed: the rows may
-                      // be freed.
+struct OfferFailed {  // Cancelled, refused, peer gone, or the lease expired: the rows may be freed.
   TransferId id;
   Error error;
 };
-struct FetchDone {  // All rows are in place and match the digest. Nobody writes the region any
-                    // more.
+// All rows are in place and match the digest. No one writes the region any more.
+struct FetchDone {
   TransferId id;
   uint32_t rows = 0;
   uint64_t bytes = 0;
   Duration duration{};  // From the grant to COMMIT.
-  Duration visible{};   // From the sender's last row being ready, or the grant if that is later, to
-                        // COMMIT seen here (same machine: else 0).
+  // From when the sender's last row was ready, or from the grant if that is later, to COMMIT seen
+  // here. 0 if the peer is on another machine.
+  Duration visible{};
   std::string transport;  // "shm", "tcp", "nccl", "cuda_ipc"
   std::vector<std::byte> tail;
 };
 struct FetchFailed {
   TransferId id;
   Error error;
-  bool region_safe = true;    // False: the peer, which is stopped and not dead, or our own GPU may
-                              // still write the rows. A FetchReleased follows when neither can.
-  bool pair_suspect = false;  // Rows from this peer have been damaged again and again.
+  // False: the rows may still be written by our own GPU, or by a peer that hangs but is not dead.
+  // FetchReleased follows when both have stopped.
+  bool region_safe = true;
+  bool pair_suspect = false;  // Rows from this peer were damaged repeatedly.
 };
 struct FetchReleased {
   TransferId id;
@@ -122,14 +128,15 @@ using EndpointEvent =
 struct EndpointOptions {
   KvTransferConfig config;
   std::string engine_id;
-  std::optional<LinkKeys> keys;  // Of this engine, by its job. None: stand-alone, loopback only,
-                                 // and whoever is there may be anybody.
+  // Keys that the job issued to this engine. Empty: stand-alone, loopback only, and peers are not
+  // authenticated.
+  std::optional<LinkKeys> keys;
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
-  std::optional<uint32_t> device;  // The GPU that holds the worker's KV: regions may be there. It
-                                   // is the one that config.nccl.device names.
-  TransportOpener open_transport;  // Empty: the transport of that name. Tests put faults in front
-                                   // of it (fault_transport.h).
+  // The GPU that holds the worker's KV, where regions may be. It equals config.nccl.device.
+  std::optional<uint32_t> device;
+  // Empty: open_transport(). Tests put faults in front of it (fault_transport.h).
+  TransportOpener open_transport;
 };
 
 struct EndpointStats {
@@ -142,32 +149,32 @@ class KvEndpoint {
  public:
   static Result<std::unique_ptr<KvEndpoint>> start(EndpointOptions options);
   virtual ~KvEndpoint() =
-      default;  // Fails what is alive (no events follow), closes links, joins the thread.
+      default;  // Fails live transfers without events, closes links, joins the thread.
 
   virtual const EndpointAddress& address() const = 0;
 
-  // Sender. Rows 0..rows-1 of `source` will be ready in the end. Ends at `deadline` (the lease) if
-  // nobody fetches.
+  // Sender. Rows 0..rows-1 of `source` will become ready. The offer fails at `deadline` (the lease)
+  // unless it is fetched.
   virtual void offer(TransferId id, Region source, Instant deadline) = 0;
-  // Rows [0, ready) are final; pushed at once if granted.
+  // Rows [0, ready) are final. They are pushed at once if granted.
   virtual void rows_ready(TransferId id, uint32_t ready) = 0;
   // All `rows` rows are final, and this is the tail (<= limits::kTransferTailBytesMax).
   virtual void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) = 0;
   virtual void withdraw(TransferId id, Error reason) = 0;
 
-  // Receiver. The transfer will be fetched, but has no rows to go to yet: its sender is asked to
-  // keep it until `until`, and meanwhile not to end it with its lease. Ends with fetch() or
-  // cancel(). Nothing is reported: whether it worked, the fetch will tell.
+  // Receiver. Announces a transfer that will be fetched once there are rows for it. Its sender is
+  // asked to keep the offer until `until`, beyond the lease. Ends with fetch() or cancel(). No
+  // event reports whether it worked; the fetch shows it.
   virtual void await(TransferId id, EndpointAddress peer, Instant until) = 0;
-  // Requires: rows <= target.rows_max, and nobody else writes them.
+  // Requires: rows <= target.rows_max, and no one else writes them.
   virtual void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
                      Instant deadline) = 0;
-  // Of a fetch; or of a wait: then no event follows.
+  // Cancels a fetch, or a wait. No event follows for a wait.
   virtual void cancel(TransferId id) = 0;
 
   virtual EndpointStats stats() const = 0;
-  // Of each pair that has a link, or had one a minute ago. `done` is called on the kv thread,
-  // unless the endpoint ends first.
+  // Reports each pair that has a link, or had one within the last minute. `done` runs on the kv
+  // thread, unless the endpoint ends first.
   virtual void report_pairs(std::function<void(std::vector<PairStats>)> done) = 0;
 };
 

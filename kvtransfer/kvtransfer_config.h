@@ -1,4 +1,4 @@
-// How KV moves between workers. Value.
+// KvTransferConfig: how KV moves between workers. Value.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pdjob::kvtransfer {
 
-// The numbers of the wire (HELLO).
+// The wire (HELLO) carries these numbers.
 enum class TransportKind { kAuto, kShm, kTcp, kNccl, kCudaIpc };
 
 // The two transports whose links are unix sockets.
@@ -21,8 +21,8 @@ struct NcclConfig {
   std::string library = "libnccl.so.2";
   std::string cuda_library = "libcudart.so.13";
   uint32_t device = 0;
-  uint32_t ctas_max = 4;    // Of one communicator: multiprocessors that moving KV may take.
-  uint32_t links_max = 16;  // Communicators; beyond, the one that rests longest is closed.
+  uint32_t ctas_max = 4;    // Multiprocessors that one communicator may use.
+  uint32_t links_max = 16;  // Communicators. Beyond that, the one idle longest is closed.
   // NCCL has no deadlines of its own.
   Duration init_timeout = std::chrono::seconds(20);
   Duration slab_timeout = std::chrono::seconds(10);
@@ -30,17 +30,18 @@ struct NcclConfig {
 };
 
 struct TcpConfig {
-  bool encrypt = false;  // TLS on every link between machines, nccl's as well.
-  uint32_t streams = 1;  // Links of one pair of workers, of transport tcp.
+  bool encrypt = false;  // TLS on every link between machines, also those of nccl.
+  uint32_t streams = 1;  // tcp links per pair of workers.
 };
 
 struct KvTransferConfig {
-  TransportKind transport = TransportKind::kAuto;  // auto: cuda_ipc or shm on the same machine, as
-                                                   // KV is in a GPU's memory or not; tcp else.
-  std::string listen_host = "127.0.0.1";           // Also the address told to peers.
-  uint16_t listen_port = 0;                        // 0: any free port.
+  // auto, on the same machine: cuda_ipc for KV in GPU memory, shm for KV in host memory. Otherwise
+  // tcp.
+  TransportKind transport = TransportKind::kAuto;
+  std::string listen_host = "127.0.0.1";  // Also the address told to peers.
+  uint16_t listen_port = 0;               // 0: any free port.
   Duration lease = std::chrono::seconds(
-      60);  // A prefill worker holds the KV of a finished prompt this long for its fetch.
+      60);  // How long a prefill worker keeps the KV of a finished prompt for its fetch.
   Duration connect_timeout = std::chrono::seconds(5);
   TcpConfig tcp;
   NcclConfig nccl;

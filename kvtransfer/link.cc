@@ -20,7 +20,7 @@ constexpr size_t kPiecesMax = 64;
 constexpr size_t kWorksPerTurn = 16;
 
 const std::array<std::byte, 64 * limits::kKiB>
-    kZeros{};  // What abandoned payloads are filled up with.
+    kZeros{};  // Abandoned payloads are filled up with these.
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -28,7 +28,7 @@ Error lost(const char* how) {
   return {ErrorCode::kUnavailable, std::string("KV link lost: ") + how};
 }
 
-// Which side may send a message once the link is open.
+// The side that may send a message once the link is open.
 bool is_from_receiver(const LinkMessage& message) {
   return std::holds_alternative<Grant>(message) || std::holds_alternative<Committed>(message) ||
          std::holds_alternative<Cancel>(message) || std::holds_alternative<Renew>(message) ||
@@ -121,7 +121,7 @@ void Link::end(const Error& reason) {
     work_.clear();
     sink_ = nullptr;
     ::shutdown(socket_.fd().get(), SHUT_WR);
-    schedule_turn();  // What has come already is not told of again.
+    schedule_turn();  // The loop does not report bytes again that have already come.
     handler_.on_lost(*this, LinkLoss::kGivenUp, reason);
     return;
   }
@@ -181,8 +181,8 @@ void Link::read_some() {
   }
 }
 
-// An acceptor looks at the first bytes, for an end that encrypts and one that does not cannot read
-// each other's reasons. False: not enough has come, or the peer was turned away.
+// An acceptor checks the first bytes: an encrypting end and a plain one cannot read each other's
+// errors. False: too few bytes have come, or the peer was turned away.
 bool Link::check_greeting() {
   if (greeted_) {
     return true;
@@ -205,7 +205,7 @@ bool Link::check_greeting() {
   return greeted_;
 }
 
-// Uses what is buffered; false when more must come first.
+// Uses buffered bytes. False: more must come first.
 bool Link::take_input() {
   const std::span<const std::byte> buffered(input_.data() + input_begin_,
                                             input_end_ - input_begin_);
@@ -235,7 +235,7 @@ bool Link::take_input() {
   return true;
 }
 
-// Reads once, straight to where the bytes belong. False: nothing more for now.
+// Reads once, straight into the final place. False: nothing more for now.
 bool Link::receive(size_t& budget) {
   std::array<iovec, kPiecesMax> pieces;
   size_t count = 1;
@@ -272,7 +272,7 @@ bool Link::receive(size_t& budget) {
   return alive();
 }
 
-// Payload bytes that had come along with a message.
+// Takes payload bytes that came along with a message.
 void Link::take_payload(std::span<const std::byte> bytes) {
   while (!bytes.empty() && alive()) {
     size_t taken = bytes.size();
@@ -475,7 +475,7 @@ void Link::write_some() {
     switch (progress) {
       case Progress::kBlocked:
         if (payload_out_left_ == 0) {
-          flush();  // What it said before may be what unblocks it.
+          flush();  // A message it sent before may unblock it.
         }
         return;
       case Progress::kOthersFirst:
@@ -484,7 +484,7 @@ void Link::write_some() {
       case Progress::kMore:
         return schedule_turn();
       case Progress::kDone:
-        // It may have added itself again, or be gone.
+        // The work may have added itself again, or be gone.
         if (const auto entry = std::find(work_.begin(), work_.end(), next); entry != work_.end()) {
           work_.erase(entry);
         }
@@ -492,7 +492,7 @@ void Link::write_some() {
   }
 }
 
-// False: blocked, or failed.
+// False: blocked or failed.
 bool Link::flush(LinkSocket::Then then) {
   while (!out_.empty() && alive()) {
     Outgoing& item = out_.front();

@@ -1,9 +1,9 @@
-// Link: one connected socket between two endpoints: opens it (LinkHandshake), frames messages, and
-// gives transports their stream. A fetching endpoint initiates, an offering one accepts; a link
-// never changes sides. It knows no transfers.
+// Link: one connected socket between two endpoints. It runs the handshake (LinkHandshake), frames
+// messages, and gives transports their stream. A fetching endpoint initiates, an offering one
+// accepts; a link never changes sides. Transfers are unknown to it.
 //
-// What takes long is LinkWork, done piece by piece between messages, so that neither a big transfer
-// nor a slow peer holds up the loop. Loop-bound.
+// Long work is LinkWork, done piece by piece between messages. So a big transfer or a slow peer
+// cannot block the loop. Loop-bound.
 #pragma once
 
 #include <cstddef>
@@ -27,22 +27,23 @@ namespace pdjob::kvtransfer {
 
 class Link;
 
-// Called by a link, on its own turns: never from within a call to it.
+// A link calls it on its own turns, never from within a call to the link.
 class LinkHandler {
  public:
-  // The handshake is complete. An acceptor's error is told to the initiator instead of WELCOME.
+  // The handshake is complete. An acceptor's error goes to the initiator instead of WELCOME.
   virtual Status on_opened(Link& link) = 0;
-  // `shared` is the descriptor that came with a Grant; `tail` the bytes that followed a Commit.
+  // `shared` is the descriptor that came with a Grant; `tail` is the bytes that followed a Commit.
   virtual void on_message(Link& link, LinkMessage message, UniqueFd shared,
                           std::vector<std::byte> tail) = 0;
-  // The next three come to an initiator only.
-  // ROWS: where its payload goes; nullptr discards it.
+  // The next three calls come to an initiator only.
+  //
+  // ROWS came. Returns where its payload goes; nullptr discards it.
   virtual PayloadSink* on_rows(Link& /*link*/, const Rows& /*rows*/) { return nullptr; }
-  // The sink has taken all of it.
+  // The sink has taken the whole payload.
   virtual void on_payload_complete(Link& /*link*/, const Rows& /*rows*/) {}
   // The transport has rows of a transfer for RowReceiver::advance().
   virtual void on_rows_came(Link& /*link*/, TransferId /*id*/) {}
-  // kClosed is the last call, in which the link may be destroyed.
+  // kClosed is the last call; it may destroy the link.
   virtual void on_lost(Link& link, LinkLoss loss, const Error& reason) = 0;
 
  protected:
@@ -51,7 +52,7 @@ class LinkHandler {
 
 class LinkWork {
  public:
-  // At most `bytes_max` at once. After kDone it is not called again unless it is added again.
+  // Does at most `bytes_max` at once. After kDone it is called again only if it is added again.
   virtual Progress work(size_t bytes_max) = 0;
 
  protected:
@@ -79,40 +80,42 @@ class Link final : public LinkStream, private net::FdHandler {
 
   LinkId id() const { return id_; }
   bool ready() const { return state_ == State::kReady && !failure_; }
-  // Of the initiator; an acceptor knows it from on_opened() on.
+  // The initiator's HELLO. An acceptor knows it from on_opened() on.
   const Hello& hello() const { return handshake_.hello(); }
   Transport& transport() { return *transport_; }
 
-  // The peer owes us a sign of life from now on; silent_since() is kNever when it does not.
+  // From now on the peer owes us a sign of life. silent_since() is kNever while it owes none.
   void expect_answer(Instant now);
   Instant silent_since() const { return silent_since_; }
-  // Reads what has come: before judging a peer silent, when it may be us who slept.
+  // Reads the bytes that have come. Call it before judging a peer silent: our own process may have
+  // slept.
   void poll() { read_some(); }
-  // A payload of rows or a tail that has begun and is not complete yet.
+  // A payload of rows, or a tail, that has begun but is incomplete.
   struct Unfinished {
-    uint64_t number = 0;  // Grows with each payload.
-    uint64_t bytes = 0;   // Of all of it.
+    uint64_t number = 0;  // Counts payloads.
+    uint64_t bytes = 0;   // Size of the whole payload.
     friend bool operator==(const Unfinished&, const Unfinished&) = default;
   };
   std::optional<Unfinished> unfinished_payload() const;
 
   void send(LinkMessage message) override { send(std::move(message), UniqueFd(), {}); }
   void send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tail);
-  // To be called by work only.
+  // Only work may call these two.
   void begin_payload(uint64_t bytes) override;
   size_t write_payload(std::span<const iovec> pieces) override;
   void wake() override { schedule_turn(); }
   void rows_came(TransferId id) override { handler_.on_rows_came(*this, id); }
 
-  // Works take turns in the order in which they are added. Not owned.
+  // Work takes turns in the order in which it is added. Not owned.
   void add_work(LinkWork& work);
-  // The rest of a payload that it began is sent as zeros: its rows may be somebody else's by now.
+  // The rest of a payload that it began is sent as zeros, because its rows may have a new owner by
+  // now.
   void remove_work(LinkWork& work);
-  // What still comes for this sink is discarded.
+  // Discards the bytes that still come for this sink.
   void drop_sink(PayloadSink& sink);
 
-  // Ends the link; on_lost() follows in a later turn. An initiator whose peer writes our memory
-  // then only gives the link up, and waits for the peer to close its end.
+  // Ends the link; on_lost() follows in a later turn. If the peer writes our memory, the initiator
+  // first only gives the link up and waits for the peer to close its end.
   void fail(Error reason) override;
 
  private:
@@ -159,8 +162,8 @@ class Link final : public LinkStream, private net::FdHandler {
   LinkHandshake handshake_;
   std::unique_ptr<Transport> transport_;
   State state_ = State::kConnecting;
-  std::optional<Error> failure_;  // Waits for the next turn; nothing moves meanwhile.
-  bool greeted_;                  // The peer encrypts as we do.
+  std::optional<Error> failure_;  // Reported in the next turn; nothing moves until then.
+  bool greeted_;                  // The peer's encryption is known to match ours.
   bool peer_closed_ = false;
   std::optional<net::TimerId> turn_;
   Instant silent_since_ = kNever;
@@ -171,7 +174,7 @@ class Link final : public LinkStream, private net::FdHandler {
   size_t input_end_ = 0;
   std::deque<UniqueFd> shared_in_;
   uint64_t payloads_in_ = 0;
-  uint64_t payload_in_left_ = 0;  // Of `rows_in_` or the tail of `commit_in_`.
+  uint64_t payload_in_left_ = 0;  // Bytes left of `rows_in_` or of the tail of `commit_in_`.
   Rows rows_in_;
   PayloadSink* sink_ = nullptr;
   std::optional<Commit> commit_in_;
@@ -180,10 +183,11 @@ class Link final : public LinkStream, private net::FdHandler {
   // Out
   std::deque<Outgoing> out_;
   std::deque<Outgoing> out_after_payload_;
-  size_t out_bytes_ = 0;  // Of the messages in both, without tails.
+  size_t out_bytes_ = 0;  // Bytes of the messages in both queues, without tails.
   uint64_t payload_out_left_ = 0;
   LinkWork* payload_owner_ = nullptr;
-  bool working_ = false;  // What work sends leaves together: the last ROWS with its COMMIT.
+  // True while work runs: its messages leave together, such as the last ROWS with its COMMIT.
+  bool working_ = false;
   std::deque<LinkWork*> work_;
 };
 

@@ -138,7 +138,7 @@ LinkHandshake::Outcome LinkHandshake::fail(Error error) {
   return Outcome::kFailed;
 }
 
-// Every part has a length that is known or told, so that no other parts read the same.
+// Every part has a known or a written length, so no other parts produce the same text.
 std::string LinkHandshake::said(std::string_view side) const {
   return "pdjob kv " + std::string(side) + encode(LinkMessage(hello_)) +
          std::string(text_of(acceptor_nonce_)) + std::to_string(channel_.size()) + ':' + channel_;

@@ -8,9 +8,9 @@
 //   PROVE {certificate, proof, fingerprint} -->
 //                                    <-------   WELCOME, or REFUSE {error}
 //
-// Each proof is a signature over all that was said before and over its side. Where the socket is
-// encrypted, it also covers a value that only the two ends know. So nobody can replay, reflect or
-// pass it on. Pure.
+// Each proof is a signature over all earlier messages and over its side. On an encrypted socket it
+// also covers a value that only the two ends know. So no one can replay, reflect or pass on a
+// proof. Pure.
 #pragma once
 
 #include <optional>
@@ -24,14 +24,14 @@
 
 namespace pdjob::kvtransfer {
 
-// What an endpoint says of itself on each of its links. Value.
+// The identity that an endpoint presents on each of its links. Value.
 struct LinkIdentity {
   std::string engine_id;
   LinkKeys keys;
   Fingerprint fingerprint;
 };
 
-// The first field that differs, told with both values.
+// Returns an error for the first field that differs, with both values.
 std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs);
 
 class LinkHandshake {
@@ -43,15 +43,16 @@ class LinkHandshake {
   // As acceptor over `transport`. `nonce` is fresh.
   LinkHandshake(const LinkIdentity& self, TransportKind transport, Nonce nonce);
 
-  // A value that only the two ends of the encrypted socket know; empty: not encrypted. Before
-  // step().
+  // Sets the value that only the two ends of the encrypted socket know; empty: not encrypted. Call
+  // it before step().
   void bind(std::string channel) { channel_ = std::move(channel); }
 
-  // Appends what to send. After kFailed, error() says why, and the link is closed once all is sent.
+  // Appends the messages to send. After kFailed, error() says why, and the link is closed once they
+  // are sent.
   Outcome step(const LinkMessage& message, std::vector<LinkMessage>& replies);
 
   const Error& error() const { return error_; }
-  // The initiator's HELLO: an acceptor knows it from kReady on.
+  // The initiator's HELLO. An acceptor knows it from kReady on.
   const Hello& hello() const { return hello_; }
 
  private:

@@ -1,7 +1,7 @@
-// The keys of the KV links. Each endpoint has a key pair of its own, and a certificate in which its
-// job's authority says whose it is; it signs all that both ends have said. So a worker's stolen
-// keys cannot speak for another worker of the job. Pure, but for
-// random_nonce() and LinkAuthority::issue().
+// The keys of the KV links. Each endpoint has its own key pair, and a certificate in which the
+// job's authority names the key's owner. Its signatures cover what both ends have said. So a
+// worker's stolen keys cannot impersonate another worker of the job. Pure, except random_nonce()
+// and LinkAuthority::issue().
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ namespace pdjob::kvtransfer {
 using Nonce = std::array<std::byte, 32>;
 using LinkPublicKey = std::array<std::byte, 32>;
 using LinkSignature = std::array<std::byte, 64>;
-using LinkSecret = std::array<std::byte, 64>;  // Ed25519, the public key in it.
+using LinkSecret = std::array<std::byte, 64>;  // Ed25519; it includes the public key.
 
-// "The job's authority: this is the key of that engine", whose id the HELLO names.
+// The job's authority signs that this key belongs to the engine whose id is in HELLO.
 struct LinkCertificate {
   LinkPublicKey key{};
   LinkSignature signature{};
@@ -28,22 +28,23 @@ struct LinkCertificate {
 
 // The keys that an endpoint needs on the links of its job. Value.
 struct LinkKeys {
-  LinkPublicKey authority{};  // Of the job: it signs the certificates of all.
+  LinkPublicKey authority{};  // The job's: it signs all certificates.
   LinkSecret secret{};        // This endpoint's own.
   LinkCertificate certificate;
-  TlsKey tls{};  // Of the job: the same in all of its endpoints.
+  TlsKey tls{};  // The job's: the same in all its endpoints.
 };
-// For a ProcessSpec.
+// Text form, for a ProcessSpec.
 std::string encode(const LinkKeys& keys);
 Result<LinkKeys> parse_link_keys(std::string_view text);
 
-// Issues keys to all who know the secret: the launcher, or those who share a key file. Value.
+// Issues keys. Every holder of the secret can make one: the launcher, or workers that share a key
+// file. Value.
 class LinkAuthority {
  public:
-  // An empty secret is one that everybody knows.
+  // An empty secret is publicly known.
   explicit LinkAuthority(std::string_view secret);
 
-  // New ones, for one incarnation of a worker.
+  // Makes new keys for one incarnation of a worker.
   LinkKeys issue(std::string_view engine_id) const;
 
  private:
@@ -57,7 +58,7 @@ bool is_certified(const LinkCertificate& certificate, const LinkPublicKey& autho
 LinkSignature sign(const LinkSecret& secret, std::string_view said);
 bool is_signed(const LinkSignature& signature, const LinkPublicKey& key, std::string_view said);
 
-// From the operating system. Shells only.
+// Random bytes from the operating system. Shells only.
 Nonce random_nonce();
 
 }  // namespace pdjob::kvtransfer

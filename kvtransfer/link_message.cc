@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x564b4450;  // "PDKV" read as text, in HELLO only.
 constexpr size_t kTextBytesMax = 4 * limits::kKiB;
-constexpr size_t kFieldsMax = 64;  // Of a fingerprint.
+constexpr size_t kFieldsMax = 64;  // Most fields of a fingerprint.
 
 // One list of fields per message serves both directions: Writer appends them, Reader takes them.
 class Writer {
@@ -27,7 +27,7 @@ class Writer {
     }
   }
   void text(const std::string& value) {
-    // Our own texts are cut rather than refused: only messages of errors can be that long.
+    // Our own texts are cut, not refused: only error messages can be that long.
     const std::string_view kept = std::string_view(value).substr(0, kTextBytesMax);
     number(static_cast<uint16_t>(kept.size()));
     bytes_.append(kept);
@@ -50,7 +50,7 @@ class Writer {
   std::string bytes_;
 };
 
-// After the first wrong field everything reads as zero, and good() is false.
+// After the first bad field every field reads as zero, and good() is false.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -163,7 +163,7 @@ void fields(Wire& wire, Message& hello) {
   magic(wire);
   wire.number(hello.version);
   if (wire.skips_rest(hello.version != kLinkVersion)) {
-    return;  // Enough to say so: what follows is that version's affair.
+    return;  // The version is enough to refuse the link; the rest depends on that version.
   }
   fields(wire, hello.transport);
   wire.number(hello.epoch);

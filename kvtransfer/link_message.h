@@ -1,5 +1,5 @@
 // The messages of a link and their bytes: a fixed header, then fields in order, little-endian,
-// every count bounded. Row bytes and tails follow their message on the socket and are not part of
+// every count bounded. Row bytes and tails follow their message on the socket; they are not part of
 // it. Format: docs/kv_link.md. Values.
 #pragma once
 
@@ -21,23 +21,26 @@ namespace pdjob::kvtransfer {
 inline constexpr uint16_t kLinkVersion = 7;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
-struct Hello {  // I: who I am and whom I want. Of another version only that is read.
+//
+// HELLO. I: who I am and which engine I want. In another version's HELLO only `version` is read.
+struct Hello {
   uint16_t version = kLinkVersion;
   TransportKind transport = TransportKind::kTcp;
-  uint64_t epoch = 0;  // Grows with every link that this initiator opens: a lower one is stale.
+  uint64_t epoch = 0;  // Grows with every link that this initiator opens. A lower one is stale.
   std::string engine_id;
   std::string peer_engine_id;
   Nonce nonce{};
-  uint8_t stream = 0;  // Which of the links between the two: epochs are of each of them.
+  // Number of this link between the two endpoints. Each stream has its own epochs.
+  uint8_t stream = 0;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
-struct Challenge {  // A: proves who it is, and asks the same of the initiator.
+struct Challenge {  // A: proves its identity and asks the initiator to do the same.
   Nonce nonce{};
   LinkCertificate certificate;
   LinkSignature proof{};
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
-struct Prove {  // I: the proof, and what must be equal on both ends.
+struct Prove {  // I: its proof, and the fields that must be equal on both ends.
   LinkCertificate certificate;
   LinkSignature proof{};
   Fingerprint fingerprint;
@@ -46,7 +49,7 @@ struct Prove {  // I: the proof, and what must be equal on both ends.
 struct Welcome {  // A: the link is ready.
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
-struct Refuse {  // A: and closes.
+struct Refuse {  // A: the link is refused, then closed.
   Error error;
   friend bool operator==(const Refuse&, const Refuse&) = default;
 };
@@ -57,16 +60,17 @@ struct GrantedWindow {
   uint64_t shared_offset = 0;
   friend bool operator==(const GrantedWindow&, const GrantedWindow&) = default;
 };
-struct Grant {  // "Push transfer `id` into these windows." With shm and cuda_ipc, the memory
-                // travels along.
+// "Push transfer `id` into these windows." With shm and cuda_ipc, the memory's descriptor comes
+// along.
+struct Grant {
   TransferId id;
   uint32_t rows = 0;
   uint64_t shared_bytes = 0;
-  uint64_t shared_id = 0;  // Of a GPU's memory: the receiver's name of it.
+  uint64_t shared_id = 0;  // GPU memory: the receiver's name for it.
   std::vector<GrantedWindow> windows;
   friend bool operator==(const Grant&, const Grant&) = default;
 };
-struct Committed {  // "All is in place and correct."
+struct Committed {  // "All rows are in place and correct."
   TransferId id;
   friend bool operator==(const Committed&, const Committed&) = default;
 };
@@ -75,33 +79,37 @@ struct Cancel {  // "Stop writing." Always answered by Cancelled.
   Error error;
   friend bool operator==(const Cancel&, const Cancel&) = default;
 };
-struct Renew {  // "I still wait for all I granted or wait for." Always answered by Renewed.
+// "I still want all transfers that I granted or wait for." Always answered by Renewed.
+struct Renew {
   friend bool operator==(const Renew&, const Renew&) = default;
 };
 
 // --- sender to receiver
-struct Rows {  // tcp: `payload_bytes` of rows follow. cuda_ipc: they are in place. shm: LANDED
-               // follows. nccl: slabs follow.
+//
+// ROWS. tcp: `payload_bytes` of rows follow. cuda_ipc: the rows are in place. shm: LANDED follows.
+// nccl: slabs follow.
+struct Rows {
   TransferId id;
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t payload_bytes = 0;
   friend bool operator==(const Rows&, const Rows&) = default;
 };
-struct Commit {  // "These were all." `tail_bytes` of tail follow.
+struct Commit {  // "All rows are sent." `tail_bytes` of tail follow.
   TransferId id;
   uint32_t rows = 0;
   uint64_t bytes = 0;
   uint64_t digest = 0;
-  uint64_t ready_at_ns = 0;  // CLOCK_MONOTONIC of the sender's machine when the last row was ready.
+  // When the last row was ready, on CLOCK_MONOTONIC of the sender's machine.
+  uint64_t ready_at_ns = 0;
   uint32_t tail_bytes = 0;
   friend bool operator==(const Commit&, const Commit&) = default;
 };
-struct Cancelled {  // "I shall not write any more."
+struct Cancelled {  // "I have stopped writing."
   TransferId id;
   friend bool operator==(const Cancelled&, const Cancelled&) = default;
 };
-struct Abort {  // "I cannot, and shall not write any more."
+struct Abort {  // "I failed, and have stopped writing."
   TransferId id;
   Error error;
   friend bool operator==(const Abort&, const Abort&) = default;
@@ -124,7 +132,7 @@ struct NcclPosted {  // Receiver: "the receive of this slab is under way: send i
 };
 struct NcclSlab {  // Sender: "the next bytes of the rows announced for `transfer` lie in a slab."
   uint32_t epoch = 0;
-  uint64_t number = 0;  // Of the slab, from 0 in each epoch.
+  uint64_t number = 0;  // Number of the slab, from 0 in each epoch.
   TransferId transfer;
   uint32_t bytes = 0;
   friend bool operator==(const NcclSlab&, const NcclSlab&) = default;
@@ -136,15 +144,16 @@ struct NcclLeave {  // Receiver: "let us close this communicator." Sender: "I ha
 };
 
 // --- receiver to sender, since version 3
-struct Wait {  // "I shall fetch this one when I have rows for it: keep it while I renew."
+struct Wait {  // "I will fetch this transfer when I have rows for it: keep it while I renew."
   TransferId id;
   uint32_t at_most_ms = 0;
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
 // --- sender to receiver, since version 6
-struct Landed {  // shm: "so many bytes of the range last announced are in place, in canonical
-                 // order."
+//
+// LANDED. shm: "the first `bytes` of the range last announced, in canonical order, are in place."
+struct Landed {
   TransferId id;
   uint64_t bytes = 0;
   friend bool operator==(const Landed&, const Landed&) = default;
@@ -163,9 +172,9 @@ struct FrameHeader {
   uint32_t body_bytes = 0;
 };
 
-// Header and body.
+// Returns header and body.
 std::string encode(const LinkMessage& message);
-// kCorrupt: not the header of a message, or a body that is too long.
+// kCorrupt: not a message header, or the body is too long.
 Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> bytes);
 // kCorrupt: not a message of that type.
 Result<LinkMessage> decode_body(uint8_t type, std::span<const std::byte> body);

@@ -18,13 +18,13 @@ LinkSocket::LinkSocket(UniqueFd socket, const TlsContext* tls, TlsSide side)
     : socket_(std::move(socket)),
       tls_(tls != nullptr ? std::make_unique<TlsStream>(*tls, socket_.get(), side) : nullptr) {}
 
-// A ClientHello is {0x16, 3, 1, two bytes of length, 1, ...}; a HELLO is {four bytes of length, 1,
-// 0, ...}: the sixth byte tells.
+// A ClientHello is {0x16, 3, 1, two bytes of length, 1, ...}. A HELLO is {four bytes of length, 1,
+// 0, ...}. The sixth byte always differs.
 std::optional<LinkSocket::Greeting> LinkSocket::greeting() const {
   std::array<unsigned char, 6> begin{};
   const ssize_t seen = ::recv(socket_.get(), begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT);
   if (seen == 0 || (seen < 0 && errno != EAGAIN && errno != EINTR)) {
-    return encrypted() ? Greeting::kTls : Greeting::kPlain;  // Reading will say what is wrong.
+    return encrypted() ? Greeting::kTls : Greeting::kPlain;  // read() will report the error.
   }
   pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
   if (seen < static_cast<ssize_t>(begin.size()) && ::poll(&state, 1, 0) == 0) {

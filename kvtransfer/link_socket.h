@@ -1,6 +1,5 @@
-// LinkSocket: the socket of one link, plain or under TLS: bytes with the file descriptors that come
-// along, in the way of recvmsg() and sendmsg(). It knows no messages, but for what a first one
-// looks like. Loop-bound.
+// LinkSocket: the socket of one link, plain or under TLS. It moves bytes, and file descriptors with
+// them, like recvmsg() and sendmsg(). It recognizes only the first message of a link. Loop-bound.
 #pragma once
 
 #include <deque>
@@ -19,32 +18,34 @@ namespace pdjob::kvtransfer {
 
 class LinkSocket {
  public:
-  // `tls` is null for a plain socket, and else outlives this one.
+  // `tls` outlives this socket; null: a plain socket.
   LinkSocket(UniqueFd socket, const TlsContext* tls, TlsSide side);
 
   const UniqueFd& fd() const { return socket_; }
   bool encrypted() const { return tls_ != nullptr; }
 
-  // What the peer speaks first, looked at and not taken. None: it has not said enough yet.
+  // Peeks at the peer's first bytes, without taking them. Empty: too few bytes have come.
   enum class Greeting { kPlain, kTls };
   std::optional<Greeting> greeting() const;
-  // For the one message that both kinds of peers understand: why it is turned away. What has come
-  // is dropped, for a socket that is closed with unread bytes would take that message back.
+  // Prepares the one message that both kinds of peers understand: why the peer is refused. Unread
+  // bytes are dropped, because closing a socket with unread bytes would discard that message.
   void turn_away();
 
-  // Bytes; 0: closed by the peer; -1 with errno. Those that came go to the end of `shared`.
+  // Returns the bytes read; 0: closed by the peer; -1 with errno. Appends received descriptors to
+  // `shared`.
   ssize_t read(std::span<iovec> pieces, std::deque<UniqueFd>& shared);
-  // Bytes taken, or -1 with errno. `shared` goes along if it is valid: of plain sockets only.
-  // kMore: what is written next may leave with it.
+  // Returns the bytes taken, or -1 with errno. A valid `shared` goes along; plain sockets only.
+  // kMore: the next write may leave with this one.
   enum class Then { kNothing, kMore };
   ssize_t write(std::span<const iovec> pieces, const UniqueFd& shared, Then then = Then::kNothing);
-  // Of what write() has taken, all is with the kernel. False: with errno as above.
+  // True: the kernel has all bytes that write() took. False: errno as above.
   bool flush() { return !tls_ || tls_->flush(); }
 
-  // A value that only its two ends know, once something has been read; empty: not encrypted.
+  // Returns a value that only the two ends know; empty: not encrypted. Requires: something was
+  // read.
   std::string channel() const { return tls_ ? tls_->channel() : std::string(); }
 
-  // What the errno of the last call means.
+  // Explains the errno of the last call.
   Error error() const;
 
  private:
@@ -52,7 +53,7 @@ class LinkSocket {
   std::unique_ptr<TlsStream> tls_;
 };
 
-// More at once is no link's doing: that many, and errno is EPROTO.
+// Most received descriptors that may wait; no correct link has more. Beyond that, errno is EPROTO.
 inline constexpr size_t kSharedWaitingMax = 16;
 
 }  // namespace pdjob::kvtransfer

@@ -12,7 +12,7 @@ std::string nccl_version_text(int version) {
 Result<NcclApi> NcclApi::open(const std::string& library) {
   PDJOB_TRY(const DynamicLibrary loaded, DynamicLibrary::open(library));
   NcclApi api{};
-  // The version first: an old library lacks functions, and its age is the better reason to tell.
+  // Check the version first: an old library lacks functions, and its age is the better error.
   if (!loaded.load("ncclGetVersion", api.get_version) ||
       api.get_version(&api.version) != kNcclSuccess) {
     return Error{ErrorCode::kUnsupported, library + " is not NCCL"};

@@ -1,9 +1,9 @@
 // NcclApi: the few functions of NCCL that pdjob calls, as pointers into a libnccl that is loaded
-// when the program runs. The declarations are our own, so that a build needs neither NCCL's headers
-// nor CUDA's; tests/unit/kvtransfer/real_headers_test.cc holds them against the real ones.
+// when the program runs. The declarations are our own, so a build needs only pdjob's headers.
+// tests/unit/kvtransfer/real_headers_test.cc compares them with NCCL's and CUDA's.
 //
-// What NCCL asks of its callers: all calls of one GPU come from one thread, and none of them may
-// wait (docs/decisions/0007). Loop-bound to that thread, but for open() and version().
+// NCCL's rules for callers: all calls of one GPU come from one thread, and no call may wait
+// (docs/decisions/0007). Loop-bound to that thread, except open() and version().
 #pragma once
 
 #include <climits>
@@ -34,7 +34,8 @@ struct NcclUniqueId {  // ncclUniqueId
   char internal[128];
 };
 
-// ncclConfig_t of the oldest version that will do; newer ones only append, and read `size` first.
+// ncclConfig_t of the oldest supported version. Newer versions only append fields, and read `size`
+// first.
 struct NcclCommConfig {
   size_t size = sizeof(NcclCommConfig);
   unsigned magic = 0xcafebeef;
@@ -56,10 +57,10 @@ struct NcclCommConfig {
 };
 
 struct NcclApi {
-  // 2.28.9: what PyTorch of the same time brings along.
+  // 2.28.9: the version that PyTorch of the same time ships.
   static constexpr int kVersionMin = 22809;
 
-  // kUnsupported: no such library, one that is too old, or one without a function that we need.
+  // kUnsupported: the library is missing, is too old, or lacks a function.
   static Result<NcclApi> open(const std::string& library);
 
   // Each has the name and the arguments of NCCL's function.

@@ -18,7 +18,7 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// How often is asked: while something moves, and while communicators merely exist.
+// Poll intervals: while something moves, and while communicators are idle.
 constexpr Duration kBusyPoll = std::chrono::microseconds(20);
 constexpr Duration kIdlePoll = std::chrono::milliseconds(50);
 
@@ -77,7 +77,7 @@ class DeviceThread final : public NcclDevice {
   using Command =
       std::variant<MakeIdCommand, JoinCommand, StartCommand, LeaveCommand, AbortCommand>;
 
-  // Links bound their commands: a few for each slab of each link.
+  // Unbounded push: links bound their commands to a few for each slab of each link.
   void tell(Command command) { commands_.push_always(std::move(command)); }
 
   // --- on the nccl thread
@@ -98,7 +98,7 @@ class DeviceThread final : public NcclDevice {
       left.push_back(key);
     }
     abort_all(left);
-    // Whoever waits for us frees the memory that copies may still write.
+    // The destructor's caller then frees memory that copies may still write, so wait for them.
     for (poll(); !pairs_.empty(); poll()) {
       std::this_thread::sleep_for(kBusyPoll);
     }
@@ -156,9 +156,8 @@ class DeviceThread final : public NcclDevice {
 
   void execute(const AbortCommand& /*command*/) {}
 
-  // In one group, if there are several: NCCL then raises the flags of all of them before it waits
-  // for the kernels of any. One by one, the first can wait for a kernel that only the abort of the
-  // second would end.
+  // Aborts several communicators in one group: NCCL then raises all their flags before it waits for
+  // any kernel. One by one, the first abort could wait for a kernel that only the second would end.
   void abort_all(const std::vector<NcclCommKey>& keys) {
     std::vector<NcclComm*> communicators;
     for (const NcclCommKey key : keys) {
@@ -202,9 +201,9 @@ class DeviceThread final : public NcclDevice {
   const GpuApi gpu_;
   Channel<Command> commands_{limits::kChannelMax};
   Channel<int> ended_{1};
-  SlabRings* rings_ = nullptr;  // While the thread runs.
+  SlabRings* rings_ = nullptr;  // Valid while the thread runs.
   std::map<NcclCommKey, std::unique_ptr<NcclPair>> pairs_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the other members.
 };
 
 }  // namespace

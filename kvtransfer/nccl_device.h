@@ -1,12 +1,12 @@
 // NcclDevice: one GPU's communicators, and the one thread ("nccl") that makes every call of NCCL
-// and CUDA. It does what it is told and reports what has come of it; it never waits in a call if
-// NCCL can help it: communicators are nonblocking, and completion is polled. What takes too long is
-// judged by NcclLink, on another thread, because an abort may block this one.
+// and CUDA. It executes commands and reports results. It avoids waiting in calls: communicators are
+// nonblocking, and completion is polled. Timeouts are NcclLink's, on another thread, because an
+// abort may block this one.
 //
-// Slabs: a ring of them, in the GPU's memory and in the host's, belongs to each communicator while
-// it lives. Rings are kept for the next one: freeing GPU memory waits for all kernels of the GPU.
-// What a slab is filled from, or emptied to, are copies that its owner names: they are on the
-// stream of the ring, like NCCL's own work, before a send and after a receive. Thread-safe.
+// A live communicator owns a ring of slabs, in the GPU's memory and in the host's. Rings are kept
+// for the next communicator, because freeing GPU memory waits for all kernels of the GPU. The owner
+// of a slab names the copies that fill or empty it. They run on the ring's stream, like NCCL's own
+// work, before a send and after a receive. Thread-safe.
 #pragma once
 
 #include <compare>
@@ -46,7 +46,7 @@ class NcclDevice {
   };
   struct Joined {
     NcclCommKey key;
-    std::vector<NcclSlabMemory> slabs;  // Until Left.
+    std::vector<NcclSlabMemory> slabs;  // Valid until Left.
   };
   struct Moved {  // The slab is sent, or received, and its copies are done.
     NcclCommKey key;
@@ -56,8 +56,9 @@ class NcclDevice {
     NcclCommKey key;
     Error reason;
   };
-  struct Left {  // And the GPU does nothing more for it: its slabs, and what its copies named, are
-                 // free.
+  // The communicator is gone and the GPU has finished its work. Its slabs, and the memory that its
+  // copies named, are free.
+  struct Left {
     NcclCommKey key;
   };
   using Report = std::variant<IdMade, Joined, Moved, Failed, Left>;
@@ -65,29 +66,29 @@ class NcclDevice {
   struct Options {
     NcclConfig config;
     std::function<void(Report)> report;  // Called on the nccl thread; must not block.
-    // The thread does not end, because NCCL does not return or the GPU does not finish its copies.
-    // Called by the destructor, on its thread; must not return.
+    // The thread hangs in NCCL, or the GPU never finishes its copies. The destructor calls this on
+    // its own thread; it must not return.
     std::function<void()> on_stuck;
   };
 
-  // As nccl_is_there().
+  // Fails like nccl_is_there().
   static Result<std::unique_ptr<NcclDevice>> open(Options options);
-  // Aborts what is left, and waits for that no longer than abort_timeout.
+  // Aborts the remaining communicators, and waits at most abort_timeout.
   virtual ~NcclDevice() = default;
 
   virtual void make_id(NcclCommKey key) = 0;
   virtual void join(NcclCommKey key, int rank, const NcclLinkId& id) = 0;
-  // One after the other, in the order of the calls.
+  // Operations run one after the other, in the order of the calls.
   virtual void send(NcclCommKey key, uint32_t slab, uint32_t bytes,
                     std::vector<GpuCopy> copies) = 0;
   virtual void receive(NcclCommKey key, uint32_t slab, uint32_t bytes,
                        std::vector<GpuCopy> copies) = 0;
-  // Both end with Left.
+  // Both end with report Left.
   virtual void leave(NcclCommKey key) = 0;
   virtual void abort(NcclCommKey key) = 0;
 };
 
-// kUnsupported, in words for who wrote the job: what transport nccl lacks on this machine.
+// kUnsupported: what transport nccl lacks on this machine, written for the author of the job.
 Status nccl_is_there(const NcclConfig& config);
 
 }  // namespace pdjob::kvtransfer

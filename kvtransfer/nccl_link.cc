@@ -102,7 +102,7 @@ void NcclLink::on(const Joined& event, Instant now, Effects& effects) {
   } else {
     effects.push_back(TellFree{});
   }
-  if (leaving_) {  // The other end knew of us first, and has asked already.
+  if (leaving_) {  // The other end joined first and has already asked to leave.
     deadline_ = now + options_.slab_timeout;
     leave_if_done(now, effects);
   }
@@ -124,7 +124,7 @@ void NcclLink::on(const Dropped& event, Instant now, Effects& effects) {
 
 void NcclLink::on(const Packed& event, Instant now, Effects& effects) {
   if (state_ != State::kReady) {
-    return;  // Aborted meanwhile.
+    return;  // The communicator was aborted meanwhile.
   }
   Slab& slab = slabs_[event.slab];
   PDJOB_CHECK(slab.use == Use::kTaken && event.bytes <= options_.slab_bytes, event.slab);
@@ -144,7 +144,7 @@ void NcclLink::on(const NcclPosted& event, Instant now, Effects& effects) {
   const auto slab = std::ranges::find_if(slabs_, [&](const Slab& candidate) {
     return candidate.use == Use::kAnnounced && candidate.number == event.number;
   });
-  // In order: what the other end receives next is what is sent next.
+  // In order: the next slab sent must be the next one that the other end receives.
   if (slab == slabs_.end() || event.number != slabs_posted_) {
     return fail({ErrorCode::kCorrupt,
                  "NCCL slab " + std::to_string(event.number) + " was posted and not announced"},
@@ -235,8 +235,8 @@ void NcclLink::on(const Ended& event, Instant /*now*/, Effects& effects) {
   release_ended(effects);
 }
 
-// What was announced is sent, whatever becomes of its transfer: the other end receives it already.
-// What is on the GPU's stream cannot be taken from there, not even by an abort.
+// An announced slab is sent even if its transfer ends, because the other end already receives it.
+// Work on the GPU's stream cannot be removed, not even by an abort.
 bool NcclLink::is_under_way(TransferId transfer) const {
   return std::ranges::any_of(slabs_, [&](const Slab& slab) {
     const bool will_start = slab.use == Use::kAnnounced && state_ == State::kReady;
@@ -264,7 +264,7 @@ void NcclLink::on(const LeaveRequested& /*event*/, Instant now, Effects& effects
   leaving_ = true;
   deadline_ = now + options_.slab_timeout;
   if (is_receiver()) {
-    // Only a question: slabs may be on their way, and the sender knows when they were the last.
+    // Only a request: slabs may be on their way, and the sender knows which is the last.
     effects.push_back(Send{NcclLeave{epoch_}});
   }
   leave_if_done(now, effects);
@@ -283,7 +283,7 @@ void NcclLink::on(const NcclLeave& event, Instant now, Effects& effects) {
   }
 }
 
-// The sender says when its last slab is sent; the receiver may still have to empty it.
+// The sender reports when its last slab is sent; the receiver may still have to empty it.
 void NcclLink::leave_if_done(Instant now, Effects& effects) {
   const bool last = is_receiver() ? peer_left_ : leaving_;
   if (state_ != State::kReady || !last || !at_rest()) {

@@ -1,6 +1,6 @@
-// NcclLink: one end of the NCCL half of a KV link, as a pure core: when its communicator of two
-// ranks is made, which slab goes when, and what happens when something takes too long. NCCL itself
-// waits for ever and reports little, so every state but rest has a deadline here.
+// NcclLink: one end of the NCCL half of a KV link, as a pure core. It decides when its communicator
+// of two ranks is made, which slab goes when, and what happens on a timeout. NCCL itself waits for
+// ever and reports little, so every state except rest has a deadline here.
 //
 //            Wanted, OfferCame        Joined           LeaveCame
 //   kIdle --------------------> kInit ------> kReady ------------> kDraining --+
@@ -11,15 +11,14 @@
 //        +-> kClosed <--- kAborting <------------+---------------------+
 //            LinkLost  Left       Failed, LinkLost, a deadline, a broken promise
 //
-// Each way through kInit is an *epoch*, and whatever names an older one is ignored. After an abort
-// the whole link ends, and its successor starts anew; after a graceful leave the same link can open
-// the next epoch. Slabs of an epoch belong to the GPU until Left, and so do the rows that it packs
-// them from or unpacks them to: those of a transfer are given back when none of its slabs is under
-// way any more.
+// Each way through kInit is an *epoch*. Events and messages of an older epoch are ignored. After an
+// abort the whole link ends, and a new link replaces it. After a graceful leave the same link can
+// open the next epoch. The slabs of an epoch belong to the GPU until Left. So do the rows that the
+// GPU packs or unpacks: a transfer's rows are given back when none of its slabs is under way.
 //
 // The receiver makes the unique id and is rank 0. A slab moves when both ends are ready for it, so
-// that no kernel waits on a GPU for a peer that is not there: SLAB announces it, POSTED answers
-// that the receive is under way, and is the sender's credit. Pure.
+// no kernel on a GPU waits for a missing peer. SLAB announces the slab. POSTED answers that the
+// receive is under way, and is the sender's credit. Pure.
 #pragma once
 
 #include <cstdint>
@@ -43,33 +42,34 @@ class NcclLink {
     Side side = Side::kReceiver;
     uint32_t slabs = 0;
     uint32_t slab_bytes = 0;
-    Duration init_timeout{};   // For both ends to join.
+    Duration init_timeout{};   // For both ends to join the communicator.
     Duration slab_timeout{};   // For an announced slab to arrive.
-    Duration abort_timeout{};  // For NCCL to let go; then only the end of the process helps.
+    Duration abort_timeout{};  // For NCCL to let go. Beyond that, only ending the process helps.
   };
 
   // Events of this end
-  struct Wanted {  // Receiver: transfers wait for rows, or none does any more.
+  struct Wanted {  // Receiver: whether transfers wait for rows.
     bool wanted = true;
   };
-  struct Taken {  // Sender: the host fills a slab that was free.
+  struct Taken {  // Sender: the host begins to fill a free slab.
     uint32_t slab = 0;
   };
-  struct Dropped {  // Sender: and does not need it after all.
+  struct Dropped {  // Sender: the host does not need the taken slab.
     uint32_t slab = 0;
   };
-  struct Packed {  // Sender: the taken slab holds `bytes` of a transfer, or will when it is sent.
+  // Sender: the taken slab holds `bytes` of a transfer, or will hold them when it is sent.
+  struct Packed {
     uint32_t slab = 0;
     uint32_t bytes = 0;
     TransferId transfer;
   };
-  struct Emptied {  // Receiver: what a filled slab held is where it belongs.
+  struct Emptied {  // Receiver: the bytes of a filled slab are in their rows.
     uint32_t slab = 0;
   };
-  struct Ended {  // Nothing more of this transfer is packed or wanted. To be answered by Release.
+  struct Ended {  // This end packs or wants no more of this transfer. Release answers it.
     TransferId transfer;
   };
-  struct LeaveRequested {};  // The GPU has too many communicators, and this one is not in use.
+  struct LeaveRequested {};  // The GPU has too many communicators, and this one is idle.
   struct LinkLost {};
   struct TimePassed {};
   // Events of the GPU's thread
@@ -80,7 +80,7 @@ class NcclLink {
   struct Joined {
     uint32_t epoch = 0;
   };
-  struct Moved {  // All of the slab is sent, or received and copied to where it is wanted.
+  struct Moved {  // The slab is sent, or received and copied to its target.
     uint32_t epoch = 0;
     uint32_t slab = 0;
   };
@@ -88,7 +88,7 @@ class NcclLink {
     uint32_t epoch = 0;
     Error reason;
   };
-  struct Left {  // The communicator is gone, and nothing touches its slabs or rows any more.
+  struct Left {  // The communicator is gone, and its slabs and rows are free.
     uint32_t epoch = 0;
   };
   // Events of the peer: the messages themselves.
@@ -126,18 +126,18 @@ class NcclLink {
     LinkMessage message;
   };
   struct TellFree {};  // Sender: there may be a free slab.
-  struct TellFilled {  // Receiver: to be answered by Emptied.
+  struct TellFilled {  // Receiver: Emptied must answer it.
     uint32_t slab = 0;
     uint32_t bytes = 0;
     TransferId transfer;
   };
-  struct Release {  // The GPU does not touch the rows of this transfer any more.
+  struct Release {  // The GPU no longer touches the rows of this transfer.
     TransferId transfer;
   };
   struct FailLink {
     Error reason;
   };
-  struct ReportStuck {};  // NCCL did not return from an abort, or the GPU did not come to rest.
+  struct ReportStuck {};  // NCCL did not return from an abort, or the GPU did not become idle.
   using Effect = std::variant<MakeId, Join, StartSend, StartReceive, Leave, Abort, Send, TellFree,
                               TellFilled, Release, FailLink, ReportStuck>;
 
@@ -147,25 +147,25 @@ class NcclLink {
 
   State state() const { return state_; }
   uint32_t epoch() const { return epoch_; }
-  // A communicator exists, or is on its way.
+  // A communicator exists or is being made.
   bool open() const { return state_ != State::kIdle && state_ != State::kClosed; }
-  // And nobody has asked it to go.
+  // A communicator exists or is being made, and neither end has asked it to leave.
   bool stays() const { return (state_ == State::kInit || state_ == State::kReady) && !leaving_; }
-  // Nothing is under way.
+  // All slabs are free, and no announced slab waits.
   bool at_rest() const;
-  // Sender: a slab that may be filled.
+  // Sender: a slab that may be filled, if any.
   std::optional<uint32_t> free_slab() const;
-  // When TimePassed must come, at the latest.
+  // The latest time at which TimePassed must come.
   Instant deadline() const;
 
  private:
   using Effects = std::vector<Effect>;
   enum class Use {
     kFree,
-    kTaken,      // Being packed.
-    kAnnounced,  // Packed, or to be; the receiver is not ready for it.
+    kTaken,      // The host packs it.
+    kAnnounced,  // Packed or to be packed; the receiver is not ready for it yet.
     kMoving,
-    kFilled,  // Received, not yet emptied.
+    kFilled,  // Received, but not emptied yet.
   };
   struct Slab {
     Use use = Use::kFree;
@@ -210,16 +210,17 @@ class NcclLink {
   Options options_;
   State state_ = State::kIdle;
   uint32_t epoch_ = 0;
-  Instant deadline_ = kNever;  // Of the state.
+  Instant deadline_ = kNever;  // Deadline of the state.
   bool wanted_ = false;
-  bool leaving_ = false;                 // No new slabs in this epoch, once the sender has said so.
-  bool peer_left_ = false;               // Receiver: and it has.
-  std::optional<NcclOffer> next_offer_;  // Sender: came while it drains.
+  // The communicator is to close. Sender: it fills no more slabs in this epoch.
+  bool leaving_ = false;
+  bool peer_left_ = false;               // Receiver: the sender has sent its last slab.
+  std::optional<NcclOffer> next_offer_;  // Sender: the offer that came while it drains.
   std::vector<Slab> slabs_;
-  uint64_t slabs_announced_ = 0;  // Both: numbers of the epoch's slabs.
+  uint64_t slabs_announced_ = 0;  // Slabs of this epoch so far; the next slab's number.
   uint64_t slabs_posted_ = 0;
-  std::deque<NcclSlab> waiting_;   // Receiver: announced, and no slab was free, or not yet joined.
-  std::vector<TransferId> ended_;  // And not released.
+  std::deque<NcclSlab> waiting_;  // Receiver: announced while no slab was free, or before the join.
+  std::vector<TransferId> ended_;  // Ended transfers whose rows are not released yet.
 };
 
 const char* name_of(NcclLink::State state);

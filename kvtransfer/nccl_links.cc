@@ -14,9 +14,9 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// The GPU's thread is inside NCCL for good, or the GPU does not finish its copies: slabs and rows
-// cannot be given to anybody else. Only the end of the process frees them: at once, for destructors
-// would wait for that thread.
+// The GPU's thread hangs inside NCCL, or the GPU does not finish its copies. Slabs and rows cannot
+// be reused until the process ends. It ends at once, because destructors would wait for that
+// thread.
 [[noreturn]] void end_process() {
   log::error(
       "kv: NCCL does not return from an abort, or the GPU does not come to rest after it; this "
@@ -204,14 +204,15 @@ void NcclLinks::apply(NcclCommKey /*key*/, Entry& /*entry*/,
 
 void NcclLinks::rested() {
   if (entries_.size() > config_.links_max) {
-    loop_.post([this] { close_one_at_rest(); });  // Later: the user is in the middle of something.
+    // Later, because the user is in the middle of a call.
+    loop_.post([this] { close_one_at_rest(); });
   }
 }
 
-// Bounded softly: communicators that are all in use are not closed, and the links of an endpoint
-// are bounded, too.
+// A soft bound: communicators in use are never closed. The bound on an endpoint's links limits them
+// too.
 void NcclLinks::close_one_at_rest() {
-  size_t staying = 0;  // Those that go already make room.
+  size_t staying = 0;  // Communicators that are already leaving make room.
   Entry* oldest = nullptr;
   NcclLinkKey oldest_key;
   for (const auto& [key, entry] : entries_) {

@@ -1,6 +1,6 @@
 // NcclLinks: the shell of the NcclLink cores of one endpoint. It turns their effects into commands
-// of the GPU's thread and messages of their links, and what comes of those into events. A core
-// outlives its link here until NCCL has let go of its slabs. Loop-bound, to the kv thread.
+// of the GPU's thread and messages of their links. It turns reports and messages into events. A
+// core outlives its link here until NCCL has let go of its slabs. Loop-bound, to the kv thread.
 #pragma once
 
 #include <array>
@@ -26,20 +26,20 @@ namespace pdjob::kvtransfer {
 
 using NcclLinkKey = StrongId<struct NcclLinkKeyTag, uint64_t>;
 
-// The transport of one link. None of these calls may destroy it.
+// The transport of one link. It must survive each of these calls.
 class NcclLinkUser {
  public:
   virtual void send_message(const LinkMessage& message) = 0;
   // Sender: there may be a free slab.
   virtual void slab_is_free() = 0;
-  // Receiver: `bytes` of the rows of a transfer will come to a slab. What is to be copied from
-  // there then; none: nobody wants them any more.
+  // Receiver: `bytes` of a transfer's rows will come to a slab. Returns the copies to make from the
+  // slab then; empty: the rows are no longer wanted.
   virtual std::vector<GpuCopy> slab_is_expected(uint32_t slab, uint32_t bytes,
                                                 TransferId transfer) = 0;
-  // Receiver: they have come, and are copied; to be answered by Emptied.
+  // Receiver: the bytes have come and are copied. Emptied must answer it.
   virtual void slab_is_filled(uint32_t slab, uint32_t bytes) = 0;
   virtual void link_failed(const Error& reason) = 0;
-  // Transfers are granted: its communicator is not to be closed for others.
+  // True: transfers are granted, so its communicator must not be closed to make room for others.
   virtual bool in_use() const = 0;
 
  protected:
@@ -48,27 +48,27 @@ class NcclLinkUser {
 
 class NcclLinks {
  public:
-  // kUnsupported: as nccl_is_there().
+  // kUnsupported: like nccl_is_there().
   static Result<std::unique_ptr<NcclLinks>> open(net::EventLoop& loop, const NcclConfig& config);
   NcclLinks(const NcclLinks&) = delete;
   NcclLinks& operator=(const NcclLinks&) = delete;
-  ~NcclLinks() = default;  // The loop does not run any more.
+  ~NcclLinks() = default;  // The loop has stopped.
 
   NcclLinkKey add(NcclLink::Side side, NcclLinkUser& user);
-  // The user goes; what it has under way is aborted.
+  // The user goes away; its work under way is aborted.
   void remove(NcclLinkKey key);
 
   void step(NcclLinkKey key, const NcclLink::Event& event);
-  // A user has come to rest: a communicator that was in use when it was one too many may go now.
+  // A user has become idle. If there are too many communicators, an idle one may be closed now.
   void rested();
   std::optional<uint32_t> free_slab(NcclLinkKey key) const;
-  // Requires: the user has it, by Taken, slab_is_expected() or slab_is_filled(), and the link has
-  // not failed.
+  // Returns the slab's memory. Requires: the user holds the slab (Taken, slab_is_expected() or
+  // slab_is_filled()), and the link has not failed.
   NcclSlabMemory slab(NcclLinkKey key, uint32_t slab) const;
-  // Sender: as event Packed. `copies` bring the bytes to the slab, before it is sent.
+  // Sender: event Packed. `copies` bring the bytes to the slab before it is sent.
   void pack(NcclLinkKey key, const NcclLink::Packed& packed, std::vector<GpuCopy> copies);
-  // Calls `then`, at once or later, when the GPU touches no rows of a transfer any more. Requires:
-  // it has ended here. Never called after the end of the endpoint.
+  // Calls `then`, at once or later, when the GPU no longer touches the rows of a transfer.
+  // Requires: the transfer has ended here. Never called after the end of the endpoint.
   void when_released(NcclLinkKey key, TransferId transfer, std::function<void()> then);
 
  private:
@@ -76,8 +76,9 @@ class NcclLinks {
     NcclLink core;
     NcclLinkUser* user = nullptr;  // nullptr: removed.
     std::vector<NcclSlabMemory> slabs;
-    std::array<std::vector<GpuCopy>, limits::kNcclSlabs> copies;  // Sender: of announced slabs.
-    std::multimap<TransferId, std::function<void()>> releases;    // Awaited.
+    // Sender: copies of announced slabs.
+    std::array<std::vector<GpuCopy>, limits::kNcclSlabs> copies;
+    std::multimap<TransferId, std::function<void()>> releases;  // Callbacks of when_released().
     DeadlineTimer timer;
     uint64_t last_used = 0;
   };

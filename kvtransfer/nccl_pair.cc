@@ -54,7 +54,7 @@ void NcclPair::aborted() {
   stage_ = Stage::kAborted;
 }
 
-// An error is the end of all work, too.
+// An error also means that all work has ended.
 bool NcclPair::is_idle() const {
   return ring_ == nullptr || gpu_.stream_query(ring_->stream) != kGpuNotReady;
 }
@@ -134,7 +134,7 @@ void NcclPair::issue() {
     return;
   }
   issued_ = std::move(operation);
-  // While NCCL is at it, nothing else may be put on the stream.
+  // While NCCL is in progress, the stream must get no other work.
   if (settled()) {
     complete_issue();
   }

@@ -1,5 +1,5 @@
-// NcclPair: one communicator of two ranks and what is under way on it. No call of it waits: a
-// result of "in progress" is polled away. Loop-bound, to the nccl thread.
+// NcclPair: one communicator of two ranks and its work under way. No call waits: a result "in
+// progress" is polled until it is done. Loop-bound, to the nccl thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class NcclPair {
     enum class Kind { kSend, kReceive } kind = Kind::kSend;
     uint32_t slab = 0;
     uint32_t bytes = 0;
-    std::vector<GpuCopy> copies;  // Before it is sent, or after it is received.
+    std::vector<GpuCopy> copies;  // Run before the send, or after the receive.
   };
   using Reporter = std::function<void(NcclDevice::Report)>;
 
@@ -34,13 +34,13 @@ class NcclPair {
   void join(int rank, const NcclLinkId& id, uint32_t ctas_max);
   void start(Operation operation);
   void leave();
-  // Reports what has come. False: the communicator is gone, and the GPU does nothing more for it.
+  // Reports finished work. False: the communicator is gone, and the GPU has finished its work.
   bool poll();
-  // Something is expected within microseconds or milliseconds.
+  // True: a result is expected within microseconds or milliseconds.
   bool busy() const;
 
   NcclComm* communicator() const { return communicator_; }
-  // The communicator is: what was on the stream behind NCCL's work, copies, runs even so.
+  // The communicator has been aborted. Copies behind NCCL's work on the stream still run.
   void aborted();
 
  private:
@@ -53,7 +53,7 @@ class NcclPair {
   void poll_running();
   bool finish_leaving();
   bool is_idle() const;
-  // Reports it once. False if `result` is an error.
+  // Returns false if `result` is an error, which is reported once.
   bool accept(NcclResult result, const char* what);
   bool accept(GpuResult result, const char* what);
   void fail(Error reason);
@@ -69,7 +69,7 @@ class NcclPair {
   SlabRing* ring_ = nullptr;
   void* registration_ = nullptr;
   std::deque<Operation> waiting_;
-  std::optional<Operation> issued_;  // NCCL has it "in progress": its event is not recorded yet.
+  std::optional<Operation> issued_;  // NCCL has it "in progress"; its event is not recorded yet.
   std::deque<Operation> running_;    // In the order of the stream.
 };
 

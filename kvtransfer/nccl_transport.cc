@@ -13,8 +13,8 @@
 
 namespace pdjob::kvtransfer {
 
-// In the host's memory rows are summed up as they pass; in a GPU's, range by range by the GPU,
-// while they move.
+// Rows in host memory are summed as they pass. Rows in GPU memory are summed by the GPU, range by
+// range, while they move.
 class NcclRowSender final : public RowSender {
  public:
   NcclRowSender(NcclTransport& transport, TransferId id) : transport_(transport), id_(id) {}
@@ -25,10 +25,10 @@ class NcclRowSender final : public RowSender {
       transport_.step(NcclLink::Dropped{*slab_});
     }
     transport_.sender_ended();
-    transport_.stream().wake();  // Others may have waited behind us.
+    transport_.stream().wake();  // Other senders may wait behind us.
   }
 
-  // Making a communicator may rightly take longer than a range.
+  // Making a communicator may take longer than the timeout of a range.
   bool can_start() const override { return transport_.has_free_slab(); }
 
   void start(const Region& source, RowRange range) override {
@@ -113,9 +113,9 @@ class NcclRowSender final : public RowSender {
   TransferId id_;
   const Region* source_ = nullptr;
   RowCursor cursor_;
-  std::optional<uint32_t> slab_;  // Being filled.
+  std::optional<uint32_t> slab_;  // The slab being filled.
   size_t filled_ = 0;
-  std::vector<GpuCopy> copies_;  // By which it will be.
+  std::vector<GpuCopy> copies_;  // Copies that will fill it.
   RowSum host_sum_;
   Status begun_ = ok();
   std::unique_ptr<GpuQueue> queue_;  // Sums the range under way.
@@ -142,16 +142,16 @@ class NcclRowReceiver : public RowReceiver {
     bytes_announced_ -= announced ? bytes : 0;
     return announced;
   }
-  // What is to be copied when the slab's next bytes of ours have come. Requires: expect().
+  // Returns the copies to make when our next `bytes` have come to the slab. Requires: expect().
   virtual std::vector<GpuCopy> copies_from(const NcclSlabMemory& slab, uint32_t bytes) = 0;
-  // They have, and are.
+  // The bytes have come and are copied.
   virtual void filled(uint32_t slab, uint32_t bytes) = 0;
 
  protected:
   NcclTransport& transport() const { return transport_; }
   std::span<const Window> windows() const { return windows_; }
   uint64_t bytes_of(RowRange range) const { return bytes_per_row(windows_) * range.count; }
-  // Announced, not yet in place.
+  // Ranges announced, but not yet in place.
   std::deque<RowRange>& ranges() { return ranges_; }
 
  private:
@@ -159,10 +159,10 @@ class NcclRowReceiver : public RowReceiver {
   const TransferId id_;
   const std::span<const Window> windows_;
   std::deque<RowRange> ranges_;   // Bounded by the rows granted.
-  uint64_t bytes_announced_ = 0;  // Not yet expected in a slab.
+  uint64_t bytes_announced_ = 0;  // Announced bytes that no slab is expected to bring yet.
 };
 
-// Unpacks the twins of slabs to rows in the host's memory.
+// Unpacks the slabs' pinned twins to rows in the host's memory.
 class NcclHostReceiver final : public NcclRowReceiver {
  public:
   using NcclRowReceiver::NcclRowReceiver;
@@ -226,7 +226,7 @@ class NcclHostReceiver final : public NcclRowReceiver {
   uint32_t rows_arrived_ = 0;
 };
 
-// Has the GPU unpack slabs to rows in its memory, and sum up what is in place.
+// Has the GPU unpack slabs to rows in its memory, and sum the rows that are in place.
 class NcclGpuReceiver final : public NcclRowReceiver {
  public:
   NcclGpuReceiver(NcclTransport& transport, TransferId id, const Region& target)
@@ -268,9 +268,9 @@ class NcclGpuReceiver final : public NcclRowReceiver {
   uint64_t digest() const override { return arrivals_.digest(); }
 
  private:
-  std::deque<RowRange> unplaced_;  // Announced, and no copy goes there yet.
-  RowCursor cursor_;               // Of the range that copies go to.
-  uint64_t bytes_in_place_ = 0;    // Of the first of ranges().
+  std::deque<RowRange> unplaced_;  // Announced ranges without any copy yet.
+  RowCursor cursor_;               // In the range that copies fill now.
+  uint64_t bytes_in_place_ = 0;    // Of the first range in ranges().
   GpuArrivals arrivals_;
 };
 
@@ -341,7 +341,7 @@ std::vector<GpuCopy> NcclTransport::slab_is_expected(uint32_t slab, uint32_t byt
                                                      TransferId transfer) {
   const auto receiver = receivers_.find(transfer);
   if (receiver == receivers_.end()) {
-    return {};  // Cancelled meanwhile.
+    return {};  // The transfer was cancelled meanwhile.
   }
   if (!receiver->second->expect(bytes)) {
     stream_.fail({ErrorCode::kCorrupt, "more KV rows came over NCCL than were announced"});

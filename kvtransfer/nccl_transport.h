@@ -1,6 +1,7 @@
-// nccl: rows are packed into slabs, which NCCL moves from GPU to GPU, and unpacked on arrival: by
-// the GPU, where they are in its memory, else by the kv thread, by way of the slabs' pinned twins.
-// The link's socket carries only what both ends must know of a slab. Loop-bound.
+// nccl: rows are packed into slabs, which NCCL moves from GPU to GPU, and unpacked on arrival. The
+// GPU packs and unpacks rows in its own memory. For rows in host memory the kv thread does it,
+// through the slabs' pinned twins. The link's socket carries only what both ends must know of a
+// slab. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class NcclRowReceiver;
 
 class NcclTransport final : public Transport, private NcclLinkUser {
  public:
-  // `links` outlives the transport, and so does `gpu`, if rows may be in its memory.
+  // `links` outlives the transport. So does `gpu`, which is needed if rows may be in its memory.
   NcclTransport(LinkStream& stream, NcclLinks& links, Gpu* gpu, NcclLink::Side side);
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
@@ -62,10 +63,11 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   NcclLinks& links_;
   Gpu* const gpu_;
   const NcclLinkKey key_;
-  bool failed_ = false;  // Slabs are not to be touched any more.
+  bool failed_ = false;  // Slabs must no longer be touched.
   uint32_t senders_ = 0;
   std::map<TransferId, NcclRowReceiver*> receivers_;
-  std::map<uint32_t, NcclRowReceiver*> receiver_of_slab_;  // Of those on their way that are wanted.
+  // Slabs on their way whose rows are still wanted.
+  std::map<uint32_t, NcclRowReceiver*> receiver_of_slab_;
 };
 
 }  // namespace pdjob::kvtransfer

@@ -36,7 +36,7 @@ const char* to_string(PairStats::State state) {
 void PairTable::link_made(LinkId link, const Key& key, uint64_t epoch, Instant now) {
   forget(now);
   if (rows_.size() >= 2 * limits::kLinksMax && !rows_.contains(key)) {
-    return;  // Links are bounded; only rows of lost ones can be that many.
+    return;  // Links are bounded; only rows of lost links can reach this number.
   }
   Row& row = rows_[key];
   row.stats.peer = key.peer;

@@ -1,5 +1,5 @@
-// PairTable: the PairStats of an endpoint. A row lives as long as its links and a little longer, so
-// that a link that is made again goes on counting, and a dead incarnation disappears. Pure.
+// PairTable: the PairStats of an endpoint. A row outlives its links by a short time. So a new link
+// continues the counts, and a dead incarnation disappears. Pure.
 #pragma once
 
 #include <deque>
@@ -15,9 +15,9 @@ namespace pdjob::kvtransfer {
 
 class PairTable {
  public:
-  // So long a row stays without a link.
+  // How long a row stays without a link.
   static constexpr Duration kForgetAfter = std::chrono::minutes(1);
-  // So many digest errors within such a time make a pair suspect. One may be a bit of chance.
+  // This many digest errors within this window make a pair suspect. A single one may be chance.
   static constexpr size_t kSuspectErrors = 2;
   static constexpr Duration kSuspectWindow = std::chrono::minutes(1);
 
@@ -28,26 +28,28 @@ class PairTable {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  // A link is being made, is open, was lost. Unknown links are ignored from here on.
+  // A link is being made, is open, was lost. link_made() adds it; every other call ignores unknown
+  // links.
   void link_made(LinkId link, const Key& key, uint64_t epoch, Instant now);
   void link_opened(LinkId link);
   void link_lost(LinkId link, Instant now);
 
   void done(LinkId link, uint64_t bytes, Duration busy);
-  // True: the pair has become, or still is, suspect by it.
+  // True: with this failure the pair is suspect.
   bool failed(LinkId link, FailureCause cause, Instant now);
   void stalled(LinkId link, StallCause cause);
 
-  // Without what is alive now, which sessions know; `links`, those that are not lost, are in the
-  // same order.
+  // Returns the rows, without the live counts, which sessions know. `links` gets each row's links
+  // that are not lost, in the same order.
   std::vector<PairStats> rows(Instant now, std::vector<std::vector<LinkId>>& links);
 
  private:
   struct Row {
     PairStats stats;
-    std::map<LinkId, bool> links;       // That are not lost, several of tcp's streams; is it open?
-    Instant lost = kNever;              // The last of them.
-    std::deque<Instant> digest_errors;  // The latest kSuspectErrors.
+    // Links that are not lost; with tcp, one per stream. The value: is it open?
+    std::map<LinkId, bool> links;
+    Instant lost = kNever;              // When the last of them was lost.
+    std::deque<Instant> digest_errors;  // The latest, at most kSuspectErrors.
   };
 
   Row* find(LinkId link);
@@ -55,7 +57,7 @@ class PairTable {
   void forget(Instant now);
 
   std::map<Key, Row> rows_;
-  std::map<LinkId, Key> keys_;  // Of links that are not lost.
+  std::map<LinkId, Key> keys_;  // Links that are not lost.
 };
 
 }  // namespace pdjob::kvtransfer

@@ -40,11 +40,11 @@ struct Receiver::Fetch final : LinkWork {
   bool same_machine = false;
   std::unique_ptr<RowReceiver> rows;  // While it receives.
   PayloadSink* sink = nullptr;
-  bool queued = false;       // As work of its link.
-  bool released = false;     // Our GPU does not write the target any more.
-  bool told_unsafe = false;  // So FetchReleased is to follow.
+  bool queued = false;       // Queued as work of its link.
+  bool released = false;     // Our GPU no longer writes the target.
+  bool told_unsafe = false;  // FetchReleased must follow.
   Instant granted_at{};
-  Instant ready_at{};  // By the sender's clock, which is ours on the same machine.
+  Instant ready_at{};  // By the sender's clock, which equals ours on the same machine.
   std::vector<std::byte> tail;
 };
 
@@ -163,7 +163,8 @@ Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind tran
   return known != links_by_peer_.end() ? known->second : connect(peer, transport, stream);
 }
 
-// By what its fetch will go; if it goes by another link in the end, that one holds the offer then.
+// Picks the link that the fetch will probably use. If the fetch uses another link, that link holds
+// the offer.
 Result<LinkId> Receiver::link_for_wait(const EndpointAddress& peer) {
   PDJOB_TRY(const TransportKind transport,
             choose(peer, context_.gpu != nullptr ? TargetMemory::kGpu : TargetMemory::kShared));
@@ -175,7 +176,7 @@ Link* Receiver::find_ready(LinkId id) {
   return found != peers_.end() && found->second.link->ready() ? found->second.link.get() : nullptr;
 }
 
-// Streams are opened one by one, when all that are open have something to do.
+// A new stream is opened only when all open ones are busy.
 uint8_t Receiver::least_busy_stream(const EndpointAddress& peer, TransportKind transport) const {
   const uint32_t streams = transport == TransportKind::kTcp ? context_.config.tcp.streams : 1;
   uint8_t best = 0;
@@ -184,7 +185,7 @@ uint8_t Receiver::least_busy_stream(const EndpointAddress& peer, TransportKind t
     const auto known = links_by_peer_.find({peer.engine_id, transport, stream});
     const bool open = known != links_by_peer_.end();
     if (!open && stream > 0 && peers_.size() >= limits::kLinksMax) {
-      continue;  // Those that are open must do.
+      continue;  // At the limit: use the open streams.
     }
     if (const uint64_t awaited = open ? bytes_awaited(known->second) : 0; awaited < fewest) {
       best = stream;
@@ -285,8 +286,8 @@ void Receiver::renew(LinkId id) {
   renew_later(id);
 }
 
-// What follows a payload is only found behind it. Its time is counted in our own turns: a clock
-// would blame the peer when it was us who slept.
+// Later messages are readable only after the payload, so a stopped payload blocks the link. Its
+// time is counted in our own renewals: a clock would blame the peer if our process slept.
 bool Receiver::payload_has_stopped(Peer& peer) {
   const std::optional<Link::Unfinished> payload = peer.link->unfinished_payload();
   peer.payload_waits = payload && payload == peer.payload ? peer.payload_waits + 1 : 0;
@@ -296,7 +297,7 @@ bool Receiver::payload_has_stopped(Peer& peer) {
 
 void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   const LinkId id = link.id();
-  // Clients are told only when no other way is left.
+  // Clients see this error only when no other way is left.
   log::warn("kv: the link to " + link.hello().peer_engine_id + " ended: " + reason.message);
   std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
   context_.loop.cancel(peers_.at(id).timer);
@@ -314,7 +315,7 @@ void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
 PayloadSink* Receiver::on_rows(Link& link, const Rows& rows) {
   Fetch* fetch = find(rows.id, link);
   if (fetch == nullptr) {
-    return nullptr;  // Cancelled meanwhile.
+    return nullptr;  // The transfer was cancelled meanwhile.
   }
   const bool on_link = link.transport().capabilities().rows_on_link;
   if (rows.payload_bytes != (on_link ? bytes_per_row(fetch->target.windows) * rows.count : 0)) {
@@ -350,7 +351,7 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
   if (const auto* commit = std::get_if<Commit>(&message)) {
     if (Fetch* fetch = find(commit->id, link)) {
       fetch->tail = std::move(tail);
-      // As much of its word as makes sense: any number may come.
+      // Clamped to a plausible time: the peer may send any number.
       fetch->ready_at = std::clamp(Instant(Duration(static_cast<int64_t>(commit->ready_at_ns))),
                                    fetch->granted_at, real_now());
       step(*fetch, ReceiveSession::CommitReceived{.link = link.id(),
@@ -359,7 +360,7 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
                                                   .digest = commit->digest});
     }
   } else if (const auto* cancelled = std::get_if<Cancelled>(&message)) {
-    // Else it answers the CANCEL of an earlier fetch of the same transfer.
+    // In any other state it answers the CANCEL of an earlier fetch of the same transfer.
     if (Fetch* fetch = find(cancelled->id, link);
         fetch != nullptr && fetch->session.state() == ReceiveSession::State::kCancelling) {
       step(*fetch,
@@ -376,7 +377,7 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
 
 void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
   std::vector<ReceiveSession::Effect> effects;
-  // Not the turn's time: a turn may hash for a millisecond.
+  // The turn's start time would be stale: a turn may hash for a millisecond.
   fetch.session.step(event, real_now(), effects);
   for (const ReceiveSession::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(fetch, what); }, effect);
@@ -419,11 +420,11 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
   if (link.transport().capabilities().writes_target) {
     grant.shared_bytes = fetch.target.shared_bytes;
     grant.shared_id = fetch.target.shared_id;
-    // Ours until it is on its way, whatever becomes of the target.
+    // Our own duplicate: it stays valid until it is sent, even if the target is freed.
     shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
     if (!shared.valid()) {
-      // Memory belongs to the first grant that waits for some: one that comes without would be
-      // served with, and written to, that of the next.
+      // The sender gives each descriptor to the first grant that waits for one. A grant without a
+      // descriptor would get the next grant's memory and be written there.
       return step(fetch,
                   ReceiveSession::CancelRequested{
                       {ErrorCode::kOverloaded, "no file descriptor is left for a KV grant"}});
@@ -449,7 +450,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
     log::warn("kv: " + effect.reason.message + ", from " + link_of(fetch).hello().peer_engine_id +
               ": its link is made anew");
   }
-  // Also for a fetch that comes before the link has ended.
+  // A fetch that comes before the link has ended must not use it either.
   std::erase_if(links_by_peer_,
                 [&](const auto& entry) { return entry.second == fetch.session.link(); });
   link_of(fetch).fail(effect.reason);
@@ -491,7 +492,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
       .id = fetch.id, .error = effect.reason, .region_safe = safe, .pair_suspect = suspect});
 }
 
-// Mostly it comes at once, in the middle of a step: then that one goes on with it.
+// The release mostly comes at once, within a step; that step then continues with it.
 void Receiver::await_release(Fetch& fetch) {
   link_of(fetch).transport().when_released(fetch.id, [this, id = fetch.id] {
     Fetch& held = *find(id);
@@ -509,7 +510,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportReleased& /*effec
   }
 }
 
-// We neither write nor read the target any more, but for what when_released() waits for.
+// From here on we touch the target only in the ways that when_released() waits for.
 void Receiver::stop_receiving(Fetch& fetch) {
   if (fetch.rows == nullptr) {
     return;
@@ -520,7 +521,7 @@ void Receiver::stop_receiving(Fetch& fetch) {
     link.drop_sink(*fetch.sink);
     fetch.sink = nullptr;
   }
-  fetch.rows.reset();  // Waits for what a GPU still reads.
+  fetch.rows.reset();  // Waits until the GPU has finished reading.
 }
 
 void Receiver::retire(Fetch& fetch) {

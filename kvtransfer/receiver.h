@@ -1,5 +1,5 @@
-// Receiver: the fetching half of an endpoint: opens one link per (peer, transport) and keeps it,
-// grants rows, checks what arrives. Decisions are ReceiveSession's. Loop-bound.
+// Receiver: the fetching half of an endpoint. It opens and keeps one link per (peer, transport,
+// stream), grants rows, and checks what arrives. ReceiveSession makes the decisions. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@ class Receiver final : private LinkHandler, private WaitLinks {
              Instant deadline);
   void cancel(TransferId id);
 
-  // What of this link is alive now.
+  // Adds the live transfers and waits of this link to `pair`.
   void count_alive(LinkId link, PairStats& pair) const;
 
  private:
   struct Fetch;
   struct Peer {
     std::unique_ptr<Link> link;
-    net::TimerId timer;  // While opening: the deadline. Then: the next sign of life.
-    std::optional<Link::Unfinished> payload;  // At the last sign of life,
-    uint32_t payload_waits = 0;               // and at so many before it.
+    net::TimerId timer;  // While opening: the deadline. Afterwards: the next RENEW.
+    std::optional<Link::Unfinished> payload;  // The payload that was unfinished at the last RENEW,
+    uint32_t payload_waits = 0;               // and at this many before it.
   };
-  using PeerKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last is the stream.
+  using PeerKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last part is the stream.
 
   Status on_opened(Link& link) override;
   void on_message(Link& link, LinkMessage message, UniqueFd shared,
@@ -80,14 +80,14 @@ class Receiver final : private LinkHandler, private WaitLinks {
   void retire(Fetch& fetch);
 
   Fetch* find(TransferId id);
-  // The fetch, if the link is its own.
+  // Returns the fetch if it uses this link, else nullptr.
   Fetch* find(TransferId id, const Link& link);
   Link& link_of(const Fetch& fetch);
 
   EndpointContext& context_;
   uint64_t epoch_ = 0;
   std::map<LinkId, Peer> peers_;
-  std::map<PeerKey, LinkId> links_by_peer_;  // Those that new fetches may use.
+  std::map<PeerKey, LinkId> links_by_peer_;  // Links that new fetches may use.
   std::map<TransferId, std::unique_ptr<Fetch>> fetches_;
   Waits waits_;
 };

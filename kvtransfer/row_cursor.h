@@ -1,5 +1,5 @@
-// Rows [first, first + count) of a set of windows as one sequence of bytes, in the canonical order
-// in which they are hashed and streamed: window by window, and row by row within a window. Value.
+// Rows [first, first + count) of a set of windows, as one sequence of bytes. The canonical order,
+// used to hash and to stream, is window by window, and row by row within a window. Value.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ class RowCursor {
   RowCursor(std::span<const Window> windows, RowRange range);
 
   uint64_t bytes_left() const { return bytes_left_; }
-  // The next bytes that lie together in memory, at most `bytes_max`; empty at the end.
+  // Returns the next contiguous bytes, at most `bytes_max`; empty at the end.
   std::span<std::byte> next(size_t bytes_max) const;
-  // The next pieces, in order, at most `bytes_max` together. The number of pieces.
+  // Sets the next pieces, in order, at most `bytes_max` together. Returns the number of pieces.
   size_t gather(std::span<iovec> pieces, size_t bytes_max) const;
   // Requires: bytes <= bytes_left().
   void advance(size_t bytes);

@@ -7,7 +7,7 @@
 
 namespace pdjob::kvtransfer {
 
-// Takes from `bytes` what completes a stripe. True: there were too few to hash any.
+// Takes from `bytes` what completes a stripe. True: there were too few bytes to hash.
 bool RowDigest::needs_more(std::span<const std::byte>& bytes) {
   if (bytes_ < kShortMax) {
     const size_t count = std::min<size_t>(kShortMax - bytes_, bytes.size());

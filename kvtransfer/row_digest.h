@@ -1,5 +1,5 @@
-// xxh3-64 over the bytes of rows, fed piece by piece: it finds wrong, stale or missing rows, not a
-// forger. The only door to xxhash. Value.
+// xxh3-64 over the bytes of rows, fed piece by piece. It finds wrong, stale or missing rows; it
+// does not stop a forger. No other file of this folder uses xxhash. Value.
 #pragma once
 
 #include <array>
@@ -17,23 +17,24 @@ class RowDigest {
   explicit RowDigest(VectorCode code = fastest_code()) { hash_.code = code; }
 
   void update(std::span<const std::byte> bytes);
-  // update(), and copies the bytes to memory that another core will read next: faster than memcpy
-  // alone. finish_copies() makes them visible.
+  // Like update(), and copies the bytes to memory that another core will read next. Faster than
+  // memcpy alone. finish_copies() makes them visible.
   void update_and_copy(std::span<const std::byte> bytes, std::byte* to);
-  // Of everything so far; more may follow.
+  // Digest of all bytes so far; more may follow.
   uint64_t value() const;
 
  private:
-  static constexpr size_t kShortMax = 240;  // Bytes that xxh3 hashes in another way.
+  // Bytes: xxh3 hashes inputs up to this length in another way.
+  static constexpr size_t kShortMax = 240;
 
   bool needs_more(std::span<const std::byte>& bytes);
   void keep(std::span<const std::byte> rest, const std::byte* stripe_before);
 
   StripeHash hash_;
   uint64_t bytes_ = 0;
-  std::array<std::byte, kShortMax> head_{};  // The first ones.
-  // The last 64 bytes that were hashed, and up to 64 after them: a stripe is hashed when more
-  // follows.
+  std::array<std::byte, kShortMax> head_{};  // The first bytes.
+  // The last 64 hashed bytes, and up to 64 bytes after them. A stripe is hashed only when more
+  // bytes follow.
   std::array<std::byte, 2 * kStripeBytes> last_{};
   size_t waiting_ = 0;
 };

@@ -15,8 +15,8 @@ constexpr size_t kStripesPerBlock = 16;
 constexpr uint64_t kPrime32 = 0x9E3779B1;
 constexpr uint64_t kPrime64 = 0x9E3779B185EBCA87;
 
-// The default secret of xxh3, as little-endian words: stripe i of a block takes 64 bytes from word
-// i on.
+// The default secret of xxh3, as little-endian words. Stripe i of a block uses 64 bytes from word i
+// on.
 alignas(64) constexpr std::array<uint64_t, 24> kSecret = {
     0xBE4BA423396CFEB8, 0x1CAD21F72C81017C, 0xDB979083E96DD4DE, 0x1F67B3B7A4A44072,
     0x78E5C0CC4EE679CB, 0x2172FFCC7DD05A82, 0x8E2443F7744608B8, 0x4C263A81E69035E0,
@@ -56,7 +56,7 @@ void scramble(StripeHash& hash) {
 
 enum class Copy { kNo, kYes };
 
-// Any machine.
+// Runs on any machine.
 template <Copy copy>
 void run(StripeHash& hash, const std::byte* from, size_t stripes, std::byte* to,
          const std::byte* lines) {

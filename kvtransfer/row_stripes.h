@@ -1,6 +1,6 @@
-// The inner loop of xxh3-64 for long inputs, on stripes of 64 bytes, and the same loop with a copy
-// in it: while one waits for memory the other computes, so that the digest of a copy costs next to
-// nothing. RowDigest makes streams of bytes of it. Pure.
+// The inner loop of xxh3-64 for long inputs, on stripes of 64 bytes; and the same loop with a copy
+// in it. There, hashing runs while the copy waits for memory, so the digest costs almost nothing.
+// RowDigest builds a stream digest on it. Pure.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace pdjob::kvtransfer {
 
-inline constexpr size_t kStripeBytes = 64;  // And of a line of the cache.
+inline constexpr size_t kStripeBytes = 64;  // Also the size of a cache line.
 
 struct StripeHash {
   // Primes of xxh3.
@@ -25,16 +25,16 @@ struct StripeHash {
 void hash_stripes(StripeHash& hash, const std::byte* from, size_t stripes);
 
 // Also copies as many lines from `lines` to `to`, by non-temporal stores where the machine has
-// them: the target's lines are not read first and do not displace ours. Requires: `to` is aligned
-// to lines.
+// them. Such stores leave the cache alone: the target's lines are not read first, and ours stay.
+// Requires: `to` is aligned to lines.
 void hash_stripes_and_copy(StripeHash& hash, const std::byte* from, size_t stripes, std::byte* to,
                            const std::byte* lines);
 
-// The value of `bytes` > 240 bytes of which all whole stripes are hashed, but for the last: that is
-// `last_stripe`, the last 64 bytes, where they overlap or not.
+// Returns the digest of `bytes` bytes, more than 240. Requires: the first (bytes - 1) / 64 stripes
+// are hashed. `last_stripe` is the last 64 bytes; they may overlap hashed ones.
 uint64_t finish_hash(const StripeHash& hash, const std::byte* last_stripe, uint64_t bytes);
 
-// Makes all copies so far visible to others. Call before telling anybody of them.
+// Makes all copies so far visible to other cores. Call it before announcing them.
 void finish_copies();
 
 }  // namespace pdjob::kvtransfer

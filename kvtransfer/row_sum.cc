@@ -24,7 +24,7 @@ uint64_t mixed(uint64_t word) {
   return word ^ (word >> 33);
 }
 
-// Of words that follow each other in a row, the first of them at `place`.
+// Sums consecutive words of a row; the first is at `place`.
 uint64_t sum_words(const std::byte* from, size_t words, uint64_t place) {
   uint64_t sum = 0;
   for (size_t i = 0; i < words; ++i, place += kWordStep) {
@@ -41,7 +41,7 @@ PDJOB_AVX2_INLINE __m256i fold(__m256i words) {
   return _mm256_xor_si256(words, _mm256_srli_epi64(words, 33));
 }
 
-// The lower 64 bits of each product, which AVX2 has for halves only.
+// The lower 64 bits of each product. AVX2 multiplies 32-bit halves only.
 PDJOB_AVX2_INLINE __m256i multiply(__m256i words, __m256i factor) {
   const __m256i high_by_low = _mm256_mul_epu32(_mm256_srli_epi64(words, 32), factor);
   const __m256i low_by_high = _mm256_mul_epu32(words, _mm256_srli_epi64(factor, 32));
@@ -125,7 +125,7 @@ void RowSum::add_byte(std::byte byte) {
   ++in_row_;
 }
 
-// Of which there are too few bytes for sum_words(): a row, or a piece of one, ends within it.
+// Adds a word that sum_words() cannot take because a row, or a piece of one, ends within it.
 void RowSum::end_word() {
   sum_ += mixed(word_ ^ place());
   word_ = 0;

@@ -1,5 +1,5 @@
-// The sum of common/row_sum_kernel.cu over rows in the host's memory, fed piece by piece as they
-// pass: where rows of one end may be in a GPU's memory, both ends use that digest. Value.
+// The sum of common/row_sum_kernel.cu over rows in the host's memory, fed piece by piece. Both ends
+// use this digest if the rows of either end may be in GPU memory. Value.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,10 @@ class RowSum {
  public:
   explicit RowSum(VectorCode code = fastest_code()) : code_(code) {}
 
-  // What is fed next are the rows of this range, all of them, in canonical order. The windows
-  // outlive that.
+  // Begins a range: all of its rows are fed next, in canonical order. The windows outlive that.
   void begin(std::span<const Window> windows, RowRange range);
   void update(std::span<const std::byte> bytes);
-  // Of all ranges that are complete.
+  // Sum of all complete ranges.
   uint64_t value() const { return sum_; }
 
  private:
@@ -36,7 +35,7 @@ class RowSum {
   size_t window_ = 0;
   uint32_t row_ = 0;
   uint32_t in_row_ = 0;  // Bytes of the row so far.
-  uint64_t word_ = 0;    // Those after its last whole word.
+  uint64_t word_ = 0;    // The bytes after the row's last whole word.
 };
 
 }  // namespace pdjob::kvtransfer

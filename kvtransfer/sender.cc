@@ -34,14 +34,14 @@ size_t count_of(const Entries& entries, LinkId link) {
       entries, [link](const auto& entry) { return entry.second.link == link; }));
 }
 
-// Another transfer of that name.
+// True: another transfer has the same name.
 template <class Entries>
 bool has_namesake(const Entries& entries, const TransferId& id) {
   const auto first = entries.lower_bound(TransferId{.high = 0, .low = id.low});
   return first != entries.end() && first->first.low == id.low && first->first != id;
 }
 
-// Tells nothing of the transfer that has the name.
+// Reveals nothing about the transfer that has the name.
 Error unknown_transfer() {
   return {ErrorCode::kUnavailable,
           "there is no such KV transfer: its id is of another prompt or tenant"};
@@ -56,7 +56,7 @@ SendSession::Options session_options(const Region& source, Instant deadline,
   const uint64_t row_bytes = bytes_per_row(source.windows);
   return {.row_bytes = row_bytes,
           .rows_max = source.rows_max,
-          .rows_per_push = UINT32_MAX,  // The transport will say.
+          .rows_per_push = UINT32_MAX,  // The transport sets it.
           .deadline = deadline,
           .lease = context.config.lease,
           .stall_max = context.stall_max(row_bytes),
@@ -101,8 +101,8 @@ struct Sender::Offer final : LinkWork {
   const Region source;
   SendSession session;
   DeadlineTimer timer;
-  std::unique_ptr<RowSender> rows;  // From the grant on.
-  RowRange range;                   // Being pushed.
+  std::unique_ptr<RowSender> rows;  // Set from the grant on.
+  RowRange range;                   // The range being pushed.
   bool started = false;
   std::vector<std::byte> tail;
   Instant ready_at{};
@@ -142,8 +142,8 @@ void Sender::accept(UniqueFd socket, TransportKind transport) {
   ++context_.counters.links;
 }
 
-// Whoever has the token needs its place for moments. Strangers get none for good: those that are
-// open have theirs apart.
+// A holder of the token occupies its place only briefly. Strangers cannot block it for long: open
+// links are counted separately.
 void Sender::end_oldest_unopened() {
   if (unopened_.size() < kUnopenedLinksMax) {
     return;
@@ -185,7 +185,7 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   }
 }
 
-// Grants that came early, with the right name and a wrong proof: what they wait for never comes.
+// Refuses early grants with the right name and a wrong proof: their offer will never come.
 void Sender::refuse_impostors(TransferId id) {
   for (auto entry = waiting_.lower_bound(TransferId{.high = 0, .low = id.low});
        entry != waiting_.end() && entry->first.low == id.low;) {
@@ -280,7 +280,7 @@ void Sender::on_renew(Link& link) {
   for (const auto& [id, offer] : offers_) {
     step(*offer, SendSession::PeerRenewed{link.id()});  // Ends no session.
   }
-  // A link renews as long as it lives: what is never offered is forgotten here.
+  // A link renews as long as it lives, so waits for offers that never come expire here.
   std::erase_if(early_waits_, [&](const auto& entry) {
     return entry.second.link == link.id() && entry.second.until <= real_now();
   });
@@ -293,8 +293,8 @@ void Sender::on_wait(Link& link, const Wait& wait) {
   if (Offer* offer = find(wait.id)) {
     return step(*offer, SendSession::PeerWaits{link.id(), at_most});  // Ends no session.
   }
-  // What has ended is told to the fetch; beyond the bound an offer has its lease, as without a
-  // wait.
+  // An ended transfer is reported to its fetch. Beyond the bound the wait is dropped, and the offer
+  // has only its lease.
   const bool useful = !ended_.contains(wait.id) && !waiting_.contains(wait.id);
   if (useful && (early_waits_.contains(wait.id) || early_waits_.size() < limits::kTransfersMax)) {
     early_waits_.insert_or_assign(wait.id, EarlyWait{link.id(), real_now() + at_most});
@@ -306,7 +306,7 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
   if (const auto ended = ended_.find(granted.id); ended != ended_.end()) {
     return refuse(ended->second);
   }
-  early_waits_.erase(granted.id);  // It has come.
+  early_waits_.erase(granted.id);  // The awaited grant has come.
   Offer* offer = find(granted.id);
   if (offer == nullptr && (has_namesake(offers_, granted.id) || has_namesake(ended_, granted.id))) {
     return refuse(unknown_transfer());
@@ -351,7 +351,7 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
                                    rows_within(range_bytes, bytes_per_row(offer.source.windows))});
 }
 
-// Who waited has come, and cannot be served: it will not come again.
+// Ends the wait of a receiver that came but cannot be served: it will not come again.
 void Sender::end_wait(Offer* offer, const Link& link, const Error& why) {
   if (offer != nullptr && offer->session.link() == link.id()) {
     step(*offer, SendSession::PeerCancelled{link.id(), why});
@@ -405,7 +405,7 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
 
 void Sender::step(Offer& offer, const SendSession::Event& event) {
   std::vector<SendSession::Effect> effects;
-  // Not the turn's time: a turn may copy for a millisecond.
+  // The turn's start time would be stale: a turn may copy for a millisecond.
   offer.session.step(event, real_now(), effects);
   for (const SendSession::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(offer, what); }, effect);
@@ -463,7 +463,8 @@ void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
   tell_end(offer, OfferFailed{offer.id, effect.reason});
 }
 
-// The rows may be freed then: those in a GPU's memory not while it still packs slabs from them.
+// The event allows the worker to free the rows. For rows in GPU memory it waits until the GPU has
+// packed its last slab from them.
 void Sender::tell_end(const Offer& offer, EndpointEvent event) {
   const auto tell = [&context = context_, event = std::move(event)] {
     --context.counters.offers_alive;

@@ -1,5 +1,5 @@
-// Sender: the offering half of an endpoint: accepts links, brings offers and grants together
-// whichever comes first, and pushes. Decisions are SendSession's. Loop-bound.
+// Sender: the offering half of an endpoint. It accepts links, matches offers with grants in either
+// order, and pushes rows. SendSession makes the decisions. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace pdjob::kvtransfer {
 
-// Links that have yet to prove that they know the token; beyond: the oldest one ends.
+// Most links whose handshake is not complete. Beyond that, the oldest one is closed.
 inline constexpr size_t kUnopenedLinksMax = 256;
-// Grants on one link whose offers have not come: as many sequences as a peer has, and some.
+// Most grants on one link without an offer: as many as a peer has sequences, and some more.
 inline constexpr size_t kWaitingGrantsOfLinkMax = 512;
 
 class Sender final : private LinkHandler {
@@ -34,7 +34,7 @@ class Sender final : private LinkHandler {
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at);
   void withdraw(TransferId id, Error reason);
 
-  // What of this link is alive now.
+  // Adds the live transfers and waits of this link to `pair`.
   void count_alive(LinkId link, PairStats& pair) const;
 
  private:
@@ -54,7 +54,7 @@ class Sender final : private LinkHandler {
     std::unique_ptr<Link> link;
     net::TimerId opening;
   };
-  // Those of one name side by side: of which at most one proves it right.
+  // Sorts transfers of one name side by side. At most one of them has the right proof.
   struct ByName {
     bool operator()(const TransferId& a, const TransferId& b) const {
       return std::tie(a.low, a.high) < std::tie(b.low, b.high);
@@ -62,7 +62,7 @@ class Sender final : private LinkHandler {
   };
   template <class Value>
   using Transfers = std::map<TransferId, Value, ByName>;
-  using LinkKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last is the stream.
+  using LinkKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last part is the stream.
 
   Status on_opened(Link& link) override;
   void on_message(Link& link, LinkMessage message, UniqueFd shared,
@@ -96,13 +96,13 @@ class Sender final : private LinkHandler {
 
   EndpointContext& context_;
   std::map<LinkId, Peer> peers_;
-  std::deque<LinkId> unopened_;  // Oldest first; those that end already are not in it.
+  std::deque<LinkId> unopened_;  // Oldest first; without links that are already ending.
   Instant warns_again_at_{};
-  std::map<LinkKey, LinkId> links_by_engine_;  // By receiver; those that are open.
+  std::map<LinkKey, LinkId> links_by_engine_;  // Open links, by receiver.
   Transfers<std::unique_ptr<Offer>> offers_;
   Transfers<WaitingGrant> waiting_;
   Transfers<EarlyWait> early_waits_;
-  // Why the last offers ended: a fetch that comes too late is told so at once.
+  // Why the latest offers ended: a late fetch gets this reason at once.
   Transfers<Error> ended_;
   std::deque<TransferId> ended_order_;
 };

@@ -6,8 +6,8 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// How one end splits the heads: runs of `heads_per_rank`, each run on `replicas` ranks in a row, as
-// vLLM, SGLang and Megatron place them.
+// How one end splits the heads. Each run of `heads_per_rank` heads is on `replicas` consecutive
+// ranks, as vLLM, SGLang and Megatron place them.
 struct Split {
   uint32_t heads_per_rank = 1;
   uint32_t replicas = 1;
@@ -33,7 +33,7 @@ Result<Split> split(const ShardedKv& kv, uint32_t ranks) {
                 " ranks: one must divide the other");
 }
 
-// Decode ranks that want the same run of heads are served by its replicas in turn.
+// The replicas of a run take turns serving the decode ranks that want it.
 uint32_t choose_replica(const Split& from, uint32_t run, uint32_t wanted_before) {
   return run * from.replicas + wanted_before % from.replicas;
 }
@@ -50,7 +50,8 @@ Result<std::vector<ShardPair>> plan_shards(const ShardedKv& kv, uint32_t prefill
   PDJOB_TRY(const Split from, split(kv, prefill_ranks));
   PDJOB_TRY(const Split to, split(kv, decode_ranks));
   std::vector<ShardPair> pairs;
-  std::vector<uint32_t> wanted(kv.kv_heads / from.heads_per_rank);  // Per run of the prefill end.
+  // How often each run of the prefill end was wanted.
+  std::vector<uint32_t> wanted(kv.kv_heads / from.heads_per_rank);
   for (uint32_t decode_rank = 0; decode_rank < decode_ranks; ++decode_rank) {
     const uint32_t first = to.first_head(decode_rank);
     const uint32_t end = first + to.heads_per_rank;

@@ -35,8 +35,8 @@ uint64_t SharedMapping::touch(uint64_t offset, uint64_t bytes) {
     }
     const uint64_t begin = piece * kPieceBytes;
     const uint64_t length = std::min(kPieceBytes, bytes_ - begin);
-    // To read: of shared memory such pages are writable at once, and many are mapped by one fault.
-    // Before Linux 5.14 it fails, and the copy touches them itself.
+    // Populate for reading: pages of shared memory are then writable at once, and one fault maps
+    // many. Before Linux 5.14 this call fails, and the copy touches the pages itself.
     ::madvise(base_ + begin, length, kPopulate);
     touched_[piece] = true;
     touched += length;

@@ -1,4 +1,5 @@
-// Mappings of peers' memfds: checked when they come, kept for the next grant of the same memory.
+// Mappings of peers' memfds. They are checked on arrival and kept for the next grant of the same
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -23,25 +24,26 @@ class SharedMapping {
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
 
-  // Maps the pages of [offset, offset + bytes) that are not mapped yet, all at once: a page that is
-  // first touched by a copy costs as much as copying it several times. How many bytes were not.
-  // Requires: they lie in the mapping.
+  // Maps the pages of [offset, offset + bytes) that are not mapped yet, all at once. A page that a
+  // copy touches first costs as much as copying it several times. Returns the number of bytes newly
+  // mapped. Requires: the range lies in the mapping.
   uint64_t touch(uint64_t offset, uint64_t bytes);
 
  private:
   std::byte* base_;
   uint64_t bytes_;
-  std::vector<bool> touched_;  // Piece by piece.
+  std::vector<bool> touched_;  // One flag per piece.
 };
 
-// Least recently used mappings go first; one in use lives on in its user's hands. Loop-bound.
+// Evicts the least recently used mapping. An evicted mapping lives as long as it has a user.
+// Loop-bound.
 class MappingCache {
  public:
   explicit MappingCache(size_t mappings_max) : mappings_max_(mappings_max) {}
 
-  // The mapping of `bytes` of `memfd`; nothing of a new one is touched. kUnsupported: it is not
-  // sealed against shrinking, so its owner could kill us with SIGBUS. kInvalidArgument: it is
-  // smaller than announced.
+  // Returns the mapping of `bytes` of `memfd`. No page of a new one is touched.
+  // - kUnsupported: it is not sealed against shrinking. Its owner could kill us with SIGBUS.
+  // - kInvalidArgument: it is smaller than announced.
   Result<std::shared_ptr<SharedMapping>> map(const UniqueFd& memfd, uint64_t bytes);
 
   size_t size() const { return entries_.size(); }
@@ -49,7 +51,7 @@ class MappingCache {
  private:
   struct Entry {
     uint64_t device = 0;
-    uint64_t inode = 0;  // Cannot be reused while the mapping holds the file.
+    uint64_t inode = 0;  // The kernel cannot reuse it while the mapping holds the file.
     std::shared_ptr<SharedMapping> mapping;
   };
 

@@ -10,15 +10,15 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// Of the granted rows, when they are granted: nobody waits for them yet. The pages of more rows are
-// mapped as they are pushed, so that no grant holds up other transfers for long.
+// Bytes of granted rows whose pages are mapped at the grant, when no push waits yet. Further pages
+// are mapped during the push, so that a grant never delays other transfers for long.
 constexpr uint64_t kTouchedAtGrantBytes = 32 * limits::kMiB;
 
 void touch_first(SharedMapping& mapping, const Grant& grant) {
   uint64_t left = kTouchedAtGrantBytes;
   for (const GrantedWindow& window : grant.windows) {
     if (left == 0) {
-      break;  // Nothing of a window is still the piece that it begins in.
+      break;  // Touching zero bytes would still map the piece where the window begins.
     }
     const uint64_t bytes = std::min(left, uint64_t{window.row_bytes} * grant.rows);
     left -= std::min(left, mapping.touch(window.shared_offset, bytes));
@@ -35,8 +35,8 @@ class ShmRowSender final : public RowSender {
         target_windows_(std::move(target)) {}
   ShmRowSender(const ShmRowSender&) = delete;
   ShmRowSender& operator=(const ShmRowSender&) = delete;
-  // A push that was cut short has stores under way, too: none may land after the receiver was told
-  // that we have stopped.
+  // A push that was cut short may still have stores under way. They must finish before the receiver
+  // is told that we have stopped.
   ~ShmRowSender() override { finish_copies(); }
 
   void start(const Region& source, RowRange range) override {
@@ -71,7 +71,7 @@ class ShmRowSender final : public RowSender {
   std::vector<Window> target_windows_;
   RowCursor source_;
   RowCursor target_;
-  uint64_t bytes_landed_ = 0;  // Of the range under way.
+  uint64_t bytes_landed_ = 0;  // Bytes of the range under way.
   RowDigest digest_;
 };
 
@@ -87,18 +87,17 @@ class ShmTransport::Receiver final : public RowReceiver {
   Receiver& operator=(const Receiver&) = delete;
   ~Receiver() override { transport_.receivers_.erase(id_); }
 
-  // Announced ranges follow each other, but each is hashed window by window: they must be kept
-  // apart.
+  // Announced ranges are consecutive, but each is hashed window by window. So they are kept apart.
   PayloadSink* announced(RowRange range) override {
-    bytes_in_place_ = bytes_announced_;  // The sender has begun another one.
+    bytes_in_place_ = bytes_announced_;  // A new range means that the one before is complete.
     bytes_announced_ += bytes_per_row(windows_) * range.count;
     bytes_before_last_ = bytes_in_place_;
     ranges_.push_back(range);
     return nullptr;
   }
 
-  // More than was announced is not believed; that the sender is confused its next ROWS or COMMIT
-  // will show, and costs this transfer alone.
+  // Limits the report to the announced bytes. If the sender is wrong, its next ROWS or COMMIT will
+  // show it, and only this transfer fails.
   void landed(uint64_t bytes) {
     bytes_in_place_ = bytes_before_last_ + std::min(bytes, bytes_announced_ - bytes_before_last_);
   }
@@ -131,13 +130,13 @@ class ShmTransport::Receiver final : public RowReceiver {
   ShmTransport& transport_;
   const TransferId id_;
   std::span<const Window> windows_;
-  std::deque<RowRange> ranges_;  // Not hashed to their end. Bounded by the rows granted.
-  RowCursor cursor_;             // Of the first of them, once it is begun.
+  std::deque<RowRange> ranges_;  // Ranges not completely hashed. Bounded by the rows granted.
+  RowCursor cursor_;             // In the first of `ranges_`, once it is begun.
   RowDigest digest_;
   uint32_t rows_arrived_ = 0;
-  // Of all ranges together.
+  // Over all ranges:
   uint64_t bytes_announced_ = 0;
-  uint64_t bytes_before_last_ = 0;  // Of all but the range last announced.
+  uint64_t bytes_before_last_ = 0;  // Without the range last announced.
   uint64_t bytes_in_place_ = 0;
   uint64_t bytes_hashed_ = 0;
 };
@@ -162,7 +161,7 @@ bool ShmTransport::on_message(const LinkMessage& message) {
   if (landed == nullptr) {
     return false;
   }
-  // Else it was cancelled meanwhile.
+  // An unknown transfer was cancelled meanwhile.
   if (const auto receiver = receivers_.find(landed->id); receiver != receivers_.end()) {
     receiver->second->landed(landed->bytes);
     stream_.rows_came(landed->id);

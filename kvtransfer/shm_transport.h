@@ -1,6 +1,6 @@
 // shm: the receiver's memfd comes with the grant, and the sender copies rows straight into it. ROWS
-// says which range it writes, LANDED how far it is: the receiver hashes right behind it, however
-// long the range. Loop-bound.
+// names the range being written; LANDED reports its progress. So the receiver hashes right behind
+// the sender, even within a long range. Loop-bound.
 #pragma once
 
 #include <map>

@@ -57,7 +57,7 @@ Status SlabRings::make(SlabRing& ring) {
     return gpu_error(gpu_, made, "pin memory");
   }
   ring.host = static_cast<std::byte*>(memory);
-  // Not cudaMalloc: only such memory can be registered, and then be sent without another copy.
+  // Not cudaMalloc: only NCCL's memory can be registered, and then be sent without another copy.
   if (const NcclResult made = nccl_.mem_alloc(&memory, bytes); made != kNcclSuccess) {
     return Error{ErrorCode::kUnavailable,
                  "NCCL cannot allocate GPU memory: " + nccl_.explain(made, nullptr)};

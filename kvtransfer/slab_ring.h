@@ -1,7 +1,7 @@
 // SlabRings: the rings of slabs of one GPU. A ring is a stream and `slabs` pieces of memory on the
-// GPU, each with a pinned twin in the host's memory and an event. Rings are made when they are
-// first needed and kept: to free GPU memory is to wait for every kernel of the GPU, among them
-// those of a communicator whose peer is dead. Loop-bound, to the nccl thread.
+// GPU. Each slab has a pinned twin in the host's memory and an event. A ring is made when first
+// needed, and kept. Freeing GPU memory waits for every kernel of the GPU, also those of a
+// communicator whose peer is dead. Loop-bound, to the nccl thread.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class SlabRings {
   ~SlabRings();
 
   Result<SlabRing*> acquire();
-  // Requires: its stream is idle. Not given out again if its last work was an error.
+  // Requires: its stream is idle. A ring whose last work failed is never reused.
   void release(SlabRing& ring);
 
  private:

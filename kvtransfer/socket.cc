@@ -74,7 +74,7 @@ uint16_t& port_of(Address& address) {
              : reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port;
 }
 
-// Both ends have one address: packets do not leave the machine.
+// True if both ends have the same address, so packets never leave the machine.
 bool stays_on_machine(const UniqueFd& socket) {
   Result<Address> ours = address_by(::getsockname, socket);
   Result<Address> peers = address_by(::getpeername, socket);
@@ -202,7 +202,7 @@ void tune_tcp(const UniqueFd& socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
   if (stays_on_machine(socket)) {
-    constexpr std::string_view kUnpaced = "reno";  // The one that every kernel has, for everybody.
+    constexpr std::string_view kUnpaced = "reno";  // Every kernel has it, and any user may set it.
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   }
 }

@@ -10,29 +10,29 @@
 
 namespace pdjob::kvtransfer {
 
-// `host` is a numeric address or "localhost": resolving names would block.
+// `host` is a numeric address or "localhost", because resolving names would block.
 Result<UniqueFd> listen_tcp(const std::string& host, uint16_t port);
 // `name` starts with '@' (abstract).
 Result<UniqueFd> listen_unix(const std::string& name);
 Result<uint16_t> bound_port(const UniqueFd& socket);
 
-// Begun, not finished: writable when it is, connect_error() says how it went.
+// Begins to connect. The socket is writable when that has ended; connect_error() tells the outcome.
 Result<UniqueFd> connect_tcp(const std::string& host, uint16_t port);
 Result<UniqueFd> connect_unix(const std::string& name);
 Status connect_error(const UniqueFd& socket);
 
-// Invalid when there is none (any more).
+// Invalid: there is no further connection.
 UniqueFd accept_next(const UniqueFd& listener);
 
-// A unix socket, or an address of this machine that nobody else can have.
+// True: a unix socket, or a loopback address.
 bool peer_is_loopback(const UniqueFd& socket);
-// The peer's socket is gone, whether or not all it sent has been read. Of unix sockets only.
+// True: the peer's socket is closed, even if some of its bytes are still unread. Unix sockets only.
 bool peer_has_closed(const UniqueFd& socket);
-// True for every TCP socket.
+// Always true for TCP sockets.
 bool peer_has_our_uid(const UniqueFd& socket);
 
-// No delay, and the death of the peer's machine is noticed. Buffers are left to the kernel: a fixed
-// SO_RCVBUF is capped by rmem_max and would switch off its growth to several megabytes. A connected
+// Sets TCP_NODELAY, and detects the death of the peer's machine. Buffers are left to the kernel: a
+// fixed SO_RCVBUF is capped by rmem_max and would stop its growth to several megabytes. A connected
 // socket to this machine is not paced, whatever the host's congestion control (bbr paces).
 void tune_tcp(const UniqueFd& socket);
 

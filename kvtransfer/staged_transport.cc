@@ -16,7 +16,7 @@ class Stage {
     staged_.device.reset();
   }
 
-  // A region of which the rows of `range` are here, and no others.
+  // Returns a region that holds only the rows of `range`.
   Result<const Region*> place(RowRange range) {
     const uint64_t bytes = bytes_per_row(region_.windows) * range.count;
     if (memory_.bytes() < bytes) {
@@ -28,7 +28,7 @@ class Stage {
       const Window& window = region_.windows[i];
       const uint64_t before = uint64_t{window.row_bytes} * range.first;
       const uint64_t in_window = uint64_t{window.row_bytes} * range.count;
-      // Of row 0, which is not here: an address to count from.
+      // The address of row 0, which is not in memory here; it is only a base to count from.
       // NOLINTNEXTLINE(performance-no-int-to-ptr)
       staged_.windows[i].base =
           reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(here) - before);
@@ -53,7 +53,7 @@ class Stage {
   const Region& region_;
   Region staged_;
   PinnedMemory memory_;
-  std::vector<GpuCopy> copies_;  // From the region to here.
+  std::vector<GpuCopy> copies_;  // From the region to the pinned memory.
 };
 
 class StagedRowSender final : public RowSender {
@@ -88,7 +88,7 @@ class StagedRowSender final : public RowSender {
   const Region* source_ = nullptr;
   Status loaded_ = ok();
   std::optional<Stage> stage_;
-  const std::unique_ptr<RowSender> sender_;  // Last: it uses the stage.
+  const std::unique_ptr<RowSender> sender_;  // Last, because it uses the stage.
 };
 
 class StagedRowReceiver final : public RowReceiver, public PayloadSink {

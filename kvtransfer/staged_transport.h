@@ -1,7 +1,8 @@
-// A transport that reaches only the host's memory, for endpoints whose rows are in a GPU's: each
-// range passes through pinned memory, with a copy that is waited for, since a range is small and
-// the rest of its way is slower. What such a transport proves, it proves of the pinned memory.
-// Regions in the host's memory are left to the transport itself. Loop-bound.
+// StagedTransport: runs a transport that reaches only the host's memory, for an endpoint whose rows
+// are in a GPU's. Each range passes through pinned memory. The copy is waited for: a range is
+// small, and the rest of its way is slower. The inner transport's guarantees, such as its digest,
+// cover the pinned memory only. Regions in the host's memory go straight to the inner transport.
+// Loop-bound.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace pdjob::kvtransfer {
 
 class StagedTransport final : public Transport {
  public:
-  // The GPU outlives the transport. Receives into a GPU's memory only if rows come on the link.
+  // The GPU outlives the transport. Receiving into GPU memory requires that rows come on the link.
   StagedTransport(std::unique_ptr<Transport> transport, LinkStream& stream, Gpu& gpu)
       : transport_(std::move(transport)), stream_(stream), gpu_(gpu) {}
 

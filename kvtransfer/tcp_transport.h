@@ -10,7 +10,7 @@ namespace pdjob::kvtransfer {
 
 class TcpTransport final : public Transport {
  public:
-  // The rows of a range follow on the socket: nobody else of the link can send meanwhile.
+  // Bytes of one range. While its rows follow on the socket, nothing else of the link can be sent.
   static constexpr uint64_t kRangeBytes = 512 * limits::kKiB;
 
   explicit TcpTransport(LinkStream& stream) : stream_(stream) {}

@@ -17,7 +17,7 @@ constexpr char kSuite[] = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kSuiteNumber[] = {0x13, 0x01};
 constexpr unsigned char kIdentity[] = {'p', 'd', 'j', 'o', 'b', ' ', 'k', 'v'};
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-constexpr size_t kReadAheadBytes = 4 * kRecordBytes;  // Each call of the kernel brings several.
+constexpr size_t kReadAheadBytes = 4 * kRecordBytes;  // One system call reads several records.
 
 // --- OpenSSL's own way to a socket would raise SIGPIPE.
 
@@ -77,7 +77,7 @@ BIO* make_bio(int& socket) {
 // --- the key
 
 struct TlsCallbacks {
-  // The key, dressed as a session to resume, as TLS 1.3 wants it.
+  // Wraps the key in a session to resume, as TLS 1.3 requires.
   static SSL_SESSION* make_session(SSL* stream) {
     const auto* context =
         static_cast<const TlsContext*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(stream)));
@@ -138,7 +138,8 @@ TlsStream::TlsStream(const TlsContext& context, int socket, TlsSide side)
   BIO* bio = make_bio(socket_);
   SSL_set_bio(stream_.get(), bio, bio);
   if (side == TlsSide::kInitiator) {
-    // A sender that answers with a certificate instead of the key has nobody who vouches for it.
+    // A sender that answers with a certificate instead of the key is rejected: no authority is
+    // trusted.
     SSL_set_verify(stream_.get(), SSL_VERIFY_PEER, nullptr);
     SSL_set_connect_state(stream_.get());
   } else {
@@ -161,7 +162,7 @@ ssize_t TlsStream::read(std::span<const iovec> pieces) {
           SSL_read_ex(stream_.get(), static_cast<std::byte*>(piece.iov_base) + filled,
                       piece.iov_len - filled, &got);
       if (outcome != 1) {
-        const ssize_t answer = fail(outcome);  // Said again when it is asked again.
+        const ssize_t answer = fail(outcome);  // The next call reports it again.
         return total > 0 ? static_cast<ssize_t>(total) : answer;
       }
       opened_ = true;
@@ -194,7 +195,7 @@ bool TlsStream::flush() {
     size_t written = 0;
     const int outcome = SSL_write_ex(stream_.get(), record_.data(), record_.size(), &written);
     if (outcome != 1) {
-      if (fail(outcome) == 0) {  // Closed by the peer: nobody reads this.
+      if (fail(outcome) == 0) {  // The peer has closed the stream.
         errno = EPIPE;
       }
       return false;
@@ -223,7 +224,7 @@ std::string TlsStream::channel() const {
   return bytes;
 }
 
-// What a call that did not succeed returns.
+// Returns the result of a failed call.
 ssize_t TlsStream::fail(int outcome) {
   const int system_error = errno;
   switch (SSL_get_error(stream_.get(), outcome)) {

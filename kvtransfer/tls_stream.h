@@ -1,11 +1,11 @@
-// TlsStream: TLS 1.3 over a connected, nonblocking socket. Both ends make the same key of their
-// job's token (an external PSK, with an ephemeral exchange of keys on top), so there are no
-// certificates to hand out, and who does not know the token gets no further than the first message.
-// The only door to OpenSSL.
+// TlsStream: TLS 1.3 over a connected, nonblocking socket. Both ends derive the same key from their
+// job's token: an external PSK, combined with an ephemeral key exchange. So there are no
+// certificates to distribute. A peer without the token fails at the first message. No other file
+// uses OpenSSL.
 //
-// Reading goes straight to where the caller wants the bytes. Writing copies 16 KiB at a time, the
-// most that one TLS record holds: small pieces share a record, and what a blocked record holds no
-// longer depends on the caller's memory.
+// Reading goes straight to the caller's memory. Writing copies at most 16 KiB at a time, the size
+// of one TLS record. So small pieces share a record, and a blocked record no longer depends on the
+// caller's memory.
 #pragma once
 
 #include <array>
@@ -29,12 +29,13 @@ using TlsKey = std::array<std::byte, 32>;
 
 enum class TlsSide { kInitiator, kAcceptor };
 
-// What all streams of an endpoint share. Outlives them. Loop-bound.
+// The settings that all streams of an endpoint share. Outlives them. Loop-bound.
 class TlsContext {
  public:
   struct Options {
     TlsKey key{};
-    // Then the stream's keys are replaced: AES-GCM is proven for about 2^24 records of one key.
+    // After this many bytes the stream's keys are replaced: AES-GCM is proven for about 2^24
+    // records of one key.
     uint64_t bytes_per_key = uint64_t{1} << 36;
   };
   static Result<std::unique_ptr<TlsContext>> open(const Options& options);
@@ -51,19 +52,20 @@ class TlsContext {
 // Loop-bound.
 class TlsStream {
  public:
-  // Begun with the first read or write. `socket` is not owned.
+  // The handshake begins with the first read or write. `socket` is not owned.
   TlsStream(const TlsContext& context, int socket, TlsSide side);
 
-  // As recvmsg() and sendmsg() with errno: EAGAIN, or EPROTO and error() says what is wrong. A
-  // stream that was cut off reads as one that was closed: it is the link's messages that must be
+  // Like recvmsg() and sendmsg() with errno: EAGAIN, or EPROTO, for which error() has the reason. A
+  // stream that was cut off reads like a closed one: only the link's messages show whether they are
   // complete.
   ssize_t read(std::span<const iovec> pieces);
-  // What it takes is on its way when flush() is true, then or later.
+  // The bytes it takes are sent once flush() returns true, now or later.
   ssize_t write(std::span<const iovec> pieces);
-  // False, with errno as above: call again when the socket can be written, or has been read.
+  // False, with errno as above: call again when the socket is writable or has been read.
   bool flush();
   const Error& error() const { return error_; }
-  // What only the two ends of this very stream know (RFC 9266). Requires: something was read.
+  // Returns a value that only the two ends of this stream know (RFC 9266). Requires: something was
+  // read.
   std::string channel() const;
 
  private:
@@ -72,8 +74,8 @@ class TlsStream {
   int socket_;
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> stream_;
   const uint64_t bytes_per_key_;
-  uint64_t bytes_of_key_ = 0;      // Written under the current key.
-  std::vector<std::byte> record_;  // Taken by write(), not yet by the socket.
+  uint64_t bytes_of_key_ = 0;      // Bytes written under the current key.
+  std::vector<std::byte> record_;  // Bytes taken by write(), not yet by the socket.
   bool opened_ = false;
   bool failed_ = false;
   Error error_;

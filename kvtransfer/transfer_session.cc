@@ -106,14 +106,14 @@ void SendSession::on(const PeerCommitted& event, Instant /*now*/, Effects& effec
 }
 
 void SendSession::on(const PeerCancelled& event, Instant /*now*/, Effects& effects) {
-  if (is_ours(event.link)) {  // Also while it waits: nobody else comes for these rows.
+  if (is_ours(event.link)) {  // Also while it waits: no other receiver comes for these rows.
     effects.push_back(SendCancelled{});
     fail(event.reason, FailureCause::kPeer, effects);
   }
 }
 
 void SendSession::on(const PeerRenewed& event, Instant now, Effects& /*effects*/) {
-  // After COMMIT only the receiver's answer is missing: it must not be waited for for ever.
+  // After COMMIT only the receiver's answer is missing. That wait must end.
   if (is_ours(event.link) && state_ != State::kCommitted) {
     renew(now);
   }
@@ -131,7 +131,7 @@ void SendSession::on(const LinkLost& event, Instant now, Effects& effects) {
   if (state_ != State::kAwaited) {
     return fail(event.reason, FailureCause::kLink, effects);
   }
-  // A receiver that lives makes a new link at once, and says again that it waits.
+  // A live receiver makes a new link at once and sends WAIT again.
   state_ = State::kOffered;
   link_ = {};
   deadline_ = std::max(options_.deadline, std::min(deadline_, now + options_.stall_max));

@@ -1,6 +1,6 @@
-// The two halves of one transfer as pure cores: what to do when, never how bytes move. A session
-// lives on one link incarnation; whatever comes from another one (an old epoch, a stranger) is
-// ignored. Pure.
+// The two halves of one transfer as pure cores. They decide what to do when; transports move the
+// bytes. A session lives on one link incarnation and ignores events from any other (an old epoch, a
+// stranger). Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,15 @@
 
 namespace pdjob::kvtransfer {
 
-// One incarnation of a link inside this process: never reused, so it stands for (peer, epoch).
+// One incarnation of a link inside this process. Never reused, so it stands for (peer, epoch).
 using LinkId = StrongId<struct LinkTag, uint64_t>;
 
 enum class LinkLoss {
-  kClosed,   // Nothing the peer does reaches our memory any more: its socket is closed, or it could
-             // write only through ours.
-  kGivenUp,  // We stopped listening, but the peer may still write memory it has mapped. kClosed
-             // follows.
+  // The peer can no longer write our memory: it closed its socket, or it could write only through
+  // ours.
+  kClosed,
+  // We stopped listening, but the peer may still write memory that it has mapped. kClosed follows.
+  kGivenUp,
 };
 
 // The sender's half.
@@ -41,14 +42,14 @@ enum class LinkLoss {
 //                                                                 PeerCommitted |
 //                                                             kDone <-----------+
 //
-// From every state to kFailed: Withdrawn, PushFailed, PeerCancelled, a deadline, a broken promise,
-// and, once granted, LinkLost.
+// These lead from every state to kFailed: Withdrawn, PushFailed, PeerCancelled, a deadline, a
+// broken promise, and, once granted, LinkLost.
 class SendSession {
  public:
   enum class State {
-    kOffered,    // Nobody has asked for the rows yet.
-    kAwaited,    // A receiver will ask for them once it has rows of its own to put them into.
-    kGranted,    // A receiver waits; nothing to push at the moment.
+    kOffered,    // No receiver has asked for the rows yet.
+    kAwaited,    // A receiver will ask for them once it has rows for them.
+    kGranted,    // A receiver waits; there is nothing to push at the moment.
     kPushing,    // One range is on its way.
     kCommitted,  // All rows and COMMIT are sent; the receiver verifies.
     kDone,
@@ -56,13 +57,13 @@ class SendSession {
   };
   struct Options {
     uint64_t row_bytes = 0;      // Over all windows.
-    uint32_t rows_max = 0;       // Of the source.
+    uint32_t rows_max = 0;       // Rows of the source.
     uint32_t rows_per_push = 0;  // At least 1.
-    Instant deadline;            // Of the offer.
-    Duration lease{};            // From the wait, the grant and each renewal on; the last one from
-                                 // COMMIT on.
-    Duration stall_max{};        // A range that takes longer has stopped.
-    Duration start_max{};        // A link that is not ready for one for longer will not be.
+    Instant deadline;            // Lease of the offer.
+    // Counted from the wait, the grant and each renewal; the last one from COMMIT.
+    Duration lease{};
+    Duration stall_max{};  // A range that takes longer counts as stalled.
+    Duration start_max{};  // Longest wait until the link is ready for a range.
   };
 
   // Events
@@ -75,17 +76,17 @@ class SendSession {
   struct Withdrawn {
     Error reason;
   };
-  struct PeerWaits {  // The latest one counts.
+  struct PeerWaits {  // The latest one applies.
     LinkId link;
-    Duration at_most{};  // However often it renews.
+    Duration at_most{};  // Upper bound; renewals do not extend it.
   };
   struct Granted {
     LinkId link;
     uint32_t rows = 0;
     uint32_t rows_per_push_max = UINT32_MAX;
   };
-  struct RangeWaits {};    // It is the link's turn to move it, and it is not ready to.
-  struct RangeStarted {};  // It was, and is.
+  struct RangeWaits {};    // The link has its turn, but is not ready to move the range.
+  struct RangeStarted {};  // The link has begun to move the range.
   struct RangePushed {};
   struct PushFailed {
     Error reason;
@@ -110,7 +111,7 @@ class SendSession {
                              PeerRenewed, LinkLost, TimePassed>;
 
   // Effects
-  struct Push {  // Answered by RangePushed or PushFailed; at most one is under way.
+  struct Push {  // RangePushed or PushFailed answers it; at most one is under way.
     RowRange range;
   };
   struct SendCommit {
@@ -138,7 +139,7 @@ class SendSession {
   State state() const { return state_; }
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
   bool is_granted() const { return state_ != State::kOffered && state_ != State::kAwaited; }
-  // Of the receiver that waits or has granted its rows; of none in kOffered.
+  // Link of the receiver that waits or has granted its rows; empty in kOffered.
   LinkId link() const { return link_; }
   Instant deadline() const { return std::min(deadline_, push_deadline_); }
 
@@ -162,7 +163,7 @@ class SendSession {
   bool is_ours(LinkId link) const { return state_ != State::kOffered && link == link_; }
   void renew(Instant now);
   void go_on(Instant now, Effects& effects);
-  // Fails, telling the receiver if there is one.
+  // Fails, and tells the receiver if there is one.
   void abort(Error reason, FailureCause cause, Effects& effects);
   void fail(Error reason, FailureCause cause, Effects& effects);
 
@@ -193,32 +194,34 @@ class SendSession {
 //       |              PeerStopped, LinkLost (kClosed) ^
 //       +----------------------------------------------+
 //
-// Where our own GPU may write a little longer, kReleasing stands before kFailed, until
-// WritesEnded.
+// If our own GPU may write a little longer, the session is in kReleasing until WritesEnded, and
+// then in kFailed.
 //
-// Down and left go CancelRequested, PeerStopped, LinkLost, a deadline and broken promises.
+// The arrows down and to the left are CancelRequested, PeerStopped, LinkLost, a deadline and broken
+// promises.
 class ReceiveSession {
  public:
   enum class State {
     kRequested,  // The link is not open yet.
     kGranted,    // The sender knows the target and may write it.
-    kReceiving,  // First rows are announced.
-    kVerifying,  // COMMIT is here; the digest of the last rows is not. The sender has stopped
-                 // writing.
+    kReceiving,  // The first rows are announced.
+    // COMMIT has come; the digest of the last rows is still missing. The sender has stopped
+    // writing.
+    kVerifying,
     kDone,
     kCancelling,  // Failed and reported, but the sender may still write the target.
-    kReleasing,   // Failed and reported, but our own GPU may still write it.
+    kReleasing,   // Failed and reported, but our own GPU may still write the target.
     kFailed,
   };
   struct Options {
     LinkId link;
     uint32_t rows = 0;         // Granted.
     uint64_t row_bytes = 0;    // Over all windows.
-    bool peer_writes = false;  // The sender writes the target itself (shm).
-    bool writes_late = false;  // We do, and a GPU of ours does not stop at once (nccl).
+    bool peer_writes = false;  // The sender writes the target itself (shm, cuda_ipc).
+    bool writes_late = false;  // Our own GPU writes it, and does not stop at once (nccl).
     Instant deadline;
-    Duration stall_max{};  // Announced rows that take longer to arrive have stopped, and so has a
-                           // sender that takes longer to answer a CANCEL.
+    // Longest time for announced rows to arrive, and for the sender to answer a CANCEL.
+    Duration stall_max{};
   };
 
   // Events
@@ -229,7 +232,7 @@ class ReceiveSession {
     LinkId link;
     RowRange range;
   };
-  struct RowsArrived {  // Rows [0, rows) are in place, and this is the digest of them all.
+  struct RowsArrived {  // Rows [0, rows) are in place; `digest` covers all of them.
     uint32_t rows = 0;
     uint64_t digest = 0;
   };
@@ -239,14 +242,14 @@ class ReceiveSession {
     uint64_t bytes = 0;
     uint64_t digest = 0;
   };
-  struct PeerStopped {  // CANCELLED or ABORT: the sender does not write any more.
+  struct PeerStopped {  // CANCELLED or ABORT: the sender has stopped writing.
     LinkId link;
     Error reason;
   };
   struct CancelRequested {
     Error reason;
   };
-  struct WritesEnded {};  // In kReleasing.
+  struct WritesEnded {};  // Comes in kReleasing only.
   struct LinkLost {
     LinkId link;
     LinkLoss loss = LinkLoss::kClosed;
@@ -262,15 +265,16 @@ class ReceiveSession {
   struct SendCancel {
     Error reason;
   };
-  struct FailLink {  // The sender breaks its promises, and only the end of the link tells that it
-                     // stops; or what moved is damaged, and a new link may do better.
+  // Either the sender broke its promises, so only the end of the link proves that it stopped. Or
+  // the rows are damaged, and a new link may do better.
+  struct FailLink {
     Error reason;
   };
   struct ReportDone {
     uint32_t rows = 0;
     uint64_t bytes = 0;
   };
-  struct ReportFailed {  // In kReleasing: to be answered by WritesEnded.
+  struct ReportFailed {  // In kReleasing, WritesEnded must follow.
     Error reason;
     FailureCause cause = FailureCause::kLocal;
     bool region_safe = true;
@@ -305,9 +309,9 @@ class ReceiveSession {
 
   bool is_receiving() const { return state_ == State::kGranted || state_ == State::kReceiving; }
   void verify(Instant now, Effects& effects);
-  // Fails while the link lives: the sender is told.
+  // Fails while the link lives, and tells the sender.
   void stop(Error reason, FailureCause cause, Instant now, Effects& effects);
-  // Fails when no peer can write the target any more.
+  // Fails when the peer can no longer write the target.
   void fail(Error reason, FailureCause cause, Effects& effects);
 
   Options options_;

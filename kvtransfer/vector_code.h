@@ -1,5 +1,5 @@
-// Which of a loop's versions runs: those for AVX2 are compiled beside the portable ones, and chosen
-// when the process starts. Pure.
+// VectorCode: the version of a loop that runs. AVX2 versions are compiled beside the portable ones
+// and chosen when the process starts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,11 @@ inline VectorCode fastest_code() {
 #endif
 }
 
-// Of a version for AVX2, and of what is inlined into one.
+// Marks an AVX2 version of a loop, and functions that are inlined into one.
 #define PDJOB_AVX2 __attribute__((target("avx2")))
 #define PDJOB_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
 
-inline constexpr size_t kPrefetchBytes = 2048;  // Ahead: the hardware stops at the end of a page.
+// Prefetch distance: the hardware's own prefetch stops at the end of a page.
+inline constexpr size_t kPrefetchBytes = 2048;
 
 }  // namespace pdjob::kvtransfer

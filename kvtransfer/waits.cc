@@ -74,7 +74,7 @@ void Waits::look_for_link(Row& row) {
   }
 }
 
-// Well within the time for which a sender still keeps what a lost link waited for.
+// Retries well within the time for which a sender keeps the offers of a lost link.
 void Waits::retry_later() {
   if (!retry_) {
     retry_ = context_.loop.call_at(context_.loop.now() + context_.silence_max() / 8, [this] {

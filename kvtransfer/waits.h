@@ -1,6 +1,6 @@
 // Waits: the transfers that this receiver will fetch once it has rows for them. Their senders keep
-// them meanwhile: WAIT says so once on a link to each, RENEW of that link does the rest. A link
-// that is lost is made again, for its peer may live. Loop-bound.
+// them meanwhile. The receiver sends WAIT once per transfer; RENEW on the same link then keeps them
+// alive. A lost link is opened again, because its peer may still live. Loop-bound.
 #pragma once
 
 #include <map>
@@ -11,12 +11,12 @@
 
 namespace pdjob::kvtransfer {
 
-// What it needs of the receiver.
+// The functions of the receiver that Waits needs.
 class WaitLinks {
  public:
-  // A link that is open or opening.
+  // Returns a link that is open or opening.
   virtual Result<LinkId> link_for_wait(const EndpointAddress& peer) = 0;
-  // Nobody: not open.
+  // nullptr: not open.
   virtual Link* find_ready(LinkId id) = 0;
 
  protected:
@@ -30,11 +30,11 @@ class Waits {
   Waits(const Waits&) = delete;
   Waits& operator=(const Waits&) = delete;
 
-  // Beyond the bound it does nothing: the offer then has its lease.
+  // Beyond the bound it does nothing; the offer then has only its lease.
   void begin(TransferId id, const EndpointAddress& peer, Instant until);
-  // It is being fetched: what the grant says is enough. Unknown: nothing happens.
+  // The transfer is being fetched: its grant replaces the wait. An unknown id is ignored.
   void fetched(TransferId id);
-  // It will not be fetched. Unknown: nothing happens.
+  // The transfer will not be fetched. An unknown id is ignored.
   void cancel(TransferId id);
 
   void on_link_ready(Link& link);
@@ -45,7 +45,7 @@ class Waits {
   struct Awaited {
     EndpointAddress peer;
     Instant until;
-    LinkId link;  // None: lost, or not made.
+    LinkId link;  // Empty: lost, or not made.
   };
   using Row = std::map<TransferId, Awaited>::value_type;
 

@@ -7,7 +7,7 @@
 namespace pdjob::launcher {
 
 namespace {
-constexpr size_t kBodyBytesMax = 1024;  // No request needs one.
+constexpr size_t kBodyBytesMax = 1024;  // Its requests need no body.
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
 }  // namespace

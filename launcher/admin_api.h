@@ -1,5 +1,5 @@
-// AdminApi: the launcher's own HTTP: /status (text with ?as=text), /plan, /metrics, /health.
-// Loopback only, and nothing it answers changes the job. Loop-bound.
+// AdminApi: the launcher's own HTTP server: /status (text with ?as=text), /plan, /metrics, /health.
+// It listens on loopback only, and no request changes the job. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace pdjob::launcher {
 
-// Where its answers come from.
+// The sources of its answers.
 struct AdminPages {
   std::function<std::string()> status_json;
   std::function<std::string()> status_text;

@@ -1,4 +1,4 @@
-// What the commands that look at a running job ask its processes, by HTTP.
+// HTTP requests of the commands that look at a running job.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace pdjob::launcher {
 
 struct AskedProcess {
   net::HttpAddress address;
-  std::string key;  // What it wants; empty: nothing.
+  std::string key;  // Its API key; empty: it needs none.
 };
 
-// GET of the same page of all of them at once; the bodies in order. Who does not answer in a few
-// seconds, or not with 200, is an error of its own.
+// GETs the same page from all processes at once, and returns the bodies in order. A process gets an
+// error in its place if its answer takes more than a few seconds, or is not a 200.
 std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& processes,
                                          const std::string& target);
 

@@ -20,7 +20,7 @@ bool is_key(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, plain);
 }
 
-// Single-quoted, unless it is a plain word or number: a quoted number would be text.
+// Quotes all but plain words and numbers: a quoted number would be text.
 std::string yaml_value(const std::string& value) {
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_';

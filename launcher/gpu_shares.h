@@ -1,4 +1,4 @@
-// Which GPU of its node each worker gets. Pure.
+// Assigns each worker a GPU of its node. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace pdjob::launcher {
 
-// The words of CUDA_VISIBLE_DEVICES up to the first that hides the rest, as CUDA has it.
+// The words of CUDA_VISIBLE_DEVICES up to the first invalid one, which hides the rest, as in CUDA.
 std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
 
-// Gives each worker that wants a GPU the one of its node that fewest have, and warns where some
-// share one or there is none. kUnavailable: they would share one, and NCCL refuses that.
+// Spreads the workers that want a GPU evenly over the GPUs of their node. Warns if workers share a
+// GPU or a node has none. kUnavailable: workers would share one, which NCCL refuses.
 Status share_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan);
 
 }  // namespace pdjob::launcher

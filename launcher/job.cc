@@ -9,16 +9,17 @@ namespace pdjob::launcher {
 
 namespace {
 
-// Between the moment all processes should have drained and the moment what is left is killed.
+// Time from the end of draining until the remaining processes are killed.
 constexpr Duration kExitGrace = std::chrono::seconds(2);
-// Between asking a hung worker for its stacks and its end: writing them takes milliseconds.
+// Time from asking a hung worker for its stacks until it is killed. Writing them takes
+// milliseconds.
 constexpr Duration kDumpGrace = std::chrono::seconds(2);
 
 bool is_router(net::Role role) { return role == net::Role::kRouter; }
 bool is_prefill(net::Role role) { return role == net::Role::kPrefill; }
 bool is_decode(net::Role role) { return role == net::Role::kDecode || role == net::Role::kBoth; }
 
-// Of requests for that model: routers are for all.
+// True for processes that serve requests for that model; routers serve all models.
 bool is_on_path(const Process& process, const std::string& model) {
   return is_router(process.role) || process.model == model;
 }
@@ -191,7 +192,7 @@ void Job::on(const ProcessExited& event) {
 
 void Job::died(Process& process, const std::string& how, net::LossCause cause) {
   const bool was_serving = process.serving();
-  const bool hung = process.loss == net::LossCause::kHang;  // That is what it died of.
+  const bool hung = process.loss == net::LossCause::kHang;  // The hang is the cause of death.
   process.last_exit = hung ? "hung, then " + how : how;
   process.loss = hung ? process.loss : cause;
   process.crashes += process.loss == net::LossCause::kCrash ? 1 : 0;
@@ -240,7 +241,7 @@ void Job::check_process(Process& process) {
     if (process.state == ProcessState::kBackoff) {
       ++process.restarts;
       spawn(process);
-    } else {  // It started, and never registered; or it hung, and has written its stacks.
+    } else {  // It never registered, or it hung and has written its stacks.
       process.deadline = kNever;
       process.killed = true;
       emit(SendSignal{process.incarnation, Signal::kKill});
@@ -263,7 +264,8 @@ void Job::check_heartbeat(Process& process) {
   }
 }
 
-// Twice in a row, so that nobody is hung who was merely stopped, with all of us, and goes on now.
+// Two reports in a row are needed: a worker that was stopped together with us, and now continues,
+// is not hung.
 void Job::check_progress(Process& process) {
   const auto still = std::chrono::milliseconds(process.load.standstill_ms);
   const bool again = std::exchange(process.stands_still, still >= timing_.progress_timeout);
@@ -277,8 +279,8 @@ void Job::check_progress(Process& process) {
   publish_membership();
 }
 
-// Silence means nothing if we were the one who slept (a stopped launcher, a paused machine):
-// everybody gets a fresh start.
+// Missing heartbeats mean nothing if we were stopped ourselves (a stopped launcher, a paused
+// machine). All processes then count as heard now.
 void Job::forgive_own_sleep() {
   if (wakeup_promised_ != kNever && now_ > wakeup_promised_ + timing_.heartbeat_timeout / 2) {
     for (Process& process : processes_) {
@@ -338,13 +340,13 @@ void Job::on_heartbeat(Process& process, const net::HeartbeatSent& message) {
     return;
   }
   if (std::exchange(process.suspected, false)) {
-    publish_membership();  // A router that was silent may have missed some; a worker is back.
+    publish_membership();  // A router may have missed some; a worker is back.
   }
   if (!is_router(process.role)) {
     report_load(process);
   } else if (process.membership_applied < membership_version_ &&
              now_ >= process.membership_sent + timing_.membership_retry) {
-    send_membership(process, 0);  // One of the two messages is lost.
+    send_membership(process, 0);  // One of the two messages was lost.
   }
 }
 
@@ -384,7 +386,7 @@ void Job::publish_membership() {
   }
 }
 
-// True: routers do not know yet who it is now, or why it left.
+// Returns true if routers must learn of a change: the member itself, or why it left.
 bool Job::update_member(Process& process) {
   const auto member = is_member(process) ? std::optional(process.entry) : std::nullopt;
   const auto before = process.departure;
@@ -395,7 +397,7 @@ bool Job::update_member(Process& process) {
   if (process.departure && process.departure->engine_id == process.engine_id) {
     process.departure->cause = process.loss;
     if (member) {
-      process.departure.reset();  // It was silent, and is back.
+      process.departure.reset();  // It was only suspected, and is back.
     }
   }
   return std::exchange(process.member, member) != member || before != process.departure;
@@ -416,7 +418,7 @@ void Job::report_load(const Process& worker) {
 
 // --- probing: a process is ready when a request went through it
 
-// Whom to probe next.
+// The next path to probe.
 std::optional<Job::ProbePath> Job::probe_path() const {
   for (size_t i = 0; i < models_.size(); ++i) {
     if (auto path = probe_path(models_[(next_model_ + i) % models_.size()])) {
@@ -426,8 +428,8 @@ std::optional<Job::ProbePath> Job::probe_path() const {
   return std::nullopt;
 }
 
-// Those of one model, once the router has confirmed that it knows them: the membership and the
-// probe reach it by different ways.
+// The path through one model's workers, once the router has confirmed that it knows them. The
+// membership and the probe reach the router by different ways.
 std::optional<Job::ProbePath> Job::probe_path(const std::string& model) const {
   const auto all_of_some = [&](bool (*fits)(net::Role)) {
     bool serving = false;
@@ -458,7 +460,7 @@ std::optional<Job::ProbePath> Job::probe_path(const std::string& model) const {
   return path.router->membership_applied >= since ? std::optional(path) : std::nullopt;
 }
 
-// One not yet probed, else any that serves.
+// Prefers a process not yet probed, otherwise any that serves.
 const Process* Job::pick_for_probe(bool (*fits)(net::Role), const std::string& model) const {
   const Process* picked = nullptr;
   for (const Process& process : processes_) {
@@ -543,7 +545,7 @@ void Job::check_ready() {
   }
 }
 
-// --- stopping: routers first, so that workers finish what was accepted; then workers
+// --- stopping: routers first, so that workers finish accepted requests; then workers
 
 void Job::on(const StopAsked& event) {
   if (state_ == JobState::kDone) {
@@ -601,8 +603,8 @@ void Job::kill_all() {
   finish_if_all_exited();
 }
 
-// A failed job is not worth draining: nobody was told that it is ready, or nothing is left that
-// could answer.
+// A failed job is killed without draining. Either nobody saw it ready, or all processes that could
+// answer are gone.
 void Job::fail(const std::string& reason, const std::string& culprit) {
   PDJOB_CHECK(state_ == JobState::kStarting || state_ == JobState::kReady);
   state_ = JobState::kDraining;

@@ -1,8 +1,10 @@
-// The Job core: which processes of a job should run, what became of them, and what to do next. It
-// starts them, waits until each has registered, the router has confirmed that it knows them and a
-// probe request has gone through them, replaces what dies or hangs, tells routers who is there, and
-// stops all in order. Workers serve one of its models each, and only those of one are probed
-// together.
+// The Job core: which processes of a job should run, their state, and what to do next. It
+// - starts all processes;
+// - waits until each has registered, the router has confirmed it, and a probe request went through;
+// - replaces processes that die or hang;
+// - tells routers which processes are in the job;
+// - stops all in order.
+// Each worker serves one of the job's models. A probe uses workers of one model only.
 //
 //   job:      starting --> ready --> draining --> done
 //                 |                     ^           ^
@@ -16,12 +18,13 @@
 //                            |  v          v            |
 //                           backoff <--------------------
 //
-// A worker is hung when its engine has work and makes no progress for progress_timeout, though its
-// heartbeats come: it leaves the membership at once, writes its stacks to its log, and is killed.
-// Routers are told of each loss whether it was a crash, a hang, or came from outside, for a request
-// may be to blame for the first two only. A process that dies goes to `backoff` and starts again as
-// a new incarnation, with a new engine id; once the job drains, it goes to `exited`. It knows no
-// files, sockets or machines. Pure.
+// A worker is hung when its engine has work and makes no progress for progress_timeout, though
+// heartbeats arrive. It leaves the membership at once, writes its stacks to its log, and is killed.
+// Routers learn the cause of each loss: a crash, a hang, or something from outside. A request may
+// be to blame for the first two only.
+//
+// A process that dies goes to `backoff`. It starts again as a new incarnation, with a new engine
+// id. Once the job drains, it goes to `exited`. The core uses no files, sockets or machines. Pure.
 #pragma once
 
 #include <compare>
@@ -73,9 +76,9 @@ struct SpawnFailed {
 struct ProcessExited {
   Incarnation incarnation;
   std::string how;       // "exit code 1", "signal 9 (Killed)"
-  bool crashed = false;  // net::ChildExit::crashed().
+  bool crashed = false;  // As net::ChildExit::crashed() says.
 };
-// From a process, named by the key it authenticated with.
+// From a process, identified by its key.
 struct MessageArrived {
   std::string peer;
   net::Message message;
@@ -96,7 +99,7 @@ struct TimePassed {};
 using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
                            ProbeSucceeded, ProbeFailed, StopAsked, TimePassed>;
 
-// --- effects, to be done in order
+// --- effects, to be executed in order
 
 struct Spawn {
   std::string name;
@@ -111,8 +114,8 @@ struct Send {
   std::string peer;
   net::Message message;
 };
-// One token through this router, pinned to these workers; `prefill` is empty where their model is
-// not disaggregated.
+// One token through this router, pinned to these workers. `prefill` is empty if the model is not
+// disaggregated.
 struct Probe {
   uint64_t probe = 0;
   std::string model;
@@ -121,12 +124,12 @@ struct Probe {
   std::string decode;
 };
 struct ReportReady {};
-// The job no longer takes requests: listening sockets held for restarts are closed.
+// The job accepts no more requests: close the listening sockets held for restarts.
 struct CloseDoors {};
 struct Finish {
   int exit_code = 0;
   std::string reason;   // Empty after a clean stop.
-  std::string culprit;  // The process whose log says more; may be empty.
+  std::string culprit;  // The process whose log explains more; may be empty.
 };
 
 using Effect = std::variant<Spawn, SendSignal, Send, Probe, ReportReady, CloseDoors, Finish>;
@@ -138,17 +141,17 @@ struct JobTiming {
   Duration hang_timeout = std::chrono::seconds(15);
   Duration progress_timeout = std::chrono::minutes(2);
   Duration probe_retry = std::chrono::milliseconds(100);
-  Duration membership_retry = std::chrono::milliseconds(500);  // While a router confirms nothing.
+  Duration membership_retry = std::chrono::milliseconds(500);  // Until a router confirms it.
   RestartConfig restart;
 };
 
 struct ProcessPlan {
   std::string name;
   net::Role role = net::Role::kBoth;
-  std::string model;  // Whose worker it is; empty for a router.
+  std::string model;  // The model it serves; empty for a router.
 };
 
-// What status shows of a process.
+// The state of one process, as status shows it.
 struct Process {
   std::string name;
   net::Role role = net::Role::kBoth;
@@ -158,27 +161,28 @@ struct Process {
   std::string engine_id;
   int64_t pid = 0;
   uint32_t restarts = 0;
-  Instant since{};  // Of this state.
+  Instant since{};  // Start of this state.
   Instant last_heartbeat{};
-  bool suspected = false;     // Silent for heartbeat_timeout: gets no new requests.
-  bool stands_still = false;  // The last heartbeat said so; a second one in a row decides.
-  bool killed = false;        // By us; its exit has not come yet.
+  bool suspected = false;     // No heartbeat for heartbeat_timeout: gets no new requests.
+  bool stands_still = false;  // Reported by the last heartbeat; a second one in a row decides.
+  bool killed = false;        // By us; its exit has not been reported yet.
   net::WorkerEntry entry;     // As registered.
   net::WorkerLoad load;
-  std::optional<net::WorkerEntry> member;          // As routers were told; none: it is no member.
-  uint64_t changed_in = 0;                         // The membership version that said so.
-  uint64_t membership_applied = 0;                 // Routers: the version that it has confirmed.
-  Instant membership_sent{};                       // Routers: when it was last told one.
-  net::LossCause loss = net::LossCause::kUnknown;  // Of this incarnation.
-  std::optional<net::Departure> departure;         // Of the last one that was a member.
+  std::optional<net::WorkerEntry> member;          // As told to routers; empty: not a member.
+  uint64_t changed_in = 0;                         // The membership version of that change.
+  uint64_t membership_applied = 0;                 // Routers: the last version it confirmed.
+  Instant membership_sent{};                       // Routers: when it was last sent one.
+  net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
+  std::optional<net::Departure> departure;         // For the last incarnation that was a member.
   uint32_t crashes = 0;
   uint32_t hangs = 0;
   std::string last_exit;
-  // Of the state: when to start again, or when starting has taken too long. kNever elsewhere.
+  // The deadline of this state: the time of the next start, or the limit for starting or hanging.
+  // kNever in all other states.
   Instant deadline = kNever;
   RestartPolicy restart_policy{RestartConfig{}};
 
-  bool alive() const;  // Spawned, and its exit has not come yet.
+  bool alive() const;  // Spawned, and its exit has not been reported yet.
   bool serving() const {
     return state == ProcessState::kRegistered || state == ProcessState::kReady;
   }
@@ -186,30 +190,32 @@ struct Process {
 
 class Job {
  public:
-  // `nonce` tells engine ids of this run of the job from those of another.
+  // `nonce` distinguishes the engine ids of this run of the job from those of other runs.
   Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce);
 
   void step(const Event& event, Instant now, std::vector<Effect>& effects);
-  // TimePassed is due then; kNever: nothing to wait for.
+  // The time when TimePassed is due; kNever: no timer is needed.
   Instant next_wakeup() const;
 
   JobState state() const { return state_; }
   const std::vector<Process>& processes() const { return processes_; }
-  // What a starting job still waits for, for people; empty when it waits for nothing.
+  // Says, for people, what a starting job still waits for; empty if it waits for nothing.
   std::string waiting_for() const;
 
  private:
   struct ProbeInFlight {
     uint64_t id = 0;
     std::vector<Incarnation>
-        through;       // Who is ready if it succeeds: routers, a prefill and a decode worker.
+        // Processes that become ready if it succeeds: a router, a prefill worker and a decode
+        // worker.
+        through;
     std::string path;  // "prefill-0 -> decode-0"
     bool must_move_kv = false;
   };
 
   struct ProbePath {
     const Process* router = nullptr;
-    const Process* prefill = nullptr;  // Null where the model is not disaggregated.
+    const Process* prefill = nullptr;  // Null if the model is not disaggregated.
     const Process* decode = nullptr;
   };
 
@@ -235,7 +241,7 @@ class Job {
   void forgive_own_sleep();
   void enter(Process& process, ProcessState state, Instant deadline = kNever);
 
-  // `since`: what has changed since that version; 0: all of it.
+  // `since`: only changes after that version; 0: the whole list.
   net::Membership membership(uint64_t since) const;
   void publish_membership();
   bool update_member(Process& process);
@@ -264,11 +270,11 @@ class Job {
   JobState state_ = JobState::kStarting;
   std::vector<Process> processes_;
   std::vector<std::string> models_;  // Each once; they are probed in turn.
-  size_t next_model_ = 0;  // Whose turn it is: a model that cannot be probed well must not
-                           // keep the others from it.
+  // The next model to probe. Turns keep a model whose probes fail from holding up the others.
+  size_t next_model_ = 0;
   Instant start_deadline_ = kNever;
-  Instant drain_deadline_ = kNever;   // What the processes are told.
-  Instant stop_deadline_ = kNever;    // When what is left is killed.
+  Instant drain_deadline_ = kNever;   // The deadline that processes are told.
+  Instant stop_deadline_ = kNever;    // The remaining processes are killed then.
   Instant wakeup_promised_ = kNever;  // next_wakeup() after the last step.
   uint64_t incarnations_made_ = 0;
   uint64_t membership_version_ = 1;
@@ -280,7 +286,7 @@ class Job {
   std::string failure_;
   std::string culprit_;
 
-  // Of the step in progress.
+  // Valid during a step.
   Instant now_{};
   std::vector<Effect>* effects_ = nullptr;
 };

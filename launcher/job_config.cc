@@ -112,7 +112,7 @@ void check_router(ConfigReader& in, const JobConfig& config) {
   }
 }
 
-// All workers share one machine's ports, and one `kvtransfer` section.
+// All workers share the ports of one machine, and one `kvtransfer` section.
 void check_workers(ConfigReader& in, const JobConfig& config) {
   constexpr size_t kWorkersOfJobMax = size_t{2} * kWorkersPerRoleMax;
   size_t workers = 0;

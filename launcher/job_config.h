@@ -1,5 +1,5 @@
-// JobConfig: a whole job file. Composes the folders' own structs, and checks the rules that span
-// sections. Value.
+// JobConfig: a whole job file. It composes the structs of the other folders and checks the rules
+// that span sections. Value.
 #pragma once
 
 #include <cstdint>
@@ -40,33 +40,33 @@ struct JobConfig {
   router::RouterConfig router;
   LauncherConfig launcher;
 
-  // What the processes are told verbatim; they read their own sections.
+  // The text that processes receive verbatim; they read their own sections.
   std::string text;
-  std::string source;  // The file, as errors call it.
+  std::string source;  // The file's name, for errors.
 
-  // Null: none is called so.
+  // Null if no model has that name.
   const ModelConfig* model_called(std::string_view served_name) const;
   std::vector<std::string> served_names() const;
 };
 
-// Of a worker that a signal of its own ends: the KV of the last prompts that a prefill worker has
-// finished by then is kept for its lease.
+// The drain timeout of a worker that receives its own signal. A prefill worker gets its lease on
+// top: it still keeps the KV of its last prompts for that long.
 Duration drain_timeout(const JobConfig& config, net::Role role);
 
-// kInvalidArgument: the message is the text of all errors, as config_reader.h has it. Looks at the
-// file system for the model only.
+// kInvalidArgument: the message lists the errors, in the form of config_reader.h. It accesses the
+// file system only for the model.
 Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
                                    const Places& places);
 Result<JobConfig> read_job_config(const std::string& path, const Places& places);
 
-// A file's text; kInvalidArgument where it cannot be read. One of more than kConfigBytesMax is cut
-// off behind that, which is enough for the parser to refuse it.
+// Returns a file's text. kInvalidArgument: it cannot be read. It cuts a file of more than
+// kConfigBytesMax one byte behind the limit, so that the parser still refuses it.
 Result<std::string> read_config_text(const std::string& path);
 // The `router` section.
 void read_router(ConfigReader& in, router::RouterConfig& config);
 
 std::string default_state_dir(const Places& places);
-// configs/REFERENCE.md.
+// The text of configs/REFERENCE.md.
 std::string config_reference();
 
 }  // namespace pdjob::launcher

@@ -25,7 +25,7 @@ Error cannot(const std::string& what, const std::string& why) {
   return {ErrorCode::kUnavailable, "cannot " + what + ": " + why};
 }
 
-// launcher.json tells `pdjob status` whom to ask: another user must not put one there.
+// `pdjob status` trusts launcher.json, so other users must not be able to write one.
 Status check_ours(int folder, const std::string& path) {
   struct stat found{};
   if (fstat(folder, &found) != 0) {
@@ -46,7 +46,7 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whole or not at all, for its owner alone.
+// Writes the whole file or nothing; only its owner can read it.
 Status write_private(const std::string& path, const std::string& text) {
   const std::string draft = path + ".new";
   unlink(draft.c_str());
@@ -95,7 +95,7 @@ Result<JobFolder> JobFolder::claim(const JobConfig& config) {
                      "): stop it with `kill " + pid + "`, or give this one another name"};
   }
   std::error_code ignored;
-  fs::remove(path + "/launcher.json", ignored);  // Of a launcher that was killed.
+  fs::remove(path + "/launcher.json", ignored);  // Left by a killed launcher.
   PDJOB_TRY(LogFolder logs, LogFolder::claim(config.launcher.log_dir, config.name));
   return JobFolder(path, std::move(logs), std::move(lock));
 }

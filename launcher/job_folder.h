@@ -1,7 +1,7 @@
-// JobFolder: a running job's place on disk: state_dir/NAME with launcher.json (how `pdjob status`
-// finds the launcher), worker_keys.json, and its logs (log_folder.h). Holding its lock is what
-// makes a job's name unique; the lock goes with the process, so a killed launcher leaves nothing
-// that must be cleaned up by hand. Loop-bound.
+// JobFolder: a running job's place on disk: state_dir/NAME. It holds launcher.json, through which
+// `pdjob status` finds the launcher, worker_keys.json, and the logs (log_folder.h). The folder's
+// lock makes the job's name unique. The lock ends with the process, so a killed launcher needs no
+// cleanup by hand. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace pdjob::launcher {
 
-// What launcher.json says. Value.
+// The content of launcher.json. Value.
 struct LauncherAddress {
   int64_t pid = 0;
   std::string admin;  // "127.0.0.1:41234"
@@ -25,20 +25,21 @@ struct LauncherAddress {
 class JobFolder {
  public:
   // kInvalidArgument: a job of that name is running, another job logs to the same folder, or other
-  // users may write where this job keeps its state.
+  // users can write to this job's folder.
   static Result<JobFolder> claim(const JobConfig& config);
   JobFolder(JobFolder&&) noexcept = default;
   JobFolder& operator=(JobFolder&&) noexcept = default;
   ~JobFolder();  // Removes both files; the logs stay.
 
   Status publish(const LauncherAddress& address) const;
-  // By name, what the HTTP port of each worker wants. Only the owner of the job can read them.
+  // The API key of each worker's HTTP port, by the worker's name. Only the owner of the job can
+  // read them.
   Status publish_keys(const std::map<std::string, std::string>& worker_keys) const;
   LogFolder& logs() { return logs_; }
 
-  // kNotFound: no such job runs.
+  // kNotFound: no job of that name is running.
   static Result<LauncherAddress> find(const std::string& state_dir, const std::string& job);
-  // What publish_keys() says of these.
+  // Returns the published keys of these workers.
   static Result<std::vector<std::string>> worker_keys(const std::string& state_dir,
                                                       const std::string& job,
                                                       const std::vector<std::string>& names);
@@ -49,7 +50,7 @@ class JobFolder {
 
   std::string path_;
   LogFolder logs_;
-  net::Fd lock_;  // Of the folder itself; invalid once moved from.
+  net::Fd lock_;  // The folder's own descriptor; invalid once moved from.
 };
 
 }  // namespace pdjob::launcher

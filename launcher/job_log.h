@@ -1,5 +1,5 @@
-// One log line for each event and effect of the Job core, so that the launcher's log is its trace.
-// Heartbeats are left out.
+// Writes one log line for each event and effect of the Job core, so that the launcher's log is its
+// trace. Skips heartbeats.
 #pragma once
 
 #include "launcher/job.h"

@@ -19,8 +19,8 @@ struct NodeShare {
   uint32_t cores_used = 0;
 };
 
-// The node with the most free cores; the first of equals. Overcommitment is allowed and warned
-// about: it is slow, not wrong.
+// The node with the most free cores; the first one on a tie. Overcommitment is allowed, with a
+// warning: it is slow, not wrong.
 NodeShare& roomiest(std::vector<NodeShare>& shares) {
   return *std::ranges::max_element(shares, {}, [](const NodeShare& share) {
     return static_cast<int64_t>(share.node->cores) - share.cores_used;
@@ -35,7 +35,7 @@ void place(LaunchPlan& plan, std::vector<NodeShare>& shares, PlanRow row) {
   plan.rows.push_back(std::move(row));
 }
 
-// Facts behind it: docs/determinism.md.
+// docs/determinism.md explains these rules.
 ModelPlan judge_invariance(const ModelConfig& model) {
   ModelPlan plan{.name = model.served_name};
   const engine::EngineConfig& decode = model.decode_engine;
@@ -66,7 +66,7 @@ ModelPlan judge_invariance(const ModelConfig& model) {
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
-// Workers of one file map it, so a node has it once.
+// Workers map the model's file, so each node holds a file only once.
 Status check_memory(const JobConfig& config, const std::vector<Node>& nodes,
                     const std::vector<uint64_t>& model_bytes) {
   PDJOB_CHECK(model_bytes.size() == config.models.size());
@@ -98,7 +98,7 @@ Status check_memory(const JobConfig& config, const std::vector<Node>& nodes,
   return ok();
 }
 
-// "prefill-0", or "small-prefill-0" where `models` has a name for it.
+// "prefill-0", or "small-prefill-0" if the model has the name "small" in `models`.
 std::string worker_name(const ModelConfig& model, const char* role, uint32_t number) {
   return (model.name.empty() ? "" : model.name + "-") + role + "-" + std::to_string(number);
 }

@@ -57,7 +57,7 @@ std::vector<uint64_t> model_bytes(const JobConfig& config) {
   return bytes;
 }
 
-// Its router can show no key to the workers of this job, so they want none.
+// The job's router cannot show a key to its workers, so they need none.
 bool recipe_without_key(const JobConfig& config) {
   if (config.router.kind != router::RouterKind::kCommand) {
     return false;
@@ -105,7 +105,8 @@ std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
   return processes;
 }
 
-// SIGTERM, SIGINT and SIGHUP, as an exit code: net::block_signals() has blocked the first two.
+// Turns SIGTERM, SIGINT and SIGHUP into an exit code. net::block_signals() has blocked the first
+// two.
 class StopSignals final : public net::FdHandler {
  public:
   StopSignals(net::EventLoop& loop, std::function<void(int)> then)
@@ -183,7 +184,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   }
 
  private:
-  // "0.0.0.0" is where to listen, not where to connect to.
+  // "0.0.0.0" is an address to listen on, not to connect to.
   static std::string reachable(const std::string& host) {
     return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
   }
@@ -194,7 +195,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     return {.host = reachable(process->entry.host), .port = process->entry.port};
   }
 
-  // Routers share one port, which the first of them may choose.
+  // Routers share one port. The first router may choose it.
   Status listen(PlanRow& row) {
     if (row.role == net::Role::kRouter) {
       row.port = plan_.rows.front().port;
@@ -213,13 +214,13 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     return open_workers_ ? std::string() : root_key_.derive("worker http", name);
   }
   std::string probe_key() const { return root_key_.derive("probes"); }
-  // A router of another make can show only one key, which all workers take.
+  // A foreign router can show only one key, which all workers accept.
   std::string router_key() const {
     return config_.router.kind == router::RouterKind::kCommand && !open_workers_
                ? root_key_.derive("router http")
                : std::string();
   }
-  // Of the workers; only the owner of the job can read them.
+  // The workers' keys; only the owner of the job can read them.
   std::map<std::string, std::string> worker_keys() const {
     std::map<std::string, std::string> keys;
     for (const PlanRow& row : plan_.rows) {
@@ -244,8 +245,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     dispatch(MessageArrived{peer, std::move(message)});
   }
 
-  // Effects may cause events (a spawn that fails): these wait until all effects of the step before
-  // are done.
+  // Effects may cause events (a spawn that fails). Such events wait until all effects of the
+  // earlier step are done.
   void dispatch(Event event) {
     events_.push_back(std::move(event));
     if (events_.size() > 1) {
@@ -317,8 +318,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     order.spec.config_name = config_.source;
     Result<int64_t> pid = cluster_.spawn(order);
     if (!router) {
-      // A dead worker must refuse connections at once; a router's socket stays, so that clients
-      // wait while it is replaced.
+      // A dead worker must refuse connections at once. A router's socket stays open, so that
+      // clients wait until the router is replaced.
       cluster_.close_listener(row->name);
     }
     return pid;
@@ -354,7 +355,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   Terminal& terminal_;
   Job job_;
   JobMetrics metrics_;
-  const bool open_workers_;  // Their router can show no key.
+  const bool open_workers_;  // The job's router cannot show a key.
   const RootKey root_key_ = RootKey::make();
   const kvtransfer::LinkAuthority link_authority_;
   std::string url_;

@@ -1,5 +1,5 @@
-// The KV links of a running job, put together from what its workers say of theirs, for people and
-// for machines. Pure.
+// The KV links of a running job, combined from its workers' reports, for people and for machines.
+// Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace pdjob::launcher {
 
-// A process of a job that may have KV links, as the launcher's status names it.
+// A process that may have KV links, as the launcher's status names it.
 struct LinkedWorker {
   std::string name;
   std::string engine_id;
@@ -17,18 +17,18 @@ struct LinkedWorker {
   bool serving = false;
 };
 
-// From the launcher's status. kCorrupt: not that.
+// Reads the launcher's status. kCorrupt: the text is something else.
 Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json);
 
-// What a worker answered, or why it did not: /pdjob/links of worker_process.
+// A worker's answer on /pdjob/links (worker_process), or the error.
 struct LinksAnswer {
   LinkedWorker worker;
   Result<std::string> body;
 };
 
-// A line per pair and end: each counts what it has seen itself.
+// One line per pair and end, because each end counts what it sees itself.
 std::string links_text(const std::vector<LinksAnswer>& answers);
-// One line.
+// One line of JSON.
 std::string links_json(const std::string& job, const std::vector<LinksAnswer>& answers);
 
 }  // namespace pdjob::launcher

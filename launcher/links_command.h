@@ -1,4 +1,4 @@
-// `pdjob links`: asks the workers of a running job how their KV links do.
+// `pdjob links`: asks the workers of a running job for the state of their KV links.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace pdjob::launcher {
 
 enum class LinksMode { kOnce, kWatch };
 
-// The exit code (common/exit_code.h); kExitFailed if no such job runs. Watching ends by a signal,
-// by the end of the job, or when nobody reads any more.
+// Returns the exit code (common/exit_code.h); kExitFailed if the job is not running. Watching ends
+// on a signal, at the end of the job, or when stdout is closed.
 int show_links(const std::string& state_dir, const std::string& job, StatusForm form,
                LinksMode mode);
 

@@ -43,7 +43,7 @@ Result<net::Fd> memfd_with(const std::string& text) {
 
 constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
-// Numbered as CUDA does, whatever the numbers of their device files.
+// Numbers GPUs as CUDA does; the numbers of the device files do not matter.
 std::vector<std::string> usable_gpus() {
   if (const char* const setting = std::getenv(kVisibleGpus); setting != nullptr) {
     return gpus_of_setting(setting);

@@ -1,6 +1,6 @@
-// LocalCluster: this machine. Processes are this very binary, forked and executed, with their spec
-// on an inherited memfd and their output in a log file each. None of them outlives the launcher.
-// Loop-bound.
+// LocalCluster: this machine. Each process is this same binary, forked and executed. It gets its
+// spec on an inherited memfd, and its output goes to its own log file. All processes die with the
+// launcher. Loop-bound.
 #pragma once
 
 #include <map>
@@ -20,10 +20,10 @@ class LocalCluster final : public Cluster {
  public:
   struct Options {
     std::string program = "/proc/self/exe";
-    LogFolder& logs;  // Outlives the cluster.
+    LogFolder& logs;  // Must outlive the cluster.
   };
   LocalCluster(net::EventLoop& loop, Handler& handler, Options options);
-  ~LocalCluster() override;  // Kills and reaps what is left.
+  ~LocalCluster() override;  // Kills and reaps the remaining processes.
 
   std::vector<Node> nodes() const override;
   Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host,
@@ -33,7 +33,7 @@ class LocalCluster final : public Cluster {
   Result<int64_t> spawn(const SpawnOrder& order) override;
   void signal(Incarnation incarnation, Signal signal) override;
 
-  // This machine, before there is a loop.
+  // Describes this machine, before an event loop exists.
   static Node this_node();
 
  private:

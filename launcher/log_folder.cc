@@ -27,7 +27,7 @@ Error cannot(const std::string& what) {
   return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
 }
 
-// A link, a device or a file of another user would lead our writes elsewhere.
+// A link, a device or another user's file would lead our writes elsewhere.
 bool is_plain_file_of_ours(int fd) {
   struct stat found{};
   return fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() &&
@@ -112,7 +112,7 @@ Result<net::Fd> LogFolder::open(const std::string& process) {
   constexpr int kFlags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   net::Fd made(openat(folder_.get(), name.c_str(), kFlags | O_CREAT | O_EXCL, kOwnerOnly));
   if (made.valid()) {
-    // Noted after it was made: a file of this name that was here before is never ours to remove.
+    // Listed after it was made: a file of this name that existed before is never ours to remove.
     PDJOB_TRY_STATUS(append(ledger_.get(), process + "\n"));
     return made;
   }

@@ -58,8 +58,9 @@ Examples:
   pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
 )";
 
-// What a large request took goes back to the system when it ends. By itself glibc learns from each
-// large block that is freed to keep larger ones: a few bodies of 31 MB would cost 100 MB for good.
+// Returns the memory of a large request to the system when the request ends. By default glibc
+// raises its threshold with each large block that is freed. A few bodies of 31 MB would then cost
+// 100 MB for good.
 void give_back_large_blocks() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -67,7 +68,7 @@ void give_back_large_blocks() {
 #endif
 }
 
-// Prints the errors of a bad job file; they are whole lines.
+// Prints the errors of a bad job file, which are whole lines.
 int refuse(const Error& error) {
   std::fputs(error.message.c_str(), stderr);
   return kExitUsage;
@@ -256,7 +257,7 @@ struct CommandLine {
     });
   }
 
-  // Started by workers.
+  // Workers start this command.
   void add_grammar_helper() {
     CLI::App* command = app.add_subcommand("compile-grammar", "")->group("");
     command->add_option("channel", channel)->required();

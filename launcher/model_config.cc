@@ -23,7 +23,7 @@ using Read = std::function<void(ConfigReader& in)>;
 
 void read_override(ConfigReader& in, const char* key, FieldText text, Overrides overrides,
                    const Read& read) {
-  // What is wrong with the common keys is not reported again.
+  // Errors in the common keys are not reported again.
   const bool written = in.has(key);
   in.section(key, text, [&](ConfigReader& section) {
     if (overrides == Overrides::kRead && written) {
@@ -51,15 +51,15 @@ void read_decode(ConfigReader& in, Overrides overrides, ModelConfig& model) {
   read_engine(in, overrides, model.decode_engine);
 }
 
-// KV rows can only move between engines of the same kind and KV type; they are not converted. How
-// many sequences of how many tokens each end holds is its own affair.
+// KV rows can only move between engines of the same kind and KV type; they are not converted. Each
+// end chooses its own number and length of sequences.
 void check_engines(ConfigReader& in, const ModelConfig& model) {
   const engine::EngineConfig& p = model.prefill_engine;
   const engine::EngineConfig& d = model.decode_engine;
   if (!model.disaggregated()) {
     return;
   }
-  // Told at the role that differs from the common `engine`.
+  // Reports the error at the role that differs from the common `engine`.
   const auto refuse = [&](const std::string& key, const std::string& values) {
     const std::string decode_key = "decode.engine." + key;
     in.fail(in.has(decode_key) ? decode_key : "prefill.engine." + key,
@@ -108,8 +108,8 @@ bool is_gguf(const std::filesystem::path& path) {
 
 }  // namespace
 
-// A key of a model stands in place of the same key of the job, so the keys of all workers
-// (`engine`) are read before those of the roles, and in each section the model's after the job's.
+// A key of a model replaces the same key of the job. So the keys of all workers (`engine`) are read
+// before those of the roles. In each section, the job's keys are read before the model's.
 void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>& models) {
   ModelConfig common;
   in.field("model", common.model,

@@ -1,5 +1,5 @@
-// ModelConfig: one model of a job, who serves it and how, and where its file is found. A job has
-// one (`model`) or several (`models`). Value.
+// ModelConfig: one model of a job: its workers and the place of its file. A job has one (`model`)
+// or several (`models`). Value.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace pdjob::launcher {
 
 inline constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
 
-// Where models and state are looked for; read from the environment by main.cc only.
+// Folders to search for models and state. Only main.cc reads them from the environment.
 struct Places {
   std::string home;        // $HOME
   std::string models;      // $PDJOB_MODELS, may be empty.
@@ -26,11 +26,11 @@ struct Places {
 };
 Places places_from_environment();
 
-// Its sections are those of the job, with its own keys in `models` in place of theirs.
+// Each model starts from the job's sections; its own keys in `models` override theirs.
 struct ModelConfig {
   std::string name;         // In `models`; empty: the job's one `model`.
   std::string model;        // As written.
-  std::string served_name;  // No two models have the same.
+  std::string served_name;  // Unique in the job.
   uint32_t prefill_workers =
       1;  // 0: not disaggregated, decode workers compute their prompts themselves.
   uint32_t decode_workers = 1;
@@ -42,21 +42,22 @@ struct ModelConfig {
   bool disaggregated() const { return prefill_workers > 0; }
 };
 
-// The reference need not tell the keys of a section again where they override it.
+// kRead reads the keys of overriding sections. kOnlyNamed only names these sections, because the
+// reference lists their keys elsewhere.
 enum class Overrides { kRead, kOnlyNamed };
-// The keys of `model`, or `models`, and of the sections that models may override: `engine`,
-// `prefill` and `decode`. Always gives one at least.
+// Reads the keys of `model` or `models`, and the sections that models may override: `engine`,
+// `prefill` and `decode`. `models` then has at least one entry.
 void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>& models);
-// Finds the file of each, names it, and checks what they have to keep to.
+// Finds each model's file, sets its served name, and checks the rules for models.
 void check_models(ConfigReader& in, const Places& places, std::vector<ModelConfig>& models);
 
-// Of a job or a model: a-z, 0-9, - and _.
+// Valid name of a job or a model: a-z, 0-9, - and _.
 bool is_job_name(std::string_view name);
 
-// `~/x` is below home; anything else stays.
+// Replaces a leading `~/` by the home folder.
 std::string expand_home(const std::string& path, const Places& places);
-// The file of a model as a job file or a flag names it: a path to a .gguf, or a name that `./dev
-// model` installed.
+// Finds the file of a model that a job file or a flag names: a path to a .gguf, or a name that
+// `./dev model` installed.
 Result<std::string> find_model(const std::string& model, const Places& places);
 
 }  // namespace pdjob::launcher

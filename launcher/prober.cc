@@ -84,7 +84,7 @@ void Prober::call(Running running, const net::HttpAddress& to, const std::string
 void Prober::on_head(net::CallId id, const net::HttpReplyHead& head) {
   Running& running = running_.at(id);
   running.status = head.status;
-  // Another router need not pass it on, so that of the decode leg stays.
+  // A foreign router may drop this header, so the decode leg's value stays.
   running.kv_bytes = std::max(running.kv_bytes,
                               parse_number<uint64_t>(head.header("x-pdjob-kv-bytes")).value_or(0));
 }

@@ -1,7 +1,7 @@
-// Prober: proves by a one-token request that two workers serve, and that KV moves between them. Our
-// own router is asked to send it to just these two. A router of another make cannot be, so there
-// the prober sends both legs itself, and then one more request through the router, to see that it
-// serves, too. Loop-bound.
+// Prober: proves with a one-token request that two workers serve and that KV moves between them.
+// pdjob's router accepts the two workers with the request. A foreign router does not, so the prober
+// sends both legs itself. One more request through that router proves that it serves, too.
+// Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,18 @@
 namespace pdjob::launcher {
 
 struct ProberOptions {
-  bool foreign_router = false;  // It is of another make.
-  std::string key;              // Of the router's tenant for probes; empty: it has no tenants.
-  // What a worker wants, by its name. For legs that go to it directly.
+  bool foreign_router = false;  // The job's router is not pdjob's.
+  // API key of the router's tenant for probes; empty: the router has no tenants.
+  std::string key;
+  // Returns the key of a worker, by its name; for legs sent directly to a worker.
   std::function<std::string(const std::string& name)> worker_key_of;
-  // Where a process serves, by its name.
+  // Returns the address of a process, by its name.
   std::function<net::HttpAddress(const std::string& name)> address_of;
 };
 
 class Prober final : net::HttpCallHandler {
  public:
-  // `report` gets ProbeSucceeded or ProbeFailed, once for each probe and never inside start().
+  // Calls `report` with ProbeSucceeded or ProbeFailed, once per probe, never inside start().
   Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report);
 
   void start(const Probe& probe);
@@ -40,7 +41,7 @@ class Prober final : net::HttpCallHandler {
     Step step = Step::kRouter;
     int status = 0;
     uint64_t kv_bytes = 0;
-    std::string body;  // The beginning of it.
+    std::string body;  // Only its beginning.
   };
 
   void on_head(net::CallId id, const net::HttpReplyHead& head) override;

@@ -1,5 +1,4 @@
-// RestartPolicy: when a process that died is started again, and when that is given up. One per
-// process. Pure.
+// RestartPolicy: when to start a dead process again, and when to give up. One per process. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,8 @@ class RestartPolicy {
 
   void started(Instant now) { started_at_ = now; }
   void became_ready() { ever_ready_ = true; }
-  // When to start again; none: it has never been ready and died too often. What was ready once is
-  // tried for ever, since the rest of the job goes on serving.
+  // Returns the time of the next start. Empty: it died too often without ever being ready. A
+  // process that was once ready is retried forever, because the rest of the job still serves.
   std::optional<Instant> died(Instant now);
 
   uint32_t deaths_in_a_row() const { return deaths_in_a_row_; }

@@ -61,7 +61,7 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
       options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
 }
 
-// A job file of the flags. The name is of no use here, and the reader wants one.
+// Makes a job file of the flags. The reader requires a name, which is not used here.
 Result<JobConfig> config_of(std::vector<std::string> settings, const Places& places) {
   settings.insert(settings.begin(), "name=standalone");
   PDJOB_TRY(const std::string yaml, yaml_of_settings(settings));
@@ -109,14 +109,14 @@ Result<int> router_by_spec(int spec_fd, const Places& places) {
   router::RouterOptions options;
   options.spec = std::move(spec);
   options.config = config.router;
-  // The workers of a job are pdjob's own.
+  // All workers of a job are pdjob's own.
   options.config.protocol = router::Protocol::kAuto;
   options.config.models = config.served_names();
   options.plain = !config.models.front().disaggregated();
   return router::run_router(options);
 }
 
-// Who holds the same key file is of one job: its key opens the worker's port, and makes its
+// Workers with the same key file belong to one job: the key opens the worker's port, and makes its
 // identity on KV links.
 Status take_key(const WorkerFlags& flags, net::ProcessSpec& spec) {
   if (!flags.key_file.empty()) {
@@ -172,7 +172,7 @@ Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& place
                  "a file that does: --config FILE"};
   }
   std::vector<std::string> settings = flags.settings;
-  // A router needs no model; the fake engine keeps the reader from looking for one.
+  // A router has no model; the fake engine keeps the reader from looking for one.
   settings.insert(settings.begin(), {"router.listen=" + flags.listen, "engine.kind=fake"});
   PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
   file.router = config.router;

@@ -1,5 +1,5 @@
-// The file of `pdjob router --config`: the workers by their addresses, and the `router` section of
-// a job file. Value.
+// The file of `pdjob router --config`: the addresses of the workers, and the `router` section of a
+// job file. Value.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct RouterFile {
   router::RouterConfig router;
 };
 
-// kInvalidArgument: the message is the text of all errors, as config_reader.h has it.
+// kInvalidArgument: the message lists the errors, in the form of config_reader.h.
 Result<RouterFile> parse_router_file(const std::string& source, const std::string& text);
 Result<RouterFile> read_router_file(const std::string& path);
 

@@ -142,7 +142,7 @@ std::string progress_line(const Job& job) {
   for (const Process& process : job.processes()) {
     if (process.state == ProcessState::kBackoff) {
       return text + "; " + process.name +
-             " died: " + process.last_exit;  // One is enough; status tells all.
+             " died: " + process.last_exit;  // One is enough; `pdjob status` shows all.
     }
   }
   return text;

@@ -14,7 +14,7 @@ struct JobView {
   const LaunchPlan& plan;
   const Job& job;
   int64_t launcher_pid = 0;
-  std::string url;  // Of the front door.
+  std::string url;  // The address that clients use.
   Instant now{};
 };
 
@@ -23,7 +23,7 @@ std::string status_json(const JobView& view);
 // One line while the job is not ready: "2 of 3 ready, 1 starting".
 std::string progress_line(const Job& job);
 
-// The Prometheus text of the same facts.
+// The same facts as Prometheus text.
 class JobMetrics {
  public:
   explicit JobMetrics(const Job& job);

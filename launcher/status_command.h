@@ -7,7 +7,7 @@ namespace pdjob::launcher {
 
 enum class StatusForm { kText, kJson };
 
-// The exit code (common/exit_code.h); kExitFailed if no such job runs.
+// Returns the exit code (common/exit_code.h); kExitFailed if the job is not running.
 int show_status(const std::string& state_dir, const std::string& job, StatusForm form);
 
 }  // namespace pdjob::launcher

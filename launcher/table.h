@@ -1,4 +1,4 @@
-// Columns of text, aligned, for people. Pure.
+// Aligned columns of text for people. Pure.
 #pragma once
 
 #include <string>

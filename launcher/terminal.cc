@@ -20,7 +20,7 @@ size_t columns_of(int fd) {
   return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
 }
 
-// What nobody reads any more is lost; that is no reason to stop serving.
+// Drops text that cannot be written; a closed stderr is no reason to stop serving.
 void write_whole(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
@@ -52,7 +52,7 @@ Terminal::~Terminal() {
 }
 
 void Terminal::say(const std::string& text) {
-  // Over the progress line, or the ^C that the terminal has echoed.
+  // Overwrites the progress line, or the ^C that the terminal has echoed.
   write_whole(person_.get(), (is_terminal_ ? kEraseLine : "") + text);
   shown_.clear();
 }

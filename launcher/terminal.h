@@ -1,7 +1,7 @@
-// Terminal: what the person (or script) who runs `pdjob --config` sees: the plan and progress on
-// stderr, and on stdout one line `ready url=...`. On a terminal the progress is one line that
-// changes; in a pipe it is a line per change. While it lives, this process's log lines go to a file
-// instead of between them. Loop-bound.
+// Terminal: what the person or script that runs `pdjob --config` sees. The plan and progress go to
+// stderr; one line `ready url=...` goes to stdout. On a terminal one progress line changes in
+// place; in a pipe each change is a line. Meanwhile, log lines of this process go to a file
+// instead. Loop-bound.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace pdjob::launcher {
 
 class Terminal {
  public:
-  // Points stderr, where the log writes, at `log`.
+  // Redirects stderr, where log lines go, to `log`.
   static Result<Terminal> open(const net::Fd& log);
   Terminal(Terminal&&) noexcept = default;
   Terminal& operator=(Terminal&&) noexcept = default;
-  ~Terminal();  // Gives stderr back.
+  ~Terminal();  // Restores stderr.
 
   void say(const std::string& text);       // Whole lines.
   void progress(const std::string& line);  // Replaces the last progress line.

@@ -26,7 +26,7 @@ Error system_error(const std::string& what) {
   return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
 }
 
-// All that the child needs, made before the fork: after it, only async-signal-safe calls are
+// Everything that the child needs, made before the fork: after it, only async-signal-safe calls are
 // allowed.
 class Setup {
  public:
@@ -53,7 +53,7 @@ class Setup {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent_) {
-      _exit(1);  // It died between fork and prctl.
+      _exit(1);  // The parent died between fork and prctl.
     }
     sigset_t none;
     sigemptyset(&none);
@@ -76,13 +76,13 @@ class Setup {
   }
 
  private:
-  // Whatever our own caller, or a library, left open without close-on-exec.
+  // Marks descriptors that our caller or a library left open without close-on-exec.
   static void hide_descriptors() {
     constexpr int kFirst = STDERR_FILENO + 1;
     if (close_range(kFirst, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0) {
       return;
     }
-    // A kernel before 5.11.
+    // For kernels before 5.11.
     const auto end = static_cast<int>(sysconf(_SC_OPEN_MAX));
     for (int fd = kFirst; fd < end; ++fd) {
       fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -145,8 +145,8 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(
   if (pid < 0) {
     return system_error("fork");
   }
-  // The child is not reaped before we say so, hence its id cannot have been reused.
-  // Not <sys/pidfd.h>: that of glibc 2.36 forgets that C++ includes it.
+  // Only we reap the child, and have not yet, so its id cannot be reused.
+  // Not <sys/pidfd.h>: glibc 2.36's header does not work in C++.
   Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   PDJOB_CHECK(pidfd.valid(), std::strerror(errno));
   std::unique_ptr<ChildProcess> child(
@@ -165,13 +165,13 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::signal(int number) const {
   if (kill(-pid_, number) != 0) {
-    kill(pid_, number);  // It has not reached setpgid() yet.
+    kill(pid_, number);  // It has not called setpgid() yet.
   }
 }
 
 void ChildProcess::on_ready(uint32_t /*epoll_events*/) {
   loop_.unwatch(pidfd_.get());
-  signal(SIGKILL);  // What it may have left in its group; before reaping, for then its id is free.
+  signal(SIGKILL);  // Kills the rest of its group. Before reaping, which frees its id.
   const auto exited = std::move(exited_);
   exited(reap());
 }

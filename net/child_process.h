@@ -1,6 +1,6 @@
-// ChildProcess: a process that this one has started, watched by its pidfd. It has a process group
-// of its own, so that a Ctrl-C in the terminal reaches its parent alone, and it dies with its
-// parent, also by kill -9. Loop-bound.
+// ChildProcess: a process that this process started, watched by its pidfd. It has its own process
+// group, so that a Ctrl-C in the terminal reaches only its parent. It dies with its parent, even by
+// kill -9. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,9 @@ namespace pdjob::net {
 
 struct ChildOptions {
   std::string program;                                           // A path.
-  std::vector<std::string> arguments;                            // The first is what `ps` calls it.
-  std::vector<std::pair<std::string, std::string>> environment;  // Set beside our own.
-  std::vector<int> inherited;  // Descriptors that it has under the same numbers.
+  std::vector<std::string> arguments;                            // The first is its name in `ps`.
+  std::vector<std::pair<std::string, std::string>> environment;  // Added to our own.
+  std::vector<int> inherited;  // Descriptors that keep their numbers in the child.
   int output = -1;             // Its stdout and stderr; -1: ours.
 };
 
@@ -29,18 +29,18 @@ struct ChildOptions {
 struct ChildExit {
   std::string how;  // For people: "exit code 1", "signal 9 (Killed)".
   int code = 0;
-  int signal = 0;  // 0: it ended by its exit code.
+  int signal = 0;  // 0: it ended with an exit code.
 
-  // It broke at what it was doing: SIGSEGV and its like, SIGABRT (of a failed check, or of memory
-  // that a library did not get), SIGXCPU. SIGKILL tells nothing: the kernel sends it when memory is
-  // short, to whom it likes, and so does anybody else.
+  // True if it broke at its work: SIGSEGV and similar signals, SIGXCPU, or SIGABRT (a failed check,
+  // or a library without memory). SIGKILL does not count: the kernel sends it to any process when
+  // memory is short, and a person may send it too.
   bool crashed() const;
 };
 
 class ChildProcess final : FdHandler {
  public:
-  // `exited` is called once, when it has ended and what it left in its group is killed; it may
-  // destroy the object. Never inside start().
+  // `exited` is called once, after the process has ended and the rest of its group is killed. It
+  // may destroy the object. It is never called inside start().
   static Result<std::unique_ptr<ChildProcess>> start(EventLoop& loop, const ChildOptions& options,
                                                      std::function<void(const ChildExit&)> exited);
   ~ChildProcess();  // Kills the group.
@@ -48,7 +48,7 @@ class ChildProcess final : FdHandler {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // To the whole group.
+  // Sends the signal to the whole group.
   void signal(int number) const;
 
  private:
@@ -65,7 +65,8 @@ class ChildProcess final : FdHandler {
   bool reaped_ = false;
 };
 
-// The file that a shell would run for `name`: a path as it is, else the first in $PATH. kNotFound.
+// Finds the file that a shell would run for `name`: a path as it is, otherwise the first match in
+// $PATH. kNotFound: there is none.
 Result<std::string> find_program(const std::string& name);
 
 }  // namespace pdjob::net

@@ -14,7 +14,7 @@
 namespace pdjob::net {
 namespace {
 
-// Receives of one connection before others get their turn.
+// Receives on one connection before others get their turn.
 constexpr int kReceivesPerTurn = 16;
 
 }  // namespace
@@ -38,7 +38,7 @@ void ClientConnection::start(const Request& request) {
   input_.clear();
   if (phase_ == Phase::kIdle) {
     phase_ = Phase::kBusy;
-    // The sends of many requests, one after the other, wake each worker once.
+    // Sending at the end of the turn wakes each worker only once for many requests.
     send_waits_ = true;
     ask_attention();
   }
@@ -115,8 +115,8 @@ void ClientConnection::send() {
       return;
     }
     if (count < 0) {
-      // The reply may have come before the request was complete (an early refusal): it is looked
-      // for before giving up.
+      // The reply may have come before the request was complete (an early refusal). We look for it
+      // before giving up.
       send_failed_ = true;
       ask_attention();
       return;
@@ -136,8 +136,8 @@ void ClientConnection::receive(Ended ended) {
     const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
     if (count > 0) {
       take({buffer.data(), static_cast<size_t>(count)});
-      // A short read has emptied the socket, and an edge will tell of more; but the end has no
-      // bytes to be told by.
+      // A short read has emptied the socket, and an edge will report more bytes. The end of the
+      // stream has no bytes, so it needs one more read.
       if (static_cast<size_t>(count) < buffer.size() && ended == Ended::kNo) {
         break;
       }
@@ -180,8 +180,8 @@ void ClientConnection::take(std::string_view bytes) {
   }
 }
 
-// The length of the head, or 0: more bytes are needed, or it failed. Interim replies (1xx) are
-// skipped.
+// Returns the length of the head, or 0 if more bytes are needed or it failed. Skips interim replies
+// (1xx).
 size_t ClientConnection::take_head(std::string_view bytes) {
   const size_t head_bytes = finder_.find(bytes);
   if (finder_.refusal()) {
@@ -261,7 +261,7 @@ void ClientConnection::end(std::string_view unexpected) {
                         request_sent() && unexpected.empty();
   if (reusable) {
     phase_ = Phase::kIdle;
-    paused_ = false;  // That was the call; what the peer says to nobody must be noticed.
+    paused_ = false;  // A pause ends with its call; bytes on an idle connection must be noticed.
     request_ = {};
     sent_ = 0;
   } else {

@@ -1,6 +1,6 @@
-// ClientConnection: one connection of an HttpClient to a worker, with at most one call on it. It
-// sends the request, follows the reply's framing and hands out raw bytes; it knows no pool, no
-// retries and no deadlines. Loop-bound.
+// ClientConnection: one connection of an HttpClient to a worker, with at most one call at a time.
+// It sends the request, follows the reply's framing and hands over raw bytes. Pool, retries and
+// deadlines are the client's. Loop-bound.
 //
 //   kConnecting ──> kBusy ──> kIdle ──> kBusy ...      and kClosed from anywhere
 #pragma once
@@ -25,13 +25,13 @@ class ClientConnection final : public FdHandler {
     virtual void on_connected(ClientConnection& connection) = 0;
     virtual void on_head(ClientConnection& connection, const HttpReplyHead& head) = 0;
     virtual void on_body(ClientConnection& connection, std::string_view raw) = 0;
-    // The reply is complete; the connection is idle, or closed where it cannot be used again.
+    // The reply is complete. The connection is idle, or closed if it cannot be reused.
     virtual void on_end(ClientConnection& connection) = 0;
     // The connection is closed, with or without a call on it.
     virtual void on_failed(ClientConnection& connection, const Error& error) = 0;
 
-    // Calls attend() at the end of this turn; not called again before that. A closed connection may
-    // be destroyed then.
+    // Calls attend() at the end of this turn. The connection asks again only after that. The owner
+    // may then destroy a closed connection.
     virtual void attend_soon(ClientConnection& connection) = 0;
 
     virtual EventLoop& loop() = 0;
@@ -43,7 +43,7 @@ class ClientConnection final : public FdHandler {
   };
 
   struct Request {
-    std::string_view head;  // With its empty line; a short body may stand behind it.
+    std::string_view head;  // With its empty line; a short body may follow.
     std::string_view body;
     bool is_head = false;  // The reply has no body.
   };
@@ -54,9 +54,9 @@ class ClientConnection final : public FdHandler {
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
 
-  // False: the connection is of no use.
+  // False: the connection is unusable.
   bool watch();
-  // The views outlive the call. Never calls the owner's on_...().
+  // The views must outlive the call. Never calls the owner's on_...().
   void start(const Request& request);
   void pause();
   void resume();
@@ -66,7 +66,7 @@ class ClientConnection final : public FdHandler {
   bool connecting() const { return phase_ == Phase::kConnecting; }
   bool idle() const { return phase_ == Phase::kIdle; }
   bool closed() const { return phase_ == Phase::kClosed; }
-  // A byte of the reply has arrived: the request must not be sent again.
+  // A byte of the reply has arrived, so the request must not be retried.
   bool reply_started() const { return reply_started_; }
   bool request_sent() const { return sent_ == request_.head.size() + request_.body.size(); }
 
@@ -97,10 +97,10 @@ class ClientConnection final : public FdHandler {
   bool attention_asked_ = false;
 
   bool paused_ = false;
-  bool input_waits_ = false;  // The socket may hold more that we did not read yet.
+  bool input_waits_ = false;  // The socket may hold bytes that we have not read yet.
   bool reply_started_ = false;
   bool head_done_ = false;
-  std::string input_;  // Of a head that came in pieces.
+  std::string input_;  // The part of an incomplete head.
   HeadFinder finder_;
   ResponseHead head_;
   HttpReplyHead reply_;

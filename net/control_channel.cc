@@ -30,7 +30,7 @@ void set_common(Socket& socket) {
   socket.set(ZMQ_RCVHWM, static_cast<int>(limits::kControlQueueMax));
   socket.set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(limits::kControlMessageBytesMax));
   socket.set(ZMQ_HANDSHAKE_IVL, 5000);
-  // A peer that vanished without a word (a lost machine) is disconnected after this.
+  // Disconnects a peer that vanished without closing (a lost machine) after this time.
   socket.set(ZMQ_HEARTBEAT_IVL, 2000);
   socket.set(ZMQ_HEARTBEAT_TIMEOUT, 10000);
 }
@@ -39,12 +39,12 @@ Result<Message> decode_frame(const std::string& frame) {
   return decode(std::as_bytes(std::span(frame.data(), frame.size())));
 }
 
-// Whom the server knows: peer names by public key (Z85).
+// The allowed peers: name by public key (Z85).
 using AllowList = std::map<std::string, std::string>;
 
-// The ZAP handler (rfc.zeromq.org/spec/27): lets in exactly the allowed public keys. A connection's
-// User-Id is its key, so that what an older incarnation of a process still sends is told from what
-// the newer one does.
+// The ZAP handler (rfc.zeromq.org/spec/27): admits exactly the allowed public keys. A connection's
+// User-Id is its key. So messages of a process's older incarnation differ from those of the newer
+// one.
 class Gate final : public Socket::Reader {
  public:
   Gate(EventLoop& loop, Context& context, const AllowList& allowed)
@@ -86,7 +86,7 @@ class ZmqControlServer final : public ControlServer, Socket::Reader {
         socket_(loop, context_, ZMQ_ROUTER, *this) {}
 
   Status start(const std::string& host) {
-    PDJOB_TRY_STATUS(gate_.open());  // First: without a gate libzmq lets everybody in.
+    PDJOB_TRY_STATUS(gate_.open());  // First: without a ZAP handler libzmq admits every client.
     set_common(socket_);
     socket_.set(ZMQ_ROUTER_MANDATORY, 1);
     socket_.set(ZMQ_CURVE_SERVER, 1);

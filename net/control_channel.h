@@ -1,5 +1,5 @@
-// The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. Keys are made
-// per job by the launcher and reach a process inside its spec (process_spec.h), never on a command
+// The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. The launcher
+// makes the keys per job. A process gets them in its spec (process_spec.h), never on a command
 // line. Loop-bound.
 #pragma once
 
@@ -19,7 +19,7 @@ struct CurveKeys {
 };
 CurveKeys make_curve_keys();
 
-// What one process needs to reach its launcher.
+// The address and the keys that a process uses to reach its launcher.
 struct ControlAddress {
   std::string endpoint;           // "tcp://127.0.0.1:41234"
   std::string server_public_key;  // Z85
@@ -27,8 +27,8 @@ struct ControlAddress {
   bool empty() const { return endpoint.empty(); }
 };
 
-// The launcher's end. Only clients whose public key was allowed get in (ZAP), and each is known by
-// the name it was allowed under.
+// The launcher's end. Only clients with an allowed public key can connect (ZAP). Each client is
+// known by the name given to allow().
 class ControlServer {
  public:
   class Handler {
@@ -46,7 +46,8 @@ class ControlServer {
   virtual const std::string& public_key() const = 0;
   virtual void allow(const std::string& name, const std::string& client_public_key) = 0;
   virtual void forbid(const std::string& name) = 0;
-  // Never blocks; a peer that does not read loses messages, and heartbeats decide about it.
+  // Never blocks. A peer that does not read loses messages; missing heartbeats then decide its
+  // fate.
   virtual void send(const std::string& peer, const Message& message) = 0;
 };
 

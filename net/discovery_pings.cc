@@ -10,9 +10,10 @@
 namespace pdjob::net {
 namespace {
 
-constexpr int kQueueMax = 4;  // Frames for a router that is not there yet; later ones say the same.
+// Frames queued for a router that is not there yet; later ones repeat their content.
+constexpr int kQueueMax = 4;
 
-// msgpack's str 8: a length of one byte.
+// msgpack's str 8, whose length is one byte.
 void append_text(std::string& frame, std::string_view text) {
   PDJOB_CHECK(text.size() < 256, text.size());
   frame += '\xd9';
@@ -47,7 +48,7 @@ DiscoveryPings::~DiscoveryPings() {
   for (const auto& [identity, socket] : sockets_) {
     zmq_close(socket);
   }
-  zmq_ctx_term(context_);  // Does not wait: no socket lingers.
+  zmq_ctx_term(context_);  // Does not wait: all sockets have linger 0.
 }
 
 void* DiscoveryPings::open_socket(const std::string& identity) {

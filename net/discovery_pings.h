@@ -1,6 +1,6 @@
-// DiscoveryPings: tells a router that listens for them who is there, in the words of vLLM's
-// P2pNccl workers (ZeroMQ DEALER, one frame, a msgpack map of type, http_address and zmq_address).
-// The router forgets who is silent for five seconds. Loop-bound.
+// DiscoveryPings: tells a router which workers exist, in the format of vLLM's P2pNccl workers
+// (ZeroMQ DEALER, one frame, a msgpack map of type, http_address and zmq_address). The router drops
+// workers without a ping for five seconds. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace pdjob::net {
 
 class DiscoveryPings {
  public:
-  explicit DiscoveryPings(uint16_t port);  // Of this machine.
+  explicit DiscoveryPings(uint16_t port);  // Port of a router on this machine.
   ~DiscoveryPings();
   DiscoveryPings(const DiscoveryPings&) = delete;
   DiscoveryPings& operator=(const DiscoveryPings&) = delete;
 
-  // Never blocks. Workers that are no more in the list are forgotten here, too.
+  // Never blocks. Also closes the sockets of workers that are not in the list.
   void send(std::span<const WorkerEntry> workers);
 
  private:
@@ -27,10 +27,10 @@ class DiscoveryPings {
 
   const std::string endpoint_;
   void* const context_;
-  std::map<std::string, void*> sockets_;  // By identity, which must be of one worker alone.
+  std::map<std::string, void*> sockets_;  // By identity; each worker needs its own.
 };
 
-// The frame. Pure.
+// Returns the frame. Pure.
 std::string discovery_ping(const WorkerEntry& worker);
 
 }  // namespace pdjob::net

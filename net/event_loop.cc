@@ -26,7 +26,7 @@ constexpr size_t kEventsPerTurn = 256;
 // Cancelled timers stay in the heap until they are due or outnumber the live ones.
 constexpr size_t kDeadTimersTolerated = 64;
 
-// A timer's id is the count of timers made before it, which orders equal times, above its slot.
+// A timer's id: above the slot stands the count of earlier timers, which orders equal times.
 constexpr unsigned kSlotBits = 20;
 
 size_t slot_of(TimerId id) { return id.value & ((1U << kSlotBits) - 1); }
@@ -39,15 +39,15 @@ struct Timer {
 struct DueTimer {
   Instant when;
   TimerId id;
-  // std::push_heap keeps the largest in front; we want the earliest. Equal times run in order of
+  // std::push_heap puts the largest first; we want the earliest. Equal times run in order of
   // creation.
   bool operator<(const DueTimer& other) const {
     return when != other.when ? when > other.when : id > other.id;
   }
 };
 
-// An event carries the generation of its watch: it is stale when the descriptor was unwatched, or
-// closed and reused, since.
+// An event carries the generation of its watch. It is stale if the descriptor was since unwatched,
+// or closed and reused.
 uint64_t event_key(int fd, uint32_t generation) {
   return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
 }
@@ -72,7 +72,7 @@ struct EventLoop::State final : FdHandler {
   std::vector<uint32_t> free_slots;
   uint64_t timers_made = 0;
   std::vector<TurnHandler*> turn_ends;
-  std::vector<TurnHandler*> ending;  // Those that are being told; null: forgotten since.
+  std::vector<TurnHandler*> ending;  // Handlers being called; null: forgotten since.
 
   // Shared with other threads.
   std::atomic<bool> stopping = false;
@@ -129,7 +129,7 @@ bool EventLoop::State::is_alive(TimerId id) const {
   return id != TimerId{} && slot_of(id) < timers.size() && timers[slot_of(id)].id == id;
 }
 
-// What it was to do; nothing if it has run or was cancelled.
+// Takes the timer's work; empty if it has run or was cancelled.
 std::function<void()> EventLoop::State::take(TimerId id) {
   if (!is_alive(id)) {
     return nullptr;
@@ -141,8 +141,8 @@ std::function<void()> EventLoop::State::take(TimerId id) {
 }
 
 void EventLoop::State::run_timers() {
-  // A timer made meanwhile runs in a later turn, so that one that renews itself cannot hold the
-  // loop.
+  // A timer added during these calls runs in a later turn, so that a timer that renews itself
+  // cannot block the loop.
   const TimerId last{(timers_made + 1) << kSlotBits};
   while (!timer_heap.empty() && timer_heap.front().when <= now && timer_heap.front().id < last) {
     std::pop_heap(timer_heap.begin(), timer_heap.end());
@@ -155,7 +155,7 @@ void EventLoop::State::run_timers() {
 }
 
 void EventLoop::State::run_posted() {
-  if (!woken.exchange(false)) {  // Before draining: what is posted from here on wakes us again.
+  if (!woken.exchange(false)) {  // Before draining: work posted from here on wakes us again.
     return;
   }
   std::vector<std::function<void()>> work;
@@ -269,7 +269,7 @@ TimerId EventLoop::call_at(Instant when, std::function<void()> work) {
 }
 
 void EventLoop::cancel(TimerId timer) {
-  // Taken first: destroying the work may come back here.
+  // Taken first: destroying the work may call cancel() again.
   const auto cancelled = state_->take(timer);
   state_->drop_dead_timers();
 }

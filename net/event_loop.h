@@ -1,7 +1,7 @@
-// EventLoop: one thread's epoll, timers and posted work. Everything a process waits for is a file
-// descriptor here: sockets, ZeroMQ, signalfd, pidfd. Why not Asio: docs/decisions/0002.
+// EventLoop: one thread's epoll, timers and posted work. All events of a process arrive on file
+// descriptors here: sockets, ZeroMQ, signalfd, pidfd. Why not Asio: docs/decisions/0002.
 //
-// Time is read once per turn and passed on. Loop-bound, but for post() and stop(), which are
+// Time is read once per turn and passed on. Loop-bound, except post() and stop(), which are
 // Thread-safe.
 #pragma once
 
@@ -17,7 +17,8 @@ namespace pdjob::net {
 
 using TimerId = StrongId<struct TimerTag, uint64_t>;
 
-// Told of readiness. Edge-triggered: read (write) until EAGAIN, or you will not be told again.
+// Called when a descriptor is ready. Edge-triggered: read (write) until EAGAIN, or you will not be
+// called again.
 class FdHandler {
  public:
   virtual void on_ready(uint32_t epoll_events) = 0;
@@ -26,7 +27,7 @@ class FdHandler {
   ~FdHandler() = default;
 };
 
-// Told of the end of a turn in which it asked for it.
+// Called at the end of a turn in which it asked for it.
 class TurnHandler {
  public:
   virtual void on_turn_end() = 0;
@@ -42,32 +43,31 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Events that come one by one, faster than this, are waited for and dealt with together: a turn
-  // costs three system calls, whatever it finds. Up to kTurnsAhead turns may come faster. For loops
-  // with many peers of which none hurries; 0, the default: never.
+  // Waits so that events arriving faster than this are handled together: a turn costs three system
+  // calls, however little it finds. Up to kTurnsAhead turns may come faster. Use it for loops with
+  // many peers that can all wait. 0, the default: no waiting.
   static constexpr int kTurnsAhead = 16;
   void pace_turns(Duration interval_min);
 
   void run();   // Until stop().
   void stop();  // Thread-safe.
-  // Runs `work` in a later turn. Thread-safe; what is posted after run() returned is dropped.
+  // Runs `work` in a later turn. Thread-safe. Work posted after run() returned is dropped.
   void post(std::function<void()> work);
 
-  // Of this turn.
+  // The time of this turn.
   Instant now() const;
 
-  // `work` runs once, not before `when`. Timers are coarse: up to a millisecond late.
+  // `work` runs once, not before `when`. Timers are coarse: up to 1 ms late.
   TimerId call_at(Instant when, std::function<void()> work);
-  void cancel(TimerId timer);  // Unknown or run: nothing happens.
+  void cancel(TimerId timer);  // Does nothing if the timer is unknown or has run.
 
-  // `handler` is told when all else of this turn is done, once for each time it asks; also of the
-  // turn in which run() returns. Who asks while others are told is told in the next turn, which
-  // does not wait. Not owned, and not called any more after forget_turn_end().
+  // Calls `handler` after all other work of this turn, once for each request, and also after the
+  // last turn of run(). A request made during these calls counts for the next turn, which starts at
+  // once. Not owned; not called after forget_turn_end().
   void at_turn_end(TurnHandler& handler);
   void forget_turn_end(TurnHandler& handler);
 
-  // The handler is not owned, and is not called any more after unwatch(), not even in the same
-  // turn.
+  // The handler is not owned. After unwatch() it is not called, even in the same turn.
   Status watch(int fd, uint32_t epoll_events, FdHandler& handler);
   void unwatch(int fd);
 

@@ -1,5 +1,4 @@
-// Gives the memory of a text back. `text = std::string()` does not: libstdc++ keeps the buffer.
-// Pure.
+// Frees the memory of a text. `text = std::string()` does not: libstdc++ keeps the buffer. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +6,7 @@
 
 namespace pdjob::net {
 
-// Empties it. A buffer of more than `kept` bytes is freed.
+// Empties the text. Frees a buffer of more than `kept` bytes.
 inline void free_text(std::string& text, size_t kept = 0) {
   if (text.capacity() > kept) {
     std::string().swap(text);

@@ -1,8 +1,8 @@
-// HeldBytes: how much memory the requests of all connections hold, in total and for each account.
-// Bytes count when they arrive, not when a client announces them. Loop-bound.
+// HeldBytes: how much memory the requests of all connections hold, in total and per account. Bytes
+// count when they arrive, not when a client announces them. Loop-bound.
 //
-// No single holder may have more than what is left free (dynamic thresholds: Choudhury and Hahne,
-// 1998): a few large bodies never keep small ones out.
+// One holder may have at most as much as is left free (dynamic thresholds: Choudhury and Hahne,
+// 1998). So a few large bodies cannot keep small ones out.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace pdjob::net {
 
 class HeldBytes {
  public:
-  // A tenant, or 0: bytes of nobody in particular, which count in the total alone.
+  // A tenant, or 0 for bytes without a tenant, which count only in the total.
   using Account = uint32_t;
   enum class Verdict { kFits, kTotalIsFull, kAccountIsFull };
 
   HeldBytes(size_t total_max, size_t account_max)
       : total_max_(total_max), account_max_(account_max) {}
 
-  // May a holder of `own` bytes take `more`? Changes nothing.
+  // Says whether a holder of `own` bytes may take `more`. Changes nothing.
   Verdict ask(Account account, size_t own, size_t more) const {
     if (account > 0 && of(account) + more > account_max_) {
       return Verdict::kAccountIsFull;
@@ -28,7 +28,7 @@ class HeldBytes {
     const size_t free = total_ < total_max_ ? total_max_ - total_ : 0;
     return more > free || own + more > free - more ? Verdict::kTotalIsFull : Verdict::kFits;
   }
-  // Unasked takes count, too: bytes that are there already.
+  // Counts bytes even without ask(): they are already in memory.
   void take(Account account, size_t bytes) {
     total_ += bytes;
     if (account > 0) {

@@ -18,10 +18,10 @@ namespace pdjob::net {
 namespace {
 
 constexpr Duration kSweepInterval = std::chrono::milliseconds(50);
-// Below the idle timeout of our own servers, so that it is mostly we who close.
+// Below the idle timeout of our own servers, so that mostly the client closes.
 constexpr Duration kIdleMax = std::chrono::seconds(60);
 
-// A body up to this size is sent from behind the head: one piece costs less than two.
+// A body up to this size is sent together with the head: one piece costs less than two.
 constexpr size_t kShortBody = 16 * limits::kKiB;
 
 enum class Awaited { kConnection, kHead, kBody };
@@ -41,21 +41,21 @@ const char* to_string(Awaited awaited) {
 struct Call {
   HttpCallHandler& handler;
   HttpAddress to;
-  std::string head;  // And a short body.
+  std::string head;  // Includes a short body.
   std::string body;
   bool is_head = false;
   Duration connect_timeout;
   Duration head_timeout;
   Duration idle_timeout;
 
-  Instant end = kNever;  // Of total_timeout.
+  Instant end = kNever;  // End of total_timeout.
 
   Awaited awaited = Awaited::kConnection;
   Instant deadline = kNever;
   bool paused = false;
   ClientConnection* connection = nullptr;
-  std::vector<SocketAddress> addresses;  // Not tried yet.
-  bool replaceable = false;              // On a pooled connection, which may have died unseen.
+  std::vector<SocketAddress> addresses;  // Still to try.
+  bool replaceable = false;              // On a pooled connection, which may be dead already.
   bool reached = false;                  // There was a connection.
 };
 
@@ -115,10 +115,10 @@ class HttpClientOverEpoll final : public HttpClient,
   std::map<HttpAddress, std::vector<ClientConnection*>> idle_;  // The last one is the warmest.
   std::map<HttpAddress, std::vector<SocketAddress>> resolved_;
   std::map<HttpAddress, std::vector<CallId>> resolving_;
-  std::vector<std::pair<CallId, Error>> failures_;  // Found within start(), told later.
+  std::vector<std::pair<CallId, Error>> failures_;  // Found inside start(), reported later.
   std::vector<ClientConnection*> attention_;
-  std::vector<ClientConnection*> attending_;  // Empty but within on_turn_end().
-  bool reached_ = false;                      // reached().
+  std::vector<ClientConnection*> attending_;  // Empty except during on_turn_end().
+  bool reached_ = false;                      // Returned by reached().
   bool turn_asked_ = false;
   TimerId sweep_timer_{};
   std::array<char, 128 * limits::kKiB> buffer_;
@@ -202,7 +202,7 @@ bool HttpClientOverEpoll::start_pooled(CallId id, Call& call) {
   return true;
 }
 
-// On a fresh connection.
+// Uses a fresh connection.
 void HttpClientOverEpoll::connect(CallId id, Call& call) {
   call.replaceable = false;
   call.awaited = Awaited::kConnection;
@@ -251,8 +251,8 @@ void HttpClientOverEpoll::on_resolved(const HttpAddress& address,
   }
 }
 
-// Tries the call's addresses in turn. When none is left: why the last one failed, which is `error`
-// if that is known already.
+// Tries the call's addresses in turn. When none is left, returns why the last one failed; `error`
+// is that reason if it is already known.
 std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Error error) {
   while (!call.addresses.empty()) {
     const SocketAddress address = call.addresses.front();
@@ -272,7 +272,7 @@ std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Er
     attach(id, call, *socket);
     return std::nullopt;
   }
-  // A name may mean another address by now.
+  // The name may have another address by now.
   resolved_.erase(call.to);
   return error.during("connecting to " + call.to.to_string());
 }
@@ -357,7 +357,7 @@ void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyH
   call.awaited = Awaited::kBody;
   wait(call, call.idle_timeout);
   if (connection.request_sent()) {
-    free_text(call.body);  // A long prompt need not stay as long as its answer streams.
+    free_text(call.body);  // A long prompt is not needed while its reply streams.
   }
   call.handler.on_head(id, head);
 }

@@ -18,21 +18,21 @@ namespace {
 
 // How long a client may take to close after our last byte.
 constexpr Duration kLingerMax = std::chrono::seconds(2);
-// A source that ignores bytes_queued() is cut here.
+// A source that ignores bytes_queued() is cut off here.
 constexpr size_t kQueueBytesCut = 16 * limits::kHttpSendQueueBytesMax;
-// What waits for the end of a turn.
+// Up to this many bytes wait for the end of a turn.
 constexpr size_t kHeldBytes = 16 * limits::kKiB;
-// Pipelined bytes held while a reply is under way.
+// Pipelined bytes held while a reply is in progress.
 constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
-// Room behind the body, so that it can be parsed where it is.
+// Spare capacity behind the body, so that it can be parsed in place.
 constexpr size_t kBodySlack = JsonObject::kSlack;
-// What a connection keeps of the buffers of its last request.
+// Buffer bytes that a connection keeps after its request.
 constexpr size_t kTextKeptMax = 16 * limits::kKiB;
-// Until a client that was refused for want of memory may come again.
+// Retry-After for a client that was refused for lack of memory.
 constexpr uint32_t kMemoryRetrySeconds = 1;
-// Receives of one connection before others get their turn.
+// Receives on one connection before others get their turn.
 constexpr int kReceivesPerTurn = 16;
-// Reserved for a body that is only announced; it grows as it arrives.
+// Reserved for a body that is only announced; the buffer grows as it arrives.
 constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
 
 std::string_view reason_phrase(int status) {
@@ -100,7 +100,7 @@ void append_number(std::string& out, size_t number, int base = 10) {
 
 void append_header(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ");
-  // A line break in a value would start a header of its own.
+  // A line break in a value would start another header.
   std::ranges::replace_copy_if(
       value, std::back_inserter(out), [](char c) { return c == '\r' || c == '\n' || c == '\0'; },
       ' ');
@@ -142,7 +142,7 @@ void HttpConnection::on_ready(uint32_t epoll_events) {
   broken_ = broken_ || (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
   if ((epoll_events & (EPOLLIN | EPOLLRDHUP)) != 0) {
     const bool ended = (epoll_events & EPOLLRDHUP) != 0;
-    // A leaving client is noticed even behind pipelined bytes that are not read now.
+    // Notices a leaving client, even behind pipelined bytes that are not read now.
     input_ended_ = input_ended_ || (ended && !may_receive());
     receive(ended ? Ended::kMaybe : Ended::kNo);
   }
@@ -214,7 +214,7 @@ void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + 
 
 // --- requests
 
-// Pipelined requests are read while a reply is under way or its reader is slow, but only so far.
+// Pipelined requests are read during a reply or behind a slow reader, up to a limit.
 bool HttpConnection::may_receive() const {
   const bool busy = phase_ == Phase::kReply || queue_.blocked();
   const bool enough = unparsed().size() >= kInputHeldMax || owner_.held_bytes().full();
@@ -248,8 +248,8 @@ void HttpConnection::receive(Ended ended) {
     input_waits_ = false;
     input_ended_ = count == 0;
     take({buffer.data(), static_cast<size_t>(count)});
-    // A short read has emptied the socket, and an edge will tell of more; but the end has no bytes
-    // to be told by.
+    // A short read has emptied the socket, and an edge will report more bytes. The end of the
+    // stream has no bytes, so it needs one more read.
     if (static_cast<size_t>(count) < buffer.size() && ended == Ended::kNo) {
       return;
     }
@@ -307,7 +307,7 @@ void HttpConnection::count_input() {
 
 void HttpConnection::take_requests() {
   while (phase_ == Phase::kHead && !close_after_reply_) {
-    // There is one deadline: of the next request, or of who does not read the last reply.
+    // The only deadline bounds the next request, or the client that does not read the last reply.
     if (!unparsed().empty()) {
       flush();
     }
@@ -317,7 +317,7 @@ void HttpConnection::take_requests() {
   }
 }
 
-// False: nothing more can be done with the bytes at hand.
+// Returns false if the bytes at hand allow no further step.
 bool HttpConnection::start_request() {
   while (unparsed().starts_with("\r\n")) {  // RFC 9112 2.2 asks for this leniency.
     input_at_ += 2;
@@ -366,7 +366,7 @@ bool HttpConnection::start_request() {
   return true;
 }
 
-// False: the request is refused.
+// Returns false if the request is refused.
 bool HttpConnection::await_body() {
   if (body_left_ > request_.body_bytes_max) {
     refuse({413, "the request body is too large"});
@@ -374,7 +374,7 @@ bool HttpConnection::await_body() {
   }
   phase_ = Phase::kBody;
   body_account_ = request_.account;
-  // Early, and not for good: others may take the room while the body comes.
+  // An early check, not a reservation: others may take the room while the body arrives.
   if (const auto refusal = refusal_to_hold(0, static_cast<size_t>(body_left_))) {
     refuse(*refusal);
     return false;
@@ -389,7 +389,7 @@ bool HttpConnection::await_body() {
   return true;
 }
 
-// How many of `bytes` belonged to the body.
+// Returns how many of `bytes` belonged to the body.
 size_t HttpConnection::take_body(std::string_view bytes) {
   size_t taken = 0;
   bool complete = true;
@@ -438,7 +438,7 @@ size_t HttpConnection::take_body(std::string_view bytes) {
 
 void HttpConnection::finish_request() {
   phase_ = Phase::kReply;
-  if (!queue_.blocked()) {  // As it may be by a "100 Continue".
+  if (!queue_.blocked()) {  // A "100 Continue" may block it.
     deadline_ = kNever;
   }
   request_started_ = false;
@@ -455,8 +455,8 @@ void HttpConnection::finish_skipping() {
 }
 
 void HttpConnection::answer_early(const EarlyReply& reply) {
-  // A client that waits for leave to send its body need not send it (RFC 9110, 10.1.1), so that
-  // nobody knows where the next request begins.
+  // A client that waits for "100 Continue" need not send its body (RFC 9110, 10.1.1). The start of
+  // the next request is then unknown.
   const bool may_never_come = head_.expects_continue && body_left_ > 0 && unparsed().empty();
   skips_body_ = head_.framing != BodyFraming::kChunked && !may_never_come &&
                 body_left_ <= limits::kHttpDroppedBodyBytesMax;
@@ -470,7 +470,7 @@ void HttpConnection::answer_early(const EarlyReply& reply) {
   }
 }
 
-// Before there is an exchange: the handler never hears of it.
+// Refuses a request before it is an exchange: its handler is not called.
 void HttpConnection::refuse(const HttpRefusal& refusal) {
   phase_ = Phase::kHead;
   request_started_ = false;
@@ -495,7 +495,7 @@ void HttpConnection::refuse(const HttpRefusal& refusal) {
 
 // --- replies
 
-// All but the framing and the empty line.
+// Everything except the framing and the empty line.
 void HttpConnection::start_head(int status, std::string_view content_type, const Headers& headers) {
   std::string& head = reply_head_;
   head.assign("HTTP/1.1 ");
@@ -549,7 +549,7 @@ void HttpConnection::begin(int status, std::string_view content_type, const Head
 void HttpConnection::write(std::string_view bytes, std::string_view extension) {
   PDJOB_CHECK(form_ != ReplyForm::kNone && form_ != ReplyForm::kRaw);
   if (bytes.empty() || form_ == ReplyForm::kBodiless) {
-    return;  // An empty chunk would be the end.
+    return;  // An empty chunk would end the reply.
   }
   if (form_ == ReplyForm::kUntilClose) {
     send({bytes});
@@ -597,8 +597,8 @@ void HttpConnection::abort() {
   owner_.on_reply_ended(*this);
 }
 
-// What is little waits for the end of the turn: several pieces leave as one, and the sends of many
-// connections, one after the other, wake each reader once.
+// Few bytes wait for the end of the turn. Several pieces then leave as one, and each reader wakes
+// once for the sends of many connections.
 void HttpConnection::send(std::initializer_list<std::string_view> pieces) {
   size_t total = queue_.size();
   for (const std::string_view piece : pieces) {

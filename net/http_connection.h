@@ -1,6 +1,6 @@
-// HttpConnection: one client of an HttpServer. Takes requests off its socket, one exchange at a
-// time in order, and sends the replies. It knows no ids and no handlers: what it finds it tells its
-// owner. Loop-bound.
+// HttpConnection: one client of an HttpServer. It reads requests from its socket, handles one
+// exchange at a time in order, and sends the replies. It reports everything to its owner, which
+// knows the ids and handlers. Loop-bound.
 //
 //   kHead ──> kBody ──> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
 //     └────────────────────^
@@ -30,16 +30,16 @@ class HttpConnection final : public FdHandler {
 
   class Owner {
    public:
-    // These four may run a handler's code, so they are never called from within reply(), write()
-    // and their like.
+    // These four may run a handler's code, so reply(), write() and similar functions never call
+    // them.
     virtual std::optional<EarlyReply> on_head(HttpRequest& request) = 0;
     virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
     virtual void on_client_gone(HttpConnection& connection) = 0;
     virtual void on_writable(HttpConnection& connection) = 0;
-    // The reply is complete, or cut by abort().
+    // The reply is complete, or abort() cut it.
     virtual void on_reply_ended(HttpConnection& connection) = 0;
 
-    // Calls attend() at the end of this turn. Not called again before that.
+    // Calls attend() at the end of this turn. The connection asks again only after that.
     virtual void attend_soon(HttpConnection& connection) = 0;
 
     virtual EventLoop& loop() = 0;
@@ -57,18 +57,18 @@ class HttpConnection final : public FdHandler {
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
 
-  // False: the connection is of no use.
+  // False: the connection is unusable.
   bool watch();
   void on_ready(uint32_t epoll_events) override;
-  // As asked of the owner.
+  // The call that attend_soon() asked for.
   void attend();
-  // Ends what took too long.
+  // Ends an exchange or a connection that took too long.
   void check_deadline(Instant now);
   // Closes after the current exchange, or now if there is none.
   void drain();
   bool closed() const { return phase_ == Phase::kClosed; }
 
-  // Of the exchange under way; as in HttpServer.
+  // For the current exchange, as in HttpServer.
   void reply(int status, std::string_view content_type, std::string_view body,
              const Headers& headers);
   void begin(int status, std::string_view content_type, const Headers& headers);
@@ -85,11 +85,12 @@ class HttpConnection final : public FdHandler {
 
  private:
   enum class Phase {
-    kHead,    // Waiting for a request, or amid its head.
-    kBody,    // Amid its body, which may be skipped.
-    kReply,   // The handler has it.
-    kLinger,  // Our last byte is sent; reading until the client closes, lest a reset destroy what
-              // it has not read yet.
+    kHead,   // Waiting for a request, or inside its head.
+    kBody,   // Inside its body, which may be skipped.
+    kReply,  // The handler has the request.
+    // Our last byte is sent. We read until the client closes, because a reset could destroy what it
+    // has not read yet.
+    kLinger,
     kClosed,
   };
   enum class ReplyForm { kNone, kChunked, kUntilClose, kBodiless, kRaw };
@@ -106,11 +107,11 @@ class HttpConnection final : public FdHandler {
   void refuse(const HttpRefusal& refusal);
   // The request ends here: the handler has answered its head.
   void answer_early(const EarlyReply& reply);
-  // Nothing: a body of `own` bytes may grow by `more`.
+  // Empty if a body of `own` bytes may grow by `more`.
   std::optional<HttpRefusal> refusal_to_hold(size_t own, size_t more) const;
   void hold_body(size_t more);
   void release_body();
-  // Of input_, after it has changed.
+  // Updates the count of input_ after a change.
   void count_input();
   bool may_receive() const;
   std::string_view unparsed() const { return std::string_view(input_).substr(input_at_); }
@@ -120,8 +121,7 @@ class HttpConnection final : public FdHandler {
   void send_whole(int status, std::string_view content_type, std::string_view body,
                   const Headers& headers);
   void ask_attention();
-  // What is not done where it is noticed: sending, pipelined requests, telling of a broken
-  // connection.
+  // Does the work that was put off: sending, pipelined requests, reporting a broken connection.
   void go_on();
   void send(std::initializer_list<std::string_view> pieces);
   void flush();
@@ -139,20 +139,21 @@ class HttpConnection final : public FdHandler {
   Instant deadline_ = kNever;
   bool attention_asked_ = false;
 
-  std::string input_;  // Received, not yet taken: a partial head, pipelined requests.
+  // Received but not yet parsed: a partial head, pipelined requests.
+  std::string input_;
   size_t input_at_ = 0;
-  bool input_waits_ = false;  // The socket may hold more that we did not read yet.
+  bool input_waits_ = false;  // The socket may hold bytes that we have not read yet.
   bool input_ended_ = false;
   bool request_started_ = false;
   HeadFinder finder_;
-  std::string head_text_;  // What head_ and request_ point into.
+  std::string head_text_;  // head_ and request_ point into it.
   RequestHead head_;
   HttpRequest request_;
   ChunkDecoder chunks_;
   uint64_t body_left_ = 0;
-  bool skips_body_ = false;  // Its request is answered already.
+  bool skips_body_ = false;  // Its request is already answered.
 
-  // What HeldBytes has of this connection.
+  // Bytes of this connection counted in HeldBytes.
   size_t input_counted_ = 0;
   size_t body_held_ = 0;
   HeldBytes::Account body_account_ = 0;
@@ -160,11 +161,11 @@ class HttpConnection final : public FdHandler {
   SendQueue queue_;
   ReplyForm form_ = ReplyForm::kNone;
   std::string reply_head_;            // Reused.
-  bool raw_ends_by_closing_ = false;  // As its head says.
+  bool raw_ends_by_closing_ = false;  // According to its head.
   bool close_after_reply_ = false;
   bool draining_ = false;
   bool broken_ = false;      // Sending failed.
-  bool over_limit_ = false;  // The handler was not told yet that the queue is short again.
+  bool over_limit_ = false;  // The handler still waits for on_writable().
 };
 
 }  // namespace pdjob::net

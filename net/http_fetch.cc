@@ -1,4 +1,4 @@
-// fetch() of http_client.h: a whole small exchange on top of HttpClient's interface.
+// fetch() of http_client.h: one whole small exchange, on top of HttpClient's interface.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -15,7 +15,7 @@ class Fetch final : public HttpCallHandler {
         std::function<void(Result<HttpReply>)> then)
       : loop_(loop), client_(client), body_bytes_max_(body_bytes_max), then_(std::move(then)) {}
 
-  // What keeps this object until finish().
+  // This timer keeps the object until finish().
   void kept_by(TimerId timer) { keeper_ = timer; }
 
  private:
@@ -41,7 +41,7 @@ class Fetch final : public HttpCallHandler {
 
   void finish(Result<HttpReply> result) {
     const auto then = std::move(then_);
-    loop_.cancel(keeper_);  // Destroys this.
+    loop_.cancel(keeper_);  // Destroys this object.
     then(std::move(result));
   }
 
@@ -59,8 +59,8 @@ class Fetch final : public HttpCallHandler {
 
 void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
            std::function<void(Result<HttpReply>)> then) {
-  // A timer that never fires owns the exchange: it ends with the exchange, or with the loop if the
-  // client goes first.
+  // A timer that never fires owns the exchange. So it ends with the exchange, or with the loop if
+  // the client is destroyed first.
   auto exchange = std::make_shared<Fetch>(loop, client, body_bytes_max, std::move(then));
   exchange->kept_by(loop.call_at(kNever, [exchange] {}));
   call.total_timeout =

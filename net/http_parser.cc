@@ -11,8 +11,8 @@ namespace {
 
 using Refused = std::optional<HttpRefusal>;
 
-// Extensions and trailers of one chunked body. Nobody sends them in earnest, so the bound is small,
-// but large chunk counts with short extensions stay possible.
+// Extensions and trailers of one chunked body. They are rare in practice, so the bound is small.
+// Many chunks with short extensions still fit.
 constexpr size_t kChunkLineBytesMax = limits::kHttpHeadBytesMax;
 // 15 hexadecimal digits stay far from overflow.
 constexpr size_t kChunkDigitsMax = 15;
@@ -94,7 +94,7 @@ Refused parse_header_lines(std::string_view bytes, std::vector<HttpHeader>& head
       return HttpRefusal{431, "too many header fields"};
     }
     const size_t colon = line.find(':');
-    // A folded line, a space before the colon and a missing colon all show as a name that is no
+    // A folded line, a space before the colon and a missing colon all give a name that is not a
     // token.
     if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
       return bad("malformed header field name");
@@ -108,7 +108,7 @@ Refused parse_header_lines(std::string_view bytes, std::vector<HttpHeader>& head
   return std::nullopt;
 }
 
-// What the headers say about the body and the connection, the same for both directions.
+// The headers' statements on body and connection, the same for both directions.
 struct Framing {
   bool has_length = false;
   bool chunked = false;
@@ -163,7 +163,7 @@ Refused parse_version(std::string_view text, bool& is_http_1_0) {
   return std::nullopt;
 }
 
-// Origin form, absolute form (as to a proxy: its authority is ours), or "*" of OPTIONS.
+// Origin form, absolute form (as to a proxy; we are its authority), or "*" of OPTIONS.
 Refused parse_target(std::string_view target, RequestHead& head) {
   if (target.empty() || !std::ranges::all_of(target, is_visible) ||
       target.find('#') != target.npos) {
@@ -204,7 +204,7 @@ Refused parse_request_line(std::string_view line, RequestHead& head) {
   return parse_target(line.substr(first + 1, last - first - 1), head);
 }
 
-// Host once and Expect; RFC 9112 3.2 asks for the former.
+// Checks for exactly one Host (RFC 9112 3.2), and reads Expect.
 Refused check_request_headers(RequestHead& head) {
   size_t hosts = 0;
   head.expects_continue = false;
@@ -263,7 +263,7 @@ std::string_view find_header(const std::vector<HttpHeader>& headers, std::string
 
 size_t HeadFinder::find(std::string_view bytes) {
   const size_t limit = std::min(bytes.size(), limits::kHttpHeadBytesMax);
-  // A TLS hello begins so, and would be waited on: it need not have a line's end.
+  // A TLS hello begins with this byte. It may lack a line end, so we would wait for one in vain.
   constexpr char kTlsHandshake = 0x16;
   if (!bytes.empty() && bytes.front() == kTlsHandshake) {
     refusal_ = bad("this is not HTTP: it looks like TLS, which is not spoken here");
@@ -354,7 +354,7 @@ size_t ChunkScanner::advance(std::string_view raw, std::string* payload) {
   return at;
 }
 
-// One byte outside the payload.
+// Processes one byte outside the payload.
 ChunkScanner::State ChunkScanner::step(char c) {
   const auto expect = [c](char wanted, State next) { return c == wanted ? next : State::kFailed; };
   switch (state_) {

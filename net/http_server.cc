@@ -63,7 +63,7 @@ class HttpServerOverEpoll final : public HttpServer,
     ExchangeId exchange{};
   };
 
-  void on_ready(uint32_t epoll_events) override;  // Of a listener.
+  void on_ready(uint32_t epoll_events) override;  // Called for a listener.
   std::optional<EarlyReply> on_head(HttpRequest& request) override {
     return handler_.on_head(request);
   }
@@ -89,13 +89,13 @@ class HttpServerOverEpoll final : public HttpServer,
   std::vector<Fd> listeners_;
   const uint16_t port_;
   const uint16_t own_port_;
-  HeldBytes held_;              // Outlives the connections.
-  bool accept_failed_ = false;  // Out of descriptors: tried again by the sweep.
+  HeldBytes held_;              // Must outlive the connections.
+  bool accept_failed_ = false;  // Out of descriptors: the sweep retries.
   std::unordered_map<HttpConnection*, Client> clients_;
   std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
   uint64_t exchanges_made_ = 0;
   std::vector<HttpConnection*> attention_;
-  std::vector<HttpConnection*> attending_;  // Empty but within on_turn_end().
+  std::vector<HttpConnection*> attending_;  // Empty except during on_turn_end().
   TimerId sweep_timer_{};
   std::array<char, 128 * limits::kKiB> buffer_;
 };
@@ -149,8 +149,8 @@ void HttpServerOverEpoll::accept_from(const Fd& listener) {
 
 void HttpServerOverEpoll::accept(Fd fd) {
   if (clients_.size() >= options_.connections_max) {
-    // Its request is read, as far as it has come, lest closing reset the connection and with it the
-    // reply.
+    // Reads what has arrived of its request. Otherwise closing would reset the connection, and the
+    // reply would be lost.
     while (recv(fd.get(), buffer_.data(), buffer_.size(), 0) > 0) {
     }
     send_pieces(fd.get(), std::array{kTooManyConnections});

@@ -17,15 +17,15 @@ namespace {
 
 namespace ondemand = simdjson::ondemand;
 
-// A parser takes about six bytes for each of the text; the one that is kept does not grow beyond
-// this text.
+// A parser takes about six bytes per byte of text. The parser that we keep never grows beyond this
+// text size.
 constexpr size_t kKeptParserText = 1 * limits::kMiB;
 
 static_assert(JsonObject::kSlack >= simdjson::SIMDJSON_PADDING);
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// The end of what precedes white space before `end`.
+// Skips white space before `end`, and returns the new end.
 size_t skip_space_back(std::string_view text, size_t end) {
   while (end > 0 && is_space(text[end - 1])) {
     --end;
@@ -38,7 +38,7 @@ bool may_start_value(char c) {
          c == 'f' || c == 'n';
 }
 
-// The brackets and quotes of sixteen bytes: the highest bit of each one's byte.
+// The brackets and quotes among sixteen bytes: each one has the highest bit of its byte set.
 using Marks = std::array<uint64_t, 2>;
 static_assert(std::endian::native == std::endian::little);
 static_assert(simdjson::SIMDJSON_PADDING >= sizeof(Marks));
@@ -56,10 +56,10 @@ Marks brackets_and_quotes(const char* at) {
   return marks;
 }
 
-// Follows the brackets of one value, from its first one on.
+// Follows the brackets of one value, starting with its first.
 class Brackets {
  public:
-  // A bracket outside of strings. False: it does not match, or nests too deep.
+  // Takes a bracket outside of strings. False: it does not match, or nests too deep.
   bool take(char bracket) {
     if (bracket == '{' || bracket == '[') {
       is_object_ = is_object_ << 1 | (bracket == '{' ? 1 : 0);
@@ -74,12 +74,12 @@ class Brackets {
 
  private:
   static_assert(limits::kJsonDepthMax <= 64);
-  uint64_t is_object_ = 0;  // A bit for each open bracket, the innermost one lowest.
+  uint64_t is_object_ = 0;  // One bit per open bracket, the innermost lowest.
   size_t depth_ = 0;
 };
 
-// The brackets of a value, whose first byte is one; the text may go on behind it. False: they do
-// not match, or nest too deep.
+// Checks the brackets of a value that starts with one; the text may continue behind it. False: they
+// do not match, or nest too deep.
 bool brackets_match(simdjson::padded_string_view text, size_t at) {
   Brackets brackets;
   bool quoted = false;
@@ -103,11 +103,11 @@ bool brackets_match(simdjson::padded_string_view text, size_t at) {
 }
 
 struct Span {
-  size_t begin = 0;  // Of the name.
+  size_t begin = 0;  // Start of the name.
   size_t value_begin = 0;
 };
 
-// A name is seldom escaped, and then its text is what stands between the quotes.
+// Names are rarely escaped; such a name is the text between its quotes.
 std::optional<std::string_view> plain_name(const char* begin, const char* end) {
   const char* at = begin;
   while (at < end && *at != '"' && *at != '\\') {
@@ -116,8 +116,8 @@ std::optional<std::string_view> plain_name(const char* begin, const char* end) {
   return at < end && *at == '"' ? std::optional(std::string_view(begin, at)) : std::nullopt;
 }
 
-// Calls `found(unescaped name, span)` for each top-level member; true: its brackets must match.
-// False: not one JSON object.
+// Calls `found(unescaped name, span)` for each top-level member; true from it: check the brackets.
+// Returns false unless the text is one JSON object.
 template <class Found>
 bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Found& found) {
   ondemand::document document;
@@ -145,7 +145,7 @@ bool walk(ondemand::parser& parser, simdjson::padded_string_view text, const Fou
       return false;
     }
   }
-  // Nothing follows the object: simdjson has no more direct word for it.
+  // Nothing follows the object; simdjson has no simpler way to ask.
   return document.current_location().error() == simdjson::OUT_OF_BOUNDS;
 }
 
@@ -168,14 +168,14 @@ bool walk(const std::string& text, const Found& found) {
   return walk_padded(simdjson::padded_string(text), found);
 }
 
-// Where the value before a member ends: between the two stand white space and one comma.
+// Returns the end of the value before a member: white space and one comma follow it.
 size_t end_before(std::string_view text, size_t member_begin) {
   return skip_space_back(text, skip_space_back(text, member_begin) - 1);
 }
 
 Error not_an_object() { return {ErrorCode::kInvalidArgument, "not a JSON object"}; }
 
-// Between two of these, white space parts tokens.
+// Between two such characters, white space separates tokens.
 bool is_word(char c) { return std::string_view("{}[],:\"").find(c) == std::string_view::npos; }
 
 }  // namespace
@@ -256,8 +256,8 @@ std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
     }
   };
   size_t removed = 0;
-  bool starts_with_removed = true;  // Nothing but removed members so far.
-  size_t expected_begin = 0;        // Where the next member starts, as long as that is so.
+  bool starts_with_removed = true;  // All members so far were removed.
+  size_t expected_begin = 0;        // Start of the next member, as long as that holds.
   std::array<bool, JsonNames::kMax> present{};
   for (const Member& member : members_) {
     const JsonEdit* const edit = edit_of[member.name];
@@ -273,7 +273,7 @@ std::string JsonObject::edited(std::span<const JsonEdit> edits) const {
       starts_with_removed = false;
     } else {
       ++removed;
-      // The comma before goes with the member; where there is none, the comma after.
+      // The comma before the member goes with it; for the first one, the comma after it.
       copy_to(member.gap_begin);
       copied = starts_with_removed && !member.is_last ? member.next_begin : member.value_end;
       expected_begin = member.next_begin;
@@ -365,7 +365,7 @@ std::vector<std::string> json_array_items(std::string_view value) {
   bool in_string = false;
   for (size_t at = 0; at < value.size(); ++at) {
     if (value[at] == '\\') {
-      ++at;  // Only strings have them, and a quote may follow.
+      ++at;  // Only strings have backslashes; a quote may follow.
     } else if (value[at] == '"') {
       in_string = !in_string;
     } else if (!in_string && value[at] == '{') {

@@ -1,5 +1,5 @@
-// JsonFields: the fields of one flat JSON object of our own making (a process spec, a state file),
-// taken by name and type. The first that is missing or wrong is remembered. Value.
+// JsonFields: reads the fields of one flat JSON object that pdjob wrote (a process spec, a state
+// file), by name and type. It keeps the first error: a field that is missing or wrong. Value.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pdjob::net {
 
 class JsonFields {
  public:
-  // `what` is what errors call the text.
+  // `what` names the text in errors.
   JsonFields(const std::string& what, const std::string& text);
   ~JsonFields();
   JsonFields(const JsonFields&) = delete;
@@ -23,7 +23,7 @@ class JsonFields {
   void take(const char* key, int64_t& value);
   void take(const char* key, uint16_t& value);
 
-  // kInvalidArgument, naming what was wrong first.
+  // kInvalidArgument names the first error.
   Status status() const;
 
  private:

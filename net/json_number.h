@@ -1,6 +1,6 @@
-// Numbers of JSON as integers, read alike by whoever counts a request and by whoever serves it:
-// else a client would be charged for other numbers than it gets. 900.0 and 9e2 are integers, too:
-// some clients have no other numbers. Pure.
+// JSON numbers as integers. The router that counts a request and the worker that serves it must
+// read the same number. Otherwise clients would be charged wrongly. Numbers such as 900.0 and 9e2
+// are integers, too, because some clients can only write those. Pure.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace pdjob::net {
 
-// The integer that a number means; nothing if it has a fraction, or is too large to be exact.
+// The number as an integer; empty if it has a fraction or is too large to be exact.
 inline std::optional<int64_t> whole_number(double number) {
   constexpr double kExactMax = 9007199254740992.0;  // 2^53
   return std::abs(number) <= kExactMax && std::trunc(number) == number
@@ -20,9 +20,9 @@ inline std::optional<int64_t> whole_number(double number) {
              : std::nullopt;
 }
 
-// The same of a value as it stands in a text that is JSON. Nothing: it is no such number.
+// The same for a raw value of a JSON text; empty also if it is not a number.
 inline std::optional<int64_t> json_integer(std::string_view value) {
-  // What std::from_chars reads besides JSON's numbers: inf, nan, 01, 1., .5
+  // std::from_chars also reads texts that are not JSON numbers: inf, nan, 01, 1., .5
   const std::string_view digits = value.substr(value.starts_with('-') ? 1 : 0);
   const bool is_number = !digits.empty() && digits.front() >= '0' && digits.front() <= '9' &&
                          (digits.front() != '0' || digits.size() == 1 || digits[1] == '.' ||

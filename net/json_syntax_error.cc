@@ -10,11 +10,13 @@ namespace pdjob::net {
 namespace {
 
 constexpr size_t kTextBytesMax =
-    limits::kMiB;  // This reader is ten times slower than simdjson, and runs on the loop thread.
+    // This reader is ten times slower than simdjson and runs on the loop thread.
+    limits::kMiB;
 constexpr size_t kReasonBytesMax =
-    200;  // The reason quotes what was read last, which may be the whole text.
+    // The reason quotes the last token, which may be the whole text.
+    200;
 
-// Keeps nothing but the error.
+// Keeps only the error.
 class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
  public:
   bool null() override { return true; }
@@ -36,7 +38,8 @@ class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string reason() const {
-    // "[json.exception.parse_error.101] parse error at ...": the tag means nothing to a client.
+    // "[json.exception.parse_error.101] parse error at ...": removes the tag, which means nothing
+    // to a client.
     const size_t tag_end = reason_.find("] ");
     return reason_.substr(tag_end == std::string::npos ? 0 : tag_end + 2, kReasonBytesMax);
   }

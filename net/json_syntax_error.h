@@ -1,5 +1,5 @@
-// Where and why a text is not JSON, for people: simdjson, which reads requests, tells neither.
-// Slow, so only after it failed. Pure.
+// Says, for people, where and why a text is not JSON. simdjson, which reads requests, lacks this.
+// Slow, so call it only after simdjson failed. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace pdjob::net {
 
-// "parse error at line 1, column 9: ..."; empty if the text is JSON, or too long to look.
+// "parse error at line 1, column 9: ..."; empty if the text is JSON, or too long to check.
 std::string json_syntax_error(std::string_view text);
 
 }  // namespace pdjob::net

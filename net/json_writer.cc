@@ -39,11 +39,10 @@ void append_ascii_escape(std::string& out, unsigned char byte) {
   }
 }
 
-// The well-formed sequences that begin with one lead byte (Unicode, table 3-7): their length, and
-// the range of the second byte, which alone excludes overlong forms, surrogates and what is beyond
-// U+10FFFF.
+// The valid sequences for one lead byte (Unicode, table 3-7): their length, and the range of the
+// second byte. That range alone excludes overlong forms, surrogates and values beyond U+10FFFF.
 struct Utf8Form {
-  size_t length = 0;  // 0: nothing well-formed begins so.
+  size_t length = 0;  // 0: no valid sequence begins with this byte.
   unsigned char second_min = 0x80;
   unsigned char second_max = 0xBF;
 };
@@ -60,8 +59,8 @@ constexpr Utf8Form utf8_form(unsigned char lead) {
   return {.length = lead < 0xF0 ? size_t{3} : size_t{4}, .second_min = min, .second_max = max};
 }
 
-// Appends the character that begins `text`, which is not ASCII, or U+FFFD for the longest beginning
-// of one; says how many bytes that took.
+// Appends the first character of `text`, which is not ASCII, or U+FFFD for its longest valid
+// prefix. Returns the number of bytes used.
 size_t append_character(std::string& out, std::string_view text) {
   const Utf8Form form = utf8_form(static_cast<unsigned char>(text[0]));
   size_t length = 1;
@@ -81,7 +80,7 @@ template <class Number>
 void append_number(std::string& out, Number number) {
   std::array<char, 32> digits;
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  out.append(digits.data(), end);  // 32 hold every number's shortest form.
+  out.append(digits.data(), end);  // 32 bytes hold every number's shortest form.
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// JsonWriter: appends JSON to a string, in one pass and without a tree. Commas and escapes are its
-// work; that keys and values alternate is the caller's. Text need not be valid UTF-8: what is not
-// becomes U+FFFD. Value.
+// JsonWriter: appends JSON to a string in one pass, without a tree. It adds commas and escapes; the
+// caller must alternate keys and values. It replaces bytes that are not valid UTF-8 with U+FFFD.
+// Value.
 #pragma once
 
 #include <concepts>
@@ -10,12 +10,12 @@
 
 namespace pdjob::net {
 
-// The inside of a JSON string: no quotes around it.
+// The content of a JSON string, without its quotes.
 void append_json_escaped(std::string& out, std::string_view text);
 
 class JsonWriter {
  public:
-  // `out` outlives the writer, and what it holds already stays.
+  // `out` must outlive the writer and keeps its earlier content.
   explicit JsonWriter(std::string& out) : out_(out) {}
 
   JsonWriter& begin_object() { return open('{'); }
@@ -29,13 +29,13 @@ class JsonWriter {
     return std::unsigned_integral<decltype(number)> ? unsigned_integer(number)
                                                     : signed_integer(number);
   }
-  // The shortest digits that read back as the same number; null if it is not finite, which JSON
-  // cannot say.
+  // The shortest digits that read back as the same number. Writes null for inf and NaN, which JSON
+  // does not have.
   JsonWriter& number(float number);
   JsonWriter& number(double number);
   JsonWriter& boolean(bool value) { return raw(value ? "true" : "false"); }
   JsonWriter& null() { return raw("null"); }
-  // `json` is one JSON value already.
+  // `json` must be one JSON value.
   JsonWriter& raw(std::string_view json);
 
  private:

@@ -19,7 +19,7 @@ constexpr std::string_view kStored = "BlockStored";
 constexpr std::string_view kRemoved = "BlockRemoved";
 constexpr std::string_view kCleared = "AllBlocksCleared";
 
-// The fields of an event that is a list, behind its tag.
+// The fields of an event that is a list, after its tag.
 constexpr std::array<std::string_view, 10> kStoredFields = {
     "block_hashes", "parent_block_hash", "token_ids",  "block_size", "lora_id",
     "medium",       "lora_name",         "extra_keys", "group_idx",  "kv_cache_spec_kind"};
@@ -35,11 +35,11 @@ struct Fields {
   std::string adapter;
   std::string medium;
   std::string attention;
-  // Of each block: what tells it apart beside its tokens. Empty: nothing does.
+  // Per block: keys besides its tokens that distinguish it. Empty: there are no such keys.
   std::vector<std::vector<std::string>> extra_keys;
 };
 
-// Bytes are cut to what vLLM makes of them where it publishes integers: the last eight.
+// Cuts bytes to the last eight, as vLLM does when it publishes integers.
 std::optional<uint64_t> hash_of(const MsgpackReader::Value& value) {
   if (value.kind == Kind::kUnsigned || value.kind == Kind::kNegative) {
     return value.number;
@@ -62,7 +62,7 @@ std::optional<uint32_t> token_of(const MsgpackReader::Value& value) {
   return static_cast<uint32_t>(value.number);
 }
 
-// `item_of` says nothing of a value that is no item.
+// `item_of` returns an empty optional for a value of the wrong kind.
 template <class Item, class ItemOf>
 bool read_list(MsgpackReader& in, std::vector<Item>& items, const ItemOf& item_of) {
   const MsgpackReader::Value list = in.next();
@@ -92,7 +92,7 @@ bool read_text(MsgpackReader& in, std::string& text) {
   return value.kind == Kind::kText || value.kind == Kind::kNil;
 }
 
-// A key that is no text is not told from another: it is only not nothing.
+// Keys that are not text compare equal to each other; each still counts as a key.
 bool read_extra_keys(MsgpackReader& in, std::vector<std::vector<std::string>>& blocks) {
   const MsgpackReader::Value list = in.next();
   if (list.kind == Kind::kNil) {
@@ -156,7 +156,7 @@ bool read_field(std::string_view name, MsgpackReader& in, Fields& fields) {
   return in.skip();
 }
 
-// Its fields; `tag` says what it is. False: it is none.
+// Reads an event's fields; `tag` is its type. False: it is not an event.
 bool read_event(MsgpackReader& in, std::string_view& tag, Fields& fields) {
   const MsgpackReader::Value event = in.next();
   if (event.kind == Kind::kMap) {
@@ -191,13 +191,13 @@ bool read_event(MsgpackReader& in, std::string_view& tag, Fields& fields) {
 
 bool is_on_gpu(const Fields& fields) { return fields.medium.empty() || fields.medium == "GPU"; }
 
-// A hit needs all of a prompt's blocks, of these layers.
+// Only these layers need all of a prompt's blocks for a hit.
 bool sees_all(const Fields& fields) {
   return fields.attention.empty() || fields.attention == "full_attention" ||
          fields.attention == "mla_attention" || fields.attention == "sink_full_attention";
 }
 
-// Blocks, from the first one on, that their tokens and the adapter alone tell apart.
+// The number of blocks, from the first one on, that differ only by tokens and adapter.
 size_t plain_blocks(const Fields& fields) {
   const auto is_plain = [&](const std::vector<std::string>& keys) {
     return keys.empty() ||
@@ -278,7 +278,7 @@ Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload) {
   const Error corrupt{ErrorCode::kCorrupt, "it is no batch of KV events"};
   MsgpackReader in(payload);
   const MsgpackReader::Value batch = in.next();
-  if (batch.kind != Kind::kList || batch.number < 2 || !in.skip()) {  // Its time.
+  if (batch.kind != Kind::kList || batch.number < 2 || !in.skip()) {  // Skips its time.
     return corrupt;
   }
   const MsgpackReader::Value list = in.next();

@@ -1,7 +1,7 @@
-// What an engine says of its prefix cache, as vLLM publishes it (vllm/distributed/kv_events.py of
-// vllm-project/vllm, and SGLang in the same form): one batch for each step of its scheduler, in
-// msgpack. Events are lists of fields in older versions, and maps of named ones in newer; fields
-// that nobody here knows are passed over. Pure.
+// An engine's reports on its prefix cache, in vLLM's format (vllm/distributed/kv_events.py of
+// vllm-project/vllm; SGLang uses the same): one batch per scheduler step, in msgpack. Older
+// versions send an event as a list of fields, newer ones as a map. Unknown fields are skipped.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@
 
 namespace pdjob::net {
 
-// A chain of blocks is in the cache from now on, each under the engine's own hash of itself and all
-// before it.
+// A chain of blocks is now in the cache. Each block has the engine's own hash of itself and all
+// blocks before it.
 struct KvBlocksStored {
   std::vector<uint64_t> hashes;
-  std::optional<uint64_t> parent;  // The block before the first one; none: that begins the prompt.
-  std::vector<uint32_t> tokens;    // Of all blocks: `block_size` for each.
+  std::optional<uint64_t> parent;  // The block before the first one; empty: start of the prompt.
+  std::vector<uint32_t> tokens;    // For all blocks, `block_size` each.
   uint32_t block_size = 0;
-  uint32_t group = 0;   // Layers of one kind have blocks of their own.
+  uint32_t group = 0;   // Each kind of layer has its own blocks.
   std::string adapter;  // LoRA, or tenant_adapter(); empty: none.
 };
-// What tells apart the blocks of equal tokens that a worker keeps for different tenants. Empty:
-// there are none.
+// Distinguishes blocks of equal tokens that a worker keeps for different tenants. Empty without a
+// tenant.
 std::string tenant_adapter(std::string_view tenant);
 
 struct KvBlocksRemoved {
@@ -37,13 +37,13 @@ struct KvBlocksRemoved {
 struct KvBlocksCleared {};
 using KvEvent = std::variant<KvBlocksStored, KvBlocksRemoved, KvBlocksCleared>;
 
-// The events of a batch that tell which text's KV is in the GPU. Left out are other media, layers
-// that do not look at all of a prompt, partial blocks, and blocks that more than their tokens and
-// an adapter tells apart (images, salts). kCorrupt: it is no batch.
+// The events about text KV in the GPU. Skips other media, layers that see only a part of a prompt,
+// and partial blocks. Also skips blocks that differ by more than tokens and adapter (images,
+// salts). kCorrupt: not a batch.
 Result<std::vector<KvEvent>> decode_kv_events(std::string_view payload);
 
-// A batch as vLLM would publish it, with events as lists. `unix_seconds`: its time. Requires: of
-// all blocks of an event, the tokens.
+// A batch in vLLM's format, with events as lists. `unix_seconds` is its time. Requires: an event
+// has the tokens of all its blocks.
 std::string encode_kv_events(std::span<const KvEvent> events, double unix_seconds);
 
 }  // namespace pdjob::net

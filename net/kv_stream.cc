@@ -71,7 +71,7 @@ void KvStream::open() {
 
 void KvStream::on_head(CallId /*id*/, const HttpReplyHead& head) {
   connected_ = head.status == 200 && head.framing == BodyFraming::kChunked;
-  refused_ = head.status == 404 || head.status == 401;  // An older worker; one of another job.
+  refused_ = head.status == 404 || head.status == 401;  // An older worker, or another job's.
   if (connected_) {
     handler_.on_connected();
   }

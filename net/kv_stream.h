@@ -1,8 +1,8 @@
-// KvStream: what a pdjob worker keeps in its prefix cache, as it tells it to routers: the reply to
-// GET /pdjob/kv_events, which does not end. It is batches of KV events (kv_events.h), each behind
-// its length, four bytes, big-endian. The first ones, up to an empty one, are all that there is,
-// and begin with AllBlocksCleared; nothing is missing behind them, since a connection that loses
-// something breaks. Loop-bound.
+// KvStream: follows the prefix cache of a pdjob worker through the endless reply to GET
+// /pdjob/kv_events. The reply consists of batches of KV events (kv_events.h), each after its
+// length: four bytes, big-endian. The first batches, up to an empty one, hold the whole cache, and
+// begin with AllBlocksCleared. Later batches are complete, because a connection that loses one
+// breaks. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace pdjob::net {
 
-// A worker that has nothing to say says so, in an empty batch.
+// A worker without events sends an empty batch this often.
 inline constexpr Duration kKvPingInterval = std::chrono::seconds(10);
 
 void append_kv_frame(std::string& out, std::string_view batch);
 
-// Takes frames out of bytes that come in any pieces. Value.
+// Splits bytes that arrive in any pieces into frames. Value.
 class KvFrames {
  public:
   void take(std::string_view bytes) { bytes_.append(bytes); }
-  // The next whole one, valid until the next call; nothing: it is not all here. kCorrupt: it is
-  // longer than limits::kKvBatchBytesMax.
+  // The next whole frame, valid until the next call; empty if it has not fully arrived. kCorrupt:
+  // it is longer than limits::kKvBatchBytesMax.
   Result<std::optional<std::string_view>> next();
 
  private:
@@ -33,22 +33,22 @@ class KvFrames {
   size_t at_ = 0;
 };
 
-// Connects again by itself, as long as it lives.
+// Reconnects by itself, unless the worker refused it.
 class KvStream final : public HttpCallHandler {
  public:
-  // None of these may end the stream.
+  // These must not end the stream.
   class Handler {
    public:
     virtual void on_connected() = 0;
     virtual void on_disconnected() = 0;
-    // May be empty. False: it cannot be read, and everything is to be asked for anew.
+    // `payload` may be empty. False: it cannot be read, so the stream starts anew.
     virtual bool on_batch(std::string_view payload) = 0;
 
    protected:
     ~Handler() = default;
   };
 
-  // `key`: of the worker, or empty.
+  // `key` is the worker's API key, or empty.
   KvStream(EventLoop& loop, HttpClient& client, Handler& handler, HttpAddress worker,
            const std::string& key);
   ~KvStream();
@@ -72,7 +72,7 @@ class KvStream final : public HttpCallHandler {
   CallId call_;
   TimerId retry_;
   bool connected_ = false;
-  bool refused_ = false;  // It does not tell us, and will not.
+  bool refused_ = false;  // The worker does not offer the stream to us.
   ChunkDecoder chunks_;
   std::string decoded_;
   KvFrames frames_;

@@ -27,7 +27,7 @@ void set_common(ZmqSocket& socket) {
   socket.set(ZMQ_RECONNECT_IVL, 100);
   socket.set(ZMQ_RECONNECT_IVL_MAX, 1000);
   socket.set(ZMQ_HANDSHAKE_IVL, 5000);
-  // A peer that vanished without a word (a lost machine) is disconnected after this.
+  // Disconnects a peer that vanished without closing (a lost machine) after this time.
   socket.set(ZMQ_HEARTBEAT_IVL, 2000);
   socket.set(ZMQ_HEARTBEAT_TIMEOUT, 10000);
 }
@@ -56,7 +56,7 @@ class KvSubscription::Events final : public ZmqSocket::Reader {
   explicit Events(KvSubscription& owner)
       : handler_(owner.handler_), socket(owner.loop_, owner.context_, ZMQ_SUB, *this) {}
 
-  // topic, number, batch. What looks otherwise is missed by its number.
+  // topic, number, batch. Other frames are dropped; the gap in the numbers shows it.
   void on_frames(ZmqSocket::Frames frames, const std::string& /*user*/) override {
     if (frames.size() == 3 && frames[1].size() == kNumberBytes) {
       handler_.on_batch(number_of(frames[1]), std::move(frames[2]));
@@ -67,7 +67,7 @@ class KvSubscription::Events final : public ZmqSocket::Reader {
   Handler& handler_;
 
  public:
-  ZmqSocket socket;  // Last: it reads into this.
+  ZmqSocket socket;  // Last: it reads into this object.
 };
 
 class KvSubscription::Monitor final : public ZmqSocket::Reader {
@@ -75,7 +75,7 @@ class KvSubscription::Monitor final : public ZmqSocket::Reader {
   explicit Monitor(KvSubscription& owner)
       : handler_(owner.handler_), socket(owner.loop_, owner.context_, ZMQ_PAIR, *this) {}
 
-  // What happened (two bytes, and four of no use here), and where.
+  // The first frame is the event (two bytes, and four unused ones), the second the endpoint.
   void on_frames(ZmqSocket::Frames frames, const std::string& /*user*/) override {
     uint16_t event = 0;
     PDJOB_CHECK(frames.size() == 2 && frames[0].size() >= sizeof event, frames.size());
@@ -91,10 +91,10 @@ class KvSubscription::Monitor final : public ZmqSocket::Reader {
   Handler& handler_;
 
  public:
-  ZmqSocket socket;  // Last: it reads into this.
+  ZmqSocket socket;  // Last: it reads into this object.
 };
 
-// One question and its answers.
+// One request and its replies.
 class KvSubscription::Replay final : public ZmqSocket::Reader {
  public:
   explicit Replay(KvSubscription& owner)
@@ -102,7 +102,7 @@ class KvSubscription::Replay final : public ZmqSocket::Reader {
 
   void mute() { is_muted_ = true; }
 
-  // An empty frame, in newer versions a topic, a number, and its batch.
+  // An empty frame, a topic (newer versions only), a number, its batch.
   void on_frames(ZmqSocket::Frames frames, const std::string& /*user*/) override {
     if (is_muted_ || frames.size() < 3 || frames.size() > 4 ||
         frames[frames.size() - 2].size() != kNumberBytes) {
@@ -135,7 +135,7 @@ Status KvSubscription::open() {
   ZmqSocket& socket = events_->socket;
   set_common(socket);
   socket.set(ZMQ_SUBSCRIBE, publisher_.topic);
-  // One name for each subscription: its own address is nobody else's.
+  // Each subscription needs its own name; no other has this address.
   const std::string told_at = "inproc://kv-" + std::to_string(reinterpret_cast<uintptr_t>(this));
   PDJOB_TRY_STATUS(socket.monitor(told_at, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED));
   PDJOB_TRY_STATUS(monitor_->socket.connect(told_at));

@@ -1,7 +1,7 @@
-// KvSubscription: the events of one engine's prefix cache as they come (kv_events.h): batches with
-// ascending numbers from its PUB socket, and on demand those of the past from its ROUTER socket
-// (ZmqEventPublisher in vllm/distributed/kv_events.py of vllm-project/vllm). It connects again by
-// itself, and says so. What is missing between two numbers is not its business. Loop-bound.
+// KvSubscription: the live events of one engine's prefix cache (kv_events.h). Batches with
+// ascending numbers come from its PUB socket, and past ones on demand from its ROUTER socket
+// (ZmqEventPublisher in vllm/distributed/kv_events.py of vllm-project/vllm). It reconnects by
+// itself and reports that. The handler must detect gaps between numbers. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace pdjob::net {
 struct KvPublisher {
   std::string host;
   uint16_t port = 0;
-  uint16_t replay_port = 0;  // 0: it tells nothing of the past.
-  std::string topic;         // What is wanted begins with it.
+  uint16_t replay_port = 0;  // 0: no replay of past batches.
+  std::string topic;         // Prefix of the wanted topics.
 };
 
 class KvSubscription {
  public:
-  // None of these may end the subscription.
+  // These must not end the subscription.
   class Handler {
    public:
     virtual void on_connected() = 0;
@@ -41,8 +41,8 @@ class KvSubscription {
   KvSubscription& operator=(const KvSubscription&) = delete;
 
   Status open();
-  // All batches from this number on that are still known, and then their end; nothing more comes of
-  // what was asked before. Requires: a replay_port.
+  // Replays all batches from this number on that the engine still has, then reports the end. Drops
+  // the rest of an earlier replay. Requires: a replay_port.
   Status ask_replay(uint64_t from);
 
  private:
@@ -57,7 +57,7 @@ class KvSubscription {
   std::unique_ptr<Events> events_;
   std::unique_ptr<Monitor> monitor_;
   std::unique_ptr<Replay> replay_;
-  std::unique_ptr<Replay> ended_;  // May be what asks for the next one.
+  std::unique_ptr<Replay> ended_;  // May be the caller of ask_replay().
 };
 
 }  // namespace pdjob::net

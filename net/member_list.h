@@ -1,5 +1,5 @@
-// MemberList: who is in the job, put together from what the launcher tells of it (Membership): all,
-// or what has changed since a version that the reader has confirmed. Value.
+// MemberList: the members of the job, built from the launcher's Membership messages. A message
+// holds the whole list, or the changes since a version that the reader has confirmed. Value.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace pdjob::net {
 
 class MemberList {
  public:
-  // False: it is older than what is known here, or says what has changed since a version that is
-  // not known here. Then nothing happens, and who hears no answer tells everything.
+  // Returns false, and changes nothing, if `told` is older than this list or its changes start at a
+  // later version. The launcher then gets no confirmation and sends the whole list.
   bool take(const Membership& told);
 
   uint64_t version() const { return version_; }
-  // By role and name: the same at every reader, however it was told.
+  // Ordered by role and name: the same for every reader, whatever messages it got.
   const std::vector<WorkerEntry>& workers() const { return workers_; }
   const std::vector<WorkerEntry>& routers() const { return routers_; }
 

@@ -1,4 +1,4 @@
-// Every message of the control plane, one struct each, one variant. Past-tense facts go up to the
+// All messages of the control plane: one struct each, one variant. Past-tense facts go up to the
 // launcher, imperatives go down. Bytes: wire.h. Values.
 #pragma once
 
@@ -12,18 +12,18 @@ namespace pdjob::net {
 enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
 const char* to_string(Role role);  // "prefill", ...
 
-// What a router must know to use a worker. `kv_address` is the JSON object that goes into a decode
-// leg's kv_transfer_params (remote_host, remote_port, remote_engine_id, ...), opaque to the router;
-// empty: the engine speaks the two-hop protocol only.
+// A worker as a router needs to know it. `kv_address` is the JSON object for a decode leg's
+// kv_transfer_params (remote_host, remote_port, remote_engine_id, ...). The router does not read
+// it. Empty: the engine supports only the two-hop protocol.
 struct WorkerEntry {
-  std::string name;       // "prefill-0": the same over restarts.
-  std::string engine_id;  // Of this incarnation.
+  std::string name;       // "prefill-0"; restarts keep it.
+  std::string engine_id;  // New for each incarnation.
   Role role = Role::kBoth;
   std::string host;
   uint16_t port = 0;
   std::string model;  // Served model name.
   std::string kv_address;
-  std::string key;  // Its HTTP port wants it (Authorization: Bearer KEY); empty: nothing. Secret.
+  std::string key;  // API key of its HTTP port (Authorization: Bearer KEY); empty: none. Secret.
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
@@ -34,20 +34,20 @@ struct WorkerLoad {
   uint64_t tokens_queued = 0;  // Prompt tokens not yet prefilled.
   uint64_t kv_rows_used = 0;
   uint64_t kv_rows_max = 0;
-  uint64_t standstill_ms = 0;  // The engine has had work and made no progress for so long.
+  uint64_t standstill_ms = 0;  // For how long the engine has had work without progress.
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 
 // Why a process left the job, as far as its launcher knows.
 enum class LossCause : uint8_t {
-  kUnknown = 0,  // It is silent, and may come back.
-  kOutside = 1,  // Somebody ended it, or nobody can say: SIGKILL, SIGTERM, an exit code.
-  kCrash = 2,    // It broke at its work: SIGSEGV, SIGABRT and their like.
+  kUnknown = 0,  // It sends nothing, and may come back.
+  kOutside = 1,  // Ended from outside, or unclear: SIGKILL, SIGTERM, an exit code.
+  kCrash = 2,    // It broke at its work: SIGSEGV, SIGABRT and similar.
   kHang = 3,     // It had work and made no progress.
 };
 const char* to_string(LossCause cause);  // "unknown", ...
 
-// An incarnation that was a member and is no longer.
+// An incarnation that was a member and has left.
 struct Departure {
   std::string name;
   std::string engine_id;
@@ -68,29 +68,31 @@ struct HeartbeatSent {  // Every heartbeat_interval.
   WorkerLoad load;
   friend bool operator==(const HeartbeatSent&, const HeartbeatSent&) = default;
 };
-struct Drained {  // Answer to Drain: nothing is alive here any more.
+struct Drained {  // Answer to Drain: no request is running here.
   std::string name;
   friend bool operator==(const Drained&, const Drained&) = default;
 };
 
 struct MembershipApplied {  // From routers: requests can be pinned to the workers of this version.
-  std::string engine_id;    // Of the router.
+  std::string engine_id;    // The router's.
   uint64_t version = 0;
   friend bool operator==(const MembershipApplied&, const MembershipApplied&) = default;
 };
 
 // --- down: to a worker or router
-struct Acknowledge {  // Registered was taken.
+struct Acknowledge {  // Answer to Registered.
   friend bool operator==(const Acknowledge&, const Acknowledge&) = default;
 };
-struct Membership {  // To routers: whenever it changes, and again until applied (member_list.h). A
-                     // lower version than one seen is stale.
+// To routers: at every change, and again until applied (member_list.h). A version lower than one
+// already seen is stale.
+struct Membership {
   uint64_t version = 0;
-  uint64_t since = 0;  // 0: all of it follows. Else what has changed since this version.
+  uint64_t since = 0;  // 0: the whole list. Otherwise the changes since this version.
   std::vector<WorkerEntry> workers;
-  std::vector<WorkerEntry> routers;  // For clients that subscribe to them; the reader is one, too.
-  std::vector<Departure> left;       // Of the same time. A name in `workers`, too, has a new
-                                     // incarnation. Where all follows: only crashes and hangs.
+  std::vector<WorkerEntry> routers;  // For clients that subscribe to them; includes the reader.
+  // Since the same version. A name that is also in `workers` has a new incarnation. In a whole
+  // list: only crashes and hangs.
+  std::vector<Departure> left;
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 struct LoadReported {  // To routers: one worker's heartbeat, passed on.
@@ -99,7 +101,8 @@ struct LoadReported {  // To routers: one worker's heartbeat, passed on.
   WorkerLoad load;
   friend bool operator==(const LoadReported&, const LoadReported&) = default;
 };
-struct Drain {  // Stop accepting, finish what is alive until the deadline, say Drained.
+// Stop accepting requests, finish the running ones until the deadline, answer Drained.
+struct Drain {
   uint64_t deadline_ms = 0;  // From now.
   friend bool operator==(const Drain&, const Drain&) = default;
 };

@@ -61,11 +61,11 @@ Value MsgpackReader::next() {
     case 0xdf:
       return take_sized(Kind::kMap, head == 0xde ? 2 : 4);
     default:
-      return broken();  // Extensions, which nobody here writes, and 0xc1, which nobody may.
+      return broken();  // Extensions, which our peers do not write, and 0xc1, which is never valid.
   }
 }
 
-// Not recursive: how deep lists stand in each other is for the writer to say.
+// Not recursive, because the writer decides how deep lists nest.
 bool MsgpackReader::skip() {
   for (uint64_t values = 1; values > 0; --values) {
     const Value value = next();

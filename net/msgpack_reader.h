@@ -1,6 +1,6 @@
-// MsgpackReader: the values of a msgpack text one after the other, in place. Of a list or map only
-// its head is a value; what is in it comes next. Nothing is trusted: lengths beyond the text, and
-// bytes that begin no value, end in kBroken, and it stays at that. Value.
+// MsgpackReader: reads the values of a msgpack text one by one, in place. A list or map yields only
+// its head as a value; its content comes next. Input is not trusted: a length beyond the text, or
+// an invalid first byte, gives kBroken from then on. Value.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ class MsgpackReader {
   struct Value {
     Kind kind = Kind::kBroken;
     uint64_t number = 0;     // An integer, in two's complement; items of a list, pairs of a map.
-    std::string_view bytes;  // Of a text or of bytes.
+    std::string_view bytes;  // Content of a text or of bytes.
   };
 
   explicit MsgpackReader(std::string_view text) : left_(text) {}
 
   Value next();
-  // Passes over the next value and all that is in it. False: it is broken.
+  // Skips the next value with its content. False: it is broken.
   bool skip();
   bool at_end() const { return left_.empty(); }
-  // No list that is to come can have more items.
+  // Upper bound for the items of any list that follows.
   size_t bytes_left() const { return left_.size(); }
 
  private:
-  // Big-endian. False: there are not so many bytes.
+  // Big-endian. False: fewer bytes are left.
   bool take_number(size_t bytes, uint64_t& number);
   Value take_integer(size_t bytes, bool is_signed);
   Value take_sized(Kind kind, size_t size_bytes);

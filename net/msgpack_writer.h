@@ -1,5 +1,5 @@
-// MsgpackWriter: appends values of msgpack one after the other, each in its shortest form; of a
-// list its head, behind which its items are to follow. Value.
+// MsgpackWriter: appends msgpack values one by one, each in its shortest form. list() writes only
+// the head; the caller then writes the items. Value.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class MsgpackWriter {
   MsgpackWriter& nil();
 
  private:
-  // A byte that says what follows, and a number of so many bytes, big-endian.
+  // Writes a tag byte and a number of `bytes` bytes, big-endian.
   void tagged(uint8_t tag, uint64_t value, size_t bytes);
 
   std::string& out_;

@@ -20,7 +20,7 @@ namespace dom = simdjson::dom;
 constexpr int kRepetitionPenaltyMax = 1000;
 constexpr const char* kAnyJsonObject = R"({"type":"object"})";
 
-// --- What is not there yet. A field that would change the result is refused rather than ignored.
+// --- Unsupported fields. If a field would change the result, it is refused, not ignored.
 
 void refuse_other_than(const Fields& fields, const char* name, bool supported) {
   bool asked = supported;
@@ -140,7 +140,7 @@ void read_sampling(const Fields& fields, ApiRequest& request) {
   fields.number("repetition_penalty", {0, kRepetitionPenaltyMax, true},
                 sampling.repetition_penalty);
   if (fields.integer("top_k", {-1, kTokenMax}, sampling.top_k) && sampling.top_k == -1) {
-    sampling.top_k = 0;  // Both say "all".
+    sampling.top_k = 0;  // Both mean "all".
   }
   int64_t seed = 0;
   request.seeded = fields.integer(
@@ -153,7 +153,7 @@ void read_sampling(const Fields& fields, ApiRequest& request) {
 
 // --- Structured output
 
-// A generation has one structure at most, whichever field it comes from.
+// A generation has at most one structure, whichever field it comes from.
 void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
                    std::string SamplingParams::* form, std::string text) {
   if (!sampling.json_schema.empty() || !sampling.grammar.empty()) {
@@ -166,7 +166,7 @@ void set_structure(const Fields& fields, std::string_view name, SamplingParams& 
   sampling.*form = std::move(text);
 }
 
-// A schema comes as JSON or, in vLLM's fields, as a string of JSON.
+// A schema is JSON or, in vLLM's fields, a string of JSON.
 void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling) {
   const auto value = fields.find(name);
   if (!value) {
@@ -205,7 +205,7 @@ void read_response_format(const Fields& fields, SamplingParams& sampling) {
     if (!schema || !schema->find("schema")) {
       return format->wrong("json_schema.schema", "is missing");
     }
-    bool strict = false;  // The output always follows the schema; only the type is looked at.
+    bool strict = false;  // The output always follows the schema; only the type is checked.
     schema->boolean("strict", strict);
     read_schema(*schema, "schema", sampling);
   } else if (type != "text") {
@@ -384,8 +384,8 @@ void read_request(const Fields& fields, ApiRequest& request) {
   refuse_tools(fields);
 }
 
-// Whether the reader would need much more memory than the body has: for each comma outside of
-// strings there is one value more.
+// True if the reader would need much more memory than the body has. Each comma outside of strings
+// adds one value.
 bool has_too_many_values(std::string_view body) {
   if (body.size() <= limits::kJsonValuesMax) {
     return false;

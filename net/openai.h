@@ -1,9 +1,8 @@
-// The OpenAI wire form: request bodies into native types at once, and errors; replies are
-// openai_reply.h. Shared by workers (which answer) and the router (errors). vLLM's extensions are
-// understood: token-id prompts, return_token_ids, kv_transfer_params, top_k, min_p,
-// repetition_penalty, ignore_eos, min_tokens, stop_token_ids, guided/structured output. Unknown
-// fields are ignored, as OpenAI and vLLM do; wrong types and ranges are refused naming the field.
-// Pure.
+// OpenAI's wire format: parses request bodies into native types, and writes errors; replies are in
+// openai_reply.h. Workers use it to answer, the router for errors. It supports vLLM's extensions:
+// token-id prompts, return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty,
+// ignore_eos, min_tokens, stop_token_ids, guided/structured output. It ignores unknown fields, as
+// OpenAI and vLLM do. It refuses wrong types and ranges, and names the field. Pure.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +27,19 @@ struct ApiError {
   std::string param;  // Empty: null.
   std::string code;   // Empty: null.
 };
-// The one table from our reactions to HTTP.
+// The only mapping of error codes to HTTP.
 ApiError to_api_error(const Error& error);
-// The client's mistake; `param` is the field at fault.
+// A mistake of the client; `param` is the wrong field.
 ApiError invalid_request(std::string message, std::string param = "", std::string code = "",
                          int status = 400);
 std::string error_body(const ApiError& error);
 
 enum class ApiKind { kChat, kCompletion };
 
-// The sender's or receiver's half of a KV hand-over, out of kv_transfer_params (vLLM's two-hop
-// fields plus pdjob's transfer_id).
+// One worker's half of a KV hand-over, from kv_transfer_params (vLLM's two-hop fields plus pdjob's
+// transfer_id).
 struct KvTransferParams {
-  bool do_remote_decode = false;   // "Prefill this, and keep the KV for somebody."
+  bool do_remote_decode = false;   // "Prefill this, and keep the KV for another worker."
   bool do_remote_prefill = false;  // "The KV of this prompt is at ..."
   std::optional<TransferId> transfer;
   std::string remote_engine_id;
@@ -51,10 +50,10 @@ struct KvTransferParams {
   std::string remote_gpu_path;
 };
 
-// SGLang's way of saying the same to both workers at once: the room is what they have in common.
+// SGLang's form, sent to both workers at once; they share the room.
 struct BootstrapParams {
-  std::string host;   // Of the prefill worker's bootstrap server.
-  uint16_t port = 0;  // 0: none was named.
+  std::string host;   // The prefill worker's bootstrap server.
+  uint16_t port = 0;  // 0: not given.
   uint64_t room = 0;
 };
 
@@ -65,7 +64,7 @@ struct ApiMessage {
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kCompletion;
-  std::string model;                              // Empty: the only one.
+  std::string model;                              // Empty: the only model.
   std::vector<ApiMessage> messages;               // Chat.
   std::vector<std::string> prompts;               // Completions, as text ...
   std::vector<std::vector<Token>> token_prompts;  // ... or as token ids; one of the two is filled.
@@ -80,15 +79,15 @@ struct ApiRequest {
   bool include_usage = false;
   bool return_token_ids = false;
   bool tokens_as_ids =
-      false;  // Tokens in logprobs are written "token_id:17" (vLLM's return_tokens_as_token_ids).
+      false;  // Writes tokens in logprobs as "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;
-  std::optional<BootstrapParams> bootstrap;  // Instead of it.
-  // Of a stream that began at another worker and goes on here, as the router says it: the tokens of
-  // each choice so far, n for each prompt; lists may be empty. What is replied comes after them.
+  std::optional<BootstrapParams> bootstrap;  // In place of kv_transfer.
+  // For a stream that another worker began and the router moved here: the tokens of each choice so
+  // far. There are n lists per prompt; lists may be empty. The reply continues after them.
   std::vector<std::vector<Token>> resumed;
 };
 
-// The error names the field at fault.
+// The error names the wrong field.
 std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body);
 
 }  // namespace pdjob::net

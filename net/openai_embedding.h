@@ -1,4 +1,4 @@
-// OpenAI's /v1/embeddings, as one asks for the vector of a text. Pure.
+// Client of OpenAI's /v1/embeddings: asks for the vector of a text. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace pdjob::net {
 
-// `model` empty: not named.
+// `model` may be empty; the request then names none.
 std::string embedding_request(std::string_view model, std::string_view text);
 
 // The first vector of a reply's body: 1 .. limits::kEmbeddingDimensionsMax numbers.

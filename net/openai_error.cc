@@ -1,4 +1,4 @@
-// The error half of openai.h: from our reactions to what an OpenAI client sees.
+// The error half of openai.h: turns our error codes into an OpenAI client's view.
 #include "net/json_writer.h"
 #include "net/openai.h"
 
@@ -13,8 +13,8 @@ struct HttpForm {
   const char* type;
 };
 
-// Clients send a request again on 408, 409, 429 and 5xx only: hence 400, not 501, for what can
-// never work here.
+// Clients retry only on 408, 409, 429 and 5xx. A request that pdjob can never serve therefore gets
+// 400 instead of 501.
 HttpForm http_form(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:

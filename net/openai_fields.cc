@@ -12,7 +12,7 @@ namespace dom = simdjson::dom;
 
 constexpr size_t kQuotedBytesMax = 60;
 
-// What came, for an error message.
+// Describes the given value for an error message.
 std::string describe(const dom::element& value) {
   if (value.is_object()) {
     return "an object";
@@ -25,7 +25,7 @@ std::string describe(const dom::element& value) {
                                        : text;
 }
 
-// As json_integer() reads its text.
+// Reads numbers like json_integer(), which reads their text.
 std::optional<int64_t> as_integer(const dom::element& value) {
   int64_t integer = 0;
   if (value.get(integer) == simdjson::SUCCESS) {
@@ -49,7 +49,7 @@ void must_be(Problem& problem, const std::string& param, const std::string& allo
   refuse(problem, param, "must be " + allowed + ", got " + describe(value));
 }
 
-// A string is UTF-8 already, but for lone surrogates, which JSON can write and UTF-8 cannot.
+// The string is valid UTF-8, except for lone surrogates, which JSON allows and UTF-8 does not.
 void read_text(Problem& problem, const std::string& param, const dom::element& value,
                std::string& out) {
   std::string_view text;
@@ -175,7 +175,7 @@ void Fields::number(std::string_view name, NumberRange range, float& out) const 
   double number = 0;
   const bool in_range =
       value->get(number) == simdjson::SUCCESS && number >= range.min && number <= range.max;
-  // After rounding, lest a tiny number above zero become zero.
+  // After rounding, so that a tiny number above zero cannot become zero.
   const auto rounded = in_range ? static_cast<float>(number) : 0.0F;
   if (!in_range || (range.above_min && rounded <= static_cast<float>(range.min))) {
     return must_be(problem_, param(name), to_string(range), *value);

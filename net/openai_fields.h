@@ -1,4 +1,4 @@
-// Reads the JSON of a request field by field: what parse_api_request() is made of. Pure.
+// Reads the JSON of a request field by field, for parse_api_request(). Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ class object;
 
 namespace pdjob::net {
 
-// The first thing wrong with a request; what is found later is not kept.
+// The first error of a request; later ones are dropped.
 using Problem = std::optional<ApiError>;
 
-// `param` is the field at fault, "messages[3].content"; empty: the whole body.
+// `param` is the wrong field, "messages[3].content"; empty: the whole body.
 void refuse(Problem& problem, const std::string& param, const std::string& message);
 // Refuses `value`: "must be <allowed>, got <value>".
 void must_be(Problem& problem, const std::string& param, const std::string& allowed,
@@ -35,12 +35,12 @@ void read_text(Problem& problem, const std::string& param, const simdjson::dom::
 void read_tokens(Problem& problem, const std::string& param, const simdjson::dom::array& list,
                  std::vector<Token>& out);
 
-// Whether an unsupported field wants something: not false, "", [] or {}.
+// True if an unsupported field asks for something: its value is not false, "", [] or {}.
 bool asks_for_something(const simdjson::dom::element& value);
 
 // "list[2]"
 std::string element_name(const std::string& list, size_t index);
-// In quotes, cut off if it is long.
+// In double quotes, cut if it is long.
 std::string excerpt(std::string_view text);
 
 inline constexpr int64_t kTokenMax = INT32_MAX;
@@ -58,15 +58,15 @@ std::string to_string(IntegerRange range);
 std::string to_string(NumberRange range);
 
 // The fields of one JSON object, each read by name into a native value. An absent or null field
-// leaves the value as it is; a wrong one becomes the problem. Lives no longer than the parsed
-// document. Value.
+// leaves the value unchanged; a wrong one sets the problem. The parsed document must outlive it.
+// Value.
 class Fields {
  public:
-  // `path` comes before a field's name in an error: "", "stream_options.".
+  // `path` precedes a field's name in an error: "", "stream_options.".
   Fields(const simdjson::dom::object& object, std::string path, Problem& problem);
 
-  // Of a field that is there twice, the last counts, as in Python: what a router adds at the end
-  // holds.
+  // The last field of that name counts, as in Python. So a field that the router appends takes
+  // effect.
   std::optional<simdjson::dom::element> find(std::string_view name) const;
   std::optional<simdjson::dom::array> list(std::string_view name, size_t elements_max) const;
   std::optional<Fields> object(std::string_view name) const;
@@ -74,7 +74,7 @@ class Fields {
   void boolean(std::string_view name, bool& out) const;
   void number(std::string_view name, NumberRange range, float& out) const;
   void text(std::string_view name, std::string& out) const;
-  // True: it is there and right.
+  // True if the field is present and valid.
   template <class Integer>
   bool integer(std::string_view name, IntegerRange range, Integer& out) const {
     const auto value = integer_in(name, range);

@@ -53,7 +53,7 @@ void read_content(const Fields& message, const std::string& role, std::string& o
     if (problem) {
       return;
     }
-    // As vLLM does for templates that know text only.
+    // As vLLM does for templates that support only text.
     out += (index > 0 ? "\n" : "") + text;
     ++index;
   }
@@ -87,7 +87,7 @@ void read_token_prompt(Problem& problem, const std::string& param, dom::array to
   read_tokens(problem, param, tokens, request.token_prompts.emplace_back());
 }
 
-// Lists of texts and lists of token lists are not mixed: the first element decides.
+// A prompt list has only texts or only token lists; the first element decides.
 void read_prompt_list(Problem& problem, dom::array list, ApiRequest& request) {
   const dom::element first = list.at(0).value_unsafe();
   if (!first.is_string() && !first.is_array()) {

@@ -1,4 +1,4 @@
-// What a request asks the model: a chat's messages or a completion's prompts. Pure.
+// The prompt of a request: a chat's messages or a completion's prompts. Pure.
 #pragma once
 
 #include "net/openai.h"

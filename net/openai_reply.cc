@@ -8,13 +8,13 @@
 namespace pdjob::net {
 namespace {
 
-constexpr float kLogprobMin = -9999.0F;  // JSON has no infinity; vLLM's floor.
+constexpr float kLogprobMin = -9999.0F;  // JSON has no infinity; this is vLLM's floor.
 
-// Also for -inf and NaN.
+// Also replaces -inf and NaN.
 float finite_logprob(float logprob) { return logprob >= kLogprobMin ? logprob : kLogprobMin; }
 
-// Whatever bytes a token has, the offsets stay those of the text: a character counts where it
-// begins.
+// Counts each character at its first byte, so that offsets are those of the text, whatever bytes a
+// token has.
 uint64_t characters_in(std::string_view text) {
   return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
@@ -88,7 +88,7 @@ ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
     : options_(std::move(options)),
       append_piece_(std::move(append_piece)),
       event_begin_("data: "),
-      // OpenAI: whoever asked for usage finds it null in all events but the last.
+      // As in OpenAI's API: with include_usage, usage is null in all events except the last.
       event_end_(options_.include_usage ? ",\"usage\":null}\n\n" : "}\n\n"),
       choices_(options_.choices) {
   append_head(event_begin_, options_,
@@ -142,7 +142,7 @@ void ReplyWriter::append_whole(std::string& out, std::span<const ReplyPart> part
   json.end_object();  // Opened by the head.
 }
 
-// As vLLM does, it also carries the ids of the prompt.
+// As in vLLM, it also carries the ids of the prompt.
 void ReplyWriter::append_role_event(std::string& out, const ReplyPart& part) {
   const bool first_choice = std::none_of(choices_.begin(), choices_.end(),
                                          [](const ChoiceState& choice) { return choice.started; });
@@ -244,7 +244,7 @@ void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& 
   }
   json.end_array().key("top_logprobs").begin_array();
   for (const GeneratedToken& token : part.tokens) {
-    // The chosen token is always among them, so there may be one more than was asked for.
+    // The chosen token is always included, so there may be one more than requested.
     json.begin_object().key(name_of(token.token)).number(finite_logprob(token.logprob));
     for (const TokenLogprob& top : token.top) {
       if (top.token != token.token) {

@@ -1,9 +1,9 @@
-// Replies in OpenAI's wire form, appended to a string out of native types: whole ones, and streams
-// as server-sent events. With vLLM's extensions: token ids, kv_transfer_params.
+// Replies in OpenAI's wire format, appended to a string: whole ones, and streams as server-sent
+// events. With vLLM's extensions: token ids, kv_transfer_params.
 //
 //   ReplyWriter writer({.kind = request.kind, .id = "7f3a", .model = "m", ...}, piece);
-//   writer.append_part(out, {.choice = 0, .text = "Hel", .tokens = tokens});   // once per step and
-//   choice writer.append_end(out, usage);
+//   writer.append_part(out, {.choice = 0, .text = "Hel", .tokens = tokens});  // per step, choice
+//   writer.append_end(out, usage);
 #pragma once
 
 #include <cstdint>
@@ -25,42 +25,42 @@ struct ReplyOptions {
   std::string id;  // Without "chatcmpl-" or "cmpl-", which are added.
   std::string model;
   int64_t created = 0;   // Seconds since 1970.
-  uint32_t choices = 1;  // All of them: n times prompts.
+  uint32_t choices = 1;  // n times the number of prompts.
   bool logprobs = false;
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;  // In a stream; a whole reply always has it.
 };
-// What the request says of its reply.
+// Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);
 
-// What is new of one choice or, in a whole reply, all of it.
+// The new output of one choice or, in a whole reply, all its output.
 struct ReplyPart {
   uint32_t choice = 0;
-  std::string_view text;  // With echo, the prompt's comes before that of the first part.
-  std::span<const GeneratedToken> tokens;  // Looked at only for logprobs and token ids.
+  std::string_view text;  // With echo, the first part begins with the prompt's text.
+  std::span<const GeneratedToken> tokens;  // Used only for logprobs and token ids.
   FinishReason finish = FinishReason::kNone;
   std::span<const Token>
-      prompt;  // Of the choice; looked at only in its first part, for prompt_token_ids.
+      prompt;  // The choice's prompt; used only in its first part, for prompt_token_ids.
 };
 
 struct Usage {
-  uint64_t prompt_tokens = 0;      // Each prompt once, whatever n is.
-  uint64_t cached_tokens = 0;      // Those of them that were not computed; said if there are any.
-  uint64_t completion_tokens = 0;  // Of all choices.
+  uint64_t prompt_tokens = 0;      // Each prompt counts once, whatever n is.
+  uint64_t cached_tokens = 0;      // Prompt tokens that were not computed; reported unless 0.
+  uint64_t completion_tokens = 0;  // Sum over all choices.
 };
 
-// Writes the reply to one request; what is the same in all its events is rendered once. Nothing is
-// allocated per token but what `out` grows by. Value.
+// Writes the reply to one request. It renders the constant part of all events once. Per token it
+// allocates only the growth of `out`. Value.
 class ReplyWriter {
  public:
-  // Appends the bytes of a token: they need not be whole characters.
+  // Appends the bytes of a token, which may be a part of a character.
   using AppendPiece = std::function<void(Token, std::string&)>;
 
   ReplyWriter(ReplyOptions options, AppendPiece append_piece);
 
-  // A stream: parts of its choices in any order, then the end. A part that shows nothing appends
-  // nothing. The first part of a chat's choice is preceded by the event that names the role.
+  // A stream: parts of its choices in any order, then the end. An empty part appends nothing. In a
+  // chat, an event with the role precedes the first part of each choice.
   void append_part(std::string& out, const ReplyPart& part);
   void append_end(std::string& out, const Usage& usage);
 
@@ -70,10 +70,10 @@ class ReplyWriter {
                     std::string_view kv_transfer_params);
 
  private:
-  // Of one choice, between its parts.
+  // State of one choice between its parts.
   struct ChoiceState {
     bool started = false;
-    uint64_t characters = 0;  // Of the tokens so far: the next text_offset.
+    uint64_t characters = 0;  // In the tokens so far: the next text_offset.
   };
 
   void append_role_event(std::string& out, const ReplyPart& part);
@@ -81,7 +81,7 @@ class ReplyWriter {
   void append_chat_logprobs(JsonWriter& json, const ReplyPart& part);
   void append_chat_logprob(JsonWriter& json, Token token, float logprob);
   void append_completion_logprobs(JsonWriter& json, const ReplyPart& part);
-  // What logprobs call the token. Valid until the next call.
+  // The name of the token in logprobs. Valid until the next call.
   std::string_view name_of(Token token);
   std::string_view piece_of(Token token);
 
@@ -94,7 +94,7 @@ class ReplyWriter {
   std::vector<ChoiceState> choices_;
 };
 
-// Ends the events of a stream that failed after it began; append_done() may follow.
+// Reports that a stream failed after it began; append_done() may follow.
 void append_error_event(std::string& out, const ApiError& error);
 // data: [DONE]
 void append_done(std::string& out);

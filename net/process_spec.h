@@ -1,5 +1,5 @@
-// What the launcher hands to a process it starts: one JSON document on an inherited file descriptor
-// (`--spec-fd N`), because it holds secrets. A process started by hand gets the same struct from
+// The data that a process gets from its launcher: one JSON document on an inherited file descriptor
+// (`--spec-fd N`), because it holds secrets. A process started by hand builds the same struct from
 // its flags. Value.
 #pragma once
 
@@ -16,21 +16,21 @@ struct ProcessSpec {
   std::string name;  // "prefill-0", "router-0"
   Role role = Role::kBoth;
   std::string engine_id;  // New with every start.
-  std::string model;      // Served name of the one of the job's models that it is for; a router is
-                          // for all.
+  // Served name of the worker's model; a router serves all models.
+  std::string model;
   std::string host = "127.0.0.1";
   uint16_t port = 0;
   int listen_fd = -1;      // Inherited, listening HTTP socket; -1: bind host and port.
   ControlAddress control;  // Empty: stand-alone.
-  std::string gpu;         // The only one that it sees, so CUDA's number 0; empty: all.
-  std::string key;         // Of a worker: its HTTP port wants it; empty: nothing. Secret.
-  std::string router_key;  // What a router of another make shows to all workers; empty: none does.
-                           // Secret.
-  std::string probe_key;   // Of a router: what the launcher's probes show; empty: none. Secret.
-  std::string link_keys;   // Of a worker: its identity on KV links (kvtransfer/link_keys.h); empty:
-                           // stand-alone. Secret.
+  std::string gpu;         // The only GPU it sees, as CUDA's number 0; empty: all.
+  std::string key;         // API key of a worker's HTTP port; empty: none. Secret.
+  // Key that a foreign router shows to all workers; empty: none. Secret.
+  std::string router_key;
+  std::string probe_key;  // Key of the launcher's probes, for a router; empty: none. Secret.
+  // Identity of a worker on KV links (kvtransfer/link_keys.h); empty: stand-alone. Secret.
+  std::string link_keys;
   std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
-  std::string config_name;  // What errors call it.
+  std::string config_name;  // Its name in errors.
 };
 
 std::string encode_spec(const ProcessSpec& spec);

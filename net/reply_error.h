@@ -1,4 +1,4 @@
-// A refusal over HTTP, in OpenAI's shape.
+// An error reply over HTTP, in OpenAI's format.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace pdjob::net {
 
-// One whole reply. `headers` are extra ones.
+// Sends one whole reply with extra `headers`.
 void reply_error(HttpServer& server, ExchangeId id, const ApiError& error,
                  const std::vector<std::pair<std::string, std::string>>& headers = {});
 

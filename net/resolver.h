@@ -1,5 +1,5 @@
-// Resolver: host names to socket addresses, without ever blocking the loop: getaddrinfo runs in one
-// helper thread, started by the first name. Loop-bound.
+// Resolver: turns host names into socket addresses without blocking the loop. getaddrinfo runs in
+// one helper thread, which the first name starts. Loop-bound.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,12 @@ class Resolver final : FdHandler {
   using Addresses = Result<std::vector<SocketAddress>>;
 
   explicit Resolver(EventLoop& loop);
-  // Waits for the look-up under way, which the system's resolver bounds.
+  // Waits for the current look-up, which the system's resolver bounds.
   ~Resolver();
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // `then` is called in a later turn, unless the resolver is gone by then.
+  // Calls `then` in a later turn, unless the resolver is destroyed first.
   void look_up(std::string host, uint16_t port, std::function<void(Addresses)> then);
 
  private:

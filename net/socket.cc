@@ -20,11 +20,11 @@ namespace pdjob::net {
 namespace {
 
 constexpr int kListenBacklog = 4096;
-// A queue that once was long does not keep its memory.
+// A queue that was once long does not keep its memory.
 constexpr size_t kQueueCapacityKept = 256 * limits::kKiB;
-// Of a connection that waits for its next request, of which there are many.
+// For a connection that waits for its next request; there are many of these.
 constexpr size_t kIdleCapacityKept = 2 * limits::kKiB;
-// Short pieces behind held bytes are joined to them: one piece costs less than two.
+// Short pieces are appended to held bytes: one piece costs less than two.
 constexpr size_t kJoinedBytes = 16 * limits::kKiB;
 
 Error system_error(ErrorCode code, const std::string& what) {
@@ -138,7 +138,7 @@ ssize_t send_pieces(int fd, std::span<const std::string_view> pieces) {
   }
   ssize_t sent = -1;
   do {
-    // The kernel does less for a plain send.
+    // A plain send costs the kernel less.
     sent = message.msg_iovlen == 1
                ? send(fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
                : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -175,7 +175,7 @@ bool SendQueue::send(int fd, std::span<const std::string_view> pieces) {
     clear();
     return true;
   }
-  // A short send means a full buffer, so the socket will tell when it is writable again.
+  // A short send means a full buffer, so the socket will report when it is writable again.
   blocked_ = true;
   at_ += std::min(sent, held);
   append(pieces, sent - std::min(sent, held));
@@ -195,7 +195,7 @@ void SendQueue::shrink() {
 }
 
 void SendQueue::append(std::span<const std::string_view> pieces, size_t skipped) {
-  // Sent bytes in front are dropped once they are the larger half, so that each byte moves at most
+  // Drops the sent bytes in front when they are the larger half, so that each byte moves at most
   // once more.
   if (at_ > bytes_.size() / 2) {
     bytes_.erase(0, std::exchange(at_, 0));

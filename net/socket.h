@@ -1,4 +1,4 @@
-// TCP sockets as the HTTP half uses them: owned descriptors, non-blocking, without Nagle's delay.
+// TCP sockets for HTTP: owned descriptors, non-blocking, without Nagle's delay.
 #pragma once
 
 #include <cstddef>
@@ -35,49 +35,49 @@ class Fd {
   int fd_ = -1;
 };
 
-// Where to connect to. Value.
+// An address to connect to. Value.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
 };
 
-// Only for numbers ("127.0.0.1", "::1") this does not block: names may ask a server.
+// Does not block for kNumeric ("127.0.0.1", "::1"); names may ask a server.
 enum class HostForm { kNumeric, kNameOrNumeric };
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, HostForm form);
 
-// kShared: several sockets may listen there (SO_REUSEPORT), and the kernel gives each a share of
-// the connections. All of them must say so.
+// kShared: several sockets listen on the port (SO_REUSEPORT), and the kernel spreads the
+// connections over them. All of them must use kShared.
 enum class PortUse { kAlone, kShared };
 Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use = PortUse::kAlone);
-// A listening socket that was handed over comes as its maker left it: non-blocking from here on,
-// and not inherited any further.
+// Takes over a listening socket in the state its maker left it, and makes it non-blocking and
+// close-on-exec.
 Result<Fd> adopt_listener(int fd);
 uint16_t local_port(int fd);
-// Connected, or on its way: writable once that is decided, and then socket_error() says how.
+// Returns a connected or connecting socket. It becomes writable when the connection succeeds or
+// fails; socket_error() then says which.
 Result<Fd> connect_to(const SocketAddress& address);
-// 0, or what SO_ERROR holds.
+// 0, or the value of SO_ERROR.
 int socket_error(int fd);
 void set_no_delay(int fd);
 
-// One non-blocking send of several pieces, at most kSendPiecesMax. Bytes sent, or -errno; never
+// One non-blocking send of at most kSendPiecesMax pieces. Returns the bytes sent, or -errno. Never
 // raises SIGPIPE.
 inline constexpr size_t kSendPiecesMax = 8;
 ssize_t send_pieces(int fd, std::span<const std::string_view> pieces);
 
-// Bytes on their way to one reader. What the kernel does not take at once waits here; while
-// something waits, nothing is tried until flush(). In the steady state nothing is allocated. Value.
+// Bytes for one reader. Bytes that the kernel does not take at once wait here; send() then tries
+// nothing until flush(). In the steady state it allocates nothing. Value.
 class SendQueue {
  public:
-  // Keeps `bytes` for the next send(), so that a head and the first piece of its body leave
-  // together.
+  // Keeps `bytes` for the next send(), so that a head and the start of its body leave together.
   void hold(std::string_view bytes) { bytes_.append(bytes); }
   // False: the connection is broken.
   [[nodiscard]] bool send(int fd, std::span<const std::string_view> pieces);
   [[nodiscard]] bool flush(int fd);
-  // Gives up the memory that only a long reply needs, if nothing waits.
+  // If the queue is empty, frees memory that only a long reply needs.
   void shrink();
 
-  // The kernel's buffer is full; flush() when the socket becomes writable.
+  // The kernel's buffer is full; call flush() when the socket becomes writable.
   bool blocked() const { return blocked_; }
   size_t size() const { return bytes_.size() - at_; }
   bool empty() const { return size() == 0; }

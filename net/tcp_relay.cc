@@ -11,11 +11,11 @@ namespace pdjob::net {
 namespace {
 
 constexpr Duration kSweepInterval = std::chrono::milliseconds(250);
-constexpr int kReceivesInARow = 16;  // Of one connection, before others have their turn.
+constexpr int kReceivesInARow = 16;  // On one connection, before others get their turn.
 
 }  // namespace
 
-// One client's connection and its server's.
+// The connection of one client, and the one to its server.
 class TcpRelay::Pipe {
  public:
   Pipe(TcpRelay& relay, Fd client, Instant wait_until)
@@ -73,8 +73,8 @@ class TcpRelay::Pipe {
     Pipe& pipe;
     Fd fd;
     SendQueue out;           // To this side.
-    bool in_ended = false;   // It sends no more.
-    bool out_ended = false;  // It was told that nothing more comes.
+    bool in_ended = false;   // This side sends no more.
+    bool out_ended = false;  // This side was told that no more bytes come.
   };
 
   bool watch(Side& side) {
@@ -184,7 +184,7 @@ void TcpRelay::on_ready(uint32_t /*epoll_events*/) {
     if (client.valid()) {
       accept(std::move(client));
     } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;  // Out of descriptors: the sweep tries again.
+      return;  // Out of descriptors: the sweep retries.
     }
   }
 }
@@ -205,7 +205,7 @@ void TcpRelay::connect(Pipe& pipe) {
   }
 }
 
-// It has sent nothing of the client's yet, so another try is safe.
+// No byte of the client was sent, so a retry is safe.
 void TcpRelay::refused(Pipe& pipe) { pipe.disconnect(); }
 
 void TcpRelay::drop(Pipe& pipe) {
@@ -213,7 +213,7 @@ void TcpRelay::drop(Pipe& pipe) {
   ended_.push_back(&pipe);
 }
 
-// What waits is tried again, or given up; what ended goes; what could not be accepted is.
+// Retries or gives up waiting connections, destroys ended ones, and accepts pending ones.
 void TcpRelay::sweep() {
   loop_.cancel(sweep_timer_);
   for (const auto& [pipe, owned] : pipes_) {

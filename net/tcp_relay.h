@@ -1,7 +1,7 @@
-// TcpRelay: a listening socket whose connections are passed on, byte for byte, to one server
-// behind it, which may be replaced by another at any time. New connections go to the server of the
-// moment; while there is none, they wait. A side that does not read stops the other from being
-// read, and a half-closed side is half-closed on the other. Loop-bound.
+// TcpRelay: a listening socket that passes connections on, byte for byte, to one server behind it.
+// The server may be replaced at any time. New connections go to the current server, or wait until
+// there is one. Backpressure and half-closing pass through from either side to the other.
+// Loop-bound.
 #pragma once
 
 #include <array>
@@ -23,9 +23,9 @@ namespace pdjob::net {
 
 struct TcpRelayOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;   // 0: any free one.
-  int listen_fd = -1;  // An already listening socket, which is taken over.
-  // Of a connection, for a server that takes it; then it is closed.
+  uint16_t port = 0;   // 0: any free port.
+  int listen_fd = -1;  // A listening socket to take over.
+  // How long a connection waits for a server before it is closed.
   Duration wait = std::chrono::seconds(30);
   size_t connections_max = limits::kHttpConnectionsMax;  // More wait in the kernel's queue.
 };
@@ -38,9 +38,9 @@ class TcpRelay final : FdHandler {
   TcpRelay& operator=(const TcpRelay&) = delete;
 
   uint16_t port() const { return local_port(listener_.get()); }
-  // Where connections go from now on; nullopt: nowhere, they wait. Those that are there stay.
+  // The server for connections from now on; nullopt: they wait. Existing connections stay.
   void pass_to(std::optional<SocketAddress> server);
-  // No new connections; those that are there go on.
+  // Accepts no more connections; existing ones continue.
   void stop_accepting();
   size_t connections() const { return pipes_.size(); }
 
@@ -61,7 +61,7 @@ class TcpRelay final : FdHandler {
   Fd listener_;
   std::optional<SocketAddress> server_;
   std::unordered_map<Pipe*, std::unique_ptr<Pipe>> pipes_;
-  std::vector<Pipe*> ended_;  // Destroyed in a later turn: their own events may be under way.
+  std::vector<Pipe*> ended_;  // Destroyed in a later turn: their own events may be running.
   TimerId sweep_timer_{};
   std::array<char, 64 * limits::kKiB> buffer_{};  // For one receive at a time.
 };

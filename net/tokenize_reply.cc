@@ -8,7 +8,7 @@
 
 namespace pdjob::net {
 
-// By hand, as it may be half a megabyte, and the loop waits.
+// Parsed by hand: it can be half a megabyte, and the loop waits.
 Result<std::vector<uint32_t>> parse_tokenize_reply(const std::string& body) {
   static constexpr std::string_view kTokens = "tokens";
   constexpr std::string_view kBetween = " \t\r\n,";

@@ -1,4 +1,4 @@
-// The reply to POST /tokenize, as vLLM has it. Pure.
+// The reply to POST /tokenize, in vLLM's format. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pdjob::net {
 
-// kCorrupt: it names no tokens.
+// kCorrupt: it has no tokens.
 Result<std::vector<uint32_t>> parse_tokenize_reply(const std::string& body);
 
 }  // namespace pdjob::net

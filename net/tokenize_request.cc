@@ -10,7 +10,7 @@
 namespace pdjob::net {
 namespace {
 
-// The body as an object, or what is wrong with it. `parser` owns what the object points to.
+// Returns the body as an object, or the error. `parser` owns the object's data.
 std::variant<simdjson::dom::object, ApiError> parse_object(simdjson::dom::parser& parser,
                                                            std::string_view body) {
   simdjson::dom::element root;
@@ -41,7 +41,7 @@ std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view 
   }
   simdjson::dom::element messages;
   if (object["messages"].get(messages) == simdjson::SUCCESS) {
-    // A conversation is parsed by the rules of chat.
+    // The rules of chat apply to a conversation.
     auto chat = parse_api_request(ApiKind::kChat, body);
     if (auto* error = std::get_if<ApiError>(&chat)) {
       return *error;

@@ -1,4 +1,4 @@
-// The bodies of POST /tokenize and /detokenize, as vLLM has them. Pure.
+// The bodies of POST /tokenize and /detokenize, in vLLM's format. Pure.
 #pragma once
 
 #include <string>

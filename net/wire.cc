@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t kMagic = 0x626a6470;  // "pdjb" as bytes on the wire.
 constexpr size_t kHeadBytes = 8;         // Magic, version, type.
 
-// Appends fields. What it is given is ours, so a broken bound is our bug.
+// Appends fields. The values are ours, so a broken bound is our bug.
 class Writer {
  public:
   template <class T>
@@ -53,7 +53,7 @@ class Writer {
   std::string& out_;
 };
 
-// Takes fields off hostile bytes. The first that does not fit sets `failed`; all later ones read as
+// Reads fields from hostile bytes. The first invalid field sets `failed`; all later ones read as
 // zero.
 class Reader {
  public:
@@ -130,7 +130,7 @@ class Reader {
   bool failed_ = false;
 };
 
-// The fields of each message, once, in wire order, for both directions.
+// The fields of each message in wire order, once for both directions.
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
@@ -213,7 +213,7 @@ void fields(Codec& codec, typename Codec::template Ref<MembershipApplied> messag
   codec.value(message.version);
 }
 
-// A message's type on the wire is its place in the variant plus one; the order is frozen within a
+// A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
 static_assert(std::variant_size_v<Message> == 9);
 

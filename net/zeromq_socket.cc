@@ -109,7 +109,7 @@ void ZmqSocket::read_all() {
   for (int reads = 0; reads < kReadsPerTurn && readable() && read_one(); ++reads) {
   }
   reading_ = false;
-  read_later();  // A flood must not starve the loop.
+  read_later();  // Many messages must not starve the loop.
 }
 
 bool ZmqSocket::read_one() {

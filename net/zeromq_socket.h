@@ -1,9 +1,7 @@
-// ZmqSocket: one ZeroMQ socket in the event loop, and its context. What may do I/O does it without
-// blocking. Loop-bound.
+// ZmqSocket: one ZeroMQ socket in the event loop, and its context. I/O never blocks. Loop-bound.
 //
-// ZMQ_FD is edge-triggered and tells of the socket's inner mailbox, which any zmq call may empty:
-// after every send and receive the true state (ZMQ_EVENTS) is asked again, until nothing is left to
-// read.
+// ZMQ_FD is edge-triggered and belongs to the socket's inner mailbox, which any zmq call may empty.
+// So after every send and receive we ask for the true state (ZMQ_EVENTS), until no message is left.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +15,7 @@
 
 namespace pdjob::net {
 
-// Ends with its sockets, which come after it.
+// Must outlive its sockets.
 class ZmqContext {
  public:
   ZmqContext();
@@ -35,14 +33,14 @@ class ZmqSocket final : public FdHandler {
   using Frames = std::vector<std::string>;
   class Reader {
    public:
-    // `user` is the name that ZAP gave the peer; empty where there is none.
+    // `user` is the peer's name from ZAP; empty without ZAP.
     virtual void on_frames(Frames frames, const std::string& user) = 0;
 
    protected:
     ~Reader() = default;
   };
 
-  // `type` and options are those of zmq.h.
+  // `type` and the options are those of zmq.h.
   ZmqSocket(EventLoop& loop, ZmqContext& context, int type, Reader& reader);
   ~ZmqSocket();
   ZmqSocket(const ZmqSocket&) = delete;
@@ -54,11 +52,11 @@ class ZmqSocket final : public FdHandler {
 
   Status bind(const std::string& endpoint);
   Status connect(const std::string& endpoint);
-  // Its connections are told of at `endpoint` (inproc://...), as `events` of zmq_socket_monitor.
+  // Reports its connections at `endpoint` (inproc://...), with the `events` of zmq_socket_monitor.
   Status monitor(const std::string& endpoint, int events);
   std::string last_endpoint();
 
-  // Reads from now on.
+  // Starts reading.
   Status watch();
 
   enum class Sent { kQueued, kGone, kFull };
@@ -69,7 +67,7 @@ class ZmqSocket final : public FdHandler {
  private:
   void set_bytes(int option, const void* value, size_t size);
   bool readable();
-  // What a send found readable is not read inside the sender's call.
+  // A message that a send finds readable is read later, not inside the sender's call.
   void read_later();
   void read_all();
   bool read_one();

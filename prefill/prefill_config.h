@@ -8,11 +8,11 @@
 namespace pdjob::prefill {
 
 struct PrefillConfig {
-  uint32_t chunk_tokens =
-      256;  // Of one prompt in one step; the KV of a chunk moves while the next is computed.
-  uint32_t requests_queued = 256;  // Beyond: 503.
-  bool prefix_cache =
-      true;  // Free sequences keep the rows of their prompts (worker/prompt_cache.h).
+  // Tokens of prompts per step. The KV of a chunk moves while the next is computed.
+  uint32_t chunk_tokens = 256;
+  uint32_t requests_queued = 256;  // Further requests get 503.
+  // Free sequences keep the rows of their prompts (worker/prompt_cache.h).
+  bool prefix_cache = true;
 };
 
 // Declares the keys of `prefill:` that are about batching.

@@ -30,7 +30,8 @@ void PrefillWorker::on(const worker::RequestArrived& event, Instant /*now*/, Eff
   admit(effects);
 }
 
-// Who gets sequences next: prompts that are waited for, else in order of arrival.
+// The request that gets sequences next. Prompts that a decode worker waits for go first, then the
+// order of arrival. Empty if no request can start.
 std::optional<RequestId> PrefillWorker::next_of_queue() const {
   const uint32_t free = batcher_.sequences_free();
   const auto& waiting = queue_.waiting();
@@ -41,14 +42,14 @@ std::optional<RequestId> PrefillWorker::next_of_queue() const {
     return awaited->request;
   }
   for (const worker::RequestArrived& request : waiting) {
-    // A prompt of the two-hop is never waited for: where there is one sequence, it may have that.
+    // No decode worker can wait for a two-hop prompt, so it may take a worker's only sequence.
     const bool leaves_one =
         request.kv == KvMode::kOffer && (!request.two_hop || engine_.sequences > 1);
     if (request.choices + (leaves_one ? 1 : 0) <= free) {
       return request.request;
     }
     if (!leaves_one) {
-      return std::nullopt;  // Else requests of many choices would be overtaken for ever.
+      return std::nullopt;  // Otherwise others would overtake a request of many choices forever.
     }
   }
   return std::nullopt;
@@ -75,7 +76,7 @@ void PrefillWorker::admit(Effects& effects) {
 
 void PrefillWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Effects& effects) {
   if (queue_.cancel(event.request, effects)) {
-    // It held nothing yet.
+    // It held no sequences yet.
   } else if (batcher_.holds(event.request)) {
     drop(event.request, Rows::kKeep, effects);
     effects.push_back(worker::EndRequest{event.request});
@@ -111,7 +112,7 @@ void PrefillWorker::on(const worker::StepFinished& event, Instant /*now*/, Effec
     fail(failure.request, failure.error, effects);
   }
   for (const auto& token : event.sampled) {
-    // A request that failed in one choice has failed in all.
+    // When one choice fails, the whole request fails.
     if (batcher_.holds(token.request) && batcher_.token_sampled(token, effects)) {
       effects.push_back(worker::EndRequest{token.request});
     }
@@ -140,14 +141,14 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
   offers_.erase(found);
   const bool early = batcher_.holds(event.request);
   if (early) {
-    // The offer ended before its prompt did: the decode worker, or the lease, gave up. Nobody wants
-    // the rest.
+    // The offer ended before its prompt did: the decode worker gave up, or the lease expired. The
+    // rest of the prompt is not needed.
     batcher_.drop(event.request, Rows::kKeep, effects);
   }
   batcher_.give_back(offer.sequence, {.prompt = offer.prompt, .rows = offer.rows}, effects);
   if (early) {
-    // Nor is it the client's doing: the decode worker or the link may have died, and another pair
-    // can serve it.
+    // The client did not cause this. The decode worker or the link may have died, and another pair
+    // can serve the request.
     effects.push_back(worker::FailRequest{
         event.request, {ErrorCode::kUnavailable, "the decode worker gave up this prompt"}});
     effects.push_back(worker::EndRequest{event.request});
@@ -169,7 +170,7 @@ void PrefillWorker::on(const worker::DrainAsked& /*event*/, Instant /*now*/, Eff
 
 void PrefillWorker::fail(RequestId request, const Error& error, Effects& effects) {
   if (!batcher_.holds(request)) {
-    return;  // It has failed already, in another choice.
+    return;  // Another choice has already failed it.
   }
   effects.push_back(worker::FailRequest{request, error});
   drop(request, Rows::kClear, effects);
@@ -183,7 +184,7 @@ void PrefillWorker::drop(RequestId request, Rows rows, Effects& effects) {
       offer.prompt = nullptr;
     }
     if (offer.state != OfferState::kWithdrawn) {
-      // The rows are the transfer's until it says OfferEnded.
+      // The transfer owns the rows until OfferEnded.
       offer.state = OfferState::kWithdrawn;
       effects.push_back(worker::WithdrawOffer{request});
     }

@@ -1,20 +1,20 @@
-// PrefillWorker: the core of a prefill worker. Computes prompts in chunks, offers the KV of each to
-// the decode worker that fetches it, and keeps the rows until they are fetched or the lease is
-// over. It also answers whole generations of clients that come directly.
+// PrefillWorker: the core of a prefill worker. Computes prompts in chunks and offers the KV of each
+// prompt to the decode worker that fetches it. Keeps the rows until they are fetched or the lease
+// expires. It also serves whole generations to clients that connect directly.
 //
 //   queued --sequence free--> computing --last chunk--> committed --OfferEnded--> (cleared)
 //      \__ cancelled, late       \__ cancelled: WithdrawOffer __________________________/
 //
-// A request's reply (one token, vLLM's convention) is complete when its prompt is; its rows stay
-// until OfferEnded. A client that leaves after that does not end the offer: in the two-hop protocol
-// it always leaves, and its decode worker comes later.
+// A request's reply is one token (vLLM's convention). It is complete when the prompt is; the rows
+// stay until OfferEnded. A client that leaves after that does not end the offer. In the two-hop
+// protocol the client always leaves first, and its decode worker comes later.
 //
 // The last free sequence is for prompts that a decode worker waits for. Otherwise two queues could
-// wait for each other until leases end: all sequences here hold rows whose requests queue at decode
-// workers, whose sequences are all reserved for prompts that queue here.
+// wait for each other until leases expire. All sequences here would hold rows whose requests queue
+// at decode workers. All sequences there would be reserved for prompts that queue here.
 //
-// A sequence that comes free keeps the rows of its prompt (worker/prompt_cache.h). A prompt that
-// begins with them is offered with them at once: they move while the rest is computed. Pure.
+// A sequence that becomes free keeps the rows of its prompt (worker/prompt_cache.h). A later prompt
+// with the same beginning offers these rows at once: they move while the rest is computed. Pure.
 #pragma once
 
 #include <map>
@@ -40,7 +40,7 @@ class PrefillWorker final : public worker::WorkerCore {
   struct Offer {
     SequenceId sequence;
     uint32_t rows = 0;
-    worker::Prompt prompt;  // Null once the rows may be wrong.
+    worker::Prompt prompt;  // Null if the rows may be wrong.
     OfferState state = OfferState::kComputing;
   };
   using Effects = std::vector<worker::Effect>;
@@ -54,7 +54,7 @@ class PrefillWorker final : public worker::WorkerCore {
   void on(const worker::OfferEnded& event, Instant now, Effects& effects);
   void on(const worker::TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
-  // Of decode workers only.
+  // Events that only decode workers get.
   template <class Other>
   void on(const Other& event, Instant now, Effects& effects);
 

@@ -110,7 +110,7 @@ std::variant<Admission::Tenant, Admission::Denial> Admission::identify(
                                        "", "invalid_api_key", 401)};
   }
   const std::string_view key = authorization.substr(kScheme.size());
-  // Digests are compared, never keys: how long that takes tells nothing of a key.
+  // Compares digests instead of keys, so the time of a lookup reveals nothing about a key.
   const auto found =
       key.size() > limits::kApiKeyBytesMax ? by_key_.end() : by_key_.find(sha256_of(key));
   if (found == by_key_.end()) {

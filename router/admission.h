@@ -1,9 +1,9 @@
-// Admission: may this request come in? Knows the tenants by the hash of their keys, and holds each
-// to its rates and its number of requests. Refusals say when to come again. Without tenants
-// everybody is let in.
+// Admission decides whether a request may come in. It knows each tenant by the hash of its key and
+// enforces the tenant's rate limits and its limit of concurrent requests. A refusal says when to
+// retry. Without tenants, every request is let in.
 //
-// Rates are token buckets that hold one minute's worth. The cost of a request is what it may come
-// to: its prompt, estimated, and the most tokens that it asks for, as OpenAI counts it. Pure.
+// Rate limits are token buckets that hold one minute's worth. A request costs its estimated prompt
+// tokens plus the most tokens that it asks for, as OpenAI counts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -32,30 +32,32 @@ class Admission {
 
   bool open_to_all() const { return tenants_.empty(); }
 
-  using Tenant = uint32_t;  // Index into tenants(); 0 where there are none.
+  using Tenant = uint32_t;  // Index into tenants(); 0 if there are none.
   using Headers = std::vector<std::pair<std::string, std::string>>;
   struct Denial {
     DenialReason reason;
     net::ApiError error;
-    uint32_t retry_after_seconds = 0;  // 0: not said.
-    Headers rates;                     // rate_headers() of a known tenant.
+    uint32_t retry_after_seconds = 0;  // 0: not stated.
+    Headers rates;                     // rate_headers(), if the tenant is known.
   };
-  // Whose key it is. `authorization` is the header's value. No request begins, and none is counted.
+  // Returns the tenant of this key. `authorization` is the header's value. Starts and counts no
+  // request.
   std::variant<Tenant, Denial> identify(std::string_view authorization) const;
-  // Would a request of this tenant be let in, whatever its tokens? Nothing is counted. The router
-  // asks this before it reads a body.
+  // Returns a denial if this tenant's limits refuse any request now, whatever its tokens. Counts
+  // nothing. The router calls this before it reads a body.
   std::optional<Denial> denial_of_request(Tenant tenant, Instant now);
-  // Counts the request and its tokens. Every tenant let in must be released once.
+  // Counts the request and its tokens. The caller must release every admitted request once.
   std::variant<Tenant, Denial> admit(Tenant tenant, uint64_t tokens, Instant now);
   void release(Tenant tenant);
-  // No worker saw the request: its tokens are there again, but it has counted as a request.
+  // Refunds the tokens of a request that never reached a worker. It still counts as a request.
   void give_back(Tenant tenant, uint64_t tokens);
-  // One that was admitted and released, and begins only now. Must be released again.
+  // Counts a request as alive again: it was admitted and released, and begins only now. The caller
+  // must release it again.
   void enter(Tenant tenant);
-  // By its name; where there are no tenants, the one of the empty name.
+  // Finds a tenant by its name. Without tenants, the empty name finds tenant 0.
   std::optional<Tenant> find(std::string_view name) const;
-  // What is left of its rates, as OpenAI says it (x-ratelimit-remaining-tokens: 1200); none where
-  // it has none.
+  // The rest of the tenant's rate limits, in OpenAI's headers (x-ratelimit-remaining-tokens: 1200).
+  // Empty if the tenant has no rate limit.
   Headers rate_headers(Tenant tenant, Instant now);
 
   const std::vector<TenantConfig>& tenants() const { return configs_; }
@@ -64,7 +66,7 @@ class Admission {
   class Bucket {
    public:
     explicit Bucket(uint64_t per_minute) : per_minute_(per_minute), level_(double(per_minute)) {}
-    // How long until `amount` is there; zero: now, or there is no limit.
+    // Time until `amount` is available; zero: now, or there is no limit.
     Duration wait(uint64_t amount, Instant now);
     void append_headers(const std::string& of_what, Instant now, Headers& headers);
     void take(uint64_t amount);
@@ -93,8 +95,8 @@ class Admission {
   std::unordered_map<std::string, Tenant> by_key_;
 };
 
-// The launcher proves with requests of its own that a job serves: as a tenant with a key that only
-// routers and the launcher know.
+// The launcher sends requests of its own to prove that a job serves. It uses a tenant whose key
+// only routers and the launcher know.
 inline constexpr std::string_view kProbeTenant = "the launcher";
 TenantConfig probe_tenant(std::string_view key);
 

@@ -17,10 +17,10 @@ constexpr std::string_view kKnown = "/pdjob/requests/";
 constexpr std::string_view kCallback = "x-pdjob-callback";
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr Duration kExpiryInterval = std::chrono::minutes(1);
-// No server gives such a number to a connection's request: what is written to it goes nowhere.
+// No HTTP server uses this number for a connection's request, so writes to it are dropped.
 constexpr uint64_t kNobody = uint64_t{1} << 63;
 
-// Nobody can guess one.
+// The ids cannot be guessed.
 std::string make_id() { return "areq-" + TransferId{entropy(), entropy()}.to_string(); }
 
 std::string path_of(std::string_view submitted) {
@@ -35,7 +35,7 @@ net::ApiError store_failed(const Error& error) {
   return {.status = 500, .type = "server_error", .message = "The store failed: " + error.message};
 }
 
-// The launcher is one, too, and submits nothing.
+// The launcher is a tenant too, but submits nothing.
 bool several_tenants(const RouterConfig& config) {
   const auto submits = [](const TenantConfig& tenant) { return tenant.name != kProbeTenant; };
   return std::ranges::count_if(config.tenants, submits) > 1;
@@ -127,7 +127,7 @@ std::optional<std::string> AsyncApi::tenant_of(net::ExchangeId client,
                                  : admission.tenants()[std::get<Admission::Tenant>(known)].name;
 }
 
-// --- what clients ask
+// --- requests of clients
 
 void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
   const auto tenant = tenant_of(client, request);
@@ -241,12 +241,12 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
   });
 }
 
-// --- what runs
+// --- running requests
 
 void AsyncApi::start_all() {
   loop_.cancel(patience_);
   const bool nobody = requests_.alive() > 0 && !relay_.core().usable();
-  // Behind a slow disk, what has ended is stored first.
+  // If the disk is slow, finished requests are stored first.
   const bool full = store_.full();
   if (nobody || full || requests_.holds_some()) {
     patience_ = loop_.call_at(loop_.now() + kPatience, [this] { start_all(); });
@@ -261,11 +261,11 @@ void AsyncApi::start_all() {
       auto row = database.unanswered(id);
       return [this, id, row = std::move(row)] {
         if (draining_) {
-          requests_.end(id);  // It is the next router's.
+          requests_.end(id);  // The next router will run it.
         } else if (row && *row && requests_.tenant_of(id) != nullptr) {
           start(**row);
         } else {
-          requests_.end(id);  // It was cancelled, or cannot be read; that the next router may try.
+          requests_.end(id);  // It was cancelled, or cannot be read: the next router may retry.
           start_all();
         }
       };
@@ -300,7 +300,7 @@ void AsyncApi::start(const AsyncRow& row) {
           limits::kAsyncReplyBytesMax,
           [this, ended = AsyncRow{.id = row.id, .tenant = row.tenant, .callback = row.callback}](
               std::optional<CapturedReply> reply) {
-            // Else it was cancelled.
+            // If the id is missing, the request was cancelled.
             if (exchanges_.erase(ended.id) > 0) {
               end(ended, answer_of(std::move(reply)));
             }

@@ -1,6 +1,7 @@
-// AsyncApi: requests that nobody waits for. A client submits one, is told its id as soon as it is
-// stored, and asks for the answer by that id later, or is called with it. What a router had not
-// answered when it died, the next one with the same file runs again. Loop-bound.
+// AsyncApi: asynchronous requests, for which no connection waits. A client submits a request and
+// gets its id as soon as it is stored. It fetches the answer by that id later, or a callback
+// delivers it. After a router dies, the next router with the same file runs its unanswered requests
+// again. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -20,20 +21,20 @@ namespace pdjob::router {
 
 class AsyncApi {
  public:
-  // `config` has a file.
+  // Requires: `config` has a file.
   static Result<std::unique_ptr<AsyncApi>> open(net::EventLoop& loop, net::HttpServer& server,
                                                 RelayApi& relay, const RouterConfig& config);
   ~AsyncApi();
   AsyncApi(const AsyncApi&) = delete;
   AsyncApi& operator=(const AsyncApi&) = delete;
 
-  // A request to be stored, whose body counts as its tenant's.
+  // True if the request is to be stored, so its body counts as its tenant's.
   static bool takes_body(const net::HttpRequest& request);
-  // Takes the request over, if it is one of these. False: it is not.
+  // Takes over asynchronous requests. Returns false for any other request.
   bool route(net::ExchangeId client, net::HttpRequest& request);
-  // No more are started, and nobody is called any more; what runs may end.
+  // Stops starting requests and callbacks; running requests may end.
   void drain();
-  // `then` runs once nobody is being called. Once, after drain().
+  // Calls `then` once no callback is under way. Call once, after drain().
   void when_idle(std::function<void()> then) { caller_->when_idle(std::move(then)); }
 
   const AsyncRequests& requests() const { return requests_; }
@@ -47,14 +48,14 @@ class AsyncApi {
   void tell(net::ExchangeId client, const net::HttpRequest& request);
   void cancel(net::ExchangeId client, const net::HttpRequest& request);
   void refuse(net::ExchangeId client, const net::ApiError& error);
-  // The name of who asks; nothing: it was denied, and answered.
+  // The name of the asking tenant. Empty optional: it was denied, and the denial is answered.
   std::optional<std::string> tenant_of(net::ExchangeId client, const net::HttpRequest& request);
 
   void start_all();
   void start(const AsyncRow& row);
-  // Of `row`, its body may be missing.
+  // `row` may lack its body.
   void end(const AsyncRow& row, AsyncAnswer answer);
-  // Answers that came before it are gone.
+  // Deletes answers that are older than the TTL.
   void expire();
 
   net::EventLoop& loop_;
@@ -62,11 +63,12 @@ class AsyncApi {
   RelayApi& relay_;
   const AsyncConfig config_;
   AsyncRequests requests_;
-  std::map<std::string, net::ExchangeId> exchanges_;  // Of those that run, in the relay.
+  // Running requests, by id: their exchanges in the relay.
+  std::map<std::string, net::ExchangeId> exchanges_;
   uint64_t started_ = 0;
   bool draining_ = false;
   net::TimerId expiry_;
-  net::TimerId patience_;  // Until workers are usable, if not those of all models.
+  net::TimerId patience_;  // Retries start_all() until workers are usable and no request is held.
   AsyncStore store_;
   std::unique_ptr<AsyncCaller> caller_;
 };

@@ -1,4 +1,4 @@
-// What is said of a request that nobody waits for: to who asks, and to who is called. Pure.
+// JSON bodies about an asynchronous request, for the client that asks and for the callback. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace pdjob::router {
 
-// `waits`: its status as long as there is no answer.
+// `waits`: the status to report while there is no answer.
 std::string async_body(std::string_view id, const AsyncFound& found, std::string_view waits);
 std::string async_cancelled_body(std::string_view id);
 

@@ -96,7 +96,8 @@ void AsyncCallbacks::forget(uint64_t number) {
   calls_.erase(call);
 }
 
-// Between half of it and all, so that those who failed together do not come again together.
+// Between half of the wait and all of it, so that calls that failed together are not retried
+// together.
 Duration AsyncCallbacks::wait_after(uint32_t attempts) {
   const uint32_t doublings = std::min(attempts - 1, uint32_t{20});
   const Duration wait = std::min(kFirstWait * (int64_t{1} << doublings), config_.wait_max);

@@ -1,12 +1,13 @@
-// AsyncCallbacks: which clients are called back now, and which later. Each receiver that the job
-// file lists has its own room: one that hangs keeps nobody waiting but those who want to be called
-// there. A call that fails is made again, after a wait that doubles.
+// AsyncCallbacks decides which clients are called back now, and which later. Each receiver listed
+// in the job file has its own limit of concurrent calls, so a receiver that hangs delays only its
+// own calls. A failed call is retried after a wait that doubles.
 //
 //   answered --> [waits] --> [called] --> delivered
 //                   ^            |
 //                   +-- not taken+--> failed: so many attempts were made
 //
-// Only calls are known here; what is said, and that they survive the router, is the store's. Pure.
+// This class knows only the calls. The store keeps their content and makes them survive the router.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,31 +27,31 @@ namespace pdjob::router {
 class AsyncCallbacks {
  public:
   struct Call {
-    uint64_t number = 0;  // Of one request's call, for all of its attempts.
+    uint64_t number = 0;  // Identifies the callback of one request, for all of its attempts.
     std::string id;
   };
   enum class Outcome { kDelivered, kAgain, kFailed };
   struct Ended {
     Outcome outcome = Outcome::kFailed;
     uint32_t attempts = 0;  // So far.
-    Duration wait{};        // kAgain: until the next one.
+    Duration wait{};        // kAgain: until the next attempt.
   };
 
-  // Beyond `calls_max` calls that wait for one tenant, the oldest of them is forgotten: the store
-  // has dropped its answer.
+  // Beyond `calls_max` waiting calls of one tenant, the oldest is dropped: the store has deleted
+  // its answer.
   AsyncCallbacks(const CallbackConfig& config, size_t calls_max, uint64_t seed);
 
-  // `receiver`: its place in config.allowed. `attempts`: made by earlier routers.
+  // `receiver`: index into config.allowed. `attempts`: made by earlier routers.
   void add(std::string id, const std::string& tenant, size_t receiver, uint32_t attempts,
            Instant due);
-  // The next one that is due where there is room, if there is one: it is being made now.
+  // Returns the next call that is due and whose receiver has room. The call then counts as running.
   std::optional<Call> start_next(Instant now);
-  // How it went. Requires: start_next() gave it.
+  // Records the result of an attempt. Requires: start_next() returned this number.
   Ended end(uint64_t number, bool taken, Instant now);
-  // It is not made: nobody knows its request any more. Requires the same.
+  // Drops a call without an attempt, because its request is unknown. Same requirement.
   void forget(uint64_t number);
 
-  // When start_next() has something, if nothing ends until then.
+  // When start_next() has a call, if no running call ends before then.
   Instant next_due() const;
   size_t waiting() const { return calls_.size() - running_; }
   size_t running() const { return running_; }
@@ -65,7 +66,7 @@ class AsyncCallbacks {
     bool running = false;
   };
   struct Receiver {
-    std::set<std::pair<Instant, uint64_t>> waiting;  // By when they are due.
+    std::set<std::pair<Instant, uint64_t>> waiting;  // By due time.
     size_t running = 0;
   };
 
@@ -78,7 +79,7 @@ class AsyncCallbacks {
   const size_t calls_max_;
   Random random_;
   std::map<uint64_t, State> calls_;        // In the order in which they were added.
-  std::map<std::string, size_t> waiting_;  // By tenant; none is zero.
+  std::map<std::string, size_t> waiting_;  // By tenant; never zero.
   std::vector<Receiver> receivers_;
   size_t running_ = 0;
   uint64_t added_ = 0;

@@ -13,7 +13,8 @@ namespace pdjob::router {
 namespace {
 
 constexpr Duration kConnectTimeoutMax = std::chrono::seconds(2);
-constexpr size_t kReplyBytesMax = 64 * limits::kKiB;  // It is not read; beyond, the call is cut.
+// The reply is not read; a longer one is cut off.
+constexpr size_t kReplyBytesMax = 64 * limits::kKiB;
 
 std::vector<CallbackReceiver> receivers_of(const CallbackConfig& config) {
   std::vector<CallbackReceiver> receivers;
@@ -29,7 +30,7 @@ int64_t whole_seconds(Duration duration) {
 
 }  // namespace
 
-// One call under way. It ends exactly once, by its reply, an error or its deadline.
+// One call under way. It ends exactly once: by its reply, an error or its timeout.
 class AsyncCaller::Attempt final : public net::HttpCallHandler {
  public:
   Attempt(AsyncCaller& caller, uint64_t number, std::string id, net::HttpClient& client)
@@ -63,10 +64,10 @@ class AsyncCaller::Attempt final : public net::HttpCallHandler {
     client_.cancel(call_);
     end(why);
   }
-  // A status counts, however the reply goes on.
+  // Once a status arrived, it counts, even if the rest of the reply fails.
   void end(const std::string& error) {
     const std::string how = status_ == 0 ? error : "status " + std::to_string(status_);
-    // Destroys this.
+    // Destroys this object.
     caller_.ended(number_, to_ + ": " + how, status_ >= 200 && status_ < 300);
   }
 
@@ -126,7 +127,7 @@ void AsyncCaller::add(const PendingCallback& callback) {
     note(callback.id, CallbackStatus::kFailed, callback.attempts, 0);
     return;
   }
-  // The clock of the wall may have been set since: no wait is longer than it ever was.
+  // The system clock may have been set since, so the wait is limited to `wait_max`.
   const auto wait = std::clamp<int64_t>(callback.due_at - unix_seconds(), 0,
                                         whole_seconds(config_.callbacks.wait_max));
   calls_.add(callback.id, callback.tenant, target->receiver, callback.attempts,
@@ -164,7 +165,7 @@ void AsyncCaller::start_all() {
               start(call, *found);
             } else {
               warn(call.id + ": the store failed: " + found.error().message);
-              forget(call.number);  // The next router may try.
+              forget(call.number);  // The next router may retry.
             }
           };
         });

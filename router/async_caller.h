@@ -1,7 +1,7 @@
-// AsyncCaller: calls the clients of asynchronous requests back: HTTP to whom the job file lists,
-// with the answer, until it is taken. What is to be called stands in the store, so the next router
-// goes on with it; who took a call of which no note was left is called again. No redirect is
-// followed. Loop-bound.
+// AsyncCaller calls the clients of asynchronous requests back: it sends the answer by HTTP to a
+// receiver that the job file lists, until the receiver takes it. Pending callbacks are in the
+// store, so the next router continues with them. If the store has no note of a delivered call, the
+// receiver is called again. Redirects are not followed. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -31,13 +31,13 @@ class AsyncCaller {
   AsyncCaller(const AsyncCaller&) = delete;
   AsyncCaller& operator=(const AsyncCaller&) = delete;
 
-  // May `url` be called? The error is for the client, and logged.
+  // Fails if `url` may not be called. The error is for the client, and is logged.
   Status check(std::string_view url);
-  // The answer is stored.
+  // Requires: the answer is stored.
   void add(const PendingCallback& callback);
-  // No calls are begun any more.
+  // Starts no more calls.
   void drain();
-  // `then` runs once those that had begun have ended. Once, after drain().
+  // Calls `then` once all started calls have ended. Call once, after drain().
   void when_idle(std::function<void()> then);
 
   const AsyncCallbacks& calls() const { return calls_; }
@@ -61,7 +61,7 @@ class AsyncCaller {
   const AsyncConfig config_;
   const std::optional<WebhookSecret> secret_;
   std::vector<CallbackReceiver> receivers_;
-  // One for each of the receivers: a name that is slow to resolve holds up no other.
+  // One client for each receiver, so a name that is slow to resolve delays no other receiver.
   std::vector<std::unique_ptr<net::HttpClient>> clients_;
   AsyncCallbacks calls_;
   std::map<uint64_t, std::unique_ptr<Attempt>> attempts_;  // Under way.

@@ -9,14 +9,14 @@
 namespace pdjob::router {
 namespace {
 
-// Full: what was answered 202 survives a power cut, too.
+// FULL: a request that was answered with 202 survives a power cut, too.
 constexpr const char* kSetUp =
     "PRAGMA locking_mode = EXCLUSIVE;"
     "PRAGMA journal_mode = WAL;"
     "PRAGMA synchronous = FULL;";
 
-// How a file gets from each version of its layout to the next one. A new one is of version 0; so
-// are those with the first layout that were made before there were versions.
+// Each step upgrades the layout of a file by one version. A new file has version 0. So do files of
+// the first layout that were made before versions existed.
 constexpr const char* kSteps[] = {
     "CREATE TABLE IF NOT EXISTS requests ("
     "  arrival INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, tenant TEXT NOT NULL,"
@@ -24,7 +24,7 @@ constexpr const char* kSteps[] = {
     "  ended_at INTEGER, status INTEGER, answer TEXT);"
     "CREATE INDEX IF NOT EXISTS ended ON requests (ended_at) WHERE ended_at IS NOT NULL;"
     "PRAGMA user_version = 1;",
-    // A table of its own: rows of requests are long, and these are looked through.
+    // A separate table: rows of requests are long, and callbacks are scanned.
     "CREATE TABLE callbacks ("
     "  arrival INTEGER PRIMARY KEY, url TEXT NOT NULL, status INTEGER NOT NULL DEFAULT 0,"
     "  attempts INTEGER NOT NULL DEFAULT 0, due_at INTEGER NOT NULL DEFAULT 0);"
@@ -60,14 +60,14 @@ class AsyncDatabase::Statement {
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
 
-  // `text` lives until the statement has run.
+  // `text` must live until the statement has run.
   Statement& bind(std::string_view text) {
     return bound(sqlite3_bind_text64(handle_, ++bound_, text.data(), text.size(), SQLITE_STATIC,
                                      SQLITE_UTF8));
   }
   Statement& bind(int64_t number) { return bound(sqlite3_bind_int64(handle_, ++bound_, number)); }
 
-  // True: a row is here. False: none is left.
+  // Returns true if there is a row, false after the last one.
   Result<bool> step() {
     if (result_ == SQLITE_OK) {
       const int stepped = sqlite3_step(handle_);
@@ -112,7 +112,7 @@ Result<std::unique_ptr<AsyncDatabase>> AsyncDatabase::open(const std::string& fi
   if (opened != SQLITE_OK) {
     return Error{ErrorCode::kUnavailable, file + ": " + database->error().message};
   }
-  // Of a new one; the files beside it take after it.
+  // Only for a new file. SQLite gives the files beside it the same permissions.
   std::error_code ignored;
   if (std::filesystem::file_size(file, ignored) == 0) {
     using std::filesystem::perms;

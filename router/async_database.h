@@ -1,6 +1,6 @@
-// AsyncDatabase: the SQLite file of requests that nobody waits for, and of their answers. The only
-// door to SQLite. One process has a file at a time. Calls block; not bound to a thread, but for one
-// at a time.
+// AsyncDatabase: the SQLite file of asynchronous requests and their answers. The only door to
+// SQLite. One process has a file at a time. Calls block. Any thread may call, but only one at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +19,31 @@ namespace pdjob::router {
 
 struct AsyncRow {
   std::string id;
-  std::string tenant;  // Its name; empty: there are none.
+  std::string tenant;  // Its name; empty: the job has no tenants.
   std::string path;
   std::string body;
   int64_t created_at = 0;  // Seconds since 1970.
-  std::string callback;    // Where its client wants to be called; empty: nowhere.
+  std::string callback;    // The client's callback URL; empty: none.
 };
 struct AsyncAnswer {
   int status = 0;
   std::string body;
 };
-// The numbers stand in files.
+// Files store these numbers.
 enum class CallbackStatus { kPending = 0, kDelivered = 1, kFailed = 2 };
 const char* to_string(CallbackStatus status);
 
 struct AsyncCallback {
   std::string url;
   CallbackStatus status = CallbackStatus::kPending;
-  uint32_t attempts = 0;  // That have ended.
+  uint32_t attempts = 0;  // Ended attempts.
 };
 struct AsyncFound {
   int64_t created_at = 0;
-  std::optional<AsyncAnswer> answer;  // Nothing: it has not ended.
+  std::optional<AsyncAnswer> answer;  // Empty: it has not ended.
   std::optional<AsyncCallback> callback;
 };
-// Of a request that has an answer, whose client has not been called yet.
+// The callback of an answered request, not delivered yet.
 struct PendingCallback {
   std::string id;
   std::string url;
@@ -60,24 +60,25 @@ class AsyncDatabase {
   AsyncDatabase& operator=(const AsyncDatabase&) = delete;
 
   Status insert(const AsyncRow& row);
-  // Only the first answer of a request counts. Drops the oldest answers of the same tenant beyond
+  // Keeps only the first answer of a request. Deletes the tenant's oldest answers beyond
   // `results_max`.
   Status answer(const std::string& id, const AsyncAnswer& answer, int64_t ended_at,
                 uint32_t results_max);
-  // Of this tenant, or of any, and not ended before `ended_since`.
+  // Finds a request of this tenant, or of any. Requests that ended at `ended_since` or before are
+  // skipped.
   Result<std::optional<AsyncFound>> find(const std::string& id,
                                          const std::optional<std::string>& tenant,
                                          int64_t ended_since);
-  // In order of arrival.
+  // Returns all of them in order of arrival.
   Result<std::vector<PendingCallback>> pending_callbacks();
-  // How it stands now; `due_at` is of the next attempt.
+  // Stores the callback's state; `due_at` is the time of the next attempt.
   Status note_callback(const std::string& id, CallbackStatus status, uint32_t attempts,
                        int64_t due_at);
-  // With its body; nothing: unknown, or it has ended.
+  // Returns the request with its body; empty if it is unknown or has ended.
   Result<std::optional<AsyncRow>> unanswered(const std::string& id);
-  // All, in order of arrival; without their bodies.
+  // Returns all of them in order of arrival, without their bodies.
   Result<std::vector<AsyncRow>> all_unanswered();
-  // True: it was there.
+  // Returns true if the request existed.
   Result<bool> erase(const std::string& id, const std::string& tenant);
   Status erase_ended_before(int64_t ended_since);
 
@@ -85,7 +86,7 @@ class AsyncDatabase {
   class Statement;
   explicit AsyncDatabase(sqlite3* handle) : handle_(handle) {}
   Status run(const char* sql);
-  // All of what `work` does is in the file, or nothing.
+  // Runs `work` in one transaction: all of its changes reach the file, or none.
   Status run_whole(const std::function<Status()>& work);
   Status bring_up_to_date();
   Error error() const;

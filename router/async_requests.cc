@@ -65,7 +65,7 @@ std::string AsyncRequests::start_first(const Queue& queue) {
   std::string id = queue.begin()->second;
   Request& request = requests_.at(id);
   tenants_[request.tenant].served = ++starts_;
-  unqueue(request);  // May end the queue.
+  unqueue(request);  // May delete `queue`.
   request.held.reset();
   request.state = State::kRunning;
   running_ += 1;

@@ -39,7 +39,7 @@ void AsyncStore::work() {
     }
     for (Work& work : commands) {
       Then then = work.command(*database_);
-      work.command = nullptr;  // Its body is counted no longer, so it goes.
+      work.command = nullptr;  // Free the body: it no longer counts below.
       bytes_waiting_ -= work.bytes;
       if (then) {
         loop_.post([alive = std::weak_ptr(alive_), then = std::move(then)] {

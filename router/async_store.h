@@ -1,6 +1,6 @@
-// AsyncStore: the database of requests that nobody waits for, on a thread of its own: a write waits
-// for the disk. Commands are done in the order in which they come; what they lead to runs on the
-// loop. Loop-bound.
+// AsyncStore runs the database of asynchronous requests on its own thread, because a write waits
+// for the disk. Commands run in order of arrival; their results are handled on the loop.
+// Loop-bound.
 #pragma once
 
 #include <atomic>
@@ -18,26 +18,27 @@
 
 namespace pdjob::router {
 
-// What ended by then, in Unix time, is kept no longer.
+// The newest end time, in Unix time, that is older than `ttl`: what ended then or before is
+// dropped.
 int64_t oldest_kept(Duration ttl);
 
 class AsyncStore {
  public:
-  // What a command leaves to be done on the loop; may be empty.
+  // The work that a command leaves for the loop; may be empty.
   using Then = std::function<void()>;
   using Command = std::function<Then(AsyncDatabase&)>;
 
   AsyncStore(net::EventLoop& loop, std::unique_ptr<AsyncDatabase> database);
-  // Does what was asked for already.
+  // Runs all submitted commands first.
   ~AsyncStore();
   AsyncStore(const AsyncStore&) = delete;
   AsyncStore& operator=(const AsyncStore&) = delete;
 
-  // `bytes`: of a body that the command holds. Its callers are bounded by the requests that are
-  // alive and the calls that are made.
+  // `bytes`: size of the bodies that the command holds. The number of commands is bounded by the
+  // unfinished requests and the running callbacks.
   void run(Command command, size_t bytes = 0);
-  // The commands that wait for the disk hold bodies of more than limits::kAsyncStoreBytesMax: the
-  // caller takes no more until they are done.
+  // True if the waiting commands hold bodies of more than limits::kAsyncStoreBytesMax in all. The
+  // caller must then submit no more until some are done.
   bool full() const;
 
  private:

@@ -10,17 +10,17 @@
 namespace pdjob::router {
 namespace {
 
-// Of a reply with one vector: some twenty digits for each number.
+// For a reply with one vector: up to 32 bytes for each number.
 constexpr size_t kVectorReplyBytesMax = 32 * limits::kEmbeddingDimensionsMax;
 
-// What a client says of its request and the cache.
+// The client's wishes about the cache.
 struct Wish {
   bool taken_part = true;
   bool look_up = true;
-  bool always = false;  // Whether the answer would be the same again or not.
+  bool always = false;  // Even if another run could give another answer.
 };
 
-// In any of several Cache-Control lines, and in whatever case (RFC 9111, 5.2).
+// Looks in all Cache-Control lines and ignores case (RFC 9111, 5.2).
 bool has_directive(const net::HttpRequest& request, std::string_view directive) {
   const auto is_same = [](const char& a, const char& b) {
     return net::equal_ignoring_case({&a, 1}, {&b, 1});
@@ -41,7 +41,7 @@ Wish wish_of(const net::HttpRequest& request) {
           .always = own == "always"};
 }
 
-// Who asks for a certain worker wants to hear that worker.
+// A client that asks for a certain worker wants that worker's answer.
 bool is_pinned(const net::HttpRequest& request) {
   return !request.header("x-pdjob-pin-prefill").empty() ||
          !request.header("x-pdjob-pin-decode").empty();

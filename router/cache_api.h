@@ -1,7 +1,7 @@
-// CacheApi: the response cache before the relay. A request that was answered before is answered
-// again; any other one goes on to the workers, and a copy of its answer comes back here. Where
-// prompts may be alike, a request waits for its vector first, but not for long: without it, it goes
-// on. Loop-bound.
+// CacheApi: the response cache in front of the relay. It answers a request from the cache if it
+// can. Any other request goes to the workers, and the cache gets a copy of the answer. With
+// similarity search, a request first waits briefly for its vector; after the timeout it goes on
+// without one. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -24,23 +24,23 @@ namespace pdjob::router {
 
 class CacheApi {
  public:
-  // `config` has a cache.
+  // Requires: `config` has a cache.
   CacheApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& relay,
            const RouterConfig& config);
   ~CacheApi();
   CacheApi(const CacheApi&) = delete;
   CacheApi& operator=(const CacheApi&) = delete;
 
-  // Takes a generation over, as RelayApi::route() does.
+  // Takes over a request that generates, as RelayApi::route() does.
   void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body);
   void client_left(net::ExchangeId client);
-  // Nobody waits for a vector any longer.
+  // Sends every request that waits for a vector to the workers.
   void let_all_go_on();
 
   const ResponseCache& cache() const { return cache_; }
 
  private:
-  // A request on its way past the cache.
+  // A request on its way through the cache.
   struct Asked {
     net::ExchangeId client;
     net::HeldBytes::Account account = 0;
@@ -51,9 +51,9 @@ class CacheApi {
     std::optional<ResponseCache::Meaning> meaning;
     bool look_up = true;
     Instant arrived{};
-    net::TimerId deadline;  // While it waits for its vector.
+    net::TimerId deadline;  // For its vector.
 
-    net::HttpRequest request() const;  // Views of this.
+    net::HttpRequest request() const;  // Its views point into this object.
   };
 
   bool may_embed(const RequestDigest& digest) const;
@@ -63,7 +63,7 @@ class CacheApi {
   void pass_on(Asked asked);
   void keep(const ResponseCache::Key& key, std::optional<ResponseCache::Meaning> meaning,
             CapturedReply reply);
-  // Nothing: its client has left, or it waits no longer.
+  // Empty: the client has left, or the request no longer waits.
   std::optional<Asked> take_waiting(net::ExchangeId client);
   void note_failed_embedding(const std::string& why);
 

@@ -11,8 +11,7 @@
 namespace pdjob::router {
 
 struct SimilarityConfig {
-  std::string
-      url;  // Of an engine that serves /v1/embeddings. Empty: only equal requests are found.
+  std::string url;  // An engine with /v1/embeddings. Empty: only equal requests match.
   std::string model;
   double threshold = 0.95;  // Cosine.
   uint32_t vectors_max = 10'000;

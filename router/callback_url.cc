@@ -16,7 +16,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// What stands in a request line as it is.
+// Characters that a request line may contain without escaping.
 bool is_path_char(char c) { return c > ' ' && c <= '~' && c != '#'; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Where a client of an asynchronous request wants to be called, and whether the job file lets it: a
-// router calls nobody in its network whom its operator has not listed. Pure.
+// Parses the callback URL of an asynchronous request and checks that the job file allows it. A
+// router calls only receivers that its operator has listed. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace pdjob::router {
 inline constexpr size_t kCallbackUrlBytesMax = 2048;
 inline constexpr size_t kCallbackReceiversMax = 64;
 
-// Who may be called: a host, at one port or at any.
+// A receiver that may be called: a host, at one port or at any.
 struct CallbackReceiver {
-  std::string host;   // In lower case; compared as it is written, not by what it resolves to.
+  std::string host;   // Lower case; compared as text, not by its addresses.
   uint16_t port = 0;  // 0: any.
 };
 // "host", "host:port" or "[::1]:port".
@@ -29,7 +29,7 @@ struct CallbackTarget {
   std::string path;  // With its query.
   size_t receiver = 0;
 };
-// The first of the receivers that `url` is of. The error is for the client.
+// Finds the first receiver that matches `url`. The error is for the client.
 Result<CallbackTarget> find_callback_target(std::string_view url,
                                             const std::vector<CallbackReceiver>& receivers);
 

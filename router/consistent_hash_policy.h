@@ -1,6 +1,6 @@
-// One worker for each session, by rendezvous hashing (Thaler and Ravishankar, 1996): when a worker
-// comes or goes, only its own sessions move, and several routers agree without a word. A request of
-// no session goes to the least loaded. Pure.
+// One worker for each session, by rendezvous hashing (Thaler and Ravishankar, 1996). When a worker
+// comes or goes, only its own sessions move, and several routers agree without messages. A request
+// without a session goes to the least loaded worker. Pure.
 #pragma once
 
 #include "router/least_loaded_policy.h"

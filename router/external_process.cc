@@ -33,8 +33,8 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
 constexpr size_t kAnswerBytesMax = 4 * limits::kMiB;
 
-// Of this moment: somebody else may take it before the router does, which then ends and is started
-// with another one.
+// The port is free only at this moment. If another process takes it first, the router ends and is
+// restarted with another port.
 Result<uint16_t> free_port() {
   PDJOB_TRY(const net::Fd socket, net::listen_on(kLoopback, 0));
   return net::local_port(socket.get());
@@ -83,7 +83,7 @@ class ExternalProcess final : net::JobMember::Handler {
     RecipeValues values;
     std::unique_ptr<net::ChildProcess> child;
     std::unique_ptr<net::DiscoveryPings> pings;
-    std::map<std::string, std::string> ids;  // Of its workers, as read back, by name.
+    std::map<std::string, std::string> ids;  // The router's ids of its workers, by name.
   };
 
   // --- the job
@@ -120,7 +120,7 @@ class ExternalProcess final : net::JobMember::Handler {
   void step(ExternalEvent event) {
     events_.push_back(std::move(event));
     if (events_.size() > 1) {
-      return;  // An effect of the step before caused it.
+      return;  // An effect of the current step caused it.
     }
     for (; !events_.empty(); events_.pop_front()) {
       std::vector<ExternalEffect> effects;
@@ -163,7 +163,7 @@ class ExternalProcess final : net::JobMember::Handler {
     std::vector<std::string> command =
         recipe_command(recipe_, values, effect.workers, options_.plain);
     command.insert(command.end(), options_.config.args.begin(), options_.config.args.end());
-    // Python finds its packages by what it is called.
+    // Python finds its packages by the path in argv[0].
     PDJOB_TRY(command.front(), find_router_program(options_.config, recipe_, options_.plain));
     std::string line;
     for (const std::string& argument : command) {
@@ -266,7 +266,7 @@ class ExternalProcess final : net::JobMember::Handler {
     }
   }
 
-  // Whole or not at all, for the router may read it at any time.
+  // Replaces the file atomically, because the router may read it at any time.
   Status write_file(const Running& running, const std::vector<net::WorkerEntry>& workers) const {
     const std::string path = running.values.file;
     std::ofstream file(path + ".new", std::ios::binary);
@@ -298,7 +298,7 @@ class ExternalProcess final : net::JobMember::Handler {
     relay_->pass_to(address->front());
     log::info(recipe_.name + " serves on http://" + host_ + ':' + std::to_string(relay_->port()));
     if (options_.spec.control.empty() && !std::exchange(announced_, true)) {
-      // Started by hand: whoever reads the pipe learns the port.
+      // Started by hand: the reader of the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host_.c_str(), relay_->port());
       std::fflush(stdout);
     }
@@ -350,7 +350,7 @@ class ExternalProcess final : net::JobMember::Handler {
   const RouterRecipe recipe_;
   std::string host_;
   ExternalRouter core_;
-  net::MemberList member_list_;  // Of the launcher's.
+  net::MemberList member_list_;  // As the launcher publishes them.
   net::EventLoop loop_;
   const std::unique_ptr<net::HttpClient> client_;
   std::map<InstanceId, Running> running_;

@@ -151,7 +151,7 @@ void ExternalRouter::on(const DrainAsked&) {
   }
 }
 
-// --- what is late
+// --- timeouts
 
 void ExternalRouter::check_deadlines() {
   for (size_t i = 0; i < instances_.size(); ++i) {
@@ -168,7 +168,7 @@ void ExternalRouter::missed_deadline(Instance& instance) {
       end(instance, true);
       died("it took longer than start_timeout");
       break;
-    case State::kServing:  // It does not take in who is there: another one will be told at start.
+    case State::kServing:  // It did not apply the change: a new instance learns at its start.
       if (!draining_ && complete() && find(State::kStarting) == nullptr) {
         start();
       }
@@ -179,12 +179,12 @@ void ExternalRouter::missed_deadline(Instance& instance) {
   }
 }
 
-// --- what should be
+// --- the wanted state
 
 void ExternalRouter::reconcile() {
   if (now_ >= start_due()) {
     if (Instance* const starting = find(State::kStarting)) {
-      end(*starting, true);  // It would have to be replaced at once.
+      end(*starting, true);  // It is outdated already.
     }
     start();
   }
@@ -203,7 +203,7 @@ void ExternalRouter::reconcile() {
   }
 }
 
-// kNever: whoever is there will do.
+// When to start an instance; kNever: the newest one will do.
 Instant ExternalRouter::start_due() const {
   if (!complete()) {
     return kNever;
@@ -301,7 +301,7 @@ void ExternalRouter::review(Instance& serving, const std::set<std::string>& name
 void ExternalRouter::tell(Instance& serving, const std::set<std::string>& names) {
   serving.tell_again = now_ + kTellAgain;
   if (serving.deadline == kNever) {
-    serving.deadline = now_ + kTellTimeout;  // It has lost somebody by itself.
+    serving.deadline = now_ + kTellTimeout;  // It lost a worker on its own.
   }
   for (const auto& [name, worker] : wanted_) {
     if (!names.contains(name)) {
@@ -325,7 +325,7 @@ void ExternalRouter::applied() {
 
 // --- looking up
 
-// A router that has nobody to send requests to cannot be ready.
+// A router without workers to send requests to cannot become ready.
 bool ExternalRouter::complete() const {
   const auto has = [this](net::Role role) {
     return std::ranges::any_of(wanted_,

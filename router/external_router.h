@@ -1,14 +1,15 @@
-// The ExternalRouter core: keeps a router of another make running before the workers that are
-// there. It starts an instance, waits until that is ready and knows its workers, lets connections
-// go to it, and tells it of changes in the way of its recipe. What cannot be told is met by a new
-// instance that takes the place of the old one, which drains; so is what the instance does not take
-// in within kTellTimeout.
+// The ExternalRouter core keeps an external router running in front of the job's workers. It starts
+// an instance, waits until the instance is ready and knows its workers, then lets connections go to
+// it. It reports changes of the workers as the recipe says.
+//
+// Some routers cannot be told of a change, and some do not apply one within kTellTimeout. A new
+// instance then replaces the old one, which drains.
 //
 //   instance:  starting --> serving --> ending --> (gone)
 //                 |                       ^
 //                 |-----------------------|
 //
-// It knows no processes, sockets or files. Pure.
+// The core knows no processes, sockets or files. Pure.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ struct InstanceExited {
   InstanceId instance;
   std::string how;
 };
-// Answers to CheckReady and ReadMembers. What an instance did not answer, or not in a way that is
-// understood, is nothing.
+// Answers to CheckReady and ReadMembers. The value is false or empty if the answer was missing or
+// could not be parsed.
 struct ReadyChecked {
   InstanceId instance;
   bool ready = false;
@@ -63,7 +64,7 @@ struct StartInstance {
 };
 struct EndInstance {
   InstanceId instance;
-  bool at_once = false;  // Else it may finish what it does.
+  bool at_once = false;  // Otherwise it may finish its connections.
 };
 struct CheckReady {
   InstanceId instance;
@@ -71,12 +72,12 @@ struct CheckReady {
 struct ReadMembers {
   InstanceId instance;
 };
-// By HTTP. Whether it was understood is seen when members are read back.
+// An HTTP call. Reading the members back shows whether it worked.
 struct TellOf {
   InstanceId instance;
-  std::string name;  // As the recipe names it.
+  std::string name;  // The recipe's name for it.
   net::WorkerEntry worker;
-  bool added = false;  // Else it has gone.
+  bool added = false;  // False: the worker has gone.
 };
 struct WriteMembersFile {
   InstanceId instance;
@@ -86,7 +87,7 @@ struct SendPings {
   InstanceId instance;
   std::vector<net::WorkerEntry> workers;
 };
-// Where new connections go; nothing: they wait.
+// Sets where new connections go; empty: they wait.
 struct PassTo {
   std::optional<InstanceId> instance;
 };
@@ -94,7 +95,7 @@ struct MembersApplied {
   uint64_t version = 0;
 };
 struct ExternalDrained {};
-// It does not stay alive.
+// The router's instances keep dying before they serve.
 struct GiveUp {
   std::string reason;
 };
@@ -106,38 +107,38 @@ using ExternalEffect =
 class ExternalRouter {
  public:
   static constexpr Duration kCheckInterval = std::chrono::milliseconds(100);
-  static constexpr Duration kSettle = std::chrono::milliseconds(200);  // Changes come in crowds.
+  static constexpr Duration kSettle = std::chrono::milliseconds(200);  // Changes come in bursts.
   static constexpr Duration kTellTimeout = std::chrono::seconds(10);
   static constexpr Duration kTellAgain = std::chrono::seconds(2);
-  static constexpr Duration kReviewInterval = std::chrono::seconds(5);  // Of whom it knows.
+  static constexpr Duration kReviewInterval = std::chrono::seconds(5);  // Of its workers.
   static constexpr Duration kPingInterval = std::chrono::seconds(2);
   static constexpr Duration kBackoffMin = std::chrono::milliseconds(100);
   static constexpr Duration kBackoffMax = std::chrono::seconds(5);
-  static constexpr uint32_t kDeathsMax = 5;   // In a row, without having served.
-  static constexpr size_t kInstancesMax = 4;  // Beyond, those that drain are ended at once.
+  static constexpr uint32_t kDeathsMax = 5;   // In a row, before any served.
+  static constexpr size_t kInstancesMax = 4;  // Beyond: the oldest that drains is killed.
 
   // `plain`: the job is not disaggregated.
   ExternalRouter(const RouterRecipe& recipe, bool plain) : recipe_(recipe), plain_(plain) {}
 
   void step(const ExternalEvent& event, Instant now, std::vector<ExternalEffect>& effects);
-  // TimeWent is due then; kNever: nothing to wait for.
+  // When TimeWent is due; kNever: there is nothing to wait for.
   Instant next_wakeup() const;
 
   bool serving() const { return find(State::kServing) != nullptr; }
 
  private:
   enum class State { kStarting, kServing, kEnding };
-  using Members = std::map<std::string, net::WorkerEntry>;  // By the name that the recipe gives.
+  using Members = std::map<std::string, net::WorkerEntry>;  // By the recipe's name for the worker.
 
   struct Instance {
     InstanceId id;
     State state = State::kStarting;
-    Members told;        // Whom it was started with, and told of since.
-    bool ready = false;  // It has said so; next, its members are read back.
-    bool asked = false;  // An answer is under way.
+    Members told;        // Workers it was started with or told of.
+    bool ready = false;  // It said so; its members are read back next.
+    bool asked = false;  // A reply is pending.
     Instant next_check = kNever;
     Instant tell_again{};
-    Instant deadline = kNever;  // Of starting, of taking in a change, or of draining.
+    Instant deadline = kNever;  // For the start, a change or the drain.
   };
 
   void on(const MembersChanged& event);
@@ -178,13 +179,13 @@ class ExternalRouter {
   uint64_t version_ = 0;
   uint64_t version_applied_ = 0;
   Instant changed_at_{};
-  Instant not_before_{};  // A start after a death.
+  Instant not_before_{};  // For a start after a death.
   Instant next_ping_ = kNever;
   uint32_t deaths_ = 0;  // In a row.
   bool draining_ = false;
   bool given_up_ = false;
 
-  // Of the step in progress.
+  // Valid during the current step.
   Instant now_{};
   std::vector<ExternalEffect>* effects_ = nullptr;
 };

@@ -5,7 +5,7 @@
 namespace pdjob::router {
 namespace {
 
-// So that a small cost counts beside a large weight.
+// So that a small cost counts even with a large weight.
 constexpr uint64_t kScale = 1000;
 
 }  // namespace

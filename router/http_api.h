@@ -1,6 +1,7 @@
-// HttpApi: the router's front door. OpenAI's generating endpoints go to workers (relay_api.h),
-// through the cache if there is one (cache_api.h); what the router knows itself it answers itself:
-// models, health, metrics, workers. Everything else is refused in OpenAI's shape. Loop-bound.
+// HttpApi: the router's HTTP server. It sends OpenAI's generating endpoints to workers
+// (relay_api.h), through the cache if there is one (cache_api.h). It answers queries about models,
+// health, metrics and workers itself. It refuses everything else, with an error in OpenAI's format.
+// Loop-bound.
 #pragma once
 
 #include <functional>
@@ -20,20 +21,20 @@ namespace pdjob::router {
 
 class HttpApi final : public net::HttpHandler {
  public:
-  // Serves at once. `on_drained` is called when the core says Drained and nobody is being called
-  // back.
+  // Serves at once. Calls `on_drained` once the core has emitted Drained and no callback is under
+  // way.
   static Result<std::unique_ptr<HttpApi>> open(net::EventLoop& loop, const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained);
 
-  // No new requests; `on_drained` is called when the last one has ended.
+  // Refuses new requests; `on_drained` is called when the last request has ended.
   void drain();
 
   RelayApi& relay() { return *relay_; }
   MembersWatch& members() { return *members_; }
   net::HttpServer& server() { return *server_; }
 
-  // Who asks, and whether a request of theirs may come in, before the body is read.
+  // Identifies the tenant and decides whether the request may come in, before its body is read.
   std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId id) override;
@@ -44,7 +45,8 @@ class HttpApi final : public net::HttpHandler {
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
   void refuse(net::ExchangeId id, const net::ApiError& error);
-  // Where there are tenants, one of them asks. False: somebody else does, who has been denied.
+  // With tenants, checks that one of them asks. Returns false if the request is denied, and answers
+  // it.
   bool knows(net::ExchangeId id, const net::HttpRequest& request);
   void reply_json(net::ExchangeId id, int status, const std::string& body);
   void reply_models(net::ExchangeId id, const net::HttpRequest& request);
@@ -56,7 +58,7 @@ class HttpApi final : public net::HttpHandler {
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
-  std::unique_ptr<CacheApi> cache_;  // Where the config has one.
+  std::unique_ptr<CacheApi> cache_;  // If the config has one.
   std::unique_ptr<AsyncApi> async_;  // The same.
 };
 

@@ -33,7 +33,7 @@ void KvBlockIndex::stored(WorkerId worker, const net::KvBlocksStored& event) {
     const uint64_t hash = hashes[(block + 1) * stride - 1];
     uint32_t node = find_by_engines_hash(worker, event.hashes[block]);
     if (node != kNone && nodes_[node].hash != hash) {
-      erase(engine, node);  // It means something else by now.
+      erase(engine, node);  // Its meaning has changed.
       return;
     }
     if (node == kNone) {
@@ -77,7 +77,7 @@ KvBlockIndex::Matched KvBlockIndex::matched(std::span<const uint64_t> prompt,
     return {.token_blocks = 0, .all = prompt.empty()};
   }
   const size_t stride = engine->second.block_size / kTokenBlockTokens;
-  const size_t whole = prompt.size() / stride;  // Blocks of the engine's.
+  const size_t whole = prompt.size() / stride;  // In the engine's block size.
   const size_t known = leading_blocks(whole, [&](size_t block) {
     return by_hash_.contains(key_of(prompt[(block + 1) * stride - 1], worker));
   });
@@ -132,7 +132,7 @@ uint32_t KvBlockIndex::add(WorkerId worker, Engine& engine, uint32_t parent, uin
   return node;
 }
 
-// Not recursive: a prompt is thousands of blocks deep.
+// Not recursive: a prompt can be thousands of blocks deep.
 void KvBlockIndex::erase(Engine& engine, uint32_t top) {
   uint32_t at = top;
   while (true) {

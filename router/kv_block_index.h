@@ -1,12 +1,13 @@
-// KvBlockIndex: which blocks of tokens each engine has in its prefix cache, by its own word
-// (net/kv_events.h). Engines may hash differently; here a block is known by the hash of its tokens
-// and all before it (token_blocks), so that those of different engines compare.
+// KvBlockIndex: the blocks of tokens in each engine's prefix cache, as reported in the engine's
+// events (net/kv_events.h). Engines may hash differently. Here a block's key is the hash of its
+// tokens and of all tokens before it (token_blocks), so blocks of different engines compare.
 //
-// What is in it is certain. A block whose beginnings nobody told is left out, and whatever follows
-// a block goes with it: so an engine that has a block has all before it, and how much it has of a
-// prompt is a handful of lookups (leading_blocks). Engines that evict what was used longest ago
-// evict ends before beginnings, and lose nothing by this. When it is full, what is new is left out.
-// Value.
+// Every block in the index is certain. A block with an unknown parent is left out, and removing a
+// block removes all that follow it. So an engine that has a block has all blocks before it. Its
+// match of a prompt takes a handful of lookups (leading_blocks).
+//
+// Engines that evict the least recently used blocks evict ends before beginnings, so these rules
+// cost them nothing. When the index is full, new blocks are left out. Value.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +25,26 @@ namespace pdjob::router {
 
 class KvBlockIndex {
  public:
-  // About 150 bytes each. Requires: 0 < blocks_max < 2^32 - 1.
+  // About 150 bytes for each block. Requires: 0 < blocks_max < 2^32 - 1.
   explicit KvBlockIndex(uint32_t blocks_max) : blocks_max_(blocks_max) {}
 
   void stored(WorkerId worker, const net::KvBlocksStored& event);
   void removed(WorkerId worker, const net::KvBlocksRemoved& event);
   void clear(WorkerId worker);
-  // It is gone.
+  // The worker has left.
   void forget(WorkerId worker);
 
   struct Matched {
-    size_t token_blocks = 0;  // From the first one on.
-    bool all = false;         // But for what is left over at the end, less than a block of its.
+    size_t token_blocks = 0;  // Leading token blocks of the prompt.
+    bool all = false;         // All of the prompt's whole blocks, in the engine's block size.
   };
-  // Of a prompt's token_blocks().
+  // How much of a prompt the worker has. `prompt`: the prompt's token_blocks().
   Matched matched(std::span<const uint64_t> prompt, WorkerId worker) const;
 
-  // What the first block of a prompt of this tenant for this model follows. Blocks of an adapter
-  // are its own, and so are those of a tenant where workers keep tenants apart.
+  // The hash that the first block of a prompt of this tenant and model follows. An adapter has its
+  // own blocks. So has a tenant, where workers keep tenants apart.
   uint64_t root_of(const std::string& model, const std::string& tenant) const;
-  // Of them, those that were ever told.
+  // Number of adapters seen in events.
   size_t adapters() const { return adapters_.size(); }
 
   uint32_t held(WorkerId worker) const;
@@ -53,9 +54,9 @@ class KvBlockIndex {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Node {
-    uint64_t engines_key = 0;  // Of worker and engine's hash: in by_engines_hash_.
-    uint64_t key = 0;          // Of worker and own hash: in by_hash_.
-    uint64_t hash = 0;         // Own.
+    uint64_t engines_key = 0;  // Of worker and engine's hash, for by_engines_hash_.
+    uint64_t key = 0;          // Of worker and own hash, for by_hash_.
+    uint64_t hash = 0;         // The router's own.
     WorkerId worker;
     uint32_t parent = kNone;
     uint32_t first_child = kNone;
@@ -65,15 +66,15 @@ class KvBlockIndex {
   struct Engine {
     uint32_t first_root = kNone;
     uint32_t held = 0;
-    uint32_t block_size = 0;  // 0: none was told yet.
+    uint32_t block_size = 0;  // In tokens; 0: not yet known.
     uint32_t group = 0;
   };
 
   uint32_t find_by_engines_hash(WorkerId worker, uint64_t hash) const;
-  // kNone: there is no room.
+  // Returns kNone if there is no room.
   uint32_t add(WorkerId worker, Engine& engine, uint32_t parent, uint64_t engines_key,
                uint64_t hash);
-  // With all that follows it.
+  // Erases the node and all that follow it.
   void erase(Engine& engine, uint32_t node);
   uint32_t& head_of(Engine& engine, uint32_t parent) {
     return parent == kNone ? engine.first_root : nodes_[parent].first_child;

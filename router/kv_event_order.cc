@@ -45,13 +45,13 @@ void KvEventOrder::replayed(uint64_t number, std::string payload,
   if (!replaying_ || broken_ || (begun_ && number < next_)) {
     return;
   }
-  // What a slow reader did not get in time, the engine's socket leaves out.
+  // The engine's socket drops batches that a slow reader did not take in time.
   broken_ = progressed_ && number > next_;
   if (broken_) {
     return;
   }
   if (!begun_ || number > next_) {
-    begin_at(number, effects);  // It does not remember more.
+    begin_at(number, effects);  // The engine remembers no earlier ones.
   }
   progressed_ = true;
   effects.emplace_back(KvBatch{std::move(payload)});
@@ -67,7 +67,7 @@ void KvEventOrder::replay_ended(std::vector<KvOrderEffect>& effects) {
     return;
   }
   if (!begun_) {
-    begin_at(0, effects);  // It has told nothing yet.
+    begin_at(0, effects);  // The engine has published no batch yet.
   }
   end_replay(effects);
 }
@@ -92,7 +92,7 @@ void KvEventOrder::ask(uint64_t from, std::vector<KvOrderEffect>& effects) {
   effects.emplace_back(AskKvReplay{from});
 }
 
-// A gap that the replay did not fill at all will not be filled by another.
+// If a replay filled nothing of a gap, another replay would fail, too.
 void KvEventOrder::end_replay(std::vector<KvOrderEffect>& effects) {
   replaying_ = false;
   auto held_back = std::exchange(held_back_, {});

@@ -1,6 +1,6 @@
-// KvEventOrder: the batches of one engine in their order, each once. Numbers begin with 0 where an
-// engine begins; a gap is filled from what it still knows of the past, if it tells that, and what
-// cannot be filled is said.
+// KvEventOrder delivers the batches of one engine in order, each once. The numbers begin with 0
+// when an engine starts. The order fills a gap by a replay of the engine's past batches, if the
+// engine supports that, and reports a gap that a replay cannot fill.
 //
 //   connected --> [replaying] --its end--> in order --a gap--> [replaying] ...
 //                                          in order --a lower number--> the engine began anew
@@ -17,14 +17,15 @@
 
 namespace pdjob::router {
 
-// What was told before holds no longer. `complete`: what is told from now on is all.
+// Earlier events are no longer valid. `complete`: later events describe the whole cache.
 struct KvBegun {
   bool complete = false;
 };
 struct KvBatch {
   std::string payload;
 };
-// Of all batches from this number on. Its answers, and their end, are to be told here.
+// Asks for a replay of all batches from this number on. The caller passes the answers and their end
+// to replayed() and replay_ended().
 struct AskKvReplay {
   uint64_t from = 0;
 };
@@ -32,10 +33,10 @@ using KvOrderEffect = std::variant<KvBegun, KvBatch, AskKvReplay>;
 
 class KvEventOrder {
  public:
-  // Batches that wait for a replay; beyond, they are a gap.
+  // Batches held back during a replay; more of them become a gap.
   static constexpr size_t kHeldBackMax = 1024;
 
-  // `replays`: the engine tells of the past.
+  // `replays`: the engine can replay past batches.
   explicit KvEventOrder(bool replays) : replays_(replays) {}
 
   void connected(std::vector<KvOrderEffect>& effects);
@@ -43,7 +44,7 @@ class KvEventOrder {
   void batch(uint64_t number, std::string payload, std::vector<KvOrderEffect>& effects);
   void replayed(uint64_t number, std::string payload, std::vector<KvOrderEffect>& effects);
   void replay_ended(std::vector<KvOrderEffect>& effects);
-  // There is no answer.
+  // The replay did not answer.
   void replay_failed(std::vector<KvOrderEffect>& effects);
 
   bool replaying() const { return replaying_; }
@@ -55,11 +56,11 @@ class KvEventOrder {
   void end_replay(std::vector<KvOrderEffect>& effects);
 
   const bool replays_;
-  bool begun_ = false;  // next_ says something.
+  bool begun_ = false;  // next_ is valid.
   uint64_t next_ = 0;
   bool replaying_ = false;
-  bool progressed_ = false;  // The replay told something new.
-  bool broken_ = false;      // It left something out, and is to be asked for again.
+  bool progressed_ = false;  // The replay delivered a new batch.
+  bool broken_ = false;      // The replay left a batch out; ask again.
   std::vector<std::pair<uint64_t, std::string>> held_back_;
   uint64_t gaps_ = 0;
 };

@@ -14,14 +14,14 @@
 namespace pdjob::router {
 namespace {
 
-constexpr Duration kReplayTimeout = std::chrono::seconds(5);  // Until its next batch.
+constexpr Duration kReplayTimeout = std::chrono::seconds(5);  // For the next batch.
 constexpr Duration kTokenizeTimeout = std::chrono::seconds(10);
-// Of what a worker keeps, waiting until all of it is here. Far more than the index has room for.
+// Limit of the buffer for a worker's cache content. Far more than the index can hold.
 constexpr size_t kAtFirstBytesMax = 256 * limits::kMiB;
 
 }  // namespace
 
-// What one worker tells.
+// The event stream of one worker.
 class KvEventsApi::Engine {
  public:
   virtual ~Engine() = default;
@@ -38,7 +38,7 @@ class KvEventsApi::Engine {
     owner.relay_.metrics().kv_batch();
     owner.relay_.submit(KvTold{id, std::move(events)});
   }
-  // What it told before is forgotten.
+  // Drops what the worker told before.
   void cannot_read(const Error& error) {
     if (owner.warning_.opens(owner.loop_.now())) {
       log::warn(name + ": " + error.message + "; what it told before is forgotten");
@@ -52,7 +52,7 @@ class KvEventsApi::Engine {
   const std::string name;
 };
 
-// One of pdjob's own workers: nothing of it is ever missing.
+// A pdjob worker's stream, which never loses an event.
 class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handler {
  public:
   OwnWorker(KvEventsApi& api, WorkerId worker, const net::WorkerEntry& entry)
@@ -73,7 +73,7 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
     log::info(name + " does not tell any longer what is in its prefix cache");
     tell_anew(/*complete=*/false);
   }
-  // Half of what it keeps would look like all of it.
+  // Holds events back until all of the cache's content is here: half of it would look like all.
   bool on_batch(std::string_view payload) override {
     if (payload.empty()) {
       if (at_first_) {
@@ -99,12 +99,12 @@ class KvEventsApi::OwnWorker final : public Engine, public net::KvStream::Handle
   }
 
  private:
-  std::optional<std::vector<net::KvEvent>> at_first_;  // Until all of it is here.
+  std::optional<std::vector<net::KvEvent>> at_first_;  // Set until all of it is here.
   size_t at_first_bytes_ = 0;
   net::KvStream stream_;
 };
 
-// An engine of another make, which publishes.
+// A foreign engine, which publishes its events.
 class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::Handler {
  public:
   Publisher(KvEventsApi& api, WorkerId worker, std::string worker_name,
@@ -143,7 +143,7 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
     const uint64_t gaps = order_.gaps();
     event(effects);
     owner.relay_.metrics().kv_gaps(order_.gaps() - gaps);
-    for (size_t i = 0; i < effects.size(); ++i) {  // They may become more.
+    for (size_t i = 0; i < effects.size(); ++i) {  // carry_out() may append.
       carry_out(effects[i], effects);
     }
     arm();
@@ -163,7 +163,7 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
     }
   }
 
-  // What cannot be read is as good as missing, and would be no other if it were told again.
+  // An unreadable batch counts as missing. A replay would return the same batch.
   void take(std::string_view payload) {
     if (auto events = net::decode_kv_events(payload)) {
       tell(std::move(*events));
@@ -172,7 +172,7 @@ class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::
     }
   }
 
-  // Each answer of a replay gives the next one time.
+  // Each answer of a replay restarts the timeout.
   void arm() {
     owner.loop_.cancel(deadline_);
     if (order_.replaying()) {
@@ -201,7 +201,7 @@ KvEventsApi::KvEventsApi(net::EventLoop& loop, RelayApi& relay, const RouterConf
 
 KvEventsApi::~KvEventsApi() = default;
 
-// --- whom to listen to
+// --- which workers to follow
 
 void KvEventsApi::take_workers() {
   const auto& workers = relay_.core().workers().all();
@@ -217,7 +217,7 @@ void KvEventsApi::take_workers() {
   }
 }
 
-// Who describes itself is of our own kind.
+// A worker that describes itself is a pdjob worker.
 std::unique_ptr<KvEventsApi::Engine> KvEventsApi::open_engine(WorkerId id,
                                                               const net::WorkerEntry& worker) {
   if (!worker.engine_id.empty()) {

@@ -1,6 +1,6 @@
-// KvEventsApi: listens to what engines publish of their prefix caches and passes it on to the core,
-// in order (kv_event_order.h), and asks engines which tokens prompts are made of: one prompt of an
-// engine at a time, after the prompt itself was sent, so that no request waits for it. Loop-bound.
+// KvEventsApi receives the prefix cache events of engines and passes them to the core in order
+// (kv_event_order.h). It also asks engines for the tokens of prompts: one prompt of an engine at a
+// time, after the prompt itself was sent, so that no request waits. Loop-bound.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ namespace pdjob::router {
 
 class KvEventsApi {
  public:
-  // `config` has kv_events.
+  // Requires: `config` has kv_events.
   KvEventsApi(net::EventLoop& loop, RelayApi& relay, const RouterConfig& config,
               const std::vector<StaticWorker>& workers);
   ~KvEventsApi();

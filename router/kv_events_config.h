@@ -9,9 +9,9 @@
 namespace pdjob::router {
 
 struct KvEventsConfig {
-  bool own_workers = true;   // pdjob's, which need no port.
-  uint16_t port = 0;         // Of others, unless their own URL says otherwise. 0: none is asked.
-  uint16_t replay_port = 0;  // The same. 0: they tell nothing of the past.
+  bool own_workers = true;  // Of pdjob, which need no port.
+  uint16_t port = 0;  // Of other engines, unless their URL says otherwise. 0: none is followed.
+  uint16_t replay_port = 0;  // The same. 0: no replay.
   std::string topic;
 };
 

@@ -18,7 +18,7 @@ void KvKnowledge::take(WorkerId worker, std::span<const net::KvEvent> events) {
   for (const net::KvEvent& event : events) {
     if (const auto* stored = std::get_if<net::KvBlocksStored>(&event)) {
       index_.stored(worker, *stored);
-      // Perhaps there was no room for all of it.
+      // There may not have been room for all of it.
       complete_[worker] = complete_[worker] && !index_.full();
     } else if (const auto* removed = std::get_if<net::KvBlocksRemoved>(&event)) {
       index_.removed(worker, *removed);
@@ -27,7 +27,7 @@ void KvKnowledge::take(WorkerId worker, std::span<const net::KvEvent> events) {
     }
   }
   if (index_.adapters() > adapters) {
-    chains_.clear();  // Some may be of a model that was not known to be an adapter.
+    chains_.clear();  // A chain's model may turn out to be an adapter.
   }
 }
 
@@ -65,7 +65,7 @@ void KvKnowledge::note_sent(std::span<const uint64_t> blocks, WorkerId worker) {
   }
 }
 
-// Of a worker that was listened to later only, there is nothing.
+// Ignores prompts that were sent before this worker's events were followed.
 void KvKnowledge::note_ended(std::span<const uint64_t> blocks, WorkerId worker) {
   for (const uint64_t block : blocks) {
     const auto found = under_way_.find(key_of(block, worker));
@@ -85,7 +85,7 @@ uint32_t KvKnowledge::matched(std::span<const uint64_t> blocks, const TokenChain
   if (!chain.tokens.empty()) {
     matched = chain.blocks * held.token_blocks / chain.tokens.size();
   }
-  // Of what lies behind the tokens that are known, only what was sent is known.
+  // Behind the known tokens, the only evidence is what was sent.
   const bool is_certain = is_complete(worker) && !held.all;
   return std::max(static_cast<uint32_t>(matched), is_certain ? under_way(blocks, worker) : sent);
 }

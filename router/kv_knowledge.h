@@ -1,11 +1,12 @@
-// KvKnowledge: how much of a prompt each worker has in its prefix cache, where its engine says so
-// (net/kv_events.h). Three things make it: what engines hold, in tokens (kv_block_index.h); which
-// tokens a text begins with, which is learnt after the fact (token_chains.h); and which prompts are
-// on their way, for what is being computed is in no cache yet.
+// KvKnowledge: how much of a prompt each worker has in its prefix cache, as its engine reports
+// (net/kv_events.h). It combines three things. The index has the tokens that engines hold
+// (kv_block_index.h). The chains have the tokens of texts, learnt after a request was sent
+// (token_chains.h). The third is the prompts under way, because a prompt being computed is in no
+// cache yet.
 //
-// Of an engine that has told everything since it began, and for which there was room, what is not
-// known to be there is not there.
-// Of any other, only what it has told is certain, and what was sent there may be there, too. Pure.
+// An engine is complete if it has reported everything since it began, and the index had room for
+// it. Blocks that a complete engine did not report are absent. Other engines certainly have the
+// reported blocks, and perhaps the prompts that were sent there. Pure.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,10 @@ class KvKnowledge {
   explicit KvKnowledge(const Limits& limits)
       : index_(limits.blocks_max), chains_(limits.texts_max) {}
 
-  // --- what engines say
+  // --- events of engines
 
-  // What this one told before holds no longer. `complete`: what it tells from now on is all.
+  // This worker's earlier events are no longer valid. `complete`: later events describe its whole
+  // cache.
   void begin(WorkerId worker, bool complete);
   void take(WorkerId worker, std::span<const net::KvEvent> events);
   void forget(WorkerId worker);
@@ -43,27 +45,28 @@ class KvKnowledge {
   uint32_t held(WorkerId worker) const { return index_.held(worker); }
   uint32_t size() const { return index_.size(); }
 
-  // --- what texts are made of
+  // --- tokens of texts
 
-  // Should an engine be asked for the tokens of this prompt? If so, learn() is to follow.
+  // Returns true if an engine should be asked for the prompt's tokens. The caller must then call
+  // learn().
   bool asks(std::span<const uint64_t> blocks, WorkerId worker);
-  // TokenChains::learn. No tokens: nobody said.
+  // See TokenChains::learn. Empty `tokens`: no engine answered.
   struct Asker {
     std::string model;
-    std::string tenant;  // Empty: there are none.
+    std::string tenant;  // Empty: no tenants.
   };
   void learn(const Asker& asker, std::span<const uint64_t> blocks, size_t bytes,
              std::span<const uint32_t> tokens);
 
-  // --- where prompts are
+  // --- prompts under way
 
   void note_sent(std::span<const uint64_t> blocks, WorkerId worker);
   void note_ended(std::span<const uint64_t> blocks, WorkerId worker);
   TokenChains::Chain chain_of(std::span<const uint64_t> blocks) const {
     return chains_.chain_of(blocks);
   }
-  // How many blocks of text, from the first on, the worker has. `chain`: theirs; `sent`: how many
-  // were sent there, some time ago perhaps.
+  // How many leading blocks of text the worker has. `chain`: chain_of(blocks). `sent`: how many of
+  // the blocks were ever sent there.
   uint32_t matched(std::span<const uint64_t> blocks, const TokenChains::Chain& chain,
                    WorkerId worker, uint32_t sent) const;
 
@@ -73,8 +76,8 @@ class KvKnowledge {
   KvBlockIndex index_;
   TokenChains chains_;
   std::map<WorkerId, bool> complete_;
-  std::unordered_set<uint64_t> asked_;                // Last blocks of prompts.
-  std::unordered_map<uint64_t, uint32_t> under_way_;  // Prompts by block and worker.
+  std::unordered_set<uint64_t> asked_;                // By last block of the prompt.
+  std::unordered_map<uint64_t, uint32_t> under_way_;  // Number of prompts, by block and worker.
 };
 
 }  // namespace pdjob::router

@@ -21,14 +21,14 @@ KvWords fetch_named(const HandOver& hand_over) {
   const std::string id = '"' + hand_over.transfer.to_string() + '"';
   const net::JsonEdit edits[] = {
       {"do_remote_prefill", "true"}, {"do_remote_decode", "false"}, {"transfer_id", id}};
-  // The address comes from elsewhere: what is no object is left out, and the decode worker will say
-  // what it lacks.
+  // The address comes from outside. If it is not an object, it is left out, and the decode worker
+  // reports what it lacks.
   auto params = net::edit_json_object(std::string(hand_over.address), edits);
   return {.kv_transfer_params =
               params ? std::move(*params) : net::edit_json_object("{}", edits).value()};
 }
 
-// The nulls are what vLLM's own proxies send; engines differ in which of them they insist on.
+// vLLM's own proxies send these nulls; engines differ in which of them they require.
 KvWords offer_unnamed(const HandOver& /*hand_over*/) {
   return {
       .kv_transfer_params =
@@ -70,7 +70,7 @@ std::string pushing_engine(const std::string& params) {
   static constexpr std::array<std::string_view, 7> kNames{
       "transfer_mode", "remote_engine_id", "remote_host", "remote_port",
       "tp_size",       "pp_size",          "dcp_size"};
-  constexpr size_t kRequired = 5;  // The engine takes one for the others.
+  constexpr size_t kRequired = 5;  // The engine defaults the others to 1.
   const auto said = net::JsonObject::scan(params, kNames);
   if (!said || said->value("transfer_mode") != "\"push\"") {
     return {};
@@ -90,7 +90,7 @@ std::string pushing_engine(const std::string& params) {
   return address;
 }
 
-// The rank is drawn by the transfer, so both legs mean the same one.
+// The transfer id selects the rank, so both legs mean the same one.
 size_t rank_of(const TransferId& transfer, size_t ranks) { return transfer.high % ranks; }
 
 KvWords offer_at_rank(const HandOver& hand_over) {
@@ -110,7 +110,7 @@ KvWords fetch_from_rank(const HandOver& hand_over) {
        .address = ranks.empty() ? "" : ranks[rank_of(hand_over.transfer, ranks.size())]});
 }
 
-// A room is a positive int64, and so are those that an engine counts up from it.
+// A room is a positive int64, and so are the rooms that an engine counts up from it.
 uint64_t room_of(const TransferId& transfer) {
   constexpr uint64_t kRoomsMax = uint64_t{1} << 62;
   return 1 + transfer.low % kRoomsMax;

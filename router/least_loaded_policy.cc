@@ -9,7 +9,7 @@ namespace pdjob::router {
 Chosen LeastLoadedPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
                                  Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
-  // The first of the smallest, hence the lowest id.
+  // min_element returns the first minimum, so the lowest id wins.
   return {std::min_element(candidates.begin(), candidates.end(),
                            [](const Candidate& a, const Candidate& b) { return a.load < b.load; })
               ->id};

@@ -1,5 +1,5 @@
-// The worker with the least load. Best with one router; several of them with equal news run into
-// the same worker. Pure.
+// The worker with the least load. Best with one router: several routers with the same reports would
+// all pick the same worker. Pure.
 #pragma once
 
 #include "router/pair_policy.h"

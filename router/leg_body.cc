@@ -15,11 +15,12 @@
 namespace pdjob::router {
 namespace {
 
-// For a request that names no limit.
+// Assumed if a request names no limit.
 constexpr uint64_t kOutputTokensAssumed = 256;
-// No model writes more, whatever its client asks for: sums of many requests do not overflow.
+// No model generates more, whatever the client asks for. The cap keeps sums over many requests from
+// overflowing.
 constexpr uint64_t kOutputTokensMax = 1 << 24;
-// More are refused by workers; of prompts there are at most as many as a body has bytes.
+// Workers refuse more choices. A body has at most as many prompts as bytes.
 constexpr uint64_t kChoicesMax = 1 << 12;
 static_assert(kOutputTokensMax * kChoicesMax <=
               std::numeric_limits<uint64_t>::max() / limits::kHttpBodyBytesMax / 2);
@@ -52,10 +53,10 @@ constexpr std::array<std::string_view, 26> kNames = {"model",
                                                      "add_special_tokens",
                                                      "mm_processor_kwargs",
                                                      "cache_salt"};
-constexpr size_t kShapingNames = 10;  // The last of these.
+constexpr size_t kShapingNames = 10;  // The last ones of kNames.
 constexpr net::JsonNames kScanned{kNames};
 
-// All of them, also those that say nothing: a client must not name a source of KV.
+// Edits all four members, even empty ones: a client must not name a source of KV.
 std::array<net::JsonEdit, 4> kv_edits(const KvWords& kv) {
   return {{{"kv_transfer_params", kv.kv_transfer_params},
            {"bootstrap_host", kv.bootstrap_host},
@@ -63,8 +64,8 @@ std::array<net::JsonEdit, 4> kv_edits(const KvWords& kv) {
            {"bootstrap_room", kv.bootstrap_room}}};
 }
 
-// An integer from 0 to `max`, and `max` for all above it: products of them do not overflow.
-// Nothing: the member is missing or null.
+// An integer from 0 to `max`; larger ones become `max`, so that products do not overflow. Empty:
+// the member is missing or null.
 using Limit = std::variant<std::optional<uint64_t>, net::ApiError>;
 Limit limit_of(const net::JsonObject& object, const char* name, uint64_t max) {
   const std::string_view value = object.value(name);
@@ -72,7 +73,7 @@ Limit limit_of(const net::JsonObject& object, const char* name, uint64_t max) {
     return std::optional<uint64_t>();
   }
   const auto number = net::json_integer(value);
-  // What no integer holds is too many, too.
+  // A number too large for an integer is above `max`, too.
   const bool too_many = value.find_first_not_of("0123456789") == std::string_view::npos;
   if ((!number && !too_many) || (number && *number < 0)) {
     return net::invalid_request(std::string(name) + ": must be an integer that is not negative",
@@ -81,13 +82,13 @@ Limit limit_of(const net::JsonObject& object, const char* name, uint64_t max) {
   return std::optional(number ? std::min(static_cast<uint64_t>(*number), max) : max);
 }
 
-// How many prompts there are, and of how many token ids they are made. Value.
+// The number of prompts and of their token ids. Value.
 struct PromptCounts {
   uint64_t prompts = 1;
   uint64_t token_ids = 0;
 };
 
-// Texts are jumped over; of a list of token lists, and of one, each comma parts two ids.
+// Skips texts. In one token list, or a list of them, each comma separates two ids.
 PromptCounts count_prompts(std::string_view prompt) {
   constexpr std::string_view kSpaces = " \t\r\n";
   PromptCounts counts;
@@ -138,7 +139,7 @@ std::variant<RequestBody, net::ApiError> RequestBody::scan(std::string text) {
     if (const auto* error = std::get_if<net::ApiError>(&limit)) {
       return *error;
     }
-    // Engines differ in which of two names counts.
+    // Engines differ in which of two names they use.
     *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit).value_or(0));
   }
   body.output_tokens_ = output_tokens > 0 ? output_tokens : kOutputTokensAssumed;
@@ -164,7 +165,7 @@ std::string RequestBody::shape() const {
   return shape;
 }
 
-// Parts of messages that are no text have KV that their tokens do not tell apart.
+// Non-text parts of messages change the KV without changing the tokens.
 bool RequestBody::tokenizable() const {
   const std::string_view prompt = object_->value("prompt");
   const std::string_view messages = object_->value("messages");

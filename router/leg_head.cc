@@ -23,8 +23,8 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
                                                        "trailer",
                                                        "upgrade"};
 
-// Made anew by HttpClient, or for the router alone. Accept-Encoding, because prefill replies are
-// read here.
+// HttpClient makes these anew, or they are for the router alone. Accept-Encoding is here because
+// the router reads prefill replies.
 constexpr std::array<std::string_view, 10> kNotForWorkers = {"host",
                                                              "content-length",
                                                              "transfer-encoding",
@@ -36,11 +36,11 @@ constexpr std::array<std::string_view, 10> kNotForWorkers = {"host",
                                                              kTenantHeader,
                                                              "x-data-parallel-rank"};
 
-// Made anew, or for the router alone.
+// The router makes these anew, or they are for the router alone.
 constexpr std::array<std::string_view, 5> kMarks = {
     "x-request-id", "x-pdjob-prefill", "x-pdjob-decode", "x-pdjob-cache", "x-pdjob-kv-suspect"};
 
-// The names of all marks, and a Connection line.
+// For the names of all marks, and a Connection line.
 constexpr size_t kAddedBytes = 96;
 
 template <size_t n>
@@ -67,7 +67,7 @@ bool is_in_list(std::string_view name, std::string_view connection) {
   return false;
 }
 
-// There may be several Connection lines.
+// Several Connection lines are possible.
 bool named_by_connection(std::string_view name, std::span<const net::HttpHeader> from_first) {
   return std::ranges::any_of(from_first, [name](const net::HttpHeader& header) {
     return equal_ignoring_case(header.name, "connection") && is_in_list(name, header.value);
@@ -83,7 +83,7 @@ void append_line(std::string& lines, std::string_view name, std::string_view val
   std::ranges::copy(std::string_view("\r\n"), to);
 }
 
-// Of these lines as they will be, but for what the router adds itself.
+// Size of these lines, without those that the router adds.
 size_t bytes_of(const std::vector<net::HttpHeader>& headers) {
   constexpr size_t kSeparators = 4;
   size_t bytes = 0;
@@ -125,7 +125,7 @@ std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how
 
 std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
                        ReplyFraming framing) {
-  // "HTTP/1.0 200 OK" of an old worker is a 1.1 reply of ours.
+  // An old worker's "HTTP/1.0 200 OK" becomes an HTTP/1.1 reply.
   std::string lines;
   lines.reserve(head.raw.size() + marks.request_id.size() + marks.prefill.size() +
                 marks.decode.size() + marks.more.size() + kAddedBytes);

@@ -1,6 +1,6 @@
-// Heads on their way through the router: what of a client's head reaches a worker, and what of a
-// worker's head reaches the client. Everything end-to-end passes as it is; what belongs to one
-// connection (RFC 9110, 7.6.1) stops here. Pure.
+// Heads on their way through the router: which lines of a client's head reach a worker, and which
+// lines of a worker's head reach the client. End-to-end headers pass unchanged; headers of one
+// connection (RFC 9110, 7.6.1) do not pass. Pure.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 namespace pdjob::router {
 
 struct LegHead {
-  bool own_key = false;          // Authorization was meant for the router.
-  bool traced = false;           // Each leg has a traceparent of its own.
-  std::string_view tenant = {};  // Told to workers as x-pdjob-tenant; empty: there are none.
+  bool own_key = false;          // The client's Authorization is for the router.
+  bool traced = false;           // Each leg has its own traceparent.
+  std::string_view tenant = {};  // Sent to workers as x-pdjob-tenant; empty: no tenants.
 };
-// Header lines for all legs of a request: the client's own, without x-request-id. A client's own
-// x-pdjob-tenant never passes.
+// Returns the header lines for all legs of a request: the client's own, without x-request-id. A
+// client's own x-pdjob-tenant never passes.
 std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how = {});
 
-// What the router adds to a relayed reply. Empty names are left out.
+// Headers that the router adds to a relayed reply. Empty ones are left out.
 struct ReplyMarks {
   std::string_view request_id;
   std::string_view prefill;  // Worker names.
@@ -30,11 +30,12 @@ struct ReplyMarks {
 
 enum class ReplyFraming {
   kAsReceived,
-  kUntilClose,  // Chunks are taken off, or the worker ends its body by closing: the client's
-                // connection closes after it.
+  // The router removes the chunks, or the worker ends its body by closing. The client's connection
+  // closes after the body.
+  kUntilClose,
 };
 
-// A whole head, status line to empty line.
+// Returns a whole head, from the status line to the empty line.
 std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
                        ReplyFraming framing);
 

@@ -34,7 +34,7 @@ std::string json_of(const Members& members, uint64_t version) {
   return text;
 }
 
-// Its id is the version: a client sees whether it has missed some.
+// The event's id is the version, so a client notices if it missed some.
 std::string event_of(const std::string& json, uint64_t version) {
   return "id: " + std::to_string(version) + "\nevent: members\ndata: " + json + "\n\n";
 }
@@ -64,7 +64,8 @@ void MembersWatch::subscribe(net::ExchangeId id) {
   }
   server_.begin(id, 200, "text/event-stream", {{"Cache-Control", "no-store"}});
   subscribers_.insert(id);
-  server_.write(id, event_of(json_, version_));  // Last: it may find that the client has left.
+  // Last: the write may find that the client has left.
+  server_.write(id, event_of(json_, version_));
 }
 
 void MembersWatch::publish(Members members) {
@@ -76,7 +77,7 @@ void MembersWatch::publish(Members members) {
   tell_all(event_of(json_, version_));
 }
 
-// Who does not read is cut off: it gets the whole list when it comes back.
+// Cuts off a subscriber that does not read. It gets the whole list when it reconnects.
 void MembersWatch::tell_all(const std::string& text) {
   const std::set<net::ExchangeId> all = subscribers_;  // Writing may remove some.
   for (const net::ExchangeId id : all) {

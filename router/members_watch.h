@@ -1,6 +1,6 @@
-// MembersWatch: who is there, for clients that balance over routers, or talk to workers, by
-// themselves. The list is asked for once (JSON), or subscribed to (server-sent events): then it
-// comes whole at once and after every change, so whoever missed some has lost nothing.
+// MembersWatch publishes the members to clients that balance over routers, or talk to workers, by
+// themselves. A client fetches the list once (JSON) or subscribes to it (server-sent events). A
+// subscriber gets the whole list at once and after every change, so a missed event costs nothing.
 //
 //     {"version":3,"routers":[{"name":"router-0","url":"http://..."}],
 //      "workers":[{"name":"decode-0","role":"decode","url":"http://...","model":"m"}]}
@@ -28,7 +28,7 @@ struct Members {
 class MembersWatch {
  public:
   static constexpr size_t kSubscribersMax = 1024;
-  // A connection that nothing passes over is soon forgotten by what stands in between.
+  // Keeps connections alive: middleboxes drop idle ones.
   static constexpr Duration kPingInterval = std::chrono::seconds(15);
 
   MembersWatch(net::EventLoop& loop, net::HttpServer& server);
@@ -36,12 +36,12 @@ class MembersWatch {
   MembersWatch(const MembersWatch&) = delete;
   MembersWatch& operator=(const MembersWatch&) = delete;
 
-  // Answers GET /pdjob/members; a subscription if it accepts text/event-stream.
+  // Answers GET /pdjob/members, with a subscription if the client accepts text/event-stream.
   void reply(net::ExchangeId id, const net::HttpRequest& request);
   void client_left(net::ExchangeId id) { subscribers_.erase(id); }
 
   void publish(Members members);
-  // Ends all subscriptions; there are no new ones.
+  // Ends all subscriptions and refuses new ones.
   void close();
 
  private:
@@ -52,8 +52,8 @@ class MembersWatch {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   Members members_;
-  uint64_t version_ = 0;  // Changes, as this router saw them.
-  std::string json_;      // Of members_.
+  uint64_t version_ = 0;  // Counts the changes that this router saw.
+  std::string json_;      // The members, as JSON.
   std::set<net::ExchangeId> subscribers_;
   bool closed_ = false;
   net::TimerId timer_;

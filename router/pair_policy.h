@@ -1,6 +1,6 @@
-// PairPolicy: which of several workers of one stage takes a request. A pair is the choice of one
-// policy for its decode worker and of another for its prefill worker. Adding a policy takes a file
-// pair and a line in make_policy, or a plug-in (policy_plugin.h). Pure.
+// PairPolicy picks one of several workers of one stage for a request. One policy picks the decode
+// worker of a pair, another one its prefill worker. A new policy needs a file pair and a line in
+// make_policy, or a plug-in (policy_plugin.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,50 +17,50 @@ namespace pdjob::router {
 
 struct Candidate {
   WorkerId id;
-  uint64_t load = 0;       // Tokens; comparable among the workers of one stage.
-  uint64_t name_hash = 0;  // name_hash() of its name, which its successor has, too.
+  uint64_t load = 0;       // In tokens; comparable among the workers of one stage.
+  uint64_t name_hash = 0;  // name_hash() of its name; its successor has the same.
   const char* name = "";   // Not owned.
   uint32_t requests = 0;   // Of this router, under way there.
 };
 
-// What policies know of a request.
+// The facts that policies know of a request.
 struct Prompt {
   uint64_t tokens = 0;               // Estimated.
-  std::span<const uint64_t> blocks;  // prompt_blocks(); empty where no policy wants them.
+  std::span<const uint64_t> blocks;  // prompt_blocks(); empty if no policy wants them.
   uint64_t session = 0;              // name_hash() of the session; 0: none.
 };
 
 struct Chosen {
   WorkerId worker;
-  uint64_t cached_tokens = 0;  // Of the prompt: it need not compute them, as far as is known.
+  uint64_t cached_tokens = 0;  // Prompt tokens that it probably need not compute.
 };
 
 class PairPolicy {
  public:
   virtual ~PairPolicy() = default;
 
-  // Requires: not empty, ascending by id. Equal candidates are decided by the lower id. What is
-  // chosen may come to nothing, because the other half of the pair has no room.
+  // Requires: `candidates` is not empty and ascends by id. Among equal candidates, the lower id
+  // wins. The choice may stay unused, if the other half of the pair has no room.
   virtual Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
                         Random& random) const = 0;
-  // The prompt was sent to what was chosen.
+  // The prompt was sent to the chosen worker.
   virtual void note_sent(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
-  // It is done there, in whatever way.
+  // The prompt has ended there, well or not.
   virtual void note_ended(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
-  // It looks at Prompt::blocks.
+  // True if the policy reads Prompt::blocks.
   virtual bool wants_blocks() const { return false; }
 };
 
-// `kv`: what engines say of their caches, if they do; it must outlive the policy. Requires: not
-// kPlugin.
+// `kv`: what engines report of their caches; null if none is followed. It must outlive the policy.
+// Requires: `kind` is not kPlugin.
 std::unique_ptr<PairPolicy> make_policy(PolicyKind kind, KvKnowledge* kv = nullptr);
 
 struct Policies {
-  std::unique_ptr<KvKnowledge> kv;  // Where the config has events.
+  std::unique_ptr<KvKnowledge> kv;  // If the config has events.
   std::unique_ptr<PairPolicy> prefill;
   std::unique_ptr<PairPolicy> decode;
 };
-// An error: a plug-in that cannot be used.
+// Fails if a plug-in cannot be used.
 Result<Policies> open_policies(const RouterConfig& config);
 
 }  // namespace pdjob::router

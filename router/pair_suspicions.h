@@ -1,6 +1,6 @@
-// PairSuspicions: the pairs of a prefill and a decode worker between which KV was damaged again and
-// again. Each may be well with others: it is the way between them that is avoided, for a while, and
-// only where there is another. Pure.
+// PairSuspicions: pairs of a prefill and a decode worker between which KV was damaged repeatedly.
+// Each worker may be fine with other partners. The router avoids the pair for a while, if there is
+// another one. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace pdjob::router {
 
 class PairSuspicions {
  public:
-  // Then the pair is tried again; a further report begins it anew.
+  // Afterwards the pair is tried again; a new report restarts the time.
   static constexpr Duration kAvoidedFor = std::chrono::seconds(30);
 
   struct Pair {
@@ -26,9 +26,9 @@ class PairSuspicions {
 
   void note(WorkerId prefill, WorkerId decode, Instant now);
   bool avoided(WorkerId prefill, WorkerId decode, Instant now) const;
-  // Workers that have left.
+  // Forgets pairs of workers that have left.
   void forget(const std::vector<WorkerId>& gone);
-  // The hot path asks no more where there are none.
+  // Lets the hot path skip further checks.
   bool empty() const { return until_.empty(); }
   std::vector<Pair> pairs(Instant now) const;
 

@@ -1,5 +1,5 @@
-// A policy of another make, in a shared library (policy_plugin.h). What it answers is checked: a
-// choice that is none falls back to the least loaded.
+// A policy in a shared library (policy_plugin.h). Its answers are checked: an invalid choice falls
+// back to the least loaded worker.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ namespace pdjob::router {
 
 class PluginPolicy final : public PairPolicy {
  public:
-  // The library stays loaded for good. kUnsupported: it is not there, or no plug-in.
+  // The library stays loaded for good. kUnsupported: it cannot be loaded, or has no usable plug-in.
+  // kInvalidArgument: it rejects `options`.
   static Result<std::unique_ptr<PairPolicy>> open(const std::string& library, Stage stage,
                                                   const std::string& options);
   PluginPolicy(const PluginPolicy&) = delete;

@@ -1,13 +1,13 @@
-/* The C ABI of a policy plug-in: a shared library that chooses workers in the place of a built-in
- * policy (`prefill_policy: plugin`, `policy_plugin: ./mine.so`). It exports one function,
+/* The C ABI of a policy plug-in: a shared library that chooses workers instead of a built-in policy
+ * (`prefill_policy: plugin`, `policy_plugin: ./mine.so`). It exports one function:
  *
  *     const struct pdjob_policy_v1* pdjob_policy_v1(void);
  *
- * whose result lives as long as the library. What this header says never changes: what is new gets
- * a function of another name. C and C++; an example is router/plugins/fewest_requests.c.
+ * Its result lives as long as the library. This header never changes: a new feature gets a function
+ * of another name. For C and C++; an example is router/plugins/fewest_requests.c.
  *
- * All functions are called by one thread, the router's, which serves nothing else meanwhile: none
- * may wait, and none may throw. What is passed in is valid during the call only.
+ * One thread, the router's, calls all functions and serves nothing else meanwhile. They must not
+ * block or throw. Arguments are valid during the call only.
  */
 #pragma once
 
@@ -17,38 +17,39 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* NOLINTBEGIN(readability-identifier-naming): as C names things. */
+/* NOLINTBEGIN(readability-identifier-naming): C's naming style. */
 
 enum pdjob_policy_stage { PDJOB_POLICY_PREFILL = 0, PDJOB_POLICY_DECODE = 1 };
 
 struct pdjob_policy_prompt {
   uint64_t tokens;        /* Estimated. */
   uint64_t session;       /* A hash of x-session-id or `user`; 0: none. */
-  const uint64_t* blocks; /* Of 512 bytes of text, each hashed with all before it. */
+  const uint64_t* blocks; /* Hashes: each of 512 bytes of text and all before. */
   size_t blocks_count;    /* 0 unless wants_blocks. */
 };
 
 struct pdjob_policy_candidate {
-  uint64_t worker;      /* Differs for each incarnation. */
-  const char* name;     /* Its successor has the same. */
-  uint64_t load_tokens; /* What waits there or is under way, estimated. */
+  uint64_t worker;      /* New for each incarnation. */
+  const char* name;     /* Stays the same after a restart. */
+  uint64_t load_tokens; /* Waiting or under way there, estimated. */
   uint32_t requests;    /* Of this router, under way there. */
 };
 
 struct pdjob_policy_choice {
-  size_t candidate;       /* Its index. One that is not there: the least loaded is taken. */
-  uint64_t cached_tokens; /* Of the prompt, which it need not compute, as far as is known. */
+  size_t candidate;       /* Index. If out of range, the least loaded is taken. */
+  uint64_t cached_tokens; /* Prompt tokens that it probably need not compute. */
 };
 
 struct pdjob_policy_v1 {
-  int wants_blocks; /* Not 0: prompts come with their blocks, which costs a hash of the text. */
+  int wants_blocks; /* Not 0: prompts have blocks, which costs a hash of the text. */
 
-  /* One for each stage. `options` is router.policy_options. NULL: the router does not start. */
+  /* Called once for each stage. `options` is router.policy_options. If the result is NULL, the
+   * router does not start. */
   void* (*open)(enum pdjob_policy_stage stage, const char* options);
   void (*close)(void* policy);
 
-  /* At least one candidate, ascending by `worker`. `random` is a fresh random number. What is
-   * chosen may come to nothing: only note_sent is sure. */
+  /* Gets at least one candidate, ascending by `worker`. `random` is a fresh random number. The
+   * choice may stay unused: only note_sent confirms it. */
   struct pdjob_policy_choice (*choose)(void* policy, const struct pdjob_policy_prompt* prompt,
                                        const struct pdjob_policy_candidate* candidates,
                                        size_t candidates_count, uint64_t random);

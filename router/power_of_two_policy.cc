@@ -12,7 +12,7 @@ Chosen PowerOfTwoPolicy::choose(const Prompt& /*prompt*/, std::span<const Candid
   if (candidates.size() == 1) {
     return {candidates.front().id};
   }
-  // Two different ones: the second draw skips the first.
+  // Draws two different ones: the second draw skips the first.
   size_t low = random.below(candidates.size());
   size_t high = random.below(candidates.size() - 1);
   if (high >= low) {

@@ -1,5 +1,6 @@
-// The less loaded of two workers drawn at random (Mitzenmacher, 2001): nearly as even as the least
-// loaded, and several routers with the same stale news do not all run to the same worker. Pure.
+// The less loaded of two random workers (Mitzenmacher, 2001). The load is nearly as even as with
+// the least loaded worker. Several routers with the same stale reports do not all pick the same
+// worker. Pure.
 #pragma once
 
 #include "router/pair_policy.h"

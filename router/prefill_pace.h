@@ -1,8 +1,8 @@
-// PrefillPace: how long a prefill may take before it is called slow: longer, for its tokens, than
-// all but a share of the prefills of late. A quantile of (duration / tokens), followed by a step up
-// or down with each prefill (Robbins and Monro, A Stochastic Approximation Method, 1951), so it
-// knows no clock rates, needs no tables, and the share that it calls slow stays what was asked for,
-// whatever the load. Pure.
+// PrefillPace: how long a prefill may take before it counts as slow. It is slow if it takes longer,
+// for its tokens, than the given quantile of recent prefills. The quantile of (duration / tokens)
+// moves a step up or down with each prefill (Robbins and Monro, A Stochastic Approximation Method,
+// 1951). So it works without clock rates and tables. The share of slow prefills stays constant
+// under any load. Pure.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@ namespace pdjob::router {
 
 class PrefillPace {
  public:
-  // `quantile`: of the prefills that are not slow, 0 to 1.
+  // `quantile`: the share of prefills that are not slow, 0 to 1.
   explicit PrefillPace(double quantile) : quantile_(quantile) {}
 
-  // One has ended.
+  // Records a prefill that has ended.
   void note(uint64_t tokens, Duration took) {
     const double pace = seconds(took) / per(tokens);
     if (prefills_ == 0) {
@@ -26,9 +26,9 @@ class PrefillPace {
     }
     step(pace > pace_);
   }
-  // One has been called slow, and its end will not be told.
+  // Records a prefill that counts as slow. Its end will not be recorded.
   void note_slow() { step(true); }
-  // How long one of so many tokens may take; none: too few are known to say.
+  // The time limit for this many tokens; empty: too few prefills are known.
   std::optional<Duration> limit(uint64_t tokens) const {
     return prefills_ < kPrefillsMin ? std::nullopt
                                     : std::optional(std::chrono::duration_cast<Duration>(
@@ -37,13 +37,13 @@ class PrefillPace {
 
  private:
   static constexpr uint64_t kPrefillsMin = 20;
-  // A short prompt takes a time of its own, too.
+  // A short prompt has a fixed cost, too.
   static constexpr uint64_t kTokensMin = 64;
   static constexpr double kStep = 0.1;
 
   static double per(uint64_t tokens) { return static_cast<double>(tokens + kTokensMin); }
 
-  // In balance when the share of those above is 1 - quantile.
+  // In balance when a share of 1 - quantile is above.
   void step(bool above) {
     ++prefills_;
     pace_ *= std::exp(kStep * (above ? quantile_ : quantile_ - 1));

@@ -1,7 +1,7 @@
-// Where a prompt costs least: the tokens that wait at a worker already, and kRecomputeWeight times
-// the tokens of the prompt that it would have to compute. So a long match is worth a wait, and a
-// short one is not. Equals go to the worker that holds the fewest prefixes. What a worker holds is
-// what was sent to it, or what its engine says (kv_knowledge.h). Pure.
+// Picks the worker with the lowest cost for a prompt: the tokens that already wait there, plus
+// kRecomputeWeight times the prompt tokens that it must compute. So a long match is worth a wait,
+// and a short one is not. A tie goes to the worker that holds the fewest prefixes. A worker holds
+// the prompts that were sent to it, or what its engine reports (kv_knowledge.h). Pure.
 #pragma once
 
 #include "router/pair_policy.h"
@@ -9,8 +9,8 @@
 
 namespace pdjob::router {
 
-// With 1, each prompt gets its own first token soonest, and the workers compute 13 % of what they
-// could have found once more: everybody waits for that later. With 4, 4 % (docs/performance.md).
+// With 1, each prompt gets its own first token soonest. But the workers recompute 13 % of what they
+// could have found, and everybody waits for that later. With 4, it is 4 % (docs/performance.md).
 inline constexpr uint64_t kRecomputeWeight = 4;
 
 class PrefixAwarePolicy final : public PairPolicy {

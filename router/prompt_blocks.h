@@ -1,5 +1,5 @@
-// A prompt as a chain of blocks: one hash for each, of the block and of all before it. Two prompts
-// have as many leading blocks in common as they have leading hashes. Pure.
+// A prompt as a chain of blocks. Each block has one hash, of itself and of all blocks before it.
+// Two prompts share as many leading blocks as leading hashes. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,29 +13,27 @@
 
 namespace pdjob::router {
 
-// Of the JSON text of a prompt, as the client wrote it: about 128 tokens.
+// Bytes of a prompt's JSON text, as the client wrote it: about 128 tokens.
 inline constexpr size_t kPromptBlockBytes = 512;
 
-// `prompt` is the value of `prompt` or `messages`; what is left over at its end is in no block, nor
-// is what lies beyond limits::kPromptBlocksMax. A conversation that goes on begins with the text of
-// its last turn, since clients append to the list of messages. Different models share nothing, nor
-// do prompts of different `shape` (RequestBody::shape).
+// Returns the blocks of `prompt`, which is the value of `prompt` or `messages`. Leaves out the rest
+// at its end, and what lies beyond limits::kPromptBlocksMax. A continued conversation begins with
+// the text of its last turn, because clients append to the list of messages. Prompts share blocks
+// only if their model and `shape` (RequestBody::shape) are equal.
 std::vector<uint64_t> prompt_blocks(std::string_view model, std::string_view prompt,
                                     std::string_view shape = {});
 
-// The tokens of a prompt as such a chain: blocks of so many of them, which those of engines are
-// multiples of.
+// Tokens in a block of such a chain. The block sizes of engines are multiples of it.
 inline constexpr size_t kTokenBlockTokens = 16;
-// `before`: of the block before the first one, or what tells apart prompts of equal tokens. What is
-// left over at the end is in no block.
+// Returns the blocks of a prompt's tokens, without the rest at its end. `before`: the hash of the
+// preceding block, or a hash that separates prompts of equal tokens.
 std::vector<uint64_t> token_blocks(std::span<const uint32_t> tokens, uint64_t before);
 
-// A block at a worker, for tables of both.
+// A table key for a block at a worker.
 uint64_t key_of(uint64_t block, WorkerId worker);
 
-// How many of `count` blocks, from the first one on, `has` says yes to. Requires: who has one has
-// all before it. Most workers have few blocks of a prompt or none, so it looks near the beginning
-// first.
+// Returns how many of `count` leading blocks satisfy `has`. Requires: if a block does, so do all
+// before it. Most workers have few or no blocks of a prompt, so the search begins near the start.
 template <typename Has>
 size_t leading_blocks(size_t count, const Has& has) {
   size_t known = 0;
@@ -56,7 +54,7 @@ size_t leading_blocks(size_t count, const Has& has) {
   return known;
 }
 
-// Stable across processes: several routers agree. Never 0 for a text that is not empty.
+// Stable across processes, so several routers agree. Never 0, except for an empty text.
 uint64_t name_hash(std::string_view text);
 
 }  // namespace pdjob::router

@@ -1,4 +1,4 @@
-// Any, each as likely. Pure.
+// Picks any worker, all equally likely. Pure.
 #pragma once
 
 #include "router/pair_policy.h"

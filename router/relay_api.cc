@@ -18,7 +18,7 @@ namespace {
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 // Each leg sends a copy of the body.
 constexpr size_t kLegsWithABody = 2;
-// What a leg's own header lines are made of, but for their values.
+// Size of a leg's own header lines, without most values.
 constexpr size_t kLegLineBytes = 96;
 
 std::string text_of(const LegId& leg) {
@@ -29,7 +29,7 @@ std::string text_of(const LegId& leg) {
 
 RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 
-// What is no number of milliseconds says nothing.
+// The header is ignored unless it is a whole number of milliseconds.
 Duration timeout_of(const net::HttpRequest& request) {
   const uint32_t milliseconds =
       parse_number<uint32_t>(request.header("x-request-timeout-ms")).value_or(0);
@@ -126,7 +126,7 @@ void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
                               const net::HttpRequest& request, RequestBody body,
                               std::unique_ptr<ReplyCapture> capture) {
   admission_.enter(tenant);
-  // What it paid when it was submitted is long forgotten.
+  // Its tokens were charged long ago, when it was submitted.
   begin(client, tenant, /*tokens_paid=*/0, request, std::move(body), /*generates=*/true,
         std::move(capture));
 }
@@ -161,7 +161,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
     }
     blocks = prompt_blocks(body.model(), body.prompt(), shape);
   }
-  // A pin chooses a worker against the policy: where tenants share workers, only the probes may.
+  // A pin overrides the policy. If tenants share the workers, only probes may pin.
   const bool may_pin = admission_.open_to_all() || tenant.name == kProbeTenant;
   const auto pin = [&](std::string_view header) {
     return may_pin ? std::string(request.header(header)) : std::string();
@@ -278,7 +278,7 @@ void RelayApi::step(const RouterEvent& event) {
   }
 }
 
-// An armed timer that comes too early does nothing, which is cheaper than a new one per request.
+// A timer that fires too early does nothing. That is cheaper than a new timer for each request.
 void RelayApi::arm_timer() {
   const Instant due = core_.next_wakeup();
   if (due >= timer_at_) {
@@ -292,7 +292,7 @@ void RelayApi::arm_timer() {
   });
 }
 
-// --- what legs say
+// --- events of legs
 
 void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   PDJOB_CHECK(!stepping_);
@@ -302,7 +302,7 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
     leg.span->attributes.emplace_back("http.response.status_code", std::to_string(head.status));
   }
   head_ = &head;
-  // Who is not of our kind would begin the stream anew, or end it without a last chunk.
+  // A foreign engine would begin the stream anew, or end it without a last chunk.
   const bool can_resume = !leg.resumes || head.status >= 300 ||
                           (head.status == 200 && head.framing == net::BodyFraming::kChunked &&
                            !head.header("x-pdjob-worker").empty());
@@ -346,8 +346,8 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
     leg.decoder.decode(raw, scratch_);
     raw = scratch_;
   }
-  // The write may find that the client has left, which ends leg and exchange: nothing of them is
-  // touched after it.
+  // The write may find that the client has left, which ends the leg and the exchange. Do not touch
+  // them after it.
   const net::ExchangeId client = exchange.client;
   server_.write_raw(client, raw);
   if (server_.bytes_queued(client) > limits::kHttpSendQueueBytesMax) {
@@ -363,7 +363,7 @@ void RelayApi::collect_body(Leg& leg, std::string_view raw) {
   } else if (leg.framing == net::BodyFraming::kChunked) {
     leg.decoder.decode(raw, leg.collected);
   } else {
-    // Room for the scan to read behind it, so that it need not copy.
+    // Leaves room for the scan to read behind it, which avoids a copy.
     leg.collected.reserve(leg.collected.size() + raw.size() + net::JsonObject::kSlack);
     leg.collected.append(raw);
   }
@@ -430,7 +430,7 @@ KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
     return {};
   }
   const bool offers = effect.leg.stage == Stage::kPrefill;
-  // Null between two hops, if it has left with its part done.
+  // Null between two hops, if the worker has left after its part.
   const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
   if (offers) {
     exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
@@ -508,10 +508,10 @@ void RelayApi::carry_out(const CancelLeg& effect) {
 void RelayApi::carry_out(const ReleaseOffer& effect) {
   const Worker* worker = core_.workers().find(effect.worker);
   if (worker == nullptr) {
-    return;  // Its rows went with it.
+    return;  // Its rows are gone, too.
   }
   if (!dialect_of(config_.protocol, worker->concurrent()).releases) {
-    return;  // A leg that is cancelled frees them, and else their lease.
+    return;  // Cancelling the leg frees the rows; otherwise their lease expires.
   }
   const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
   net::fetch(loop_, *client_,
@@ -523,7 +523,7 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
               .head_timeout = kReleaseTimeout,
               .idle_timeout = kReleaseTimeout},
              limits::kKiB,
-             [](const Result<net::HttpReply>&) {});  // If it fails, the lease ends the offer.
+             [](const Result<net::HttpReply>&) {});  // If it fails, the lease expires.
 }
 
 void RelayApi::carry_out(const Relay& effect) {
@@ -554,8 +554,8 @@ void RelayApi::carry_out(const Relay& effect) {
   if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
     exchange.record.reset();
   }
-  // No attempt follows. Where one went before, workers may have been lost, and blame names the
-  // body.
+  // No attempt follows, so the body can go. After an earlier attempt it stays: workers may have
+  // been lost, and Blamed logs the body's digest.
   if (!exchange.record && effect.leg.attempt == 1) {
     exchange.body = {};
     server_.body_freed(exchange.client);

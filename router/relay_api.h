@@ -1,9 +1,9 @@
-// RelayApi: runs the Router core against real connections: its effects become legs (HTTP calls to
-// workers) and replies to clients, and what legs and clients do becomes its events. Bytes pass
-// through raw; a slow client pauses its worker.
+// RelayApi runs the Router core against real connections. It turns the core's effects into legs
+// (HTTP calls to workers) and replies to clients, and turns their progress into events. Bytes pass
+// through raw; a slow client pauses its worker (backpressure).
 //
-// Events that arise while effects are being carried out wait for their turn, so the core sees one
-// at a time. Loop-bound.
+// Events that arise while effects are carried out are queued, so the core sees one at a time.
+// Loop-bound.
 #pragma once
 
 #include <array>
@@ -32,12 +32,12 @@
 
 namespace pdjob::router {
 
-// LearnTokens, with what the engine is to be told; nothing holds on to the request itself.
+// LearnTokens with the question to the engine. It keeps no reference to the request.
 struct TokensQuestion {
   WorkerId worker;
   std::string header_lines;
-  std::string body;     // Empty: it cannot be asked.
-  TokensLearnt answer;  // But for the tokens.
+  std::string body;     // Empty: the engine cannot be asked.
+  TokensLearnt answer;  // Complete but for the tokens.
 };
 
 class RelayApi final : public net::HttpCallHandler {
@@ -48,11 +48,11 @@ class RelayApi final : public net::HttpCallHandler {
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
-  // Takes the request over; it is answered from here on. `generates` false: there is no KV in it.
-  // `capture`: gets a copy of the reply, which says that the response cache had none.
+  // Takes over the request and answers it. `generates` is false for requests without KV. `capture`
+  // gets a copy of the reply, and the reply says that the response cache had none.
   void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplyCapture> capture = nullptr);
-  // The same of a generation that was let in before; `client` need not be the server's.
+  // Takes over a request that generates and was admitted before. `client` need not be the server's.
   void route_admitted(net::ExchangeId client, Admission::Tenant tenant,
                       const net::HttpRequest& request, RequestBody body,
                       std::unique_ptr<ReplyCapture> capture);
@@ -63,24 +63,24 @@ class RelayApi final : public net::HttpCallHandler {
   void on_workers_changed(std::function<void()> then) {
     on_workers_changed_.push_back(std::move(then));
   }
-  // Who asks engines for tokens, each time to an end by TokensLearnt.
+  // Sets the function that asks engines for tokens. It ends each question with TokensLearnt.
   void on_learn_tokens(std::function<void(TokensQuestion)> ask) { ask_tokens_ = std::move(ask); }
 
   const Router& core() const { return core_; }
   const Admission& admission() const { return admission_; }
-  // Of a request whose body is still to come: notes whose it is in `account`. A reply: it is
-  // denied.
+  // Checks a request before its body arrives, and notes its tenant in `account`. Returns a reply if
+  // the request is denied.
   std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
-  // Of a request that let_in() has seen.
+  // Requires: let_in() has seen the request.
   Admission::Tenant tenant_of(const net::HttpRequest& request) const;
   void deny(net::ExchangeId client, const Admission::Denial& denial);
   // The client's own, or a new one.
   std::string request_id_of(const net::HttpRequest& request);
-  // For a request that is to run later: it costs all that it would now. False: it is denied, and
-  // answered.
+  // Charges the full cost of a request that runs later. Returns false if it is denied, and answers
+  // it.
   bool admit_once(net::ExchangeId client, Admission::Tenant tenant, const RequestBody& body);
-  // For a request that no worker sees: it costs no tokens. Header lines about rates for its reply;
-  // nothing: it is denied, and answered.
+  // Admits a request that the router answers itself; it costs no tokens. Returns the rate headers
+  // for its reply. Empty optional: it is denied, and answered.
   std::optional<Admission::Headers> admit_free(net::ExchangeId client, Admission::Tenant tenant);
   RouterMetrics& metrics() { return metrics_; }
   std::string metrics_text();
@@ -95,24 +95,24 @@ class RelayApi final : public net::HttpCallHandler {
   struct Exchange {
     net::ExchangeId client;
     std::string target;
-    std::string header_lines;  // Of each leg, but for what is its own.
+    std::string header_lines;  // Shared by all legs; each adds its own.
     std::string request_id;
     RequestBody body;
-    const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging does not mix them.
-    std::string returned_params;         // Two-hop: what the prefill leg said of the KV.
+    const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging mixes no dialects.
+    std::string returned_params;         // Two-hop: the KV's place, from the prefill leg.
     Instant arrived{};
     Instant legs_began{};
     Instant first_bytes{};
     Instant last_bytes{};
-    int status = 0;  // Of the relayed reply.
+    int status = 0;  // Status code of the relayed reply.
     bool keep_alive = true;
     bool begun = false;  // The client has the head.
     Admission::Tenant tenant = 0;
-    uint64_t tokens_paid = 0;              // When it came.
-    std::unique_ptr<StreamRecord> record;  // Of a stream that may go on at another worker.
+    uint64_t tokens_paid = 0;              // At its arrival.
+    std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
     net::CallId relayed;                   // The leg whose bytes the client gets.
     std::unique_ptr<ReplyCapture> capture;
-    std::unique_ptr<Span> span;  // Of a traced request.
+    std::unique_ptr<Span> span;  // If it is traced.
   };
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
@@ -123,7 +123,7 @@ class RelayApi final : public net::HttpCallHandler {
     Use use = Use::kDrop;
     bool dechunk = false;
     bool resumes = false;  // StartLeg::resumes.
-    bool failed = false;  // By what it sent; the failure is told when its head has been dealt with.
+    bool failed = false;   // Its reply was bad; reported once its head has been handled.
     net::ChunkDecoder decoder;
     net::BodyFraming framing = net::BodyFraming::kNone;
     std::string collected;
@@ -149,26 +149,26 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Forget& effect);
   void carry_out(const Drained& effect);
 
-  // Without a name where there are no tenants.
+  // The name is empty if there are no tenants.
   const TenantConfig& tenant_config(Admission::Tenant tenant) const;
-  // False: it is denied, and answered.
+  // Returns false if the request is denied, and answers it.
   bool admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens);
-  // Counts and logs it. Header lines for its reply.
+  // Counts and logs the denial. Returns the header lines for its reply.
   Admission::Headers note_denial(const Admission::Denial& denial);
   void begin(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens_paid,
              const net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
-  // What consistent_hash goes by; empty: nothing.
+  // The key for consistent_hash; empty: none.
   std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
-  // Of a worker; `gone` if it has left.
+  // The worker's name; `gone` if it has left.
   std::string_view name_of(WorkerId worker, std::string_view gone = {}) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
   std::string leg_body(const StartLeg& effect, const Exchange& exchange,
                        const KvWords& words) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
-  // `error`: why it did not end well.
+  // `error`: why it failed; empty: it did not.
   Leg take_leg(net::CallId call, std::string_view error = "");
   void end_trace(Exchange& exchange, Outcome outcome);
   // Counts the end and drops the exchange.
@@ -181,12 +181,12 @@ class RelayApi final : public net::HttpCallHandler {
   const bool several_prompts_;  // KvDialect::several_prompts of the workers.
   const std::function<void()> on_drained_;
   std::vector<std::function<void()>> on_workers_changed_;
-  std::function<void(TokensQuestion)> ask_tokens_;  // There, where the core has kv().
+  std::function<void(TokensQuestion)> ask_tokens_;  // Set if the core has kv().
   const std::unique_ptr<net::HttpClient> client_;
   Router core_;
   Admission admission_;
   RouterMetrics metrics_;
-  const std::unique_ptr<Tracer> tracer_;  // Where the config has one.
+  const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
   std::unordered_map<RequestId, Exchange> exchanges_;
   std::unordered_map<net::CallId, Leg> legs_;
@@ -195,12 +195,12 @@ class RelayApi final : public net::HttpCallHandler {
   std::deque<RouterEvent> waiting_;
   std::vector<RouterEffect> effects_;
   bool stepping_ = false;
-  const net::HttpReplyHead* head_ = nullptr;  // While the core decides about it.
+  const net::HttpReplyHead* head_ = nullptr;  // Set while the core handles it.
   std::string scratch_;
   net::TimerId timer_;
   Instant timer_at_ = kNever;
   WarnGate degraded_warning_{std::chrono::seconds(10)};
-  // Clients make these lines, as many as they like. One for each reason.
+  // Clients cause these lines, as many as they like. One gate for each reason.
   std::array<WarnGate, kDenialReasons> denial_lines_;
 };
 

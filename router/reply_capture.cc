@@ -5,7 +5,7 @@
 namespace pdjob::router {
 
 void ReplyCapture::begin(const net::HttpReplyHead& head, WorkerId writer) {
-  // Where a body ends by closing, half of it looks whole.
+  // If closing ends the body, half of it looks whole.
   if (head.framing != net::BodyFraming::kUntilClose && head.header("content-encoding").empty()) {
     reply_ = CapturedReply{.status = head.status,
                            .content_type = std::string(head.header("content-type")),

@@ -1,7 +1,7 @@
-// ReplyCapture: a bounded copy of a reply that is on its way to a client, for whoever wants it
-// whole. What broke off, was too long, or whose end cannot be told is no copy. A stream of events
-// is whole with its [DONE], before the client has that and comes with its next request, or leaves.
-// Pure.
+// ReplyCapture: a bounded copy of a reply on its way to a client. It keeps a reply only if its end
+// is recognizable, was reached and came within the bound. An event stream is complete at its
+// [DONE]. The copy is then ready before the client has the [DONE] and can send its next request or
+// leave. Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace pdjob::router {
 struct CapturedReply {
   int status = 0;
   std::string content_type;
-  std::string body;  // Without chunks.
+  std::string body;  // Without chunk framing.
   WorkerId writer;
 };
 
@@ -27,14 +27,14 @@ class ReplyCapture {
  public:
   using Done = std::function<void(std::optional<CapturedReply>)>;
 
-  // `done` is called once: in finish(), or in take() with the end of a stream.
+  // Calls `done` once: in finish(), or in take() at the end of a stream.
   ReplyCapture(size_t bytes_max, Done done) : bytes_max_(bytes_max), done_(std::move(done)) {}
 
   void begin(const net::HttpReplyHead& head, WorkerId writer);
-  // Body bytes as they came.
+  // Body bytes as received.
   void take(std::string_view raw);
   void give_up();
-  // The router's own.
+  // An answer of the router itself.
   void answer(int status, std::string_view body);
   enum class End { kWhole, kBrokenOff };
   void finish(End end);

@@ -14,7 +14,7 @@ namespace {
 
 using Members = std::vector<net::JsonMember>;
 
-// Every part has its length before it: no two lists of parts make the same text.
+// Each part follows its length, so two different lists of parts never make the same text.
 void append_part(std::string& out, std::string_view part) {
   out.append(std::to_string(part.size())).append(":").append(part);
 }
@@ -33,7 +33,7 @@ std::string_view value_of(const Members& members, std::string_view name) {
   return found == members.end() ? std::string_view() : found->value;
 }
 
-// False: a name is there twice.
+// Returns false if a name occurs twice.
 bool sort_by_name(Members& members) {
   std::ranges::sort(members, {}, &net::JsonMember::name);
   return std::ranges::adjacent_find(members, {}, &net::JsonMember::name) == members.end();
@@ -46,7 +46,7 @@ bool is_deterministic(const Members& members) {
 
 struct Question {
   std::string text;
-  std::string around;  // What stands about it in its member.
+  std::string around;  // The rest of its member.
 };
 
 Question question_of_chat(std::string_view messages) {
@@ -76,7 +76,7 @@ Question question_of_chat(std::string_view messages) {
 std::optional<RequestDigest> request_digest(std::string_view path, std::string_view authorization,
                                             const std::string& body) {
   auto members = net::json_members(body);
-  // Only in valid JSON is white space between tokens what it seems to be.
+  // White space between tokens can be recognized only in valid JSON.
   if (!members || !sort_by_name(*members) || !net::is_valid_json(body)) {
     return std::nullopt;
   }

@@ -9,10 +9,9 @@
 namespace pdjob::router {
 namespace {
 
-// Sums that are kept apart, so that the compiler may add several at once: floats do not commute
-// with their rounding.
+// Independent sums let the compiler vectorize: float addition is not associative.
 constexpr size_t kLanes = 16;
-// Of an entry beside its texts: nodes of a list and of two maps.
+// An entry's overhead beside its texts, in bytes: the nodes of a list and of two maps.
 constexpr uint64_t kEntryBytes = 400;
 
 size_t row_length(size_t dimensions) { return (dimensions + kLanes - 1) / kLanes * kLanes; }
@@ -31,7 +30,7 @@ float dot(const float* a, const float* b, size_t length) {
   return sum;
 }
 
-// Of length 1, filled up to whole lanes; empty if it has no direction.
+// Returns the vector with length 1, padded to whole lanes; empty if it has no direction.
 std::vector<float> direction_of(std::span<const float> vector) {
   double squares = 0;
   for (const float one : vector) {
@@ -49,7 +48,7 @@ std::vector<float> direction_of(std::span<const float> vector) {
   return row;
 }
 
-// Each choice says why it ended, once it has.
+// Each finished choice has a finish_reason.
 bool ends_naturally(std::string_view body) {
   constexpr std::string_view kReason = R"("finish_reason":)";
   constexpr std::array<std::string_view, 6> kNatural = {"null",
@@ -164,7 +163,7 @@ void ResponseCache::index(Entries::iterator entry, uint32_t tenant, const Meanin
   vectors_ += 1;
 }
 
-// The last row moves into its place.
+// The last row moves into the removed one's place.
 void ResponseCache::unindex(const Entry& entry) {
   const auto place = places_.find(*entry.place);
   Neighbours& neighbours = place->second;

@@ -1,9 +1,9 @@
-// ResponseCache: whole answers of the recent past, by the digest of their request, for each tenant
-// its own. Bounded in bytes and in age; what was used longest ago goes first. An answer goes with
-// the incarnation of the worker that wrote it, since the next one may have loaded another model.
+// ResponseCache: recent whole answers by the digest of their request, separate for each tenant. It
+// is bounded in bytes and in age, and evicts the least recently used answer. An answer is dropped
+// when the incarnation of its worker goes: the next one may have loaded another model.
 //
-// An answer may be found by what its request meant, too: by the cosine of vectors, among answers of
-// the same tenant whose requests were equal but for the question. Pure.
+// An answer may also be found by similarity, that is, by the cosine of vectors. It must be of the
+// same tenant, and its request must be equal except for the question. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@
 
 namespace pdjob::router {
 
-// What is kept of a reply.
+// The cached part of a reply.
 struct CachedReply {
   std::string content_type;
   std::string body;
   WorkerId writer;
 };
 
-// Is this the body of an answer that came to its natural end? A 200 may be an error that a stream
-// tells of in its last event, or a generation that was aborted.
+// Returns true if the answer came to its natural end. A 200 may carry an error in the last event of
+// a stream, or an aborted generation.
 bool is_whole_answer(std::string_view content_type, std::string_view body);
 
 class ResponseCache {
@@ -39,24 +39,24 @@ class ResponseCache {
     std::string digest;  // RequestDigest::whole.
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // A question in its context, by its meaning.
+  // A question in its context, for the search by similarity.
   struct Meaning {
     std::string context;        // RequestDigest::context.
-    std::vector<float> vector;  // Of any length but zero.
+    std::vector<float> vector;  // Not empty.
   };
   struct Found {
-    const CachedReply& reply;  // Until the next call.
+    const CachedReply& reply;  // Valid until the next call.
     Duration age;
   };
 
   explicit ResponseCache(const CacheConfig& config) : config_(config) {}
 
   std::optional<Found> find(const Key& key, Instant now);
-  // The nearest one, if it is near enough.
+  // Returns the nearest answer within the threshold.
   std::optional<Found> find_similar(uint32_t tenant, const Meaning& meaning, Instant now);
-  // Replaces what is there under the key. What is larger than the whole cache is not kept.
+  // Replaces the entry of this key. An answer larger than the whole cache is not kept.
   void store(const Key& key, CachedReply reply, std::optional<Meaning> meaning, Instant now);
-  // Drops what workers wrote that are not in the table.
+  // Drops answers whose workers are not in the table.
   void keep_writers(const WorkerTable& workers);
 
   size_t entries() const { return entries_.size(); }
@@ -64,7 +64,7 @@ class ResponseCache {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // Questions that may answer each other: their vectors have the same number of dimensions.
+  // Questions that are compared with each other: their vectors have the same number of dimensions.
   struct Place {
     uint32_t tenant = 0;
     std::string context;
@@ -75,14 +75,14 @@ class ResponseCache {
     Key key;
     CachedReply reply;
     Instant stored_at;
-    uint64_t age = 0;  // Its place in by_age_.
+    uint64_t age = 0;  // Its key in by_age_.
     uint64_t bytes = 0;
-    std::optional<Place> place;  // Of its vector, and the row there.
+    std::optional<Place> place;  // Of its vector, with the row there.
     size_t row = 0;
   };
   using Entries = std::list<Entry>;
   struct Neighbours {
-    std::vector<float> vectors;  // Of length 1, row after row, each filled up to whole lanes.
+    std::vector<float> vectors;  // Normalized; each row padded to whole lanes.
     std::vector<Entries::iterator> entries;
   };
 
@@ -93,7 +93,7 @@ class ResponseCache {
   void drop_old(Instant now);
 
   const CacheConfig config_;
-  Entries entries_;  // What was used last is first.
+  Entries entries_;  // Most recently used first.
   std::map<Key, Entries::iterator> by_key_;
   std::map<uint64_t, Entries::iterator> by_age_;  // In order of arrival.
   std::map<Place, Neighbours> places_;

@@ -1,8 +1,8 @@
-// RetryBudget: retries must not become the load that keeps workers from recovering. Each request
-// earns a share of a retry, and a hundred can be saved up, so that a short disturbance is healed
-// whole and a long one adds no more than that share to the load (as Finagle's RetryBudget; Site
-// Reliability Engineering, chapter 22). Only answers are counted: a worker that is gone does no
-// work for what it lost. Pure.
+// RetryBudget keeps retries from becoming the load that stops workers from recovering. Each request
+// earns a share of a retry, and up to a hundred retries can be saved. So a short disturbance is
+// retried in full, and a long one adds at most that share to the load (as Finagle's RetryBudget;
+// Site Reliability Engineering, chapter 22). Only retries after an answer count: a lost worker does
+// no more work for the request. Pure.
 #pragma once
 
 #include <algorithm>

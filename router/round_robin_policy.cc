@@ -8,7 +8,7 @@
 namespace pdjob::router {
 namespace {
 
-// Those that have left are forgotten once there are so many.
+// At this size, the turns of departed workers are dropped.
 constexpr size_t kTurnsMax = 2 * limits::kWorkersMax;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Each worker in turn, whatever their load: who was not asked for longest is next. Pure.
+// Picks each worker in turn, whatever its load: the one not picked for the longest time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class RoundRobinPolicy final : public PairPolicy {
   void note_sent(const Prompt& prompt, WorkerId worker) override;
 
  private:
-  // 0: never.
+  // 0: never picked.
   uint64_t turn_of(WorkerId worker) const;
 
-  // When each was last asked. Not one turn for all: the candidates of one model know nothing of
-  // the requests for others.
+  // The turn when each worker was last picked. One cursor for all would not do, because each model
+  // has its own candidates.
   std::map<WorkerId, uint64_t> turns_;
   uint64_t turns_made_ = 0;
 };

@@ -8,13 +8,13 @@
 namespace pdjob::router {
 namespace {
 
-// What a reply's head says about the worker, the request, and what to do next.
+// The meaning of a reply's head: about the worker, the request, and what to do next.
 enum class Verdict {
   kGood,
-  kClientError,     // Of the request itself: no other worker would say otherwise.
-  kOverloaded,      // Healthy, but asks for time.
+  kClientError,     // The request is bad: any worker would answer so.
+  kOverloaded,      // Healthy, but at its limit.
   kHandOverFailed,  // A decode worker did not get the KV: not its own fault.
-  kUnable,          // It cannot now, for whatever reason; perhaps the hand-over.
+  kUnable,          // It cannot serve it now; perhaps the hand-over failed.
   kFailed,
 };
 
@@ -36,7 +36,8 @@ Verdict verdict_on(const LegAnswered& answer) {
 
 constexpr uint32_t kRetryAfterSeconds = 1;
 Error queue_full() { return {ErrorCode::kOverloaded, "too many requests wait (queue_max)"}; }
-// Of those that wait for room: whom a worker suits that others do not is found among the first.
+// Requests for one model that may fail to find a worker before the rest of its queue is skipped. If
+// free room suits any request, it suits one of the first.
 constexpr size_t kFailuresMax = 4;
 
 }  // namespace
@@ -163,8 +164,8 @@ std::optional<net::ApiError> Router::refusal_of_model(const std::string& model) 
   if (model.empty() && told.size() > 1) {
     return net::invalid_request("There are several models: name one as `model`.", "model");
   }
-  // A model of the job may have lost all its workers for now. By hand, before any worker is known,
-  // no model can be called unknown.
+  // A model of the job may have lost all its workers for now. A stand-alone router cannot call a
+  // model unknown before it knows a worker.
   const bool exists = model.empty() || std::ranges::find(told, model) != told.end() ||
                       table_.knows_model(model) || (told.empty() && table_.all().empty());
   if (!exists) {
@@ -192,7 +193,7 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
       place(*request, turn);
       if (request->state == State::kQueued) {
         const bool as_others = !request->facts.pinned() && request->failed.empty();
-        // A suspect that waits for a worker of its own says nothing of the others.
+        // A suspect that waits for a worker of its own tells nothing about the others.
         const size_t failure = is_suspect(*request, turn.now) ? 0 : 1;
         failures += request->wants_room && as_others && failure == 1 ? failures_max : failure;
       }
@@ -202,7 +203,7 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
   }
 }
 
-// The first of those that wait for this model after that place.
+// Returns the first request in this model's queue after `after`.
 Router::Request* Router::next_queued(const std::string& model, const QueuePlace& after) {
   const auto queue = queues_.find(model);
   if (queue == queues_.end()) {
@@ -217,7 +218,7 @@ bool Router::make_room_for(const Request& request, Turn& turn) {
     return true;
   }
   const auto own = queues_.find(request.facts.model);
-  auto longest = own;  // Of equals, its own: the request is one more.
+  auto longest = own;  // A tie goes to its own queue: the request is one more.
   for (auto queue = queues_.begin(); queue != queues_.end(); ++queue) {
     if (longest == queues_.end() || queue->second.size() > longest->second.size()) {
       longest = queue;
@@ -247,7 +248,7 @@ void Router::enqueue(Request& request, Turn& turn) {
   }
   request.state = State::kQueued;
   queues_[request.facts.model].emplace(request.queue_place, request.id);
-  // Who failed may be asked again after its back-off; somebody new wakes the queue at once.
+  // A failed worker may be retried after its back-off; a new worker wakes the queue at once.
   Instant when = std::min(request.queue_deadline, request.deadline);
   for (const WorkerId id : request.failed) {
     if (const Worker* worker = table_.find(id)) {
@@ -274,7 +275,7 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   request.tries += 1;
   request.alone_until = {};
   if (is_suspect(request, turn.now)) {
-    begin_trial(request.attempt.decode);  // In the two-hop, long before its leg.
+    begin_trial(request.attempt.decode);  // With two hops, long before its leg.
   }
   set_wake(request, request.deadline);
   if (choice.degraded) {
@@ -382,8 +383,8 @@ void Router::cancel_legs(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kDecode, turn);
 }
 
-// Nobody will fetch this attempt's KV any more. The worker is told even if its leg is cancelled:
-// its reply may be under way already, and then its rows would stay until their lease is over.
+// This attempt's KV will not be fetched. The worker is told even if its leg is cancelled: its reply
+// may be under way already, and its rows would then stay until their lease expires.
 void Router::drop_prefill(Request& request, Turn& turn) {
   cancel_leg(request, Stage::kPrefill, turn);
   const bool offered = std::exchange(request.attempt.offered, false);
@@ -447,7 +448,7 @@ bool Router::leave_to_rival(Request& request, Turn& turn) {
   return true;
 }
 
-// --- what legs say
+// --- events of legs
 
 void Router::on(const LegAnswered& event, Turn& turn) {
   Request* request = find_running(event.leg);
@@ -459,7 +460,7 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   const WorkerId worker = leg.worker;
   const Verdict verdict = verdict_on(event);
   if (verdict != Verdict::kGood) {
-    leg.begun = {};  // How soon somebody refuses says nothing.
+    leg.begun = {};  // The time of a refusal says nothing about the pace.
   } else if (stage == Stage::kDecode) {
     leg.begun = turn.now;
   }
@@ -474,7 +475,7 @@ void Router::on(const LegAnswered& event, Turn& turn) {
     turn.effects.emplace_back(PairSuspected{request->attempt.prefill.worker, worker});
   }
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
-    return;  // The other leg has been chosen for the client already.
+    return;  // Another leg already serves the client.
   }
   if (verdict == Verdict::kGood && stage == Stage::kDecode) {
     convict(*request, turn);
@@ -497,10 +498,9 @@ void Router::relay(Request& request, Stage stage, Turn& turn) {
   const bool on_trial = leg_of(request, stage).on_trial;
   set_wake(request, on_trial ? std::min(request.deadline, turn.now + limits::kSuspectTrial)
                              : request.deadline);
-  // A prefill leg beside a decode leg that answers well has moved its KV, and ends by itself in a
-  // moment.
+  // The decode leg answers well, so the prefill leg beside it has moved its KV and will end soon.
   request.attempt.offered = false;
-  // What has begun goes on with this model when the client named none.
+  // If the client named no model, the stream continues with this worker's model.
   const Worker* worker = table_.find(leg_of(request, stage).worker);
   if (request.facts.model.empty() && worker != nullptr) {
     request.facts.model = worker->entry.model;
@@ -512,7 +512,7 @@ void Router::relay(Request& request, Stage stage, Turn& turn) {
   turn.effects.emplace_back(Relay{{request.id, request.attempt.number, stage}});
 }
 
-// This leg's reply, which is no good one, goes to the client; but not into the middle of a stream.
+// Sends this leg's bad reply to the client, but never into the middle of a stream.
 void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
   if (request.begun) {
     abort(request, turn);
@@ -526,15 +526,15 @@ void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
   relay(request, stage, turn);
 }
 
-// The worker refused or failed with an HTTP answer: another pair, now or when there is one. The
-// client sees this very answer after the last attempt, and at once if everybody is overloaded: its
-// Retry-After says more than waiting here would.
+// The worker refused or failed with an HTTP answer. Tries another pair, now or when there is one.
+// After the last attempt, the client gets this answer. If all workers are overloaded, it gets it at
+// once: the answer's Retry-After says more than waiting here would.
 void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& turn) {
   const Stage stage = answer.leg.stage;
   const Verdict verdict = verdict_on(answer);
   const WorkerId worker = leg_of(request, stage).worker;
-  // A decode worker cannot always tell whose fault a failed hand-over was, so its prefill worker is
-  // avoided too.
+  // A decode worker cannot always tell why a hand-over failed, so its prefill worker is avoided
+  // too.
   const bool paired = stage == Stage::kDecode && request.attempt.prefill.worker != WorkerId{};
   const bool ambiguous = paired && verdict != Verdict::kOverloaded;
   if (ambiguous) {
@@ -562,7 +562,7 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
     choice = choose(request, turn.now);
     if (!choice && ambiguous) {
       std::erase(request.failed,
-                 worker);  // It may do better with another prefill worker, or with none.
+                 worker);  // It may succeed with another prefill worker, or none.
       choice = choose(request, turn.now);
     }
   }
@@ -624,7 +624,7 @@ void Router::on_prefilled(Request& request, const LegEnded& event, Turn& turn) {
     send_second_hop(request, event.kv_params, turn);
     return;
   }
-  // The decode worker may wait for somebody else, perhaps for ever.
+  // The decode worker may wait for another engine, perhaps forever.
   const bool misled = !attempt.learnt_address.empty() && attempt.learnt_address != event.kv_address;
   if (misled && !leave_to_rival(request, turn)) {
     cancel_leg(request, Stage::kDecode, turn);
@@ -649,7 +649,7 @@ void Router::on(const LegFailed& event, Turn& turn) {
   end_leg(*request, stage);
   table_.note_failed(worker, turn.now);
   if (stage == Stage::kPrefill) {
-    // A worker whose client's connection broke has withdrawn the offer.
+    // A worker withdraws its offer when its client's connection breaks.
     request->attempt.offered = false;
   }
   if (request->state == State::kAnswered) {
@@ -685,7 +685,7 @@ void Router::continue_elsewhere(Request& request, WorkerId worker, Turn& turn) {
   place(request, turn);
 }
 
-// Another pair, now or when there is one. Requires: no reply of this attempt can be relayed.
+// Tries another pair, now or when there is one. Requires: no reply of this attempt can be relayed.
 void Router::retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
                    Turn& turn) {
   cancel_legs(request, turn);
@@ -701,7 +701,7 @@ void Router::retry(Request& request, RetryReason reason, WorkerId worker, const 
   place(request, turn);
 }
 
-// --- what engines say of their caches
+// --- prefix cache events of engines
 
 void Router::on(const KvTold& event, Turn& /*turn*/) {
   if (policies_.kv && policies_.kv->listens_to(event.worker)) {
@@ -736,7 +736,7 @@ void Router::on(const ClientLeft& event, Turn& turn) {
 
 void Router::on(const WorkersChanged& event, Turn& turn) {
   if (config_.hears_losses) {
-    // The table forgets the engine ids of those that are gone.
+    // The table drops the engine ids of workers that are gone.
     for (const auto& [id, worker] : table_.all()) {
       lost_.try_emplace(id, LostWorker{.engine_id = worker.entry.engine_id});
     }
@@ -760,8 +760,7 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
     }
     take_departures(event, gone, turn);
   }
-  // A prefill worker that has done its part may leave; what is being relayed lives and dies with
-  // its connection.
+  // A prefill worker may leave after its part. A reply being relayed ends only with its connection.
   const auto is_lost = [&](const Request& request, const Attempt& attempt) {
     const bool waiting = request.state == State::kConcurrent ||
                          request.state == State::kPrefilling || request.state == State::kDecoding;
@@ -858,7 +857,7 @@ void Router::wake(Request& request, Turn& turn) {
   }
 }
 
-// --- ends
+// --- ends of requests
 
 void Router::refuse(Request& request, const Error& error, Turn& turn) {
   if (request.begun) {
@@ -920,8 +919,8 @@ Router::Request* Router::find(RequestId id) {
   return row == requests_.end() ? nullptr : &row->second;
 }
 
-// The request of a leg that still counts, whose attempt is now the one that is spoken of; null for
-// what is late of a cancelled or earlier one.
+// Returns the request of a leg that still counts, and makes the leg's attempt its current one. Null
+// if the leg was cancelled or belongs to an earlier attempt.
 Router::Request* Router::find_running(const LegId& leg) {
   Request* request = find(leg.request);
   if (request == nullptr) {

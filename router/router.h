@@ -1,6 +1,6 @@
-// Router: the core. It pairs every request with a prefill and a decode worker, retries on another
-// pair until the first byte of a reply is on its way to the client, and answers each request
-// exactly once. It sees heads, ends and failures of legs, never bytes.
+// Router: the core. It pairs every request with a prefill and a decode worker, and answers it
+// exactly once. It retries on another pair until the first byte of a reply is on its way to the
+// client. It sees heads, ends and failures of legs, never bytes.
 //
 //               no usable pair with room                a leg fails, is overloaded, or loses its
 //               worker:
@@ -13,31 +13,33 @@
 //   refused     refused        |          v                                                      |
 //                              +---> [decoding]    decode leg alone            ---- fails -------+
 //
-//   concurrent -- the prefill leg is slow --> a second attempt beside it; the first to answer is
-//   the request's, the other one is cancelled
+//   concurrent -- the prefill leg is slow --> a second attempt beside it; the first one to answer
+//                                   serves the request, the other one is cancelled
 //   concurrent -- the prefill leg's reply names another address than the decode leg was told -->
-//   decoding, anew
+//                                   a new decode leg: decoding
 //   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
 //   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
-//   relaying -- upstream dies  --> [queued], to go on elsewhere, if its tokens are known; else
-//                                  aborted: a failed generation is never a clean 200
+//   relaying -- upstream dies  --> [queued], to continue elsewhere, if its tokens are known;
+//                                  otherwise aborted: a failed generation is never a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
-// A request that kills workers must not be given on for ever. Where a launcher tells why workers
-// were lost (RouterConfig::hears_losses), each request notes the workers that it lost, in either
-// leg. Only a crash that broke its connection and a hang count. The second one ends the request
-// with 422 (`request_kills_workers`), or cuts its stream. The launcher's word comes later than the
-// end of a connection, so the router waits for it only before a third worker gets the request:
+// A request that kills workers must not be retried forever. If a launcher reports why workers were
+// lost (RouterConfig::hears_losses), each request notes the workers that it lost, in either leg.
+// Only two causes count: a hang, and a crash that broke the request's connection. The second such
+// loss ends the request with 422 (`request_kills_workers`), or cuts its stream. The launcher's
+// report comes later than the end of a connection. The router waits for it only before a third
+// worker gets the request:
 //
-//   - After the first loss the request is tried again at once.
-//   - After the second it waits for the word, at most kLossWordWait.
-//   - A loss "from outside" (a SIGKILL, a lost node) is forgotten.
+// - After the first loss, the router retries at once.
+// - After the second, it waits for the report, at most kLossWordWait.
+// - It drops a loss "from outside" (a SIGKILL, a lost node).
 //
-// Whoever ran beside it has the same loss, so that a request with a loss is a *suspect* and is
-// tried alone: no two suspects are sent to one worker, and none to a worker that stands still, for
-// at most kSuspectWaitMax. A suspect passes its trial on a worker when its leg ends, or
-// kSuspectTrial after its answer. Who has passed is not counted the loss of a worker on which
-// another suspect was tried. Requests without a loss avoid such workers while others are left.
+// All requests that ran on a lost worker have the same loss. So a request with a loss is a
+// *suspect* and is tried alone. For at most kSuspectWaitMax, it avoids workers that stand still or
+// have another suspect. A suspect passes its trial on a worker when its leg ends, or kSuspectTrial
+// after its answer. If the worker is lost while another suspect is on trial there, the loss does
+// not count for one that has passed. Requests without a loss avoid workers that stand still or have
+// a suspect, while others are left.
 //
 // Pure.
 #pragma once
@@ -70,8 +72,8 @@
 
 namespace pdjob::router {
 
-// One HTTP exchange with one worker on behalf of a request. `attempt` makes what is late of an
-// earlier attempt recognisable.
+// One HTTP exchange with one worker for a request. `attempt` identifies late events of an earlier
+// attempt.
 struct LegId {
   RequestId request;
   uint32_t attempt = 0;
@@ -81,25 +83,26 @@ struct LegId {
 
 inline constexpr Duration kForever = Duration::max();
 
-// What the core must know of a request; its body stays in the shell.
+// The facts about a request that the core needs; the body stays in the shell.
 struct RequestFacts {
-  std::string model;           // Empty: any; a job of several wants one named.
-  bool hands_over = true;      // False: there is no KV (tokenize), or that of several prompts where
-                               // one is all that can be handed over: one decode worker does it.
+  std::string model;  // Empty: any; a job with several models requires one.
+  // False: one decode worker does all of it. There is no KV (tokenize), or there are several
+  // prompts and only one can be handed over.
+  bool hands_over = true;
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
   std::vector<uint64_t> blocks;  // Prompt::blocks and Prompt::session.
   uint64_t session = 0;
-  uint32_t tenant = 0;  // Who asks: tenants share the queue by weight, within one priority.
+  uint32_t tenant = 0;  // Tenants of one priority share the queue by weight.
   uint32_t weight = 1;
-  uint32_t priority = 0;        // Higher ones are served first.
-  Duration timeout = kForever;  // The client's own; the shorter of it and request_timeout counts.
-  std::string pin_prefill;      // Names of workers that must be used; empty: free choice. A pinned
-                                // request is tried once.
+  uint32_t priority = 0;        // A higher priority is served first.
+  Duration timeout = kForever;  // The client's own. The shorter of it and request_timeout counts.
+  // Names of workers that must be used; empty: free choice. A pinned request is tried once.
+  std::string pin_prefill;
   std::string pin_decode;
   bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
   Prompt prompt() const { return {.tokens = prompt_tokens, .blocks = blocks, .session = session}; }
-  // Work for a worker of this stage that has nothing of it yet.
+  // Tokens of work for a worker of this stage that has none of the prompt in its cache.
   uint64_t tokens(Stage stage) const {
     return prompt_tokens + (stage == Stage::kDecode ? output_tokens : 0);
   }
@@ -110,54 +113,54 @@ struct RequestArrived {
   RequestId id;
   RequestFacts facts;
 };
-struct LegAnswered {  // The reply's head is here.
+struct LegAnswered {  // The reply's head has arrived.
   LegId leg;
   int status = 0;
-  bool retry_after = false;  // It carries Retry-After: with 503, the word for "overloaded".
-  bool kv_suspect = false;   // Decode leg: KV of this prefill worker comes damaged again and again.
+  bool retry_after = false;  // It has Retry-After. With 503, that means "overloaded".
+  bool kv_suspect = false;   // Decode leg: KV from this prefill worker was damaged repeatedly.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
   bool kv_params = false;  // Prefill leg: its reply held kv_transfer_params.
-  std::string kv_address;  // And in them, what holds for all requests: KvDialect::address_in.
+  std::string kv_address;  // From KvDialect::address_in; empty: none.
 };
-struct LegFailed {  // No connection, or it broke off.
+struct LegFailed {  // There was no connection, or it broke off.
   LegId leg;
   Error error;
-  bool resumable = false;  // Of what is relayed: its tokens are known, another worker can go on.
-  bool reached = true;     // The worker may have had it: there was a connection.
+  bool resumable = false;  // The stream's tokens are known: another worker can continue.
+  bool reached = true;     // There was a connection, so the worker may have the request.
 };
 struct ClientLeft {
   RequestId id;
 };
 struct WorkersChanged {
   std::vector<net::WorkerEntry> workers;  // All of them.
-  std::vector<net::Departure> left;       // Why others are not there, as far as the launcher knows.
+  std::vector<net::Departure> left;       // Why others left, if the launcher knows.
 };
 struct LoadChanged {
   std::string name;
   std::string engine_id;
   net::WorkerLoad load;
 };
-struct WorkerProbed {  // Stand-alone: the worker was asked how it is.
+struct WorkerProbed {  // Stand-alone: the result of a health check.
   std::string name;
   bool reachable = false;
-  bool silent = false;  // There, but without an answer for a while: nothing new goes there.
+  bool silent = false;  // It connects, but has not answered for a while: it gets no new requests.
 };
-struct KvTold {  // By the engine of this worker, of its prefix cache.
+struct KvTold {  // Events of this worker's engine about its prefix cache.
   WorkerId worker;
   std::vector<net::KvEvent> events;
 };
-struct KvToldAnew {  // What it told before holds no longer.
+struct KvToldAnew {  // Earlier events are no longer valid.
   WorkerId worker;
-  bool complete = false;  // What it tells from now on is all.
+  bool complete = false;  // Later events describe the whole cache.
 };
-struct TokensLearnt {  // LearnTokens has come to an end.
+struct TokensLearnt {  // LearnTokens has ended.
   std::string model;
   std::string tenant;
   std::vector<uint64_t> blocks;
   size_t prompt_bytes = 0;
-  std::vector<uint32_t> tokens;  // None: nobody said.
+  std::vector<uint32_t> tokens;  // Empty: no engine answered.
 };
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
 struct TimePassed {};      // Due at next_wakeup().
@@ -167,9 +170,9 @@ using RouterEvent = std::variant<RequestArrived, LegAnswered, LegEnded, LegFaile
                                  TokensLearnt, DrainRequested, TimePassed>;
 
 // --- effects
-// What a leg's body says about the KV cache of the prompt.
+// What a leg's body says about the prompt's KV.
 enum class KvPart {
-  kNone,           // Nothing: this worker does all of the request.
+  kNone,           // Nothing: this worker does the whole request.
   kOffer,          // Prefill leg: keep the KV under the transfer id.
   kOfferUnnamed,   // Prefill leg of the two-hop: keep the KV and say where it is.
   kFetch,          // Decode leg: the KV is at `peer`, under the transfer id.
@@ -190,13 +193,14 @@ struct ReleaseOffer {  // The KV that this worker holds will not be fetched.
   WorkerId worker;
   TransferId transfer;
 };
-struct Relay {  // Pass this leg's reply on to the client: its head now, but where it resumes, and
-                // the rest as it comes.
+// Pass this leg's reply to the client: the head now, unless the leg resumes a stream, and the rest
+// as it arrives.
+struct Relay {
   LegId leg;
 };
 enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
 const char* to_string(RetryReason reason);
-struct LearnTokens {  // An engine is to be asked, when it has time, which tokens this prompt has.
+struct LearnTokens {  // Ask an engine for this prompt's tokens when it has time.
   RequestId id;
   WorkerId worker;
   std::vector<uint64_t> blocks;
@@ -208,37 +212,38 @@ struct PairSuspected {  // For logs and metrics only; so are the next seven.
 struct Retried {
   RequestId id;
   RetryReason reason;
-  WorkerId worker;  // Whose fault it was.
+  WorkerId worker;  // The worker at fault.
 };
-struct OutOfRetries {  // A bad answer is passed on, though another pair might do better.
+// The retry budget is empty: the client gets a bad answer, though another pair might do better.
+struct OutOfRetries {
   RequestId id;
 };
 struct Hedged {  // A prefill is slow: another pair is tried beside it.
   RequestId id;
-  WorkerId worker;  // Whose it is.
+  WorkerId worker;  // The slow prefill worker.
 };
 struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
 };
-struct Bypassed {  // The same, because there is too little to prefill for a hand-over to pay.
+struct Bypassed {  // The same, because too little is left to prefill for a hand-over to pay.
   RequestId id;
 };
-struct Continued {  // A stream broke off and is to go on elsewhere.
+struct Continued {  // A stream broke off and is to continue elsewhere.
   RequestId id;
-  WorkerId worker;  // Who was to finish it.
+  WorkerId worker;  // The worker that broke off.
 };
 struct Blamed {  // Workers crashed or hung while it ran on them; it is refused or aborted next.
   RequestId id;
   size_t losses = 0;
 };
-// Each request that arrived ends by exactly one of these four.
+// Each request that arrived ends with exactly one of these four.
 struct Complete {  // The relayed reply is whole.
   RequestId id;
 };
 struct Refuse {  // The router's own answer.
   RequestId id;
   net::ApiError error;
-  uint32_t retry_after_seconds = 0;  // 0: not said.
+  uint32_t retry_after_seconds = 0;  // 0: not stated.
 };
 struct Abort {  // The reply broke off after its first byte: the client's connection is cut.
   RequestId id;
@@ -255,12 +260,12 @@ using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retr
 class Router {
  public:
   // A prefill leg may outlive the reply to the client by this much, so that its connection can be
-  // used again.
+  // reused.
   static constexpr Duration kLingerMax = std::chrono::seconds(5);
 
-  // `seed`: of decisions. `id_bits`: of transfer ids, which nobody must be able to guess.
+  // `seed`: for random decisions. `id_bits`: for transfer ids, which must be unguessable.
   Router(const RouterConfig& config, Policies policies, uint64_t seed, BitSource id_bits);
-  // With built-in policies, and ids of the seed: for tests.
+  // For tests: uses built-in policies, and the seed for ids, too.
   Router(const RouterConfig& config, uint64_t seed);
 
   void step(const RouterEvent& event, Instant now, std::vector<RouterEffect>& effects);
@@ -268,20 +273,20 @@ class Router {
   Instant next_wakeup() const;
 
   const WorkerTable& workers() const { return table_; }
-  // A policy looks at RequestFacts::blocks.
+  // True if a policy reads RequestFacts::blocks.
   bool wants_blocks() const {
     return policies_.prefill->wants_blocks() || policies_.decode->wants_blocks();
   }
-  // What engines say of their prefix caches; null: none is asked.
+  // The engines' reports of their prefix caches; null: no engine is followed.
   const KvKnowledge* kv() const { return policies_.kv.get(); }
   const PairSuspicions& suspicions() const { return suspicions_; }
-  // Could a request be sent now?
+  // True if a request could be sent now.
   bool usable() const { return usable(""); }
-  // There is such a model, but nobody who serves it now.
+  // True if the model exists, but no worker serves it now.
   bool would_wait(const std::string& model) const {
     return !refusal_of_model(model) && !usable(model);
   }
-  // Those of the job, and those that workers say they serve.
+  // The job's models, and those that workers report.
   std::set<std::string> models() const;
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const;
@@ -292,41 +297,41 @@ class Router {
     WorkerId worker;
     uint64_t cached_tokens = 0;  // Chosen::cached_tokens.
     uint64_t tokens = 0;
-    uint64_t work = 0;  // Tokens until it is done, those of others before it among them.
+    uint64_t work = 0;  // Tokens until it is done, including those of requests before it.
     bool running = false;
-    bool on_trial = false;  // It is a suspect's, and counted in Worker::suspects.
-    Instant begun{};  // Its work, which a decode leg begins with its answer; zero: not to be told.
+    bool on_trial = false;  // A suspect's, and counted in Worker::suspects.
+    Instant begun{};        // Start of its work (a decode leg: its answer); zero: not measured.
   };
-  // One try at one pair.
+  // One attempt on one pair.
   struct Attempt {
     uint32_t number = 0;
     Leg prefill;
     Leg decode;
     TransferId transfer;
-    bool offered = false;        // Under that, until the KV is fetched or given up.
-    std::string learnt_address;  // Where its decode leg looks for the KV, as learnt from replies.
+    bool offered = false;        // Under `transfer`, until the KV is fetched or released.
+    std::string learnt_address;  // Where its decode leg fetches the KV, as learnt from replies.
   };
   // A worker that was lost while the request ran on it.
   struct Loss {
     WorkerId worker;
     Instant noted{};
     net::LossCause cause = net::LossCause::kUnknown;
-    bool on_trial = false;  // The request was, there.
+    bool on_trial = false;  // The request was on trial there.
     bool killed() const { return cause >= net::LossCause::kCrash; }
-    // The word may still come.
+    // True while the launcher may still report the cause.
     bool open(Instant now) const {
       return cause == net::LossCause::kUnknown && now < noted + limits::kLossWordWait;
     }
   };
-  // A worker of which connections broke, or that left.
+  // A worker whose connections broke, or that left.
   struct LostWorker {
     std::string engine_id;
     net::LossCause cause = net::LossCause::kUnknown;
-    bool had_suspect = false;  // One was tried there.
+    bool had_suspect = false;  // A suspect was on trial there.
   };
-  // Who waits is served in this order.
+  // The order in which queued requests are served.
   struct QueuePlace {
-    uint32_t below = 0;   // The highest priority.
+    uint32_t below = 0;   // UINT32_MAX - priority.
     uint64_t begins = 0;  // FairShares.
     uint64_t arrival = 0;
     friend auto operator<=>(const QueuePlace&, const QueuePlace&) = default;
@@ -336,28 +341,27 @@ class Router {
     RequestFacts facts;
     QueuePlace queue_place;
     State state = State::kQueued;
-    bool wants_room = false;  // In kQueued: workers are there, and busy.
+    bool wants_room = false;  // In kQueued: there are workers, but all are busy.
     Instant deadline{};
     Instant queue_deadline{};
     Instant wake{};  // This request's entry in wakes_.
     Attempt attempt;
-    std::optional<Attempt> rival;  // In kConcurrent: runs beside it. Which is which says nothing.
+    std::optional<Attempt> rival;  // In kConcurrent: a second attempt; the two are equal.
     uint32_t attempts_made = 0;
-    uint32_t tries = 0;              // Attempts since the client last got something.
-    uint32_t continued = 0;          // Times that its stream broke off.
-    bool begun = false;              // The client has the head of the reply.
-    Stage relayed = Stage::kDecode;  // In kRelaying: whose reply it is.
-    bool prefill_overloaded =
-        false;  // An overloaded prefill worker is no reason to load decode workers with prefill.
-    std::vector<WorkerId> failed;   // Not tried again while somebody else is left.
-    std::vector<WorkerId> accused;  // Answered 5xx, which the request itself may be to blame for.
-    std::string last_failure;       // For the client, if no further attempt succeeds.
-    std::vector<Loss> losses;       // But for those that came from outside.
-    Instant alone_until{};          // A queued suspect waits for a worker of its own until then.
+    uint32_t tries = 0;               // Attempts since a reply last began.
+    uint32_t continued = 0;           // Times that its stream broke off.
+    bool begun = false;               // The client has the head of the reply.
+    Stage relayed = Stage::kDecode;   // In kRelaying: the stage whose reply is relayed.
+    bool prefill_overloaded = false;  // Decode workers then do not prefill instead.
+    std::vector<WorkerId> failed;     // Not tried again while others are left.
+    std::vector<WorkerId> accused;    // Answered 5xx, perhaps because of the request itself.
+    std::string last_failure;         // For the client, if no further attempt succeeds.
+    std::vector<Loss> losses;         // Without those from outside.
+    Instant alone_until{};            // Until then, a queued suspect waits for a worker of its own.
   };
   struct Pick {
     std::optional<Chosen> worker;
-    bool full = false;  // None, because those that are there have no room.
+    bool full = false;  // No worker, because those that exist have no room.
   };
   struct Choice {
     Chosen decode;
@@ -388,7 +392,7 @@ class Router {
   bool usable(std::string_view model) const;
   std::optional<net::ApiError> refusal_of_model(const std::string& model) const;
   bool pins_fit(const RequestFacts& facts) const;
-  // `decode`: of a prefill worker, whose partner it would be.
+  // `decode`: for a prefill worker, its future partner.
   Pick pick(Stage stage, const Request& request, const std::string& model,
             std::optional<WorkerId> decode, Instant now);
   void keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const;
@@ -397,16 +401,17 @@ class Router {
   std::optional<Choice> choose(Request& request, Instant now);
 
   void place(Request& request, Turn& turn);
-  // Tries those that wait, in order of arrival; of each model until `failures_max` have found
-  // nobody.
+  // Places waiting requests in queue order. For each model, it stops once `failures_max` requests
+  // found no worker.
   void place_queued(size_t failures_max, Turn& turn);
   void enqueue(Request& request, Turn& turn);
-  // Makes room in the queue for one more, in that of the model for which most wait: a model whose
-  // workers are gone must not keep the others out. False: the request itself would be served last.
+  // Makes room in the queue for one more request: refuses the last request of the model with the
+  // longest queue. So a model without workers cannot keep others out. Returns false if the request
+  // itself would be served last.
   bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
-  // Its leg has ended well.
+  // Requires: the leg has ended well.
   void note_pace(const Leg& leg, Stage stage, Instant now);
   void on_prefilled(Request& request, const LegEnded& event, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
@@ -415,35 +420,35 @@ class Router {
   void cancel_legs(Request& request, Turn& turn);
   void drop_prefill(Request& request, Turn& turn);
 
-  // The prefill of this attempt is slow: tries another pair beside it, and whichever answers first
-  // serves the request (Dean and Barroso, The Tail at Scale, 2013).
+  // The prefill of this attempt is slow: starts an attempt on another pair beside it. The first to
+  // answer serves the request (Dean and Barroso, The Tail at Scale, 2013).
   void hedge(Request& request, Turn& turn);
-  // When to; none: never.
+  // When to hedge; empty: never.
   std::optional<Duration> slow_after(const Request& request);
   void drop_rival(Request& request, Turn& turn);
-  // This attempt has come to nothing, and another one goes on. False: there is none.
+  // This attempt has failed; its rival takes over. Returns false if there is no rival.
   bool leave_to_rival(Request& request, Turn& turn);
 
-  // The request was answered well by somebody: those who could not are at fault.
+  // Another worker answered the request well, so the accused workers are at fault.
   void convict(Request& request, Turn& turn);
   void relay(Request& request, Stage stage, Turn& turn);
   void relay_refusal(Request& request, Stage stage, Turn& turn);
   void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);
   void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
              Turn& turn);
-  // The stream broke off. Goes on at another pair, now or when there is one.
+  // The stream broke off: continues it on another pair, now or when there is one.
   void continue_elsewhere(Request& request, WorkerId worker, Turn& turn);
   void wake(Request& request, Turn& turn);
 
-  // Who kills workers: router_blame.cc.
+  // Requests that kill workers: router_blame.cc.
   void note_loss(Request& request, const Leg& leg, Instant now);
   void note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now);
   void take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone, Turn& turn);
   void settle_losses(Request& request, Instant now);
   static bool is_suspect(const Request& request, Instant now);
-  // The second loss is there, and the word about one of them is not.
+  // True if the second loss is noted, and the cause of one of them is still open.
   static bool awaits_word(const Request& request, Instant now);
-  // When something changes for a queued suspect by itself; kNever: nothing does.
+  // When a queued suspect's state changes with time alone; kNever: it does not.
   static Instant suspect_wakes(const Request& request, Instant now);
   bool is_guilty(const Request& request) const;
   void convict_killer(Request& request, Turn& turn);
@@ -478,14 +483,15 @@ class Router {
   WorkerTable table_;
   PairSuspicions suspicions_;
   RetryBudget retries_;
-  std::map<std::string, PrefillPace> prefill_paces_;  // By model: a large one is not slow.
+  // By model, so a large model does not count as slow.
+  std::map<std::string, PrefillPace> prefill_paces_;
   std::map<RequestId, Request> requests_;
   std::map<WorkerId, LostWorker> lost_;  // The newest limits::kLostWorkersMax.
-  // Those in kQueued by model: one whose workers are busy holds up no other.
+  // Requests in kQueued, by model: a model with busy workers delays no other.
   std::map<std::string, std::map<QueuePlace, RequestId>> queues_;
   FairShares shares_;
   uint64_t arrivals_ = 0;
-  bool room_made_ = false;                         // By a leg that ended in this turn.
+  bool room_made_ = false;                         // A worker got room in this turn.
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
   bool draining_ = false;
 };

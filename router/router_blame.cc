@@ -1,4 +1,4 @@
-// Which requests kill workers, and how suspects are kept apart: router.h says by which rules.
+// Finds requests that kill workers, and keeps suspects apart: router.h has the rules.
 #include <algorithm>
 #include <utility>
 
@@ -45,7 +45,7 @@ void Router::end_trial(Leg& leg) {
   }
 }
 
-// The leg ran on a worker that is lost, or seems so. Requires: its trial has not been ended.
+// Notes that the leg's worker is lost, or seems so. Requires: the leg's trial has not ended.
 void Router::note_loss(Request& request, const Leg& leg, Instant now) {
   const auto known = std::ranges::find(request.losses, leg.worker, &Loss::worker);
   const bool counts = known != request.losses.end() && (known->killed() || known->open(now));
@@ -59,7 +59,7 @@ void Router::note_loss(Request& request, const Leg& leg, Instant now) {
   lost->second.had_suspect = lost->second.had_suspect || leg.on_trial;
   const Loss loss{.worker = leg.worker, .noted = now, .on_trial = leg.on_trial};
   if (known != request.losses.end()) {
-    *known = loss;  // Its connection broke before, and the worker went on.
+    *known = loss;  // Its connection broke before, and the worker continued.
   } else {
     request.losses.push_back(loss);
   }
@@ -68,13 +68,13 @@ void Router::note_loss(Request& request, const Leg& leg, Instant now) {
   }
 }
 
-// Legs that still run. Those of a worker that crashed do not count: its kernel has closed all
-// connections before anybody can tell of the crash, so what is still open had never reached it.
+// Notes losses for legs that still run. A crash does not count for them: the kernel closed all
+// connections before the crash could be reported, so an open one had never reached the worker.
 void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now) {
   const auto note = [&](const Leg& leg) {
     const auto lost = lost_.find(leg.worker);
     const bool left = std::ranges::find(gone, leg.worker) != gone.end();
-    // What is relayed may well end although its worker is silent.
+    // A relayed reply may end well even if its worker is silent.
     const bool ends = request.state != State::kRelaying && request.state != State::kAnswered;
     if (!leg.running || lost == lost_.end()) {
       return;
@@ -92,7 +92,7 @@ void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, In
   }
 }
 
-// Requires: the table is without those that are gone, and lost_ has them.
+// Requires: the table lacks the workers that are gone, and lost_ has them.
 void Router::take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone,
                              Turn& turn) {
   for (auto& [id, lost] : lost_) {
@@ -109,7 +109,7 @@ void Router::take_departures(const WorkersChanged& event, const std::vector<Work
       lost.cause = told->cause;
     }
   }
-  // All have to be noted before any is judged: who was on trial speaks for the others.
+  // Note all losses before judging any request: a suspect on trial clears the others.
   for (auto& [id, request] : requests_) {
     note_losses(request, gone, turn.now);
   }
@@ -132,8 +132,8 @@ void Router::take_departures(const WorkersChanged& event, const std::vector<Work
   }
 }
 
-// What is known by now of the workers that this request lost. A word that comes too late to be
-// waited for is one of something else: workers may go on after a connection has broken.
+// Takes the causes known by now for the workers that this request lost. Ignores a report that comes
+// too late: a worker may continue after a connection broke, and be lost for another reason.
 void Router::settle_losses(Request& request, Instant now) {
   bool killed = false;
   std::erase_if(request.losses, [&](Loss& loss) {
@@ -143,7 +143,7 @@ void Router::settle_losses(Request& request, Instant now) {
         return false;
       }
       loss.cause = lost->second.cause;
-      // It had passed its trial, and another one had not.
+      // The request had passed its trial, and another suspect had not.
       const bool cleared = killed && !loss.on_trial && lost->second.had_suspect;
       if (loss.cause == net::LossCause::kOutside || cleared) {
         return true;

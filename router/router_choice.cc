@@ -1,4 +1,4 @@
-// Which workers a request goes to.
+// Chooses the workers of a request.
 #include <algorithm>
 #include <iterator>
 #include <span>
@@ -9,7 +9,7 @@
 namespace pdjob::router {
 namespace {
 
-// Seconds per token; 0: nobody's is known.
+// Seconds per token; 0: no worker's pace is known.
 double fastest_of(const std::vector<const Worker*>& workers) {
   double fastest = 0;
   for (const Worker* worker : workers) {
@@ -20,7 +20,7 @@ double fastest_of(const std::vector<const Worker*>& workers) {
   return fastest;
 }
 
-// What a request of so many tokens waits for, in tokens of the fastest worker, beyond its own.
+// Work before a request of so many tokens, beyond its own, in tokens of the fastest worker.
 uint64_t weighed_load(const Worker& worker, uint64_t tokens, double fastest) {
   const double slowness = worker.pace.slowness(fastest);
   return slowness == 1
@@ -31,7 +31,8 @@ uint64_t weighed_load(const Worker& worker, uint64_t tokens, double fastest) {
 
 }  // namespace
 
-// They are there, and serve the model; both the same, if the request names none.
+// True if the pinned workers exist and serve the model. If the request names none, both must serve
+// the same one.
 bool Router::pins_fit(const RequestFacts& facts) const {
   const auto fits = [&](const std::string& pin, Stage stage) {
     const Worker* worker = pin.empty() ? nullptr : table_.find(pin);
@@ -43,7 +44,7 @@ bool Router::pins_fit(const RequestFacts& facts) const {
           table_.find(facts.pin_prefill)->serves(table_.find(facts.pin_decode)->entry.model));
 }
 
-// Not where it would be the only one: suspicion orders the choice, it refuses nothing.
+// Ignored if the worker would be the only one left: suspicion only orders the choice.
 bool Router::is_avoided(Stage stage, const Worker& worker, const Request& request,
                         std::optional<WorkerId> decode, Instant now) const {
   if (worker.suspects > 0 || worker.stands_still()) {
@@ -55,7 +56,7 @@ bool Router::is_avoided(Stage stage, const Worker& worker, const Request& reques
   if (stage == Stage::kPrefill) {
     return decode && suspicions_.avoided(worker.id, *decode, now);
   }
-  // A decode worker is avoided if all that could prefill for it are.
+  // A decode worker is avoided if all its possible prefill workers are.
   const auto partners = table_.candidates(Stage::kPrefill, worker.entry.model, request.failed, now);
   return worker.entry.role == net::Role::kDecode && !partners.empty() &&
          std::ranges::all_of(partners, [&](const Worker* partner) {
@@ -63,8 +64,8 @@ bool Router::is_avoided(Stage stage, const Worker& worker, const Request& reques
          });
 }
 
-// Leaves those of the decode worker's machine, unless all of them have more to do than the least
-// busy one elsewhere, by more tokens than the prompt has: no network is that slow.
+// Keeps only candidates on the decode worker's machine. Exception: the least busy one elsewhere has
+// fewer tokens waiting, by more than the prompt's tokens; no network is that slow.
 void Router::keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const {
   const auto least = [](std::span<const Candidate> some) {
     return std::ranges::min(some, {}, &Candidate::load).load;
@@ -127,7 +128,7 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   if (awaits_word(request, now)) {
     return std::nullopt;
   }
-  // Both halves must hold the same model, also when the client named none.
+  // Both halves must hold the same model, even if the client named none.
   const bool pinned = !request.facts.pin_prefill.empty();
   const Worker* partner = pinned ? table_.find(request.facts.pin_prefill) : nullptr;
   const std::string& model = partner != nullptr && request.facts.model.empty()

@@ -78,7 +78,7 @@ void read_command(ConfigReader& in, RouterConfig& config) {
   }
 }
 
-// All else is what pdjob's own router does. Requires: every key has been declared.
+// The other keys are for pdjob's own router. Requires: every key has been declared.
 void refuse_own_keys(ConfigReader& in, const RouterConfig& config) {
   static constexpr std::string_view kOfAnyRouter[] = {
       "type", "recipe", "program", "args", "listen", "replicas", "queue_timeout", "drain_timeout"};
@@ -106,7 +106,7 @@ void read_memory(ConfigReader& in, RouterConfig& config) {
   }
 }
 
-// An SGLang decode worker serves nothing without a prefill worker.
+// SGLang decode workers need a prefill worker for every request.
 void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
   if (config.protocol != Protocol::kSglang) {
     return;

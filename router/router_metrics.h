@@ -1,4 +1,4 @@
-// What the router tells Prometheus of itself. Loop-bound.
+// The router's Prometheus metrics. Loop-bound.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@ namespace pdjob::router {
 enum class Outcome { kOk, kClientError, kWorkerError, kRefused, kAborted, kClientGone };
 const char* to_string(Outcome outcome);
 
-// What the response cache did with a request. kBypass: nothing.
+// How the response cache handled a request. kBypass: it was not used.
 enum class CacheResult { kHit, kSimilar, kMiss, kBypass };
 const char* to_string(CacheResult result);
 
-// What came of asking an engine for the tokens of a prompt.
+// The result of asking an engine for the tokens of a prompt.
 enum class Tokenized { kOk, kFailed, kDropped };
 const char* to_string(Tokenized result);
-// What became of a call to a client of an asynchronous request. kForgotten: its answer was gone
-// first. kRefused: it was never to be made, for the job file does not list whom.
+// The result of a callback. kForgotten: its answer was deleted first. kRefused: the job file does
+// not list its receiver.
 enum class CallbackOutcome { kDelivered, kRetried, kFailed, kForgotten, kRefused };
 const char* to_string(CallbackOutcome outcome);
 
@@ -33,7 +33,7 @@ class RouterMetrics {
   RouterMetrics();
 
   void ended(Outcome outcome, Duration duration);
-  // The phases of a request, each as it ends.
+  // The phases of a request, recorded as each ends.
   void queued(Duration before_its_legs) { queue_seconds_.observe(seconds(before_its_legs)); }
   void prefilled(Duration leg) { prefill_seconds_.observe(seconds(leg)); }
   void kv_moved(double visible_seconds) { kv_seconds_.observe(visible_seconds); }
@@ -48,7 +48,7 @@ class RouterMetrics {
   void degraded() { degraded_.add(); }
   void bypassed() { bypassed_.add(); }
   void continued() { continued_.add(); }
-  void blamed(const std::string& tenant);  // Empty: there are none.
+  void blamed(const std::string& tenant);  // Empty: no tenants.
   void pair_suspected() { pairs_suspected_.add(); }
   void cached(CacheResult result) { cached_[static_cast<size_t>(result)].add(); }
   void cache_holds(size_t entries, uint64_t bytes);
@@ -62,7 +62,7 @@ class RouterMetrics {
   void embedding_failed() { embedding_failures_.add(); }
   void picked(const std::string& worker, Stage stage);
 
-  // Prometheus' text, with the gauges of now.
+  // Returns Prometheus' text, with the current gauges.
   std::string text(const Router& router, Instant now);
 
  private:
@@ -111,7 +111,7 @@ class RouterMetrics {
   std::vector<Gauge> workers_;             // By Health.
   std::map<std::string, Counter> blamed_;  // By tenant.
   std::map<std::pair<std::string, Stage>, Counter>
-      picks_;  // Names last over restarts, so they stay few.
+      picks_;  // Restarted workers keep their names, so there are few.
 };
 
 }  // namespace pdjob::router

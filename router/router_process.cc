@@ -19,16 +19,15 @@
 namespace pdjob::router {
 namespace {
 
-// A decode worker's step sends a token to each of its streams, one after the other. Nobody sees
-// 50 us, and together they cost half.
+// A decode worker's step sends one token to each of its streams, one after the other. Handling them
+// together costs half as much, and a delay of 50 us is not noticeable.
 constexpr Duration kTurnInterval = std::chrono::microseconds(50);
 
-// The word of a crash waits for the connections that it broke, which the loop may not have read
-// yet.
+// A crash report waits until the loop has read the ends of the connections that the crash broke.
 constexpr Duration kCrashWordWait = std::chrono::milliseconds(10);
 
-// Where there are tenants, the launcher of the job is one. Its workers have keys, and it says why
-// they were lost.
+// Adds the settings of a job: its workers have keys, and its launcher reports why workers were
+// lost. With tenants, the launcher is one of them.
 RouterOptions in_job(RouterOptions options) {
   options.config.hears_losses = !options.spec.control.empty();
   if (!options.config.tenants.empty() && !options.spec.probe_key.empty()) {
@@ -59,7 +58,7 @@ class RouterProcess final : net::JobMember::Handler {
               net::JobMember::open(loop_, *this, options_.spec, options_.config.drain_timeout));
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     const uint16_t port = api_->server().port();
-    // Where others share the address, ours alone is what can be probed and scraped.
+    // If routers share the address, only this router's own port can be probed and scraped.
     const bool shared = options_.config.replicas > 1;
     self_ = {.name = options_.spec.name,
              .engine_id = options_.spec.engine_id,
@@ -69,7 +68,7 @@ class RouterProcess final : net::JobMember::Handler {
     if (options_.spec.control.empty()) {
       members_.emplace(loop_, options_.workers, options_.worker_key, options_.config,
                        [this](RouterEvent event) { take_event(std::move(event)); });
-      // Started by hand: whoever reads the pipe learns the port.
+      // Started by hand: the reader of the pipe learns the port.
       std::printf("ready url=http://%s:%u\n", host.c_str(), port);
       std::fflush(stdout);
     }
@@ -139,7 +138,7 @@ class RouterProcess final : net::JobMember::Handler {
     }
   }
 
-  // Of a router without a launcher.
+  // Events of a router without a launcher.
   void take_event(RouterEvent event) {
     if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
       api_->members().publish({.routers = {self_}, .workers = changed->workers});
@@ -181,8 +180,8 @@ class RouterProcess final : net::JobMember::Handler {
   std::unique_ptr<net::JobMember> member_;
   std::optional<StaticWorkers> members_;
   net::MemberList member_list_;
-  // What waits until the connections that a crash broke have been seen to break: the core blames
-  // requests for nothing else.
+  // Waits until the broken connections of a crash have been read: the core blames requests for no
+  // others.
   struct Told {
     WorkersChanged change;
     uint64_t version = 0;

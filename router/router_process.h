@@ -1,5 +1,5 @@
-// One router as a process: the shell around the Router core. Also runs without a launcher (`pdjob
-// router --prefill URL ...`).
+// Runs one router as a process: the shell around the Router core. Also runs without a launcher
+// (`pdjob router --prefill URL ...`).
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@
 namespace pdjob::router {
 
 struct RouterOptions {
-  net::ProcessSpec spec;  // spec.control empty: stand-alone, with the static workers below.
+  net::ProcessSpec spec;  // Empty spec.control: stand-alone, with the static workers below.
   RouterConfig config;
   std::vector<StaticWorker> workers;
-  std::string worker_key;  // What all static workers want; empty: nothing.
+  std::string worker_key;  // The key of all static workers; empty: they want none.
   bool plain = false;      // No worker is a prefill worker.
 };
 
-// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. The exit code
-// (common/exit_code.h).
+// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. Returns the
+// exit code (common/exit_code.h).
 int run_router(const RouterOptions& options);
 
 }  // namespace pdjob::router

@@ -29,7 +29,7 @@ Names known_of_worker() {
   return {"address", "worker_host", "worker_port", "name", "role", "model"};
 }
 
-// Calls `found(begin, end)` for each {word} of the text: other braces are JSON's.
+// Calls `found(begin, end)` for each {word} of the text. Other braces belong to JSON.
 void for_each_word(std::string_view text, const std::function<void(size_t, size_t)>& found) {
   for (size_t begin = text.find('{'); begin != std::string_view::npos;
        begin = text.find('{', begin + 1)) {
@@ -53,7 +53,7 @@ std::string fill(std::string_view text, const Words& words) {
   return filled.append(text.substr(copied));
 }
 
-// As a path of HTTP has it.
+// For a path in HTTP.
 std::string percent_encoded(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   std::string encoded;
@@ -70,7 +70,7 @@ std::string percent_encoded(std::string_view text) {
   return encoded;
 }
 
-// The words that vllm-router and sglang-router share.
+// The role words of vllm-router and sglang-router.
 const char* role_word(net::Role role) {
   return role == net::Role::kBoth ? "regular" : net::to_string(role);
 }
@@ -120,7 +120,7 @@ std::vector<std::string> expand(const RecipeList& list, const Words& instance,
   return {joined};
 }
 
-// The words of an instance, and every list that is one text.
+// The words of an instance, and every list that is joined into one text.
 Words all_words(const RouterRecipe& recipe, const RecipeValues& values,
                 std::span<const net::WorkerEntry> workers) {
   Words words = instance_words(values);
@@ -236,7 +236,7 @@ void read_membership(ConfigReader& in, RouterRecipe& recipe) {
   }
 }
 
-// Of a command, an argument that is a list becomes as many as the list has.
+// In a command, an argument that is a list expands to all of the list's arguments.
 void check_texts(ConfigReader& in, const RouterRecipe& recipe) {
   Names texts = known_of_instance();
   Names arguments = texts;

@@ -19,7 +19,7 @@ bool is_ok(const Result<net::HttpReply>& reply) {
   return reply && reply->status >= 200 && reply->status < 300;
 }
 
-// It answered, in whatever way: a description that is too long is one of somebody else.
+// True for any answer: a description that is too long comes from another program.
 bool is_answer(const Result<net::HttpReply>& reply) {
   return reply || reply.error().code == ErrorCode::kCorrupt;
 }
@@ -95,8 +95,8 @@ StaticWorkers::~StaticWorkers() {
   }
 }
 
-// What is foreign is asked again who it is once it has been silent, for another may have taken its
-// place.
+// After a silence, a foreign engine is asked again for a description: another worker may have its
+// address now.
 bool StaticWorkers::may_describe_itself(const Row& row) const {
   return !row.foreign && (protocol_ == Protocol::kAuto || protocol_ == Protocol::kPdjob);
 }
@@ -173,7 +173,7 @@ void StaticWorkers::on_health(size_t row, const Result<net::HttpReply>& reply) {
   }
 }
 
-// Without an answer (some engines want a key) the worker serves any model.
+// Without an answer (some engines want a key), the worker serves any model.
 void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
   if (!reply) {
     rows_[row].foreign = false;
@@ -189,7 +189,7 @@ void StaticWorkers::meet(size_t row, net::WorkerEntry entry) {
   const bool prefills = asked.role == net::Role::kPrefill;
   const net::HttpAddress bootstrap{asked.address.host, asked.bootstrap_port};
   if (prefills && protocol_ == Protocol::kMooncake) {
-    // Asked each time, for an engine that was started again has another id.
+    // Asked each time, because a restarted engine has a new id.
     get(bootstrap, "/query",
         [this, row, entry = std::move(entry)](const Result<net::HttpReply>& reply) {
           on_query(row, entry, reply);
@@ -280,7 +280,7 @@ void StaticWorkers::submit_members() {
   submit_(WorkersChanged{std::move(members)});
 }
 
-// Workers that were started by hand may all be called the same.
+// Workers started by hand may all have the same name.
 std::string StaticWorkers::unique_name(size_t row, const std::string& name) const {
   for (size_t other = 0; other < rows_.size(); ++other) {
     if (other != row && rows_[other].entry && rows_[other].entry->name == name) {

@@ -1,10 +1,12 @@
-// StaticWorkers: membership for a router without a launcher. Asks each given address every second
-// who is there: a pdjob worker describes itself; whoever answers in any other way is a foreign
-// engine (vLLM, SGLang and their like), a member while it is healthy, and spoken to in two hops. A
-// worker is a member from its first answer on, and until its address has refused connections for a
-// while; whoever comes back is a member again. One that takes connections and does not answer, or
-// says that it is not well, stays: engines stop answering while they compute a long prompt. It gets
-// no new requests, and what it has goes on. Loop-bound.
+// StaticWorkers: membership for a router without a launcher. It polls each given address every
+// second. A pdjob worker describes itself. Any other answer comes from a foreign engine (vLLM,
+// SGLang and their like), which is used in two hops unless router.protocol says otherwise.
+//
+// A worker becomes a member with its first answer, a foreign engine once it is healthy. It leaves
+// once its address has refused connections for a while, and is a member again when it comes back. A
+// worker that connects but fails to answer, or reports that it is unhealthy, stays, because engines
+// stop answering while they compute a long prompt. It gets no new requests, and its running
+// requests continue. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -28,16 +30,16 @@ struct StaticWorker {
   uint16_t kv_replay_port = 0;
   friend bool operator==(const StaticWorker&, const StaticWorker&) = default;
 };
-// As net::parse_http_address; behind it may be "?kv_events_port=N&kv_replay_port=N", and behind a
-// prefill worker's "bootstrap_port=N", too.
+// Like net::parse_http_address, plus an optional "?kv_events_port=N&kv_replay_port=N". A prefill
+// worker may also have "bootstrap_port=N".
 Result<StaticWorker> parse_static_worker(net::Role role, std::string_view url);
 
 class StaticWorkers {
  public:
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
-  static constexpr uint32_t kSilencesMax = 3;  // Polls in a row; then it gets nothing, or is gone.
+  static constexpr uint32_t kSilencesMax = 3;  // Failed polls in a row.
 
-  // `key`: what all of them want; empty: nothing.
+  // `key`: the key of all workers; empty: they want none.
   StaticWorkers(net::EventLoop& loop, const std::vector<StaticWorker>& workers,
                 const std::string& key, const RouterConfig& config,
                 std::function<void(RouterEvent)> submit);
@@ -48,32 +50,32 @@ class StaticWorkers {
  private:
   struct Row {
     StaticWorker asked;
-    std::optional<net::WorkerEntry> entry;  // A member.
+    std::optional<net::WorkerEntry> entry;  // Set if it is a member.
     bool foreign = false;
-    bool warned = false;  // That it is not as it should be.
+    bool warned = false;  // A warning about it was logged.
     uint32_t silences = 0;
     net::TimerId timer;
   };
 
-  // Is it worth asking who it is?
+  // True if this address may be a pdjob worker, so its description is asked for.
   bool may_describe_itself(const Row& row) const;
   void poll(size_t row);
   using Then = std::function<void(const Result<net::HttpReply>&)>;
   void get(const net::HttpAddress& from, std::string_view target, Then then);
-  // It is there: it took the connection, and does not answer in time, or badly.
+  // True if the worker accepted the connection, but answered late or badly.
   bool is_there(const Result<net::HttpReply>& reply) const;
   void ask(size_t row, std::string_view target,
            void (StaticWorkers::*then)(size_t, const Result<net::HttpReply>&));
   void on_description(size_t row, const Result<net::HttpReply>& reply);
   void on_health(size_t row, const Result<net::HttpReply>& reply);
   void on_models(size_t row, const Result<net::HttpReply>& reply);
-  // A healthy engine is found once it is known how to fetch KV from it.
+  // Adds a healthy engine, once it is known how to fetch KV from it.
   void meet(size_t row, net::WorkerEntry entry);
   void on_query(size_t row, net::WorkerEntry entry, const Result<net::HttpReply>& reply);
 
   void refuse(size_t row, const std::string& why);
   void found(size_t row, net::WorkerEntry entry);
-  // No good answer. A worker that is there stays a member.
+  // Handles a failed poll. A worker that is there stays a member.
   void unwell(size_t row, bool is_there);
   void leave(size_t row);
   void poll_later(size_t row);

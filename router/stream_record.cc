@@ -7,15 +7,15 @@
 namespace pdjob::router {
 namespace {
 
-// An event is a few hundred bytes, a size line as long as the tokens it tells. More is no stream of
-// tokens.
+// An event has a few hundred bytes, and a size line is as long as its tokens. Anything larger is
+// not a stream of tokens.
 constexpr size_t kChunkBytesMax = limits::kHttpSendQueueBytesMax / 4;
 constexpr size_t kTokensMax = 1 << 20;
 constexpr size_t kChoicesMax = limits::kChoicesMax * limits::kPromptsMax;
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
-// Takes "number" and one separator after it, if there is one, off the front.
+// Takes a number and one '.' after it, if there is one, off the front.
 template <class Number>
 bool take_number(std::string_view& text, Number& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -1,11 +1,10 @@
-// StreamRecord: what must be known of a stream to go on with it at another worker. A pdjob worker
-// that is asked to (x-pdjob-continue) tells with each chunk, in an extension of the chunk, which
-// tokens it came from: "t=CHOICE.TOKEN.TOKEN", and "t=end" with the last one. The client gets whole
-// chunks only, without extensions. So what it has is always what these tokens stand for, and the
-// first chunk of the next worker follows it as that of the broken one would have.
+// StreamRecord: what another worker needs to continue a stream. On request (x-pdjob-continue), a
+// pdjob worker adds the tokens of each chunk as a chunk extension: "t=CHOICE.TOKEN.TOKEN", and
+// "t=end" with the last one. The client gets whole chunks only, without extensions. So these tokens
+// always match what the client has, and the next worker's first chunk follows directly.
 //
-// A chunk that tells nothing (of another engine), or is larger than any event, makes the stream one
-// that passes as it comes and ends with its worker. Pure.
+// A chunk without tokens (of another engine), or larger than any event, ends the recording. The
+// stream then passes unchanged and ends with its worker. Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +18,17 @@ namespace pdjob::router {
 
 class StreamRecord {
  public:
-  // `raw` are the next bytes of a chunked body; appends to `out` what the client gets now.
+  // `raw`: the next bytes of a chunked body. Appends to `out` what the client gets now.
   void take(std::string_view raw, std::string& out);
 
-  // The worker is gone: can another one go on?
+  // True if another worker could continue, once this one is gone.
   bool resumable() const { return state_ == State::kRecording && told_; }
-  // The last event is through, and so is the end of the framing, whatever becomes of the worker.
+  // True once the last event and the end of the framing are through. A loss of the worker then does
+  // not matter.
   bool complete() const { return state_ == State::kComplete; }
-  // The tokens of each choice so far, as pdjob_resume says them: "[[1,2],[3]]".
+  // The tokens of each choice so far, in the form of pdjob_resume: "[[1,2],[3]]".
   std::string tokens_json() const;
-  // The body of another worker follows. Requires: resumable().
+  // The next bytes are another worker's body. Requires: resumable().
   void change_worker() { held_.clear(); }
 
  private:
@@ -38,16 +38,17 @@ class StreamRecord {
     kPassing,
   };
 
-  // Takes one whole chunk off the front of `bytes`; false: it is not whole yet, or it passes.
+  // Takes one whole chunk off the front of `bytes`. Returns false if the chunk is incomplete, or
+  // the stream passes.
   bool take_chunk(std::string_view& bytes, std::string& out);
-  // False: the extension tells nothing that we know.
+  // Returns false if the extension is unknown.
   bool note(std::string_view extension);
 
   State state_ = State::kRecording;
   bool told_ = false;  // A chunk with tokens is through.
   size_t tokens_ = 0;
   std::vector<std::vector<Token>> choices_;
-  std::string held_;  // The beginning of a chunk.
+  std::string held_;  // The beginning of an incomplete chunk.
 };
 
 }  // namespace pdjob::router

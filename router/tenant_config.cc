@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kSha256Digits = 64;
 
-// The name travels in a header line of each leg.
+// The name is sent in a header line of each leg.
 bool fits_a_header(const std::string& name) {
   constexpr size_t kNameBytesMax = 128;
   return !name.empty() && name.size() <= kNameBytesMax && name.front() != ' ' &&
@@ -62,7 +62,7 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
         }
         tenants.push_back(std::move(tenant));
       });
-  // Nobody opens a job to all by commenting out its last tenant.
+  // Commenting out the last tenant must not open a job to everybody.
   if (in.has("tenants") && tenants.empty()) {
     in.fail("tenants",
             "names nobody: add a tenant, or remove `tenants` to let everybody in without a key");

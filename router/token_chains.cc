@@ -35,13 +35,13 @@ void TokenChains::learn(std::span<const uint64_t> blocks, size_t bytes,
       const std::vector<uint64_t>& others = known->second->tokens;
       const auto ours = tokens.subspan(begin);
       const auto common = std::ranges::mismatch(others, ours).in1 - others.begin();
-      // Nothing in common: the engine has another tokenizer than it had.
+      // Nothing in common: the engine's tokenizer has changed.
       end = common == 0 && !others.empty() ? end : begin + static_cast<size_t>(common);
     }
     ends.push_back(end);
     begin = end;
   }
-  // Ends go before their beginnings, as in PrefixIndex.
+  // Use ends before their beginnings, as in PrefixIndex.
   for (size_t block = blocks.size(); block-- > 0;) {
     const size_t first = block == 0 ? 0 : ends[block - 1];
     const auto own = tokens.subspan(first, ends[block] - first);

@@ -58,7 +58,7 @@ void append_span(net::JsonWriter& json, const Span& span, int64_t unix_offset) {
 
 }  // namespace
 
-// 00-<32 hex>-<16 hex>-<2 hex>; later versions may have more behind it.
+// 00-<32 hex>-<16 hex>-<2 hex>; later versions may append more.
 std::optional<TraceContext> parse_traceparent(std::string_view header) {
   if (header.size() < kTraceparentBytes || header[2] != '-' || header[35] != '-' ||
       header[52] != '-' || header.substr(0, 2) == "ff" ||

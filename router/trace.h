@@ -1,6 +1,6 @@
-// Spans of requests: what OpenTelemetry's collectors take, as JSON over HTTP (OTLP 1.x,
-// opentelemetry/proto/trace/v1/trace.proto), and the header by which they hang together
-// (W3C Trace Context). Values. Pure.
+// Spans of requests as OpenTelemetry's collectors take them: JSON over HTTP (OTLP 1.x,
+// opentelemetry/proto/trace/v1/trace.proto). Also the header that links them (W3C Trace Context).
+// Values. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct TraceContext {
   bool sampled = true;
 };
 
-// nothing: no header, or none that can be used; then a trace begins here.
+// Empty if the header is missing or unusable; a new trace then begins here.
 std::optional<TraceContext> parse_traceparent(std::string_view header);
 std::string traceparent(const TraceContext& context);
 
 struct Span {
-  enum class Kind { kServer = 2, kClient = 3 };  // As OTLP numbers them.
+  enum class Kind { kServer = 2, kClient = 3 };  // OTLP's numbers.
 
   std::string name;
   Kind kind = Kind::kServer;
@@ -35,12 +35,12 @@ struct Span {
   uint64_t parent = 0;  // 0: none.
   Instant begin{};
   Instant end{};
-  Instant first_byte{};  // An event of that name; zero: there was none.
+  Instant first_byte{};  // An event of that name; zero: none.
   std::vector<std::pair<std::string_view, std::string>> attributes;
-  std::string error;  // Empty: it went well.
+  std::string error;  // Empty: success.
 };
 
-// The body of one export. `unix_offset`: nanoseconds of the wall clock at instant zero.
+// Returns the body of one export. `unix_offset`: nanoseconds of the wall clock at instant zero.
 std::string otlp_traces(std::span<const Span> spans, std::string_view instance,
                         int64_t unix_offset);
 

@@ -12,7 +12,7 @@ namespace pdjob::router {
 namespace {
 
 constexpr Duration kExportTimeout = std::chrono::seconds(5);
-// Some are a client's words: the spans that wait are bounded in bytes, too.
+// Some values come from clients. The limit bounds the bytes of waiting spans.
 constexpr size_t kAttributeBytesMax = 256;
 
 uint64_t new_id() { return std::max<uint64_t>(entropy(), 1); }

@@ -1,6 +1,6 @@
-// Tracer: which requests are traced, and the way of their spans to an OpenTelemetry collector: in
-// batches, one at a time, and never in the way of a request. What the collector does not take is
-// dropped, and counted. Loop-bound.
+// Tracer decides which requests are traced, and sends their spans to an OpenTelemetry collector: in
+// batches, one at a time, without delaying a request. Spans that the collector refuses are dropped,
+// and counted. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ class Tracer {
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  // The span of a request that arrives; null: it is not traced. Whoever sent a traceparent has
-  // decided it.
+  // Begins the span of an arriving request; null: it is not traced. If the client sent a
+  // traceparent, that decides.
   std::unique_ptr<Span> begin(const net::HttpRequest& request);
-  // A leg of it.
+  // Begins the span of a leg.
   std::unique_ptr<Span> begin_child(const Span& parent, std::string name);
   void end(std::unique_ptr<Span> span);
 
@@ -47,8 +47,8 @@ class Tracer {
   const double ratio_;
   const int64_t unix_offset_;
   const std::unique_ptr<net::HttpClient> client_;
-  Random random_;               // Which requests are traced; ids are none of it.
-  const std::string instance_;  // One router, in one incarnation.
+  Random random_;               // Selects the traced requests; not used for ids.
+  const std::string instance_;  // Identifies one incarnation of a router.
   std::vector<Span> waiting_;
   bool exporting_ = false;
   uint64_t dropped_ = 0;

@@ -8,8 +8,8 @@
 namespace pdjob::router {
 
 struct TracingConfig {
-  std::string endpoint;  // Of a collector that takes OTLP over HTTP; empty: nothing is traced.
-  double ratio = 1;      // Of the requests whose client has not decided it.
+  std::string endpoint;  // A collector that takes OTLP over HTTP; empty: no tracing.
+  double ratio = 1;      // Share of requests to trace, 0 to 1, if the client has not decided.
 };
 
 void read(ConfigReader& in, TracingConfig& config);

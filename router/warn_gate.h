@@ -1,4 +1,4 @@
-// WarnGate: a flood of one kind of warning is one line per interval; counters have them all. Value.
+// WarnGate limits one kind of warning to one line per interval; counters have all of them. Value.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ class WarnGate {
  public:
   explicit WarnGate(Duration interval = std::chrono::seconds(1)) : interval_(interval) {}
 
-  // Is it to be said now?
+  // Returns true if the warning is to be logged now.
   bool opens(Instant now) {
     const bool open = now - opened_ >= interval_;
     opened_ = open ? now : opened_;

@@ -1,5 +1,5 @@
-// WebhookSecret: signs what a client is called with, as Standard Webhooks says (version 1:
-// HMAC-SHA256), so that a receiver knows who calls. Never shown. Value.
+// WebhookSecret signs callbacks as Standard Webhooks requires (version 1: HMAC-SHA256), so that a
+// receiver can verify the caller. The secret is never logged or shown. Value.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace pdjob::router {
 
 class WebhookSecret {
  public:
-  // "whsec_" and 24 to 64 bytes in base64. No error repeats any of it.
+  // `text`: "whsec_" and 24 to 64 bytes in base64. An error repeats none of it.
   static Result<WebhookSecret> parse(std::string_view text);
-  // What a file has, but for the end of its line.
+  // Reads the secret from a file, without the end of its line.
   static Result<WebhookSecret> read(const std::string& file);
 
-  // The value of webhook-signature.
+  // Returns the value of webhook-signature.
   std::string sign(std::string_view id, int64_t timestamp, std::string_view body) const;
 
  private:

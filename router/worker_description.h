@@ -1,4 +1,4 @@
-// What workers say of themselves to whoever asks over HTTP. Pure.
+// Parses what workers say about themselves over HTTP. Pure.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 namespace pdjob::router {
 
 struct WorkerDescription {
-  net::WorkerEntry entry;  // Without host and port, which the asker knows.
+  net::WorkerEntry entry;  // Without host and port, which the caller knows.
   net::WorkerLoad load;
-  bool draining = false;  // It takes nothing new.
+  bool draining = false;  // It takes no new requests.
 };
 
-// The reply to GET /pdjob/worker.
+// Parses the reply to GET /pdjob/worker.
 Result<WorkerDescription> parse_worker_description(const std::string& body);
 
-// The model in the reply to GET /v1/models; empty if there is none or several, which its engine
-// tells apart itself.
+// The model in the reply to GET /v1/models. Empty if there is none, or if there are several, which
+// the engine then tells apart itself.
 std::string only_model(const std::string& body);
 
 }  // namespace pdjob::router

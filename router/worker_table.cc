@@ -16,7 +16,7 @@ bool same_incarnation(const net::WorkerEntry& a, const net::WorkerEntry& b) {
   return a.name == b.name && a.engine_id == b.engine_id && a.host == b.host && a.port == b.port;
 }
 
-// A worker says its key itself: what would break the head of a request is none.
+// A worker reports its own key: one that would break a request's head is ignored.
 std::string key_line_of(const net::WorkerEntry& entry) {
   return is_key(entry.key) ? authorization_line(entry.key) : std::string();
 }
@@ -223,10 +223,10 @@ bool WorkerTable::note_good(WorkerId id) {
 }
 
 void WorkerTable::note_failed(WorkerId id, Instant now) {
-  forget_address(id);  // Another may be in its place.
+  forget_address(id);  // Another engine may be in its place.
   Worker* worker = find_mutable(id);
-  // Many legs may fail of one cause: only the first one, or a failed trial, makes the back-off
-  // grow.
+  // Many legs may fail for one cause: only the first failure, or a failed trial, grows the
+  // back-off.
   if (worker == nullptr || (worker->failures > 0 && now < worker->retry_at)) {
     return;
   }

@@ -16,8 +16,8 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
     return std::nullopt;
   }
   Held held;
-  // Rows that were fetched are not kept: whoever computed them keeps them, and to move them out of
-  // the next one's way would cost each request of a decode worker a copy.
+  // Fetched rows are not kept: the worker that computed them keeps them. Moving them out of the
+  // next request's way would cost a decode worker a copy per request.
   if (options_.prefix_cache && request.prompt != nullptr && request.kv != KvMode::kFetch) {
     PDJOB_CHECK(request.prompt->tokens.size() == request.prompt_tokens, request.request);
     const PromptCache::Start start = free_.take(*request.prompt, effects);
@@ -75,7 +75,7 @@ void Batcher::drop(RequestId request, Rows rows, std::vector<Effect>& effects) {
   }
 }
 
-// Its rows are those of the prompt, as far as it is computed, then of generated tokens.
+// The sequence holds the computed rows of the prompt, then rows of generated tokens.
 void Batcher::give_back_first(const Request& request, std::vector<Effect>& effects) {
   give_back(request.choices.front().sequence,
             {.prompt = request.prompt, .rows = request.prompt_computed}, effects);
@@ -175,8 +175,7 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   PDJOB_CHECK(!choice.ended, token.request, token.choice);
   PDJOB_CHECK(token.count > 0, token.request);
   choice.generated += token.count;
-  // The next step would write row prompt + generated - 1: the last one there is ends the generation
-  // too.
+  // The next step would write row prompt + generated - 1. The last row ends the generation too.
   const bool full = request.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
   const bool long_enough = choice.generated >= request.max_tokens || full;
   const FinishReason finish = token.stopped ? FinishReason::kStop
@@ -241,7 +240,7 @@ uint64_t Batcher::rows_used() const {
   for (const auto& [id, request] : requests_) {
     for (const Choice& choice : request.choices) {
       const bool is_first = &choice == &request.choices.front();
-      // Until its first token a further choice has a sequence, but no rows in it.
+      // Until its first token, a choice after the first has an empty sequence.
       const bool holds_rows = is_first ? !choice.ended || request.keep_first || !request.forked
                                        : !choice.ended && choice.generated > 0;
       rows += holds_rows ? request.prompt_computed + choice.computed : 0;

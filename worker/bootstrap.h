@@ -1,7 +1,8 @@
-// Bootstrap: a KV hand-over in SGLang's words. Both workers get the same request at once, with a
-// room that is theirs alone and the address of the prefill worker's bootstrap server, which a
-// decode worker asks where the KV is. A pdjob worker is its own bootstrap server: it answers at its
-// HTTP port (GET /pdjob/kv_address), without a key: links have their own. Loop-bound.
+// Bootstrap: a KV hand-over in SGLang's protocol. Both workers get the same request at once. It
+// names a room that only they use, and the address of the prefill worker's bootstrap server. The
+// decode worker asks that server where the KV is.
+// A pdjob worker is its own bootstrap server: its HTTP port answers GET /pdjob/kv_address. This
+// needs no key, because KV links have their own. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -15,10 +16,10 @@
 
 namespace pdjob::worker {
 
-// The transfer of a room. Pure.
+// The transfer id for a room. Pure.
 TransferId transfer_of_room(uint64_t room);
 
-// What the prefill worker has to do.
+// The prefill worker's parameters: it offers the room's transfer.
 net::KvTransferParams offer_in_room(const net::BootstrapParams& params);
 
 class Bootstrap {
@@ -27,8 +28,9 @@ class Bootstrap {
 
   explicit Bootstrap(net::EventLoop& loop);
 
-  // What the decode worker has to do; kPeerFailed: nobody says where the KV is. `then` is called in
-  // a later turn. Each request asks anew, since a prefill worker may have been started again.
+  // Finds the decode worker's parameters. Fails with kPeerFailed if the bootstrap server gives no
+  // KV address. Calls `then` in a later turn. Every request asks again, because the prefill worker
+  // may have restarted.
   void look_up(const net::BootstrapParams& params, Then then);
 
  private:

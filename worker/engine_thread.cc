@@ -17,7 +17,7 @@ kvtransfer::Region to_region(const engine::KvRegion& region) {
   kvtransfer::Region result{.rows_max = region.rows_max,
                             .shared_fd = region.shared_fd,
                             .shared_bytes = region.shared_bytes,
-                            .device = region.device};  // All of a worker's is one memory.
+                            .device = region.device};  // All KV of a worker is in one memory.
   result.windows.reserve(region.windows.size());
   for (const engine::KvWindow& window : region.windows) {
     result.windows.push_back({.base = window.base,
@@ -109,7 +109,7 @@ void EngineThread::run() {
       feed(TimePassed{});
     }
     if (!outputs_.empty()) {
-      deliver_outputs();  // A first token, sampled from what was fetched, waits for nobody's step.
+      deliver_outputs();  // A first token from fetched logits does not wait for a step.
     }
     stepped_ = false;
     feed(EngineFree{});
@@ -160,7 +160,7 @@ void EngineThread::take(Command command) {
       command);
 }
 
-// By the router's name of it, which is rare: it is looked for.
+// Searches by the router's name of the transfer. Releases are rare, so there is no index.
 void EngineThread::release_offer(TransferId transfer) {
   for (const auto& [id, live] : live_) {
     const GenerationRequest& request = live.request;
@@ -183,7 +183,7 @@ void EngineThread::take_endpoint_event(const kvtransfer::OfferAwaited& event) {
   } else {
     awaited_.erase(event.id);
   }
-  // A peer may wait for anything, also for what is no offer.
+  // A peer may wait for any id, even one that is not an offer.
   const auto found = transfers_.find(event.id);
   if (found != transfers_.end() && live_.at(found->second).request.kv == KvMode::kOffer) {
     feed(OfferAwaited{.request = found->second, .awaited = event.awaited});
@@ -211,8 +211,8 @@ void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
     feed(FetchFailed{.request = request,
                      .error = {ErrorCode::kPeerFailed, "the prefill worker sent " + what}});
   };
-  // A sender pushes what it has: of another prompt, where a transfer's id was used twice. The rows
-  // that do not come are still those of whoever had the sequence before.
+  // A sender pushes the rows that it has. They belong to another prompt if a transfer id was used
+  // twice. Rows that do not arrive still belong to the sequence's previous request.
   if (const size_t wanted = live.prompt->tokens.size(); event.rows != wanted) {
     return fail("the KV of " + std::to_string(event.rows) + " tokens for a prompt of " +
                 std::to_string(wanted));
@@ -347,7 +347,7 @@ void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events)
   items.reserve(effect.items.size());
   for (const BatchItem& item : effect.items) {
     const Live& live = live_.at(item.request);
-    // Rows that are reused are those of the tokens before.
+    // Reused rows belong to the tokens before `first`.
     PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
                 item.first);
     items.push_back({.sequence = item.sequence,
@@ -379,8 +379,8 @@ void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& eve
   }
   live.transferring = true;
   live.awaiting = false;
-  // Not the lease: a prompt may rightly wait longer for its turn at a busy prefill worker. Whether
-  // that one lives is the link's to watch.
+  // The fetch uses the request's deadline, not the lease: a prompt may wait longer than that at a
+  // busy prefill worker. The link detects a dead one.
   endpoint_->fetch(live.request.link_transfer, live.request.peer,
                    to_region(engine_.kv_region(effect.sequence)), effect.rows,
                    live.request.deadline);
@@ -445,12 +445,12 @@ bool EngineThread::take_token(Live& live, Choice& choice, GeneratedToken token) 
   const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;
   const bool is_stop_token = std::find(stop.token_ids.begin(), stop.token_ids.end(),
                                        choice.newest) != stop.token_ids.end();
-  // Before min_tokens the sampler chooses such a token only if nothing else can follow.
+  // Before min_tokens, the sampler chooses such a token only if no other can follow.
   choice.output.shown = !is_end && !is_stop_token;
   if (!choice.output.shown) {
     return true;
   }
-  // A stop string always ends the text, even before min_tokens: what is shown cannot be taken back.
+  // A stop string always ends the text, even before min_tokens: shown text cannot be taken back.
   return choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens),
                           choice.output.text);
 }

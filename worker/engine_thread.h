@@ -1,6 +1,6 @@
 // EngineThread: the shell that runs a worker's core and its engine on one thread, so that nothing
-// stands between two steps: events in from a bounded channel, effects done at once, tokens out in
-// one batch per step.
+// delays the next step. Events come in through a bounded channel. Effects are applied at once.
+// Tokens go out in one batch per step.
 //
 // submit(), cancel(), release(), drain(), on_endpoint_event() and standstill() are Thread-safe. The
 // destructor joins.
@@ -26,7 +26,7 @@ namespace pdjob::worker {
 
 class EngineThread {
  public:
-  // Called on the engine thread with what a turn produced; must not block.
+  // Called on the engine thread with the outputs of a turn; must not block.
   using Sink = std::function<void(OutputBatch)>;
 
   EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core, Duration kv_lease,
@@ -39,12 +39,12 @@ class EngineThread {
 
   Status submit(GenerationRequest request);
   void cancel(RequestId request);
-  // Nobody will fetch this offer. Unknown: nothing happens.
+  // Ends an offer that no worker will fetch. Does nothing if the offer is unknown.
   void release(TransferId transfer);
   void drain();
   void on_endpoint_event(kvtransfer::EndpointEvent event);
-  // For how long this thread has been at one turn: what has come, one step of the engine, its
-  // samples. Zero while it waits for something to do. Whoever is at one turn for minutes hangs.
+  // How long the current turn has taken: its events, one engine step, its samples. Zero while the
+  // thread waits for work. A thread that spends minutes in one turn hangs.
   Duration standstill() const;
 
  private:
@@ -63,18 +63,18 @@ class EngineThread {
     engine::TextStream text;
     Token newest = 0;
     bool begun = false;
-    TokenOutput output;  // Of the newest token, until Deliver says what becomes of it.
+    TokenOutput output;  // The newest token's output, kept until Deliver.
   };
-  // What the core does not need to know of a request.
+  // The state of a request that the core does not need.
   struct Live {
     GenerationRequest request;  // Its prompt is in `prompt`.
     Prompt prompt;
     std::vector<Choice> choices;
     std::vector<std::byte> tail;  // Fetched logits.
-    bool ended = false;           // No client any more; only its offer or fetch is alive.
+    bool ended = false;           // The client is gone; only its offer or fetch is alive.
     bool transferring = false;    // Its transfer has not ended.
     bool awaiting = false;        // Its peer was asked to keep the rows.
-    bool pair_suspect = false;    // As its failed fetch has said.
+    bool pair_suspect = false;    // Set by its failed fetch.
   };
 
   void run();
@@ -88,21 +88,21 @@ class EngineThread {
   void release_offer(TransferId transfer);
   RequestId request_of(TransferId transfer) const;
 
-  // Steps the core with `event` and with all that follows from its effects.
+  // Steps the core with `event`, then with all events that its effects cause.
   void feed(Event event);
-  // Does one effect; what follows from it is added to `events`.
+  // Applies one effect and adds the events that it causes to `events`.
   void apply(Effect& effect, std::vector<Event>& events);
   static std::span<const Token> tokens_of(const Live& live, const BatchItem& item);
   void apply_step(const RunStep& effect, std::vector<Event>& events);
   void apply_fetch(const StartFetch& effect, std::vector<Event>& events);
   void apply_deliver(const Deliver& effect);
-  // Samples choices of `live` from `logits`: one token for `choice`, or, with `count` > 1, the
-  // first token of choices 0 .. count-1. A choice that is continued begins with all it had.
+  // Samples from `logits`: one token for `choice` of `live`, or, if `count` > 1, the first token of
+  // choices 0 .. count-1. A continued choice begins with all its earlier tokens.
   void sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
               std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed);
-  // Takes what the choice generated elsewhere; all but the last one are put out at once.
+  // Takes the tokens that the choice generated elsewhere. All but the last are output at once.
   Result<SampledToken> resume(Live& live, uint32_t index, const std::vector<Token>& tokens);
-  // Takes the sampled token into the choice's text; true if it ends the generation.
+  // Adds the sampled token to the choice's text. Returns true if it ends the generation.
   bool take_token(Live& live, Choice& choice, GeneratedToken token);
   void forget(RequestId request);
   void deliver_outputs();
@@ -114,11 +114,11 @@ class EngineThread {
   kvtransfer::KvEndpoint* endpoint_ = nullptr;
 
   Channel<Command> inbox_;
-  std::atomic<Instant> turn_began_ = kNever;  // kNever: it waits.
-  // Only touched by the engine thread.
+  std::atomic<Instant> turn_began_ = kNever;  // kNever while it waits.
+  // Used only by the engine thread.
   std::unordered_map<RequestId, Live> live_;
-  std::unordered_map<TransferId, RequestId> transfers_;  // Of every live request that has one.
-  std::unordered_set<TransferId> awaited_;  // Offers that are waited for, known here or not yet.
+  std::unordered_map<TransferId, RequestId> transfers_;  // One per live request with a transfer.
+  std::unordered_set<TransferId> awaited_;  // Offers that peers wait for, even unknown ones.
   std::vector<Output> outputs_;
   std::vector<ReportKept> kept_;
   std::vector<Effect> effects_;

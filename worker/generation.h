@@ -1,5 +1,4 @@
-// What the loop thread and the engine thread of a worker tell each other. Values; moved, never
-// shared.
+// Messages between the loop thread and the engine thread of a worker. Values: moved, never shared.
 #pragma once
 
 #include <memory>
@@ -21,20 +20,21 @@ namespace pdjob::worker {
 // compiled.
 struct GenerationRequest {
   RequestId id;
-  std::string tenant;  // Whose it is; empty: there are no tenants.
+  std::string tenant;  // The owner; empty if there are no tenants.
   std::vector<Token> prompt;
   std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
-  // A generation that began elsewhere goes on: what each choice has generated there, its end token
-  // included. Empty: none does.
+  // Per choice, the tokens that another worker generated, end token included, if this one continues
+  // the generation. Empty for a new generation.
   std::vector<std::vector<Token>> resumed;
   StopParams stop;
   bool ignore_eos = false;
-  bool shares_prompt = true;  // With prompts that begin alike; else it is computed whole.
+  // Shares rows with prompts that have the same beginning. If false, all of it is computed.
+  bool shares_prompt = true;
   KvMode kv = KvMode::kLocal;
-  TransferId transfer;               // Of kOffer and kFetch, as routers name it.
-  TransferId link_transfer;          // As KV links do (transfer_binding.h); EngineThread makes it.
-  bool two_hop = false;              // Of kOffer: RequestArrived::two_hop.
-  kvtransfer::EndpointAddress peer;  // Of kFetch.
+  TransferId transfer;       // For kOffer and kFetch: the router's name of it.
+  TransferId link_transfer;  // The name on KV links (transfer_binding.h). EngineThread sets it.
+  bool two_hop = false;      // For kOffer: RequestArrived::two_hop.
+  kvtransfer::EndpointAddress peer;  // For kFetch.
   Instant deadline = kNever;
 };
 
@@ -44,9 +44,9 @@ struct TokenOutput {
   RequestId request;
   uint32_t choice = 0;
   GeneratedToken token;
-  std::string text;      // What may be shown now: may be empty, or more than this token's.
-  bool shown = true;     // False: an end token, which is counted but not part of the text.
-  bool resumed = false;  // It is known already: whoever asked to go on has it.
+  std::string text;      // Text to show now. May be empty, or include earlier tokens' text.
+  bool shown = true;     // False for an end token: counted, but not part of the text.
+  bool resumed = false;  // Generated elsewhere: the asker has it already.
   FinishReason finish = FinishReason::kNone;
 };
 struct KvFetched {  // Before the first TokenOutput of a kFetch request.
@@ -56,15 +56,15 @@ struct KvFetched {  // Before the first TokenOutput of a kFetch request.
   Duration visible{};
   std::string transport;
 };
-struct PromptReused {  // Of a prompt that is computed here, when it begins.
+struct PromptReused {  // Sent when a prompt's computation begins here.
   RequestId request;
   uint32_t prompt_tokens = 0;
-  uint32_t rows = 0;  // That were there already.
+  uint32_t rows = 0;  // Rows that existed already.
 };
 struct RequestFailed {
   RequestId request;
   Error error;
-  std::string kv_suspect;  // The engine whose rows come damaged again and again; empty: none.
+  std::string kv_suspect;  // The engine whose rows arrive damaged repeatedly; empty if none.
 };
 struct WorkerDrained {};
 

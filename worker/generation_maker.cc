@@ -12,7 +12,7 @@
 namespace pdjob::worker {
 namespace {
 
-// Which half of a hand-over the request asks for, if this worker's role can do it.
+// The half of a hand-over that the request asks for, or an error if this worker's role excludes it.
 std::variant<KvMode, net::ApiError> kv_mode(const net::ApiRequest& request, net::Role role) {
   if (!request.kv_transfer) {
     return KvMode::kLocal;
@@ -142,8 +142,8 @@ std::optional<net::ApiError> GenerationMaker::wrong_with(const GenerationRequest
   return std::nullopt;
 }
 
-// A longer text has more tokens than rows, or tokenizing it takes more time and memory than one
-// request may have.
+// A longer text has more tokens than rows, or costs more time and memory to tokenize than one
+// request may use.
 size_t GenerationMaker::text_bytes_max() const {
   return std::min<size_t>(
       size_t{engine_.config().tokens_per_sequence} * engine_.vocabulary().piece_bytes_max(),
@@ -163,16 +163,15 @@ std::variant<std::vector<Token>, net::ApiError> GenerationMaker::tokenize_to_fit
     return too_long("the text has " + std::to_string(text.size()) + " bytes", field);
   }
   const size_t room = engine_.config().tokens_per_sequence;
-  // To tokenize takes microseconds per byte, so a text that is much too long must not be tokenized
-  // to its end. A text of as many tokens as fit has four bytes per token or more if it is longer
-  // than the first beginning. Where the text is cut, a few tokens may differ from those of the
-  // whole.
+  // Tokenizing takes microseconds per byte, so a text that is much too long must not be tokenized
+  // to its end. A text longer than the first prefix fits only if it has more than four bytes per
+  // token. At the cut, a few tokens may differ from those of the whole text.
   constexpr size_t kBytesPerToken = 4;
   constexpr size_t kGrowth = 4;
   for (size_t bytes = room * kBytesPerToken; bytes < text.size() / 2; bytes *= kGrowth) {
     size_t cut = bytes;
     while (cut > 0 && (static_cast<uint8_t>(text[cut]) & 0xC0U) == 0x80U) {
-      --cut;  // Between characters.
+      --cut;  // Cut between characters.
     }
     const size_t tokens = engine_.vocabulary()
                               .tokenize(text.substr(0, cut), /*add_special=*/true,
@@ -291,8 +290,8 @@ std::optional<net::ApiError> GenerationMaker::open_choices(
                         std::to_string(generation.stop.max_tokens) + " were asked for",
                     "max_tokens");
   }
-  // The token of an offered prompt is vLLM's convention; nobody shows it. The decode worker samples
-  // from the logits itself.
+  // The single token of an offered prompt is vLLM's convention and is never shown. The decode
+  // worker samples from the logits itself.
   const uint32_t choices = offered ? 1 : request.choices;
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;

@@ -1,6 +1,7 @@
-// GenerationMaker: turns an OpenAI request into what the engine runs, or says what is wrong with
-// it: prompts as tokens that exist and fit, their half of a hand-over, a seed and a sampler per
-// choice. Const and Thread-safe: long requests are made on the thread "prepare".
+// GenerationMaker: turns an OpenAI request into generations for the engine, or says what is wrong
+// with it. A generation has prompt tokens that are valid and fit, its half of a hand-over, and a
+// seed and a sampler per choice. Const and Thread-safe: long requests are made on the thread
+// "prepare".
 #pragma once
 
 #include <cstdint>
@@ -24,44 +25,44 @@ class GenerationMaker {
   GenerationMaker(const engine::Engine& engine, net::Role role, Duration queue_timeout)
       : engine_(engine), role_(role), queue_timeout_(queue_timeout) {}
 
-  // What is wrong with a request, as far as lengths and fields tell. Looks at no text, so it is
-  // cheap however long the request is.
+  // Returns the request's error, if its lengths and fields show one. Reads no text, so it is cheap
+  // for a request of any length.
   std::optional<net::ApiError> check(const net::ApiRequest& request) const;
 
   static size_t prompts(const net::ApiRequest& request);
-  // The generation of one prompt, without an id; choice c of it is drawn with `seed` + c. The
-  // prompt is taken out of the request. `grammar` is what the request's structure became, null
-  // without one; a prompt that is only offered follows none. Requires: check() found nothing,
-  // index < prompts().
+  // Makes the generation of one prompt, without an id. Choice c is sampled with `seed` + c. The
+  // prompt is moved out of the request. `grammar` is the request's compiled structure, or null; a
+  // prompt that is only offered ignores it. Requires: check() found nothing, index < prompts().
   std::variant<GenerationRequest, net::ApiError> make(
       net::ApiRequest& request, size_t index, uint64_t seed,
       const std::shared_ptr<const engine::CompiledGrammar>& grammar = {}) const;
 
-  // The tokens of a text, or of a chat in the model's template, whether or not they fit.
+  // The tokens of a text, or of a chat in the model's template. They need not fit.
   std::variant<std::vector<Token>, net::ApiError> tokenize(std::string_view text,
                                                            bool add_special) const;
   std::variant<std::vector<Token>, net::ApiError> tokenize(
       const std::vector<net::ApiMessage>& messages) const;
   // The bytes of these tokens.
   std::variant<std::string, net::ApiError> detokenize(const std::vector<Token>& tokens) const;
-  // Of a prompt that generations begin with.
+  // The text of a prompt that a reply echoes.
   std::string text_of(const std::vector<Token>& prompt) const;
 
  private:
   std::variant<std::vector<Token>, net::ApiError> take_prompt(net::ApiRequest& request,
                                                               size_t index) const;
-  // The tokens of a prompt that must fit. A text that does not is refused by its beginning.
+  // The tokens of a prompt that must fit. A text that is much too long is refused after tokenizing
+  // only its beginning.
   std::variant<std::vector<Token>, net::ApiError> tokenize_to_fit(std::string_view text,
                                                                   const char* field) const;
   Result<std::string> render(const std::vector<net::ApiMessage>& messages) const;
   size_t text_bytes_max() const;
   net::ApiError too_long(const std::string& what, const char* field) const;
-  // Samplers of all choices, and the limits of their generations.
+  // Opens the samplers of all choices and sets the limits of their generations.
   std::optional<net::ApiError> open_choices(
       const net::ApiRequest& request, uint64_t seed,
       const std::shared_ptr<const engine::CompiledGrammar>& grammar,
       GenerationRequest& generation) const;
-  // Its `resumed` cannot be what an engine of this model has generated.
+  // Returns an error if an engine of this model cannot have generated its `resumed`.
   std::optional<net::ApiError> wrong_with(const GenerationRequest& resumed) const;
 
   const engine::Engine& engine_;

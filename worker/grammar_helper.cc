@@ -29,7 +29,7 @@ void limit(int resource, rlim_t soft, rlim_t hard) {
   setrlimit(static_cast<__rlimit_resource>(resource), &wanted);
 }
 
-// Sanitizers reserve terabytes of addresses, and open pipes to see whether memory can be read.
+// Sanitizers reserve terabytes of addresses, and open pipes to test whether memory is readable.
 constexpr bool is_sanitized() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;
@@ -44,7 +44,8 @@ constexpr bool is_sanitized() {
 #endif
 }
 
-// Of this program as it was started: with CUDA's libraries a gigabyte.
+// The address space in use when the program started, in bytes; about a gigabyte with CUDA's
+// libraries.
 rlim_t addresses_taken() {
   char text[64] = {};
   const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -65,7 +66,7 @@ void give_up_everything_but(int channel, int vocabulary) {
   close_all(STDERR_FILENO + 1, low - 1);
   close_all(low + 1, high - 1);
   syscall(SYS_close_range, high + 1, ~0U, 0);
-  // What our parent was told in its environment is none of the library's business.
+  // The library must not see the parent's environment.
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     std::memset(*entry, 0, std::strlen(*entry));
   }
@@ -81,7 +82,7 @@ void give_up_everything_but(int channel, int vocabulary) {
   }
 }
 
-// From here on it opens nothing, and starts nothing.
+// Bars the process from opening files and starting processes.
 void open_nothing() {
   if (!is_sanitized()) {
     limit(RLIMIT_NOFILE, 0, 0);
@@ -89,7 +90,7 @@ void open_nothing() {
   limit(RLIMIT_NPROC, 0, 0);
 }
 
-// The kernel ends us when the next grammar has taken its time.
+// The kernel ends this process if the next grammar exceeds its CPU time.
 void allow_cpu_time() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -127,7 +128,7 @@ bool send(int channel, HelperWord word, std::string_view text) {
   return write_all(channel, head) && write_all(channel, text);
 }
 
-// The word and the text behind it; empty: the channel is closed.
+// Returns the word and its text. Empty if the channel is closed or the size is invalid.
 std::optional<std::string> receive(int channel) {
   uint32_t size = 0;
   if (!read_all(channel, reinterpret_cast<char*>(&size), sizeof size) || size == 0 ||

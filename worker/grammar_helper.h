@@ -1,10 +1,11 @@
-// The process that compiles grammars (`pdjob compile-grammar`): no bound on what clients send makes
-// a library of 28,000 lines safe against all of it, but a process that has nothing can lose
-// nothing. It has the vocabulary, one socket, and bounds on CPU time, memory and stack; no files,
-// no environment, no output, no core. Whatever ends it fails one grammar.
+// The process that compiles grammars (`pdjob compile-grammar`). Bounds on client input cannot make
+// a library of 28,000 lines safe, so it runs in a process that has nothing to lose:
+// - It has the vocabulary, one socket, and limits on CPU time, memory and stack.
+// - It has no files, no environment, no output and no core dump.
+// - If it ends, for any reason, one grammar fails.
 //
-// Frames, both ways: size (4 bytes, of what follows), a byte, text. First it says kReady. Then it
-// answers each kGrammar or kSchema with kCompiled or kRefused.
+// Frames in both directions: the size of the rest (4 bytes), one HelperWord byte, text. The helper
+// first sends kReady. Then it answers each kGrammar or kSchema with kCompiled or kRefused.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ enum class HelperWord : uint8_t {
 };
 inline constexpr size_t kHelperHeadBytes = sizeof(uint32_t);
 
-// `channel`: a blocking stream socket. `vocabulary`: a file of write_pieces(). Returns the exit
-// code when the channel is closed.
+// `channel` is a blocking stream socket, `vocabulary` a file written by write_pieces(). Returns the
+// exit code when the channel is closed, or when the vocabulary cannot be read.
 int run_grammar_helper(int channel, int vocabulary);
 
 }  // namespace pdjob::worker

@@ -86,7 +86,7 @@ Status GrammarProcess::start() {
   net::Fd ours(ends[0]);
   const net::Fd theirs(ends[1]);
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  // What the library says may be what a client sent.
+  // The library's output may contain client data, so it goes to /dev/null.
   const net::Fd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
   std::vector<std::string> arguments = program_.arguments;
   arguments.push_back(std::to_string(theirs.get()));
@@ -117,13 +117,13 @@ void GrammarProcess::write_more() {
   while (!unsent_.empty()) {
     const ssize_t put = ::send(channel_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (put <= 0) {
-      return;  // Later; or its end comes.
+      return;  // Retried when the socket is writable; or the child has ended.
     }
     unsent_.erase(0, static_cast<size_t>(put));
   }
 }
 
-// False: what came is no answer.
+// Returns false if the input is too long to be an answer.
 bool GrammarProcess::read_more() {
   char buffer[64 * limits::kKiB];
   for (;;) {

@@ -1,6 +1,6 @@
-// GrammarProcess: has grammars compiled, one after the other, in a child process that may crash,
-// hang or lie (grammar_helper.h). The child is started with the first grammar, and again after each
-// death. Loop-bound.
+// GrammarProcess: compiles grammars, one at a time, in a child process that may crash, hang or lie
+// (grammar_helper.h). The first grammar starts the child; a grammar after its death restarts it.
+// Loop-bound.
 #pragma once
 
 #include <deque>
@@ -22,17 +22,19 @@ namespace pdjob::worker {
 
 struct GrammarProgram {
   std::string path = "/proc/self/exe";
-  // Before the two numbers of descriptors: channel, vocabulary.
+  // Two descriptor numbers follow them: channel, vocabulary.
   std::vector<std::string> arguments = {"pdjob", "compile-grammar"};
-  Duration deadline = limits::kGrammarHelperWaitMax;  // Of one grammar.
+  Duration deadline = limits::kGrammarHelperWaitMax;  // Per grammar.
 };
 
 struct GrammarJob {
   engine::StructureKind kind{};
-  std::string checked;  // By check_structure().
-  std::string digest;   // What logs call it.
-  // The compiled text. kInvalidArgument: refused, or it ended the child; kOverloaded: no answer
-  // within the deadline; kInternal: no child can be started.
+  std::string checked;  // The result of check_structure().
+  std::string digest;   // Its name in logs.
+  // Called with the compiled text, or with an error:
+  // - kInvalidArgument: the grammar was refused, or it ended the child.
+  // - kOverloaded: no answer within the deadline.
+  // - kInternal: the child cannot be started.
   std::function<void(Result<std::string>)> then;
 };
 
@@ -43,7 +45,7 @@ class GrammarProcess final : net::FdHandler {
   GrammarProcess(const GrammarProcess&) = delete;
   GrammarProcess& operator=(const GrammarProcess&) = delete;
 
-  // Its caller bounds how many wait.
+  // The caller bounds how many jobs wait.
   void submit(GrammarJob job);
 
  private:
@@ -56,7 +58,7 @@ class GrammarProcess final : net::FdHandler {
   void take_frames();
   void take_frame(char word, std::string text);
   void on_exit(const net::ChildExit& exit);
-  // The child is gone, or is ended: the grammar that it was compiling fails.
+  // Ends the child if it still runs, and fails its current job with `error`.
   void lose_child(const std::string& how, Error error);
   void forget_child();
   void end_job();
@@ -67,9 +69,9 @@ class GrammarProcess final : net::FdHandler {
   net::Fd vocabulary_;  // A sealed memfd.
   std::unique_ptr<net::ChildProcess> child_;
   net::Fd channel_;
-  bool ready_ = false;     // The child has said so.
+  bool ready_ = false;     // The child has sent kReady.
   bool answered_ = false;  // The child has compiled or refused another grammar before.
-  bool running_ = false;   // The first of jobs_ is with the child.
+  bool running_ = false;   // The child has the first of jobs_.
   std::optional<net::TimerId> deadline_;
   std::deque<GrammarJob> jobs_;
   std::string unsent_;

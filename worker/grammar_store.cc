@@ -8,7 +8,7 @@
 namespace pdjob::worker {
 namespace {
 
-// Of an entry beside its grammar.
+// The memory of an entry without its grammar.
 constexpr size_t kEntryBytes = 1 * limits::kKiB;
 
 std::string key_of(engine::StructureKind kind, const std::string& digest, StructureDepth depth) {

@@ -1,6 +1,6 @@
-// GrammarStore: the compiled grammars of a worker, found by the digest of what clients sent.
-// Requests for the same one share its compilation and its memory; refusals are kept, too, so that
-// an attack costs its price once. Loop-bound.
+// GrammarStore: a worker's cache of compiled grammars, keyed by the digest of the client's text.
+// Requests for the same grammar share its compilation and its memory. Refusals are cached too, so
+// that an attack costs its price only once. Loop-bound.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace pdjob::worker {
 
-// As GrammarThread::submit.
+// Same contract as GrammarThread::submit.
 using GrammarMaker = std::function<void(engine::StructureKind, std::string text, StructureDepth,
                                         std::string digest, GrammarThread::Then)>;
 
@@ -21,8 +21,9 @@ class GrammarStore {
  public:
   explicit GrammarStore(GrammarMaker make) : make_(std::move(make)) {}
 
-  // `then` is called at once if the grammar is kept, else in a later turn. kInvalidArgument: the
-  // client is wrong; kOverloaded: too many others wait, or it took too long.
+  // Calls `then` at once if the grammar is cached, otherwise in a later turn. Its errors:
+  // kInvalidArgument if the grammar is invalid; kOverloaded if too many requests wait, or if it
+  // took too long.
   void find(engine::StructureKind kind, const std::string& text, StructureDepth depth,
             GrammarThread::Then then);
 
@@ -40,7 +41,7 @@ class GrammarStore {
   void keep(const std::string& key, const Result<GrammarThread::Compiled>& result);
 
   const GrammarMaker make_;
-  std::list<Kept> kept_;  // Used last first.
+  std::list<Kept> kept_;  // Most recently used first.
   std::unordered_map<std::string, std::list<Kept>::iterator> by_key_;
   std::unordered_map<std::string, std::vector<GrammarThread::Then>> waiting_;
   size_t waiters_ = 0;

@@ -22,7 +22,7 @@ void GrammarThread::submit(engine::StructureKind kind, std::string text, Structu
   if (!thread_) {
     thread_.emplace([this] {
       own_loop_.run();
-      process_.reset();  // Its child dies with this thread.
+      process_.reset();  // The child dies with this thread.
     });
   }
   own_loop_.post([this, kind, text = std::move(text), depth, digest = std::move(digest),

@@ -1,6 +1,6 @@
-// GrammarThread: where grammars are checked, compiled (by a GrammarProcess) and read back, away
-// from the loop and the engine. It starts with the first grammar: most workers never see one. Used
-// from the loop thread. Loop-bound.
+// GrammarThread: the thread that checks grammars, has a GrammarProcess compile them, and reads them
+// back. So the loop and the engine need not wait. It starts with the first grammar, because most
+// workers never get one. Used from the loop thread. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -17,27 +17,27 @@
 
 namespace pdjob::worker {
 
-// What of a structure is wanted. kChecked: only whether it would be refused at first sight.
+// How far a structure is processed. kChecked only checks whether it would be refused at once.
 enum class StructureDepth : uint8_t { kChecked, kCompiled };
 
 class GrammarThread {
  public:
-  // Null where it was only checked.
+  // Null if the structure was only checked.
   using Compiled = std::shared_ptr<const engine::CompiledGrammar>;
   using Then = std::function<void(Result<Compiled>)>;
 
-  // `loop` is where answers come; all outlive this.
+  // Answers arrive on `loop`. `loop` and `vocabulary` must outlive this object.
   GrammarThread(net::EventLoop& loop, const engine::Vocabulary& vocabulary, GrammarProgram program);
   ~GrammarThread();
   GrammarThread(const GrammarThread&) = delete;
   GrammarThread& operator=(const GrammarThread&) = delete;
 
-  // `then` is called in a later turn of the loop. Its caller bounds how many wait.
+  // Calls `then` in a later turn of the loop. The caller bounds how many wait.
   void submit(engine::StructureKind kind, std::string text, StructureDepth depth,
               std::string digest, Then then);
 
  private:
-  // On the thread.
+  // These two run on the thread.
   void work(engine::StructureKind kind, const std::string& text, StructureDepth depth,
             const std::string& digest, const Then& then);
   void answer(const Then& then, Result<Compiled> result);
@@ -45,7 +45,7 @@ class GrammarThread {
   net::EventLoop& loop_;
   const engine::Vocabulary& vocabulary_;
   const GrammarProgram program_;
-  net::EventLoop own_loop_;                              // Of the thread.
+  net::EventLoop own_loop_;                              // The thread's.
   std::shared_ptr<const engine::GrammarTokens> tokens_;  // The thread's.
   std::optional<GrammarProcess> process_;                // The thread's.
   std::optional<std::thread> thread_;

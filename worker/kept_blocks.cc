@@ -10,7 +10,8 @@
 namespace pdjob::worker {
 namespace {
 
-// Tells those blocks of a chain that `is_new`, each run of them in events of bounded size.
+// Reports the blocks of a chain for which `is_new` holds, each run of them in events of bounded
+// size.
 void append_stored(const OwnedPrompt& prompt, const std::vector<uint64_t>& hashes,
                    const auto& is_new, std::vector<net::KvEvent>& events) {
   constexpr size_t kTokens = KeptBlocks::kBlockTokens;
@@ -42,7 +43,7 @@ void append_stored(const OwnedPrompt& prompt, const std::vector<uint64_t>& hashe
 
 }  // namespace
 
-// Whom these hashes could deceive is told the tokens, too.
+// Hashes may collide. Receivers also get the tokens, so a collision cannot mislead them.
 std::vector<uint64_t> KeptBlocks::hashes_of(const PromptRows& kept) {
   std::vector<uint64_t> hashes;
   uint64_t hash = 0;
@@ -80,7 +81,7 @@ std::vector<net::KvEvent> KeptBlocks::take_changes() {
   for (const uint64_t hash : std::exchange(lost_, {})) {
     const auto block = blocks_.find(hash);
     if (block == blocks_.end() || block->second.sequences > 0) {
-      continue;  // It was lost twice, or is back.
+      continue;  // Lost twice, or kept again.
     }
     if (block->second.told) {
       removed.hashes.push_back(hash);

@@ -1,8 +1,12 @@
-// KeptBlocks: what a worker's free sequences keep (prompt_cache.h), in blocks of tokens, as engines
-// tell of their prefix caches (net/kv_events.h). Equal blocks of two tenants are two blocks; whose
-// they are is told as the name of an adapter (net::tenant_adapter). Several sequences may keep the
-// same block: it is stored with the first of them and removed with the last. Changes are told as
-// they are at the end of a turn, so what went from one sequence to another in it is not told. Pure.
+// KeptBlocks: the rows that a worker's free sequences keep (prompt_cache.h), as blocks of tokens.
+// Other engines report their prefix caches in the same form (net/kv_events.h).
+// - Equal blocks of two tenants are two blocks. An event names the tenant as an adapter
+//   (net::tenant_adapter).
+// - Several sequences may keep the same block. It is stored with the first of them and removed with
+//   the last.
+// - Changes are reported once per turn, so a block that moved between sequences within a turn is
+//   not reported.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +22,19 @@ namespace pdjob::worker {
 class KeptBlocks {
  public:
   static constexpr uint32_t kBlockTokens = 16;
-  // A longer chain is told in several events.
+  // Blocks per event; a longer chain takes several events.
   static constexpr size_t kEventBlocksMax = 4096;
 
   void set(SequenceId sequence, const PromptRows& kept);
-  // Since the last call.
+  // The changes since the last call.
   std::vector<net::KvEvent> take_changes();
-  // All of it, behind a KvBlocksCleared. Requires: take_changes() has told the last ones.
+  // A KvBlocksCleared, then all blocks. Requires: take_changes() has returned the latest changes.
   std::vector<net::KvEvent> all() const;
 
  private:
   struct Kept {
     Prompt prompt;
-    std::vector<uint64_t> hashes;  // Of its whole blocks, each with all before it.
+    std::vector<uint64_t> hashes;  // One per whole block; covers the blocks before it.
   };
   struct Block {
     uint32_t sequences = 0;

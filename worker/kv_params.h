@@ -12,14 +12,15 @@
 namespace pdjob::worker {
 
 // The JSON object of a worker's address: remote_engine_id, remote_host, remote_port,
-// remote_unix_path, remote_host_id, and, where it is offered, remote_gpu_path.
+// remote_unix_path, remote_host_id, and remote_gpu_path if the worker offers it.
 std::string kv_address_json(const kvtransfer::EndpointAddress& address);
 
-// Back again; the rest of the parameters is left as it is made. kCorrupt: it names no address.
+// The reverse. Other parameters keep their defaults. Fails with kCorrupt if the JSON names no
+// address.
 Result<net::KvTransferParams> parse_kv_address(const std::string& json);
 
-// What a prefill worker answers in the two-hop protocol, and a router passes on unread: the
-// address, the transfer's id, and the fields that vLLM's own replies have.
+// A prefill worker's answer in the two-hop protocol; a router passes it on unread. It has the
+// address, the transfer's id, and the fields of vLLM's own replies.
 std::string prefill_reply_params(const kvtransfer::EndpointAddress& address, TransferId transfer,
                                  uint32_t prompt_tokens);
 

@@ -1,4 +1,4 @@
-// What a worker says of its KV links: Prometheus' text and JSON. Pure.
+// A worker's report on its KV links, as Prometheus text and as JSON. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace pdjob::worker {
 
-// The families of all pairs, made anew each time: so the series of a pair that is forgotten end.
+// The metrics of all pairs, built anew for each call, so the series of a removed pair ends.
 std::string kv_pairs_metrics(const std::vector<kvtransfer::PairStats>& pairs,
                              const kvtransfer::EndpointStats& stats);
 

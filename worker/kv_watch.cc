@@ -12,7 +12,7 @@
 namespace pdjob::worker {
 namespace {
 
-// One batch for each event: so none is too long for its reader.
+// One batch per event, so that none is too long for its reader.
 std::string frames_of(std::span<const net::KvEvent> events) {
   std::string frames;
   for (const net::KvEvent& event : events) {
@@ -53,7 +53,7 @@ void KvWatch::take(std::span<const ReportKept> changes) {
   }
 }
 
-// Who does not read is cut off.
+// Disconnects a subscriber that reads too slowly.
 void KvWatch::tell_all(const std::string& frames) {
   const auto all = subscribers_;  // Writing may remove some.
   for (const auto& [id, at_first] : all) {

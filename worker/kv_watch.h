@@ -1,7 +1,7 @@
-// KvWatch: tells routers, as it happens, which prompts this worker's free sequences keep. Who asks
-// gets an HTTP reply that does not end (net/kv_stream.h): first everything, then every change, so
-// whoever was cut off has lost nothing once it is back. Tokens are as good as the text: whoever
-// asks has shown the worker's key, where it has one. Loop-bound.
+// KvWatch: tells routers at once which prompts this worker's free sequences keep. A subscriber gets
+// an HTTP reply that does not end (net/kv_stream.h): first everything, then every change. So a
+// router that reconnects misses nothing.
+// Tokens reveal the text, so a subscriber must show the worker's key, if there is one. Loop-bound.
 #pragma once
 
 #include <map>
@@ -28,9 +28,9 @@ class KvWatch {
   void subscribe(net::ExchangeId id);
   void client_left(net::ExchangeId id) { subscribers_.erase(id); }
 
-  // What one turn of the engine thread changed.
+  // Takes the changes of one turn of the engine thread.
   void take(std::span<const ReportKept> changes);
-  // Ends all subscriptions; there are no new ones.
+  // Ends all subscriptions and refuses new ones.
   void close();
 
  private:
@@ -40,7 +40,7 @@ class KvWatch {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   KeptBlocks blocks_;
-  // And how much of what it was told at first may still be on its way.
+  // Per subscriber, how many bytes of its first, full report may still be unsent.
   std::map<net::ExchangeId, size_t> subscribers_;
   bool closed_ = false;
   net::TimerId timer_;

@@ -21,10 +21,10 @@ namespace {
 
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
-constexpr size_t kQuotedBytesMax = 256;  // Of what a client wrote.
+constexpr size_t kQuotedBytesMax = 256;  // Client text quoted in a message.
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
 
-// Whether a request that is as long as this can be prepared at once.
+// Whether a request of this size can be prepared at once, on the loop thread.
 bool is_short(size_t body_bytes) { return body_bytes <= limits::kPreparedAtOnceBytesMax; }
 
 std::string format_seconds(Duration duration) {
@@ -33,7 +33,8 @@ std::string format_seconds(Duration duration) {
   return text;
 }
 
-// As vLLM: the id that the request came with, so that it can be found in everybody's logs.
+// Like vLLM, uses the id that the request came with, so that it can be found in the logs of every
+// process.
 std::string reply_id(std::string_view request_id) {
   const bool plain = std::ranges::all_of(request_id, [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
@@ -44,8 +45,8 @@ std::string reply_id(std::string_view request_id) {
              : TransferId{entropy(), entropy()}.to_string();
 }
 
-// A stream that may go on at another worker has its time of creation from the router, and so the
-// same everywhere.
+// A stream that may continue at another worker gets its creation time from the router, so that it
+// is the same everywhere.
 std::optional<int64_t> created_by_router(std::string_view value) {
   const auto created = parse_number<int64_t>(value);
   return created.value_or(0) > 0 ? created : std::nullopt;
@@ -141,8 +142,9 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 }
 
 std::optional<net::EarlyReply> OpenaiApi::on_head(net::HttpRequest& request) {
-  // A load balancer may ask whether somebody is there; and another worker where links are opened,
-  // which ask for a proof of their own. It cannot show a key to whatever host a request names.
+  // Two paths need no key. A load balancer may ask whether the worker is alive. Another worker may
+  // ask where to open links; links have a proof of their own. That worker must not show its key to
+  // any host that a request names.
   const bool tells_nothing = request.path == "/health" || request.path == "/pdjob/kv_address";
   if (door_.opens(request.header("authorization"))) {
     return std::nullopt;
@@ -241,7 +243,8 @@ void OpenaiApi::generate(const Asked& asked, net::ApiRequest request) {
   if (!schema && request.sampling.grammar.empty()) {
     return prepare(asked, std::move(request), nullptr);
   }
-  // A prefill worker follows no grammar, but refuses at once what the decode worker would refuse.
+  // A prefill worker does not apply the grammar, but refuses at once any that the decode worker
+  // would refuse.
   const bool offered = request.kv_transfer && request.kv_transfer->do_remote_decode;
   const std::string text = std::exchange(
       schema ? request.sampling.json_schema : request.sampling.grammar, std::string());
@@ -305,7 +308,7 @@ bool OpenaiApi::end_waiting(net::ExchangeId id) {
   waiting_bytes_ -= found->second;
   waiting_.erase(found);
   if (waiting_.empty() && when_prepared_) {
-    // In a later turn: what it waited for is not with the engine thread yet.
+    // In a later turn: the engine thread does not have the last request yet.
     loop_->post(std::exchange(when_prepared_, nullptr));
   }
   return true;
@@ -533,8 +536,8 @@ void OpenaiApi::take_output(const RequestFailed& output) {
     }
     net::reply_error(*server_, exchange.http, error, exchange.headers);
   } else {
-    // The 200 is out: say why, then break off, so that nobody takes this for a whole answer. But
-    // not in the middle of what may go on at another worker.
+    // The 200 is already sent. Send the error, then abort, so that no client takes this for a
+    // complete answer. A stream that may continue at another worker gets no error event.
     buffer_.clear();
     if (!exchange.tells) {
       net::append_error_event(buffer_, error);

@@ -48,13 +48,13 @@ class GenerationsPreparation final : public Preparation {
   const GenerationMaker& maker_;
   const std::shared_ptr<const engine::CompiledGrammar> grammar_;
   const size_t prompts_;
-  const uint64_t seed_;  // Of the first choice of all; the others' follow it.
+  const uint64_t seed_;  // The first choice's; later choices add to it.
   const PreparedThen then_;
   PreparedRequest prepared_;
   std::optional<net::ApiError> error_;
 };
 
-// All in one step.
+// A preparation with one step.
 template <class Value>
 class WholePreparation final : public Preparation {
  public:

@@ -1,6 +1,6 @@
-// What RequestPreparer does for each kind of request: bodies become requests, prompts become
-// generations one by one, texts become tokens, tokens a text. Each hands its outcome to a function
-// on the loop thread.
+// The work of RequestPreparer for each kind of request. Bodies become requests, prompts become
+// generations one by one, texts become tokens, and tokens become a text. Each passes its result to
+// a function on the loop thread.
 #pragma once
 
 #include <functional>
@@ -25,10 +25,10 @@ std::unique_ptr<Preparation> prepare_request(net::ApiKind kind, std::string body
 struct PreparedRequest {
   net::ApiRequest request;                     // Without its prompts.
   std::vector<GenerationRequest> generations;  // One per prompt, without ids.
-  std::vector<std::string> echoes;  // The text of each prompt, if the reply begins with it.
+  std::vector<std::string> echoes;             // Each prompt's text, if the reply begins with it.
 };
 using PreparedThen = std::function<void(std::variant<PreparedRequest, net::ApiError>)>;
-// One prompt at each step; all of them follow `grammar`, if there is one. Requires: maker.check()
+// Prepares one prompt per step. All follow `grammar`, if there is one. Requires: maker.check()
 // found nothing.
 std::unique_ptr<Preparation> prepare_generations(
     const GenerationMaker& maker, net::ApiRequest request,

@@ -46,7 +46,7 @@ PromptCache::Start PromptCache::take(const OwnedPrompt& prompt, std::vector<Effe
   const Place source = longest_match(prompt);
   const uint32_t rows = source == none ? 0 : common_rows(source->second.kept, prompt);
   const uint32_t rows_there = source == none ? 0 : source->second.kept.rows;
-  // Nobody misses what is left of the source.
+  // At least half of the source's rows are used: its sequence need not survive.
   const bool uses_up = source != none && 2 * uint64_t{rows} >= rows_there;
   const bool lowest_first = order_ == Order::kLowestFirst;
   const Place place = lowest_first ? free_.begin() : uses_up ? source : oldest_but(none, none);
@@ -83,7 +83,7 @@ PromptCache::Place PromptCache::oldest_but(Place one, Place other) {
   return oldest;
 }
 
-// Among equals, the one that would lose least.
+// The sequence with the most matching rows; among equals, the one with the fewest other rows.
 PromptCache::Place PromptCache::longest_match(const OwnedPrompt& prompt) {
   Place best = free_.end();
   uint32_t best_rows = kRowsMin - 1;
@@ -131,7 +131,7 @@ void PromptCache::copy(Place from, Place to, std::vector<Effect>& effects) {
   to->second.used = from->second.used;
 }
 
-// The rows of `place` go where older ones are, but not where `needed` ones are.
+// Moves the rows of `place` over older rows, but never over those of `needed`.
 void PromptCache::make_way(Place place, Place needed, std::vector<Effect>& effects) {
   const Place room = oldest_but(place, needed);
   if (room != free_.end() && room->second.used < place->second.used) {

@@ -1,13 +1,13 @@
 // PromptCache: the free sequences of an engine, and the prompts whose rows they still hold.
 //
-// A sequence that comes free keeps the rows of its prompt until it is taken: a prompt with the same
-// beginning starts with these rows, and only the rest is computed. Tokens are compared, no hashes
-// of them, so nothing passes for what it is not. Rows of one tenant are never another's. Kept rows
-// cost nothing: each sequence has memory of its own, whoever holds it.
+// A sequence that becomes free keeps the rows of its prompt until it is taken. A prompt with the
+// same beginning starts with these rows, and only the rest is computed. The cache compares tokens
+// instead of hashes, so a match is always right. Tenants never share rows. Kept rows cost no
+// memory, because each sequence has its own.
 //
-// Where a prompt takes less than half of the rows that another one left, it gets a copy of them: a
-// beginning that many share, a system prompt, would else cost each of them the rest. To copy rows
-// costs about what one decode step over them does, and a small part of computing them. Pure.
+// A prompt that reuses less than half of a sequence's kept rows gets a copy of them. Otherwise
+// prompts that share a system prompt would each destroy the rest of the kept rows. A copy costs
+// about as much as one decode step over the rows, and much less than computing them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,37 +21,38 @@ namespace pdjob::worker {
 class PromptCache {
  public:
   enum class Order {
-    // A prompt stays where its rows are; others get an empty sequence, else the one that was used
-    // longest ago.
+    // A prompt runs where its rows are. Other prompts get an empty sequence, or else the least
+    // recently used one.
     kOldestFirst,
-    // Always the lowest sequence, to which rows are copied, and from which those of others are
-    // moved out of the way: libllama runs a batch of choices whose sequences follow each other in
-    // one pass, and makes another pass for each gap.
+    // Always the lowest free sequence. Needed rows are copied into it; other rows are moved out of
+    // it. Reason: libllama runs choices in consecutive sequences in one pass, and needs another
+    // pass for each gap.
     kLowestFirst,
   };
 
-  // Fewer are not worth their while.
+  // Fewer matching rows are not reused.
   static constexpr uint32_t kRowsMin = 16;
 
   PromptCache(uint32_t sequences, Order order);
 
   uint32_t size() const { return static_cast<uint32_t>(free_.size()); }
-  // A sequence comes free; all but these of its rows are dropped.
+  // Adds a free sequence and drops its rows except `kept`.
   void put(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects);
-  // An empty one. Requires: size() > 0.
+  // Takes an empty sequence. Requires: size() > 0.
   SequenceId take(std::vector<Effect>& effects);
   struct Start {
     SequenceId sequence;
-    uint32_t rows = 0;  // That it holds already, of the beginning of the prompt; never all of it,
-                        // since its last token is computed for its logits.
+    // Rows of the prompt's beginning that the sequence holds. Never the whole prompt: its last
+    // token is computed for its logits.
+    uint32_t rows = 0;
   };
-  // The one to compute this prompt in. Requires: size() > 0.
+  // Takes the sequence to compute this prompt in. Requires: size() > 0.
   Start take(const OwnedPrompt& prompt, std::vector<Effect>& effects);
 
  private:
   struct Kept {
     PromptRows kept;
-    uint64_t used = 0;  // Ascends with every use; 0: empty.
+    uint64_t used = 0;  // Ascends with every use; 0 if empty.
   };
   using Place = std::map<SequenceId, Kept>::iterator;
 
@@ -59,7 +60,7 @@ class PromptCache {
   Place longest_match(const OwnedPrompt& prompt);
   static uint32_t common_rows(const PromptRows& kept, const OwnedPrompt& prompt);
   void empty(Place place, std::vector<Effect>& effects);
-  // What it keeps from now on is reported, if that is new.
+  // Sets the rows that a sequence keeps, and reports them if they changed.
   static void keep(Place place, const PromptRows& kept, std::vector<Effect>& effects);
   void copy(Place from, Place to, std::vector<Effect>& effects);
   void make_way(Place place, Place needed, std::vector<Effect>& effects);

@@ -23,7 +23,7 @@ RequestPreparer::~RequestPreparer() {
 }
 
 Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Preparation> work) {
-  // A single request may hold more than all may: it is alone then.
+  // A request may exceed the memory limit if it is the only one.
   const bool room = held_.empty() || bytes_held_ + bytes <= limits::kPreparedBytesMax;
   if (!room || held_.size() >= limits::kRequestsQueuedMax) {
     return Error{ErrorCode::kOverloaded, "this worker prepares as many requests as it can hold"};
@@ -33,7 +33,7 @@ Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Prepa
   PDJOB_CHECK(is_new, key);
   held_[ticket] = {.key = key, .bytes = bytes};
   bytes_held_ += bytes;
-  // held_ is the bound.
+  // The check of held_ bounds the inbox.
   inbox_.push_always(Job{.ticket = ticket, .work = std::move(work)});
   return ok();
 }

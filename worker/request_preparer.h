@@ -1,8 +1,8 @@
-// RequestPreparer: does the slow part of a request, before the engine has anything to do, away from
-// the loop thread: chat templates, tokenizing, samplers. It has one thread, "prepare".
+// RequestPreparer: does the slow work before a request reaches the engine, away from the loop
+// thread: chat templates, tokenizing, samplers. It has one thread, "prepare".
 //
 // A preparation consists of steps, and preparations take turns step by step. So a short one waits
-// for one step of each other preparation at most, not for all of a long one. It knows no requests.
+// for at most one step of each other preparation. The preparer knows nothing about requests.
 // Loop-bound.
 #pragma once
 
@@ -20,36 +20,37 @@
 
 namespace pdjob::worker {
 
-// One thread has it at a time.
+// Used by one thread at a time.
 class Preparation {
  public:
   virtual ~Preparation() = default;
-  // One turn, on the thread "prepare". True: it was the last one. A turn takes a second at most.
+  // Runs one step on the thread "prepare". Returns true after the last one. A step takes at most
+  // one second.
   virtual bool step() = 0;
-  // On the loop thread, once, after the last step. Not called for what was cancelled.
+  // Called once on the loop thread, after the last step, unless cancelled.
   virtual void done() = 0;
 };
 
 class RequestPreparer {
  public:
   explicit RequestPreparer(net::EventLoop& loop);
-  // Joins; what is not done() yet is dropped.
+  // Joins the thread and drops unfinished preparations.
   ~RequestPreparer();
   RequestPreparer(const RequestPreparer&) = delete;
   RequestPreparer& operator=(const RequestPreparer&) = delete;
 
-  // `bytes`: about as much memory as the work holds. kOverloaded: others hold all there is.
-  // Requires: no work of this key is under way.
+  // `bytes` is about how much memory the work holds. Fails with kOverloaded if other work uses the
+  // whole memory or queue limit. Requires: no work with this key is under way.
   Status submit(uint64_t key, size_t bytes, std::unique_ptr<Preparation> work);
-  // Unknown: nothing happens.
+  // Does nothing if the key is unknown.
   void cancel(uint64_t key);
-  // Nothing is under way.
+  // True if no work is under way.
   bool idle() const { return held_.empty(); }
 
  private:
   struct Job {
     uint64_t ticket = 0;
-    std::unique_ptr<Preparation> work;  // Null: it was dropped.
+    std::unique_ptr<Preparation> work;  // Null if dropped.
   };
   struct Cancel {
     uint64_t ticket = 0;
@@ -63,7 +64,7 @@ class RequestPreparer {
 
   // On the thread "prepare".
   void run();
-  // False: to stop.
+  // Returns false on Stop.
   bool take(Command command);
   void give_back(Job job);
   // On the loop thread.
@@ -72,11 +73,11 @@ class RequestPreparer {
   net::EventLoop& loop_;
   uint64_t next_ticket_ = 1;
   size_t bytes_held_ = 0;
-  std::unordered_map<uint64_t, Held> held_;        // By ticket: until the thread gives it back.
-  std::unordered_map<uint64_t, uint64_t> by_key_;  // The ticket of what is not cancelled.
+  std::unordered_map<uint64_t, Held> held_;        // By ticket, until the thread gives it back.
+  std::unordered_map<uint64_t, uint64_t> by_key_;  // Tickets of uncancelled work.
   Channel<Command> inbox_;
   Channel<Job> outbox_;
-  std::deque<Job> turns_;  // Only touched by the thread.
+  std::deque<Job> turns_;  // Used only by the thread.
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
-// RequestQueue: the requests that wait for sequences, in order of arrival, with a bound and a
-// deadline each. Refuses at the door what can never run or must not wait, so that every request
-// gets exactly one answer. Pure.
+// RequestQueue: the requests that wait for sequences, in order of arrival. The queue has a maximum
+// length, each request a deadline. It refuses a request that cannot run or must not wait. So every
+// request gets exactly one answer. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace pdjob::worker {
 
 class RequestQueue {
  public:
-  // `worker` is what refusals call the worker: "prefill worker".
+  // Refusals name the worker as `worker`, for example "prefill worker".
   RequestQueue(std::string worker, uint32_t requests_max, uint32_t sequences);
 
   // Queues the request, or fails it.
   void push(const RequestArrived& request, std::vector<Effect>& effects);
-  // False: it does not wait here.
+  // Returns false if the request does not wait here.
   bool cancel(RequestId request, std::vector<Effect>& effects);
-  // Fails what has waited past its deadline.
+  // Fails requests that have waited past their deadline.
   void expire(Instant now, std::vector<Effect>& effects);
   // From now on every push is refused.
   void close() { closed_ = true; }
@@ -30,9 +30,9 @@ class RequestQueue {
   bool empty() const { return waiting_.empty(); }
   // In order of arrival.
   const std::deque<RequestArrived>& waiting() const { return waiting_; }
-  // Requires: it waits here.
+  // Requires: the request waits here.
   RequestArrived take(RequestId request);
-  // Unknown: nothing happens.
+  // Does nothing if the request is unknown.
   void set_awaited(RequestId request, bool awaited);
 
   bool closed() const { return closed_; }

@@ -8,7 +8,8 @@ namespace pdjob::worker {
 
 TransferId bound_transfer(TransferId transfer, std::span<const Token> prompt,
                           std::string_view tenant) {
-  // Both ends run the same build of the same library, so tokens have the same bytes (fingerprint).
+  // The fingerprint ensures that both ends run the same build of the same library, so tokens have
+  // the same bytes.
   const Digest digest = Blake2b("pdjob transfer 1")
                             .add(transfer.high)
                             .add(transfer.low)

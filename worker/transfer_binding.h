@@ -1,7 +1,7 @@
-// Binds a transfer to its prompt and its tenant: rows reach only who has asked for the same prompt
-// as the same tenant. On KV links a transfer keeps the lower half of its id, its name. The upper
-// half becomes a proof, a hash of the whole id, the prompt and the tenant; a name with another
-// proof is refused at once (kvtransfer/kv_endpoint.h). Pure.
+// Binds a transfer to its prompt and its tenant. A worker gets the rows only if it asks for the
+// same prompt as the same tenant. On KV links, the lower half of the id stays the transfer's name.
+// The upper half becomes a proof: a hash of the whole id, the prompt and the tenant. A name with
+// another proof is refused at once (kvtransfer/kv_endpoint.h). Pure.
 #pragma once
 
 #include <span>

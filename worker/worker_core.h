@@ -1,9 +1,11 @@
-// The core of an engine worker: which request gets which sequence, and what the engine runs next.
-// Prefill and decode workers each have their own (prefill/prefill_worker.h,
-// decode/decode_worker.h); this is the seam to the shell that runs either (engine_thread.h).
+// The core of an engine worker decides which request gets which sequence, and what the engine runs
+// next. Prefill and decode workers have different cores (prefill/prefill_worker.h,
+// decode/decode_worker.h). This file is their interface to the shell that runs either
+// (engine_thread.h).
 //
-// A core knows a prompt's tokens, to tell which rows of it are there already, and of all others
-// their number: samplers and texts stay in the shell, keyed by RequestId. Pure.
+// A core knows the tokens of a prompt, because it decides which of its rows exist already. It knows
+// only the number of generated tokens. Samplers and texts stay in the shell, keyed by RequestId.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +23,13 @@
 
 namespace pdjob::worker {
 
-// The tokens of a prompt, and whose they are. Tenants share no rows: what took no time to compute
-// would tell one of them what another one asked.
+// The tokens of a prompt, and the tenant that owns them. Tenants never share rows: the time to
+// compute a prompt would otherwise show one tenant what another one asked.
 struct OwnedPrompt {
   std::vector<Token> tokens;
-  std::string tenant;  // Empty: there are no tenants.
+  std::string tenant;  // Empty if there are no tenants.
 };
-// Null: not said, so its rows are of no use to another prompt.
+// Null if unknown: then no other prompt can reuse the rows.
 using Prompt = std::shared_ptr<const OwnedPrompt>;
 inline Prompt make_prompt(std::vector<Token> tokens, std::string tenant = {}) {
   return std::make_shared<const OwnedPrompt>(std::move(tokens), std::move(tenant));
@@ -36,7 +38,7 @@ inline Prompt make_prompt(std::vector<Token> tokens, std::string tenant = {}) {
 // Where the KV of a prompt comes from and goes to.
 enum class KvMode {
   kLocal,  // Computed and decoded here.
-  kOffer,  // Computed here, decoded elsewhere: rows are offered until somebody fetches them.
+  kOffer,  // Computed here, decoded elsewhere: rows are offered until a decode worker fetches them.
   kFetch,  // Computed elsewhere, fetched, decoded here.
 };
 
@@ -46,29 +48,30 @@ struct RequestArrived {
   RequestId request;
   uint32_t prompt_tokens = 0;  // At least 1.
   uint32_t choices = 1;
-  uint32_t max_tokens = 1;  // Of each choice; prompt_tokens + max_tokens may exceed the rows:
-                            // generation then ends by length.
+  // Per choice. prompt_tokens + max_tokens may exceed the rows of a sequence; generation then ends
+  // by length.
+  uint32_t max_tokens = 1;
   KvMode kv = KvMode::kLocal;
-  Instant deadline = kNever;  // To be running by then; passed while queued: kTimeout.
-  Prompt prompt = nullptr;    // Of prompt_tokens tokens.
-  // Of kOffer:
-  bool awaited = false;  // A decode worker has reserved rows and waits for these.
-  bool two_hop = false;  // Nobody can wait for them yet: only the reply says where they are.
+  Instant deadline = kNever;  // A request still queued by then fails with kTimeout.
+  Prompt prompt = nullptr;    // Has prompt_tokens tokens.
+  // For kOffer only:
+  bool awaited = false;  // A decode worker has reserved rows and waits.
+  bool two_hop = false;  // No decode worker can wait yet: only the reply says where the rows are.
 };
 struct RequestCancelled {
   RequestId request;
 };
-// The engine is idle: run something, if there is anything. Answered by at most one RunStep, whose
-// outcome comes before the next EngineFree.
+// The engine is idle. The core answers with at most one RunStep; its outcome comes before the next
+// EngineFree.
 struct EngineFree {};
 struct SampledToken {
   RequestId request;
   uint32_t choice = 0;
-  bool stopped = false;  // By an end token, a stop token or a stop string.
-  uint32_t count = 1;    // More: a continued choice begins with tokens that are known already.
+  bool stopped = false;  // Ended by an end token, a stop token or a stop string.
+  uint32_t count = 1;    // Above 1 for a continued choice: it begins with known tokens.
 };
-struct SampleFailure {  // The sampler refused (broken logits, grammar at a dead end): the request
-                        // fails alone.
+// The sampler failed (broken logits, grammar at a dead end). Only this request fails.
+struct SampleFailure {
   RequestId request;
   Error error;
 };
@@ -79,58 +82,61 @@ struct StepFinished {
 struct StepFailed {  // The engine refused the whole batch.
   Error error;
 };
-// Answer to SampleTail.
+// The answer to SampleTail.
 struct TailSampled {
   std::vector<SampledToken> sampled;
   std::vector<SampleFailure> failed;
 };
-struct RowsFetched {  // Every row is in place; the tail is at hand.
+struct RowsFetched {  // All rows and the tail have arrived.
   RequestId request;
 };
 struct FetchFailed {
   RequestId request;
   Error error;
-  bool region_safe = true;  // False: the peer may still write; FetchReleased follows.
+  bool region_safe = true;  // False if the peer may still write; FetchReleased follows.
 };
 struct FetchReleased {
   RequestId request;
 };
-struct OfferAwaited {  // A decode worker began to wait for the rows of this request, or left.
+struct OfferAwaited {  // A decode worker began to wait for this request's rows, or stopped.
   RequestId request;
   bool awaited = true;
 };
-struct OfferEnded {  // Fetched, or given up: the rows are nobody's any more.
+struct OfferEnded {  // Fetched or given up: the transfer no longer owns the rows.
   RequestId request;
 };
-struct TimePassed {};  // Looks at deadlines.
-struct DrainAsked {};  // Take nothing new; ReportDrained when all is done.
+struct TimePassed {};  // The core checks its deadlines.
+// The core refuses new requests and reports ReportDrained when all have ended.
+struct DrainAsked {};
 
 using Event = std::variant<RequestArrived, RequestCancelled, EngineFree, StepFinished, StepFailed,
                            TailSampled, RowsFetched, FetchFailed, FetchReleased, OfferAwaited,
                            OfferEnded, TimePassed, DrainAsked>;
 
-// --- effects, to be done in order
+// --- effects; the shell applies them in order
 
 struct BatchItem {
   SequenceId sequence;
   RequestId request;
   uint32_t choice = 0;
-  bool prompt = false;  // Tokens [first, first + count) of the prompt, else of what the choice has
-                        // generated: its newest one, but where a choice is continued.
+  // True: tokens [first, first + count) of the prompt. False: of the choice's generated tokens;
+  // that is its newest token, except in a continued choice.
+  bool prompt = false;
   uint32_t first = 0;
   uint32_t count = 1;
-  uint32_t samples = 0;  // Choices 0 .. samples-1 are sampled from the last token's logits (a whole
-                         // prompt); 1 for a newest token; 0: more of the same follow.
+  // How many choices, from 0 up, are sampled from the last token's logits. All choices at the end
+  // of a prompt; 1 for a newest token; 0 if more tokens follow.
+  uint32_t samples = 0;
 };
 struct RunStep {  // Items ordered by sequence.
   std::vector<BatchItem> items;
 };
-struct AwaitFetch {  // The request queues for rows to fetch into: its offer is to be kept until
-                     // StartFetch or EndRequest.
+// The request queues for sequences. Its peer must keep the offer until StartFetch or EndRequest.
+struct AwaitFetch {
   RequestId request;
 };
-struct StartFetch {  // Reserve the rows, then fetch into them. A failed reservation comes back as
-                     // FetchFailed.
+// Reserve the rows, then fetch into them. FetchFailed also reports a failed reservation.
+struct StartFetch {
   RequestId request;
   SequenceId sequence;
   uint32_t rows = 0;
@@ -150,8 +156,8 @@ struct OfferRows {  // Rows [0, ready) are final.
   RequestId request;
   uint32_t ready = 0;
 };
-struct CommitOffer {  // All rows are final; the tail is the logits of `sequence` in the step that
-                      // just finished.
+// All rows are final. The tail is the logits of `sequence` from the step that just finished.
+struct CommitOffer {
   RequestId request;
   SequenceId sequence;
   uint32_t rows = 0;
@@ -166,38 +172,39 @@ struct ForkSequence {
 struct ClearSequence {
   SequenceId sequence;
 };
-struct TrimSequence {  // Rows [0, rows) stay, all others go.
+struct TrimSequence {  // Keeps rows [0, rows), drops the others.
   SequenceId sequence;
   uint32_t rows = 0;
 };
-struct ReportReuse {  // The prompt begins with rows that were there: once for each prompt that is
-                      // computed here, if prompts are kept at all.
+// The prompt reuses `rows` rows. Reported once per prompt computed here, if the prefix cache is on.
+struct ReportReuse {
   RequestId request;
   uint32_t prompt_tokens = 0;
   uint32_t rows = 0;
 };
-// The first rows of a sequence are of the first tokens of this prompt. None: of whatever.
+// The first `rows` rows of a sequence belong to the first tokens of this prompt. 0 rows: unknown.
 struct PromptRows {
   Prompt prompt;
   uint32_t rows = 0;
 };
-struct ReportKept {  // What a free sequence keeps, for prompts that begin alike. None: it is taken,
-                     // or nothing is left in it.
+// The rows that a free sequence keeps for prompts with the same beginning. 0 rows: the sequence was
+// taken or is empty.
+struct ReportKept {
   SequenceId sequence;
   PromptRows kept;
 };
-struct Deliver {  // The choice's newest token goes to the client, with the reason if it was the
-                  // last.
+// Sends the choice's newest token to the client; the last one has a finish reason.
+struct Deliver {
   RequestId request;
   uint32_t choice = 0;
   FinishReason finish = FinishReason::kNone;
 };
-struct EndRequest {  // Every choice is delivered, or the client knows; the shell forgets what it
-                     // kept of it.
+// Every choice is delivered, or the client has its error. The shell drops its state of the request.
+struct EndRequest {
   RequestId request;
 };
-struct FailRequest {  // The client gets the error; EndRequest follows at once or when nothing is in
-                      // flight any more.
+// The client gets the error. EndRequest follows at once, or when nothing is in flight any more.
+struct FailRequest {
   RequestId request;
   Error error;
 };
@@ -208,12 +215,12 @@ using Effect =
                  CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, TrimSequence, ReportReuse,
                  ReportKept, Deliver, EndRequest, FailRequest, ReportDrained>;
 
-// What the autoscaler and the router want to know.
+// The load that the autoscaler and the router read.
 struct CoreLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;
   uint64_t tokens_queued = 0;  // Prompt tokens not yet computed.
-  uint64_t rows_used = 0;      // Without those that free sequences keep.
+  uint64_t rows_used = 0;      // Excludes rows that free sequences keep.
   uint64_t rows_max = 0;
 };
 
@@ -221,12 +228,12 @@ class WorkerCore {
  public:
   virtual ~WorkerCore() = default;
   virtual void step(const Event& event, Instant now, std::vector<Effect>& effects) = 0;
-  // When TimePassed has something to do; kNever: never.
+  // The next time at which TimePassed is needed; kNever if there is none.
   virtual Instant next_deadline() const = 0;
   virtual CoreLoad load() const = 0;
 };
 
-// What a core must know of its engine.
+// The facts that a core needs about its engine.
 struct EngineSize {
   uint32_t sequences = 1;
   uint32_t rows_per_sequence = 1;

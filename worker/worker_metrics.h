@@ -1,5 +1,5 @@
-// What an engine worker counts. Names follow vLLM's where vLLM has the fact, so that its dashboards
-// read ours. Thread-safe.
+// The metrics of an engine worker. They have vLLM's names where vLLM has the same metric, so that
+// vLLM's dashboards work. Thread-safe.
 #pragma once
 
 #include "common/metrics.h"

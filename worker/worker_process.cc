@@ -33,8 +33,7 @@ kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
           {"library", facts.library}};
 }
 
-// Everything of one worker, built in the order in which it depends on each other and taken down in
-// the reverse.
+// All parts of one worker, built in the order of their dependencies and destroyed in reverse.
 class WorkerProcess final : net::JobMember::Handler {
  public:
   explicit WorkerProcess(const WorkerOptions& options) : options_(options) {}
@@ -44,7 +43,7 @@ class WorkerProcess final : net::JobMember::Handler {
     if (engine_thread_) {
       engine_thread_->stop();
     }
-    endpoint_.reset();  // Its sink, the engine thread's inbox, is still there.
+    endpoint_.reset();  // Its sink, the engine thread's inbox, still exists.
   }
 
   Status start(const CoreFactory& make_core) {
@@ -89,7 +88,7 @@ class WorkerProcess final : net::JobMember::Handler {
     PDJOB_TRY(member_, net::JobMember::open(loop_, *this, options_.spec, options_.drain_timeout));
     member_->serve(api_->entry(options_.spec.host, server_->port()));
     if (options_.spec.control.empty()) {
-      // Started by hand: whoever reads the pipe learns the port.
+      // Started by hand: stdout tells the port.
       std::printf("ready url=http://%s:%u\n", options_.spec.host.c_str(), server_->port());
       std::fflush(stdout);
     }
@@ -110,7 +109,7 @@ class WorkerProcess final : net::JobMember::Handler {
     });
   }
 
-  // On the loop thread, which is also where the answer comes.
+  // Called on the loop thread; the answer comes there too.
   void ask_kv_pairs(std::function<void(const std::vector<kvtransfer::PairStats>&,
                                        const kvtransfer::EndpointStats&)>
                         answer) {

@@ -20,7 +20,8 @@ struct WorkerOptions {
 };
 
 // Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. `make_core`
-// builds the role's core once the engine's size is known. The exit code (common/exit_code.h).
+// builds the role's core once the engine's size is known. Returns the exit code
+// (common/exit_code.h).
 int run_worker(const WorkerOptions& options, const CoreFactory& make_core);
 
 }  // namespace pdjob::worker

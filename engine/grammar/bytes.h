@@ -1,5 +1,5 @@
-// Numbers and texts as bytes, for another process of the same program on the same machine, and
-// back.
+// Converts numbers and texts to bytes and back, to send them to another process of the same program
+// on the same machine.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class BytesWriter {
   std::string bytes_;
 };
 
-// kCorrupt: the bytes end too early.
+// Reads fail with kCorrupt if the bytes end too early.
 class BytesReader {
  public:
   explicit BytesReader(std::string_view bytes) : left_(bytes) {}
@@ -36,7 +36,7 @@ class BytesReader {
     PDJOB_TRY_STATUS(raw(&number, sizeof number));
     return number;
   }
-  // A part of the bytes given: it lives as long as they do.
+  // A view into the given bytes; valid as long as they are.
   Result<std::string_view> text() {
     PDJOB_TRY(const uint32_t size, number());
     if (size > left_.size()) {

@@ -20,7 +20,7 @@ using RuleFsm = xgrammar::CompactFSMWithStartEndWithSize;
 
 Error no_grammar() { return {ErrorCode::kCorrupt, "the compiled grammar cannot be read"}; }
 
-// Most numbers of a mask follow the one before: (first, length) of each run.
+// Writes (first, length) of each run: most numbers of a mask are the previous one plus 1.
 void write_runs(BytesWriter& out, const std::vector<int32_t>& numbers) {
   std::vector<uint32_t> runs;
   for (size_t at = 0; at < numbers.size();) {
@@ -85,7 +85,7 @@ class Reader {
   }
 
  private:
-  // Each below `end`.
+  // Reads runs of numbers, each below `end`.
   Result<std::vector<int32_t>> runs(int64_t end) {
     PDJOB_TRY(const std::string_view text, in_.text());
     BytesReader in(text);
@@ -103,7 +103,7 @@ class Reader {
     return out;
   }
 
-  // The rules are views of one automaton, which the library reads.
+  // The rules are views of one automaton; the library parses it.
   Result<xgrammar::Grammar> grammar() {
     PDJOB_TRY(const std::string_view json, in_.text());
     auto read = xgrammar::Grammar::DeserializeJSON(std::string(json));
@@ -155,7 +155,7 @@ class Reader {
     return out;
   }
 
-  // A few bytes can be the runs of many numbers.
+  // Bounds the memory of the result: a few bytes can encode runs of many numbers.
   bool take(size_t bytes) {
     taken_ += bytes;
     return taken_ <= limits::kCompiledGrammarBytesMax;
@@ -177,7 +177,7 @@ Result<std::string> write_compiled(const xgrammar::CompiledGrammar& compiled) {
   const xgrammar::Grammar whole = compiled.GetGrammar();
   auto bare = std::make_shared<xgrammar::Grammar::Impl>(*whole.ImplPtr());
   bare->per_rule_fsms.clear();
-  bare->optimized = false;  // It would have to have them.
+  bare->optimized = false;  // An optimized grammar needs them.
   BytesWriter out;
   out.text(xgrammar::Grammar(std::move(bare)).SerializeJSON());
   for (const auto& rule : whole->per_rule_fsms) {
@@ -200,7 +200,7 @@ Result<xgrammar::CompiledGrammar> read_compiled(std::string_view bytes,
   try {
     return Reader(bytes, tokens).run();
   } catch (const std::exception&) {
-    return no_grammar();  // The library throws.
+    return no_grammar();  // Thrown by the library.
   }
 }
 

@@ -1,7 +1,7 @@
-// A grammar that XGrammar has compiled, as bytes. The library can write it as JSON, which holds the
-// whole automaton once for each rule, and masks as decimal numbers. For a schema of five bounded
-// strings that is 53 MB and takes seconds; here it is 1 MB and takes milliseconds.
-// Only for engine/grammar: it reads the inside of the library, in the one version that ./dev pins.
+// Writes a grammar that XGrammar has compiled as bytes. The library itself can write JSON, which
+// repeats the whole automaton for each rule and writes masks as decimal numbers. For a schema of
+// five bounded strings, that is 53 MB and takes seconds; this format takes 1 MB and milliseconds.
+// Only for engine/grammar: it reads the library's internals, in the one version that ./dev pins.
 #pragma once
 
 #include <string>
@@ -13,10 +13,12 @@
 
 namespace pdjob::engine {
 
-// kInvalidArgument: more than limits::kCompiledGrammarBytesMax, here or in memory.
+// Fails with kInvalidArgument if the bytes or the grammar in memory exceed
+// limits::kCompiledGrammarBytesMax.
 Result<std::string> write_compiled(const xgrammar::CompiledGrammar& compiled);
 
-// kCorrupt: not what write_compiled() has written for these tokens, or more than its bound.
+// Fails with kCorrupt if write_compiled() did not write `bytes` for these tokens, or if they exceed
+// its bound.
 Result<xgrammar::CompiledGrammar> read_compiled(std::string_view bytes,
                                                 const xgrammar::TokenizerInfo& tokens);
 

@@ -80,7 +80,7 @@ class Check {
     return ok();
   }
 
-  // An element of this weight may be repeated by what follows.
+  // Adds an element of this weight, which a repetition may follow.
   void add(size_t weight) {
     groups_.back() = std::min(groups_.back() + weight, limits::kGrammarWeightMax + 1);
     last_ = weight;
@@ -149,7 +149,7 @@ class Check {
                      " times");
     }
     at_ = end + 1;
-    // {n} after {n} repeats all of it again.
+    // A second {n} repeats the repeated element again.
     const size_t whole = std::min(last_ * std::max<size_t>(most, 1), limits::kGrammarWeightMax + 1);
     groups_.back() = std::min(groups_.back() + whole, limits::kGrammarWeightMax + 1);
     last_ = whole;
@@ -205,9 +205,9 @@ class Check {
   const std::string_view text_;
   size_t at_ = 0;
   size_t rules_ = 0;
-  size_t weight_ = 0;  // Of the rules before this one: bytes, with repetitions written out.
-  std::vector<size_t> groups_;  // Of the open groups of this rule.
-  size_t last_ = 0;             // Of the element that a repetition would repeat.
+  size_t weight_ = 0;           // Weight of the earlier rules: bytes, with repetitions written out.
+  std::vector<size_t> groups_;  // Weights of this rule's open groups.
+  size_t last_ = 0;             // Weight of the element that a repetition would repeat.
 };
 
 }  // namespace

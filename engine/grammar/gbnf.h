@@ -1,5 +1,5 @@
-// The checks of a GBNF grammar before any library sees it: size, nesting, what repetitions
-// multiply, and the words that XGrammar reads otherwise than GBNF. Pure.
+// Checks a GBNF grammar before any library sees it: size, nesting, the product of repetitions, and
+// words that XGrammar reads differently from GBNF. Pure.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace pdjob::engine {
 
-// kInvalidArgument: too much, or not supported; the message names line and reason. The compiler
-// finds the rest: an unknown rule, a missing bracket.
+// Fails with kInvalidArgument if the grammar is too large or not supported; the message names line
+// and reason. The compiler finds other errors: an unknown rule, a missing bracket.
 Status check_gbnf(std::string_view gbnf);
 
 }  // namespace pdjob::engine

@@ -41,7 +41,8 @@ struct Grammar::State {
     const auto at = static_cast<size_t>(token);
     return ((static_cast<uint32_t>(bits[at / kBits]) >> (at % kBits)) & 1U) != 0;
   }
-  // The library, with its exceptions and its time counted. An exception fails the choice.
+  // Runs a call of the library, counts its time, and catches its exceptions. An exception fails the
+  // choice.
   template <class Work>
   bool run(const Work& work) {
     const Duration begun = thread_cpu_time();
@@ -54,7 +55,7 @@ struct Grammar::State {
     spent += thread_cpu_time() - begun;
     return result;
   }
-  // Into `bits`: what may follow.
+  // Writes into `bits` which tokens may follow.
   void fill() {
     if (filled) {
       return;
@@ -101,7 +102,7 @@ bool Grammar::allows(Token token) {
   if (state.filled) {
     return state.bit(token);
   }
-  // Cheaper than to look at all tokens.
+  // Cheaper than checking all tokens.
   return state.run([&] {
     const bool accepted = state.matcher.AcceptToken(token);
     if (accepted) {

@@ -1,5 +1,6 @@
-// Grammar: what may follow of a text that follows a compiled grammar; one for each choice. Its cost
-// is bounded: a grammar so ambiguous that following it takes too long fails its choice. Loop-bound.
+// Grammar: tracks one choice's position in a compiled grammar, and says which tokens may follow.
+// Its cost is bounded: a grammar so ambiguous that following it takes too long fails the choice.
+// Loop-bound.
 #pragma once
 
 #include <memory>
@@ -19,11 +20,12 @@ class Grammar {
   ~Grammar();
 
   bool allows(Token token);
-  // Sets what may not follow to -infinity.
+  // Sets the logits of tokens that may not follow to -infinity.
   void mask(std::span<float> logits);
-  // kInvalidArgument: the token may not follow, or following the grammar takes too long.
+  // Fails with kInvalidArgument if the token may not follow, or if following the grammar takes too
+  // long.
   Status accept(Token token);
-  // Only an end token may follow, or one came.
+  // True if only an end token may follow, or one has come.
   bool finished();
 
  private:

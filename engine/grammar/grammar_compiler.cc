@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMessageBytesMax = 300;
 
-// Where a model would rather indent for ever, it may not.
+// Stops a model from indenting forever.
 constexpr int kWhitespaceMax = 24;
 
 // The library's messages begin with a time and a source file, and may quote the whole grammar.

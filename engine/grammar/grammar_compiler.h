@@ -1,6 +1,6 @@
-// GrammarCompiler: turns a grammar or a JSON schema that the limits have let through into a
-// compiled grammar, as bytes that CompiledGrammar reads. Runs in a process of its own
-// (worker/grammar_helper.h): no bound on the input makes the library safe against all of it.
+// GrammarCompiler: compiles a grammar or a JSON schema that passed the limits, into bytes that
+// CompiledGrammar reads. Runs in a separate process (worker/grammar_helper.h), because input limits
+// cannot make the library safe.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace pdjob::engine {
 
 enum class StructureKind : uint8_t {
   kGrammar = 0,  // GBNF, root rule "root".
-  kSchema = 1,   // A JSON schema as it comes from normalise_json_schema().
+  kSchema = 1,   // A JSON schema, normalised by normalise_json_schema().
 };
 
-// The pure checks of a structure, in microseconds to a millisecond: what is handed to the compiler.
-// kInvalidArgument: too much, not supported, or not understood.
+// Checks a structure and returns the text for the compiler. Pure; takes microseconds to a
+// millisecond. Fails with kInvalidArgument if the structure is too large, unsupported or malformed.
 Result<std::string> check_structure(StructureKind kind, std::string_view text);
 
 class GrammarCompiler {
@@ -28,8 +28,8 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // `checked` is what check_structure() returned. kInvalidArgument: the library refuses it, or
-  // would ignore a part of it. May take seconds, gigabytes or the whole process.
+  // `checked` is the result of check_structure(). Fails with kInvalidArgument if the library
+  // refuses it, or would ignore a part of it. May take seconds or gigabytes, or crash the process.
   Result<std::string> compile(StructureKind kind, const std::string& checked);
 
  private:

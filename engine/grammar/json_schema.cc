@@ -19,7 +19,7 @@ namespace {
 
 using Words = std::set<std::string, std::less<>>;
 
-// They say something of a schema, and constrain nothing.
+// Keywords that describe a schema and do not constrain values.
 const Words& annotations() {
   static const Words words = {
       "title",           "description",   "default",      "examples", "example",
@@ -47,7 +47,7 @@ const Words& formats() {
 
 picojson::value text(std::string_view what) { return picojson::value(std::string(what)); }
 
-// XGrammar rounds the bounds of numbers to this.
+// XGrammar rounds the bounds of numbers to multiples of this.
 constexpr double kNumberStep = 1e-6;
 
 class Reader {
@@ -74,8 +74,8 @@ class Reader {
   }
 
  private:
-  // Where a schema stands. `head`: what it says, its owner (0: the root, n: definition n - 1) says
-  // of the very same value.
+  // The place of a schema. `owner`: 0 for the root, n for definition n - 1. `head`: the schema
+  // applies to the same value as its owner.
   struct Place {
     std::string path;
     size_t owner = 0;
@@ -152,7 +152,7 @@ class Reader {
     return found->second + 1;
   }
 
-  // Through all $ref that stand alone.
+  // Follows every $ref, and returns the schema at the end; null if there is none.
   const picojson::object* follow(const picojson::value& schema) const {
     const picojson::value* at = &schema;
     for (size_t hops = 0; hops <= definitions_.size() + 1 && at->is<picojson::object>(); ++hops) {
@@ -364,7 +364,7 @@ class Reader {
     return picojson::value(out);
   }
 
-  // A whole number 0 .. most; `absent` if it is not there.
+  // Reads a whole number 0 .. most; returns `absent` if the word is missing.
   static Result<int64_t> count(const picojson::object& in, const std::string& word,
                                const Place& place, int64_t most, int64_t absent) {
     const auto* value = member(in, word);
@@ -519,7 +519,7 @@ class Reader {
     } else if (more != nullptr) {
       PDJOB_TRY(out["additionalProperties"], schema(*more, place.below(".additionalProperties")));
     } else {
-      // Without names, any object.
+      // Without `properties`, any object is allowed.
       out["additionalProperties"] =
           picojson::value(properties.empty() && in.count("properties") == 0);
     }
@@ -529,12 +529,11 @@ class Reader {
     return ok();
   }
 
-  // A schema that says of a value only what it says of that value never ends.
+  // Refuses a schema whose $ref leads back to itself for the same value: it would never end.
   Status check_cycles() const {
     enum class Mark : uint8_t { kNew, kOpen, kDone };
     std::vector<Mark> marks(refers_.size(), Mark::kNew);
-    std::vector<std::pair<size_t, size_t>>
-        way;  // Owner, and how many of its references were walked.
+    std::vector<std::pair<size_t, size_t>> way;  // Owner, and how many of its references are done.
     for (size_t start = 0; start < refers_.size(); ++start) {
       if (marks[start] == Mark::kNew) {
         way.emplace_back(start, 0);
@@ -563,14 +562,14 @@ class Reader {
 
   const picojson::value& root_;
   std::vector<std::pair<std::string, const picojson::value*>> definitions_;  // Path and schema.
-  std::map<std::string, size_t> index_of_;  // URI -> index of definitions_.
-  std::vector<std::vector<size_t>> refers_ = {
-      {}};  // By owner: who else says something of its value.
+  std::map<std::string, size_t> index_of_;  // URI -> index in definitions_.
+  // By owner: other owners that a $ref applies to the same value.
+  std::vector<std::vector<size_t>> refers_ = {{}};
   size_t schemas_ = 0;
   size_t repeated_ = 0;
 };
 
-// picojson recurses once a level.
+// Bounds the nesting, because picojson recurses once per level.
 Status check_depth(std::string_view json) {
   size_t depth = 0;
   bool quoted = false;
@@ -614,7 +613,7 @@ Result<std::string> normalise_json_schema(std::string_view schema) {
     }
     return Reader(root).run();
   } catch (const std::exception&) {
-    return invalid("not JSON");  // A number that is none, such as 1e999.
+    return invalid("not JSON");  // An invalid number, such as 1e999.
   }
 }
 

@@ -1,9 +1,9 @@
-// Reads a client's JSON schema. All of it is bounded, understood and followed exactly, or it is
-// refused. The result is a schema of fewer words with the same meaning. XGrammar gets this one,
-// never what a client wrote. Pure.
+// Reads a client's JSON schema. The schema is refused unless all of it is within limits, understood
+// and followed exactly. The result is a schema with fewer keywords and the same meaning. XGrammar
+// gets only this one, never the client's. Pure.
 //
-// One thing is narrower than in JSON Schema: an object has only the properties that are named, in
-// that order, unless additionalProperties allows others (OpenAI's strict mode).
+// One rule is stricter than JSON Schema (OpenAI's strict mode). An object has only the named
+// properties, in that order, unless additionalProperties allows others.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace pdjob::engine {
 
-// kInvalidArgument: not JSON, no schema, too much, or not supported; the message begins with the
-// JSON path, such as $.properties.age.
+// Fails with kInvalidArgument if the text is not a JSON schema, is too large, or uses unsupported
+// keywords. The message names the JSON path, such as $.properties.age.
 Result<std::string> normalise_json_schema(std::string_view schema);
 
 }  // namespace pdjob::engine

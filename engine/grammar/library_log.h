@@ -1,11 +1,12 @@
-// XGrammar's own messages, kept from every log: they quote what clients sent. Of one thread.
+// Keeps XGrammar's messages out of all logs, because they quote client data. Counts per thread.
 #pragma once
 
 #include <cstddef>
 
 namespace pdjob::engine {
 
-// How often the library has warned on this thread: that it ignores or approximates something.
+// How many warnings the library gave on this thread. A warning means that it ignores or
+// approximates something.
 size_t library_warnings();
 
 }  // namespace pdjob::engine

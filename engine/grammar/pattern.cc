@@ -8,7 +8,7 @@
 namespace pdjob::engine {
 namespace {
 
-constexpr std::string_view kNeverInside = R"(\x00-\x1f"\\)";  // Of a JSON string, as it stands.
+constexpr std::string_view kNeverInside = R"(\x00-\x1f"\\)";  // Not in a JSON string unescaped.
 constexpr std::string_view kSpecial = R"(^$\.*+?()[]{}|)";
 
 Error refused(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
@@ -26,13 +26,13 @@ std::optional<std::string_view> class_of(char letter) {
     case 'w':
       return "0-9A-Z_a-z";
     case 's':
-      return " ";  // Other white space is escaped in JSON, or beyond ASCII.
+      return " ";  // Other white space is escaped in JSON or not ASCII.
     default:
       return std::nullopt;
   }
 }
 
-// One pass from left to right. Every piece knows its weight: the states of an automaton for it.
+// One pass from left to right. Every part has a weight: the states of its automaton.
 class Translator {
  public:
   explicit Translator(std::string_view text) : text_(text) {}
@@ -117,7 +117,7 @@ class Translator {
     return value;
   }
 
-  // Behind the {. How often its atom is written at most.
+  // Reads after the {. Returns how often the atom is written at most.
   Result<size_t> counted() {
     PDJOB_TRY(const size_t low, number());
     size_t high = low;
@@ -186,7 +186,7 @@ class Translator {
     return size_t{1};
   }
 
-  // An escape that stands for the sign itself.
+  // Checks an escape that stands for the character itself.
   static Status check_literal(char sign) {
     const bool letter = (sign >= '0' && sign <= '9') || (sign >= 'a' && sign <= 'z') ||
                         (sign >= 'A' && sign <= 'Z') || sign == '_';
@@ -199,7 +199,7 @@ class Translator {
     return ok();
   }
 
-  // One end of a range, or a single sign.
+  // One end of a range, or a single character.
   Result<char> class_sign() {
     char sign = text_[at_++];
     if (sign == '\\') {
@@ -214,7 +214,7 @@ class Translator {
     return sign;
   }
 
-  // Behind the [.
+  // Reads a class, after the [.
   Result<size_t> one_of() {
     const bool negated = eat('^');
     std::string inside;

@@ -1,5 +1,5 @@
-// Writes a JSON schema's `pattern` anew, in the part of the regular expressions that XGrammar
-// follows exactly. Pure.
+// Rewrites a JSON schema's `pattern` in the subset of regular expressions that XGrammar follows
+// exactly. Pure.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace pdjob::engine {
 
-// The result matches the same strings as `pattern`, and each class and each "." in it names its
-// characters. None of them is a quote, a backslash or a control character: a match is the inside of
-// a JSON string as it stands. Supported: "^...$" around literals, ".", classes, \d \w \s, groups,
-// "|" inside groups, and * + ? {n} {n,} {n,m}. kInvalidArgument: it is anything else, or too large;
-// the message says what.
+// Returns a pattern that matches the same strings. Each class and each "." in it lists its
+// characters, without quotes, backslashes and control characters. So a match can be the inside of a
+// JSON string unchanged.
+// Supported: "^...$" around literals, ".", classes, \d \w \s, groups, "|" inside groups, and * + ?
+// {n} {n,} {n,m}. Fails with kInvalidArgument for anything else, or if the pattern is too large;
+// the message gives the reason.
 Result<std::string> translate_pattern(std::string_view pattern);
 
 }  // namespace pdjob::engine

@@ -14,7 +14,7 @@ const picojson::value* member(const picojson::object& object, const std::string&
   return found == object.end() ? nullptr : &found->second;
 }
 
-// Only texts and truth values: of numbers, 1 and 1.0 are the same.
+// Only strings and booleans: as numbers, 1 and 1.0 are equal.
 std::optional<std::set<std::string>> values_of(const picojson::object& schema) {
   picojson::array values;
   if (const auto* one = member(schema, "const")) {

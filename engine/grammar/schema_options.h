@@ -1,5 +1,5 @@
-// Whether the options of a oneOf exclude each other, so that it means the same as anyOf. Only for
-// json_schema.cc and its door, picojson. Pure.
+// Finds whether the options of a oneOf exclude each other; then it means the same as anyOf. Only
+// for json_schema.cc, since it exposes picojson. Pure.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace pdjob::engine {
 
-// The schema that a $ref leads to, or the given one; null if that is none.
+// The schema that a $ref leads to, or the given one without a $ref; null if there is none.
 using FollowRef = std::function<const picojson::object*(const picojson::value&)>;
 
-// True if each pair of options differs in type, or in the values of a property that all of them
-// require, or in their own values (const, enum).
+// True if each two options differ in type, in their own values (const, enum), or in the values of a
+// property that all options require.
 bool exclude_each_other(const picojson::array& options, const FollowRef& follow);
 
 }  // namespace pdjob::engine

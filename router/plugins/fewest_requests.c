@@ -1,5 +1,5 @@
-/* An example of a policy plug-in: the worker with the fewest requests of this router, and of equals
- * the one whose name begins with `options` (say, the machines that are ours for good), then a
+/* An example of a policy plug-in. It picks the worker with the fewest requests of this router. A
+ * tie goes to a worker whose name begins with `options` (say, on machines that you own), then to a
  * random one.
  *
  *     cc -shared -fPIC -I pdjob fewest_requests.c -o fewest_requests.so
