@@ -1,6 +1,7 @@
-// binding_bench: what is gained by giving a request to a worker only when it has room? The router's
-// core before simulated workers, in virtual time: requests of length 1 and 50, each worker one
-// request at a time. Goodput: the highest rate at which 99 of 100 requests take at most kPatience.
+// binding_bench measures late binding: what is gained when a worker gets a request only once it has
+// room. Goodput is the highest rate at which 99 of 100 requests take at most kPatience. The bench
+// runs the router's core before simulated workers, in virtual time. Requests have length 1 or 50.
+// Each worker serves one at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,8 +17,8 @@ namespace pdjob::router {
 namespace {
 
 constexpr size_t kWorkers = 16;
-constexpr double kLong = 50;        // Of a request, in units of a short one, which takes 1 ms.
-constexpr double kLongShare = 0.1;  // So a request takes 5.9 units in the mean.
+constexpr double kLong = 50;        // In units of a short request, which takes 1 ms.
+constexpr double kLongShare = 0.1;  // The mean request takes 5.9 units.
 constexpr double kPatience = 2 * kLong;
 constexpr size_t kRequests = 60'000;
 
@@ -26,8 +27,8 @@ Instant at(double units) {
          std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(units));
 }
 
-// The P99 of the time from arrival to answer when the workers are busy for this share of their
-// time.
+// Returns the P99 of the time from arrival to answer, with the workers busy for the share
+// `utilisation` of their time.
 double p99(const RouterConfig& config, double utilisation) {
   Router router(config, 1);
   Random random(7);
@@ -75,7 +76,8 @@ double p99(const RouterConfig& config, double utilisation) {
       next_arrival += -std::log(1 - random.unit()) / rate;
       const RequestId id{++arrived};
       asks[id] = {.arrived = now, .length = random.chance(kLongShare) ? kLong : 1};
-      step(RequestArrived{id, {.prompt_tokens = 1}});  // Nobody knows which are long.
+      // The router cannot tell long requests from short ones.
+      step(RequestArrived{id, {.prompt_tokens = 1}});
     } else {
       const Done ended = done.top();
       done.pop();

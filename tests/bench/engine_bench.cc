@@ -1,13 +1,12 @@
-// engine_bench MODEL.gguf SEQUENCES [threads]: tokens per second of our Engine, once, as one line
-// of JSON. It does what llama.cpp's own benchmarks do, so that engine_bench.py can set it beside
-// them:
+// engine_bench MODEL.gguf SEQUENCES [threads] prints tokens per second of our Engine, as one line
+// of JSON. It does what llama.cpp's own benchmarks do, so engine_bench.py can compare them:
 //
-//   1 sequence (llama-bench -p 512 -n 64): after a prompt that warms up, 512 tokens in one step;
-//     then 64 steps of one token, from an empty context, three times: their median.
-//   8 sequences (llama-batched-bench -npp 128 -ntg 64 -npl 8 -b 512): prompts of 128 tokens, 512
-//     tokens in a step; then 64 steps of one token of each sequence.
+//   1 sequence (llama-bench -p 512 -n 64): a warm-up prompt, then 512 tokens in one step.
+//     Then 64 steps of one token, from an empty context, three times. It reports their median.
+//   8 sequences (llama-batched-bench -npp 128 -ntg 64 -npl 8 -b 512): prompts of 128 tokens.
+//     A step takes 512 tokens. Then 64 steps of one token of each sequence.
 //
-// One thing differs: each of our tokens is sampled, greedily; those two feed random ones.
+// One thing differs: our tokens are sampled greedily; llama.cpp's benchmarks feed random ones.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

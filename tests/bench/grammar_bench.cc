@@ -1,7 +1,8 @@
-// grammar_bench MODEL.gguf SCHEMA.json...: what structured output costs with the vocabulary of a
-// model, as one line of JSON for each schema: to check, compile and read it back, its size, and per
-// token along random texts of it: a mask of the whole vocabulary, and asking about one token and
-// accepting it, which is all that most tokens need.
+// grammar_bench MODEL.gguf SCHEMA.json... measures what structured output costs with a model's
+// vocabulary. It prints one line of JSON for each schema:
+// - the time to check, compile and read back the schema, and its compiled size;
+// - the time of a mask of the whole vocabulary, per token along random texts;
+// - the time to ask about one token and accept it, which is all that most tokens need.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -55,7 +56,7 @@ void walk(const std::shared_ptr<const CompiledGrammar>& compiled, size_t vocabul
   std::vector<float> row(vocabulary);
   for (int i = 0; i < kTokens && !grammar.finished(); ++i) {
     std::fill(row.begin(), row.end(), 0.0F);
-    // accept() has made the last mask worthless; finished() may have made one.
+    // accept() has invalidated the last mask; finished() may have made a new one.
     Grammar fresh(std::move(grammar));
     const double begun = now();
     fresh.mask(row);

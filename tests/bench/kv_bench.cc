@@ -4,15 +4,21 @@
 //   stdin   one order a line: WAY PACE TOKENS
 //   stdout  one JSON line for each: {"seconds": S}
 //
-// WAY: shm, tcp, tls (ours; tls is tcp with kvtransfer.tcp.encrypt), socket, socket-default,
-// socket-zerocopy (kv_socket_loop.h), memcpy. PACE: chunks: the sender writes 256 tokens and 20 ms
-// later the next, as a prefill does; rest: the same, but everything moves at the end; at-once: all
-// is written and then moves. Seconds: from the last row being ready to all being in place in the
-// receiver, for ours verified, too, and the last logits with them.
+// WAY is one of:
+// - shm, tcp, tls: ours; tls is tcp with kvtransfer.tcp.encrypt.
+// - socket, socket-default, socket-zerocopy: kv_socket_loop.h.
+// - memcpy: one thread of the sender's process copies the same freshly written rows. It writes to
+//   the same shared memory as shm, by its own mapping. It waits until the receiver has read what
+//   the last way left there.
 //
-// memcpy is one thread of the sender's process, which copies the same freshly written rows to the
-// same shared memory that shm writes, by its own mapping of it, and not before the receiver has
-// read what the last way left there. kv_bench.py decides about rounds and takes ratios.
+// PACE is one of:
+// - chunks: the sender writes 256 tokens every 20 ms, as a prefill does.
+// - rest: the same, but everything moves at the end.
+// - at-once: everything is written, and then moves.
+//
+// Seconds run from the last row being ready to everything being in place in the receiver. For our
+// ways they include verification and the last logits. kv_bench.py chooses the rounds and computes
+// the ratios.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -42,9 +48,10 @@ namespace {
 using namespace kvtransfer;
 
 constexpr size_t kTailBytes = size_t{49152} * 4;  // The logits of the model's vocabulary.
-constexpr uint32_t kChunkTokens = 256;            // Of prefill_config.
+constexpr uint32_t kChunkTokens = 256;            // The default of prefill_config.
 constexpr std::chrono::milliseconds kChunkTime{20};
-constexpr std::chrono::milliseconds kGrantTime{1};  // A prefill lasts longer than a grant's way.
+// Long enough for the grant to arrive, as in a real prefill.
+constexpr std::chrono::milliseconds kGrantTime{1};
 
 enum class Way : uint64_t { kShm, kTcp, kTls, kSocket, kSocketDefault, kSocketZeroCopy, kMemcpy };
 std::map<std::string, Way> ways() {
@@ -61,7 +68,7 @@ std::map<std::string, Pace> paces() {
   return {{"chunks", Pace::kChunks}, {"rest", Pace::kRest}, {"at-once", Pace::kAtOnce}};
 }
 
-// Read by the sender's process from its pipe.
+// An order, as the sender's process reads it from its pipe.
 struct Order {
   uint64_t id = 0;
   Way way = Way::kMemcpy;
@@ -69,9 +76,9 @@ struct Order {
   uint64_t tokens = 0;
 };
 
-// Both processes have all of it, from before the fork.
+// Shared by both processes; made before the fork.
 struct Shared {
-  std::map<uint64_t, Region> targets;  // By tokens.
+  std::map<uint64_t, Region> targets;  // The key is the size in tokens.
   SocketPair plain = connect_loopback("reno");
   SocketPair by_default = connect_loopback(nullptr);
   std::array<int, 2> to_sender{}, to_bench{};
@@ -96,7 +103,8 @@ bool get(int pipe, T& value) {
   return ::read(pipe, &value, sizeof value) == sizeof value;
 }
 
-// Writes all rows; `ready` is told of all chunks but the last. The first row that is left to move.
+// Writes all rows. Calls `ready` for each chunk except the last. Returns the first row that is
+// still to move.
 template <typename Ready>
 uint32_t compute(const Region& region, const Order& order, const Ready& ready) {
   uint32_t first = 0;
@@ -113,13 +121,14 @@ uint32_t compute(const Region& region, const Order& order, const Ready& ready) {
   return order.pace == Pace::kChunks ? first : 0;
 }
 
-// The sender's process: says where it listens, then serves orders. What is not ours it times
-// itself: it tells when the last row was ready, and for memcpy when it was copied.
+// The sender's process: tells its addresses, then serves orders. It times the ways that are not
+// ours: it sends when the last row was ready and, for memcpy, when it was copied.
 void serve(const Shared& shared) {
   std::map<uint64_t, Region> sources;
   for (const auto& [tokens, target] : shared.targets) {
     sources[tokens] = make_region(target.rows_max);
-    copy(sources[tokens], target, 0);  // A fork leaves the pages of shared mappings behind.
+    // Touches the pages: a fork does not inherit those of shared mappings.
+    copy(sources[tokens], target, 0);
   }
   const auto ignore = [](const EndpointEvent&) {};
   const auto plain = *KvEndpoint::start(options("prefill", TransportKind::kAuto, ignore));
@@ -178,7 +187,7 @@ class Receiver {
   std::unique_ptr<KvEndpoint> endpoint_;
 };
 
-// What the sender times, or half of it.
+// Runs an order by a way that is not ours, and returns its time.
 Duration without_us(const Order& order, const Shared& shared) {
   const Region& target = shared.targets.at(order.tokens);
   Instant ready, copied;

@@ -1,4 +1,4 @@
-// The two ends of a KV bench: endpoints for stand-alone workers, each process on a core of its own.
+// The two ends of a KV bench: endpoints of stand-alone workers, each process on its own core.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ inline kvtransfer::EndpointOptions options(const char* engine_id,
   return {.config = {.transport = transport}, .engine_id = engine_id, .sink = std::move(sink)};
 }
 
-// One core for each process, as two workers have: else the scheduler may put both on one, and
-// measures itself.
+// Pins the process to one core, as two workers would have one each. Without it the scheduler may
+// put both on one core, and the bench would measure the scheduler.
 inline void keep_to_core(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);

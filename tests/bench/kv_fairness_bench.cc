@@ -1,11 +1,11 @@
-// 64 transfers of 0.25 to 16 MiB between two processes, all ready at the same moment on one link,
-// beside the same transfers one at a time:
+// Compares two runs of 64 transfers of 0.25 to 16 MiB between two processes: all ready at the same
+// moment on one link, and one at a time.
 //
 //   kv_fairness_bench [rounds]
 //
-// On stdout one JSON line for each round and transport. A transfer's slowdown is its time among the
-// others by the median time of its size alone; "median" and "worst" are over the 64. Times go from
-// its last row being ready to its rows being verified.
+// It prints one JSON line for each round and transport. A transfer's slowdown is its time among the
+// others, divided by the median time of its size alone. "median" and "worst" are over the 64. A
+// time runs from the last ready row until all rows are verified.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -36,14 +36,14 @@ namespace {
 using namespace kvtransfer;
 
 constexpr size_t kTransfers = 64;
-constexpr size_t kSizes = 7;  // 0.25 MiB, and each double the one before.
+constexpr size_t kSizes = 7;  // From 0.25 MiB on, each twice the one before.
 constexpr std::chrono::milliseconds kGrantTime{20};
 
 uint32_t rows_of(size_t transfer) {
   return static_cast<uint32_t>((limits::kMiB / 4 << transfer % kSizes) / kBytesPerToken);
 }
 
-// Read by the sender's process: `count` transfers from `first` on, as ids of `round`.
+// Read by the sender's process: `count` transfers, starting at `first`, with ids of `round`.
 struct Order {
   uint64_t round = 0, first = 0, count = 0;
 
@@ -91,7 +91,7 @@ class Receiver {
       targets_.push_back(make_region(rows_of(i)));
     }
   }
-  // The seconds of each of its transfers stand at their places.
+  // Runs the order's transfers. Returns their seconds, each at its transfer's index.
   std::vector<double> fetch(const Order& order, int to_sender) {
     all_done_ = {};
     left_ = order.count;
@@ -165,7 +165,7 @@ void run(uint64_t rounds) {
   {
     Receiver by_shm(TransportKind::kShm, sender), by_tcp(TransportKind::kTcp, sender);
     uint64_t id = 0;
-    for (uint64_t round = 0; round <= rounds; ++round) {  // The first warms up.
+    for (uint64_t round = 0; round <= rounds; ++round) {  // Round 0 warms up.
       measure(by_shm, "shm", id, to_sender[1], round > 0);
       measure(by_tcp, "tcp", id, to_sender[1], round > 0);
     }

@@ -1,7 +1,7 @@
-// kv_layer_bench MODEL.gguf TOKENS [rounds]: what a callback after each layer costs a prefill, as
-// pushing KV per layer would need (decision 8). One JSON line: seconds of a prompt in chunks of 256
-// tokens on one thread, without and with a callback that stops libllama at each layer's V rows and
-// does nothing. The two take turns.
+// kv_layer_bench MODEL.gguf TOKENS [rounds] measures what a callback after each layer costs a
+// prefill. Pushing KV per layer would need one (decision 8). It prints one JSON line: the seconds
+// of a prompt in chunks of 256 tokens on one thread, without and with the callback. The callback
+// stops libllama at each layer's V rows and does nothing. The two variants take turns.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -27,7 +27,8 @@ struct Hook {
   uint64_t calls = 0;
 };
 
-// Asked first whether it wants to see a node; then called when all up to it is computed.
+// libllama first asks whether the hook wants a node. It calls again when everything up to that node
+// is computed.
 bool at_node(ggml_tensor* node, bool ask, void* data) {
   Hook& hook = *static_cast<Hook*>(data);
   if (ask) {
@@ -94,11 +95,11 @@ int main(int argc, char** argv) {
   std::vector<double> ratios;
   for (unsigned long round = 0; round <= rounds; ++round) {
     for (size_t i = 0; i < 2; ++i) {
-      const size_t side = (i + round) % 2;  // Who is first alternates.
+      const size_t side = (i + round) % 2;  // The variants alternate in who starts.
       taken[side].push_back(prefill(contexts[side], prompt));
     }
     if (round == 0) {
-      taken = {};  // It warmed up.
+      taken = {};  // Round 0 only warmed up.
     } else {
       ratios.push_back(taken[1].back() / taken[0].back());
     }

@@ -1,11 +1,11 @@
-// The same hand-over as kv_bench, by NIXL: its UCX backend WRITEs all windows of a prompt in one
-// request, straight into the other process, and notifies it.
+// The same transfer as in kv_bench, by NIXL. Its UCX backend WRITEs all windows of a prompt in one
+// request, straight into the other process, and notifies that process.
 //
 //   kv_nixl_probe libnixl_capi.so TOKENS...      orders and answers as kv_bench; WAY is ignored
 //
-// Seconds: from the last row being ready to the notification being seen by the receiver, which
-// polls for it. Memory is registered, requests are made and each has run once before anything is
-// timed. NIXL verifies nothing. The wheel has no headers: these are the functions that are used.
+// Seconds run from the last row being ready until the receiver, which polls, sees the notification.
+// Before anything is timed, memory is registered, and each request is made and has run once. NIXL
+// verifies nothing. The wheel has no headers, so this file declares the functions that it uses.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +41,7 @@ class Nixl {
       std::exit(1);
     }
   }
-  // Calls nixl_capi_NAME, which must say that all is well, or that it goes on.
+  // Calls nixl_capi_NAME. Aborts unless it returns success or "in progress".
   template <typename... Arguments>
   int call(const char* name, Arguments... arguments) const {
     const std::string symbol = std::string("nixl_capi_") + name;
@@ -57,7 +57,7 @@ class Nixl {
   void* library_;
 };
 
-// Of an agent. Without a progress thread: it would poll on the core of the thread that works.
+// An agent's configuration. It has no progress thread: that thread would poll on the worker's core.
 struct Configuration {
   bool progress_thread = false;
   bool listen_thread = false;
@@ -69,7 +69,7 @@ struct Configuration {
   bool telemetry = false;
 };
 
-// What the receiver tells the sender of its memory.
+// The receiver's message to the sender about its memory.
 struct Place {
   uint64_t tokens = 0;
   std::array<uint64_t, kWindows> windows{};
@@ -97,7 +97,7 @@ bool readable(int pipe) {
   return ::poll(&waiting, 1, 0) > 0;
 }
 
-// One of the two processes: an agent with its memory.
+// One of the two processes: an agent and its memory.
 struct Agent {
   Agent(const char* library, const char* name, const std::vector<uint32_t>& sizes) : nixl(library) {
     Handle memories = nullptr, parameters = nullptr;
@@ -175,7 +175,7 @@ void serve(const Pipes& pipes, const char* library, const std::vector<uint32_t>&
       status = sender.nixl.call("get_xfer_status", sender.agent, request);
     }
     put(pipes.to_receiver[1], &ready, sizeof ready);
-    while (!readable(pipes.to_sender[0])) {  // The notification may not have left yet.
+    while (!readable(pipes.to_sender[0])) {  // The notification may still be on its way out.
       sender.nixl.call("get_notifs", sender.agent, nothing, options);
     }
     PDJOB_CHECK(get(pipes.to_sender[0], &tokens, sizeof tokens));
@@ -251,5 +251,5 @@ int main(int argc, char** argv) {
   keep_to_core(1);
   obey(pipes, argv[1], sizes);
   std::fflush(stdout);
-  ::_exit(0);  // NIXL's threads are still there.
+  ::_exit(0);  // NIXL's threads still run.
 }

@@ -35,7 +35,8 @@ void move_all(const kvtransfer::Region& region, const Move& move) {
   }
 }
 
-// Each call's pages are the kernel's until it says otherwise. How many calls it names.
+// The kernel owns the pages of a call until it reports them free. Returns how many calls it
+// reported.
 uint32_t reap(int socket) {
   alignas(cmsghdr) std::array<char, 256> control;
   msghdr message{};
@@ -91,7 +92,7 @@ void send_rows(int socket, const kvtransfer::Region& source, SocketMode mode) {
         lent += sent > 0 ? 1 : 0;
         return sent;
       }
-      lent -= reap(socket);  // As many pages as the kernel lends at a time are out.
+      lent -= reap(socket);  // The kernel lends no more pages until some return.
     }
   });
   while (lent > 0) {

@@ -1,6 +1,6 @@
-// The plainest way to move rows by TCP: one connection over loopback, blocking sendmsg and recvmsg
-// of the windows' own memory, in pieces of 1 MiB. No frames, no digest. What transport tcp is
-// measured against.
+// The plainest way to move rows by TCP, and the baseline for transport tcp. It uses one connection
+// over loopback, and blocking sendmsg and recvmsg of the windows' own memory, in pieces of 1 MiB.
+// It sends bare rows, without frames or a digest.
 #pragma once
 
 #include "kvtransfer/kv_endpoint.h"
@@ -9,10 +9,10 @@ namespace pdjob::bench {
 
 enum class SocketMode {
   kPlain,
-  kZeroCopy,  // MSG_ZEROCOPY, waiting for the kernel to give the pages back at the end.
+  kZeroCopy,  // MSG_ZEROCOPY; waits at the end until the kernel has returned all pages.
 };
 
-// The two ends of one connection. `congestion_control`: nullptr leaves the host's default.
+// The two ends of one connection. A null `congestion_control` keeps the host's default.
 struct SocketPair {
   int sender = -1;
   int receiver = -1;

@@ -1,12 +1,12 @@
-// An engine that computes nothing, for router_bench.py: OpenAI's wire form with fixed answers,
-// vLLM's two-hop, SGLang's bootstrap fields, and a count of what was asked. It shares a core with
-// the load generator, so it does as little as it can, and nothing of it is pdjob's own.
+// An engine that computes nothing, for router_bench.py. It speaks OpenAI's wire form with fixed
+// answers, vLLM's two-hop protocol and SGLang's bootstrap fields, and it counts requests. It shares
+// a core with the load generator, so it does as little as it can. It uses no code of pdjob.
 //
 //   router_backend PORT
 //
-// POST: JSON, or with "stream":true 64 server-sent events, each in a chunk and a send of its own;
-// "itl=N" anywhere in the body paces them, N microseconds apart. GET /stats counts, GET /reset
-// starts again; any other GET is well.
+// - POST: replies with JSON. With "stream":true it sends 64 server-sent events, each in its own
+//   chunk and send. "itl=N" anywhere in the body spaces them N microseconds apart.
+// - GET /stats returns the counts. GET /reset clears them. Any other GET succeeds.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -79,7 +79,7 @@ int64_t now_ns() {
 struct Counts {
   uint64_t requests = 0;
   uint64_t prefills = 0;
-  uint64_t fetches = 0;  // With kv_transfer_params of a prefill.
+  uint64_t fetches = 0;  // Requests that carry a prefill's kv_transfer_params.
   uint64_t bootstraps = 0;
   uint64_t connections = 0;
 };
@@ -87,7 +87,7 @@ struct Counts {
 struct Connection {
   int fd = -1;
   std::string input;
-  std::string output;  // What the socket did not take.
+  std::string output;  // Bytes that the socket has yet to take.
   int events_left = 0;
   int64_t pace_ns = 0;
 };
@@ -98,7 +98,8 @@ class Backend {
   [[noreturn]] void run();
 
  private:
-  using Due = std::pair<int64_t, uint64_t>;  // When the connection of this key sends an event.
+  // The time of the next event, and the connection's key.
+  using Due = std::pair<int64_t, uint64_t>;
 
   void watch(int fd, uint64_t key, uint32_t events);
   void accept_all();
@@ -182,7 +183,7 @@ void Backend::accept_all() {
   }
 }
 
-// A short read has emptied the socket, but an end has no bytes to be told by.
+// A short read means the socket is empty. An `ended` connection is read on until recv() says so.
 void Backend::receive(uint64_t key, bool ended) {
   Connection& connection = connections_.at(key);
   ssize_t count = 0;
@@ -198,7 +199,8 @@ void Backend::receive(uint64_t key, bool ended) {
   }
 }
 
-// False: it is not whole yet. Bodies come with a length: no router here sends chunks.
+// Returns false until the request is whole. Bodies have a Content-Length: no router here sends
+// chunks.
 bool Backend::take_request(uint64_t key, Connection& connection) {
   const size_t head_end = connection.input.find("\r\n\r\n");
   if (head_end == std::string::npos) {
@@ -289,7 +291,7 @@ void Backend::send_event(Connection& connection) {
   send(connection, connection.events_left > 0 ? std::string_view(event_chunk_) : kLastChunks);
 }
 
-// What the socket does not take now it takes when it is writable again.
+// Bytes that the socket cannot take now go out when it becomes writable.
 void Backend::send(Connection& connection, std::string_view bytes) {
   if (connection.output.empty()) {
     const ssize_t sent = ::send(connection.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

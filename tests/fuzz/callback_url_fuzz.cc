@@ -1,5 +1,5 @@
-// Where hostile clients want to be called. Whatever they say, only who is listed is called, with a
-// request line that is one line.
+// Callback URLs of hostile clients: only a listed receiver is ever called. The request line stays
+// one line.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     PDJOB_CHECK(std::ranges::all_of(target->path, [](char c) { return c > ' ' && c <= '~'; }),
                 text);
   }
-  // What may be listed can be called.
+  // A receiver that may be listed can also be called.
   if (const auto receiver = parse_callback_receiver(text)) {
     receivers = {*receiver};
     const pdjob::net::HttpAddress to{.host = receiver->host,

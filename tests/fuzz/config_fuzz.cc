@@ -1,4 +1,4 @@
-// Any text read as a job: every declaration type is met, and whatever is wrong ends as one error
+// Reads any text as a job file. Every declaration type is used. Every mistake ends in one error
 // text.
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// GBNF grammars of strangers. What the limits let through, and is small enough to be compiled here
-// thousands of times a second, is compiled, read back and followed: nothing crashes, and what the
-// mask allows is accepted.
+// GBNF grammars of strangers. A grammar that passes the limits is compiled, read back and followed,
+// if it is small enough to be compiled thousands of times a second. Nothing crashes. The grammar
+// accepts each token that its mask allows.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,7 +28,7 @@ void follow(const std::shared_ptr<const engine::CompiledGrammar>& compiled) {
       next = row[token] == 0.0F ? token : next;
     }
     if (next < 0) {
-      return;  // A grammar without words.
+      return;  // The grammar has no words.
     }
     PDJOB_CHECK(grammar.allows(next));
     if (!grammar.accept(next).has_value() || next == engine::kTestEnd) {

@@ -1,6 +1,6 @@
-// Reads hostile heads and chunked bodies. How the bytes are split must change nothing, and what is
-// accepted must have one meaning: no control character in a name or value, and views inside the
-// bytes.
+// Reads hostile heads and chunked bodies. The result is the same however the bytes are split.
+// Accepted heads have one meaning: names and values hold no CR, LF or NUL. All views stay inside
+// the bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Edits hostile JSON. Without edits nothing changes; what was set is found, what was removed is
-// not, and the result is one object again.
+// Edits hostile JSON. Zero edits change nothing. The result is one object again. A member that was
+// set is found. A removed member is gone.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,5 @@
-// What hostile engines publish of their prefix caches: it is read or refused, could be told on as
-// it was read, and whatever the index makes of it, it stays within its bounds and forgets all of
-// it.
+// KV events of hostile engines. Each message is read or refused. A message that was read encodes to
+// one that decodes alike. The index stays within its bounds, and forgetting the workers empties it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// What hostile engines say of their KV: in a reply, or as a bootstrap server. Whatever it is, what
-// a leg says of it is JSON, or nothing.
+// KV parameters from hostile engines, in a reply or as a bootstrap server. A leg's own KV
+// parameters are always a JSON object, or empty.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,4 @@
-// Bytes of a KV link: whatever decodes must encode to the same bytes again, and the handshake must
-// survive it.
+// Bytes of a KV link. A message that decodes encodes to the same bytes. The handshake survives it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto message = decode_body(header->type, frame.subspan(kFrameHeaderBytes));
     if (message) {
       const std::string again = encode(*message);
-      // Of a HELLO of another version not all is read.
+      // decode() reads only a part of a HELLO of another version.
       const auto* hello = std::get_if<Hello>(&*message);
       PDJOB_CHECK((hello != nullptr && hello->version != kLinkVersion) ||
                   std::ranges::equal(frame, std::as_bytes(std::span(again.data(), again.size()))));

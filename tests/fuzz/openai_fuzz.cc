@@ -1,5 +1,5 @@
-// Request bodies are the first bytes strangers send. Whatever they are: a request within its
-// bounds, or a 400 whose body can be sent. An embedder's replies may be as strange.
+// Request bodies are the first bytes that strangers send. Each is a request within its bounds, or a
+// 400 with a body that can be sent. An embedder's replies may be just as strange.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// A recipe of somebody's own, and what a router says of its workers: any text of either is
-// understood and rendered, or refused with a reason.
+// A user's own recipe, and a router's report of its workers. Any text of either is parsed and
+// rendered, or refused with a reason.
 #include <cstddef>
 #include <cstdint>
 #include <string>

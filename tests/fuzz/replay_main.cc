@@ -1,5 +1,4 @@
-// Runs a fuzz target over every file of its corpus: what libFuzzer once found stays found, with any
-// compiler.
+// Runs a fuzz target over every file of its corpus. So every compiler checks libFuzzer's old finds.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

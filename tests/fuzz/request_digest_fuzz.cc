@@ -1,5 +1,5 @@
-// Digests of hostile bodies. Whatever they are: white space between tokens changes nothing, one
-// more member does, and a question never stands without its context.
+// Digests of hostile bodies. White space between tokens changes nothing; another member changes the
+// digest. A question always comes with its context.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// JSON schemas of strangers, and their patterns. Whatever they are: a schema in our words that is
-// within its bounds, stays itself when it is read again, and is quick to read; or a refusal.
+// JSON schemas of strangers, and their patterns. A refusal has a short reason. A translated pattern
+// is anchored and within its bounds.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Records hostile streams. How the bytes are split must change nothing, and a stream that passes as
-// it comes loses no byte.
+// Records hostile streams. The result is the same however the bytes are split. Only the last chunk
+// may be added to it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

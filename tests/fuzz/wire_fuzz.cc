@@ -1,5 +1,5 @@
-// Decodes hostile control messages. What decodes must encode to the same bytes: the form is
-// canonical.
+// Decodes hostile control messages. The form is canonical: a decoded message encodes to the same
+// bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

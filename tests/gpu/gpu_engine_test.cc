@@ -1,6 +1,7 @@
 // The engine of the real model with its KV in a GPU's memory, and that KV over cuda_ipc between two
-// processes. `./dev gpu` runs it on the real GPU, which computes as well; everywhere else the CPU
-// computes in the memory of the double of tests/support: then every logit is the host engine's.
+// processes. `./dev gpu` runs it on the real GPU, which also computes. Everywhere else it runs on
+// the double of tests/support: the CPU computes in the double's memory, and every logit is the host
+// engine's.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -24,10 +25,10 @@ namespace {
 using Logits = std::vector<float>;
 
 constexpr uint32_t kSteps = 4;
-// As of engine_model_test: what a change of kernel may move; another token moves the logits by more
-// than three times that.
+// As in engine_model_test: how far another kernel may move the logits. Another token moves them by
+// more than three times this.
 constexpr float kTolerance = 1.5F;
-// What comes next is likelier than anything else by more than the tolerance.
+// The next token of this prompt is likelier than any other by more than the tolerance.
 constexpr std::string_view kPrompt =
     "The capital of France is Paris. The capital of Italy is Rome. The capital of Germany is "
     "Berlin. The capital of Spain is";
@@ -58,7 +59,7 @@ float distance(const Logits& a, const Logits& b) {
   return largest;
 }
 
-// The logits after each of the tokens that `tokens` names.
+// Returns the logits after each of `tokens`.
 std::vector<Logits> decode(Engine& engine, uint32_t sequence, std::span<const Token> tokens) {
   std::vector<Logits> rows;
   for (const Token& token : tokens) {
@@ -94,7 +95,7 @@ class GpuEngine : public testing::Test {
 
   static uint32_t rows() { return static_cast<uint32_t>(prompt_.size()); }
 
-  // The rows of the prompt, between memories of any kind.
+  // Copies the prompt's rows between memories of any kind.
   static void copy(const KvRegion& from, const KvRegion& to) {
     std::vector<GpuCopy> copies;
     for (size_t window = 0; window < from.windows.size(); ++window) {
@@ -105,7 +106,7 @@ class GpuEngine : public testing::Test {
     ASSERT_TRUE(gpu_->copy(copies));
   }
 
-  // The sequence's windows as a process sees them that was given the descriptor.
+  // Returns the sequence's windows as seen by a process that was given the descriptor.
   static KvRegion windows_in(const GpuMemory& imported, KvRegion region) {
     for (KvWindow& window : region.windows) {
       window.base = imported.base() + window.shared_offset;
@@ -113,7 +114,8 @@ class GpuEngine : public testing::Test {
     return region;
   }
 
-  // Computes the prompt on one engine and continues on the other, as each does alone.
+  // Computes the prompt on `prefill` and continues on `decoder`. The result is the same as on one
+  // engine.
   static void continue_elsewhere(Engine& prefill, Engine& decoder) {
     const Token first = most_likely(step(prefill, 0, prompt_));
     ASSERT_TRUE(decoder.reserve(SequenceId{1}, rows()));
@@ -135,7 +137,7 @@ TEST_F(GpuEngine, PredictsAsTheHostDoes) {
   const Logits on_gpu = step(*on_gpu_, 0, prompt_), on_host = step(*on_host_, 0, prompt_);
   EXPECT_EQ(most_likely(on_gpu), most_likely(on_host));
   EXPECT_LE(distance(on_gpu, on_host), gpu_is_real() ? kTolerance : 0);
-  // The tolerance can tell.
+  // The tolerance is tight enough to tell two prompts apart.
   auto other = prompt_;
   other.back() = prompt_.front();
   EXPECT_GT(distance(step(*on_gpu_, 1, other), on_host), kTolerance);
@@ -167,7 +169,7 @@ TEST_F(GpuEngine, RowsWrittenThroughTheDescriptorContinueBitForBit) {
 }
 
 TEST_F(GpuEngine, RowsAreThereWhenAStepReturns) {
-  // No logits are wanted, for which one would have to wait.
+  // The step asks for no logits, because their computation would be waited for.
   const StepItem item{SequenceId{2}, prompt_, false};
   ASSERT_TRUE(on_gpu_->step({&item, 1}));
   ASSERT_TRUE(on_gpu_->reserve(SequenceId{1}, rows()));
@@ -240,7 +242,7 @@ TestWorker::Ask ask(KvMode kv, int32_t max_tokens) {
   return {.kv = kv, .prompt = std::string(kStory), .max_tokens = max_tokens};
 }
 
-// Computes the prompt, in one chunk as the test does, and keeps its KV until the test ends it.
+// Computes the prompt in one chunk, as the test does. Keeps its KV until the test ends the process.
 void prefill_for_a_peer(kvtransfer::Pipe& to_test) {
   const engine::UnifiedMemory unified;
   TestWorker worker(options("prefill", prefill::core_factory({})));

@@ -1,5 +1,5 @@
-// KV over cuda_ipc between two processes on one GPU. `./dev gpu` runs it on the real libraries;
-// everywhere else it runs on the double of tests/support, which proves the test, not CUDA.
+// KV over cuda_ipc between two processes on one GPU. `./dev gpu` runs it on the real libraries.
+// Everywhere else it runs on the double of tests/support, which proves the test, not CUDA.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +20,7 @@ constexpr TestRegion::Shape kSmall{.windows = 4, .rows = 64, .row_bytes = 1024};
 
 bool is_real() { return std::getenv("PDJOB_GPU_CUDART") != nullptr; }
 
-// 1.07 GB in the layout of a model: 64 windows; 17 MB on the double, which is slow.
+// 1.07 GB in the layout of a model with 64 windows. On the double, which is slow: 17 MB.
 TestRegion::Shape big() {
   return {.windows = 64, .rows = is_real() ? 10'922U : 170U, .row_bytes = 1024};
 }
@@ -31,7 +31,7 @@ TestEndpoint::Options options(const std::string& engine_id) {
   return {.engine_id = engine_id, .transport = TransportKind::kCudaIpc, .nccl = nccl, .device = 0};
 }
 
-// Offers rows under ids 1, 2, ... as it is told: "next", or "forever": those are never committed.
+// Offers rows under ids 1, 2, ... for each order: "next" commits them, "forever" never does.
 void serve(Pipe& to_test, Pipe& from_test, TestRegion::Shape shape) {
   TestEndpoint sender(options("prefill"));
   TestRegion source(shape, TestRegion::Memory::kGpu);
@@ -51,7 +51,7 @@ void serve(Pipe& to_test, Pipe& from_test, TestRegion::Shape shape) {
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// One transfer, and how long it took from the grant to the digest that was right.
+// Runs one transfer. Returns the time from the grant until the digest is verified.
 Duration fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& receiver,
                uint64_t number, TestRegion& to) {
   peer.from_test.say("next");
@@ -61,7 +61,7 @@ Duration fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& r
   return done.duration;
 }
 
-// The same bytes from one place of this process's GPU memory to another.
+// Copies the same bytes within this process's GPU memory. Returns the time.
 Duration copy_alone(Gpu& gpu, const TestRegion& from, const TestRegion& to) {
   std::vector<GpuCopy> copies;
   for (size_t i = 0; i < from.region().windows.size(); ++i) {
@@ -107,7 +107,8 @@ TEST(GpuIpc, BandwidthBesideACopyWithinOneProcess) {
   }
 }
 
-// What cuda_ipc trusts the driver with: no copy of a process lands after its sockets have closed.
+// cuda_ipc relies on this rule of the driver: once a process's sockets have closed, none of its
+// copies can land.
 TEST(GpuIpc, KilledSenderWritesNothingMore) {
   for (int round = 0; round < 5; ++round) {
     ForkedPeer peer([](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, big()); });

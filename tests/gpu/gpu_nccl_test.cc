@@ -1,8 +1,8 @@
-// KV over NCCL between two processes on one GPU. `./dev gpu` runs it on real libraries; everywhere
-// else it runs on the doubles of tests/support, which proves the test, not NCCL.
+// KV over NCCL between two processes on one GPU. `./dev gpu` runs it on the real libraries.
+// Everywhere else it runs on the doubles of tests/support, which proves the test, not NCCL.
 //
-// NCCL refuses two ranks on one GPU of one host, so each process calls itself another host, and the
-// ranks meet over sockets on loopback: slow, but every error and abort is the real one.
+// NCCL refuses two ranks on one GPU of one host. So each process claims to be another host, and the
+// ranks meet over sockets on loopback. That is slow, but every error and abort is real.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ const char* setting(const char* name, const char* otherwise) {
   return value != nullptr ? value : otherwise;
 }
 
-// 537 MB; 17 MB on the doubles, which are slow.
+// 537 MB; on the doubles, which are slow: 17 MB.
 const TestRegion::Shape kBig{.windows = 4,
                              .rows = std::getenv("PDJOB_GPU_NCCL") != nullptr ? 131'072U : 4096U,
                              .row_bytes = 1024};
@@ -51,8 +51,8 @@ TestEndpoint::Options options(const std::string& engine_id, Memory memory, uint3
           .device = memory == Memory::kGpu ? std::optional(0U) : std::nullopt};
 }
 
-// Offers rows under ids 1, 2, ... as it is told: "next", or "forever": those are never committed,
-// and it says when the first of them have left.
+// Offers rows under ids 1, 2, ... for each order: "next" commits them, "forever" never does. It
+// reports when the first of them have left.
 void serve(Pipe& to_test, Pipe& from_test, const TestEndpoint::Options& options,
            TestRegion::Shape shape) {
   TestEndpoint sender(options);
@@ -76,7 +76,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
-// One transfer of `shape`, and how long it took.
+// Runs one transfer of `shape`. Returns the time that it took.
 double fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& receiver,
              uint64_t number, TestRegion::Shape shape, Memory memory) {
   TestRegion to(shape, memory);
@@ -89,10 +89,10 @@ double fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& rec
   return took;
 }
 
-// By where the rows are, on both ends.
+// The parameter is where the rows are, on both ends.
 class GpuNccl : public testing::TestWithParam<Memory> {
  protected:
-  // CUDA does not survive a fork: peers come first.
+  // CUDA does not survive a fork, so peers are forked first.
   static ForkedPeer serving(const std::string& engine_id, TestRegion::Shape shape,
                             uint32_t ctas_max = 4) {
     return ForkedPeer([=](Pipe& to_test, Pipe& from_test) {

@@ -19,7 +19,7 @@ FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed) {
     return plan;
   }
   Random random(mix(seed));
-  // Few kinds at a time: a run in which everything fails at once explores little.
+  // A run draws only a few kinds: if everything fails at once, a run explores little.
   static constexpr FaultKind kKinds[] = {FaultKind::kKill,       FaultKind::kFreeze,
                                          FaultKind::kSlow,       FaultKind::kStepFails,
                                          FaultKind::kLinkBreaks, FaultKind::kLegBreaks};

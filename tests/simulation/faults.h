@@ -1,4 +1,4 @@
-// What goes wrong in a run: events at instants, and chances that hold while the faults last. All
+// The faults of a run: events at instants, and chances that hold while the faults last. All are
 // drawn from the seed. Values.
 #pragma once
 
@@ -11,10 +11,10 @@
 namespace pdjob::simulation {
 
 enum class FaultKind {
-  kKill,        // The process dies, and comes back as a new incarnation.
-  kFreeze,      // It stops, as by SIGSTOP, and goes on later.
-  kSlow,        // Its steps take longer.
-  kStepFails,   // Its next step.
+  kKill,        // The process dies and comes back as a new incarnation.
+  kFreeze,      // The process stops, as by SIGSTOP, and continues later.
+  kSlow,        // The steps of the process take longer.
+  kStepFails,   // The next step of the process fails.
   kLinkBreaks,  // One of the KV links.
   kLegBreaks,   // One of the router's connections.
 };
@@ -22,7 +22,7 @@ enum class FaultKind {
 struct Fault {
   Instant when;
   FaultKind kind = FaultKind::kKill;
-  uint64_t target = 0;  // Taken modulo the number of what there is then.
+  uint64_t target = 0;  // Taken modulo the number of candidates at that time.
   Duration duration{};
 };
 
@@ -36,12 +36,12 @@ struct FaultDials {
 struct FaultPlan {
   std::vector<Fault> faults;
   FaultDials dials;
-  Instant end;  // From here on nothing goes wrong any more.
+  Instant end;  // The faults end here.
 
   bool empty() const;
 };
 
-// Every fourth seed has no faults at all: then everything must succeed.
+// Every fourth seed gets an empty plan: every request must then succeed.
 FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed);
 
 }  // namespace pdjob::simulation

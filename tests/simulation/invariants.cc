@@ -90,7 +90,7 @@ void CoreWatch::on(const worker::SampleTail& effect) {
 
 void CoreWatch::on(const worker::ForkSequence& effect) {
   expect(!owners_.contains(effect.to), "no rows are forked over held ones:", effect.to);
-  // A free sequence is forked into a free one.
+  // A free sequence may be forked into another free one.
   if (const auto from = owners_.find(effect.from); from != owners_.end()) {
     own(effect.to, from->second);
   }
@@ -150,7 +150,7 @@ void CoreWatch::expose(SequenceId sequence, RequestId request) {
   exposed_[sequence] = request;
 }
 
-// What free sequences keep is trimmed and cleared, too.
+// Called also for free sequences: the rows that they keep are trimmed and cleared.
 void CoreWatch::release(SequenceId sequence) {
   expect(!exposed_.contains(sequence),
          "rows that a transfer may touch are not given on, but sequence", sequence);

@@ -1,4 +1,4 @@
-// What must hold after every event, and who watches that it does. The first violation ends the run.
+// The invariants that hold after every event, and their checker. The first violation ends the run.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ class Invariants {
   std::string violation_;
 };
 
-// Watches one worker core from outside: each request ends exactly once, a sequence is held by one
-// request at a time, is not given on while a transfer may still read or write it, and is decoded
-// only when its rows have come.
+// Watches one worker core from outside. Each request ends exactly once. One request at a time holds
+// a sequence. It is not reused while a transfer may still read or write it, and is decoded only
+// after its rows have come.
 class CoreWatch {
  public:
   struct Bounds {
@@ -48,22 +48,22 @@ class CoreWatch {
   void after(const worker::Effect& effect);
   void check(const worker::CoreLoad& load);
 
-  // May a transfer of this request write these rows now?
+  // Returns whether a transfer of this request may write these rows now.
   bool may_be_written(SequenceId sequence, RequestId request) const;
   bool alive(RequestId request) const { return requests_.contains(request); }
-  // Nothing is held and nothing is owed.
+  // True when every sequence is free and every request has ended.
   bool idle() const { return requests_.empty() && owners_.empty() && exposed_.empty(); }
 
  private:
   struct Request {
     worker::RequestArrived asked;
-    std::set<uint32_t> finished;  // Choices.
+    std::set<uint32_t> finished;  // The choices that have finished.
     bool fetched = false;
     bool cancelled = false;
     bool failed = false;
   };
 
-  // Events and effects that change nothing here.
+  // Ignores all other events and effects.
   template <class Other>
   void on(const Other& /*what*/) {}
   void on(const worker::RequestArrived& event);
@@ -98,9 +98,9 @@ class CoreWatch {
   Invariants& invariants_;
   const std::string name_;
   const Bounds bounds_;
-  std::map<RequestId, Request> requests_;  // That have not ended.
+  std::map<RequestId, Request> requests_;  // Those that have not ended.
   std::map<SequenceId, RequestId>
-      owners_;  // Since a sequence was first used; a request may have ended before its transfer.
+      owners_;  // From a sequence's first use. A request may end before its transfer.
   std::map<SequenceId, RequestId> exposed_;  // A transfer may read or write the rows.
 };
 

@@ -64,7 +64,7 @@ void KvReceiver::say_wait(TransferId id, const Awaited& wait) {
   }
 }
 
-// They are said again on the next link.
+// The receiver sends its WAITs again on the next link.
 void KvReceiver::lose_waits(LinkId link) {
   for (const auto& [id, wait] : waits_) {
     if (wait.link == link) {
@@ -200,7 +200,7 @@ void KvReceiver::on_payload(LinkId link, TransferId id, RowRange range,
                             const std::vector<uint64_t>& rows) {
   Fetch* fetch = find(id, link);
   if (fetch == nullptr || fetch->announced.empty() || fetch->announced.front() != range) {
-    return;  // Cancelled meanwhile.
+    return;  // Cancelled in the meantime.
   }
   for (uint32_t i = 0; i < range.count; ++i) {
     write(fetch->slot, fetch->number, range.first + i, rows[i]);
@@ -240,7 +240,7 @@ void KvReceiver::on_abort(LinkId link, TransferId id, const Error& why) {
 
 void KvReceiver::write(size_t slot, uint64_t fetch, uint32_t row, uint64_t value) {
   if (!alive()) {
-    return;  // Nobody reads that memory any more.
+    return;  // The memory of a dead process has no reader.
   }
   world_.invariants().expect(slots_[slot].fetch == fetch,
                              "rows that were given on are not written, but those of fetch", fetch,
@@ -378,7 +378,8 @@ void KvReceiver::give_on(const Fetch& fetch) {
   Slot& slot = slots_[fetch.slot];
   world_.invariants().expect(slot.fetch == fetch.number, "rows are given on once:", fetch.id);
   slot.fetch = 0;
-  std::fill(slot.rows.begin(), slot.rows.end(), mix(fetch.number));  // Somebody else's.
+  // The rows belong to another fetch now.
+  std::fill(slot.rows.begin(), slot.rows.end(), mix(fetch.number));
 }
 
 }  // namespace pdjob::simulation

@@ -1,5 +1,5 @@
-// kvtransfer/receiver.h on virtual time, around the real ReceiveSession, with the memory that its
-// fetches are given, and give on.
+// kvtransfer/receiver.h on virtual time, around the real ReceiveSession. It also simulates the
+// memory of the fetches, which is reused for later ones.
 #pragma once
 
 #include <map>
@@ -13,13 +13,14 @@ class KvReceiver final : public KvProcess {
  public:
   using KvProcess::KvProcess;
 
-  // What the worker wants. False: no rows are free, or the transfer is being fetched.
+  // Calls of the worker. fetch() returns false if all rows are in use, or the transfer is being
+  // fetched.
   bool fetch(TransferId id, KvSender& peer, uint32_t rows, Instant deadline);
-  // It will be fetched, and its sender is to keep it.
+  // Asks the sender to keep a transfer that will be fetched.
   void await(TransferId id, KvSender& peer, Instant until);
   void cancel(TransferId id);
 
-  // What links say.
+  // Messages from links.
   void on_ready(LinkId link);
   void on_rows(LinkId link, TransferId id, RowRange range);
   void on_payload(LinkId link, TransferId id, RowRange range, const std::vector<uint64_t>& rows);
@@ -30,7 +31,7 @@ class KvReceiver final : public KvProcess {
   void on_closed(LinkId link);
   void fail(LinkId link, const Error& why);
 
-  // By the sender itself, or for it: the rows must still be those of that fetch.
+  // Called by the sender itself, or on its behalf. The rows must still belong to that fetch.
   void write(size_t slot, uint64_t fetch, uint32_t row, uint64_t value);
 
   std::vector<LinkId> links() const;
@@ -40,7 +41,7 @@ class KvReceiver final : public KvProcess {
   static constexpr size_t kSlots = 4;
   struct Slot {
     std::vector<uint64_t> rows = std::vector<uint64_t>(kv::kRowsMax);
-    uint64_t fetch = 0;  // 0: given on.
+    uint64_t fetch = 0;  // 0 if the slot is free.
   };
   struct Peer {
     KvSender* sender = nullptr;
@@ -55,7 +56,7 @@ class KvReceiver final : public KvProcess {
     uint32_t rows = 0;
     ReceiveSession session;
     uint64_t digest = 0;
-    std::deque<RowRange> announced = {};  // Not hashed yet.
+    std::deque<RowRange> announced = {};  // Yet to be hashed.
     bool reported = false;
     Instant timer_due = kNever;
   };

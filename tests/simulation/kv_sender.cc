@@ -29,7 +29,7 @@ void KvSender::offer(TransferId id) {
 void KvSender::on_opened(LinkId link, KvReceiver& receiver) {
   for (const auto& [id, other] : receivers_) {
     if (other == &receiver && id > link) {
-      return world_.close_at_sender(link);  // Stale.
+      return world_.close_at_sender(link);  // This link is older than another one.
     }
   }
   for (const LinkId older : links()) {
@@ -126,7 +126,7 @@ void KvSender::on_cancel(LinkId link, TransferId id) {
 
 void KvSender::on_renew(LinkId link) {
   for (auto& [id, offer] : offers_) {
-    step(id, SendSession::PeerRenewed{link});  // Ends no session.
+    step(id, SendSession::PeerRenewed{link});  // A renewal ends no session.
   }
   std::erase_if(early_waits_, [&](const auto& entry) {
     return entry.second.link == link && entry.second.until <= world_.now();
@@ -261,7 +261,7 @@ void KvSender::move_row(LinkId link, TransferId id, uint64_t push) {
   }
   Offer& offer = offers_.at(id);
   if (world_.fault(world_.dials().push_stalls)) {
-    return;  // Never again, unless somebody ends it.
+    return;  // The push stalls until somebody ends it.
   }
   if (world_.fault(world_.dials().push_fails)) {
     return step(id, SendSession::PushFailed{{ErrorCode::kInternal, "a push failed"}});
@@ -310,7 +310,7 @@ void KvSender::stop_pushing(Offer& offer) {
     return;
   }
   if (works->second.front() == offer.id && push_under_way_.erase(link) > 0 && !world_.is_shm()) {
-    offer.moved.resize(offer.range.count);  // A payload that has begun is filled up.
+    offer.moved.resize(offer.range.count);  // A payload that has begun must reach its full length.
     send_payload(offer);
   }
   std::erase(works->second, offer.id);

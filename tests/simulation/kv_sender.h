@@ -1,5 +1,5 @@
 // kvtransfer/sender.h on virtual time, around the real SendSession. Rows move one by one, so that
-// everything can happen between two of them.
+// anything can happen between two of them.
 #pragma once
 
 #include <map>
@@ -8,11 +8,11 @@
 
 namespace pdjob::simulation {
 
-// The rows of a receiver, as a sender knows them.
+// A receiver's rows, as the sender knows them.
 struct KvGrant {
   KvReceiver* receiver = nullptr;
   size_t slot = 0;
-  uint64_t fetch = 0;  // Which of the receiver's fetches; only it may have the rows written.
+  uint64_t fetch = 0;  // The receiver's fetch that these rows are for; only it accepts writes.
   uint32_t rows = 0;
 };
 
@@ -20,7 +20,7 @@ class KvSender final : public KvProcess {
  public:
   using KvProcess::KvProcess;
 
-  // What the worker wants.
+  // Calls of the worker.
   void offer(TransferId id);
   void rows_ready(TransferId id, uint32_t rows) { step(id, SendSession::RowsReady{rows}); }
   void commit(TransferId id, uint32_t rows) { step(id, SendSession::CommitRequested{rows}); }
@@ -28,14 +28,14 @@ class KvSender final : public KvProcess {
     step(id, SendSession::Withdrawn{{ErrorCode::kCancelled, "withdrawn"}});
   }
 
-  // What links say.
+  // Messages from links.
   void on_opened(LinkId link, KvReceiver& receiver);
   void on_grant(LinkId link, TransferId id, const KvGrant& grant);
   void on_committed(LinkId link, TransferId id) { step(id, SendSession::PeerCommitted{link}); }
   void on_wait(LinkId link, TransferId id, Duration at_most);
   void on_cancel(LinkId link, TransferId id);
   void on_renew(LinkId link);
-  // The peer has closed the link, or we do.
+  // Called when the peer has closed the link, or this end does.
   void close(LinkId link, const char* why);
 
   std::vector<LinkId> links() const;
@@ -47,7 +47,7 @@ class KvSender final : public KvProcess {
     SendSession session;
     KvGrant grant = {};
     RowRange range = {};
-    std::vector<uint64_t> moved = {};  // Rows of the range.
+    std::vector<uint64_t> moved = {};  // The range's rows so far.
     bool reported = false;
     Instant timer_due = kNever;
   };
@@ -78,8 +78,9 @@ class KvSender final : public KvProcess {
   void abort(LinkId link, TransferId id, const Error& why);
 
   uint64_t pushes_ = 0;
-  std::map<LinkId, KvReceiver*> receivers_;         // Of each open link.
-  std::map<LinkId, std::deque<TransferId>> works_;  // The same. Pushes take turns.
+  std::map<LinkId, KvReceiver*> receivers_;  // The receiver of each open link.
+  // The pushes of each open link, which take turns.
+  std::map<LinkId, std::deque<TransferId>> works_;
   std::map<LinkId, uint64_t> push_under_way_;
   std::map<TransferId, Offer> offers_;
   std::map<TransferId, Waiting> waiting_;

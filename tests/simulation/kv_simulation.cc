@@ -1,4 +1,4 @@
-// KV transfers alone: kv_world.h. Arguments: sim_main.h.
+// Simulates KV transfers alone (kv_world.h). For the arguments see sim_main.h.
 #include "tests/simulation/kv_world.h"
 #include "tests/simulation/sim_main.h"
 

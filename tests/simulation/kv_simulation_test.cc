@@ -1,5 +1,5 @@
-// The simulator of KV transfers: a run is what its seed says, and sessions that are broken on
-// purpose are found out.
+// Tests the simulator of KV transfers. The seed alone decides a run. The invariants catch sessions
+// that are broken on purpose.
 #include <gtest/gtest.h>
 
 #include "tests/simulation/kv_world.h"
@@ -119,7 +119,7 @@ TEST(KvSimulationCanary, FindsAPushThatNobodyTimes) {
            "a range that stopped is given up");
 }
 
-// A request that queues for longer than a lease would have its prompt computed twice.
+// Without PeerWaits the prompt of a request that queues for longer than a lease is computed twice.
 TEST(KvSimulationCanary, FindsALeaseThatEndsWhileItsReceiverWaits) {
   is_found({.send_event =
                 [](SendSession::Event& event) {
@@ -128,7 +128,7 @@ TEST(KvSimulationCanary, FindsALeaseThatEndsWhileItsReceiverWaits) {
            "where nothing fails all is done");
 }
 
-// A peer that does not answer a CANCEL would keep the rows for as long as the link lives.
+// Without FailLink a peer that ignores a CANCEL keeps the rows for as long as the link lives.
 TEST(KvSimulationCanary, FindsACancelThatNobodyInsistsOn) {
   is_found({.receive_effects =
                 [](std::vector<ReceiveSession::Effect>& effects) {

@@ -12,11 +12,11 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kTransfers = 12;
 constexpr size_t kReceivers = 2;
-constexpr Duration kStarts = milliseconds(500);  // All transfers start, and faults happen.
+constexpr Duration kStarts = milliseconds(500);  // All transfers start within this time.
 constexpr Duration kFaults = milliseconds(900);
 constexpr Duration kFetchDeadline = milliseconds(800);
-constexpr Duration kWaits = 2 * kv::kLease;    // For rows, of a transfer that queues.
-constexpr Duration kAll = milliseconds(5000);  // Every lease and deadline has ended.
+constexpr Duration kWaits = 2 * kv::kLease;    // How long a queued transfer may wait for rows.
+constexpr Duration kAll = milliseconds(5000);  // By then every lease and deadline has ended.
 constexpr Duration kTcpGivesUp = milliseconds(800);
 constexpr uint64_t kFaultsMax = 6;
 
@@ -64,7 +64,7 @@ LinkId KvWorld::open_link(KvSender& sender, KvReceiver& receiver) {
   const LinkId id{++links_made_};
   links_[id] = {.sender = &sender, .receiver = &receiver};
   if (!sender.alive()) {
-    close_at_sender(id);  // Nobody listens there.
+    close_at_sender(id);  // The sender is dead.
   }
   return id;
 }
@@ -99,7 +99,7 @@ void KvWorld::to_receiver(LinkId id, const char* what,
   }
 }
 
-// The end of a connection cannot be lost or repeated.
+// The end of a connection is never lost or repeated.
 void KvWorld::close_at_sender(LinkId id) {
   if (auto link = links_.extract(id); link && !link.mapped().muted) {
     KvReceiver* const receiver = link.mapped().receiver;
@@ -156,16 +156,16 @@ void KvWorld::plan_transfer(TransferId id, Instant start) {
   }
   if (unlucky(0.1)) {
     loop_.at(start + below(random_, milliseconds(100)), [=, this] { receivers_[to]->cancel(id); });
-    // The same may be asked for again at once; a peer that lies about it could not be told from
-    // one that answers the first time.
+    // The transfer may be fetched again at once. A lying peer is excluded: its answer to the first
+    // fetch looks like one to the second.
     if (!dials_.peers_lie() && unlucky(0.5)) {
       loop_.at(start + below(random_, milliseconds(150)), [=, this] { fetch(id, to, rows, 5); });
     }
   }
   if (unlucky(0.1)) {
-    return;  // Never offered.
+    return;  // This transfer is never offered.
   }
-  // Also long before it is fetched.
+  // The offer may come long before the fetch.
   loop_.at(offered + below(random_, milliseconds(30)), [=, this, seed = random_.next()] {
     KvSender& sender = *senders_.back();
     Random random(seed);

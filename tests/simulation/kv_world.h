@@ -1,7 +1,9 @@
-// A small world of KV endpoints alone: one sender, two receivers, their memory and the links
-// between them, on virtual time, around the real sessions. What happens is drawn from the seed:
-// transfers, deaths and restarts, stops, broken links, stopped and failed pushes, damaged rows, and
-// peers that lose or repeat their messages.
+// A small world of KV endpoints alone, on virtual time, around the real sessions: one sender, two
+// receivers, their memory and the links between them. The seed decides the transfers and the
+// faults:
+// - deaths, restarts and stops of processes;
+// - broken links, stopped and failed pushes, damaged rows;
+// - peers that lose or repeat their messages.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +40,18 @@ constexpr Duration kConnectTimeout = std::chrono::milliseconds(100);
 constexpr Duration kSilenceMax = 2 * kConnectTimeout;
 constexpr Duration kStallMax = 2 * kConnectTimeout;
 constexpr Duration kLease = std::chrono::milliseconds(600);
-// What is due at an instant has happened so much later.
+// An action that is due at an instant has happened by this much later.
 constexpr Duration kSlack = std::chrono::milliseconds(1);
 
-// What row `row` of a transfer holds; and the digest of rows that follow each other.
+// row_value() is the content of row `row` of a transfer. add_to_digest() digests successive rows.
 uint64_t row_value(TransferId id, uint32_t row);
 inline uint64_t add_to_digest(uint64_t digest, uint64_t row) { return mix(digest ^ row); }
 
 }  // namespace kv
 
-// Changes what sessions hear and say: a canary, which the invariants must find out.
+// A canary: changes the events and effects of sessions. The invariants must notice it.
 struct KvSabotage {
-  // False: the session does not hear of it.
+  // Each returns false to hide the event from the session.
   std::function<bool(ReceiveSession::Event&)> receive_event;
   std::function<bool(SendSession::Event&)> send_event;
   std::function<void(std::vector<ReceiveSession::Effect>&)> receive_effects;
@@ -71,15 +73,15 @@ struct KvRunResult {
 
 KvRunResult simulate_kv(const KvRunOptions& options);
 
-// Chances, while faults last.
+// The chances of faults, while faults last.
 struct KvDials {
   double push_fails = 0, push_stalls = 0, row_damaged = 0;
   double message_lost = 0, message_repeated = 0;
   bool peers_lie() const { return message_lost + message_repeated > 0; }
 };
 
-// One life of one process: dead is dead, and what happens while it is stopped happens when it goes
-// on, in order.
+// One life of one process. A dead process ignores all its tasks. A stopped process runs its tasks,
+// in order, when it continues.
 class KvProcess {
  public:
   using Task = std::function<void()>;
@@ -106,12 +108,13 @@ class KvProcess {
   std::deque<Task> held_;
 };
 
-// A link has two ends, which end at different times. What is sent first arrives first.
+// A link has two ends, which close at different times. Messages arrive in the order in which they
+// were sent.
 struct KvLink {
   KvSender* sender = nullptr;
   KvReceiver* receiver = nullptr;
   SimChannel to_sender, to_receiver;
-  bool muted = false;  // tcp: nothing arrives any more, and nobody is told.
+  bool muted = false;  // tcp: messages vanish and the ends are not notified.
 };
 
 class KvWorld {
@@ -129,14 +132,14 @@ class KvWorld {
   const KvDials& dials() const { return dials_; }
   const KvSabotage& sabotage() const { return options_.sabotage; }
   KvRunResult& result() { return result_; }
-  // Rows are written by the sender itself.
+  // True if the sender itself writes the rows.
   bool is_shm() const { return is_shm_; }
   bool fault(double chance) { return now() < faults_end_ && random_.chance(chance); }
 
   LinkId open_link(KvSender& sender, KvReceiver& receiver);
   void to_sender(LinkId id, const char* what, const std::function<void(KvSender&)>& message);
   void to_receiver(LinkId id, const char* what, const std::function<void(KvReceiver&)>& message);
-  // One end has closed; the other hears of it behind all that was sent.
+  // One end has closed. The other end learns it after everything that was sent.
   void close_at_sender(LinkId id);
   void close_at_receiver(LinkId id);
 
@@ -167,7 +170,7 @@ class KvWorld {
   uint64_t links_made_ = 0;
   uint64_t lives_ = 0;
   std::map<LinkId, KvLink> links_;
-  std::vector<std::unique_ptr<KvSender>> senders_;  // The last one lives.
+  std::vector<std::unique_ptr<KvSender>> senders_;  // Only the last one is alive.
   std::vector<std::unique_ptr<KvReceiver>> dead_receivers_;
   std::vector<std::unique_ptr<KvReceiver>> receivers_;
 };

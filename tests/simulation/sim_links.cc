@@ -9,7 +9,7 @@ LinkId SimLinks::open(Incarnation sender, Incarnation receiver) {
   const LinkId id{++links_made_};
   links_[id] = {.sender = sender, .receiver = receiver};
   if (world_.find(sender) == nullptr) {
-    close_at_sender(id);  // Nobody listens there.
+    close_at_sender(id);  // The sender is dead.
   }
   return id;
 }

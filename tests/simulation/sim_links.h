@@ -1,5 +1,5 @@
-// The KV links between simulated workers: who is at the two ends, and messages that arrive in
-// order, late, or, when a process has died, as the news that the link is closed.
+// The KV links between simulated workers: their two ends and their messages. Messages arrive late
+// but in order. When a process has died, the other end learns that the link is closed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace pdjob::simulation {
 class SimWorker;
 class SimWorld;
 
-// One life of one worker process; never reused.
+// One life of one worker process. Its id is never reused.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
 
 using kvtransfer::LinkId;
@@ -35,15 +35,15 @@ class SimLinks {
   explicit SimLinks(SimWorld& world) : world_(world) {}
 
   LinkId open(Incarnation sender, Incarnation receiver);
-  // Of an open link; else nobody.
+  // Returns the receiver of an open link; otherwise an empty incarnation.
   Incarnation receiver(LinkId id) const;
-  // Nothing is sent on a link that one end has closed.
+  // These drop messages on a link that one end has closed.
   void to_sender(LinkId id, Message message);
   void to_receiver(LinkId id, Message message);
-  // One end has closed the link and forgets it; the other hears of it.
+  // One end closes the link and forgets it. The other end learns it.
   void close_at_sender(LinkId id);
   void close_at_receiver(LinkId id);
-  // The receiver has given the link up: the sender hears that it closed, and answers by closing.
+  // The receiver gives the link up. The sender learns that it closed, and answers by closing.
   void give_up_at_receiver(LinkId id);
   void process_died(Incarnation incarnation);
 

@@ -1,5 +1,5 @@
-// Virtual time: tasks run one after the other, each at its instant; equal instants in the order in
-// which they were asked for.
+// Virtual time. Tasks run one after the other, each at its instant. Tasks of equal instants run in
+// the order in which they were added.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class SimLoop {
   }
   void after(Duration delay, Task task) { at(now_ + delay, std::move(task)); }
 
-  // Runs the next task, unless it is due after `until`.
+  // Runs the next task if it is due by `until`; otherwise returns false.
   bool run_next(Instant until) {
     if (tasks_.empty() || tasks_.begin()->first.first > until) {
       return false;
@@ -40,21 +40,21 @@ class SimLoop {
   std::map<std::pair<Instant, uint64_t>, Task> tasks_;
 };
 
-// One direction of one connection: what is sent first arrives first.
+// One direction of one connection. Messages arrive in the order in which they were sent.
 struct SimChannel {
   Instant last_arrival{};
 };
 
-// How long messages take. Messages of different connections overtake each other.
+// The latency of messages. Messages of different connections may overtake each other.
 class SimNetwork {
  public:
   SimNetwork(SimLoop& loop, uint64_t seed) : loop_(loop), random_(seed) {
     slowest_ = std::chrono::microseconds(100 + random_.below(3000));
   }
 
-  // When a message that is sent now arrives at another process.
+  // Returns when a message sent now arrives at another process.
   Instant arrival(SimChannel& channel) { return in_order(channel, slowest_); }
-  // The same for another thread of this process.
+  // Returns when a message sent now arrives at another thread of this process.
   Instant hand_over(SimChannel& channel) {
     return in_order(channel, std::chrono::microseconds(20));
   }

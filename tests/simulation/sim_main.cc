@@ -12,10 +12,10 @@ namespace {
 
 struct Arguments {
   uint64_t seed = 1;
-  uint64_t runs = 0;  // 0: one run, with its trace.
+  uint64_t runs = 0;  // 0 means one run, with its trace.
 };
 
-// A PDJOB_CHECK of a core aborts the process: the seed must be told all the same.
+// Printed on abort: a failed PDJOB_CHECK of a core must still name the seed.
 char replay_line[64];
 
 void remember_seed(const SimProgram& program, uint64_t seed) {

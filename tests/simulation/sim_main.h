@@ -1,7 +1,9 @@
-// What the simulators' programs share:
-//   PROGRAM --seed N               one run, with its trace
-//   PROGRAM --runs N [--from SEED] many runs, each made twice; the first that breaks an invariant
-//   ends it, with exit code 1
+// Shared by the simulators' programs.
+//
+//   PROGRAM --seed N               runs once and prints the trace
+//   PROGRAM --runs N [--from SEED] runs N seeds, each twice
+//
+// The first run that breaks an invariant ends the program, with exit code 1.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +20,15 @@ struct SimRun {
   std::string violation;
   uint64_t trace_hash = 0;
   uint64_t trace_lines = 0;
-  std::vector<std::pair<const char*, uint64_t>> counts;  // The same names in each run.
+  std::vector<std::pair<const char*, uint64_t>> counts;  // Every run uses the same names.
 };
 
 struct SimProgram {
-  const char* replay;  // The command that takes --seed.
+  const char* replay;  // The command line to which --seed is added.
   std::function<SimRun(uint64_t seed, SimTrace::Print print)> run;
 };
 
-// The exit code.
+// Returns the exit code.
 int sim_main(int argc, char** argv, const SimProgram& program);
 
 }  // namespace pdjob::simulation

@@ -51,7 +51,7 @@ void SimReceiver::say_wait(TransferId id, const Awaited& wait) {
   }
 }
 
-// They are said again on the next link.
+// The receiver sends its WAITs again on the next link.
 void SimReceiver::lose_waits(LinkId link) {
   for (const auto& [id, wait] : waits_) {
     if (wait.link == link) {
@@ -274,7 +274,7 @@ void SimReceiver::apply(Fetch& fetch, const ReceiveSession::SendCancel& effect) 
 }
 
 void SimReceiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
-  // Not at once: the session is in the middle of a step.
+  // Deferred: the session is in the middle of a step.
   world_.post(world_.now(), worker_.incarnation(),
               [link = fetch.session.link(), reason = effect.reason](SimWorker& worker) {
                 worker.receiver().fail(link, reason);

@@ -16,13 +16,13 @@ class SimReceiver {
  public:
   SimReceiver(SimWorld& world, SimWorker& worker) : world_(world), worker_(worker) {}
 
-  // What the worker wants.
+  // Calls of the worker.
   void fetch(TransferId id, Incarnation peer, SequenceId target, uint32_t rows, Instant deadline);
-  // It will be fetched, and its sender is to keep it.
+  // Asks the sender to keep a transfer that will be fetched.
   void await(TransferId id, Incarnation peer, Instant until);
   void cancel(TransferId id);
 
-  // What links say.
+  // Messages from links.
   void on_ready(LinkId link);
   void on_rows(LinkId link, TransferId id, kvtransfer::RowRange range,
                const std::vector<Row>& rows);
@@ -31,7 +31,7 @@ class SimReceiver {
   void on_abort(LinkId link, TransferId id, const Error& reason);
   void on_renewed(LinkId link);
   void on_closed(LinkId link);
-  // The link breaks under this end.
+  // This end's link breaks.
   void fail(LinkId link, const Error& reason);
 
   bool idle() const { return fetches_.empty() && waits_.empty(); }

@@ -133,7 +133,7 @@ Incarnation SimRouter::incarnation_of(WorkerId worker) const {
   return row == nullptr ? Incarnation{} : Incarnation{std::stoull(row->entry.engine_id)};
 }
 
-// Where a decode leg finds KV of this prefill worker.
+// Returns the address at which a decode leg finds this prefill worker's KV.
 Incarnation SimRouter::address_of(WorkerId worker) const {
   return learns_addresses() ? Incarnation{std::stoull(core_.workers().find(worker)->kv_address())}
                             : incarnation_of(worker);
@@ -154,7 +154,7 @@ void SimRouter::apply(const router::StartLeg& effect) {
       ask.kv = KvMode::kOffer;
       ask.place.transfer = effect.transfer;
       break;
-    case KvPart::kOfferUnnamed:  // The worker makes the id; here, one that is as unique.
+    case KvPart::kOfferUnnamed:  // The worker makes the id; the simulation makes one as unique.
       ask.kv = KvMode::kOffer;
       ask.place.transfer = {.high = 1, .low = asked.id.value << 8 | effect.leg.attempt};
       ask.two_hop = true;
@@ -192,7 +192,7 @@ void SimRouter::apply(const router::CancelLeg& effect) {
 
 void SimRouter::apply(const router::ReleaseOffer& effect) {
   if (learns_addresses()) {
-    return;  // Such an engine can be told nothing: the lease ends the offer.
+    return;  // Such an engine cannot be told; the lease ends the offer.
   }
   SimChannel connection;
   world_.post(world_.network().arrival(connection), incarnation_of(effect.worker),

@@ -1,5 +1,5 @@
-// The simulated router process: the real Router core, in a shell that keeps what legs have said
-// until it is relayed.
+// The simulated router process: the real Router core, in a shell that holds the results of legs
+// until they are relayed.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SimRouter {
   SimRouter(SimWorld& world, const router::RouterConfig& config, uint64_t seed)
       : world_(world), config_(config), core_(config, seed) {}
 
-  // From clients and the launcher.
+  // Events from clients and the launcher.
   void arrive(const Ask& ask);
   void client_left(RequestId id);
   void on_workers_changed(const std::vector<net::WorkerEntry>& workers,
@@ -26,14 +26,14 @@ class SimRouter {
   void on_load(const std::string& name, Incarnation incarnation, const net::WorkerLoad& load);
   void drain();
 
-  // From workers, over the connections of legs.
+  // Events from workers, over the connections of legs.
   void on_head(const router::LegAnswered& head);
   void on_chunk(const router::LegId& leg, const TokenChunk& chunk);
   void on_end(const router::LegId& leg, const std::optional<KvPlace>& place);
-  // Returns whether the core had heard of no other end of the leg.
+  // Returns whether this is the first end of the leg that the core heard of.
   bool on_broken(const router::LegId& leg, bool reached = true);
 
-  // A connection breaks in the middle: both ends notice.
+  // A connection breaks halfway. Both ends notice.
   void break_leg(uint64_t draw);
 
   bool idle() const { return core_.requests_alive() == 0 && legs_.empty(); }
@@ -60,7 +60,7 @@ class SimRouter {
   void apply(const router::Refuse& effect);
   void apply(const router::Abort& effect);
   void apply(const router::Forget& effect);
-  void apply(const router::LearnTokens& /*effect*/) {}  // Simulated workers tell of no caches.
+  void apply(const router::LearnTokens& /*effect*/) {}  // Simulated workers report no caches.
   void apply(const router::Retried& /*effect*/) {}
   void apply(const router::PairSuspected& /*effect*/) { ++pairs_suspected_; }
   void apply(const router::OutOfRetries& /*effect*/) {}
@@ -81,9 +81,10 @@ class SimRouter {
   const router::RouterConfig config_;
   router::Router core_;
   Instant wake_ = kNever;
-  std::map<router::LegId, Leg> legs_;    // That the core has not seen the end of.
-  std::map<RequestId, KvPlace> places_;  // What the newest prefill leg's reply said.
-  std::map<RequestId, std::vector<std::vector<Token>>> passed_;  // Tokens of each choice.
+  std::map<router::LegId, Leg> legs_;    // Those whose end the core has yet to see.
+  std::map<RequestId, KvPlace> places_;  // From the reply of the newest prefill leg.
+  // The tokens of each choice that the client has.
+  std::map<RequestId, std::vector<std::vector<Token>>> passed_;
   bool drained_ = false;
   uint64_t pairs_suspected_ = 0;
   uint64_t streams_continued_ = 0;

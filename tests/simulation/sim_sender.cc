@@ -107,7 +107,7 @@ void SimSender::on_committed(LinkId link, TransferId id) {
 
 void SimSender::on_renew(LinkId link) {
   for (auto& [id, offer] : offers_) {
-    step(id, SendSession::PeerRenewed{link});  // Ends no session.
+    step(id, SendSession::PeerRenewed{link});  // A renewal ends no session.
   }
   std::erase_if(early_waits_, [&](const auto& entry) {
     return entry.second.link == link && entry.second.until <= world_.now();

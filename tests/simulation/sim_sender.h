@@ -1,6 +1,5 @@
 // The offering half of a simulated KV endpoint: kvtransfer/sender.h on virtual time, around the
-// real SendSession. What is simulated is the moving of rows, which takes time, and can fail or
-// damage them.
+// real SendSession. It simulates the moving of rows, which takes time, and may fail or damage them.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +16,13 @@ class SimSender {
  public:
   SimSender(SimWorld& world, SimWorker& worker) : world_(world), worker_(worker) {}
 
-  // What the worker wants.
+  // Calls of the worker.
   void offer(TransferId id, SequenceId source, Instant deadline);
   void rows_ready(TransferId id, uint32_t ready);
   void commit(TransferId id, uint32_t rows, uint64_t tail);
   void withdraw(TransferId id, const Error& reason);
 
-  // What links say.
+  // Messages from links.
   void on_opened(LinkId link);
   void on_grant(LinkId link, TransferId id, SequenceId target, uint32_t rows);
   void on_wait(LinkId link, TransferId id, Duration at_most);
@@ -41,7 +40,7 @@ class SimSender {
     SequenceId source;
     SendSession session;
     SequenceId target;
-    uint64_t push = 0;  // Under way.
+    uint64_t push = 0;  // The number of the push under way.
     kvtransfer::RowRange range;
     uint64_t tail = 0;
     Instant timer_due = kNever;
@@ -73,7 +72,7 @@ class SimSender {
   SimWorker& worker_;
   std::set<LinkId> links_;
   std::map<TransferId, Offer> offers_;
-  std::map<TransferId, Grant> waiting_;  // Grants that came before their offers.
+  std::map<TransferId, Grant> waiting_;  // Grants that arrived before their offers.
   std::map<TransferId, EarlyWait> early_waits_;
   std::map<TransferId, Error> ended_;
   uint64_t pushes_ = 0;

@@ -1,5 +1,5 @@
-// What happened in a run, line by line: hashed, so that two runs can be compared, and printed if
-// asked for.
+// The events of a run, line by line. They are hashed, so that two runs can be compared, and printed
+// on request.
 #pragma once
 
 #include <cstdint>

@@ -117,7 +117,7 @@ void SimWorker::apply(const worker::Deliver& effect, std::vector<Event>& /*event
 
 void SimWorker::deliver(Exchange& exchange, const TokenChunk& chunk, bool known) {
   if (known) {
-    // Nothing to send.
+    // The client already has this token.
   } else if (exchange.ask.ask.stream && exchange.ask.kv != KvMode::kOffer) {
     if (!std::exchange(exchange.begun, true)) {
       send_head(exchange, {});
@@ -363,7 +363,7 @@ void SimWorker::apply(const worker::ReportReuse& effect, std::vector<Event>& /*e
   world_.count_reused(effect.rows);
 }
 
-// Nobody listens here.
+// The simulated workers report no caches.
 void SimWorker::apply(const worker::ReportKept& /*effect*/, std::vector<Event>& /*events*/) {}
 
 // --- the engine thread and the endpoint

@@ -1,9 +1,8 @@
-// One life of one simulated worker process: the real core of its role, in a shell that does on
-// virtual time what worker/openai_api, worker/engine_thread and kvtransfer/kv_endpoint do in a real
-// one.
+// One life of one simulated worker process: the real core of its role, in a shell on virtual time.
+// The shell does the work of worker/openai_api, worker/engine_thread and kvtransfer/kv_endpoint.
 //
-// The engine is busy while a step runs: what comes meanwhile waits in the inbox, as in the channel
-// of the engine thread.
+// The engine is busy while a step runs. Events that arrive meanwhile wait in the inbox, as in the
+// channel of the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@
 
 namespace pdjob::simulation {
 
-// Where the KV of a prompt is: what a prefill worker's reply says in the two-hop protocol.
+// Where a prompt's KV is, as a prefill worker's reply says in the two-hop protocol.
 struct KvPlace {
   Incarnation worker;
   TransferId transfer;
@@ -39,9 +38,10 @@ struct LegAsk {
   router::LegId leg;
   Ask ask;
   worker::KvMode kv = worker::KvMode::kLocal;
-  KvPlace place;                            // Of kOffer: only the transfer.
-  bool two_hop = false;                     // The decode leg follows this one.
-  std::vector<std::vector<Token>> resumed;  // Of a stream that goes on: what each choice has.
+  KvPlace place;         // For kOffer only the transfer is set.
+  bool two_hop = false;  // The decode leg follows this leg.
+  // For a continued stream: the tokens that each choice already has.
+  std::vector<std::vector<Token>> resumed;
 };
 
 struct TokenChunk {
@@ -61,7 +61,7 @@ class SimWorker {
   SimReceiver& receiver() { return receiver_; }
   ToyEngine& engine() { return engine_; }
 
-  // From the router, or anybody else who speaks HTTP.
+  // From the router, or any other HTTP client.
   void on_leg(const LegAsk& ask);
   void on_leg_closed(const router::LegId& leg);
   void on_release(TransferId transfer);
@@ -79,7 +79,7 @@ class SimWorker {
   };
   void fetch_failed(TransferId id, const FailedFetch& failed);
   void fetch_released(TransferId id);
-  // A transfer writes rows, this process's own or another's.
+  // A transfer writes rows of this process or of another one.
   void write_rows(TransferId id, SequenceId target, uint32_t first, const std::vector<Row>& rows);
 
   // Faults.
@@ -96,12 +96,12 @@ class SimWorker {
     RequestId request;
     bool begun = false;
     uint32_t choices_left = 0;
-    std::vector<TokenChunk> held;  // Of a reply that is sent whole.
+    std::vector<TokenChunk> held;  // Chunks of a reply that is sent whole.
     SimChannel out;
   };
   struct Choice {
     Token newest = 0;
-    bool known = false;  // The newest is the last of those that the stream goes on with.
+    bool known = false;  // The newest is the last token that the continued stream already had.
     uint32_t generated = 0;
   };
   struct Live {
@@ -127,7 +127,7 @@ class SimWorker {
   void forget(RequestId request);
   Live& live(RequestId request);
   RequestId request_of(TransferId id);
-  // The engine thread calls the endpoint, and the other way round.
+  // Calls between the engine thread and the endpoint, in both directions.
   void to_kv(std::function<void(SimWorker&)> call);
   void from_kv(Command command);
 
@@ -152,7 +152,7 @@ class SimWorker {
 
   // The API.
   Exchange* exchange_of(RequestId request);
-  // `known`: the client has it.
+  // `known`: the client already has the token.
   void deliver(Exchange& exchange, const TokenChunk& chunk, bool known);
   void finish(Exchange& exchange);
   void drop(RequestId request);

@@ -13,14 +13,14 @@ using std::chrono::seconds;
 
 constexpr Instant kStart{std::chrono::hours(1)};
 constexpr Duration kFaultsDuration = seconds(3);
-// Once faults and arrivals are over, every request has its end within this.
+// How long after the last fault and arrival every request must have ended.
 constexpr Duration kLivenessBound = seconds(20);
-// Once every request has its end, everything they left behind is gone within this: leases and
-// silences are over.
+// How long after the last request's end everything must be cleaned up. Leases and silences have
+// timed out by then.
 constexpr Duration kCleanupBound = seconds(5);
 constexpr Duration kHeartbeatTimeout = milliseconds(400);
 constexpr Duration kLoadInterval = milliseconds(50);
-// Of a worker that has crashed.
+// How long a crashed worker takes to restart.
 constexpr Duration kRestartTime = milliseconds(100);
 
 std::vector<Ask> workload_of(const WorkloadShape& shape, uint64_t seed) {
@@ -47,7 +47,7 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.shared_kv = random.chance(0.6);
   shape.two_hop = random.chance(0.35);
   if (shape.two_hop && random.chance(0.5)) {
-    shape.router.protocol = router::Protocol::kNixlPush;  // In two hops at first.
+    shape.router.protocol = router::Protocol::kNixlPush;  // Uses two hops at first.
   }
   shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(6));
   shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(6));
@@ -272,8 +272,8 @@ void SimWorld::kill(Slot& slot, Duration down, std::optional<RequestId> killer) 
     publish();
   };
   if (killer) {
-    // The kernel closes all connections of a process at once, and tells of its end after that: the
-    // router sees what broke before it hears what others made of it.
+    // The kernel first closes all connections of a process, then reports its end. So the router
+    // sees what broke before it hears what other processes made of it.
     to_router(sockets, [this, died = slot.incarnation, notice](SimRouter& /*router*/) {
       links_.process_died(died);
       notice();
@@ -315,7 +315,7 @@ void SimWorld::freeze(Slot& slot, Duration duration) {
 void SimWorld::thaw(Slot& slot) {
   trace(slot.name, "goes on");
   slot.frozen = false;
-  // One after the other: each may be the last thing this process does.
+  // One by one: each task may kill the process.
   for (auto& task : std::exchange(slot.backlog, {})) {
     post(now(), slot.incarnation, std::move(task));
   }
@@ -380,7 +380,7 @@ void SimWorld::finish() {
                      counts.refused, counts.aborted);
   run_until(now() + kCleanupBound);
   expect_idle("after the last request");
-  // A request that needs every sequence finds every sequence free.
+  // Every sequence must be free now: a request that needs all of them must succeed.
   for (Slot& slot : slots_) {
     const Ask probe{.id = RequestId{1'000'000},
                     .prompt = {.tokens = 1, .max_tokens = 2, .choices = shape_.engine.sequences}};

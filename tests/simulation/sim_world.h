@@ -1,6 +1,6 @@
-// SimWorld: one run of a whole job on virtual time, in one thread, from one seed: clients, the real
-// Router core, real PrefillWorker and DecodeWorker cores, real transfer sessions, and a network,
-// processes and engines that fail. After every event the invariants hold.
+// SimWorld: one run of a whole job on virtual time, in one thread, from one seed. It has clients,
+// the real Router core, real PrefillWorker and DecodeWorker cores, and real transfer sessions. The
+// network, processes and engines fail. The invariants hold after every event.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace pdjob::simulation {
 
-// Wraps every core that the world makes: how canaries break them.
+// Wraps every core that the world makes, so that canaries can break it.
 using Sabotage =
     std::function<std::unique_ptr<worker::WorkerCore>(std::unique_ptr<worker::WorkerCore>)>;
 
@@ -31,7 +31,7 @@ struct RunOptions {
   Sabotage sabotage;
 };
 struct RunResult {
-  std::string violation;  // Empty: all invariants held.
+  std::string violation;  // Empty if all invariants held.
   uint64_t trace_hash = 0;
   uint64_t trace_lines = 0;
   Clients::Counts counts;
@@ -43,9 +43,10 @@ RunResult simulate(const RunOptions& options);
 
 class SimWorld {
  public:
-  // Of offers. Far shorter than requests queue, so that much would end with it.
+  // The lease of offers. Requests queue for far longer, so a lease that were not renewed would
+  // show.
   static constexpr Duration kLease = std::chrono::milliseconds(800);
-  // Of rows that have stopped.
+  // How long rows may stall before their transfer fails.
   static constexpr Duration kStallMax = std::chrono::milliseconds(300);
 
   explicit SimWorld(const RunOptions& options);
@@ -55,7 +56,7 @@ class SimWorld {
 
   RunResult run();
 
-  // What the simulated processes see of the world.
+  // The simulated processes' view of the world.
   SimLoop& loop() { return loop_; }
   Instant now() const { return loop_.now(); }
   SimNetwork& network() { return network_; }
@@ -71,19 +72,19 @@ class SimWorld {
   void count_reused(uint32_t rows) { rows_reused_ += rows; }
   void trace(const std::string& who, const std::string& what) { trace_.line(now(), who, what); }
 
-  // Null: dead.
+  // Returns null if the worker is dead.
   SimWorker* find(Incarnation incarnation);
-  // Runs `task` on the worker: later if it is frozen by then, never if it is dead.
+  // Runs `task` on the worker at `when`. A frozen worker runs it later; a dead one never does.
   void post(Instant when, Incarnation incarnation, std::function<void(SimWorker&)> task);
-  // The worker dies of this request, as soon as what it is at is done.
+  // This request kills the worker as soon as the current task is done.
   void crash(Incarnation incarnation, RequestId killer);
   void to_router(SimChannel& channel, std::function<void(SimRouter&)> message);
 
  private:
-  // What kind of job this seed makes.
+  // The kind of job that the seed makes.
   struct Shape {
     worker::EngineSize prefill_engine;
-    worker::EngineSize engine;  // Of the others.
+    worker::EngineSize engine;  // The engine of the other roles.
     uint32_t prefill_workers = 1;
     uint32_t decode_workers = 1;
     uint32_t both_workers = 0;
@@ -95,14 +96,14 @@ class SimWorld {
     router::RouterConfig router;
     WorkloadShape workload;
   };
-  // A worker's place in the job, over its lives.
+  // A worker's place in the job, across its incarnations.
   struct Slot {
     std::string name;
     net::Role role = net::Role::kPrefill;
     std::string model;
     Incarnation incarnation;
-    std::unique_ptr<SimWorker> worker;  // Null: dead.
-    bool visible = false;               // In the membership.
+    std::unique_ptr<SimWorker> worker;  // Null if dead.
+    bool visible = false;               // Whether the membership contains it.
     bool frozen = false;
     std::vector<std::function<void(SimWorker&)>> backlog;
   };
@@ -121,7 +122,7 @@ class SimWorld {
   void thaw(Slot& slot);
   void break_link(uint64_t draw);
 
-  // Runs tasks until the clock is there, or an invariant is broken.
+  // Runs tasks until `when`, or until an invariant is broken.
   void run_until(Instant when);
   void finish();
   void expect_idle(const char* when);
@@ -139,7 +140,7 @@ class SimWorld {
   SimRouter router_;
   SimChannel to_router_;  // From the launcher.
   std::vector<Slot> slots_;
-  std::vector<net::Departure> left_;  // All that ever died.
+  std::vector<net::Departure> left_;  // All workers that ever died.
   uint64_t incarnations_made_ = 0;
   uint64_t rows_reused_ = 0;
 };

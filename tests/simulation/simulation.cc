@@ -1,4 +1,4 @@
-// Whole jobs: sim_world.h. Arguments: sim_main.h.
+// Simulates whole jobs (sim_world.h). For the arguments see sim_main.h.
 #include "tests/simulation/sim_main.h"
 #include "tests/simulation/sim_world.h"
 

@@ -1,5 +1,5 @@
-// The simulator itself: a run is what its seed says, and cores that are broken on purpose are found
-// out.
+// Tests the simulator itself. The seed alone decides a run. The invariants catch cores that are
+// broken on purpose.
 #include <gtest/gtest.h>
 
 #include "tests/simulation/sim_world.h"
@@ -11,7 +11,7 @@ using worker::Effect;
 using worker::Event;
 using Effects = std::vector<Effect>;
 
-// A core around which a canary changes events or effects.
+// Wraps a core; a canary changes its events or effects.
 class BrokenCore : public worker::WorkerCore {
  public:
   explicit BrokenCore(std::unique_ptr<WorkerCore> core) : core_(std::move(core)) {}
@@ -26,7 +26,7 @@ class BrokenCore : public worker::WorkerCore {
   std::unique_ptr<WorkerCore> core_;
 };
 
-// The first violation of some seeds; a fault-free seed is not enough for each canary.
+// Returns the first violation among 40 seeds: a single seed may be fault-free and hide a canary.
 template <class Broken>
 std::string caught() {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
@@ -55,13 +55,14 @@ TEST(Simulation, ServesEverythingWhenNothingFails) {
   EXPECT_GT(result.counts.served, 0U);
 }
 
-// All sequences of a prefill worker held rows whose requests queued at decode workers, whose
-// sequences were all reserved for prompts that queued at the prefill worker.
+// A deadlock: all of a prefill worker's sequences held rows whose requests queued at decode
+// workers. All of the decode workers' sequences were reserved for prompts that queued at the
+// prefill worker.
 TEST(Simulation, ServesABurstWhoseLegsOvertakeEachOther) {
   EXPECT_EQ(simulate({.seed = 3260}).violation, "");
 }
 
-// Damaged rows are redone elsewhere (every client's tokens are checked), and a pair is suspected.
+// Damaged rows are redone elsewhere and the pair is suspected. Every client's tokens are checked.
 TEST(Simulation, ServesTheRightTokensAlsoFromPairsThatDamageThem) {
   uint64_t suspected = 0;
   for (uint64_t seed = 1; seed <= 400 && suspected == 0; ++seed) {
@@ -72,7 +73,7 @@ TEST(Simulation, ServesTheRightTokensAlsoFromPairsThatDamageThem) {
   EXPECT_GT(suspected, 0U);
 }
 
-// A stream whose worker died goes on at another one, with the tokens that it would have had.
+// A stream whose worker died continues at another one, with the same tokens.
 TEST(Simulation, GoesOnWithTheStreamsOfWorkersThatDied) {
   uint64_t continued = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -83,7 +84,7 @@ TEST(Simulation, GoesOnWithTheStreamsOfWorkersThatDied) {
   EXPECT_GT(continued, 20U);
 }
 
-// Every client's tokens are checked, and depend on every row.
+// Every client's tokens are checked, and they depend on every row.
 TEST(Simulation, ServesTheRightTokensFromTheRowsOfOtherPrompts) {
   uint64_t reused = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -94,8 +95,8 @@ TEST(Simulation, ServesTheRightTokensFromTheRowsOfOtherPrompts) {
   EXPECT_GT(reused, 3000U);
 }
 
-// One request crashes each worker that runs it. After two crashes it is refused, and the others
-// have the ends and the tokens that they would have had, whatever else fails meanwhile.
+// One request crashes each worker that runs it. After two crashes it is refused. The other requests
+// keep their ends and tokens, despite other faults.
 TEST(Simulation, RefusesARequestThatKillsAndServesTheOthers) {
   uint32_t kills = 0;
   uint32_t blamed = 0;
@@ -154,7 +155,7 @@ TEST(SimulationCanary, FindsARequestThatEndsTwice) {
   EXPECT_NE(caught<EndsTwice>().find("ends exactly once"), std::string::npos);
 }
 
-// Gives rows on that a stopped peer may still write.
+// Frees rows that a stopped peer may still write.
 struct TrustsEveryPeer final : BrokenCore {
   using BrokenCore::BrokenCore;
   void step(const Event& event, Instant now, Effects& effects) override {
@@ -172,7 +173,7 @@ TEST(SimulationCanary, FindsRowsGivenOnThatMayStillBeWritten) {
   EXPECT_NE(caught<TrustsEveryPeer>(), "");
 }
 
-// Decodes before the rows have come.
+// Decodes before the rows have arrived.
 struct CannotWait final : BrokenCore {
   using BrokenCore::BrokenCore;
   void step(const Event& event, Instant now, Effects& effects) override {
@@ -191,7 +192,7 @@ TEST(SimulationCanary, FindsADecodeThatDoesNotAwaitItsRows) {
   EXPECT_NE(caught<CannotWait>().find("decoding starts only"), std::string::npos);
 }
 
-// Takes every prompt for the beginning of every other.
+// Treats every prompt as the beginning of every other one.
 struct TellsNoPromptsApart final : BrokenCore {
   using BrokenCore::BrokenCore;
   void step(const Event& event, Instant now, Effects& effects) override {
@@ -206,7 +207,7 @@ TEST(SimulationCanary, FindsRowsOfAnotherPrompt) {
   EXPECT_NE(caught<TellsNoPromptsApart>().find("the reference's tokens"), std::string::npos);
 }
 
-// Keeps more rows than it says.
+// Keeps more rows than it reports.
 struct TrimsNothing final : BrokenCore {
   using BrokenCore::BrokenCore;
   void step(const Event& event, Instant now, Effects& effects) override {
@@ -218,7 +219,7 @@ struct TrimsNothing final : BrokenCore {
 };
 TEST(SimulationCanary, FindsRowsThatShouldBeGone) { EXPECT_NE(caught<TrimsNothing>(), ""); }
 
-// Answers what a peer or a fault did as if the client had asked for something wrong.
+// Answers the failures of peers and faults as if the client's request were wrong.
 struct BlamesTheClient final : BrokenCore {
   using BrokenCore::BrokenCore;
   void step(const Event& event, Instant now, Effects& effects) override {
@@ -234,7 +235,7 @@ TEST(SimulationCanary, FindsAClientThatIsBlamed) {
   EXPECT_NE(caught<BlamesTheClient>().find("never called wrong"), std::string::npos);
 }
 
-// Does not run its engine any more after a while: somebody waits for ever.
+// Stops running its engine after a while, so a request waits forever.
 struct StopsRunning final : BrokenCore {
   using BrokenCore::BrokenCore;
   void step(const Event& event, Instant now, Effects& effects) override {

@@ -6,7 +6,7 @@
 namespace pdjob::simulation {
 namespace {
 
-// Few enough that some texts end by themselves, many enough that most go on for a while.
+// Low enough that some texts end by themselves, high enough that most go on for a while.
 constexpr uint64_t kStopsOneIn = 24;
 
 }  // namespace

@@ -1,7 +1,7 @@
-// ToyEngine: an engine in a few lines. The row of a token is a number made of (token, position),
-// logits are a hash of all rows, and a sampled token is drawn from (logits, seed, choice,
-// position): a row that a transfer lost, damaged or misplaced changes every token after it.
-// `reference` says what one process alone would generate.
+// ToyEngine: an engine in a few lines. The row of a token is a number made of (token, position).
+// Logits are a hash of all rows. A sampled token is drawn from (logits, seed, choice, position). So
+// a row that a transfer lost, damaged or misplaced changes every later token. `reference` returns
+// the output of one process alone.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ToyEngine {
   uint64_t logits(SequenceId sequence) {
     return digest(sequence, static_cast<uint32_t>(rows(sequence).size()));
   }
-  // Of the first `count` rows.
+  // Returns the hash of the first `count` rows.
   uint64_t digest(SequenceId sequence, uint32_t count);
   std::vector<Row>& rows(SequenceId sequence) { return sequences_.at(sequence.value); }
 
@@ -50,14 +50,14 @@ struct ToyText {
 };
 struct ToyPrompt {
   uint64_t seed = 0;
-  uint32_t shared = 0;  // The first of its tokens are those of all prompts of the same family.
+  uint32_t shared = 0;  // This many first tokens are the same in all prompts of the family.
   uint64_t family = 0;
   uint32_t tokens = 1;
   uint32_t max_tokens = 1;
   uint32_t choices = 1;
 };
 Token toy_prompt_token(const ToyPrompt& prompt, uint32_t position);
-// Each choice's text.
+// Returns the text of each choice.
 std::vector<ToyText> reference(const ToyPrompt& prompt, uint32_t rows_per_sequence);
 
 }  // namespace pdjob::simulation

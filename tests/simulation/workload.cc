@@ -48,7 +48,7 @@ void Clients::on_status(RequestId id, int status) {
   check_status(id, status);
 }
 
-// All requests are valid, and nobody else answers for a client that left.
+// All requests are valid, and a client that left gets no status.
 void Clients::check_status(RequestId id, int status) {
   const Client& client = rows_.at(id);
   const bool killer = client.ask.kills != Kills::kNobody;
@@ -62,7 +62,7 @@ void Clients::check_status(RequestId id, int status) {
 
 void Clients::on_kill(RequestId id, Incarnation worker) {
   std::set<Incarnation>& killed = rows_.at(id).killed;
-  counts_.kills += killed.insert(worker).second ? 1 : 0;  // Two legs of it may break.
+  counts_.kills += killed.insert(worker).second ? 1 : 0;  // Two of its legs may break at once.
   invariants_.expect(killed.size() <= 2, "after two crashes no worker gets the request again", id);
 }
 

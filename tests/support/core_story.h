@@ -1,5 +1,5 @@
-// A worker core told as a story: each step's effects come back as words, and the engine answers
-// each batch with one token for each choice that wanted one, unless the test says otherwise.
+// A worker core told as a story. Each step's effects come back as words. The engine answers each
+// batch with one token for each choice that wanted one, unless the test decides otherwise.
 #pragma once
 
 #include <memory>
@@ -32,9 +32,9 @@ class CoreStory {
     now += duration;
     return step(TimePassed{});
   }
-  // The batch that the core wants to run now.
+  // Returns the batch that the core wants to run now.
   Words run() { return step(EngineFree{}); }
-  // The batch ran; choices in `stopped` (request, choice) sampled an end token.
+  // Reports that the batch ran. The choices in `stopped` (request, choice) sampled an end token.
   Words ran(const std::set<std::pair<uint64_t, uint32_t>>& stopped = {}) {
     StepFinished outcome;
     for (const BatchItem& item : std::exchange(running_, {}).items) {

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// row_sum_kernel.cu as C++: a block is one thread.
+// row_sum_kernel.cu, compiled as C++: a block is one thread.
 namespace {
 
 struct Place {
@@ -61,7 +61,7 @@ int setting(const char* name, int otherwise) {
   return value == nullptr ? otherwise : static_cast<int>(std::strtol(value, nullptr, 10));
 }
 
-// Outlives the stream's destruction until its work is done, as CUDA has it.
+// Outlives the stream's destruction until its work is done, as in CUDA.
 struct StreamState {
   std::mutex mutex;
   std::condition_variable changed;
@@ -133,7 +133,7 @@ struct Allocation {
   const size_t bytes;
 };
 
-// The pages behind addresses, for copies and kernels only.
+// The pages behind an address range. Only copies and kernels use them.
 struct Mapping {
   Mapping(std::shared_ptr<Allocation> memory, GpuAddress begin, size_t size)
       : allocation(std::move(memory)),
@@ -144,7 +144,7 @@ struct Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() { ::munmap(pages, bytes); }
-  // The CPU's view of the addresses themselves.
+  // Gives the CPU access at the addresses themselves.
   void show() const { map_at_address(PROT_READ | PROT_WRITE, MAP_SHARED, allocation->fd); }
   void hide() const { map_at_address(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1); }
   void map_at_address(int protection, int flags, int fd) const {
@@ -159,7 +159,7 @@ struct Mapping {
   const size_t bytes;
   std::byte* const pages;
   bool accessible = false;
-  std::atomic<int> users = 0;  // Copies and kernels on their way.
+  std::atomic<int> users = 0;  // Copies and kernels that still run.
 };
 
 std::mutex memory_mutex;
@@ -180,7 +180,7 @@ auto holder_of(Map& map, GpuAddress address) {
   return found == map.begin() ? map.end() : std::prev(found);
 }
 
-// What an address of an argument stands for, kept in use as long as it lives.
+// Resolves an address argument to its pages, and marks them as in use for this object's lifetime.
 struct Pages {
   Pages() = default;
   Pages(const void* at, size_t bytes)
@@ -189,7 +189,7 @@ struct Pages {
     const auto address = reinterpret_cast<GpuAddress>(at);
     const auto reservation = holder_of(reservations, address);
     if (reservation == reservations.end() || address >= reservation->first + reservation->second) {
-      return;  // The host's.
+      return;  // Host memory.
     }
     const auto found = holder_of(mappings, address);
     if (found == mappings.end() || !found->second->accessible ||

@@ -1,37 +1,40 @@
-// libfakecudart.so: a CUDA runtime without a GPU, for tests. A "device" is a number, its memory is
-// the host's; each stream is a thread ("fake-stream") that works in order, so copies really are
-// asynchronous and events really are late. What a test can choose is an environment variable, read
-// at each call:
-//   FAKE_CUDA_DEVICES         how many devices there are (64); 0: cudaErrorNoDevice
-//   FAKE_CUDA_COPY_DELAY_US   how long each copy takes at least (0)
-//   FAKE_CUDA_VERSION         of the runtime (13000)
-//   FAKE_CUDA_UNIFIED         1: the CPU reaches what is mapped, as where memory is unified (0)
+// libfakecudart.so: a CUDA runtime without a GPU, for tests. A "device" is a number, and its memory
+// is the host's. Each stream is a thread ("fake-stream") that works in order. So copies really are
+// asynchronous, and events really are late.
 //
-// Memory of cuMemCreate is a memfd, so that it goes to other processes, and its addresses are not
-// accessible: only copies and kernels reach it, and the CPU that touches it dies. The copies of a
-// batch run in another order than they were given. The one kernel is row_sum_kernel.cu, compiled as
-// C++. What breaks a rule of CUDA's is counted as a violation: unmapping what a copy still uses,
-// freeing addresses that are mapped, copying to what is not mapped.
+// Tests control it by environment variables, read at each call:
 //
-// Below: what only libfakenccl.so and tests call.
+//   FAKE_CUDA_DEVICES         the number of devices (64); 0: cudaErrorNoDevice.
+//   FAKE_CUDA_COPY_DELAY_US   the least time of each copy, in microseconds (0).
+//   FAKE_CUDA_VERSION         the version of the runtime (13000).
+//   FAKE_CUDA_UNIFIED         1: the CPU reaches mapped memory, as on unified memory (0).
+//
+// Memory of cuMemCreate is a memfd, so other processes can share it. Its addresses are inaccessible
+// to the CPU: only copies and kernels reach it, and a CPU access crashes. The copies of a batch run
+// in another order than given. The only kernel is row_sum_kernel.cu, compiled as C++.
+//
+// A broken rule of CUDA counts as a violation. Examples: unmapping memory that a copy still uses,
+// freeing addresses that are mapped, and copying to unmapped memory.
+//
+// Below are functions for libfakenccl.so and tests only.
 #pragma once
 
 #include "common/gpu_api.h"
 
 extern "C" {
 
-// A kernel: runs when all that was put on the stream before it is done.
+// Launches a kernel. It runs when all earlier work on the stream is done.
 void fakecudart_launch(pdjob::GpuStream* stream, void (*kernel)(void*), void* argument);
-// While NCCL has a call in progress, nothing may be put on its stream: that would be a violation.
+// While NCCL has a call in progress, adding work to its stream is a violation.
 void fakecudart_forbid(pdjob::GpuStream* stream, int forbidden);
 int fakecudart_current_device();
 int fakecudart_violations();
-// Streams, events, modules, pieces of host memory, handles, addresses and mappings that are not
-// freed.
+// Returns how many objects are alive: streams, events, modules, pieces of host memory, handles,
+// addresses and mappings.
 int fakecudart_objects();
-// Bytes of copies between GPUs' memory and the host's, so far.
+// Returns the bytes copied so far between the GPUs' memory and the host's.
 long long fakecudart_host_bytes();
-// Whether this memory of the host stands for a GPU's.
+// Sets whether this host memory stands for a GPU's.
 void fakecudart_stands_for_gpu(void* memory, size_t bytes, int stands);
 
 }  // extern "C"

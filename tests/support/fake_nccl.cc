@@ -31,7 +31,7 @@ using namespace pdjob::kvtransfer;
 
 namespace {
 
-constexpr uint64_t kBye = UINT64_MAX;  // Instead of a count: the end of a communicator.
+constexpr uint64_t kBye = UINT64_MAX;  // Sent in place of a count when a communicator ends.
 
 enum class Stage { kJoining, kReady, kFinalizing, kFinalized, kGone };
 
@@ -50,14 +50,14 @@ namespace pdjob::kvtransfer {
 struct NcclComm {
   int device = 0;
   int rank = 0;
-  std::string name;  // Of the unique id: a socket.
+  std::string name;  // From the unique id; names a socket.
   std::atomic<Stage> stage = Stage::kJoining;
   std::atomic<bool> aborted = false;
   std::atomic<NcclResult> error = kNcclSuccess;
-  std::atomic<int> kernels = 0;  // Launched, and not at their end.
+  std::atomic<int> kernels = 0;  // Launched and still running.
   int socket = -1;
-  std::thread helper;         // Joins, later finalizes.
-  int polls_in_progress = 0;  // Of `deferred`.
+  std::thread helper;         // Joins, and later finalizes.
+  int polls_in_progress = 0;  // The remaining polls of `deferred`.
   std::unique_ptr<Operation> deferred;
   std::set<void*> registrations;
 };
@@ -71,13 +71,13 @@ struct Device {
   int communicators = 0;
 };
 
-// Never destroyed: threads of streams outlive main().
+// Never destroyed: the threads of streams outlive main().
 struct World {
   std::mutex mutex;
-  std::map<std::string, int> listeners;  // By the name of a unique id.
+  std::map<std::string, int> listeners;  // The key is the name of a unique id.
   std::map<int, Device> devices;
   std::set<NcclComm*> alive;
-  std::vector<NcclComm*> ended;  // Kept, so that a use after the end is told and not a crash.
+  std::vector<NcclComm*> ended;  // Kept, so that a late use is reported instead of crashing.
   std::map<char*, size_t> memory;
   std::atomic<uint64_t> ids = 0;
   std::atomic<int> violations = 0;
@@ -106,7 +106,7 @@ void sleep_ms(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-// One device, one thread, as long as there are communicators.
+// While communicators exist, all calls for a device come from one thread.
 bool keeps_thread_rule(int device) {
   const std::lock_guard lock(world().mutex);
   Device& state = world().devices[device];
@@ -116,7 +116,7 @@ bool keeps_thread_rule(int device) {
   return state.thread == std::this_thread::get_id();
 }
 
-// What every call on a communicator must keep.
+// Checks the rules of every call on a communicator.
 NcclResult check(NcclComm* communicator, bool may_be_in_progress = false) {
   {
     const std::lock_guard lock(world().mutex);
@@ -147,7 +147,7 @@ socklen_t size_of(const std::string& name) {
 
 enum class Moved { kAll, kAborted, kPeerGone };
 
-// Sends or receives all, in small waits that see an abort.
+// Sends or receives everything. Waits in short steps, so that it notices an abort.
 Moved move_bytes(NcclComm& communicator, bool is_send, void* memory, size_t bytes) {
   auto* position = static_cast<char*>(memory);
   while (bytes > 0) {
@@ -280,7 +280,7 @@ void join(NcclComm& communicator, int listener) {
   } else {
     communicator.socket =
         listener >= 0 ? accept_peer(communicator, listener) : connect_to_peer(communicator);
-    // Each learns that the other is there.
+    // The two ends tell each other that they are there.
     char byte = 'x';
     if (communicator.socket >= 0 && move_bytes(communicator, true, &byte, 1) == Moved::kAll &&
         move_bytes(communicator, false, &byte, 1) == Moved::kAll) {
@@ -300,7 +300,7 @@ void finalize(NcclComm& communicator) {
   uint64_t word = kBye;
   if (move_bytes(communicator, true, &word, sizeof word) != Moved::kAll ||
       move_bytes(communicator, false, &word, sizeof word) != Moved::kAll || word != kBye) {
-    return;  // A dead peer: in progress for ever.
+    return;  // The peer is dead: the call stays in progress forever.
   }
   communicator.stage = Stage::kFinalized;
 }
@@ -455,7 +455,7 @@ NcclResult ncclCommFinalize(NcclComm* communicator) {
   if (const NcclResult checked = check(communicator); checked != kNcclSuccess) {
     return checked;
   }
-  communicator->helper.join();  // It has joined.
+  communicator->helper.join();  // It has already joined.
   communicator->stage = Stage::kFinalizing;
   communicator->helper = std::thread([communicator] { finalize(*communicator); });
   return kNcclInProgress;

@@ -1,5 +1,5 @@
-// In place of `pdjob compile-grammar`: with "real" the real one, else one that does to its worker
-// what a broken library, or one that a client has taken over, could do.
+// Replaces `pdjob compile-grammar`. With "real" it is the real one. Otherwise it attacks its
+// worker, as a broken library or one under a client's control could.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       say(channel, HelperWord::kCompiled, 0, "");
     } else if (mode == "huge size") {
       say(channel, HelperWord::kCompiled, UINT32_MAX, "");
-    }  // "hang": no answer.
+    }  // In mode "hang" it never answers.
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// Ends of HTTP connections for tests of a router's shell, all on one event loop. Loop-bound.
+// Ends of HTTP connections, for tests of the router's shell. All run on one event loop. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace pdjob::router {
 
-// Turns the loop until `done` or the deadline.
+// Runs the loop until `done` or the deadline. Returns whether `done` came true.
 inline bool turn_until(net::EventLoop& loop, const std::function<bool()>& done,
                        Duration within = std::chrono::seconds(20)) {
   const Instant deadline = real_now() + within;
@@ -26,7 +26,7 @@ inline bool turn_until(net::EventLoop& loop, const std::function<bool()>& done,
   return done();
 }
 
-// Answers as `answer` says; counts who asked.
+// Answers each request by `answer`. Counts the requests.
 class Peer final : public net::HttpHandler {
  public:
   using Answer =
@@ -50,7 +50,7 @@ class Peer final : public net::HttpHandler {
   std::unique_ptr<net::HttpServer> server_;
 };
 
-// What one call gets.
+// Records the reply of one call.
 struct Reply final : net::HttpCallHandler {
   void on_head(net::CallId /*id*/, const net::HttpReplyHead& head) override {
     status = head.status;

@@ -1,5 +1,5 @@
-// A trace of prompts that share prefixes, and its replay through a policy: how much of what could
-// be found in a cache is found.
+// A trace of prompts that share prefixes, and its replay through a policy. The replay measures
+// which share of the possible cache hits the policy gets.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +28,10 @@ namespace pdjob::router {
 
 struct TracedPrompt {
   uint64_t tokens = 0;
-  std::vector<uint64_t> blocks;  // As prompt_blocks() makes them.
+  std::vector<uint64_t> blocks;  // In the form of prompt_blocks().
 };
 
-// tests/data/compact_trace.py says what is in the file.
+// For the file's format see tests/data/compact_trace.py.
 inline std::vector<TracedPrompt> load_trace(const std::string& path) {
   std::ifstream file(path);
   PDJOB_CHECK(file.good(), path);
@@ -54,14 +54,14 @@ inline std::vector<TracedPrompt> load_trace(const std::string& path) {
   return trace;
 }
 
-// What a worker has computed, of which it forgets what was used longest ago, ends before
-// beginnings.
+// The blocks that a worker has computed. It evicts the least recently used blocks first, and the
+// ends of prompts before their beginnings.
 class LruCache {
  public:
   explicit LruCache(size_t blocks_max) : blocks_max_(blocks_max) {}
 
   bool contains(uint64_t block) const { return places_.contains(block); }
-  // What was forgotten for it.
+  // Returns the evicted blocks.
   std::vector<uint64_t> use(const std::vector<uint64_t>& blocks) {
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
       if (const auto known = places_.find(*block); known != places_.end()) {
@@ -82,32 +82,32 @@ class LruCache {
 
  private:
   const size_t blocks_max_;
-  std::list<uint64_t> ages_;  // The newest first.
+  std::list<uint64_t> ages_;  // Newest first.
   std::unordered_map<uint64_t, std::list<uint64_t>::iterator> places_;
 };
 
-// Workers that compute prompts one after the other. A prompt finds what was sent to its worker
-// before, computed by then or not, unless it was forgotten.
+// Workers compute prompts one after the other. A prompt hits every block that was sent to its
+// worker before, computed by then or not, unless it was evicted.
 struct Replay {
   size_t workers = 64;
   double requests_per_second = 500;
-  double tokens_per_second = 100'000;  // Of one worker.
-  size_t cache_blocks = SIZE_MAX;      // Of one worker.
-  bool tokens_first = false;           // A prompt's tokens are known before it is sent.
+  double tokens_per_second = 100'000;  // Per worker.
+  size_t cache_blocks = SIZE_MAX;      // Per worker.
+  bool tokens_first = false;           // Whether a prompt's tokens are known before it is sent.
 };
-// Requests go to several in turn. Where one has `kv`, workers tell it what they hold, from when a
-// prompt is computed; the tokens of the prompts that it sent are known to it then, too.
+// Requests go to the routers in turn. A router with `kv` learns a worker's blocks, and the tokens
+// of its own prompts, when a prompt has been computed.
 struct ReplayRouter {
   PairPolicy* policy = nullptr;
   KvKnowledge* kv = nullptr;
 };
 struct ReplayResult {
-  double hits = 0;                 // Share of all blocks.
-  double bound = 0;                // The same with one cache that has seen every prompt before.
-  double missed = 0;               // Of what the policy counted on, what was not there.
-  double wait_p99_seconds = 0;     // Before a prompt is begun.
-  double decision_p99_micros = 0;  // Of choose() and note_sent().
-  double tokens_max_to_mean = 0;   // Computed by the busiest worker, beside the mean.
+  double hits = 0;                 // The share of all blocks.
+  double bound = 0;                // The same for one cache that has seen every earlier prompt.
+  double missed = 0;               // The share of the expected cached tokens that was missing.
+  double wait_p99_seconds = 0;     // Until the prompt's computation begins.
+  double decision_p99_micros = 0;  // Of choose() and note_sent() together.
+  double tokens_max_to_mean = 0;   // Tokens computed by the busiest worker, divided by the mean.
 };
 
 inline double percentile(std::vector<double> values, double share) {
@@ -115,7 +115,7 @@ inline double percentile(std::vector<double> values, double share) {
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-// One block of 16 tokens stands for each block of the trace.
+// Represents each block of the trace by one block of 16 tokens.
 inline std::vector<uint32_t> trace_tokens(const std::vector<uint64_t>& blocks) {
   std::vector<uint32_t> tokens;
   for (const uint64_t block : blocks) {
@@ -144,7 +144,7 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace,
       router.kv->begin(WorkerId{i}, /*complete=*/true);
     }
   }
-  std::multimap<double, std::function<void()>> told;  // When.
+  std::multimap<double, std::function<void()>> told;  // The key is the time.
   Random random(1);
   size_t blocks = 0, hits = 0, bound = 0;
   double counted_on = 0, missed = 0;
@@ -228,7 +228,8 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace, PairPolicy& p
   return replay(trace, std::vector<ReplayRouter>{{.policy = &policy}}, how);
 }
 
-// By `routers` with prefix_aware, who know what was sent, or with `events` what is there.
+// Replays with `routers` prefix_aware routers. They know what they sent or, with `events`, what the
+// caches hold.
 inline ReplayResult replay_prefix_aware(const std::vector<TracedPrompt>& trace, size_t routers,
                                         bool events, const Replay& how) {
   constexpr uint32_t kMax = 1 << 20;

@@ -1,5 +1,4 @@
-// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16: makes a test model of another weight type from the
-// one at hand.
+// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16 converts a test model to another weight type.
 #include <cstdio>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// Events and effects of worker cores as short words, so that a test reads as a story and a
-// simulation's trace as one, too: "offer r1 s0", "run s0:r1[0+8]", "deliver r1.0 stop".
+// Events and effects of worker cores as short words, such as "offer r1 s0", "run s0:r1[0+8]",
+// "deliver r1.0 stop". With them a test reads as a story, and so does a simulation's trace.
 #pragma once
 
 #include <sstream>
@@ -17,9 +17,9 @@ class Wording {
  public:
   // --- effects
 
-  // A newest token is "s0:r1.0" (sequence, request, choice), several tokens of a continued choice
-  // "s0:r1.0[3+4]" (first, count), "*1" with the last of them; prompt tokens are "s0:r1[8+4]", "*2"
-  // if two choices are sampled from the last of them.
+  // "s0:r1.0" (sequence, request, choice) is the newest token of a choice. "s0:r1.0[3+4]" (first,
+  // count) are several tokens of a continued choice, "*1" with its last one. "s0:r1[8+4]" are
+  // prompt tokens, "*2" if two choices are sampled from the last of them.
   std::string operator()(const RunStep& e) const {
     std::ostringstream out;
     out << "run";
@@ -129,7 +129,7 @@ class Wording {
 inline std::string word(const Effect& effect) { return std::visit(Wording{}, effect); }
 inline std::string word(const Event& event) { return std::visit(Wording{}, event); }
 
-// Without what is kept, which follows from the others and has tests of its own.
+// Leaves out the kept rows: they follow from the other effects and have their own tests.
 inline Words words(const std::vector<Effect>& effects) {
   Words result;
   for (const Effect& effect : effects) {

@@ -1,5 +1,5 @@
-// Gpu on libfakecudart.so: what it promises of memory, copies and sums, and that the kernel's
-// source, which the double runs, computes what is written here anew.
+// Gpu on libfakecudart.so: its contract for memory, copies and sums. The double runs the kernel's
+// source, and this test computes the same sum independently.
 #include "common/gpu.h"
 
 #include <cstdlib>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// The real one under `./dev gpu`, but for what is said of the double.
+// Opens the double; under `./dev gpu` the real library.
 std::unique_ptr<Gpu> open_gpu() {
   const char* const real = std::getenv("PDJOB_GPU_CUDART");
   return *Gpu::open(real != nullptr ? real : PDJOB_FAKE_CUDART, 0);
@@ -46,7 +46,7 @@ std::vector<std::byte> get(Gpu& gpu, const std::byte* from, size_t count) {
   return bytes;
 }
 
-// Slow, and from the comment of row_sum_kernel.cu alone.
+// Slow. Written from the comment of row_sum_kernel.cu alone.
 uint64_t expected_sum(const std::vector<std::vector<std::byte>>& windows,
                       const std::vector<uint32_t>& row_bytes, uint64_t first, uint64_t rows) {
   uint64_t sum = 0;
@@ -69,7 +69,7 @@ uint64_t expected_sum(const std::vector<std::vector<std::byte>>& windows,
 
 class GpuTest : public testing::Test {
  protected:
-  // No kernel or copy, and nothing that CUDA keeps, is left behind.
+  // All kernels, copies and CUDA objects must be gone.
   ~GpuTest() override {
     EXPECT_EQ(fakecudart_violations(), violations_);
     EXPECT_EQ(fakecudart_objects(), 0);
@@ -80,7 +80,7 @@ class GpuTest : public testing::Test {
 TEST_F(GpuTest, MemoryIsSharedByItsDescriptor) {
   const auto gpu = open_gpu();
   const GpuMemory ours = *gpu->allocate(3 * kMiB);
-  EXPECT_EQ(ours.bytes(), 4 * kMiB);  // Of whole units.
+  EXPECT_EQ(ours.bytes(), 4 * kMiB);  // Rounded up to whole units.
   const GpuMemory theirs = *gpu->import(ours.fd(), 3 * kMiB);
   EXPECT_NE(theirs.base(), ours.base());
   const auto bytes = random_bytes(5000, 1);
@@ -132,7 +132,7 @@ TEST_F(GpuTest, SumIsThatOfItsRowsWhateverTheirAlignment) {
     contents.push_back(random_bytes(size_t{bytes} * kRows, bytes));
     ASSERT_TRUE(put(*gpu, base, contents.back()));
     windows.push_back({base, bytes});
-    base += contents.back().size() + 2;  // The next is aligned to 2 bytes only, or to 1.
+    base += contents.back().size() + 2;  // So the next window is aligned to 2 bytes, or to 1.
   }
   for (const auto& [first, rows] :
        std::vector<std::pair<uint32_t, uint32_t>>{{0, kRows}, {0, 1}, {149, 1}, {17, 100}}) {

@@ -14,7 +14,7 @@ namespace pdjob {
 namespace {
 
 TEST(Blake2b, IsThatOfItsSpecification) {
-  // From b2sum -l 256, without a purpose or a key.
+  // From `b2sum -l 256`, without a purpose or a key.
   const Digest digest = Blake2b("").add("abc").finish();
   EXPECT_EQ(std::to_integer<int>(digest[0]), 0xbd);
   EXPECT_EQ(std::to_integer<int>(digest[1]), 0xdd);
@@ -86,7 +86,7 @@ TEST(Entropy, NeverRepeatsAndTellsNothingOfTheNext) {
   for (int i = 0; i < 1000; ++i) {
     const uint64_t word = entropy();
     EXPECT_TRUE(drawn.insert(word).second);
-    // SplitMix64's chain would follow from any one of them.
+    // After a 0 the whole chain of SplitMix64 could be predicted.
     EXPECT_NE(word, 0U);
   }
 }

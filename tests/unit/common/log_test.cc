@@ -15,7 +15,7 @@ std::string written(const std::function<void()>& act) {
   return testing::internal::GetCapturedStderr();
 }
 
-// The line without its time, or all of it where there is none.
+// Returns the line without its time, or all of it if it has none.
 std::string without_time(const std::string& line) {
   static const std::regex kTime(R"(^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z )");
   return std::regex_replace(line, kTime, "@ ");

@@ -10,7 +10,7 @@
 namespace pdjob {
 namespace {
 
-// A forked process had the words that its parent had fetched, and both gave out the same ids.
+// Regression: a forked process had its parent's random words, so both gave out the same ids.
 TEST(Entropy, OfAForkedProcessDiffersFromItsParents) {
   entropy();
   std::array<int, 2> ends{};

@@ -1,7 +1,7 @@
-// row_sum_ptx.inc is what the pinned NVRTC makes of row_sum_kernel.cu. Built where `./dev nccl` has
-// fetched NVRTC, which needs no GPU.
+// Checks that the pinned NVRTC makes row_sum_ptx.inc from row_sum_kernel.cu. It is built where
+// `./dev nccl` has fetched NVRTC, which needs no GPU.
 //
-// PDJOB_WRITE_PTX=FILE row_sum_ptx_test    writes it anew
+// PDJOB_WRITE_PTX=FILE row_sum_ptx_test    rewrites it
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -32,7 +32,7 @@ struct Nvrtc {
   int (*get_ptx)(void*, char*) = nullptr;
 };
 
-// For the oldest GPU that this NVRTC knows: a driver compiles it for its own.
+// Compiles for the oldest GPU that this NVRTC supports. A driver then compiles it for its own GPU.
 std::string compile(const Nvrtc& nvrtc, const std::string& source) {
   void* program = nullptr;
   EXPECT_EQ(
@@ -48,7 +48,7 @@ std::string compile(const Nvrtc& nvrtc, const std::string& source) {
 }
 
 TEST(RowSumPtx, IsMadeOfTheKernelsSource) {
-  // The other libraries of the wheel are found beside it.
+  // The wheel's other libraries are found beside it.
   const auto builtins = DynamicLibrary::open(PDJOB_NVRTC_LIB "/libnvrtc-builtins.so.13.0");
   ASSERT_TRUE(builtins) << builtins.error().message;
   const auto library = DynamicLibrary::open(PDJOB_NVRTC_LIB "/libnvrtc.so.13");

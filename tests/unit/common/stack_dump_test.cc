@@ -34,11 +34,11 @@ TEST(StackDump, WritesTheStackOfEveryThreadAndTheProcessGoesOn) {
     std::this_thread::yield();
   }
   testing::internal::CaptureStderr();
-  raise(SIGQUIT);           // Handled by this very thread, with tgkill(): it asks nobody.
-  kill(getpid(), SIGQUIT);  // By any thread: it asks the others.
+  raise(SIGQUIT);           // This thread handles it, through tgkill(), and asks no other.
+  kill(getpid(), SIGQUIT);  // Any thread may handle it; that one asks the others.
   std::string text;
-  // The handler runs on a thread that does not block the signal: this one, before kill() returns,
-  // or the other one soon after.
+  // The handler runs on a thread that does not block the signal. That is this one, before kill()
+  // returns, or soon after the other one.
   for (int i = 0; i < 10000 && !text.ends_with("--- end of stacks\n"); ++i) {
     text += testing::internal::GetCapturedStderr();
     testing::internal::CaptureStderr();
@@ -49,7 +49,7 @@ TEST(StackDump, WritesTheStackOfEveryThreadAndTheProcessGoesOn) {
   EXPECT_NE(text.find(" stuck:\n"), std::string::npos) << text;
   EXPECT_GE(count(text, "thread "), 2U) << text;
   EXPECT_EQ(count(text, "does not answer"), 0U) << text;
-  // A stack has frames of something.
+  // Each of the two stacks has frames.
   EXPECT_GE(count(text, "[0x"), 4U) << text;
   done = true;
   stuck.join();

@@ -32,7 +32,7 @@ struct DecodeWorkerTest : testing::Test {
   static RequestArrived local(uint64_t request, uint32_t prompt_tokens = 10) {
     return {.request = RequestId{request}, .prompt_tokens = prompt_tokens, .max_tokens = 2};
   }
-  // Request `request` has its first token.
+  // Brings request `request` to its first token.
   void start_decoding(uint64_t request) {
     story.arrive(fetched(request));
     story.rows_fetched(request);

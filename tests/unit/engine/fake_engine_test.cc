@@ -174,7 +174,7 @@ TEST(FakeEngine, SharesTheGpusMemoryOfAllSequences) {
   EXPECT_LE(last.windows.back().shared_offset + uint64_t{128} * 64, last.shared_bytes);
 }
 
-// Tests are run on a build without CUDA.
+// Tests run on a build without CUDA.
 TEST(LlamaEngine, SaysWhichBuildItTakesToComputeOnAGpu) {
   for (const EngineConfig& config : {EngineConfig{.gpu = true}, EngineConfig{.gpu_layers = 1}}) {
     const auto engine = open_engine(config);

@@ -1,6 +1,6 @@
-// The real model with its KV in a GPU's memory: of the real GPU, which also computes, where
-// PDJOB_GPU_CUDART names a CUDA runtime (`./dev gpu`); else of the double of tests/support in its
-// unified mode, in which the CPU computes.
+// The real model with its KV in a GPU's memory. If PDJOB_GPU_CUDART names a CUDA runtime (`./dev
+// gpu`), it uses the real GPU, which also computes. Otherwise it uses the double of tests/support
+// in its unified mode, where the CPU computes.
 #pragma once
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ inline EngineConfig in_gpu(EngineConfig config) {
   return config;
 }
 
-// The CPU may touch what is mapped of the double's memory while one lives, and only that.
+// While one exists, the CPU may touch the memory that the double maps during that time.
 class UnifiedMemory {
  public:
   UnifiedMemory() { ::setenv("FAKE_CUDA_UNIFIED", "1", 1); }

@@ -1,4 +1,4 @@
-// A small vocabulary, and how grammars are made and walked with it.
+// A small vocabulary, and functions that make and walk grammars with it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace pdjob::engine {
 
 inline constexpr Token kTestEnd = 256;
 
-// All bytes, an end, and some longer tokens.
+// Returns all bytes, an end token, and some longer tokens.
 inline TokenPieces test_pieces() {
   TokenPieces out;
   for (int byte = 0; byte < 256; ++byte) {
@@ -43,7 +43,7 @@ inline Result<std::shared_ptr<const CompiledGrammar>> compile(StructureKind kind
   return CompiledGrammar::read(test_tokens(), compiled);
 }
 
-// Whether the whole text, byte by byte, is one of the grammar.
+// Returns whether the grammar accepts the whole text, byte by byte.
 inline bool follows(const std::shared_ptr<const CompiledGrammar>& compiled, std::string_view text) {
   Grammar grammar(compiled);
   for (const char sign : text) {
@@ -54,7 +54,7 @@ inline bool follows(const std::shared_ptr<const CompiledGrammar>& compiled, std:
   return grammar.allows(kTestEnd);
 }
 
-// A text of the grammar, chosen at random; whatever `tokens_max` cut off is missing.
+// Returns a random text of the grammar. It is cut off after `tokens_max` tokens.
 inline std::string random_text(const std::shared_ptr<const CompiledGrammar>& compiled,
                                Random& random, size_t tokens_max, bool& ended) {
   Grammar grammar(compiled);
@@ -66,7 +66,7 @@ inline std::string random_text(const std::shared_ptr<const CompiledGrammar>& com
     grammar.mask(row);
     std::vector<Token> open;
     for (Token token = 0; token < static_cast<Token>(row.size()); ++token) {
-      // Bytes of which UTF-8 is made do not make it at random.
+      // Skips the bytes of UTF-8 sequences: chosen at random they are rarely valid.
       if (row[token] == 0.0F && (token < 0x80 || token > 0xFF)) {
         open.push_back(token);
       }
@@ -74,7 +74,7 @@ inline std::string random_text(const std::shared_ptr<const CompiledGrammar>& com
     if (open.empty()) {
       break;
     }
-    // White space would soon fill most texts, and letters the strings.
+    // Without this, white space would soon fill most texts, and letters the strings.
     Token token = open[random.below(open.size())];
     for (const Token likely : {kTestEnd, Token{'"'}, Token{'}'}}) {
       if (random.below(4) == 0 && std::find(open.begin(), open.end(), likely) != open.end()) {

@@ -60,7 +60,7 @@ TEST(Grammar, OnlyAnEndMayFollowTheWholeText) {
   EXPECT_FALSE(grammar.accept(-5).has_value());
 }
 
-// 200 bytes that kept libllama busy for ever: its time doubled with each x.
+// Regression: these 200 bytes kept libllama busy forever, because its time doubled with each x.
 TEST(Grammar, AmbiguousTokensAreFollowedAtOnce) {
   std::string gbnf = "root ::=";
   for (int i = 0; i < 40; ++i) {
@@ -75,7 +75,7 @@ TEST(Grammar, AmbiguousTokensAreFollowedAtOnce) {
   EXPECT_TRUE(grammar.finished());
 }
 
-// Each token costs more than the one before, in any parser: a choice has only so much time.
+// In any parser, each token costs more than the one before. So a choice has a time limit.
 TEST(Grammar, AGrammarThatBecomesTooAmbiguousFailsItsChoiceOnly) {
   Grammar grammar(
       compile(StructureKind::kGrammar, "root ::= s\ns ::= s s s | s s | \"a\" | \"\"").value());
@@ -118,7 +118,7 @@ std::string compiled_bytes(StructureKind kind, std::string_view text) {
   return compiler.compile(kind, check_structure(kind, text).value()).value();
 }
 
-// What the compiler's process hands over, should it have been taken over.
+// The bytes that the compiler's process could hand over if an attacker controlled it.
 TEST(CompiledGrammar, DamagedBytesAreRefusedOrHarmless) {
   const std::string bytes = compiled_bytes(
       StructureKind::kSchema, R"({"properties":{"a":{"maxLength":30,"type":"string"}}})");
@@ -141,7 +141,7 @@ TEST(CompiledGrammar, DamagedBytesAreRefusedOrHarmless) {
   }
 }
 
-// The library's own text of it holds the whole automaton once for each rule.
+// The library's own text of it repeats the whole automaton for each rule.
 TEST(CompiledGrammar, ItsBytesGrowWithTheSchemaAndNotWithItsSquare) {
   const auto size_of = [](int strings) {
     std::string properties;

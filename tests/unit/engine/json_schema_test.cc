@@ -111,7 +111,7 @@ TEST(JsonSchema, EveryLimitAndEveryMistakeIsRefused) {
   }
 }
 
-// 60 bytes that ended every decode worker by endless recursion.
+// Regression: these 60 bytes ended every decode worker by endless recursion.
 TEST(JsonSchema, AReferenceThatOnlyLeadsBackToItselfIsRefused) {
   EXPECT_EQ(refusal(R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"$ref":"#/$defs/a"}}})"),
             "the JSON schema at $.$defs.a: $ref leads back to itself");
@@ -149,8 +149,8 @@ TEST(JsonSchema, OptionsOfOneOfMustExcludeEachOther) {
             R"(accepted: {"anyOf":[{"type":"string"},{"type":"null"}]})");
 }
 
-// What JSON Schema says of the words that are supported; by hand, since the library under test must
-// not be its own judge.
+// The meaning of the supported keywords in JSON Schema. It is written by hand, so that the library
+// under test does not judge itself.
 bool valid(const Json& schema, const Json& value, const Json& root) {
   if (schema.is_boolean()) {
     return schema.get<bool>();
@@ -242,7 +242,7 @@ bool valid(const Json& schema, const Json& value, const Json& root) {
   return true;
 }
 
-// Whatever is generated, at random and to its end, is JSON, and valid.
+// Every random text that reaches its end is valid JSON and fits the schema.
 TEST(JsonSchema, EveryTextOfTheGrammarIsValid) {
   const char* schemas[] = {
       "{}",
@@ -292,7 +292,7 @@ TEST(JsonSchema, EveryTextOfTheGrammarIsValid) {
       ++whole;
       const Json value = Json::parse(text, nullptr, false);
       if (std::regex_search(text, std::regex("[0-9][eE]\\+?[0-9]{3}"))) {
-        continue;  // JSON, though no double.
+        continue;  // It is JSON, but too large for a double.
       }
       ASSERT_FALSE(value.is_discarded()) << schema << " gave " << text;
       EXPECT_TRUE(valid(parsed, value, parsed)) << schema << " gave " << text;

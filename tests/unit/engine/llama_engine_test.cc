@@ -37,7 +37,7 @@ void run(Engine& engine, uint32_t sequence, std::span<const Token> tokens, bool 
   ASSERT_TRUE(status.has_value()) << status.error().message;
 }
 
-// Prefills in chunks; the logits of the last token.
+// Prefills in chunks. Returns the logits of the last token.
 Logits prefill(Engine& engine, uint32_t sequence, const std::vector<Token>& prompt, size_t chunk) {
   for (size_t at = 0; at < prompt.size(); at += chunk) {
     const size_t count = std::min(chunk, prompt.size() - at);
@@ -46,7 +46,7 @@ Logits prefill(Engine& engine, uint32_t sequence, const std::vector<Token>& prom
   return logits_of(engine, sequence);
 }
 
-// Decodes greedily; the logits after each token.
+// Decodes greedily. Returns the logits after each token.
 std::vector<Logits> decode(Engine& engine, uint32_t sequence, Logits row, int tokens) {
   std::vector<Logits> rows;
   for (int i = 0; i < tokens; ++i) {
@@ -83,7 +83,7 @@ class LlamaEngine : public testing::Test {
     EXPECT_TRUE(engine.has_value()) << (engine.has_value() ? "" : engine.error().message);
     return std::move(*engine);
   }
-  // Ordinary tokens, the same on every run.
+  // Returns ordinary tokens, the same on every run.
   static std::vector<Token> prompt(size_t length, uint64_t seed = 1) {
     Random random(seed);
     std::vector<Token> tokens;
@@ -131,7 +131,8 @@ TEST_F(LlamaEngine, BatchCompositionDoesNotMatter) {
     alone[sequence] = decode(*engine_, sequence, rows[sequence], 4);
     engine_->clear(SequenceId{sequence});
   }
-  // All prompts in one batch, then all decoding in one batch, beside a prompt that is prefilled.
+  // First all prompts in one batch. Then all sequences decode in one batch, beside another prompt's
+  // prefill.
   const auto prompts = [&] {
     std::vector<std::vector<Token>> all;
     for (uint32_t sequence = 0; sequence < 3; ++sequence) {
@@ -175,7 +176,7 @@ TEST_F(LlamaEngine, TheNumberOfThreadsDoesNotMatter) {
   EXPECT_EQ(decode(*two, 0, row, 4), decode(*engine_, 0, row, 4));
 }
 
-// One query over 512 rows or more could be split over threads.
+// libllama could split one query over 512 or more rows over several threads.
 TEST_F(LlamaEngine, TheNumberOfThreadsDoesNotMatterOverManyRows) {
   EngineConfig config = test_config();
   config.tokens_per_sequence = 1024;
@@ -197,7 +198,7 @@ float distance(const Logits& a, const Logits& b) {
   return largest;
 }
 
-// docs/determinism.md: f16 with a short last chunk is no invariant configuration.
+// docs/determinism.md: f16 with a short last chunk is outside the invariant configurations.
 TEST_F(LlamaEngine, LogitsStayCloseOutsideAnInvariantConfiguration) {
   constexpr float kTolerance = 1.5F;
   EngineConfig config = test_config();
@@ -208,7 +209,7 @@ TEST_F(LlamaEngine, LogitsStayCloseOutsideAnInvariantConfiguration) {
     const Logits whole = prefill(*engine, 0, tokens, length);
     const Logits chunked = prefill(*engine, 1, tokens, length - 1);
     EXPECT_LT(distance(chunked, whole), kTolerance) << length;
-    // Another last token is not close: the tolerance can tell.
+    // Another last token moves the logits farther: the tolerance can tell them apart.
     auto other = tokens;
     other.back() = tokens.front();
     EXPECT_GT(distance(prefill(*engine, 2, other, length), whole), 3 * kTolerance) << length;
@@ -221,7 +222,7 @@ TEST_F(LlamaEngine, LogitsStayCloseOutsideAnInvariantConfiguration) {
 TEST_F(LlamaEngine, RowsHandedOverContinueBitForBit) {
   EngineConfig config = test_config();
   config.sequences = 3;
-  config.tokens_per_sequence = 1500;  // Another geometry than the sender's.
+  config.tokens_per_sequence = 1500;  // A different geometry from the sender's.
   const auto receiver = open(config);
   const auto tokens = prompt(120);
   const Logits row = prefill(*engine_, 2, tokens, 100);
@@ -284,8 +285,8 @@ TEST_F(LlamaEngine, AClearedSequenceStartsAnew) {
   EXPECT_EQ(prefill(*engine_, 0, first, 40), fresh);
 }
 
-// Of a beginning of any length, around the edges of chunks and of quantised blocks; the sequence
-// has held other tokens, and generated ones, after it.
+// Covers prefixes of many lengths, around the edges of chunks and of quantised blocks. The sequence
+// held other tokens, and generated ones, behind the prefix.
 TEST_F(LlamaEngine, APromptThatGoesOnFromTrimmedRowsGivesTheSameBitForBit) {
   const auto tokens = prompt(300);
   const Logits row = prefill(*engine_, 0, tokens, 256);

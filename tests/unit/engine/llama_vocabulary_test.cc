@@ -18,7 +18,7 @@
 namespace pdjob::engine {
 namespace {
 
-// Tokenizer, chat template and grammars of the real model, and sampling with them.
+// Tests the tokenizer, chat template and grammars of the real model, and sampling with them.
 class LlamaVocabularyTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -38,7 +38,7 @@ class LlamaVocabularyTest : public testing::Test {
   }
 
   static const Vocabulary& vocabulary() { return engine_->vocabulary(); }
-  // With the grammar or the schema of `params`, if there is one.
+  // Uses the grammar or the schema of `params`, if there is one.
   static Result<std::unique_ptr<Sampler>> open(const SamplingParams& params,
                                                std::span<const Token> prompt = {},
                                                const StopParams& stop = {}) {
@@ -55,7 +55,8 @@ class LlamaVocabularyTest : public testing::Test {
     return open_sampler(*engine_, params, prompt, stop, std::move(grammar));
   }
 
-  // Generates after a short prompt until the end token; "FAILED: ..." if the sampler refuses.
+  // Generates after a short prompt until the end token. Returns "FAILED: ..." if the sampler
+  // refuses.
   static std::string generate(const SamplingParams& params, int tokens_max, bool* ended = nullptr) {
     const ChatMessage message{"user", "Describe a person as JSON."};
     std::vector<Token> tokens =
@@ -172,8 +173,8 @@ TEST_F(LlamaVocabularyTest, GrammarForcesTheText) {
   EXPECT_TRUE(text == "yes, sir" || text == "yes, madam") << text;
 }
 
-// What the sampler chooses with a grammar is the most likely token of the masked vocabulary, though
-// it rarely masks it.
+// With a grammar the sampler chooses the most likely token of the masked vocabulary, although it
+// rarely computes the mask.
 TEST_F(LlamaVocabularyTest, GreedyWithAGrammarIsTheMaskedArgmax) {
   const std::string gbnf = "root ::= [0-9]+ [.] [0-9]+";
   auto sampler = open({.temperature = 0, .grammar = gbnf}, {}).value();
@@ -186,7 +187,7 @@ TEST_F(LlamaVocabularyTest, GreedyWithAGrammarIsTheMaskedArgmax) {
       logit = static_cast<float>(random.unit());
     }
     for (Token token = 0; token < static_cast<Token>(row.size()); ++token) {
-      // Allowed: digits, with one dot after the first digit and before the last.
+      // The grammar allows digits, with one dot after the first digit and before the last.
       const std::string whole = text + vocabulary().piece(token, true);
       const size_t dot = whole.find('.');
       const bool digits =
@@ -240,7 +241,7 @@ TEST_F(LlamaVocabularyTest, OnlyAnEndMayFollowAFinishedGrammar) {
   EXPECT_TRUE(vocabulary().is_end(sampler->sample(flat).value().token));
 }
 
-// A grammar that may end or go on goes on; one that must end, ends.
+// A grammar that may end or continue must continue. A grammar that must end does end.
 TEST_F(LlamaVocabularyTest, AGrammarGoesOnUntilMinTokensIfItCan) {
   std::vector<float> row(engine_->facts().vocabulary, 0.0F);
   for (const Token end : vocabulary().end_tokens()) {

@@ -17,7 +17,7 @@ TEST(Pattern, EveryClassNamesItsCharacters) {
   EXPECT_EQ(translate_pattern(R"(^\/x\-\$$)").value(), R"(^\/x\-\$$)");
 }
 
-// JSON Schema searches: what has no anchors may stand anywhere in the string.
+// JSON Schema searches: a pattern without anchors may match anywhere in the string.
 TEST(Pattern, WithoutAnchorsItIsRefused) {
   for (const char* pattern : {"[0-9]{3}", "^a", "a$", "", "^", "^a|b$", "^a$|^b$"}) {
     EXPECT_FALSE(translate_pattern(pattern).has_value()) << pattern;

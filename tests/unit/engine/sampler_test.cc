@@ -25,7 +25,7 @@ class SamplerTest : public testing::Test {
                                 const StopParams& stop = {}) {
     return open_sampler(*engine_, params, prompt, stop).value();
   }
-  // Logits of -10, except where given.
+  // Returns logits of -10, except where given.
   static std::vector<float> logits(const std::map<Token, float>& given) {
     std::vector<float> out(kFakeVocabulary, -10.0F);
     for (const auto& [token, logit] : given) {
@@ -36,7 +36,7 @@ class SamplerTest : public testing::Test {
   Token first(const SamplingParams& params, const std::vector<float>& row) {
     return open(params)->sample(row).value().token;
   }
-  // How often each token comes among `draws` seeds.
+  // Returns how often each token is drawn with `draws` seeds.
   std::map<Token, int> histogram(SamplingParams params, const std::vector<float>& row, int draws) {
     std::map<Token, int> counts;
     for (int seed = 0; seed < draws; ++seed) {
@@ -122,12 +122,12 @@ TEST_F(SamplerTest, TopPIsOfWhatTopKLeft) {
   row[10] = std::log(0.4F);
   row[11] = std::log(0.3F);
   row[12] = std::log(0.3F);
-  // Of the two left, token 10 has 4/7 = 0.571.
+  // Among the two tokens left, token 10 has 4/7 = 0.571.
   EXPECT_EQ(histogram({.top_k = 2, .top_p = 0.57F}, row, 200).size(), 1U);
   EXPECT_EQ(histogram({.top_k = 2, .top_p = 0.58F}, row, 200).size(), 2U);
 }
 
-// The short way to the nucleus finds what sorting everything finds.
+// The fast search for the nucleus gives the same result as sorting everything.
 TEST_F(SamplerTest, TopPEqualsTheSlowOracle) {
   Random random(7);
   for (int round = 0; round < 20; ++round) {
@@ -175,7 +175,7 @@ TEST_F(SamplerTest, TheSameSeedAndPositionGiveTheSameToken) {
     tokens.push_back(one->sample(row).value().token);
   }
   EXPECT_GT(std::set<Token>(tokens.begin(), tokens.end()).size(), 3U);
-  // Continued elsewhere after k tokens, by replay: the same stream.
+  // Continues after k tokens by replay. The stream must be the same.
   for (size_t k = 0; k <= tokens.size(); ++k) {
     auto other = open(params, {1, 2, 3});
     for (size_t i = 0; i < k; ++i) {
@@ -195,7 +195,7 @@ TEST_F(SamplerTest, TheSameSeedAndPositionGiveTheSameToken) {
 
 TEST_F(SamplerTest, RepetitionPenaltyCoversPromptAndOutput) {
   const SamplingParams params{.temperature = 0, .repetition_penalty = 2.0F};
-  // In the prompt: 4 / 2 = 2 < 3, and a negative logit is multiplied.
+  // A prompt token: 4 / 2 = 2 < 3. A negative logit is multiplied.
   EXPECT_EQ(open(params, {5})->sample(logits({{5, 4.0F}, {6, 3.0F}})).value().token, 6);
   std::vector<float> negative(kFakeVocabulary, -9.0F);
   negative[5] = -2.0F;
@@ -212,9 +212,9 @@ TEST_F(SamplerTest, PresenceAndFrequencyPenaltiesCoverOutputOnly) {
             5);
   auto presence = open({.temperature = 0, .presence_penalty = 1.5F});
   EXPECT_EQ(presence->sample(row).value().token, 5);
-  EXPECT_EQ(presence->sample(row).value().token, 6);  // 5 has 2.5 now.
-  EXPECT_EQ(presence->sample(row).value().token, 5);  // 6 has 1.5.
-  EXPECT_EQ(presence->sample(row).value().token, 5);  // Presence does not add up.
+  EXPECT_EQ(presence->sample(row).value().token, 6);  // Token 5 has 2.5 now.
+  EXPECT_EQ(presence->sample(row).value().token, 5);  // Token 6 has 1.5.
+  EXPECT_EQ(presence->sample(row).value().token, 5);  // The presence penalty does not add up.
   auto frequency = open({.temperature = 0, .frequency_penalty = 0.6F});
   std::vector<Token> tokens;
   for (int i = 0; i < 4; ++i) {
@@ -266,7 +266,7 @@ TEST_F(SamplerTest, MinTokensWorkTogetherWithPenaltiesAndBias) {
   params.logit_bias = {{kFakeEnd, 100.0F}};
   const auto row = logits({{5, 8.0F}, {6, 5.0F}});
   const auto sampler = open(params, {5}, {.min_tokens = 2});
-  EXPECT_EQ(sampler->sample(row).value().token, 6);  // 5 is halved.
+  EXPECT_EQ(sampler->sample(row).value().token, 6);  // Token 5 is halved.
   EXPECT_EQ(sampler->sample(row).value().token, 5);
   EXPECT_EQ(sampler->sample(row).value().token, kFakeEnd);
 }

@@ -9,7 +9,7 @@ namespace pdjob::engine {
 namespace {
 
 TEST(SharedKv, RowsAreRoundedToWholePages) {
-  // 384 bytes: F16 rows of 192 values. 204: the same as q8_0.
+  // 384 bytes are F16 rows of 192 values; 204 bytes are the same in q8_0.
   EXPECT_EQ(round_up_rows(1, std::vector<uint32_t>{384, 384}), 256U);
   EXPECT_EQ(round_up_rows(257, std::vector<uint32_t>{384}), 512U);
   EXPECT_EQ(round_up_rows(1, std::vector<uint32_t>{204, 204}), 1024U);

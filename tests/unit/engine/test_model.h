@@ -1,5 +1,5 @@
-// The real model that engine tests run on: PDJOB_TEST_MODEL, from the environment or else as
-// configured. Tests skip without it.
+// The real model for engine tests. Its path is PDJOB_TEST_MODEL from the environment, or the
+// configured default. Tests skip without it.
 #pragma once
 
 #include <cstdlib>

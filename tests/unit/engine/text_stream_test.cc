@@ -34,7 +34,7 @@ StopParams stops(std::vector<std::string> strings) {
   return params;
 }
 
-// Every way to cut `text` into pieces gives the same answer.
+// Every way to cut `text` into pieces gives the same result.
 void expect_however_cut(const StopParams& stop, const std::string& text, const Shown& expected) {
   ASSERT_LE(text.size(), 14U);
   for (uint32_t cuts = 0; cuts < 1U << (text.size() - 1); ++cuts) {
@@ -106,7 +106,7 @@ TEST(TextStream, EndsAfterAStopStringIfAsked) {
 
 TEST(TextStream, ShowsWhatOnlyLookedLikeAStop) {
   expect_however_cut(stops({"STOP"}), "STO STOLE ST", {"STO STOLE ST", false});
-  // The beginning of a stop may begin again inside itself.
+  // The beginning of a stop string may begin again inside itself.
   expect_however_cut(stops({"aab"}), "aaaab!", {"aa", true});
   expect_however_cut(stops({"abab!"}), "ababab!", {"ab", true});
 }
@@ -125,7 +125,7 @@ TEST(TextStream, HoldsBackOnlyWhatMayBeAStop) {
 TEST(TextStream, TheStopThatIsCompleteFirstCounts) {
   expect_however_cut(stops({"abcd", "bc"}), "xabcdy", {"xa", true});
   expect_however_cut(stops({"bc", "abcd"}), "xabcdy", {"xa", true});
-  // Complete at the same byte: the longer one.
+  // If two stops end at the same byte, the longer one wins.
   expect_however_cut(stops({"bc", "abc"}), "xabcy", {"x", true});
 }
 

@@ -1,5 +1,5 @@
-// A transfer's fault is written in the name of its id, the half that workers keep: the kv threads
-// need no other word of a test.
+// Writes a transfer's fault into the low half of its id, the half that workers keep. So the test
+// need not tell the kv threads anything else.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pdjob::kvtransfer {
 
-// Requires: less than 2^24 ranges, and 2^32 numbers.
+// Requires: fewer than 2^24 ranges and 2^32 numbers.
 inline TransferId transfer_with(FaultPlan plan, uint64_t number) {
   return {.high = 1,
           .low = static_cast<uint64_t>(plan.kind) << 56 | uint64_t{plan.range} << 32 | number};

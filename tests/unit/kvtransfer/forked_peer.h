@@ -1,4 +1,4 @@
-// Another process of a test, forked and killed for real, and the words between the two.
+// Another process of a test, really forked and killed, and the lines that it and the test exchange.
 #pragma once
 
 #include <csignal>
@@ -14,7 +14,7 @@
 
 namespace pdjob::kvtransfer {
 
-// Lines of text between a test and the process it forked.
+// Lines of text between a test and the process that it forked.
 class Pipe {
  public:
   Pipe() {
@@ -35,7 +35,7 @@ class Pipe {
     line.pop_back();
     return line;
   }
-  // Each process keeps one end: so whoever waits for words of the other notices its death.
+  // Each process keeps one end, so a reader notices when the other process dies.
   void only_say() { read_ = UniqueFd(); }
   void only_hear() { write_ = UniqueFd(); }
   void say(const EndpointAddress& address) {
@@ -61,7 +61,7 @@ class Pipe {
   UniqueFd read_, write_;
 };
 
-// A child that runs `body` and then waits to be killed. Made before the test has threads.
+// A child that runs `body` and then waits to be killed. Create it before the test has threads.
 class ForkedPeer {
  public:
   explicit ForkedPeer(const std::function<void(Pipe& to_test, Pipe& from_test)>& body) {
@@ -86,7 +86,7 @@ class ForkedPeer {
       pid_ = -1;
     }
   }
-  // Until it has really stopped.
+  // Returns when the child has really stopped.
   void stop() {
     signal(SIGSTOP);
     ::waitpid(pid_, nullptr, WUNTRACED);

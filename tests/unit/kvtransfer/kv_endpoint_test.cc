@@ -128,7 +128,7 @@ TEST_P(KvEndpointMoves, ManySizesOneAfterTheOther) {
     sender_.expect<OfferDone>();
     EXPECT_TRUE(to.holds(number, 0, shape.rows));
   }
-  EXPECT_EQ(sender_->stats().links, 1);  // One for all.
+  EXPECT_EQ(sender_->stats().links, 1);  // One link for all transfers.
   EXPECT_EQ(sender_->stats().bytes_sent, receiver_->stats().bytes_received);
 }
 
@@ -145,7 +145,7 @@ TEST_P(KvEndpointMoves, RowsAsTheyBecomeReadyAndNoOthers) {
       std::this_thread::sleep_for(milliseconds(1));
     }
   }
-  source.fill(6, 300, kRows - 300);  // Never part of the transfer.
+  source.fill(6, 300, kRows - 300);  // These rows are never part of the transfer.
   sender_->commit(transfer_id(1), 300, {});
   EXPECT_EQ(receiver_.expect<FetchDone>().rows, 300);
   EXPECT_TRUE(to.holds(5, 0, 300));
@@ -228,8 +228,8 @@ TEST_P(KvEndpointMoves, CancelWhileTheSenderHasNoRows) {
   EXPECT_EQ(receiver_->stats().fetches_alive, 0);
 }
 
-// A client that gave up asks again: the answer to the CANCEL was taken for the end of the second
-// fetch, while its grant stayed with the sender.
+// Regression: a client gave up and asked again. The answer to the CANCEL was taken for the end of
+// the second fetch, whose grant stayed with the sender.
 TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
   TestRegion source = rows({});
   TestRegion to = target({}), other = target({});
@@ -243,7 +243,7 @@ TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
       receiver_->fetch(transfer_id(number), sender_->address(), to.region(), 64, in(kDeadline));
     };
     if (!peer_writes()) {
-      again();  // Before CANCELLED can come.
+      again();  // Before CANCELLED can arrive.
     }
     EXPECT_EQ(receiver_.expect<FetchFailed>().error.code, ErrorCode::kCancelled);
     if (peer_writes()) {
@@ -251,7 +251,7 @@ TEST_P(KvEndpointMoves, TransferThatIsFetchedAgainAfterACancelIsServed) {
       again();
     }
     std::this_thread::sleep_for(
-        milliseconds(10));  // The first grant has gone, the second is there.
+        milliseconds(10));  // By now the first grant is gone and the second has arrived.
     ASSERT_TRUE(sender_.becomes_awaited(transfer_id(number), true));
     sender_->offer(transfer_id(number), source.region(), in(kDeadline));
     sender_->commit(transfer_id(number), 64, {});
@@ -276,7 +276,7 @@ TEST_P(KvEndpointMoves, CancelWhileRowsMove) {
   const auto failed = receiver_.expect<FetchFailed>();
   EXPECT_TRUE(failed.region_safe == !peer_writes() || GetParam().writes_late());
   await_safe(receiver_, failed);
-  // The link is as good as new, and nobody writes the target any more.
+  // The link still works, and the target has no writer.
   to.clear();
   TestRegion small = rows({});
   TestRegion small_to = target({});
@@ -341,7 +341,7 @@ TEST_P(KvEndpointMoves, FingerprintMismatchFailsAtOnceNamingTheField) {
 TEST_P(KvEndpointMoves, WrongTokenIsRefused) {
   for (const std::string token : {"guess", ""}) {
     if (token.empty() && GetParam().tcp.encrypt) {
-      continue;  // Does not start.
+      continue;  // Such an endpoint does not start.
     }
     TestEndpoint other({.engine_id = "other",
                         .transport = GetParam().transport,
@@ -371,7 +371,7 @@ TEST_P(KvEndpointMoves, RegionsOfAnotherShapeAreRefused) {
   TestRegion fitting = target({.windows = 4});
   receiver_->fetch(transfer_id(1), sender_->address(), fitting.region(), 64, in(kDeadline));
   sender_->commit(transfer_id(1), 64, {});
-  receiver_.expect<FetchDone>();  // The offer had survived.
+  receiver_.expect<FetchDone>();  // The offer survived the refusal.
 }
 
 TEST_P(KvEndpointMoves, SecondReceiverIsRefused) {
@@ -416,7 +416,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, KvEndpointMoves,
                                          kNcclToGpuWay),
                          [](const auto& param) { return param.param.name; });
 
-// The shm transport, whose transfer 1 always lets the others go first until one of them has moved.
+// The shm transport, except that transfer 1 waits until another transfer has moved.
 class PoliteTransport final : public Transport {
  public:
   explicit PoliteTransport(std::unique_ptr<Transport> transport)
@@ -457,7 +457,7 @@ class PoliteTransport final : public Transport {
   bool other_moved_ = false;
 };
 
-// A long range once held up everybody else's until its end.
+// Regression: a long range held up all other transfers until its end.
 TEST(KvEndpoint, RangesOfSeveralTransfersTakeTurns) {
   TestEndpoint receiver({.engine_id = "decode"});
   TestEndpoint sender(
@@ -498,7 +498,7 @@ TEST(KvEndpoint, AutoTakesSharedMemoryWhereItCan) {
   EXPECT_EQ(transport_of(2, sender->address(), own).transport, "tcp");
   const FetchDone remote = transport_of(3, elsewhere, shared);
   EXPECT_EQ(remote.transport, "tcp");
-  EXPECT_EQ(remote.visible, Duration(0));  // The clocks are not comparable.
+  EXPECT_EQ(remote.visible, Duration(0));  // The clocks of two machines are not comparable.
 }
 
 TEST(KvEndpoint, ForcedSharedMemoryFailsNamingWhatIsMissing) {
@@ -520,7 +520,8 @@ TEST(KvEndpoint, UnsealedMemoryIsRefusedByTheSender) {
   EXPECT_TRUE(failed.region_safe);
 }
 
-// A grant without its memory was sent all the same, and the sender took the memory of the next one.
+// Regression: a grant was sent without its memory, and the sender took the memory of the next
+// grant.
 TEST(KvEndpoint, FetchThatCannotHandOverItsMemoryFails) {
   TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});
   TestRegion source({}), first({}, TestRegion::Memory::kShared),
@@ -528,8 +529,8 @@ TEST(KvEndpoint, FetchThatCannotHandOverItsMemoryFails) {
   source.fill(1, 0, 64);
   receiver->fetch(transfer_id(1), sender->address(), first.region(), 64, in(kDeadline));
   ASSERT_TRUE(sender.becomes_awaited(transfer_id(1), true));  // The link is open.
-  // As where the process has no descriptor left; using all of them up would take those of the
-  // sanitizers, too.
+  // Simulates a process that has run out of descriptors. Really using them up would take the
+  // sanitizers' descriptors too.
   Region lost = to.region();
   lost.shared_fd = std::numeric_limits<int>::max();
   receiver->fetch(transfer_id(2), sender->address(), lost, 64, in(kDeadline));
@@ -542,7 +543,7 @@ TEST(KvEndpoint, FetchThatCannotHandOverItsMemoryFails) {
   EXPECT_TRUE(to.holds(1, 0, 64));
 }
 
-// The same name with another proof, as transfer_id() makes them.
+// Returns an id with the same name and another proof, in the form of transfer_id().
 TransferId impostor_of(TransferId id) { return {.high = id.high + 1, .low = id.low}; }
 
 TEST(KvEndpoint, AFetchThatKnowsOnlyTheNameOfAnOfferGetsNothing) {
@@ -551,19 +552,19 @@ TEST(KvEndpoint, AFetchThatKnowsOnlyTheNameOfAnOfferGetsNothing) {
   TestRegion source({}), stolen({}), to({});
   source.fill(1, 0, 64);
   const TransferId id = transfer_id(1);
-  // Before the offer comes.
+  // Before the offer exists.
   thief->fetch(impostor_of(id), sender->address(), stolen.region(), 64, in(kDeadline));
   ASSERT_TRUE(sender.becomes_awaited(impostor_of(id), true));
   sender->offer(id, source.region(), in(kDeadline));
   EXPECT_EQ(thief.expect<FetchFailed>().error.code, ErrorCode::kUnavailable);
-  // While it is there.
+  // While the offer exists.
   thief->fetch(impostor_of(id), sender->address(), stolen.region(), 64, in(kDeadline));
   EXPECT_EQ(thief.expect<FetchFailed>().error.code, ErrorCode::kUnavailable);
   sender->commit(id, 64, {});
   receiver->fetch(id, sender->address(), to.region(), 64, in(kDeadline));
   EXPECT_EQ(receiver.expect<FetchDone>().id, id);
   EXPECT_TRUE(to.holds(1, 0, 64));
-  // After it has ended.
+  // After the offer has ended.
   thief->fetch(impostor_of(id), sender->address(), stolen.region(), 64, in(kDeadline));
   EXPECT_EQ(thief.expect<FetchFailed>().error.code, ErrorCode::kUnavailable);
   EXPECT_FALSE(stolen.holds(1, 0, 1));

@@ -1,5 +1,5 @@
-// Every fault of fault_transport.h, put into every range of a transfer: the outcome is the right
-// rows or a clear error in time, and the endpoints are as good as new afterwards.
+// Puts every fault of fault_transport.h into every range of a transfer. The outcome is the right
+// rows, or a clear error in time. Afterwards the endpoints work as before.
 #include <algorithm>
 #include <deque>
 #include <filesystem>
@@ -24,7 +24,7 @@ using std::chrono::seconds;
 constexpr uint32_t kRanges = 4;
 constexpr uint32_t kRowsPerRange = 5;
 constexpr TestRegion::Shape kShape{.windows = 3, .rows = kRanges * kRowsPerRange, .row_bytes = 200};
-// No fault may hold a transfer for as long as its lease and its deadline.
+// Every fault must end well before the lease and the deadline.
 constexpr Duration kLease = seconds(60);
 constexpr Duration kBound = seconds(10);
 
@@ -32,8 +32,8 @@ struct Held {
   std::ptrdiff_t fds = 0, threads = 0, mappings = 0;
 };
 
-// The double keeps streams, which are threads, and mappings of a peer's memory, which are memfds,
-// for the next user: what is left of them in the end is for it to count.
+// The double keeps its streams (threads) and its mappings of a peer's memory (memfds) for the next
+// user. The double itself counts leaks of them.
 bool is_kept_by_the_double(const std::filesystem::path& entry) {
   std::error_code error;
   std::string comm;
@@ -59,11 +59,11 @@ Held held() {
   return now;
 }
 
-// What became of one transfer.
+// The outcome of one transfer.
 struct Outcome {
   bool offer_ended = false;
   bool fetch_ended = false;
-  bool released = true;  // Nobody writes the rows any more.
+  bool released = true;  // The rows have no writer any more.
   bool done = false;
   Error error;
 
@@ -99,7 +99,7 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
   KvEndpoint& sender() { return *sender_->operator->(); }
   KvEndpoint& receiver() { return *receiver_->operator->(); }
 
-  // One range after the other, until the faulty one.
+  // Pushes one range after the other, up to the faulty one.
   void push_chunks(TransferId id, const TestRegion& source) {
     const uint64_t sent = sender().stats().bytes_sent;
     for (uint32_t range = 0; range < kRanges; ++range) {
@@ -134,8 +134,8 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
     Outcome& outcome = outcomes.at(done != nullptr ? done->id : std::get<OfferFailed>(event).id);
     EXPECT_FALSE(std::exchange(outcome.offer_ended, true)) << "an offer ended twice";
   }
-  // Until all have ended on both ends. kYes: an offer whose fetch failed is withdrawn, as by a
-  // router: its link may have been lost before the grant.
+  // Waits until all transfers have ended on both ends. With kYes it withdraws an offer whose fetch
+  // failed, as a router would: its link may have been lost before the grant.
   enum class Withdraw { kNo, kYes };
   void await(std::map<TransferId, Outcome>& outcomes, Withdraw withdraw) {
     const auto all = [&](auto what) {
@@ -161,7 +161,7 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
   Outcome transfer(FaultPlan plan, const TestRegion& source, const TestRegion& to) {
     const TransferId id = transfer_with(plan, ++transfers_);
     std::map<TransferId, Outcome> outcomes{{id, {}}};
-    // The grant comes first: else the rows that are ready by then would be one range.
+    // The grant comes first. Otherwise all rows that are ready by then would be one range.
     receiver().fetch(id, sender().address(), to.region(), kShape.rows, in(kLease));
     const bool awaited = sender_->becomes_awaited(id, true);
     EXPECT_TRUE(awaited);
@@ -170,7 +170,7 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
     await(outcomes, Withdraw::kNo);
     return outcomes.at(id);
   }
-  // A link on which a payload stopped is only given up a little after the fetch that noticed it.
+  // The first attempts may fail: after a stalled payload, the fetch ends a little before its link.
   bool transfers_well_again(TestRegion& to) {
     const TestRegion& source = make_source(3);
     for (int attempts = 0; attempts < 3 && !HasFatalFailure(); ++attempts) {
@@ -195,13 +195,13 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
     });
   }
 
-  // Beside the sockets of links: how many streams are open is no leak.
+  // Leaves out the sockets of links: an open stream is no leak.
   Held held_beside_links() {
     Held now = held();
     now.fds -= static_cast<std::ptrdiff_t>(sender().stats().links + receiver().stats().links);
     return now;
   }
-  // A lost link takes its mappings along.
+  // A lost link takes its mappings along, so there may be fewer than before.
   testing::AssertionResult nothing_leaks(const Held& before) {
     const auto is_back = [&](const Held& now) {
       return now.fds == before.fds && now.threads == before.threads &&
@@ -216,9 +216,9 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
            << before.threads << "; " << now.mappings << " mappings, were " << before.mappings;
   }
 
-  // Each fault in each range, one after the other.
+  // Injects the fault into each range, one after the other.
   void inject(FaultKind kind, const std::function<void(const Outcome&)>& expect) {
-    // Short where it is waited for, and where it is not, beyond what a busy machine needs.
+    // Short for faults that the test waits out. For the others, longer than a busy machine needs.
     const bool stops = kind == FaultKind::kStall || kind == FaultKind::kLoseArrival ||
                        kind == FaultKind::kTruncate;
     start_endpoints(milliseconds(stops ? 300 : 2000));
@@ -235,7 +235,7 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
       ASSERT_TRUE(outcome.complete());
       expect(outcome);
       EXPECT_TRUE(!outcome.done || to.holds(1, 0, kShape.rows));
-      to.fill(2, 0, kShape.rows);  // Given on: nobody may write it any more.
+      to.fill(2, 0, kShape.rows);  // The rows belong to another transfer now.
       EXPECT_TRUE(transfers_well_again(again));
       EXPECT_TRUE(to.holds(2, 0, kShape.rows));
       EXPECT_TRUE(nothing_is_alive());
@@ -243,7 +243,7 @@ class KvFaultInjection : public testing::TestWithParam<Way> {
     }
   }
 
-  std::deque<TestRegion> regions_;  // Outlive the endpoints.
+  std::deque<TestRegion> regions_;  // They outlive the endpoints.
   std::optional<TestEndpoint> sender_, receiver_;
   uint64_t transfers_ = 0;
 };
@@ -275,7 +275,7 @@ TEST_P(KvFaultInjection, FailedPushIsToldAsItIs) {
   });
 }
 
-// On tcp the next message is then taken for the missing row, and the link may not come to rest.
+// On tcp the next message is then taken for the missing row, and the link may stay out of step.
 TEST_P(KvFaultInjection, FewerRowsThanAnnouncedAreNeverDone) {
   inject(FaultKind::kTruncate, [](const Outcome& outcome) {
     EXPECT_FALSE(outcome.done);
@@ -303,7 +303,8 @@ TEST_P(KvFaultInjection, RowsThatAreAnnouncedAndDoNotArriveFailLongBeforeTheDead
 constexpr int kBatches = 10;
 constexpr size_t kTransfersPerBatch = 100;
 
-// What stops holds up a link, and what garbles it ends it: a few of those, or nothing else is seen.
+// A stall holds up its link and a garbled link ends. A batch gets only one such fault, or they
+// would hide all others.
 FaultPlan draw_plan(Random& random, bool is_first) {
   static constexpr FaultKind kAny[] = {FaultKind::kNone, FaultKind::kDelay, FaultKind::kFlipBit,
                                        FaultKind::kFail, FaultKind::kDuplicate};
@@ -315,7 +316,7 @@ FaultPlan draw_plan(Random& random, bool is_first) {
 }
 
 TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
-  // A busy machine opens a link in this time: encrypted, signed by both ends, under sanitizers.
+  // Enough for a busy machine to open a link: encrypted, signed by both ends, under sanitizers.
   start_endpoints(milliseconds(200));
   Random random(20261121);
   std::vector<TestRegion*> sources, targets;
@@ -354,10 +355,11 @@ TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
     }
     if (!faulty) {
       ASSERT_TRUE(transfers_well_again(again));
-      before = held_beside_links();  // All that can be mapped is.
+      before = held_beside_links();  // Everything that can be mapped is mapped now.
     }
   }
-  // A corrupt one takes the others of its link along. Those of GPUs move in step, and end together.
+  // A corrupt transfer takes the others of its link along. Transfers between GPUs move in step and
+  // end together.
   const bool in_step = GetParam().from_gpu || GetParam().to_gpu;
   EXPECT_GT(done, in_step ? 0 : kTransfersPerBatch * kBatches / 20);
   EXPECT_TRUE(transfers_well_again(again));

@@ -1,4 +1,4 @@
-// Peers that die or stop: forked processes, killed and stopped for real.
+// Peers that die or stop: forked processes that are really killed and stopped.
 #include <functional>
 #include <optional>
 #include <thread>
@@ -31,7 +31,8 @@ class KvFaults : public testing::TestWithParam<Way> {
   // Both ends have their rows in the same kind of memory.
   static TestEndpoint::Options options(const std::string& engine_id) {
     NcclConfig nccl = fake_nccl();
-    nccl.slab_timeout = seconds(3);  // So long may a stopped peer hold rows of a GPU of ours.
+    // The longest time that a stopped peer may hold rows of our GPU.
+    nccl.slab_timeout = seconds(3);
     return {.engine_id = engine_id,
             .transport = GetParam().transport,
             .nccl = nccl,
@@ -44,8 +45,8 @@ class KvFaults : public testing::TestWithParam<Way> {
       EXPECT_EQ(failed.region_safe, safe);
     }
   }
-  // Offers transfer 1, of which half is ready, and says "moving" when that is sent. Whole transfers
-  // follow for each number it is told.
+  // Offers transfer 1 with half of its rows ready. Says "moving" when that half is sent. Then sends
+  // a whole transfer for each number that it hears.
   static void send_half(Pipe& to_test, Pipe& from_test) {
     TestEndpoint sender(options("prefill"));
     TestRegion from = source(kBig);
@@ -122,7 +123,8 @@ TEST_P(KvFaults, StoppedSenderCannotHoldAFetchPastItsDeadline) {
   EXPECT_EQ(failed.error.code, ErrorCode::kTimeout);
   expect_safe(receiver, failed, !peer_writes());
   if (peer_writes()) {
-    EXPECT_FALSE(receiver.next(milliseconds(100)));  // It may still wake up and write.
+    // The stopped sender may still wake up and write.
+    EXPECT_FALSE(receiver.next(milliseconds(100)));
     peer.signal(SIGCONT);
     receiver.expect<FetchReleased>();
   }
@@ -157,7 +159,7 @@ TEST_P(KvFaults, SilentLinkIsGivenUpAndOpenedAnewWhenThePeerIsBack) {
   ASSERT_EQ(peer.to_test.hear(), "moving");
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));  // Long before its deadline.
-  // By nccl, a slab may be under way: rows that stop are noticed as soon as the silence.
+  // By nccl a slab may be under way. Its stall may be noticed before the silence.
   EXPECT_TRUE(
       failed.error.code == ErrorCode::kUnavailable ||
       (GetParam().transport == TransportKind::kNccl && failed.error.code == ErrorCode::kTimeout))
@@ -210,9 +212,9 @@ TEST_P(KvFaults, WaitingReceiverKeepsItsLease) {
 
 // --- in the middle of a range
 
-// Half of the second half of transfer 1 moves, and then nothing more. Other transfers are whole.
+// Transfer 1 stalls after half of its second half. Other transfers are whole.
 TransportOpener stalls_half_way(TransportKind transport) {
-  // The first half is one range, but over tcp five, of 512 KiB.
+  // The first half is one range; over tcp it is five ranges of 512 KiB.
   const uint32_t range = transport == TransportKind::kTcp ? 5 : 1;
   return with_faults([range](TransferId id) {
     return FaultPlan{.kind = id == transfer_id(1) ? FaultKind::kStall : FaultKind::kNone,
@@ -232,7 +234,7 @@ constexpr TestRegion::Shape kHuge{.windows = 4, .rows = 16384, .row_bytes = 512}
 
 class KvFaultsInARange : public KvFaults {
  protected:
-  // The rows go to another transfer, from another sender: they must be its own for good.
+  // Gives the rows to a transfer from another sender. They must keep that transfer's content.
   static void expect_ours(TestEndpoint& receiver, const TestRegion& to,
                           const std::function<void()>& meanwhile) {
     TestEndpoint other(options("other"));
@@ -248,7 +250,8 @@ class KvFaultsInARange : public KvFaults {
       ASSERT_TRUE(to.holds(2, 0, kBig.rows)) << "a late writer changed rows that were given on";
     }
   }
-  // Until the copy has reached that row. Over tcp only our own kv thread could tell.
+  // Waits until the copy has reached that row. Over tcp only our own kv thread knows, so it just
+  // sleeps.
   static void await_copy(const TestRegion& to, uint32_t row) {
     if (peer_writes()) {
       const Window& first = to.region().windows[0];
@@ -285,7 +288,7 @@ TEST_P(KvFaultsInARange, KilledSenderLeavesTheRowsToOthers) {
   expect_ours(receiver, to, [] {});
 }
 
-// It is stopped while it copies, and goes on copying when it wakes up.
+// The sender is stopped while it copies, and continues copying when it wakes up.
 TEST_P(KvFaultsInARange, LateWriterCannotReachRowsThatWereGivenOn) {
   ForkedPeer peer([](Pipe& to_test, Pipe& from_test) {
     TestEndpoint sender(options("prefill"));
@@ -344,7 +347,7 @@ TEST_P(KvFaultsInARange, KilledReceiverFailsTheOfferAndTheNextOneIsServed) {
   EXPECT_TRUE(to.holds(1, 0, kBig.rows));
 }
 
-// tcp: nobody reads, so nothing moves. shm: all moves, and nobody confirms it.
+// tcp: rows wait for the stopped reader. shm: all rows move, but their confirmation never comes.
 TEST_P(KvFaultsInARange, StoppedReceiverFailsTheOfferAndIsToldWhenItWakesUp) {
   ForkedPeer peer([](Pipe& to_test, Pipe& from_test) {
     TestRegion to = target(kHuge);

@@ -21,7 +21,7 @@ std::byte pattern(uint64_t seed, size_t window, uint32_t row, uint32_t byte) {
   return static_cast<std::byte>(mix(seed ^ (window << 48) ^ (uint64_t{row} << 20) ^ byte));
 }
 
-// Of this process: a forked one has its own.
+// One GPU for each process: a forked process opens its own.
 Gpu& test_gpu() {
   static std::pair<pid_t, Gpu*> gpu{0, nullptr};
   if (gpu.first != ::getpid()) {
@@ -120,7 +120,7 @@ TestRegion::~TestRegion() {
   }
 }
 
-// These rows alone: others may be read meanwhile.
+// Writes only these rows: other rows may be read at the same time.
 void TestRegion::fill(uint64_t seed, uint32_t first, uint32_t count) {
   std::vector<std::vector<std::byte>> parts;
   std::vector<GpuCopy> copies;

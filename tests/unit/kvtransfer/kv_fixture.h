@@ -1,5 +1,5 @@
-// What the tests of kvtransfer share: regions with known bytes, and an endpoint whose events can be
-// waited for.
+// Shared by the tests of kvtransfer: regions with known bytes, and an endpoint whose events can be
+// awaited.
 #pragma once
 
 #include <condition_variable>
@@ -23,21 +23,21 @@
 
 namespace pdjob::kvtransfer {
 
-// The doubles of tests/support, with a device of its own for each call: the endpoints of a test
+// Returns the doubles of tests/support, with a new device for each call. The endpoints of a test
 // share its process, and NCCL wants one thread for each device.
 NcclConfig fake_nccl();
 
-// That of the double's GPU, or of the real one where PDJOB_GPU_CUDART names it.
+// Returns the library of the double's GPU, or of the real one if PDJOB_GPU_CUDART names it.
 std::string gpu_library();
 
-// A region in private memory, in a sealed memfd, or in the memory of GPU 0: `windows`
-// windows of `rows` rows, of different row sizes.
+// A region in private memory, in a sealed memfd, or in the memory of GPU 0. It has `windows`
+// windows of `rows` rows, each window with another row size.
 class TestRegion {
  public:
   struct Shape {
     uint32_t windows = 4;
     uint32_t rows = 64;
-    uint32_t row_bytes = 48;  // Of window 0; each further one has 16 more.
+    uint32_t row_bytes = 48;  // Of window 0; each further window has 16 bytes more.
   };
   enum class Memory { kPrivate, kShared, kUnsealed, kGpu };
 
@@ -51,7 +51,7 @@ class TestRegion {
   ~TestRegion();
 
   const Region& region() const { return region_; }
-  // Rows [first, first + count) become a function of (seed, window, row, byte).
+  // Fills rows [first, first + count) with a function of (seed, window, row, byte).
   void fill(uint64_t seed, uint32_t first, uint32_t count);
   bool holds(uint64_t seed, uint32_t first, uint32_t count) const;
   void clear();
@@ -60,7 +60,7 @@ class TestRegion {
 
  private:
   void make_in_gpu();
-  // All bytes of all windows, wherever they are.
+  // Returns all bytes of all windows, in any kind of memory.
   std::vector<std::byte> read() const;
   void write(std::span<const std::byte> bytes);
 
@@ -70,13 +70,13 @@ class TestRegion {
   GpuMemory gpu_memory_;
 };
 
-// What TLS or the number of streams does to a link is none of a transport's business: tests of
-// moving rows run over each way.
+// A transport and its link's settings. Transports do not know about TLS or the number of streams,
+// so tests of moving rows run over each way.
 struct Way {
   const char* name = "";
   TransportKind transport = TransportKind::kAuto;
   TcpConfig tcp = {};
-  bool from_gpu = false;  // Where rows are.
+  bool from_gpu = false;  // Whether the sender's rows are in a GPU's memory.
   bool to_gpu = false;
 
   TestRegion::Memory source() const {
@@ -93,9 +93,9 @@ struct Way {
   std::optional<uint32_t> receiver_device() const {
     return to_gpu ? std::optional(0U) : std::nullopt;
   }
-  // Our own GPU may be in the middle of a slab when we fail.
+  // Our own GPU may still be writing a slab when a fetch fails.
   bool writes_late() const { return transport == TransportKind::kNccl && to_gpu; }
-  // A sender that is stopped may still write.
+  // A stopped sender may still write.
   bool peer_writes() const { return stays_on_machine(transport); }
 };
 inline constexpr Way kShmWay{.name = "shm", .transport = TransportKind::kShm};
@@ -110,7 +110,7 @@ inline constexpr Way kNcclTlsWay{
     .name = "nccl_tls", .transport = TransportKind::kNccl, .tcp = {.encrypt = true}};
 inline constexpr Way kCudaIpcWay{
     .name = "cuda_ipc", .transport = TransportKind::kCudaIpc, .from_gpu = true, .to_gpu = true};
-// The transports of the host's memory, with a GPU's at one end or both.
+// The transports of host memory, with a GPU's memory at one end or both.
 inline constexpr Way kTcpFromGpuWay{
     .name = "tcp_from_gpu", .transport = TransportKind::kTcp, .from_gpu = true};
 inline constexpr Way kTcpToGpuWay{
@@ -142,11 +142,12 @@ class TestEndpoint {
   explicit TestEndpoint(const Options& options);
 
   KvEndpoint* operator->() { return endpoint_.get(); }
-  // Whether the transfer is awaited becomes `wanted` within a generous time.
+  // Returns whether "is awaited" becomes `wanted` within a generous time.
   bool becomes_awaited(TransferId id, bool wanted);
-  // The next event but for OfferAwaited, or none within `timeout`.
+  // Returns the next event except OfferAwaited, or none within `timeout`.
   std::optional<EndpointEvent> next(Duration timeout = std::chrono::seconds(20));
-  // The next event, which must be an Event: else a default one, and the test fails.
+  // Returns the next event, which must be an Event. Otherwise the test fails and it returns a
+  // default one.
   template <class Event>
   Event expect(Duration timeout = std::chrono::seconds(20));
 
@@ -158,13 +159,13 @@ class TestEndpoint {
   std::condition_variable came_;
   std::deque<EndpointEvent> events_;
   std::set<TransferId> awaited_;
-  std::unique_ptr<KvEndpoint> endpoint_;  // Last: its thread uses the others.
+  std::unique_ptr<KvEndpoint> endpoint_;  // Last: its thread uses the members above.
 };
 
-// Until nobody writes the rows of a failed fetch any more: if not at once, soon.
+// Waits until the rows of a failed fetch have no writer any more, which may be at once or soon.
 void await_safe(TestEndpoint& receiver, const FetchFailed& failed);
 
-// False when it does not come true within a generous time.
+// Returns false if the condition stays false for a generous time.
 bool becomes_true(const std::function<bool()>& condition);
 
 Instant in(Duration duration);

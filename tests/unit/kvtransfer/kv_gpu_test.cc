@@ -1,5 +1,5 @@
-// KV in a GPU's memory: who takes which transport, what is refused, and that nobody writes rows
-// after the receiver was told so. On libfakecudart.so, whose memory the CPU cannot touch.
+// KV in a GPU's memory: which transport is taken, what is refused, and that all writes have ended
+// when the receiver is told so. It runs on libfakecudart.so, whose memory the CPU cannot touch.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TestEndpoint::Options options(const std::string& engine_id, std::optional<uint32
   return {.engine_id = engine_id, .transport = transport, .device = device};
 }
 
-// Moves rows between two endpoints of transport auto. Its name.
+// Moves rows between two endpoints of transport auto. Returns the name of the transport taken.
 std::string transport_taken(std::optional<uint32_t> from_device,
                             std::optional<uint32_t> to_device) {
   TestEndpoint sender(options("prefill", from_device)), receiver(options("decode", to_device));
@@ -98,7 +98,7 @@ TEST(KvGpu, RegionOfAnotherGpuIsRefused) {
             "the KV region is in the memory of GPU 0, which is not the endpoint's");
 }
 
-// Copies are slow: the cancel comes while they are under way.
+// Copies are slow, so the cancel arrives while they run.
 TEST(KvGpu, NoCopyLandsAfterACancelIsAnswered) {
   TestEndpoint sender(options("prefill", 0)), receiver(options("decode", 0));
   TestRegion source({}, TestRegion::Memory::kGpu), to({}, TestRegion::Memory::kGpu);
@@ -149,7 +149,7 @@ TEST(KvGpu, GrantsThatLieAreRefused) {
   other.shared_id = 1'000'000;
   EXPECT_EQ(open(other, memfd.get()).error().code, ErrorCode::kInvalidArgument);
   EXPECT_TRUE(open(grant, region.shared_fd));
-  EXPECT_TRUE(open(grant, region.shared_fd));  // From the mapping that is there already.
+  EXPECT_TRUE(open(grant, region.shared_fd));  // Uses the existing mapping.
 }
 
 TEST(KvGpu, NothingIsLeftOfAnEndpoint) {

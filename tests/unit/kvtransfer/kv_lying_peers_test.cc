@@ -1,4 +1,4 @@
-// Peers that lie: sockets that speak the link's protocol badly.
+// Peers that lie: raw sockets that break the link's protocol.
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -27,7 +27,7 @@ using std::chrono::seconds;
 constexpr Duration kDeadline = seconds(30);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
 
-// One end of a link in the test's own hands.
+// One end of a link, driven by the test.
 class RawLink {
  public:
   explicit RawLink(UniqueFd socket) : socket_(std::move(socket)) {}
@@ -45,7 +45,7 @@ class RawLink {
     static_cast<void>(sent);
   }
   void send(const LinkMessage& message) { write(encode(message)); }
-  // The next message; none when the link was closed.
+  // Returns the next message, or none if the link was closed.
   std::optional<LinkMessage> hear() {
     const std::string head = read(kFrameHeaderBytes);
     if (head.empty()) {
@@ -56,7 +56,7 @@ class RawLink {
     return *decode_body(header->type, std::as_bytes(std::span(body)));
   }
   bool is_closed_by_peer() { return !hear(); }
-  // Passes signs of life over, and answers them.
+  // Returns the next message that is no sign of life. Answers the signs of life before it.
   std::optional<LinkMessage> hear_but_renew() {
     std::optional<LinkMessage> message = hear();
     for (; message && std::holds_alternative<Renew>(*message); message = hear()) {
@@ -64,7 +64,7 @@ class RawLink {
     }
     return message;
   }
-  // True when the handshake succeeds; as initiator with `hello`, else as acceptor.
+  // Returns whether the handshake succeeds. With `hello` this end initiates, otherwise it accepts.
   bool open(const LinkIdentity& self, const std::optional<Hello>& hello,
             TransportKind transport = TransportKind::kTcp) {
     LinkHandshake handshake =
@@ -126,7 +126,7 @@ Grant raw_grant(uint64_t number, const TestRegion& region) {
   return grant;
 }
 
-// A sender that is the test: what it sends after the grant decides the fetch.
+// The test plays the sender. Its messages after the grant decide the fetch.
 class LyingSender : public testing::Test {
  protected:
   explicit LyingSender(TransportKind transport = TransportKind::kTcp,
@@ -134,7 +134,7 @@ class LyingSender : public testing::Test {
       : to_({}, TestRegion::Memory::kShared),
         receiver_(
             {.engine_id = "decode", .transport = transport, .connect_timeout = connect_timeout}) {
-    EndpointAddress address = receiver_->address();  // Of the same machine.
+    EndpointAddress address = receiver_->address();  // On the same machine.
     address.engine_id = "raw";
     if (transport == TransportKind::kShm) {
       address.unix_path += "-raw";
@@ -246,7 +246,8 @@ TEST_F(LyingSender, StrangersTransfersAreIgnored) {
   receiver_.expect<FetchDone>();
 }
 
-// Its time is another process's word: 2^63 ns were no Duration, and others lay 146 years back.
+// The time comes from another process. 2^63 ns do not fit a Duration, and other values lay 146
+// years back.
 class WhenRowsWereReady : public LyingSender, public testing::WithParamInterface<uint64_t> {};
 
 TEST_P(WhenRowsWereReady, IsWithinTheFetch) {
@@ -264,13 +265,14 @@ INSTANTIATE_TEST_SUITE_P(LyingSender, WhenRowsWereReady,
                          testing::Values(0, uint64_t{1} << 63, uint64_t{3} << 62,
                                          (uint64_t{1} << 63) - 1, UINT64_MAX));
 
-// It talks, and yet what it owes does not come.
+// The sender keeps talking, but the data that it owes never comes.
 class StallingSender : public LyingSender {
  protected:
   explicit StallingSender(TransportKind transport = TransportKind::kTcp)
       : LyingSender(transport, milliseconds(300)) {}
 
-  // A byte now and then, until the receiver has closed its end. Whatever it says meanwhile.
+  // Sends a byte now and then until the receiver has closed its end. Ignores what the receiver
+  // says.
   void trickle_until_closed() {
     std::thread talking([this] {
       while (!stopped_) {
@@ -322,13 +324,13 @@ TEST_F(StallingShmSender, CancelThatIsNotAnsweredEndsTheLink) {
   receiver_->cancel(transfer_id(1));
   EXPECT_FALSE(receiver_.expect<FetchFailed>().region_safe);
   EXPECT_TRUE(std::holds_alternative<Cancel>(*link_->hear_but_renew()));
-  EXPECT_FALSE(link_->hear_but_renew());            // It has closed its end,
-  EXPECT_FALSE(receiver_.next(milliseconds(100)));  // but we may still write.
+  EXPECT_FALSE(link_->hear_but_renew());            // The receiver has closed its end,
+  EXPECT_FALSE(receiver_.next(milliseconds(100)));  // but this sender may still write.
   link_.reset();
   receiver_.expect<FetchReleased>();
 }
 
-// What is hashed is what was said to be in place: a wrong word of the sender is found, or times
+// The receiver hashes the rows that the sender says are in place. A wrong claim is found, or times
 // out.
 class LyingShmSender : public StallingShmSender {
  protected:
@@ -340,7 +342,7 @@ class LyingShmSender : public StallingShmSender {
 };
 
 TEST_F(LyingShmSender, RowsThatAreInPlaceAreTakenAsTheyLand) {
-  link_->send(Landed{transfer_id(9), 1});  // Of one that was cancelled, for all that is known.
+  link_->send(Landed{transfer_id(9), 1});  // As if from a cancelled transfer.
   announce();
   uint64_t landed = 0;
   for (const Window& window : to_.region().windows) {
@@ -359,7 +361,7 @@ TEST_F(LyingShmSender, RowsThatLandedAndAreNotThereFailTheDigest) {
 }
 
 TEST_F(LyingShmSender, MoreThanWasAnnouncedIsNotBelieved) {
-  link_->send(Landed{transfer_id(1), UINT64_MAX});  // Nothing was.
+  link_->send(Landed{transfer_id(1), UINT64_MAX});  // Nothing was announced.
   announce();
   for (const Window& window : to_.region().windows) {
     std::fill_n(window.base, 2 * window.row_bytes, std::byte{'x'});
@@ -455,7 +457,7 @@ TEST_F(LyingReceiver, CancelOfAnythingIsAcknowledged) {
   EXPECT_TRUE(std::holds_alternative<Renewed>(*link.hear()));
 }
 
-// It was refused: "too many KV transfers".
+// Regression: the honest receiver was refused with "too many KV transfers".
 TEST_F(LyingReceiver, WhoGrantsWhatIsNeverOfferedTakesNoPlaceOfOthers) {
   RawLink greedy = RawLink::connect(sender_->address());
   RawLink honest = RawLink::connect(sender_->address());
@@ -471,12 +473,12 @@ TEST_F(LyingReceiver, WhoGrantsWhatIsNeverOfferedTakesNoPlaceOfOthers) {
   ASSERT_TRUE(refused && std::holds_alternative<Abort>(*refused));
   EXPECT_EQ(std::get<Abort>(*refused).id, transfer_id(1000 + kWaitingGrantsOfLinkMax));
   EXPECT_EQ(std::get<Abort>(*refused).error.code, ErrorCode::kOverloaded);
-  honest.send(raw_grant(1, source_));  // Waits.
+  honest.send(raw_grant(1, source_));  // Waits for its offer.
   EXPECT_TRUE(sender_.becomes_awaited(transfer_id(1), true));
   sender_->offer(transfer_id(1), source_.region(), in(kDeadline));
   sender_->offer(transfer_id(2), source_.region(), in(kDeadline));
   EXPECT_TRUE(becomes_true([&] { return sender_->stats().offers_alive == 2; }));
-  honest.send(raw_grant(2, source_));  // Does not.
+  honest.send(raw_grant(2, source_));  // Its offer exists already.
   for (const uint64_t number : {1, 2}) {
     sender_->commit(transfer_id(number), 0, {});
     const auto said = honest.hear();
@@ -485,7 +487,7 @@ TEST_F(LyingReceiver, WhoGrantsWhatIsNeverOfferedTakesNoPlaceOfOthers) {
   }
 }
 
-// Connections that say nothing took all places, again and again.
+// Regression: connections that sent nothing took all places, again and again.
 TEST_F(LyingReceiver, StrangersKeepNoLinkFromOpening) {
   TestEndpoint sender({.engine_id = "prefill", .connect_timeout = kDeadline});
   RawLink opened = RawLink::connect(sender->address());
@@ -514,7 +516,7 @@ TEST_F(LyingReceiver, EarlyConfirmationFailsTheOffer) {
   EXPECT_EQ(sender_.expect<OfferFailed>(seconds(3)).error.code, ErrorCode::kCorrupt);
 }
 
-// Its rows would be held for as long as it renews.
+// Otherwise its rows would be held for as long as it renews.
 TEST_F(LyingReceiver, WhoRenewsButNeverConfirmsLosesItsLease) {
   TestEndpoint sender({.engine_id = "prefill", .lease = milliseconds(500)});
   RawLink link = RawLink::connect(sender->address());

@@ -1,4 +1,5 @@
-// Several links between two endpoints: who goes by which, and what is lost with one of them.
+// Several links (streams) between two endpoints: which link a transfer takes, and what is lost with
+// a link.
 #include <gtest/gtest.h>
 
 #include "tests/unit/kvtransfer/kv_fixture.h"
@@ -21,7 +22,7 @@ class KvStreams : public testing::Test {
 
   void fetch(TestEndpoint& receiver, uint64_t number, uint32_t rows = kShape.rows) {
     receiver->fetch(transfer_id(number), relay_.address(), target_.region(), rows, in(kDeadline));
-    // Awaited: its link is open, and those that come later see it busy.
+    // Once awaited, its link is open, and later transfers see the link as busy.
     ASSERT_TRUE(sender_.becomes_awaited(transfer_id(number), true));
   }
   bool serves(TestEndpoint& receiver, uint64_t number) {
@@ -34,8 +35,9 @@ class KvStreams : public testing::Test {
     return right;
   }
 
-  TestRegion source_{kShape}, target_{kShape};  // One fetch at a time is served.
-  TestEndpoint sender_{options("prefill", 1)};  // What a sender says of streams does not matter.
+  TestRegion source_{kShape}, target_{kShape};  // The test serves one fetch at a time.
+  // The sender's own number of streams does not matter.
+  TestEndpoint sender_{options("prefill", 1)};
   Relay relay_{sender_->address()};
 };
 
@@ -65,7 +67,7 @@ TEST_F(KvStreams, ATransferGoesByTheLeastBusyOne) {
   TestEndpoint receiver(options("decode", 2));
   fetch(receiver, 1, kShape.rows);
   fetch(receiver, 2, 4);
-  fetch(receiver, 3, kShape.rows);  // Beside the short one.
+  fetch(receiver, 3, kShape.rows);  // On the stream of the short one.
   const uint64_t first = relay_.carried(0), second = relay_.carried(1);
   EXPECT_TRUE(serves(receiver, 3));
   EXPECT_GT(relay_.carried(1) - second, kShape.rows * source_.row_bytes());
@@ -85,7 +87,7 @@ TEST_F(KvStreams, AStreamThatDiesTakesNoOtherWithIt) {
   EXPECT_TRUE(becomes_true([&] { return sender_->stats().links == 2; }));
   EXPECT_TRUE(serves(receiver, 1));
   EXPECT_TRUE(serves(receiver, 3));
-  // The next ones find it open again, under a higher epoch.
+  // The next transfers open the stream again, under a higher epoch.
   for (const uint64_t number : {4, 5, 6}) {
     fetch(receiver, number);
   }

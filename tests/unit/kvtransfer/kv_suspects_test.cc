@@ -1,5 +1,5 @@
-// Rows that come damaged: the link is made anew, the pair is counted and in the end suspected, over
-// each transport.
+// Rows that arrive damaged. The link is opened anew and the pair is counted, and in the end
+// suspected. Tested over each transport.
 #include <condition_variable>
 #include <mutex>
 
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kDeadline = seconds(30);
-constexpr uint64_t kDamaged = 1000;  // Transfers from this number on.
+constexpr uint64_t kDamaged = 1000;  // Transfers from this number on are damaged.
 
 std::vector<PairStats> pairs_of(TestEndpoint& endpoint) {
   std::mutex mutex;
@@ -38,7 +38,7 @@ class KvSuspects : public testing::TestWithParam<TransportKind> {
     return {.engine_id = engine,
             .transport = GetParam(),
             .lease = lease,
-            .connect_timeout = seconds(2),  // Sanitizers on a busy machine are slow.
+            .connect_timeout = seconds(2),  // Sanitizers are slow on a busy machine.
             .open_transport = with_faults([](TransferId id) {
               return FaultPlan{.kind = id.low >= kDamaged ? FaultKind::kFlipBit : FaultKind::kNone,
                                .bit = 77};
@@ -109,7 +109,7 @@ TEST_P(KvSuspects, OnePairIsSuspectAfterTwoErrorsAndNoOther) {
   }
 }
 
-// The link that ended was also that of requests which queue: their KV would have been lost to them.
+// Regression: queued requests used the link that ended too, and would have lost their KV.
 TEST_P(KvSuspects, WaitsOutliveTheLinkThatTheyWereSaidOn) {
   constexpr Duration kLease = seconds(2);
   TestEndpoint sender(options("prefill", kLease)), receiver(options("decode", kLease));

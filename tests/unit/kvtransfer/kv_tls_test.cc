@@ -1,4 +1,5 @@
-// Encrypted links between real endpoints, over a relay that hears, changes and cuts what passes by.
+// Encrypted links between real endpoints, over a relay that listens, changes bytes and cuts
+// connections.
 #include <cstring>
 #include <string>
 
@@ -19,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kDeadline = seconds(30);
-// What goes wrong while a link opens is told at once, not when something has timed out.
+// An error while a link opens is reported at once, without waiting for a timeout.
 constexpr Duration kAtOnce = seconds(4);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
 
@@ -37,7 +38,7 @@ std::string some_row(const TestRegion& region, uint32_t row) {
 
 class KvTls : public testing::Test {
  protected:
-  // Fetches `source` over the relay, with a tail.
+  // Fetches `source_` over the relay, with a tail. Returns whether everything arrived right.
   bool moves(TestEndpoint& sender, TestEndpoint& receiver, const Relay& relay, uint64_t number) {
     TestRegion to(kBig);
     sender->offer(transfer_id(number), source_.region(), in(kDeadline));
@@ -73,7 +74,7 @@ TEST_F(KvTls, NothingReadableCrossesTheNetwork) {
         receiver(encrypting("decode-of-this-job", encrypt));
     Relay relay(sender->address());
     ASSERT_TRUE(moves(sender, receiver, relay, 1));
-    // In the open all of it is heard: else this test would prove nothing.
+    // Without encryption the relay hears all of it. This shows that the test can detect a leak.
     for (const std::string& text :
          {std::string("prefill-of-this-job"), std::string("decode-of-this-job"),
           std::string("model_digest"), std::string("digest-in-the-open"),
@@ -141,7 +142,8 @@ TEST_F(KvTls, APeerThatSaysNothingIsGivenUpInTime) {
   address.engine_id = "silent";
   address.port = *bound_port(silent);
   EXPECT_EQ(fails(endpoint, address).code, ErrorCode::kUnavailable);
-  // Nothing, the begin of what may become either greeting, and the begin of a ClientHello.
+  // Sends nothing, then the beginning that fits either greeting, then the beginning of a
+  // ClientHello.
   for (const std::string& said : {std::string(), std::string("\x16\x03", 2),
                                   std::string("\x16\x03\x01\x01\x40\x01\x00\x01", 8)}) {
     const UniqueFd socket = *connect_tcp("127.0.0.1", endpoint->address().port);
@@ -168,7 +170,7 @@ TEST_F(KvTls, TheKeyIsOfTheTokenAndNotTheOneThatProvesLinks) {
   EXPECT_NE(tls_key("secret"), LinkAuthority("secret").issue("e").authority);
 }
 
-// Both ends of one stream, by turns.
+// Drives both ends of one stream by turns.
 TEST(TlsStream, TakesNewKeysOnItsWayAndKeepsTheOrderWhenBlocked) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -196,7 +198,7 @@ TEST(TlsStream, TakesNewKeysOnItsWayAndKeepsTheOrderWhenBlocked) {
     const ssize_t got = to.read(std::span(&place, 1));
     ASSERT_NE(got, 0);
     read += got > 0 ? static_cast<size_t>(got) : 0;
-    // The acceptor's half of the handshake is read, too.
+    // The acceptor's half of the handshake is read too.
     std::byte none{};
     const iovec nowhere{&none, 1};
     ASSERT_EQ(from.read(std::span(&nowhere, 1)), -1);

@@ -1,4 +1,5 @@
-// A receiver that has no rows yet for a transfer keeps its offer alive, over each transport.
+// A receiver that has no free rows for a transfer keeps the sender's offer alive. Tested over each
+// transport.
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ class KvWaits : public testing::TestWithParam<TransportKind> {
     sender->offer(transfer_id(number), source_.region(), in(lease));
     sender->commit(transfer_id(number), 64, {});
   }
-  // Also what the receiver has said before has arrived then.
+  // When it returns, all earlier messages of the receiver have arrived too.
   void transfer(TestEndpoint& sender, TestEndpoint& receiver, uint64_t number) {
     TestRegion to = target();
     offer(sender, number, kDeadline);
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, KvWaits,
                                          TransportKind::kNccl),
                          [](const auto& tested) { return name_of(tested.param); });
 
-// Nobody listens there, yet or any more: each attempt would have been followed by the next at once.
+// The peer's address has no listener. Regression: each attempt was followed by the next at once.
 TEST(KvWaitsAlone, LookForTheirPeerNowAndThenOnly) {
   TestEndpoint receiver({.engine_id = "decode", .connect_timeout = milliseconds(400)});
   EndpointAddress nobody = receiver->address();

@@ -28,7 +28,7 @@ Hello hello() {
           .nonce = nonce(1)};
 }
 
-// Both ends, talking until one of them is done.
+// Runs both ends until they have nothing more to say.
 struct Conversation {
   Conversation(const LinkIdentity& initiator_identity, const LinkIdentity& acceptor_identity,
                const Hello& first)
@@ -64,7 +64,7 @@ TEST(LinkHandshake, InitiatorFindsOutAboutAWrongTokenFirst) {
   const LinkIdentity decode = identity("decode"), prefill = identity("prefill", "other");
   const Conversation talk(decode, prefill, hello());
   EXPECT_EQ(talk.initiator_outcome, Outcome::kFailed);
-  EXPECT_EQ(talk.acceptor_outcome, Outcome::kGoesOn);  // It was never shown a fingerprint.
+  EXPECT_EQ(talk.acceptor_outcome, Outcome::kGoesOn);  // It never saw a fingerprint.
   EXPECT_EQ(talk.initiator.error().code, ErrorCode::kUnsupported);
 }
 
@@ -73,7 +73,7 @@ TEST(LinkHandshake, AcceptorRefusesAWrongProof) {
   LinkHandshake acceptor(prefill, TransportKind::kTcp, nonce(2));
   std::vector<LinkMessage> replies;
   ASSERT_EQ(acceptor.step(hello(), replies), Outcome::kGoesOn);
-  // Reflecting the acceptor's own proof must not help.
+  // Reflecting the acceptor's own proof must fail.
   Prove prove{.proof = std::get<Challenge>(replies[0]).proof, .fingerprint = prefill.fingerprint};
   EXPECT_EQ(acceptor.step(prove, replies), Outcome::kFailed);
   EXPECT_EQ(std::get<Refuse>(replies[1]).error.code, ErrorCode::kUnsupported);
@@ -93,7 +93,7 @@ TEST(LinkHandshake, ReplayedProofDoesNotFitAnotherNonce) {
 
 TEST(LinkHandshake, StolenKeysSpeakForTheirOwnWorkerOnly) {
   const LinkIdentity decode = identity("decode"), prefill = identity("prefill");
-  // All that another worker of the job has, under the name of one that it is not.
+  // The thief has everything of another worker of the job, but claims to be `decode`.
   LinkIdentity thief = identity("another decode");
   thief.engine_id = "decode";
   const Conversation as_receiver(thief, prefill, hello());
@@ -103,11 +103,11 @@ TEST(LinkHandshake, StolenKeysSpeakForTheirOwnWorkerOnly) {
   thief.engine_id = "prefill";
   const Conversation as_sender(decode, thief, hello());
   EXPECT_EQ(as_sender.initiator_outcome, Outcome::kFailed);
-  EXPECT_EQ(as_sender.acceptor_outcome, Outcome::kGoesOn);  // It was never shown a fingerprint.
-  // The certificate of the victim, which anybody can ask for, is of no use without its secret.
+  EXPECT_EQ(as_sender.acceptor_outcome, Outcome::kGoesOn);  // It never saw a fingerprint.
+  // Anybody can ask for the victim's certificate, but it is useless without the victim's secret.
   thief.keys.certificate = prefill.keys.certificate;
   EXPECT_EQ(Conversation(decode, thief, hello()).initiator_outcome, Outcome::kFailed);
-  // Nor is a certificate of one's own making.
+  // A certificate by the thief's own authority is useless too.
   thief.keys = LinkAuthority("not the job's").issue("prefill");
   thief.keys.authority = decode.keys.authority;
   EXPECT_EQ(Conversation(decode, thief, hello()).initiator_outcome, Outcome::kFailed);

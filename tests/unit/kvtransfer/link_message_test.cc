@@ -96,11 +96,12 @@ TEST(LinkMessage, RefusesUnknownTypesAndLongBodies) {
     EXPECT_FALSE(decode_header(bytes_of(header).first<kFrameHeaderBytes>()).has_value());
   }
   header = encode(Renew{});
-  header[2] = 2;  // 128 KiB.
+  header[2] = 2;  // Claims 128 KiB.
   EXPECT_FALSE(decode_header(bytes_of(header).first<kFrameHeaderBytes>()).has_value());
 }
 
-// A longer or shorter HELLO was malformed, and nobody was told that versions differ.
+// Regression: a longer or shorter HELLO counted as malformed, so the peers never learned that their
+// versions differ.
 TEST(LinkMessage, ReadsTheVersionOfAnyHello) {
   for (const size_t cut : {10, 1, 0}) {
     std::string frame = encode(Hello{.version = kLinkVersion - 1, .engine_id = "a"});

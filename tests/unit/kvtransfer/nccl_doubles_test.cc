@@ -1,5 +1,5 @@
-// What libfakenccl.so and libfakecudart.so promise, and what NcclApi and GpuApi say of a library
-// that will not do.
+// The contract of libfakenccl.so and libfakecudart.so. Also how NcclApi and GpuApi report an
+// unsuitable library.
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A variable of the doubles, for one test.
+// Sets a variable of the doubles for one test.
 class Setting {
  public:
   Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
@@ -56,7 +56,7 @@ const GpuApi& gpu() {
   return api;
 }
 
-// One end of a pair, with a stream and some memory. Used from one thread.
+// One end of a pair, with a stream and some memory. One thread uses it.
 class End {
  public:
   explicit End(int device) : device_(device) {
@@ -239,7 +239,7 @@ TEST(FakeNccl, GroupOfAbortsEndsWhatSingleAbortsWouldWaitFor) {
   nccl().group_start();
   a.abort();
   b.abort();
-  nccl().group_end();  // One by one, this would hang.
+  nccl().group_end();  // Aborting them one by one would hang.
   EXPECT_TRUE(a.becomes_idle());
   EXPECT_TRUE(b.becomes_idle());
 }
@@ -280,7 +280,7 @@ TEST(FakeNccl, BlockingCommunicatorIsAViolation) {
   EXPECT_EQ(fakenccl_violations(), before + 1);
 }
 
-// The peer is a process that dies. Forked while this one has no other threads.
+// The peer is a process that dies. It is forked while this process has no other threads.
 class DeadPeer : public testing::TestWithParam<const char*> {};
 
 TEST_P(DeadPeer, IsNotNoticedOrARemoteErrorAndSpinsUntilTheAbort) {

@@ -1,5 +1,5 @@
-// The nccl transport on libfakenccl.so, where NCCL and the GPU misbehave: what real GPUs do rarely,
-// and nobody can wait for.
+// The nccl transport on libfakenccl.so, where NCCL and the GPU misbehave. Real GPUs do this too
+// rarely to test.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -26,18 +26,18 @@ using std::chrono::seconds;
 constexpr Duration kDeadline = seconds(30);
 constexpr TestRegion::Shape kBig{.windows = 4, .rows = 8192, .row_bytes = 1024};  // Nine slabs.
 
-// Six slabs: more than there are in a ring.
+// Six slabs, more than a ring has.
 constexpr uint32_t kRowsOfASlab = 1000;
 constexpr TestRegion::Shape kSix{.windows = 4, .rows = 6 * kRowsOfASlab, .row_bytes = 1000};
 
-// What tests change while threads of the doubles read it. It is there from the beginning and stays
-// there, with 0 for nothing: setenv() replaces a value safely, but moves the table for a new name.
+// Tests change these while threads of the doubles read them. So they exist from the beginning, with
+// 0 as "unset". setenv() replaces a value safely, but a new name moves the table.
 constexpr std::array kChangedUnderWay = {"FAKE_CUDA_COPY_DELAY_US", "FAKE_NCCL_ABORT_BLOCKS",
                                          "FAKE_NCCL_FLIP_BIT",      "FAKE_NCCL_INIT_DELAY_MS",
                                          "FAKE_NCCL_INIT_FAILS",    "FAKE_NCCL_IN_PROGRESS",
                                          "FAKE_NCCL_MOVE_DELAY_MS"};
 
-// Rows are where `way` says; the settings are undone, and nothing is left behind.
+// Rows are where the parameter says. Every test restores the settings and checks for leaks.
 class NcclFaults : public testing::TestWithParam<Way> {
  protected:
   static void SetUpTestSuite() {
@@ -93,7 +93,7 @@ class NcclFaults : public testing::TestWithParam<Way> {
     }
   }
 
-  // Offers all of a big region as transfer 1, and is there until it is killed.
+  // Offers all of a big region as transfer 1, and lives until it is killed.
   static void send_all(Pipe& to_test, Pipe& from_test) {
     TestEndpoint sender(prefill());
     TestRegion from = source(kBig);
@@ -103,7 +103,7 @@ class NcclFaults : public testing::TestWithParam<Way> {
     to_test.say(sender->address());
     from_test.hear();
   }
-  // Offers kSix as transfer 1, of which the slab that it is told stays in NCCL's hands.
+  // Offers kSix as transfer 1. The slab with the number that it hears stays in NCCL's hands.
   static void send_up_to_a_slab(Pipe& to_test, Pipe& from_test) {
     const auto slab = static_cast<uint32_t>(std::stoul(from_test.hear()));
     TestEndpoint sender(prefill());
@@ -115,14 +115,14 @@ class NcclFaults : public testing::TestWithParam<Way> {
     sender->rows_ready(transfer_id(1), slab * kRowsOfASlab);
     to_test.say("before");
     from_test.hear();
-    ::setenv("FAKE_NCCL_MOVE_DELAY_MS", "60000", 1);  // One of kChangedUnderWay.
+    ::setenv("FAKE_NCCL_MOVE_DELAY_MS", "60000", 1);  // It is one of kChangedUnderWay.
     sender->rows_ready(transfer_id(1), kSix.rows);
     EXPECT_TRUE(becomes_true(
         [&] { return sender->stats().bytes_sent > from.row_bytes() * slab * kRowsOfASlab; }));
     to_test.say("within");
     from_test.hear();
   }
-  // A whole transfer between two endpoints.
+  // Moves a whole transfer between two endpoints.
   static void expect_moves(TestEndpoint& sender, TestEndpoint& receiver, uint64_t number) {
     TestRegion from = source({}), to = target({});
     from.fill(number, 0, 64);
@@ -193,13 +193,13 @@ TEST_P(NcclFaults, FlippedBitIsFound) {
   EXPECT_TRUE(failed.region_safe);
 }
 
-// Both ways in which real NCCL shows it, while a slab is on its way.
+// A slab is under way. Covers both ways in which real NCCL shows a dead peer.
 TEST_P(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
   for (const char* death : {"spin", "net"}) {
     set("FAKE_NCCL_PEER_DEATH", death);
     set("FAKE_NCCL_MOVE_DELAY_MS", "300");
     ForkedPeer peer(send_all);
-    unset("FAKE_NCCL_MOVE_DELAY_MS");  // Only there.
+    unset("FAKE_NCCL_MOVE_DELAY_MS");  // Only the peer keeps it.
     TestEndpoint receiver(decode());
     TestRegion to = target(kBig);
     receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
@@ -235,7 +235,7 @@ TEST_P(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
   EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
 }
 
-// The first transfer of each link was taken for one whose rows had stopped.
+// Regression: the first transfer of each link counted as stalled.
 TEST_P(NcclFaults, JoiningMayTakeLongerThanRowsMay) {
   set("FAKE_NCCL_INIT_DELAY_MS", "1500");
   TestEndpoint::Options from = prefill(), to = decode();
@@ -285,11 +285,11 @@ TEST_P(NcclFaults, AbortThatBlocksEndsTheProcess) {
         if (at_the_end) {
           EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() > 0; }));
         } else {
-          receiver.expect<FetchFailed>();  // It is told even so.
+          receiver.expect<FetchFailed>();  // The fetch is failed all the same.
           ::pause();
         }
       }
-      ::_exit(99);  // The destructor has returned, and something still runs in NCCL.
+      ::_exit(99);  // The destructor must not return while something still runs in NCCL.
     }
     int status = 0;
     ::waitpid(child, &status, 0);
@@ -305,13 +305,13 @@ TEST_P(NcclFaults, CommunicatorsBeyondTheLimitAreClosedAndOpenedAgain) {
   for (uint64_t number = 1; number <= 6; number += 2) {
     expect_moves(first, receiver, number);
     expect_moves(second, receiver, number + 1);
-    // Each communicator has two ends here.
+    // Both ends of each communicator are in this process.
     EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 2; }));
   }
   EXPECT_EQ(receiver->stats().links, 2);
 }
 
-// It was closed only if it happened to rest when the other one was opened.
+// Regression: it was closed only if it was idle when the other one was opened.
 TEST_P(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests) {
   TestEndpoint::Options narrow = decode();
   narrow.nccl.links_max = 1;
@@ -325,7 +325,7 @@ TEST_P(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests
     (*sender)->rows_ready(id, 32);
     ASSERT_TRUE(becomes_true([&] { return (*sender)->stats().bytes_sent > 0; }));
   }
-  EXPECT_EQ(fakenccl_communicators(), 4);  // Each has two ends here.
+  EXPECT_EQ(fakenccl_communicators(), 4);  // Both ends of each are in this process.
   first->commit(transfer_id(1), 64, {});
   receiver.expect<FetchDone>();
   EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 2; }));
@@ -333,7 +333,7 @@ TEST_P(NcclFaults, ACommunicatorThatWasInUseWhenAnotherOpenedIsClosedWhenItRests
   receiver.expect<FetchDone>();
 }
 
-// It counted as open, and the one that had taken its place was closed, too.
+// Regression: it still counted as open, and the one that had replaced it was closed too.
 TEST_P(NcclFaults, ACommunicatorThatIsSlowToGoMakesRoomAtOnce) {
   constexpr milliseconds kSlow{200};
   set("FAKE_NCCL_LEAVE_DELAY_MS", std::to_string(kSlow.count()));
@@ -373,7 +373,7 @@ TEST_P(NcclFaults, ManyFaultyTransfersLeakNothing) {
       } else if (number % 4 == 2) {
         sender->withdraw(transfer_id(number), {ErrorCode::kCancelled, "test"});
       }
-    }  // Else the sender ends while rows move.
+    }  // In the other cases the sender ends while rows move.
     expect_safe(receiver, receiver.expect<FetchFailed>());
     EXPECT_TRUE(becomes_true(
         [&] { return receiver->stats().links == 0 && fakenccl_communicators() == 0; }));
@@ -383,7 +383,8 @@ TEST_P(NcclFaults, ManyFaultyTransfersLeakNothing) {
     }
   }
   unset("FAKE_NCCL_INIT_FAILS");
-  // At most one ring more, whose memory has a descriptor in the double: the last was not idle.
+  // The last endpoint was not idle: there may be one more ring, whose memory has a descriptor in
+  // the double.
   EXPECT_LE(entries("/proc/self/fd"), fds + 1);
   EXPECT_LE(fakecudart_objects(), objects + 6);
   EXPECT_LE(entries("/proc/self/task"), threads + 1);  // A stream's thread may just be ending.
@@ -392,7 +393,7 @@ TEST_P(NcclFaults, ManyFaultyTransfersLeakNothing) {
   expect_moves(sender, receiver, 1000);
 }
 
-// Each time a row passes between a GPU's memory and the host's.
+// Counts each pass of a row between a GPU's memory and the host's.
 TEST_P(NcclFaults, OnlyRowsInTheHostsMemoryPassThroughIt) {
   TestEndpoint sender(prefill()), receiver(decode());
   TestRegion from = source(kBig), to = target(kBig);
@@ -409,7 +410,8 @@ TEST_P(NcclFaults, OnlyRowsInTheHostsMemoryPassThroughIt) {
   EXPECT_TRUE(to.holds(1, 0, kBig.rows));
 }
 
-// The GPUs are in the middle of slabs: what they read and write is given back when they are not.
+// The GPUs are in the middle of slabs. Their rows are given back when the GPUs have finished with
+// them.
 TEST_P(NcclFaults, RowsOfACancelledTransferAreGivenBackWhenTheGpusHaveLetGoOfThem) {
   for (const bool by_the_sender : {false, true}) {
     TestEndpoint sender(prefill()), receiver(decode());
@@ -435,7 +437,7 @@ TEST_P(NcclFaults, RowsOfACancelledTransferAreGivenBackWhenTheGpusHaveLetGoOfThe
       sender.expect<OfferFailed>();
       EXPECT_FALSE(receiver.next(milliseconds(300)));
       EXPECT_TRUE(to.holds(2, 0, kBig.rows));
-    }  // The double notices memory that goes while it is copied from or to.
+    }  // The double reports memory that is freed during a copy.
     unset("FAKE_NCCL_MOVE_DELAY_MS");
     expect_moves(sender, receiver, 11);
   }
@@ -454,7 +456,7 @@ TEST_P(NcclFaults, SenderThatIsKilledOrStopsInAnySlabChangesNoRowThatWasGivenOn)
       receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kSix.rows,
                       in(kDeadline));
       ASSERT_EQ(peer.to_test.hear(), "before");
-      std::this_thread::sleep_for(milliseconds(100));  // They move.
+      std::this_thread::sleep_for(milliseconds(100));  // The slabs before it move.
       peer.from_test.say("go on");
       ASSERT_EQ(peer.to_test.hear(), "within");
       if (is_killed) {
@@ -462,7 +464,8 @@ TEST_P(NcclFaults, SenderThatIsKilledOrStopsInAnySlabChangesNoRowThatWasGivenOn)
       } else {
         peer.stop();
       }
-      // By its slab's deadline, or, where it stops before it has told of one, by its silence.
+      // Fails at the slab's deadline. If the peer stops before it has announced a slab, it fails by
+      // the silence.
       const auto failed = receiver.expect<FetchFailed>();
       expect_safe(receiver, failed);
       to.fill(2, 0, kSix.rows);
@@ -488,12 +491,12 @@ TEST_P(NcclFaults, EndedEndpointTouchesNoRowsAnyMore) {
                          in(kDeadline));
       EXPECT_TRUE(becomes_true([&] { return (*sender)->stats().bytes_sent > 0; }));
       (sender_first ? sender : receiver).reset();
-    }  // The double notices memory that goes while it is copied from or to.
+    }  // The double reports memory that is freed during a copy.
     unset("FAKE_CUDA_COPY_DELAY_US");
   }
 }
 
-// As after an abort that blocks: rows that it still writes can be given to nobody.
+// As after an abort that blocks: rows that the GPU still writes can never be reused.
 TEST_P(NcclFaults, GpuThatDoesNotComeToRestAfterAnAbortEndsTheProcess) {
   if (!GetParam().to_gpu) {
     GTEST_SKIP() << "its rows are written by the kv thread";

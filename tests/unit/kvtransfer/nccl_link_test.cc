@@ -55,7 +55,7 @@ class End {
     EXPECT_NE(find<NcclLink::Abort>(), nullptr);
     EXPECT_EQ(core.state(), State::kAborting);
   }
-  // Nothing happens until just before the deadline.
+  // Checks that the core does nothing until just before its deadline, then passes the deadline.
   void let_time_pass() {
     ASSERT_NE(core.deadline(), kNever);
     now = core.deadline() - Duration(1);
@@ -80,14 +80,14 @@ struct Opened {
     EXPECT_EQ(receiver.core.state(), State::kReady);
     EXPECT_EQ(sender.core.state(), State::kReady);
   }
-  // The sender's message for a packed slab.
+  // Packs a slab. Returns the sender's message for it.
   NcclSlab pack(uint32_t bytes = 100) {
     const uint32_t slab = *sender.core.free_slab();
     sender.step(NcclLink::Taken{slab});
     sender.step(NcclLink::Packed{.slab = slab, .bytes = bytes, .transfer = kTransfer});
     return *sender.sent<NcclSlab>();
   }
-  // What the receiver must empty afterwards.
+  // Moves a slab. Returns the effect that tells the receiver to empty it.
   NcclLink::TellFilled move(const NcclSlab& slab) {
     receiver.step(slab);
     const uint32_t to = receiver.find<NcclLink::StartReceive>()->slab;
@@ -169,25 +169,25 @@ TEST(NcclLink, EveryWaitEndsAtItsDeadline) {
     sender.expect_failed(ErrorCode::kTimeout);
   }
   {
-    Opened link;  // Not posted.
+    Opened link;  // Never posted.
     link.pack();
     link.sender.let_time_pass();
     link.sender.expect_failed(ErrorCode::kTimeout);
   }
   {
-    Opened link;  // Not received.
+    Opened link;  // Never received.
     link.receiver.step(link.pack());
     link.receiver.let_time_pass();
     link.receiver.expect_failed(ErrorCode::kTimeout);
   }
   {
-    Opened link;  // Not answered.
+    Opened link;  // Never answered.
     link.receiver.step(NcclLink::LeaveRequested{});
     link.receiver.let_time_pass();
     link.receiver.expect_failed(ErrorCode::kTimeout);
   }
   {
-    Opened link;  // Not left.
+    Opened link;  // Never left.
     link.sender.step(NcclLink::LeaveRequested{});
     EXPECT_EQ(link.sender.core.state(), State::kDraining);
     link.sender.let_time_pass();
@@ -237,7 +237,7 @@ TEST(NcclLink, FailureAbortsOnceAndTellsTheLink) {
   EXPECT_TRUE(link.receiver.effects.empty());
   link.receiver.step(NcclLink::LinkLost{});
   EXPECT_TRUE(link.receiver.effects.empty());
-  link.receiver.step(NcclLink::Moved{1, 0});  // What was under way is of no use.
+  link.receiver.step(NcclLink::Moved{1, 0});  // Late results are ignored.
   link.receiver.step(NcclSlab{.epoch = 1, .bytes = 1});
   EXPECT_TRUE(link.receiver.effects.empty());
 }
@@ -253,7 +253,7 @@ TEST(NcclLink, LeavesAndOpensTheNextEpoch) {
   EXPECT_NE(link.receiver.find<NcclLink::Leave>(), nullptr);
   link.receiver.step(NcclLink::Left{1});
   EXPECT_EQ(link.receiver.core.state(), State::kIdle);
-  // Before the sender has left, too.
+  // The receiver may open the next epoch before the sender has left.
   link.receiver.step(NcclLink::Wanted{});
   EXPECT_EQ(link.receiver.find<NcclLink::MakeId>()->epoch, 2);
   link.receiver.step(NcclLink::IdMade{2});
@@ -261,7 +261,7 @@ TEST(NcclLink, LeavesAndOpensTheNextEpoch) {
   EXPECT_TRUE(link.sender.effects.empty());
   link.sender.step(NcclLink::Left{1});
   EXPECT_EQ(link.sender.find<NcclLink::Join>()->epoch, 2);
-  // What is told of the old epoch is ignored.
+  // Events of the old epoch are ignored.
   for (const NcclLink::Event& old : std::vector<NcclLink::Event>{
            NcclLink::Joined{1}, NcclLink::Moved{1, 0}, NcclLink::Failed{1, {}}, NcclLink::Left{1},
            NcclPosted{.epoch = 1}, NcclLeave{1}}) {
@@ -281,34 +281,34 @@ TEST(NcclLink, SenderLeavesWhenItsLastSlabIsSent) {
   link.sender.step(*link.receiver.sent<NcclPosted>());
   link.sender.step(NcclLink::Moved{1, 0});
   EXPECT_EQ(link.sender.core.state(), State::kDraining);
-  // The receiver has yet to see that it has come, and to empty it.
+  // The receiver must still see the slab arrive, and empty it.
   link.receiver.step(*link.sender.sent<NcclLeave>());
   EXPECT_EQ(link.receiver.core.state(), State::kReady);
   link.receiver.step(NcclLink::Moved{1, 0});
   EXPECT_EQ(link.receiver.core.state(), State::kReady);
   link.receiver.step(NcclLink::Emptied{0});
   EXPECT_EQ(link.receiver.core.state(), State::kDraining);
-  // Transfers still wait for rows: it opens again by itself.
+  // Transfers still wait for rows, so the link opens again by itself.
   link.receiver.step(NcclLink::Left{1});
   EXPECT_EQ(link.receiver.find<NcclLink::MakeId>()->epoch, 2);
-  // That the sender had left was of the old epoch.
+  // The sender's leave belonged to the old epoch.
   link.receiver.step(NcclSlab{.epoch = 2, .number = 0, .bytes = 1});
   EXPECT_EQ(link.receiver.core.state(), State::kInit);
 }
 
-// One end may have joined, and ask to leave, before the other knows that it has.
+// One end may have joined and ask to leave before the other end knows that it has joined itself.
 struct Opening {
   Opening() {
     receiver.step(NcclLink::Wanted{});
     receiver.step(NcclLink::IdMade{.epoch = 1});
     sender.step(*receiver.sent<NcclOffer>());
-    receiver.step(NcclLink::Wanted{.wanted = false});  // The first transfer has been cancelled.
+    receiver.step(NcclLink::Wanted{.wanted = false});  // The first transfer was cancelled.
   }
 
   End receiver{Side::kReceiver}, sender{Side::kSender};
 };
 
-// The receiver was ready for good then, and its sender was not.
+// Regression: the receiver stayed ready for good, while its sender had left.
 TEST(NcclLink, ReceiverLeavesWhenItHasJoinedWhatItsSenderHasLeft) {
   Opening link;
   link.sender.step(NcclLink::Joined{1});
@@ -326,7 +326,7 @@ TEST(NcclLink, ReceiverLeavesWhenItHasJoinedWhatItsSenderHasLeft) {
   EXPECT_EQ(link.receiver.find<NcclLink::MakeId>()->epoch, 2);
 }
 
-// Its slabs were on their way while it joined.
+// The sender's slabs were on their way while the receiver joined.
 TEST(NcclLink, ReceiverThatJoinsLateEmptiesTheLastSlabsBeforeItLeaves) {
   Opening link;
   link.receiver.step(NcclSlab{.epoch = 1, .number = 0, .bytes = 1});
@@ -338,7 +338,7 @@ TEST(NcclLink, ReceiverThatJoinsLateEmptiesTheLastSlabsBeforeItLeaves) {
   EXPECT_EQ(link.receiver.core.state(), State::kDraining);
 }
 
-// New transfers ran then, until the receiver had waited long enough and aborted them all.
+// Regression: new transfers ran until the receiver's wait timed out and it aborted them all.
 TEST(NcclLink, SenderLeavesWhenItHasJoinedWhatItsReceiverWantsToLeave) {
   Opening link;
   link.receiver.step(NcclLink::Joined{1});
@@ -364,7 +364,7 @@ TEST(NcclLink, DroppedSlabIsFreeAgain) {
 
 constexpr TransferId kOther{.high = 1, .low = 3};
 
-// Whether it is now that the rows of kTransfer are given back.
+// Returns whether the last step gave back the rows of kTransfer.
 bool releases(const End& end) {
   const auto* release = end.find<NcclLink::Release>();
   return release != nullptr && release->transfer == kTransfer;
@@ -382,7 +382,7 @@ TEST(NcclLink, RowsAreGivenBackAtOnceWhereNoneOfTheirSlabsIsUnderWay) {
   EXPECT_TRUE(releases(idle));
 }
 
-// The receiver's kernels wait for what was announced.
+// The receiver's kernels wait for every slab that was announced.
 TEST(NcclLink, SenderGivesRowsBackWhenTheLastSlabThatWasAnnouncedIsSent) {
   Opened link;
   const NcclSlab first = link.pack(), second = link.pack();
@@ -416,12 +416,12 @@ TEST(NcclLink, SlabThatIsNotPostedHoldsNoRowsOfTheReceiver) {
   Opened link;
   link.move(link.pack());
   link.move(link.pack());
-  link.receiver.step(link.pack());  // None is free for it.
+  link.receiver.step(link.pack());  // The receiver has no free slab for it.
   link.receiver.step(NcclLink::Ended{kTransfer});
   EXPECT_TRUE(releases(link.receiver));
 }
 
-// Copies behind a kernel that was aborted run even so.
+// Copies behind an aborted kernel still run.
 TEST(NcclLink, AfterAnAbortRowsAreGivenBackWhenTheGpuIsAtRest) {
   Opened link;
   link.receiver.step(link.pack());
@@ -430,7 +430,8 @@ TEST(NcclLink, AfterAnAbortRowsAreGivenBackWhenTheGpuIsAtRest) {
     end->step(NcclLink::Ended{kTransfer});
     end->step(NcclLink::LinkLost{});
     EXPECT_FALSE(releases(*end));
-    end->step(NcclLink::Moved{1, 0});  // Was on its way here: what else is on the stream is open.
+    // This slab has moved, but other work may still be on the stream.
+    end->step(NcclLink::Moved{1, 0});
     EXPECT_FALSE(releases(*end));
     end->step(NcclLink::Left{1});
     EXPECT_TRUE(releases(*end));
@@ -469,12 +470,12 @@ TEST(NcclLink, BrokenPromisesFailTheLink) {
     link.sender.expect_failed(ErrorCode::kCorrupt);
   }
   {
-    Opened link;  // An offer while one is open.
+    Opened link;  // An offer while another one is open.
     link.sender.step(NcclOffer{.epoch = 2});
     link.sender.expect_failed(ErrorCode::kCorrupt);
   }
   {
-    Opened link;  // More slabs than there are.
+    Opened link;  // More slabs than exist.
     for (uint64_t number = 0; number < 4; ++number) {
       link.receiver.step(NcclSlab{.epoch = 1, .number = number, .bytes = 1});
     }

@@ -1,4 +1,4 @@
-// A link that sends nothing, for transports that are asked what they would do.
+// A link that sends nothing. It lets tests ask a transport for its decisions.
 #pragma once
 
 #include <cstddef>

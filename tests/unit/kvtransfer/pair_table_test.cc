@@ -33,7 +33,7 @@ TEST_F(PairTableTest, CountsOnOverTheLinksOfAPair) {
   table.stalled(kLink, StallCause::kPush);
   table.link_lost(kLink, kStart);
   EXPECT_EQ(rows().at(0).state, PairStats::State::kLost);
-  table.done(kLink, 5, seconds(5));  // Nobody has said that.
+  table.done(kLink, 5, seconds(5));  // Ignored: this link is lost.
   open(kNext, 2);
   table.done(kNext, 50, seconds(1));
   ASSERT_EQ(rows().size(), 1U);
@@ -59,7 +59,7 @@ TEST_F(PairTableTest, APairOfSeveralStreamsIsThereWhileOneOfThemIs) {
   EXPECT_EQ(rows(kStart + seconds(100)).at(0).bytes, 50U);
 }
 
-// Each restart of a peer would have left its series for ever.
+// Otherwise each restart of a peer would leave its series behind forever.
 TEST_F(PairTableTest, ForgetsADeadIncarnationAMinuteLater) {
   open(kLink, 1);
   table.link_lost(kLink, kStart + seconds(10));
@@ -74,10 +74,10 @@ TEST_F(PairTableTest, KeepsThePairWhoseNextLinkIsThere) {
   EXPECT_EQ(rows(kStart + seconds(1000)).at(0).state, PairStats::State::kOpen);
 }
 
-// A link that was given up ends long after the row of its pair.
+// A link that was given up ends long after its pair's row.
 TEST_F(PairTableTest, LinkMayOutliveItsRow) {
   open(kLink, 1);
-  table.link_lost(kLink, kStart);  // Given up.
+  table.link_lost(kLink, kStart);  // Gives the link up.
   EXPECT_TRUE(rows(kStart + seconds(1000)).empty());
   EXPECT_FALSE(table.failed(kLink, FailureCause::kLink, kStart));
   table.link_lost(kLink, kStart + seconds(1000));

@@ -1,6 +1,6 @@
-// The declarations of nccl_api.h and gpu_api.h against those of the real headers: that this file
-// compiles is the test. It is built where `./dev nccl` has fetched the headers.
-// nccl.h includes these for kernels, and they want one more package.
+// Compares the declarations of nccl_api.h and gpu_api.h with those of the real headers. The test is
+// that this file compiles. It is built where `./dev nccl` has fetched the headers. The macros below
+// skip headers that nccl.h includes only for kernels, and that need one more package.
 #define __CUDA_FP16_H__
 #define __CUDA_BF16_H__
 #define __CUDA_FP8_H__
@@ -17,7 +17,8 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// What a calling convention sees: pointers are pointers, and enumerations are their integers.
+// Returns whether two types look the same to a calling convention: any pointer is a pointer, and an
+// enumeration is its integer.
 template <class Ours, class Theirs>
 constexpr bool same_value() {
   if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
@@ -91,7 +92,7 @@ PDJOB_SAME_CALL(GpuDriver::module_unload, cuModuleUnload);
 PDJOB_SAME_CALL(GpuDriver::module_get_function, cuModuleGetFunction);
 PDJOB_SAME_CALL(GpuDriver::launch_kernel, cuLaunchKernel);
 
-// CUDA adds templates of the same names for C++.
+// In C++ CUDA adds templates of the same names.
 using CudaEntryPoint = cudaError_t (*)(const char*, void**, unsigned, unsigned long long,
                                        cudaDriverEntryPointQueryResult*);
 constexpr CudaEntryPoint kCudaEntryPoint = cudaGetDriverEntryPointByVersion;
@@ -135,7 +136,7 @@ static_assert(kGpuHandleFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 static_assert(kGpuGranularityMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 static_assert(GpuApi::kVersionMin <= CUDART_VERSION);
 
-// A structure of ours is read as theirs.
+// Their code reads our structure.
 #define PDJOB_SAME_PLACE(ours, our_field, theirs, their_field)                \
   static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field) && \
                 sizeof(ours::our_field) == sizeof(theirs::their_field))
@@ -167,7 +168,7 @@ TEST(RealHeaders, StructuresStartWithCudasValues) {
   EXPECT_EQ(GpuAccess().flags, unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
 }
 
-// The pinned headers are those of the oldest version that will do: so is our configuration.
+// The pinned headers are of the oldest version that we accept, and so is our configuration.
 static_assert(NcclApi::kVersionMin == NCCL_VERSION_CODE);
 static_assert(sizeof(NcclCommConfig) == sizeof(ncclConfig_t));
 

@@ -1,5 +1,5 @@
-// The real libnccl and libcudart, as far as they go without a GPU. No data can move: NCCL has no
-// CPU backend. Built where `./dev nccl` has fetched them.
+// The real libnccl and libcudart, as far as they work without a GPU. Data cannot move: NCCL has no
+// CPU backend. It is built where `./dev nccl` has fetched them.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 class RealNccl : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    // Loopback is enough, and the service for tools of the whole machine is not wanted.
+    // Loopback is enough. The machine-wide service for tools is not needed.
     ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     ::setenv("NCCL_RAS_ENABLE", "0", 1);
   }

@@ -1,5 +1,5 @@
-// A relay between a receiver and a sender, as a network between them is: it hears every byte, may
-// change one, and may cut any connection at any byte.
+// A relay that plays the network between a receiver and a sender. It hears every byte, and may
+// change one. It may cut any connection at any byte.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,24 @@ namespace pdjob::kvtransfer {
 class Relay {
  public:
   static constexpr uint64_t kNever = UINT64_MAX;
-  // What happens to each connection, counted in bytes from the sender.
+  // The faults of each connection, counted in bytes from the sender.
   struct Faults {
     uint64_t cut_after = kNever;
-    uint64_t flip_at = kNever;  // One bit of this byte.
+    uint64_t flip_at = kNever;  // Flips one bit of this byte.
   };
   Relay(const EndpointAddress& sender, Faults faults);
   explicit Relay(const EndpointAddress& sender) : Relay(sender, Faults()) {}
   ~Relay();
 
-  // The sender's, by way of this relay.
+  // The sender's address, by way of this relay.
   const EndpointAddress& address() const { return address_; }
   void heal();
-  // Closes the connection that came as number `index`.
+  // Closes the connection with number `index`, in order of arrival.
   void cut(size_t index);
   size_t connections();
-  // Bytes that the sender sent by that connection.
+  // Returns how many bytes the sender sent by that connection.
   uint64_t carried(size_t index);
-  // Whether the text passed by, in either direction, on any connection.
+  // Returns whether the text passed in either direction, on any connection.
   bool heard(const std::string& text);
 
  private:
@@ -44,7 +44,7 @@ class Relay {
   };
   void run();
   void accept();
-  // False: the connection has ended.
+  // Returns false if the connection has ended.
   bool pass_on(const UniqueFd& from, const UniqueFd& to, std::string& heard, bool faulty);
 
   EndpointAddress address_;
@@ -54,7 +54,7 @@ class Relay {
   std::vector<Connection> connections_;
   bool stopping_ = false;
   UniqueFd listener_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: it uses the members above.
 };
 
 }  // namespace pdjob::kvtransfer

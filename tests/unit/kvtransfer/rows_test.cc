@@ -117,7 +117,8 @@ TEST(RowDigest, DependsOnBytesAndNotOnPieces) {
   EXPECT_NE(whole.value(), other.value());
 }
 
-// The ends of a link may run on different CPUs: each must find the same digest, in pieces or not.
+// The ends of a link may run on different CPUs. Each must compute the same digest, in pieces or at
+// once.
 TEST(RowDigest, IsXxh3OnEveryCpu) {
   const std::vector<std::byte> bytes = some_bytes(1'000'003);
   std::vector<std::byte> to(bytes.size());
@@ -132,14 +133,14 @@ TEST(RowDigest, IsXxh3OnEveryCpu) {
         read.update(piece);
         copied.update_and_copy(piece, to.data() + at);
       }
-      EXPECT_EQ(read.value(), 0x465ef5acd45be657) << step;  // xxhsum -H3
+      EXPECT_EQ(read.value(), 0x465ef5acd45be657) << step;  // From `xxhsum -H3`.
       EXPECT_EQ(copied.value(), 0x465ef5acd45be657) << step;
       EXPECT_EQ(to, bytes);
     }
   }
 }
 
-// Around each length at which xxh3 changes its ways, in one piece and in two.
+// Covers each length at which xxh3 changes its algorithm, in one piece and in two.
 TEST(RowDigest, IsXxh3OfEveryLength) {
   const std::vector<std::byte> bytes = some_bytes(3000);
   for (const VectorCode code : kCodes) {
@@ -184,13 +185,14 @@ TEST(MappingCache, MapsTheSameMemoryOnceAndForgetsTheOldest) {
   EXPECT_EQ(cache.size(), 1);
   ASSERT_TRUE(cache.map(second, 4096).has_value());
   ASSERT_TRUE(cache.map(first, 8192).has_value());
-  ASSERT_TRUE(cache.map(third, 4096).has_value());  // Drops the second.
+  ASSERT_TRUE(cache.map(third, 4096).has_value());  // Evicts the second.
   EXPECT_EQ(cache.size(), 2);
   EXPECT_EQ(*cache.map(first, 8192), mapping);
-  mapping->base()[0] = std::byte{1};  // Still mapped whatever the cache does.
+  mapping->base()[0] = std::byte{1};  // A mapping in use outlives its place in the cache.
 }
 
-// A fault for each page made the first transfer into a sequence three times as slow as later ones.
+// Regression: page faults made the first transfer into a sequence three times as slow as later
+// ones.
 TEST(MappingCache, LeavesNoPageFaultsToTheCopy) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer's own memory is first touched then, too";
@@ -198,7 +200,7 @@ TEST(MappingCache, LeavesNoPageFaultsToTheCopy) {
   constexpr size_t kPages = 2048, kPageBytes = 4096;
   MappingCache cache(4);
   const auto mapping = *cache.map(memfd(kPages * kPageBytes, F_SEAL_SHRINK), kPages * kPageBytes);
-  // The rest is not mapped with it: a region of gigabytes would hold up everybody else.
+  // It maps only what is needed: mapping a region of gigabytes at once would delay everybody else.
   EXPECT_EQ(mapping->touch(1, 1), 64 * kPageBytes);
   EXPECT_EQ(mapping->touch(64 * kPageBytes - 1, 2), 64 * kPageBytes);
   EXPECT_EQ(mapping->touch(0, kPages * kPageBytes), (kPages - 128) * kPageBytes);
@@ -212,7 +214,7 @@ TEST(MappingCache, LeavesNoPageFaultsToTheCopy) {
   EXPECT_LT(after.ru_minflt - before.ru_minflt, kPages / 4);
 }
 
-// Each further window still had one piece mapped: a gigabyte of them in a single turn.
+// Regression: each further window still mapped one piece, up to a gigabyte in a single turn.
 TEST(ShmTransport, MapsNoMoreThanItsBoundWhenRowsAreGranted) {
   constexpr uint64_t kBound = 32 * limits::kMiB, kStride = 256 * limits::kKiB;
   constexpr uint32_t kRows = 8192, kSmallWindows = 16;
@@ -252,7 +254,7 @@ uint64_t sum_by_kernel(const Region& region, RowRange range) {
   return queue->sum();
 }
 
-// Fed in pieces of `step` bytes, as rows pass.
+// Sums in pieces of `step` bytes, as rows arrive.
 uint64_t sum_by_cpu(const Region& region, RowRange range, size_t step, VectorCode code) {
   RowSum sum(code);
   sum.begin(region.windows, range);

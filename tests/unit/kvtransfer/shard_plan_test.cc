@@ -1,4 +1,4 @@
-// The plan against a slow oracle that moves labelled bytes, over all small layouts.
+// Compares the plan with a slow oracle that moves labelled bytes, over all small layouts.
 #include "kvtransfer/shard_plan.h"
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// What a byte of the whole model's row is: its head, and which byte of that head.
+// Names a byte of the whole model's row: its head, and the byte within that head.
 using Label = std::pair<uint32_t, uint64_t>;
 
 bool divides_evenly(uint32_t heads, uint32_t ranks) {
   return heads % ranks == 0 || ranks % heads == 0;
 }
 
-// By definition: head h of H belongs to the rank at the same fraction of the ranks.
+// By definition, head h of H belongs to the rank at the same fraction of the ranks.
 std::vector<Label> oracle_row(const ShardedKv& kv, uint32_t ranks, uint32_t rank) {
   std::vector<Label> row;
   for (uint32_t head = 0; head < kv.kv_heads; ++head) {
@@ -56,7 +56,7 @@ void check_rows(const ShardedKv& kv, uint32_t prefill_ranks, uint32_t decode_ran
   }
 }
 
-// Ranks that hold the same heads send for equally many, give or take one.
+// Ranks that hold the same heads send to equally many ranks, plus or minus one.
 void check_balance(const ShardedKv& kv, uint32_t prefill_ranks,
                    const std::vector<ShardPair>& pairs) {
   std::map<std::vector<Label>, std::vector<size_t>> sent;

@@ -1,4 +1,4 @@
-// Sockets of links that need no endpoint to be seen.
+// Tests of link sockets that need no endpoint.
 #include "kvtransfer/socket.h"
 
 #include <array>
@@ -13,12 +13,12 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-// Under bbr, the default of many hosts, loopback was paced to half of its speed.
+// Regression: under bbr, the default of many hosts, loopback was paced to half of its speed.
 TEST(Socket, IsNotPacedWithinOneMachine) {
   for (const char* const host : {"127.0.0.1", "::1"}) {
     const Result<UniqueFd> listener = listen_tcp(host, 0);
     if (!listener && std::string(host) == "::1") {
-      continue;  // A host without IPv6.
+      continue;  // This host has no IPv6.
     }
     ASSERT_TRUE(listener.has_value());
     const Result<UniqueFd> client = connect_tcp(host, *bound_port(*listener));

@@ -32,7 +32,7 @@ class SendSessionTest : public testing::Test {
     session_.step(event, now, effects);
     return effects;
   }
-  // Brings the session to a state; every one is reachable.
+  // Brings the session to a state. Every state is reachable.
   void reach(State state) {
     if (state == State::kOffered) {
       return;
@@ -79,7 +79,7 @@ constexpr SendSession::State kLiveSendStates[] = {
     SendSession::State::kPushing, SendSession::State::kCommitted};
 
 TEST_F(SendSessionTest, PushesRangesThenCommits) {
-  EXPECT_TRUE(step(S::RowsReady{40}).empty());  // Nobody has asked yet.
+  EXPECT_TRUE(step(S::RowsReady{40}).empty());  // The grant has yet to come.
   auto effects = step(S::Granted{kLink, 50});
   ASSERT_EQ(effects.size(), 1);
   EXPECT_EQ(std::get<S::Push>(effects[0]).range, (RowRange{0, 32}));
@@ -144,7 +144,7 @@ TEST_F(SendSessionTest, LostLinkFailsWhatItCarried) {
     restart();
     reach(state);
     const auto effects = step(S::LinkLost{kLink, kWhy});
-    ASSERT_EQ(effects.size(), 1);  // There is nobody to tell.
+    ASSERT_EQ(effects.size(), 1);  // The peer is gone, so it gets no message.
     EXPECT_NE(find<S::ReportFailed>(effects), nullptr);
   }
 }
@@ -236,7 +236,8 @@ TEST_F(SendSessionTest, RenewalsExtendTheLease) {
   EXPECT_EQ(session_.deadline(), kStart + seconds(13));
 }
 
-// The lease of an offer ended while its request queued at a decode worker without free rows.
+// Regression: the lease of an offer ended while its request queued at a decode worker without free
+// rows.
 TEST_F(SendSessionTest, ReceiverThatWaitsKeepsTheOfferByRenewals) {
   step(S::RowsReady{10});
   EXPECT_TRUE(step(S::PeerWaits{kLink, seconds(30)}, kStart + seconds(4)).empty());
@@ -249,7 +250,8 @@ TEST_F(SendSessionTest, ReceiverThatWaitsKeepsTheOfferByRenewals) {
   EXPECT_EQ(session_.deadline(), kStart + seconds(25));
   const auto effects = step(S::Granted{kLink, 10}, kStart + seconds(21));
   EXPECT_EQ(std::get<S::Push>(effects.at(0)).range, (RowRange{0, 10}));
-  step(S::PeerRenewed{kLink}, kStart + seconds(60));  // What bounds waits does not bound fetches.
+  // The bound of waits does not apply to fetches.
+  step(S::PeerRenewed{kLink}, kStart + seconds(60));
   EXPECT_EQ(session_.deadline(), kStart + seconds(65));
 }
 
@@ -273,7 +275,7 @@ TEST_F(SendSessionTest, LostLinkOfAWaitLeavesTimeForTheNextLink) {
   step(S::PeerRenewed{kLink}, kStart + seconds(20));
   EXPECT_TRUE(step(S::LinkLost{kLink, kWhy}, kStart + seconds(21)).empty());
   EXPECT_EQ(session_.state(), State::kOffered);
-  EXPECT_EQ(session_.deadline(), kStart + seconds(24));  // Not all of the renewed lease.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(24));  // Less than the whole renewed lease.
   step(S::PeerRenewed{kLink}, kStart + seconds(22));
   EXPECT_EQ(session_.deadline(), kStart + seconds(24));
   step(S::PeerWaits{kOtherLink, seconds(100)}, kStart + seconds(23));
@@ -321,9 +323,9 @@ TEST_F(SendSessionTest, RangeThatWaitsForItsTurnHasNotStopped) {
   EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(9)).empty());
   step(S::RangeStarted{}, kStart + seconds(1));
   step(S::RangePushed{}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Waits for rows.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The range waits for rows.
   step(S::RowsReady{20}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Waits for its turn.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The range waits for its turn.
   step(S::RangeStarted{}, kStart + seconds(5));
   EXPECT_EQ(session_.deadline(), kStart + seconds(8));
 }
@@ -480,7 +482,7 @@ TEST_P(ReceiveSessionTest, WrongDigestIsCorruptAndSafe) {
   expect_failure(effects, ErrorCode::kCorrupt, State::kVerifying);
 }
 
-// What moved on the same link may be damaged too: the next one may do better.
+// Other rows on the same link may be damaged too. The next link may work better.
 TEST_P(ReceiveSessionTest, WrongDigestEndsTheLinkAndWrongCountsDoNot) {
   reach(State::kVerifying);
   EXPECT_NE(find<R::FailLink>(step(R::RowsArrived{10, 98})), nullptr);
@@ -583,13 +585,13 @@ TEST_P(ReceiveSessionTest, EachAnnouncedRangeHasItsTime) {
   session_ = make(seconds(3));
   reach(State::kReceiving);
   step(R::RowsAnnounced{kLink, {10, 5}}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(3));  // Of the first.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(3));  // The deadline of the first range.
   step(R::RowsArrived{0, 0}, kStart + seconds(2));
   EXPECT_EQ(session_.deadline(), kStart + seconds(3));
   step(R::RowsArrived{10, 1}, kStart + seconds(2));
   EXPECT_EQ(session_.deadline(), kStart + seconds(5));
   step(R::RowsArrived{15, 2}, kStart + seconds(4));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The sender may compute as long.
+  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The sender may compute for this long.
 }
 
 TEST_P(ReceiveSessionTest, UnansweredCancelFailsTheLinkOnce) {
@@ -630,7 +632,7 @@ TEST_P(ReceiveSessionTest, GivenUpLinkIsUnsafeWhereThePeerMayWrite) {
       EXPECT_TRUE(effects.empty());
       EXPECT_EQ(session_.state(), State::kCancelling);
     } else {
-      EXPECT_EQ(find<R::SendCancel>(effects), nullptr);  // Nobody listens.
+      EXPECT_EQ(find<R::SendCancel>(effects), nullptr);  // The link is gone.
       expect_failure(effects, ErrorCode::kCancelled, state);
     }
   }
@@ -642,7 +644,7 @@ TEST_P(ReceiveSessionTest, StoppedSenderFailsOrReleases) {
     reach(state);
     const auto effects = step(R::PeerStopped{kLink, kWhy});
     if (state == State::kRequested) {
-      EXPECT_TRUE(effects.empty());  // It knows nothing of us yet.
+      EXPECT_TRUE(effects.empty());  // The sender does not know this fetch yet.
     } else if (state == State::kCancelling) {
       EXPECT_NE(find<R::ReportReleased>(effects), nullptr);
       EXPECT_EQ(session_.state(), State::kFailed);
@@ -730,7 +732,7 @@ TEST_F(ReceiveSessionOfAGpu, FailsAtOnceAndReleasesTheRowsWhenTheGpuHasLetGo) {
     ASSERT_EQ(session_.state(), State::kReleasing);
     EXPECT_EQ(session_.deadline(), kNever);
     for (const R::Event& late : ends) {
-      EXPECT_TRUE(step(late).empty());  // Nor does the end of the link tell anything of the GPU.
+      EXPECT_TRUE(step(late).empty());  // The end of the link says nothing about the GPU either.
     }
     EXPECT_TRUE(step(R::TimePassed{}, kNever).empty());
     EXPECT_NE(find<R::ReportReleased>(step(R::WritesEnded{})), nullptr);

@@ -1,4 +1,4 @@
-// Every job file of bad_configs.txt is refused with exactly the text that stands below it.
+// Every job file of bad_configs.txt is refused with exactly the text below it.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -111,7 +111,7 @@ TEST(JobConfig, EachOfSeveralModelsOverridesTheSectionsOfTheJob) {
   EXPECT_EQ(small.prefill.chunk_tokens, 32U);
   EXPECT_EQ(small.prefill_engine.threads, 1U);
   EXPECT_EQ(small.prefill_engine.sequences, 2U);
-  // `decode.engine` stands behind `engine`, whoever wrote that.
+  // `decode.engine` overrides `engine`, whatever the order in the file.
   EXPECT_EQ(small.decode_engine.sequences, 16U);
   EXPECT_EQ(small.decode_engine.served_name, "small");
   const ModelConfig& large = *config->model_called("org/Large-7B");
@@ -172,7 +172,7 @@ TEST(JobConfig, ReferenceFileIsCurrent) {
 
 TEST(JobConfig, EveryExampleIsValid) {
   const std::string folder =
-      testing::TempDir() + "/example_models";  // The real model is not installed where tests run.
+      testing::TempDir() + "/example_models";  // The real model is absent where tests run.
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/smollm2-135m-instruct.gguf") << "x";
   size_t examples = 0;

@@ -18,7 +18,7 @@ std::vector<Node> node(const Words& gpus) {
       {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30, .gpus = gpus}};
 }
 
-// Of router-0, the prefill workers, the decode workers.
+// Returns the GPUs of router-0, then the prefill workers, then the decode workers.
 Words gpus_of(const LaunchPlan& plan) {
   Words gpus;
   for (const PlanRow& row : plan.rows) {

@@ -35,7 +35,7 @@ std::vector<ProcessPlan> one_of_each() {
           {"decode-0", net::Role::kDecode}};
 }
 
-// A Job and what it asked for. Time passes by hand.
+// A Job and its effects. Tests advance the time by hand.
 class World {
  public:
   explicit World(std::vector<ProcessPlan> plan = one_of_each())
@@ -45,11 +45,11 @@ class World {
   Instant now{seconds(1000)};
   std::vector<Effect> effects;
 
-  // Does the router confirm each membership at once?
+  // Whether the router confirms each membership at once.
   bool router_confirms = true;
   bool routers_are_deaf = false;
-  bool routers_lie = false;                      // They confirm what they were not told.
-  std::map<std::string, net::MemberList> lists;  // What each router makes of what it is told.
+  bool routers_lie = false;                      // They confirm versions that they never received.
+  std::map<std::string, net::MemberList> lists;  // Each router's list, from its messages.
   std::string last_told;
 
   void tell(const Event& event) {
@@ -62,13 +62,13 @@ class World {
       }
     }
   }
-  // As a router does.
+  // Acts as a router.
   void hear(const std::string& router, const net::Membership& told) {
     if (routers_are_deaf) {
       return;
     }
     if (told.since == 0) {
-      lists[router] = {};  // Perhaps it was started again.
+      lists[router] = {};  // The router may have been restarted.
     }
     const bool taken = lists[router].take(told);
     EXPECT_TRUE(taken || routers_lie) << told.since;
@@ -81,7 +81,7 @@ class World {
     const std::string engine_id = process(router).engine_id;
     job.step(MessageArrived{router, net::MembershipApplied{engine_id, version}}, now, effects);
   }
-  // Of the last membership that routers were told.
+  // Returns the version of the last membership sent to routers.
   uint64_t version_sent() const {
     uint64_t version = 0;
     for (const Send& send : all<Send>()) {
@@ -116,7 +116,7 @@ class World {
       }
     }
   }
-  // Its engine is at one turn for so long.
+  // A heartbeat that reports the engine's current turn as lasting `still`.
   void beat_standing_still(const std::string& name, Duration still) {
     const auto whole = std::chrono::duration_cast<milliseconds>(still).count();
     tell(MessageArrived{
@@ -130,7 +130,7 @@ class World {
   void crash_process(const std::string& name) {
     tell(ProcessExited{process(name).incarnation, "signal 11 (Segmentation fault)", true});
   }
-  // What routers were last told of it.
+  // Returns the last cause that routers were told for this worker.
   std::optional<net::LossCause> cause_told(const std::string& engine_id) const {
     for (const net::Departure& gone : last_membership().left) {
       if (gone.engine_id == engine_id) {
@@ -185,7 +185,7 @@ class World {
     }
     return nullptr;
   }
-  // Of the workers, as the router that was told last knows them, in the order of the plan.
+  // Returns the workers that the last told router knows, in the order of the plan.
   std::vector<std::string> members() const {
     std::vector<std::string> names;
     const auto list = lists.find(last_told);
@@ -278,9 +278,9 @@ TEST(Job, ProbesOnlyWhatTheRouterHasConfirmedToKnow) {
   world.register_process("decode-0");
   const uint64_t with_both = world.version_sent();
   EXPECT_EQ(world.last<Probe>(), nullptr);
-  EXPECT_GT(world.job.next_wakeup(), world.now);  // Nothing to be busy about.
+  EXPECT_GT(world.job.next_wakeup(), world.now);  // The job must not spin.
   world.confirm(with_prefill);
-  world.confirm(with_both + 1);  // It cannot know that.
+  world.confirm(with_both + 1);  // The router cannot know that version.
   world.tell(MessageArrived{"router-0", net::MembershipApplied{"router-0.n.77", with_both}});
   world.tell(MessageArrived{"prefill-0", net::MembershipApplied{"prefill-0.n.2", with_both}});
   EXPECT_EQ(world.last<Probe>(), nullptr);
@@ -317,7 +317,7 @@ TEST(Job, AMembershipThatIsNotConfirmedIsSentAgain) {
   world.register_all();
   world.effects.clear();
   world.beat("router-0");
-  EXPECT_FALSE(world.sent<net::Membership>("router-0"));  // It is on its way.
+  EXPECT_FALSE(world.sent<net::Membership>("router-0"));  // The first one is still on its way.
   world.now += milliseconds(500);
   world.beat("router-0");
   EXPECT_TRUE(world.sent<net::Membership>("router-0"));
@@ -403,7 +403,7 @@ TEST(Job, AModelIsProbedWithoutWaitingForTheOthers) {
   world.register_process("router-0");
   world.register_process("small-prefill-0");
   world.register_process("large-decode-0");
-  EXPECT_EQ(world.last<Probe>(), nullptr);  // A pair, but not of one model.
+  EXPECT_EQ(world.last<Probe>(), nullptr);  // A pair, but of two models.
   world.register_process("large-prefill-0");
   ASSERT_NE(world.last<Probe>(), nullptr);
   EXPECT_EQ(world.last<Probe>()->model, "large");
@@ -557,7 +557,7 @@ TEST(Job, ARouterIsToldWhatItHasNotConfirmed) {
   EXPECT_EQ(world.members(), Names{"prefill-0"});
   world.pass(seconds(1));
   world.register_process("decode-0");
-  // Another one is there, and what became of the first is said again.
+  // The replacement is there, and the loss of the first one is told again.
   EXPECT_EQ(world.last_membership().since, confirmed);
   EXPECT_EQ(world.last_membership().left, left);
   ASSERT_EQ(world.last_membership().workers.size(), 1U);
@@ -609,7 +609,8 @@ TEST(Job, BackoffDoublesAndIsForgottenAfterHealthyTime) {
   EXPECT_EQ(wait_after_death(), milliseconds(500));
   EXPECT_EQ(wait_after_death(), seconds(1));
   for (int i = 0; i < 10; ++i) {
-    EXPECT_LE(wait_after_death(), seconds(8));  // And never gives up what was ready once.
+    // A process that was ready once is always restarted.
+    EXPECT_LE(wait_after_death(), seconds(8));
   }
   world.now += seconds(60);
   EXPECT_EQ(wait_after_death(), milliseconds(250));
@@ -624,7 +625,7 @@ TEST(Job, AProcessThatNeverBecomesReadyFailsTheJob) {
   world.pass(milliseconds(500));
   world.effects.clear();
   world.exit_process("decode-0", "exit code 1");
-  EXPECT_EQ(world.all<SendSignal>().size(), 2U);  // The two others are killed.
+  EXPECT_EQ(world.all<SendSignal>().size(), 2U);  // The job kills the two others.
   EXPECT_EQ(world.job.state(), JobState::kDraining);
   world.exit_process("router-0");
   world.exit_process("prefill-0");
@@ -673,13 +674,13 @@ TEST(Job, ARestartedProcessThatDoesNotRegisterInTimeIsKilled) {
     world.pass(seconds(1));
     world.beat_all();
   }
-  ASSERT_EQ(world.all<SendSignal>().size(), 1U);  // Once.
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);  // Only once.
   EXPECT_EQ(world.last<SendSignal>()->incarnation, world.process("decode-0").incarnation);
   world.exit_process("decode-0");
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kBackoff);
 }
 
-// The decode worker stays silent from now on; the others beat every half second.
+// The decode worker goes silent; the others beat every half second.
 void silence_decode(World& world, Duration duration) {
   for (Duration passed{}; passed < duration; passed += milliseconds(500)) {
     world.now += milliseconds(500);
@@ -718,14 +719,14 @@ TEST(Job, AWorkerThatStaysSilentIsKilledOnceAndReplaced) {
 TEST(Job, SilenceWhileTheLauncherItselfSleptIsForgiven) {
   World world;
   world.make_ready();
-  world.pass(seconds(100));  // Nobody called us when we had asked to be called.
+  world.pass(seconds(100));  // The launcher was not called when it had asked to be.
   EXPECT_TRUE(world.all<SendSignal>().empty());
   EXPECT_FALSE(world.process("decode-0").suspected);
   world.pass(seconds(3));
   EXPECT_TRUE(world.process("decode-0").suspected);
 }
 
-// Its heartbeats come from another thread, and come.
+// Its heartbeats continue, because another thread sends them.
 TEST(Job, AWorkerWithWorkAndNoProgressIsHungAndItsStacksAreWrittenBeforeItIsKilled) {
   World world;
   world.make_ready();
@@ -743,7 +744,7 @@ TEST(Job, AWorkerWithWorkAndNoProgressIsHungAndItsStacksAreWrittenBeforeItIsKill
   EXPECT_EQ(world.cause_told(hung), net::LossCause::kHang);
   ASSERT_EQ(world.all<SendSignal>().size(), 1U);
   EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kDumpStacks);
-  // It is killed in any case, whatever it still says.
+  // It is killed all the same, even if it beats again.
   world.beat("decode-0");
   world.beat_all();
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kHung);
@@ -797,7 +798,7 @@ TEST(Job, RoutersAreToldWhetherALossWasACrashOrCameFromOutside) {
   EXPECT_EQ(world.process("decode-0").crashes, 1U);
 }
 
-// A core that is written to disk takes its time, and its process is silent.
+// A process that dumps core is silent for a while.
 TEST(Job, TheCauseOfALossIsToldWhenItComesLaterThanTheSilence) {
   World world;
   world.make_ready();
@@ -809,7 +810,7 @@ TEST(Job, TheCauseOfALossIsToldWhenItComesLaterThanTheSilence) {
   EXPECT_EQ(world.cause_told(lost), net::LossCause::kCrash);
 }
 
-// The message that said it was lost, or the router is new.
+// The message about the loss may be lost, or the router may be new.
 TEST(Job, ACrashIsToldAgainWhereEverythingIs) {
   World world;
   world.make_ready();
@@ -888,14 +889,14 @@ TEST(Job, ASecondStopKillsAtOnce) {
   for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
     world.exit_process(name);
   }
-  EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);  // As first asked.
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);  // As asked first.
 }
 
 TEST(Job, StopDuringStartEndsWhatIsStartingAndDoesNotStartWhatWaits) {
   World world;
   world.start();
   world.register_process("router-0");
-  world.exit_process("decode-0");  // Now in backoff.
+  world.exit_process("decode-0");  // It is in backoff now.
   world.effects.clear();
   world.tell(StopAsked{kExitInterrupted});
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kExited);
@@ -918,7 +919,7 @@ TEST(Job, ADeathWhileDrainingIsNotReplaced) {
   EXPECT_TRUE(world.all<Spawn>().empty());
 }
 
-// Any order of any events: it never wedges, never busy-waits, and stops when told.
+// For any order of any events: the job never wedges or busy-waits, and stops when told.
 TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Random random(seed);

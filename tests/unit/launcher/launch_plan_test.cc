@@ -93,7 +93,7 @@ TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
   model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kF16;
   EXPECT_FALSE(invariant());
   model.decode_engine.threads = model.prefill_engine.threads = 1;
-  EXPECT_FALSE(invariant());  // What a prompt reuses cuts it anywhere.
+  EXPECT_FALSE(invariant());  // A reused prefix may cut the prompt anywhere.
   model.prefill.prefix_cache = model.decode.prefix_cache = false;
   EXPECT_TRUE(invariant());
   model.prefill.chunk_tokens = 32;

@@ -95,7 +95,7 @@ TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
   EXPECT_NE(log().find("socket:["), std::string::npos);
 }
 
-// The caller of pdjob may have left anything open, without close-on-exec.
+// The caller of pdjob may have left any descriptor open, without close-on-exec.
 TEST_F(LocalClusterTest, DescriptorsOfTheCallerDoNotReachAChild) {
   const int leaked = open("/dev/full", O_WRONLY);  // NOLINT: without close-on-exec.
   ASSERT_GE(leaked, 0);
@@ -179,7 +179,7 @@ TEST_F(LocalClusterTest, NothingOutlivesTheCluster) {
   EXPECT_NE(kill(static_cast<pid_t>(pid), 0), 0);
 }
 
-// A launcher that is killed cannot clean up: the kernel does it for us.
+// A killed launcher cannot clean up, so the kernel does it.
 TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
   const LocalCluster::Options options =
       script("trap '' TERM HUP INT; echo started; while :; do sleep 0.1; done");
@@ -206,7 +206,7 @@ TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
     std::ifstream file(stat);
     std::string text;
     std::getline(file, text);
-    return text.empty() || text.find(") Z ") != std::string::npos;  // A zombie waits for init only.
+    return text.empty() || text.find(") Z ") != std::string::npos;  // A zombie only waits for init.
   };
   for (int i = 0; i < 500 && !gone(); ++i) {
     std::this_thread::sleep_for(milliseconds(10));

@@ -38,7 +38,7 @@ class LogFolderTest : public testing::Test {
     struct stat found{};
     return stat(path_.c_str(), &found) == 0 ? found.st_mode & 07777 : 0;
   }
-  // What a process writes into its log.
+  // Writes into a process's log, as the process would.
   static void say(LogFolder& logs, const std::string& process, const std::string& text) {
     const auto log = logs.open(process);
     ASSERT_TRUE(log.has_value()) << log.error().message;

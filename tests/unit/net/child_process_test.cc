@@ -53,7 +53,7 @@ TEST_F(ChildProcessTest, ASignalReachesTheWholeGroup) {
   EXPECT_EQ(how_, "signal 15 (Terminated)");
 }
 
-// SIGKILL may be anybody's, and so says nothing of what the process did.
+// SIGKILL may come from anybody, so it says nothing about the process's own acts.
 TEST_F(ChildProcessTest, ACrashIsToldFromAnEndFromOutside) {
   const auto ends = [this](const std::string& script) {
     how_.clear();

@@ -43,7 +43,7 @@ class ControlChannel : public testing::Test {
     return std::move(*opened);
   }
 
-  // True if stop() came before the deadline.
+  // Returns true if stop() came before the deadline.
   bool run(Duration at_most) {
     bool late = false;
     const TimerId timer = loop_.call_at(loop_.now() + at_most, [&] {
@@ -65,7 +65,7 @@ TEST_F(ControlChannel, MessagesGoBothWaysUnderTheAllowedName) {
   const CurveKeys keys = make_curve_keys();
   server_->allow("decode-3", keys.public_key);
   server_side_.then = [&](const std::string& peer, const Message& message) {
-    EXPECT_EQ(peer, "decode-3");  // Not what the message claims.
+    EXPECT_EQ(peer, "decode-3");  // The authenticated name, not the message's claim.
     EXPECT_EQ(std::get<Drained>(message).name, "liar");
     server_->send(peer, Drain{.deadline_ms = 5});
   };
@@ -120,7 +120,7 @@ TEST_F(ControlChannel, AnOlderIncarnationIsNotHeardAnyMore) {
 }
 
 TEST_F(ControlChannel, ABurstArrivesWholeAndInOrder) {
-  constexpr uint64_t kMessages = 3000;  // Several turns' worth; below the queue's bound.
+  constexpr uint64_t kMessages = 3000;  // Enough for several turns; below the queue's bound.
   const CurveKeys keys = make_curve_keys();
   server_->allow("router-0", keys.public_key);
   uint64_t next = 0;

@@ -167,7 +167,7 @@ TEST(EventLoop, WhoAsksAgainAtATurnsEndIsToldInTheNextWhichDoesNotWait) {
     }
   };
   loop.at_turn_end(turn);
-  loop.run();  // Nothing else would wake it.
+  loop.run();  // It must wake by itself.
   EXPECT_EQ(told, 3);
 }
 
@@ -229,7 +229,7 @@ TEST(EventLoop, TellsOfEachEdge) {
   };
   ASSERT_TRUE(loop.watch(pair.a.get(), EPOLLIN, handler).has_value());
   pair.poke();
-  // Nothing was read, but new bytes are a new edge.
+  // The handler read nothing, but new bytes are a new edge.
   loop.call_at(loop.now() + milliseconds(5), [&] { pair.poke(); });
   loop.run();
   EXPECT_EQ(edges, 2);
@@ -241,7 +241,7 @@ TEST(EventLoop, CallsNoHandlerThatWasUnwatchedInTheSameTurn) {
   const Pair second;
   int calls = 0;
   LambdaFd handlers[2];
-  // Whichever is told first takes the other one away.
+  // The first handler called unwatches the other one.
   handlers[0].ready = [&](uint32_t) {
     ++calls;
     loop.unwatch(second.a.get());
@@ -267,8 +267,8 @@ TEST(EventLoop, GivesNoStaleEventToTheNextOwnerOfADescriptor) {
   LambdaFd newcomer;
   newcomer.ready = [&](uint32_t events) { stale += (events & EPOLLIN) != 0 ? 1 : 0; };
   Fd reopened;
-  // Whichever is told first closes the other one, whose descriptor is at once given to something
-  // that is never readable.
+  // The first handler called closes the other descriptor. Its number goes at once to a socket that
+  // never becomes readable.
   const auto replace = [&](Pair& other) {
     const int number = other.a.get();
     loop.unwatch(number);

@@ -17,7 +17,7 @@ TEST(HeldBytes, LetsNobodyHaveMoreThanIsLeftFree) {
   held.take(0, 500);
   EXPECT_EQ(held.ask(0, 500, 1), Verdict::kTotalIsFull) << "the large one grows no more";
   EXPECT_EQ(held.ask(0, 0, 250), Verdict::kFits) << "a small one finds room";
-  held.take(0, 600);  // What was not asked for.
+  held.take(0, 600);  // These bytes were never asked for.
   EXPECT_TRUE(held.full());
   EXPECT_EQ(held.ask(0, 0, 1), Verdict::kTotalIsFull);
   EXPECT_EQ(held.ask(0, 0, SIZE_MAX), Verdict::kTotalIsFull);
@@ -57,7 +57,7 @@ class HttpBudgetTest : public testing::Test {
       server->reply(id, 200, "text/plain", "whole " + std::to_string(request.body.size()));
     };
   }
-  // As a router does without a key: nothing but heads that say "let me in" passes.
+  // Acts as a router does without a key: only heads with the right key pass.
   void refuse_strangers() {
     handler.head = [](HttpRequest& request) -> std::optional<EarlyReply> {
       if (request.header("key") == "right") {

@@ -12,7 +12,7 @@
 namespace pdjob::net {
 namespace {
 
-// What one call was told.
+// Records the events of one call.
 class Recorder final : public HttpCallHandler {
  public:
   int status = 0;
@@ -56,7 +56,7 @@ class Recorder final : public HttpCallHandler {
   }
 };
 
-// A server of which each byte is scripted: accepts, reads, and sends what it is told.
+// A server whose every byte is scripted. It accepts, reads, and sends what the test says.
 class RawServer {
  public:
   explicit RawServer(EventLoop& loop) : loop_(loop) {
@@ -122,7 +122,7 @@ class HttpClientTest : public testing::Test {
   bool finished(const Recorder& recorder) {
     return run_until(loop, [&] { return recorder.over(); });
   }
-  // A whole GET that leaves a pooled connection behind.
+  // Runs a whole GET, which leaves a pooled connection behind.
   void warm_up() {
     Recorder first;
     client->start(get(), first);
@@ -253,7 +253,7 @@ TEST_F(HttpClientTest, ForgetsAPooledConnectionThatThePeerClosed) {
 TEST_F(HttpClientTest, ReplacesAPooledConnectionThatDiesUnderTheRequest) {
   warm_up();
   Recorder recorder;
-  // Closed before the loop could notice: the request goes into the closed socket.
+  // Closes it before the loop notices: the request goes into the closed socket.
   server.close(0);
   client->start({.to = server.address(), .body = "again"}, recorder);
   ASSERT_TRUE(server.accept());
@@ -378,7 +378,7 @@ TEST_F(HttpClientTest, SaysThatNobodyListens) {
   server.stop_listening();
   Recorder recorder;
   client->start({.to = address, .method = "GET"}, recorder);
-  EXPECT_FALSE(recorder.over());  // Never within start().
+  EXPECT_FALSE(recorder.over());  // Errors are never reported within start().
   ASSERT_TRUE(finished(recorder));
   ASSERT_TRUE(recorder.error.has_value());
   EXPECT_EQ(recorder.error->code, ErrorCode::kUnavailable);
@@ -412,7 +412,7 @@ TEST_F(HttpClientTest, TimesOutBetweenPieces) {
 }
 
 TEST_F(HttpClientTest, ConnectTimesOutWhenTheBacklogIsFull) {
-  // A listener that never accepts, with a full backlog, leaves further connects unanswered.
+  // A listener with a full backlog that never accepts leaves further connects unanswered.
   Fd listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -464,7 +464,7 @@ TEST_F(HttpClientTest, PauseHoldsThePeerBack) {
   Recorder recorder;
   recorder.when_head = [&](CallId id) { client->pause(id); };
   HttpCall call = get();
-  call.idle_timeout = std::chrono::milliseconds(100);  // Does not run while paused.
+  call.idle_timeout = std::chrono::milliseconds(100);  // The timeout does not run while paused.
   const CallId id = client->start(std::move(call), recorder);
   ASSERT_TRUE(server.accept());
   ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));

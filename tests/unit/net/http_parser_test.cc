@@ -10,7 +10,7 @@
 namespace pdjob::net {
 namespace {
 
-// 0: accepted.
+// Returns the error status; 0 if accepted.
 int request_status(const std::string& bytes, RequestHead& head) {
   HeadFinder finder;
   const size_t size = finder.find(bytes);
@@ -248,7 +248,7 @@ TEST(HeadFinder, BoundsTheHead) {
   EXPECT_EQ(large.refusal()->status, 431);
 }
 
-// 0: accepted.
+// Returns the error status; 0 if accepted.
 int response_status(const std::string& bytes, ResponseHead& head, std::string_view method = "GET") {
   HeadFinder finder;
   EXPECT_EQ(finder.find(bytes), bytes.size()) << bytes;

@@ -85,7 +85,7 @@ TEST_F(HttpServerTest, TakesRequestsByteByByte) {
 
 TEST_F(HttpServerTest, KeepsPipelinedRepliesInOrder) {
   open();
-  // Each is answered later, so that all of them wait in the connection.
+  // Each is answered later, so all of them wait in the connection.
   handler.answer = [this](ExchangeId id, HttpRequest& request) {
     loop.call_at(loop.now(), [this, id, path = std::string(request.path)] {
       server->reply(id, 200, "text/plain", path);
@@ -109,7 +109,8 @@ TEST_F(HttpServerTest, HoldsOnlySoManyPipelinedBytes) {
   const auto client = connect();
   client->send(kGet);
   ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
-  // Far more than is held while the first reply is under way; all are answered in the end.
+  // Far more bytes than the server holds while the first reply is under way. All are answered in
+  // the end.
   constexpr size_t kRequests = 20000;
   std::string rest;
   for (size_t i = 1; i < kRequests; ++i) {
@@ -172,7 +173,7 @@ TEST_F(HttpServerTest, StreamsChunked) {
   server->write(id, "late");
   ASSERT_TRUE(client->wait_for("0\r\n\r\n"));
   EXPECT_EQ(client->take(), "9\r\ndata: 1\n\n\r\n10\r\nxxxxxxxxxxxxxxxx\r\n0\r\n\r\n");
-  // The connection lives on.
+  // The connection stays open.
   client->send(kGet);
   ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 2; }));
 }
@@ -348,7 +349,7 @@ TEST_F(HttpServerTest, TellsThatTheClientIsGone) {
   ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
   EXPECT_EQ(handler.gone.front(), id);
   EXPECT_EQ(server->exchanges_alive(), 0U);
-  // The id is inert.
+  // The id is inert now.
   server->write(id, "more");
   server->end(id);
   server->abort(id);
@@ -452,7 +453,7 @@ TEST_F(HttpServerTest, CutsAReaderThatTakesNothingButGoesOnSending) {
   client->send(requests);
   loop.call_at(loop.now() + std::chrono::milliseconds(100),
                [&] { ASSERT_EQ(::send(client->fd(), "cd", 2, MSG_NOSIGNAL), 2); });
-  // All of it is answered or cut; nobody waits for ever.
+  // Every request is answered or cut off, and the connection ends.
   ASSERT_TRUE(run_until(loop, [&] {
     char byte = 0;
     return server->exchanges_alive() == 0 &&
@@ -510,7 +511,7 @@ TEST_F(HttpServerTest, TurnsAwayMoreConnectionsThanItsLimit) {
   const auto third = connect();
   ASSERT_TRUE(third->wait_for_end());
   EXPECT_TRUE(third->received().starts_with("HTTP/1.1 503 "));
-  // A place is free again.
+  // The place is free again.
   first->close();
   run_for(loop, std::chrono::milliseconds(20));
   const auto fourth = connect();

@@ -48,7 +48,7 @@ TEST(JsonObject, BracketsInsideOfValuesMustMatch) {
   }
 }
 
-// Brackets are looked for sixteen bytes at a time.
+// The scanner looks for brackets sixteen bytes at a time.
 TEST(JsonObject, BracketsAndQuotesCountWhereverTheyStand) {
   for (size_t gap = 0; gap < 40; ++gap) {
     for (const auto& [text, good] : std::initializer_list<std::pair<std::string, bool>>{
@@ -105,11 +105,11 @@ TEST(JsonEdit, ChangesOnlyWhatItNames) {
       {"{ \"x\" : 1.50 ,\n\t\"a\" : \"q\" ,\r\n \"y\" : 1e5 }\n",
        {{"a", "true"}},
        "{ \"x\" : 1.50 ,\n\t\"a\" : true ,\r\n \"y\" : 1e5 }\n"},
-      // Repetitions, and names in other spellings.
+      // Repeated names, and names in other spellings.
       {R"({"a":1,"b":2,"a":3})", {{"a", "9"}}, R"({"a":9,"b":2,"a":9})"},
       {R"({"a":1,"a":2,"a":3})", {{"a", ""}}, R"({})"},
       {R"({"\u0061":1,"x":"\"a\":1"})", {{"a", "9"}}, R"({"\u0061":9,"x":"\"a\":1"})"},
-      // Below the top level nothing is touched.
+      // Below the top level everything stays unchanged.
       {R"({"x":{"a":1},"y":[{"a":2}],"a":{"a":[]}})",
        {{"a", "0"}},
        R"({"x":{"a":1},"y":[{"a":2}],"a":0})"},
@@ -172,9 +172,9 @@ TEST(JsonEdit, EditsALargeBody) {
   const std::vector<JsonEdit> edits = {{"stream", "false"}};
   std::string expected = text;
   expected.replace(expected.size() - 5, 4, "false");
-  text.shrink_to_fit();  // No room to parse in place ...
+  text.shrink_to_fit();  // Without room to parse in place,
   EXPECT_TRUE(edit_json_object(text, edits).value() == expected);
-  text.reserve(text.size() + 64);  // ... and room.
+  text.reserve(text.size() + 64);  // and with room.
   EXPECT_TRUE(edit_json_object(text, edits).value() == expected);
 }
 
@@ -212,8 +212,8 @@ TEST(JsonObject, ComposesSeveralBodiesFromOneScan) {
       R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"kv_transfer_params":{"x":1}})");
 }
 
-// A slow second opinion: the same edits made on a parsed document, over random objects, spacings
-// and repetitions.
+// A slow oracle makes the same edits on a parsed document, over random objects, spacings and
+// repetitions.
 TEST(JsonEdit, AgreesWithAParsedDocument) {
   using Json = nlohmann::ordered_json;
   Random random(7);

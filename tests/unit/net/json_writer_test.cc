@@ -78,7 +78,7 @@ TEST(JsonEscape, KeepsWellFormedUtf8) {
 TEST(JsonEscape, ReplacesEachBrokenCharacterOnce) {
   const std::string r = kReplacement;
   EXPECT_EQ(escaped("\xff"), r);
-  EXPECT_EQ(escaped("\x80\x80"), r + r);                  // Continuations of nothing.
+  EXPECT_EQ(escaped("\x80\x80"), r + r);                  // Continuation bytes without a start.
   EXPECT_EQ(escaped("a\xe2\x82"), "a" + r);               // Cut off at the end.
   EXPECT_EQ(escaped("\xe2\x82z"), r + "z");               // Cut off by a letter.
   EXPECT_EQ(escaped("\xc0\xaf"), r + r);                  // Overlong.

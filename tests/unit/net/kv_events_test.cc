@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// As msgspec writes it.
+// Encodes a string as msgspec does.
 std::string text(std::string_view word) {
   return static_cast<char>(0xa0 + word.size()) + std::string(word);
 }
@@ -51,7 +51,7 @@ std::string stored(std::vector<std::string> fields) {
   fields.insert(fields.begin(), text("BlockStored"));
   return list(fields);
 }
-// The newer form.
+// The newer form of the event.
 std::string stored_map(const std::vector<std::string>& fields) {
   static constexpr const char* kNames[] = {
       "block_hashes", "parent_block_hash", "token_ids",  "block_size", "lora_id",
@@ -112,7 +112,7 @@ TEST(KvEvents, WhatSaysNothingOfATextIsLeftOut) {
   EXPECT_TRUE(left_out(9, text("sliding_window")));
   EXPECT_TRUE(left_out(7, list({list({text("salt")}), kNil})));
   EXPECT_FALSE(left_out(9, text("full_attention")));
-  EXPECT_FALSE(left_out(12, number(5)));  // Of the future.
+  EXPECT_FALSE(left_out(12, number(5)));  // A field of a future version.
   EXPECT_TRUE(
       decoded(batch({list({text("BlockRemoved"), list({number(7)}), text("CPU")})})).empty());
   EXPECT_TRUE(decoded(batch({list({text("Unheard"), number(1)})})).empty());

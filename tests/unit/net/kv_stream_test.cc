@@ -62,7 +62,7 @@ class KvStreamTest : public testing::Test, public KvStream::Handler {
   bool wait_for(const std::string& wanted) {
     return run_until(loop, [&] { return story == wanted; });
   }
-  // Answers with these batches, and leaves the reply open.
+  // Answers with these batches and leaves the reply open.
   void tell(const std::vector<std::string>& batches) {
     worker.answer = [this, batches](ExchangeId id, HttpRequest& request) {
       EXPECT_EQ(request.path, "/pdjob/kv_events");

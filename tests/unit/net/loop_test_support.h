@@ -1,5 +1,5 @@
-// What the tests of the HTTP half share: an event loop run until something is true, a server whose
-// answers are lambdas, and a raw client socket that sends exactly the bytes it is given.
+// Shared by the HTTP tests: an event loop that runs until a condition holds, a server with lambdas
+// for answers, and a raw client socket. The client sends exactly the bytes it is given.
 #pragma once
 
 #include <cerrno>
@@ -23,7 +23,7 @@
 
 namespace pdjob::net {
 
-// False: `done` did not become true within `timeout`.
+// Returns false if `done` stayed false for `timeout`.
 inline bool run_until(EventLoop& loop, const std::function<bool()>& done,
                       Duration timeout = std::chrono::seconds(60)) {
   const Instant deadline = real_now() + timeout;
@@ -45,7 +45,7 @@ inline void run_for(EventLoop& loop, Duration time) {
   run_until(loop, [] { return false; }, time);
 }
 
-// Connects to a loopback port and speaks in raw bytes.
+// Connects to a loopback port, and sends and receives raw bytes.
 class RawClient {
  public:
   explicit RawClient(EventLoop& loop, uint16_t port)
@@ -75,7 +75,7 @@ class RawClient {
     }
   }
 
-  // Everything received so far.
+  // Returns everything received so far.
   const std::string& received() {
     char buffer[65536];
     ssize_t count = 0;
@@ -107,7 +107,7 @@ class RawClient {
   bool ended_ = false;
 };
 
-// Answers by lambda, and remembers what it was told.
+// Answers by lambdas, and records the calls.
 class LambdaHandler final : public HttpHandler {
  public:
   std::function<std::optional<EarlyReply>(HttpRequest&)> head;

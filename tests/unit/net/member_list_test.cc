@@ -47,13 +47,13 @@ TEST(MemberList, TakesNothingOldAndNothingThatFollowsWhatItDoesNotKnow) {
   EXPECT_FALSE(list.take({.version = 8, .since = 6, .workers = {entry("b")}}));
   EXPECT_EQ(ids(list.workers()), Ids{"a.1"});
   EXPECT_EQ(list.version(), 5U);
-  // What is said twice is true twice, also when a part of it was known.
+  // A repeated message is accepted again, also if a part of it was known before.
   ASSERT_TRUE(list.take({.version = 6, .since = 3, .workers = {entry("a", 2), entry("b")}}));
   ASSERT_TRUE(list.take({.version = 6, .since = 3, .workers = {entry("a", 2), entry("b")}}));
   EXPECT_EQ(ids(list.workers()), (Ids{"a.2", "b.1"}));
 }
 
-// Messages and confirmations are lost at random; in the end the reader knows who is there.
+// Messages and confirmations are lost at random. In the end the reader knows all members.
 TEST(MemberList, KnowsWhoIsThereWhateverIsLost) {
   Random random(3);
   MemberList list;

@@ -163,7 +163,7 @@ TEST(ReplyLogprobs, OffsetsGoOnOverTheEventsOfAStream) {
           R"("logprobs":{"text_offset":[0],"token_logprobs":[-0.5],"tokens":["Hi"],"top_logprobs":[{"Hi":-0.5,"<4>":-1.25}]})"),
       std::string::npos)
       << out;
-  // Both halves of the character begin where it does, or right after.
+  // Both halves of the character begin at its start, or right after it.
   EXPECT_NE(out.find(R"("text_offset":[2,3,3])"), std::string::npos) << out;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kMessages = R"("messages":[{"role":"user","content":"hi"}])";
 
-// A request with `fields` beside its prompt.
+// Returns a chat request with `fields` beside its messages.
 std::string chat_body(std::string_view fields) {
   return "{" + std::string(kMessages) + (fields.empty() ? "" : ",") + std::string(fields) + "}";
 }
@@ -36,7 +36,7 @@ ApiRequest completion(std::string_view fields) {
   return parsed(ApiKind::kCompletion, completion_body(fields));
 }
 
-// "param | message" of the refusal.
+// Returns the refusal as "param | message".
 std::string refusal_of(ApiKind kind, const std::string& body) {
   const auto result = parse_api_request(kind, body);
   const auto* error = std::get_if<ApiError>(&result);
@@ -414,7 +414,7 @@ TEST(ParseHostile, ABodyOfVeryManyValuesIsRefusedBeforeItIsRead) {
   }
   EXPECT_EQ(refusal_of(ApiKind::kCompletion, tokens + "]}"),
             " | the body has more than 4194304 values");
-  // Commas of a text are no values.
+  // Commas inside a text do not count as values.
   const std::string commas(limits::kJsonValuesMax + 10, ',');
   const std::string text = R"({"prompt":"\\\"x)" + commas + R"(","max_tokens":1})";
   EXPECT_EQ(parsed(ApiKind::kCompletion, text).prompts[0].size(), commas.size() + 3);
@@ -487,7 +487,7 @@ TEST(JsonNumber, RouterAndWorkerReadTheSameInteger) {
   for (const std::string& number : numbers) {
     auto counted = json_integer(number);
     if (counted && (*counted < 1 || *counted > INT32_MAX)) {
-      counted.reset();  // Out of a worker's range.
+      counted.reset();  // Outside of a worker's range.
     }
     EXPECT_EQ(counted, served(number)) << number;
     accepted += counted ? 1 : 0;

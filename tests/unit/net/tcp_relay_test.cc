@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Accepts, and leaves it to the test what to say.
+// Accepts connections. The test decides what it sends.
 class RawServer {
  public:
   explicit RawServer(EventLoop& loop) : loop_(loop), listener_(*listen_on("127.0.0.1", 0)) {}
@@ -41,7 +41,7 @@ class TcpRelayTest : public testing::Test {
     ASSERT_TRUE(opened.has_value());
     relay_ = std::move(*opened);
   }
-  // Bytes that have come within the time, up to `count`; nullopt: the end of the stream.
+  // Returns up to `count` bytes that arrived in time; nullopt at the end of the stream.
   std::optional<std::string> read(const Fd& fd, size_t count) {
     std::string text;
     bool ended = false;
@@ -136,7 +136,7 @@ TEST_F(TcpRelayTest, ASlowReaderStopsTheOtherSideAndLosesNothing) {
   const Fd served = server.accept();
   Random random(7);
   std::string sent;
-  // Until nothing is taken any more: the kernel's buffers, and what the relay holds, are full.
+  // Sends until the kernel's buffers and the relay's buffer are full.
   for (int idle = 0; idle < 20;) {
     std::string piece(8192, '\0');
     for (char& byte : piece) {

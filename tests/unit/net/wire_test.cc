@@ -110,7 +110,7 @@ TEST(Wire, UnknownTypesAndRolesAreRefused) {
 
 TEST(Wire, FalseCountsCostNoMemory) {
   std::string list = encode(Membership{.version = 1});
-  list[24] = '\xff';  // 255 entries are promised and none follows.
+  list[24] = '\xff';  // It claims 255 entries, but none follows.
   EXPECT_FALSE(decode(bytes_of(list)));
   std::string text = encode(Drained{});
   text.replace(8, 4, "\xff\xff\xff\xff");

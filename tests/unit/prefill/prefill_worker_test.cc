@@ -39,7 +39,7 @@ struct PrefillWorkerTest : testing::Test {
             .choices = choices,
             .max_tokens = max_tokens};
   }
-  // Request `request` has its reply; its rows wait for their fetch.
+  // Runs request `request` to its reply. Its rows then wait for their fetch.
   void commit(uint64_t request) {
     story.arrive(offered(request, 4));
     story.run_and_finish();
@@ -129,7 +129,7 @@ TEST_F(PrefillWorkerTest, AnswersAWholeGenerationOfADirectClient) {
 // --- rows that are there already
 
 struct KeepingPrefillWorkerTest : PrefillWorkerTest {
-  // The first of these are the same in all prompts that begin with `first`.
+  // Prompts that begin with the same `first` share their leading tokens.
   static RequestArrived offered(uint64_t request, uint32_t prompt_tokens, Token first = 1) {
     RequestArrived arrived = PrefillWorkerTest::offered(request, prompt_tokens);
     std::vector<Token> prompt(prompt_tokens);
@@ -137,7 +137,7 @@ struct KeepingPrefillWorkerTest : PrefillWorkerTest {
     arrived.prompt = worker::make_prompt(std::move(prompt));
     return arrived;
   }
-  // The whole life of an offer.
+  // Runs the whole life of an offer.
   void serve(uint64_t request, uint32_t prompt_tokens, Token first = 1) {
     story.arrive(offered(request, prompt_tokens, first));
     while (!story.run().empty()) {
@@ -244,7 +244,7 @@ TEST_F(PrefillWorkerTest, WithdrawsTheOfferWhenItsClientLeavesBeforeCommit) {
   story.run_and_finish();
   EXPECT_EQ(story.cancel(1), (Words{"withdraw r1", "end r1"}));
   EXPECT_EQ(story.run(), Words{});
-  // Its rows may still be read.
+  // The rows of request 1 may still be read.
   EXPECT_EQ(story.arrive(offered(2)), Words{"offer r2 s1"});
   EXPECT_EQ(story.offer_ended(1), Words{"clear s0"});
   EXPECT_EQ(story.arrive(offered(3)), Words{"offer r3 s0"});
@@ -268,7 +268,7 @@ TEST_F(PrefillWorkerTest, IgnoresACancelOfWhatHasEnded) { EXPECT_EQ(story.cancel
 
 TEST_F(PrefillWorkerTest, GivesACancelledRequestsPlaceInTheQueueToTheNext) {
   story.arrive(local(1));
-  story.arrive(local(2, 2));  // Needs both sequences.
+  story.arrive(local(2, 2));  // It needs both sequences.
   story.arrive(local(3));
   EXPECT_EQ(story.cancel(2), Words{"end r2"});
   EXPECT_EQ(story.run(), Words{"run s0:r1[0+4]*1 s1:r3[0+4]*1"});
@@ -279,8 +279,8 @@ TEST_F(PrefillWorkerTest, GivesACancelledRequestsPlaceInTheQueueToTheNext) {
 TEST_F(PrefillWorkerTest, FailsThePromptWhoseOfferEndsEarly) {
   story.arrive(offered(1, 20));
   story.run_and_finish();
-  // Unavailable, not cancelled: the router tries another pair when a decode worker or its link
-  // died.
+  // Unavailable, not cancelled: when a decode worker or its link died, the router tries another
+  // pair.
   EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "fail r1 unavailable", "end r1"}));
   EXPECT_EQ(story.run(), Words{});
   EXPECT_TRUE(story.idle());

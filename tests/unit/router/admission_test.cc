@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 struct AdmissionTest : testing::Test {
-  // The reason of a denial; "" if the request is let in.
+  // Returns the reason of a denial; "" if the request is admitted.
   std::string ask(Admission& admission, std::string_view key = "Bearer secret-a",
                   uint64_t tokens = 10) {
     auto answer = admission.identify(key);
@@ -130,7 +130,7 @@ TEST_F(AdmissionTest, GivesBackTheTokensOfWhatNoWorkerSaw) {
   EXPECT_EQ(ask(admission, "Bearer secret-a", 20), "token_rate");
   admission.give_back(0, 90);
   EXPECT_EQ(ask(admission, "Bearer secret-a", 100), "");
-  admission.give_back(0, 1000);  // Never more than a minute's.
+  admission.give_back(0, 1000);  // Capped at one minute's tokens.
   EXPECT_EQ(ask(admission, "Bearer secret-a", 100), "");
   EXPECT_EQ(ask(admission, "Bearer secret-a", 1), "token_rate");
 }

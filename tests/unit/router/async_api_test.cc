@@ -1,5 +1,5 @@
-// Requests that nobody waits for, over real sockets: client, router and one worker share an event
-// loop; the store has its own thread and a real file.
+// Async requests over real sockets. Client, router and one worker share an event loop. The store
+// has its own thread and a real file.
 #include "router/async_api.h"
 
 #include <filesystem>
@@ -68,7 +68,7 @@ struct AsyncApiTest : testing::Test {
     const auto object = net::JsonObject::scan(body, {&name, 1});
     return object ? std::string(object->value(name)) : "";
   }
-  // Its id.
+  // Submits a request and returns its id.
   std::string submit(const std::string& body = kAsk, std::string_view header_lines = "") {
     const Reply reply = call("POST", "/v1/async/completions", body, header_lines);
     EXPECT_EQ(reply.status, 202) << reply.body;
@@ -84,7 +84,7 @@ struct AsyncApiTest : testing::Test {
   }
 
   std::string callback(const std::string& id) { return field(get(id).body, "callback"); }
-  // As GET shows it.
+  // Returns the callback in the form that GET shows.
   static std::string callback_json(const std::string& url, const std::string& status,
                                    int attempts) {
     return R"({"url":")" + url + R"(","status":")" + status + R"(","attempts":)" +
@@ -119,7 +119,7 @@ struct AsyncApiTest : testing::Test {
                              R"({"path":")" + std::string(request.path) + R"(","asked":)" +
                                  std::to_string(asked) + "}");
               }};
-  // Who is called: takes everything, and keeps the last call.
+  // The default receiver of callbacks. It accepts everything and keeps the last call.
   Peer receiver{loop, [this](net::HttpServer& server, net::ExchangeId id,
                              const net::HttpRequest& request, int /*asked*/) {
                   keep(request);
@@ -132,7 +132,7 @@ struct AsyncApiTest : testing::Test {
     called_signature = request.header("webhook-signature");
     called_body = request.body;
   }
-  // The receiver says nothing until what is returned here is called.
+  // The receiver withholds its reply until the returned function is called.
   std::function<void()> hold_calls() {
     receiver.answer = [this](net::HttpServer& server, net::ExchangeId id,
                              const net::HttpRequest& request, int /*asked*/) {
@@ -152,7 +152,7 @@ struct AsyncApiTest : testing::Test {
   std::unique_ptr<net::HttpClient> client;
 };
 
-// A receiver that hears the call and says nothing.
+// A receiver that takes the call and never replies.
 void say_nothing(net::HttpServer& /*server*/, net::ExchangeId /*id*/,
                  const net::HttpRequest& /*request*/, int /*asked*/) {}
 
@@ -318,7 +318,7 @@ TEST_F(AsyncApiTest, CallsAgainUntilACallIsTaken) {
                         const net::HttpRequest& request, int asked) {
     if (asked == 1) {
       server.reply(id, 500, "text/plain", "");
-    } else if (asked == 2) {  // A redirect is no reason to call anybody else.
+    } else if (asked == 2) {  // A redirect must not lead to any other address.
       server.reply(id, 307, "text/plain", "", {{"Location", url_of(worker)}});
     } else {
       take(server, id, request, asked);
@@ -496,7 +496,7 @@ TEST_F(AsyncApiTest, ADrainLeavesWhatIsAboutToRunToTheNextRouter) {
   const std::string last = submit();
   ASSERT_TRUE(turn_until(loop, [&] { return finish.size() == 2; }));
   finish[0]();
-  // Turn by turn: the last one is being read then, behind the first one's answer.
+  // Runs turn by turn: at the end the last request is being read, behind the first one's answer.
   while (api->relay().core().requests_alive() == 2) {
     loop.call_at(loop.now(), [this] { loop.stop(); });
     loop.run();

@@ -122,8 +122,8 @@ TEST(AsyncCallbacks, ForgetTheOldestThatWaits) {
   EXPECT_FALSE(calls.start_next(kStart));
 }
 
-// Receivers that take, refuse and hang, by chance: whatever they do, nobody has more calls than his
-// room, none is made too often, and all come to an end.
+// Receivers accept, refuse and hang at random. A receiver never has more calls than its room, and
+// every call ends within its attempts.
 TEST(AsyncCallbacks, ComeToAnEndWhateverReceiversDo) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     Random random(seed);

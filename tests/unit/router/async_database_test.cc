@@ -35,14 +35,14 @@ struct AsyncDatabaseTest : testing::Test {
               uint32_t results_max = 100) {
     ASSERT_TRUE(database->answer(id, {200, body}, at, results_max));
   }
-  // The answer that is there; "none" before it, "unknown" without the request.
+  // Returns the stored answer, "none" before there is one, or "unknown" without the request.
   std::string found(const std::string& id, int64_t since = 0, const std::string& tenant = "t") {
     const auto row = database->find(id, tenant, since);
     EXPECT_TRUE(row);
     return !*row ? "unknown" : (*row)->answer ? (*row)->answer->body : "none";
   }
 
-  // To a file that is not open here. How many rows it gives.
+  // Runs statements on the file, through a connection of its own. Returns the number of rows.
   int sql(const char* statements) {
     sqlite3* handle = nullptr;
     EXPECT_EQ(sqlite3_open(file.c_str(), &handle), SQLITE_OK);
@@ -54,7 +54,7 @@ struct AsyncDatabaseTest : testing::Test {
     sqlite3_close(handle);
     return rows;
   }
-  // "url status attempts"; empty: there is none.
+  // Returns "url status attempts"; empty without a callback.
   std::string callback(const std::string& id) {
     const auto row = database->find(id, std::nullopt, 0);
     EXPECT_TRUE(row && *row) << id;
@@ -63,7 +63,7 @@ struct AsyncDatabaseTest : testing::Test {
                           std::to_string(callback->attempts)
                     : "";
   }
-  // "id attempts due_at, ...".
+  // Returns "id attempts due_at, ...".
   std::string pending() {
     const auto callbacks = database->pending_callbacks();
     EXPECT_TRUE(callbacks);
@@ -253,7 +253,7 @@ TEST_F(AsyncDatabaseTest, IsReadByItsOwnerOnly) {
 
 TEST_F(AsyncDatabaseTest, IsOfOneProcessAtATime) {
   open();
-  open();  // One that has its layout already.
+  open();  // This file already has its layout.
   const auto second = AsyncDatabase::open(file);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("locked"), std::string::npos) << second.error().message;

@@ -1,4 +1,4 @@
-// The response cache in front of the relay over real sockets: client, router, one worker and one
+// The response cache in front of the relay, over real sockets. Client, router, one worker and one
 // embedder share an event loop.
 #include "router/cache_api.h"
 
@@ -63,7 +63,7 @@ struct CacheApiTest : testing::Test {
     EXPECT_TRUE(turn_until(loop, [&] { return api->relay().core().requests_alive() == 0; }));
     return *reply;
   }
-  // What the cache did with it, as the reply says.
+  // Returns the cache's verdict from the reply's header.
   std::string result_of(const std::string& body, std::string_view header_lines = "") {
     return ask(body, header_lines).cache;
   }
@@ -250,7 +250,7 @@ struct SimilarityTest : CacheApiTest {
     return R"({"messages":[{"role":"user","content":")" + text + R"("}],"temperature":0})";
   }
 
-  // East and west, and what is near to them.
+  // Embeds "east" and "west", and texts close to them.
   Peer embedder{
       loop, [](net::HttpServer& server, net::ExchangeId id, const net::HttpRequest& request, int) {
         const bool east = request.body.find("east") != std::string::npos;

@@ -13,7 +13,7 @@ std::vector<CallbackReceiver> receivers(std::initializer_list<const char*> texts
   return all;
 }
 
-// "receiver host:port path", or what the client is told.
+// Returns "receiver host:port path", or the error that the client gets.
 std::string target(std::string_view url, std::initializer_list<const char*> allowed) {
   const auto found = find_callback_target(url, receivers(allowed));
   return found ? std::to_string(found->receiver) + ' ' + found->to.to_string() + ' ' + found->path

@@ -44,7 +44,7 @@ RouterRecipe recipe(MembershipBy membership, bool reads_back = false) {
   return made;
 }
 
-// Tells the core what happens, and keeps what it wants done.
+// Feeds events to the core, and keeps its effects.
 class Story {
  public:
   explicit Story(RouterRecipe told) : recipe_(std::move(told)), core_(recipe_, false) {}
@@ -53,7 +53,7 @@ class Story {
   void members(std::vector<net::WorkerEntry> workers) {
     happens(MembersChanged{++version_, std::move(workers)});
   }
-  // Nothing but time.
+  // Only time passes.
   void passes(Duration time) {
     const Instant end = now_ + time;
     for (Instant due = core_.next_wakeup(); due <= end; due = core_.next_wakeup()) {
@@ -62,7 +62,7 @@ class Story {
     }
     now_ = end;
   }
-  // All effects of a kind since the last time that they were taken.
+  // Returns and removes all kept effects of a kind.
   template <class Effect>
   std::vector<Effect> take() {
     std::vector<Effect> taken;
@@ -76,7 +76,7 @@ class Story {
     });
     return taken;
   }
-  // The one instance that was started, as ready as can be.
+  // Starts the only instance, makes it ready and returns it.
   InstanceId started_and_ready() {
     passes(ExternalRouter::kSettle);
     const auto starts = take<StartInstance>();
@@ -218,7 +218,7 @@ TEST(ExternalRouter, ByHttpWorkersAreAddedAndRemovedUntilTheyAreReadBackSo) {
   EXPECT_FALSE(told[1].added);
   story.passes(ExternalRouter::kCheckInterval);
   story.happens(MembersRead{instance, names_of({kPrefill1, kPrefill2, kDecode1})});
-  EXPECT_TRUE(story.take<TellOf>().empty());  // It has just been told.
+  EXPECT_TRUE(story.take<TellOf>().empty());  // The instance has just been told.
   EXPECT_TRUE(story.take<MembersApplied>().empty());
   story.passes(ExternalRouter::kCheckInterval);
   story.happens(MembersRead{instance, names_of({kPrefill2, kDecode1})});
@@ -237,7 +237,7 @@ TEST(ExternalRouter, WhatIsNotTakenInByHttpIsMetByANewInstance) {
     story.happens(MembersRead{instance, names_of({kPrefill1, kDecode1})});
     story.passes(ExternalRouter::kCheckInterval);
   }
-  EXPECT_EQ(story.take<TellOf>().size(), 5U);  // Every two seconds.
+  EXPECT_EQ(story.take<TellOf>().size(), 5U);  // One every two seconds.
   EXPECT_EQ(story.take<StartInstance>().front().workers.size(), 3U);
 }
 
@@ -340,7 +340,7 @@ TEST(ExternalRouter, HasDrainedAtOnceWhereNothingRuns) {
   EXPECT_EQ(story.take<ExternalDrained>().size(), 1U);
 }
 
-// --- from seeds: a program that starts slowly, dies, does not answer, and takes things in late
+// --- from seeds: a program that starts slowly, dies, does not answer, and applies changes late
 
 class World {
  public:
@@ -366,7 +366,7 @@ class World {
     if (given_up_) {
       return;
     }
-    // After 100 turns without a fault.
+    // 100 turns have passed without a fault.
     ASSERT_TRUE(core_.serving() || !complete());
     if (complete()) {
       EXPECT_EQ(applied_, version_);
@@ -463,7 +463,7 @@ class World {
   void apply(const TellOf& effect) {
     auto& members = instances_.at(effect.instance).members;
     if (random_.below(3) == 0) {
-      return;  // Not understood.
+      return;  // The program did not understand it.
     }
     if (effect.added) {
       members.insert(effect.name);

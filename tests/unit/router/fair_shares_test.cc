@@ -8,7 +8,8 @@
 namespace pdjob::router {
 namespace {
 
-// Serves what waits in order of its beginning; how often each tenant was among the first `served`.
+// Serves the queue in order of `begin`. Returns how many of the first `served` belong to each
+// tenant.
 std::vector<int> counts_of_first(size_t served, const std::vector<uint32_t>& weights,
                                  const std::vector<int>& asked, uint64_t cost = 10) {
   FairShares shares;
@@ -44,7 +45,7 @@ TEST(FairShares, OneTenantIsServedInOrderOfArrival) {
   }
 }
 
-// Else who was away would come back with all that it did not use.
+// Otherwise an idle tenant would come back with all its unused share.
 TEST(FairShares, WhoWasIdleSavesNothing) {
   FairShares shares;
   for (int i = 0; i < 100; ++i) {

@@ -1,4 +1,4 @@
-// The router's shell over real sockets: clients, router and tiny fake workers share one event loop.
+// The router's shell over real sockets. Clients, router and tiny fake workers share one event loop.
 #include "router/http_api.h"
 
 #include <functional>
@@ -30,7 +30,7 @@ using std::chrono::seconds;
 constexpr const char* kPrompt = R"({"model":"m","prompt":"Once","max_tokens":3,"temperature":0})";
 constexpr const char* kStreamed = R"({"model":"m","prompt":"Once","max_tokens":3,"stream":true})";
 
-// Turns the loop until `done` or the deadline.
+// Runs the loop until `done` or the deadline. Returns whether `done` came true.
 bool turn_until(net::EventLoop& loop, const std::function<bool()>& done,
                 Duration within = seconds(20)) {
   const Instant deadline = real_now() + within;
@@ -41,7 +41,7 @@ bool turn_until(net::EventLoop& loop, const std::function<bool()>& done,
   return done();
 }
 
-// An engine worker of a few lines. What it hears it keeps; how it answers a generation can be
+// A minimal engine worker. It keeps the requests that it gets. Its answer to a generation can be
 // replaced.
 class FakeWorker final : public net::HttpHandler {
  public:
@@ -119,11 +119,11 @@ class FakeWorker final : public net::HttpHandler {
   }
   void on_client_gone(net::ExchangeId /*id*/) override { clients_gone += 1; }
 
-  std::string model = "m";  // Empty: any.
+  std::string model = "m";  // Empty accepts any model.
   std::vector<Heard> heard;
   int clients_gone = 0;
   Answer answer;
-  // What a foreign engine says where a pdjob worker describes itself.
+  // The answer of a foreign engine at the path where a pdjob worker describes itself.
   int unknown_path_status = 404;
   std::string unknown_path_body = "{}";
 
@@ -160,7 +160,7 @@ class RawClient {
       fd_ = -1;
     }
   }
-  // Takes what is there. True: the peer has closed.
+  // Reads what has arrived. Returns true if the peer has closed.
   bool poll() {
     char buffer[65536];
     while (!closed) {
@@ -238,7 +238,7 @@ struct HttpApiTest : testing::Test {
     return exchange("POST", "/v1/completions", body);
   }
   std::string metrics() { return exchange("GET", "/metrics", "").body; }
-  // Every leg has ended, in the table of workers too.
+  // Every leg has ended, also in the table of workers.
   void expect_idle() {
     EXPECT_TRUE(turn_until(loop, [this] { return api->relay().core().requests_alive() == 0; }));
     for (const auto& [id, worker] : api->relay().core().workers().all()) {
@@ -277,7 +277,7 @@ TEST_F(MembersTest, ASubscriberHearsOfEveryChangeAndSeesTheWholeList) {
         "id: 1\nevent: members\ndata: {\"version\":1,\"routers\":[{\"name\":"
         "\"router-0\",\"url\":\"http://10.0.0.1:80\"}],\"workers\":[]}\n\n");
   })) << raw.received;
-  api->members().publish(kBefore);  // That is none.
+  api->members().publish(kBefore);  // Nothing changed, so this is no event.
   api->members().publish(kAfter);
   const std::string expected =
       R"("workers":[{"name":"d0","role":"decode","url":"http://10.0.0.1:80","model":"m"}])";
@@ -328,7 +328,7 @@ TEST_F(HttpApiTest, AnAdapterStaysAtOneWorker) {
       before.push_back(worker->heard.size());
     }
     for (int times = 0; times < 5; ++times) {
-      // Its users are many.
+      // The adapter has many users.
       complete(R"({"model":")" + adapter + R"(","prompt":"x","user":"u)" + std::to_string(times) +
                R"("})");
     }
@@ -351,7 +351,7 @@ TEST_F(HttpApiTest, TheLegsOfARequestAreSpansOfItsClientsTrace) {
   FakeWorker& decode = add("d0", net::Role::kDecode);
   FakeWorker collector(loop, "collector", net::Role::kBoth);
   config.tracing.endpoint = "http://" + collector.address().to_string();
-  config.tracing.ratio = 0;  // But for who asks for it.
+  config.tracing.ratio = 0;  // Except for clients that ask for a trace.
   serve();
   complete();
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt,
@@ -602,7 +602,7 @@ TEST_F(HttpApiTest, ARequestThatKillsAfterItsBodyWasFreedIsCutAndNoMore) {
   first.die();
   ASSERT_TRUE(turn_until(loop, [&] { return raw.has("first"); }));
   api->relay().submit(WorkersChanged{{entry_of(second)}, {crashed(first)}});
-  // It hangs, which is told while the connection is still there.
+  // The second worker hangs. The router is told while the connection still exists.
   net::Departure hung = crashed(second);
   hung.cause = net::LossCause::kHang;
   api->relay().submit(WorkersChanged{{}, {crashed(first), hung}});
@@ -676,7 +676,7 @@ TEST_F(HttpApiTest, PassesAWorkers4xxThroughUnchanged) {
   EXPECT_EQ(decode.heard.size(), 1U);
 }
 
-// KV that comes damaged is redone with another prefill worker, and its pair is avoided and seen.
+// Damaged KV is redone with another prefill worker. The pair is avoided, and shown as suspected.
 TEST_F(HttpApiTest, AvoidsAPairThatADecodeWorkerSuspects) {
   add("p0", net::Role::kPrefill);
   add("p1", net::Role::kPrefill);
@@ -724,8 +724,8 @@ TEST_F(HttpApiTest, PausesTheWorkerOfASlowClient) {
   size_t written = 0;
   worker.answer = [&](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
     server.begin(id, 200, "text/plain");
-    // The fake worker has no bound of its own, so all of it waits in its queue; the router must not
-    // take it.
+    // The fake worker's queue has no bound, so everything waits there. The router must leave it
+    // there.
     for (; written < kPieces; ++written) {
       server.write(id, piece);
     }
@@ -814,7 +814,7 @@ TEST_F(HttpApiTest, PinsOfTenantsDoNotCountAndKeysAreLookedAtBeforeBodies) {
   const std::string pins = "x-pdjob-pin-decode: nobody\r\nAuthorization: Bearer ";
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pins + "sk-a\r\n").status, 200);
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pins + "secret\r\n").status, 503);
-  // No byte of these bodies is ever sent.
+  // The client never sends a byte of these bodies.
   const auto early = [this](const std::string& key, const std::string& path) {
     RawClient raw(port(), "POST " + path + " HTTP/1.1\r\nHost: r\r\nContent-Length: 9000000\r\n" +
                               "Expect: 100-continue\r\nAuthorization: Bearer " + key + "\r\n\r\n");

@@ -18,7 +18,7 @@ std::vector<uint32_t> tokens(uint32_t first, size_t count) {
 }
 
 struct KvBlockIndexTest : testing::Test {
-  // Blocks of 16 tokens, each under `seed` and its place.
+  // Returns blocks of 16 tokens. A block's hash is `seed` plus its index.
   net::KvBlocksStored event(uint64_t seed, size_t first, size_t count) {
     net::KvBlocksStored stored{.block_size = 16};
     for (size_t block = first; block < first + count; ++block) {
@@ -83,10 +83,10 @@ TEST_F(KvBlockIndexTest, BlocksOfSeveralUnitsMatchInWholes) {
   index.stored(kOne, stored);
   EXPECT_EQ(matched(kOne), 4U);
   const std::vector<uint64_t> five(prompt.begin(), prompt.begin() + 5);
-  EXPECT_TRUE(index.matched(five, kOne).all);  // Half a block cannot be there.
+  EXPECT_TRUE(index.matched(five, kOne).all);  // Half a block cannot be cached.
   EXPECT_FALSE(index.matched(prompt, kOne).all);
   stored = {.hashes = {3}, .parent = 2, .tokens = tokens(64, 16), .block_size = 16};
-  index.stored(kOne, stored);  // Not of the size of its others.
+  index.stored(kOne, stored);  // Its size differs from the worker's other blocks.
   EXPECT_EQ(index.held(kOne), 2U);
 }
 

@@ -11,7 +11,7 @@ namespace pdjob::router {
 namespace {
 
 const WorkerId kWorker{0}, kOther{1};
-const std::vector<uint64_t> kBlocks = {11, 22, 33, 44};  // Of text, each of which is 64 tokens.
+const std::vector<uint64_t> kBlocks = {11, 22, 33, 44};  // Blocks of text, 64 tokens each.
 constexpr size_t kBytes = 4 * kPromptBlockBytes;
 
 struct KvKnowledgeTest : testing::Test {
@@ -71,7 +71,7 @@ TEST_F(KvKnowledgeTest, WhatIsBeingComputedIsAsGoodAsThere) {
 TEST_F(KvKnowledgeTest, OfAnUnknownTextWhatWasSentCounts) {
   kv.begin(kWorker, /*complete=*/true);
   EXPECT_EQ(matched(kWorker, 3), 3U);
-  // Behind a known beginning, too, if all of that is there.
+  // The same behind a known beginning, if the worker holds all of that.
   learn();
   store(kWorker, 16);
   const std::vector<uint64_t> longer = {11, 22, 33, 44, 55, 66};
@@ -142,7 +142,8 @@ TEST_F(KvKnowledgeTest, AModelThatTurnsOutToBeAnAdapterHasOtherBlocks) {
   EXPECT_EQ(kv.chain_of(kBlocks).blocks, 0U);
   const std::vector<uint64_t> adapters = {77, 88, 99, 111};
   kv.learn({.model = "sql", .tenant = ""}, adapters, kBytes, tokens);
-  EXPECT_EQ(matched(kWorker, 0, adapters), 0U);  // One block of tokens is no block of text.
+  // One block of tokens is less than a block of text.
+  EXPECT_EQ(matched(kWorker, 0, adapters), 0U);
   EXPECT_EQ(kv.chain_of(adapters).blocks, 4U);
 }
 

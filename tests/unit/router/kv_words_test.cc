@@ -105,7 +105,7 @@ TEST(KvWords, APushIsMatchedByARequestIdThatIsNew) {
       fetch.kv_transfer_params,
       R"({"transfer_mode":"push","remote_engine_id":"e","remote_host":"h","remote_port":5600,"tp_size":2,"do_remote_prefill":true,"do_remote_decode":false,"transfer_id":")" +
           kTransfer.to_string() + R"(","remote_request_id":")" + id + R"("})");
-  // In two hops the prefill worker's own id stays.
+  // In two hops the fetch keeps the prefill worker's own id.
   EXPECT_NE(push.fetch({kTransfer, kPushReply, "r"})
                 .kv_transfer_params.find(R"("remote_request_id":"cmpl-r-0-01234567")"),
             std::string::npos);

@@ -44,7 +44,7 @@ TEST(PluginPolicy, AChoiceThatIsNoneFallsBackToTheLeastLoaded) {
   EXPECT_EQ(chosen_by(*rude->decode), std::set<uint64_t>{4});
 }
 
-// Else the load of the worker would be negative.
+// Otherwise the worker's load would become negative.
 TEST(PluginPolicy, NoMoreOfAPromptIsCachedThanThereIs) {
   const auto rude = open_policies(with(PDJOB_RUDE_POLICY));
   ASSERT_TRUE(rude) << rude.error().message;

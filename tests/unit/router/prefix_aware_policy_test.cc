@@ -34,7 +34,7 @@ TEST_F(PrefixAwarePolicyTest, ReturnsToTheWorkerThatKnowsThePrompt) {
 
 TEST_F(PrefixAwarePolicyTest, AMatchIsWorthAWaitButNotAnyWait) {
   choose({5, 0});
-  const uint64_t worth = kRecomputeWeight * 200;  // Half of 400 tokens.
+  const uint64_t worth = kRecomputeWeight * 200;  // Half of the 400 tokens are cached.
   EXPECT_EQ(choose({0, worth - 1}, {11, 22, 99, 98}).worker, WorkerId{1});
   EXPECT_EQ(choose({0, worth + 1}, {11, 22, 97, 96}).worker, WorkerId{0});
 }
@@ -50,8 +50,9 @@ TEST_F(PrefixAwarePolicyTest, APromptWithoutABlockGoesWhereTheLoadIsLeast) {
   EXPECT_EQ(choose({7, 3, 5}, {}).worker, WorkerId{1});
 }
 
-// What one cache that forgets nothing could give, 64 workers give, too, with less index than
-// blocks. Of the whole trace it is 95 % (docs/performance.md); caches are emptier at the beginning.
+// 64 workers get almost the hits of a single cache that never evicts, with fewer index entries than
+// blocks. On the whole trace it is 95 % (docs/performance.md); at its beginning the caches are
+// emptier.
 TEST(PrefixAwareTrace, FindsWhatIsThereToFindAndKeepsWorkersBusyAlike) {
   const auto trace = load_trace(PDJOB_TEST_DATA "/mooncake_conversation_3000.txt");
   ASSERT_EQ(trace.size(), 3000U);
@@ -62,7 +63,7 @@ TEST(PrefixAwareTrace, FindsWhatIsThereToFindAndKeepsWorkersBusyAlike) {
   EXPECT_LT(result.tokens_max_to_mean, 1.5);
 }
 
-// Workers whose caches are a fraction of what passes through them.
+// The workers' caches are a fraction of the data that passes through them.
 TEST(PrefixAwareTrace, OfWorkersThatForgetEventsTellWhatIsLeft) {
   const auto trace = load_trace(PDJOB_TEST_DATA "/mooncake_conversation_3000.txt");
   const Replay how{.cache_blocks = 250};
@@ -73,7 +74,7 @@ TEST(PrefixAwareTrace, OfWorkersThatForgetEventsTellWhatIsLeft) {
   EXPECT_LT(events.wait_p99_seconds, 0.9 * history.wait_p99_seconds);
 }
 
-// Of several routers each has sent only a part of what the workers hold.
+// Each of several routers has sent only a part of what the workers hold.
 TEST(PrefixAwareTrace, EventsTellARouterWhatOthersSent) {
   const auto trace = load_trace(PDJOB_TEST_DATA "/mooncake_conversation_3000.txt");
   const Replay how{.cache_blocks = 250};

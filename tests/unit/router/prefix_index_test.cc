@@ -13,7 +13,7 @@ namespace {
 
 constexpr WorkerId kA{1}, kB{2};
 
-// A chain of which `shared` blocks are those of chain 0.
+// Returns a chain whose first `shared` blocks are those of chain 0.
 std::vector<uint64_t> chain(uint64_t number, size_t blocks, size_t shared = 0) {
   std::vector<uint64_t> made;
   for (size_t block = 0; block < blocks; ++block) {
@@ -38,7 +38,7 @@ TEST(PrefixIndex, ForgetsTheEndOfWhatWasUsedLongestAgo) {
   PrefixIndex index(12);
   index.insert(chain(1, 6), kA);
   index.insert(chain(2, 6), kA);
-  index.insert(chain(1, 6), kA);  // Used again.
+  index.insert(chain(1, 6), kA);  // Uses the chain again.
   index.insert(chain(3, 4), kB);
   EXPECT_EQ(index.matched(chain(1, 6), kA), 6U);
   EXPECT_EQ(index.matched(chain(2, 6), kA), 2U);
@@ -53,7 +53,7 @@ TEST(PrefixIndex, TakesOfAPromptThatIsTooLongItsBeginning) {
   EXPECT_EQ(index.matched(chain(1, 9), kA), 5U);
 }
 
-// The same in the plainest way: a list of pairs by age.
+// A simple oracle: a list of pairs by age.
 class SlowIndex {
  public:
   explicit SlowIndex(size_t entries_max) : entries_max_(entries_max) {}

@@ -1,6 +1,6 @@
-// What the router may cost: nothing allocated for a token, nothing left of a request, nobody harmed
-// by idle connections and slow readers. The router runs in a thread of its own, whose allocations
-// are counted; the test plays its clients and workers with plain blocking sockets.
+// Bounds on the router's costs. A token needs no allocation. A request leaves nothing behind. Idle
+// connections and slow readers harm nobody else. The router runs in its own thread, whose
+// allocations are counted. The test plays clients and workers with plain blocking sockets.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -23,7 +23,7 @@
 #include "router/http_api.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// GCC comes without the header that declares it (sanitizer/allocator_interface.h).
+// GCC ships without the header that declares this (sanitizer/allocator_interface.h).
 // NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
                                                          void (*)(const volatile void*));
@@ -48,7 +48,7 @@ void count_release(const volatile void* memory) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// A sanitizer has allocators of its own, which must not be replaced.
+// A sanitizer has its own allocators, which must stay.
 [[maybe_unused]] const int hooked = __sanitizer_install_malloc_and_free_hooks(
     [](const volatile void* /*memory*/, size_t /*size*/) { count_allocation(); },
     [](const volatile void* memory) { count_release(memory); });
@@ -57,7 +57,7 @@ void count_release(const volatile void* memory) {
 #else
 }  // namespace
 
-// Not inlined: the compiler would see that it is malloc that pairs with delete, and warn.
+// Not inlined. Otherwise the compiler sees that malloc pairs with delete, and warns.
 [[gnu::noinline]] void* operator new(size_t size) {
   count_allocation();
   void* const memory = std::malloc(size);
@@ -108,7 +108,7 @@ class Peer {
     EXPECT_EQ(::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // Sends until the other end takes no more. The bytes that it took.
+  // Sends until the other end takes no more. Returns the number of bytes taken.
   size_t send_all_it_takes(std::string_view bytes, size_t bytes_max) {
     size_t taken = 0;
     timeval patience{.tv_sec = 0, .tv_usec = 300'000};
@@ -126,7 +126,7 @@ class Peer {
     send(with_length("POST /v1/completions HTTP/1.1\r\nHost: r\r\n", body));
   }
   void reply(std::string_view body) { send(with_length("HTTP/1.1 200 OK\r\n", body)); }
-  // What comes, up to and with `end`.
+  // Receives up to and including `end`.
   std::string receive_until(std::string_view end) {
     std::string received;
     while (!received.ends_with(end)) {
@@ -149,7 +149,7 @@ class Peer {
   net::Fd fd_;
 };
 
-// A worker's address. Whom it accepts is played by the test.
+// A worker's address. The test plays the worker at each accepted connection.
 struct Listener {
   Listener() { fcntl(fd.get(), F_SETFL, 0); }  // Blocks.
 
@@ -191,8 +191,8 @@ class RouterThread {
   std::thread thread_;
 };
 
-// The sockets block, so what the router does with a message has been done when its answer is here,
-// but for what it does after that.
+// The sockets block. So when an answer has arrived, the router has handled the message, except for
+// the work that it does after answering.
 template <class Value>
 bool comes_to(const std::atomic<Value>& value, Value wanted) {
   for (int i = 0; i < 10'000 && value != wanted; ++i) {
@@ -221,7 +221,7 @@ TEST(RelayBounds, NothingIsAllocatedForAToken) {
   pass_tokens(10);
   const uint64_t before = allocations_made;
   pass_tokens(kTokens);
-  // The loop's own timers may need more room once.
+  // The loop's own timers may grow once.
   EXPECT_LT(allocations_made - before, kTokens / 100);
 }
 
@@ -282,7 +282,8 @@ TEST(RelayBounds, IdleConnectionsAndSlowReadersLeaveOthersUnharmed) {
     slow.push_back(worker.accept());
     slow.back().receive_until(R"("stream":true})");
     slow.back().send(kStreamHead);
-    // The worker is paused long before it has sent all: what nobody reads is not kept.
+    // The worker is paused long before it has sent everything: the router does not keep unread
+    // data.
     EXPECT_LT(slow.back().send_all_it_takes(block, kStreamBytes), kStreamBytes);
   }
   Peer client = Peer::connect_to(router.port);

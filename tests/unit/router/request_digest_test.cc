@@ -91,7 +91,7 @@ TEST(RequestDigest, FindsNoQuestionWhereWordsAreNotAll) {
   }
 }
 
-// A fuzzer's find: white space was taken off where a worker would have seen a string.
+// Found by a fuzzer: white space was removed where a worker would have seen a string.
 TEST(RequestDigest, WhatIsNoJsonInsideHasNone) {
   EXPECT_TRUE(request_digest("/v1/completions", "", R"({"prompt":"a","x":[1, {"y": "z"}]})"));
   for (const char* inside : {R"([1 2])", R"({"y" "z"})", R"(["a \ "b"])", R"([tru])"}) {

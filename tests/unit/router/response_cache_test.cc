@@ -28,7 +28,7 @@ struct ResponseCacheTest : testing::Test {
              std::optional<ResponseCache::Meaning> meaning = {}) {
     cache().store({tenant, digest}, {"application/json", body, writer}, std::move(meaning), now);
   }
-  // The body that is found; "" if none is.
+  // Returns the body found; "" if there is none.
   std::string find(const std::string& digest, uint32_t tenant = 0) {
     const auto found = cache().find({tenant, digest}, now);
     return found ? found->reply.body : "";
@@ -167,14 +167,14 @@ TEST_F(ResponseCacheTest, GoesWithTheWorkerThatWroteIt) {
   EXPECT_EQ(cache().bytes(), 0U);
 }
 
-// A slow and obvious one beside it.
+// Compares with a slow and obvious cache.
 TEST_F(ResponseCacheTest, FindsWhatASearchOfAllFinds) {
   struct Known {
     std::string digest;
     std::vector<float> vector;
   };
   config.similarity.vectors_max = 50;
-  std::vector<Known> known;  // What was used last is last.
+  std::vector<Known> known;  // The most recently used is last.
   Random random(7);
   const auto vector = [&random] {
     std::vector<float> drawn(19);

@@ -1,4 +1,5 @@
-// Requests that kill workers: counted, kept apart, refused. Stories of several requests.
+// Requests that kill workers are counted, isolated and refused. Each test is a story of several
+// requests.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -16,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Names = std::vector<std::string>;
 
-// Workers of role `both`: each request has one leg, and a crash one cause.
+// Workers have role `both`, so a request has one leg and a crash has one cause.
 struct BlameTest : testing::Test {
   BlameTest() { config.hears_losses = true; }
 
@@ -69,7 +70,7 @@ struct BlameTest : testing::Test {
     step(LegEnded{.leg = legs.at(id)});
     where.erase(id);
   }
-  // Its connection breaks.
+  // The request's connection breaks.
   void break_leg(uint64_t id, bool reached = true) {
     where.erase(id);
     step(LegFailed{.leg = legs.at(id),
@@ -77,7 +78,7 @@ struct BlameTest : testing::Test {
                    .resumable = true,
                    .reached = reached});
   }
-  // All that run on the worker break, and nobody says why yet.
+  // All legs on the worker break, and the cause is unknown so far.
   void break_worker(const std::string& name) {
     for (const auto& [id, there] : std::map(where)) {
       if (there == name && where.contains(id)) {
@@ -116,7 +117,7 @@ struct BlameTest : testing::Test {
   std::map<std::string, std::string> members;
   int incarnations = 1;
   std::map<uint64_t, LegId> legs;
-  std::map<uint64_t, std::string> where;  // Of requests whose leg runs.
+  std::map<uint64_t, std::string> where;  // The worker of each running leg.
   std::map<uint64_t, net::ApiError> refused;
   std::vector<uint64_t> aborted;
   std::vector<uint64_t> blames;
@@ -227,7 +228,7 @@ TEST_F(BlameTest, AStreamThatKillsTwoWorkersIsCut) {
   EXPECT_EQ(blames, std::vector<uint64_t>{1});
 }
 
-// One of eight kills whatever worker runs it; nobody knows which one.
+// One of eight requests kills every worker that runs it. The router does not know which one.
 TEST_F(BlameTest, TheOthersOnAKilledWorkerAreServedAndTheKillerAloneIsRefused) {
   constexpr uint64_t kRequests = 8;
   for (uint64_t killer = 1; killer <= kRequests; ++killer) {
@@ -273,7 +274,8 @@ TEST_F(BlameTest, TwoSuspectsAreNotSentToOneWorker) {
   lose("a", LossCause::kCrash);
   EXPECT_EQ((Names{place_of(1), place_of(2), place_of(3)}), (Names{"b", "c", "waits"}));
   answer(1);
-  pass(limits::kSuspectTrial);  // It has passed: another one may be tried beside it.
+  // Request 1 has passed its trial, so another suspect may run beside it.
+  pass(limits::kSuspectTrial);
   EXPECT_EQ(place_of(3), "b");
 }
 
@@ -289,7 +291,7 @@ TEST_F(BlameTest, ASuspectDoesNotWaitForAWorkerOfItsOwnForEver) {
   EXPECT_EQ(place_of(2), "b");
 }
 
-// Many connections break at once when a process is killed; a moment later it is known from where.
+// Killing a process breaks many connections at once. The cause becomes known a moment later.
 TEST_F(BlameTest, WhoeverWasLostFromOutsideIsNoSuspect) {
   start_workers({"a"});
   for (uint64_t id = 1; id <= 3; ++id) {

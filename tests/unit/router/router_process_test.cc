@@ -1,4 +1,4 @@
-// A whole router process: started, asked, told to end by a signal.
+// A whole router process: started, asked, and ended by a signal.
 #include "router/router_process.h"
 
 #include <cstdio>
@@ -15,11 +15,11 @@ namespace pdjob::router {
 namespace {
 
 struct RouterProcessTest : testing::Test {
-  // Forks before anything else has been started, as the launcher does.
+  // Forks before anything else starts, as the launcher does.
   void start() {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
-    std::fflush(nullptr);  // What is buffered would be said twice.
+    std::fflush(nullptr);  // Otherwise buffered output would be printed twice.
     child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {

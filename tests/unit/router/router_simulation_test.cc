@@ -1,7 +1,8 @@
-// The Router core against a model of flaky workers on virtual time. One seed decides everything,
-// each run is made twice, and after every step the invariants hold: each request ends exactly once,
-// no leg leaks, no request is tried too often, not too many are alive, and none is served by
-// workers of another model, or of two.
+// The Router core with a model of flaky workers, on virtual time. One seed decides everything, and
+// each run is made twice. After every step the invariants hold:
+// - Each request ends exactly once, and no leg leaks.
+// - The attempts of a request and the number of requests alive stay within their bounds.
+// - Only workers of one model, the request's, serve a request.
 #include <map>
 #include <set>
 #include <sstream>
@@ -22,7 +23,7 @@ class World {
   explicit World(uint64_t seed)
       : random_(seed), config_(draw_config(random_)), router_(config_, seed) {}
 
-  // The trace of the run; the caller compares two.
+  // Returns the trace of the run. The caller compares two.
   std::string run() {
     change_membership();
     for (int turn = 0; turn < 400; ++turn) {
@@ -82,7 +83,7 @@ class World {
     ASSERT_EQ(models_.try_emplace(pair, model).first->second, model) << "a pair of two models";
     ASSERT_TRUE(!effect.resumes || answered_by_[effect.leg.request] == model);
     ASSERT_FALSE(ended_.contains(effect.leg.request)) << "a leg of a request that has ended";
-    // Where a reply corrects an address, the decode leg begins anew.
+    // When a reply corrects an address, the decode leg begins anew.
     ASSERT_LE(effect.leg.attempt, 2 * config_.attempts * (config_.continuations + 1));
     ASSERT_TRUE(!relayed_.contains(effect.leg.request) || broken_.contains(effect.leg.request))
         << "a retry of what has begun and did not break off";
@@ -171,8 +172,8 @@ class World {
     step(RequestArrived{RequestId{++arrived_}, facts});
   }
 
-  // A leg that runs answers, ends or fails; now and then an event of a leg that does not run is
-  // late.
+  // A running leg answers, ends or fails. Now and then a late event arrives for a leg that has
+  // ended.
   void advance_leg() {
     if (legs_.empty() || random_.chance(0.05)) {
       const LegId late{RequestId{1 + random_.below(arrived_ + 1)}, 99, Stage::kDecode};
@@ -236,7 +237,7 @@ class World {
     ASSERT_EQ(router_.next_wakeup() == kNever, router_.requests_alive() == 0);
   }
 
-  // No more requests, and time runs on: everything must come to an end.
+  // Requests stop arriving and time runs on: everything must end.
   void settle() {
     for (int i = 0; i < 100 && router_.next_wakeup() != kNever; ++i) {
       now_ = std::max(now_, router_.next_wakeup()) + config_.request_timeout;
@@ -251,14 +252,15 @@ class World {
   uint64_t arrived_ = 0;
   uint64_t incarnation_ = 1;
   std::vector<net::WorkerEntry> members_;
-  std::map<LegId, bool> legs_;     // That run, and whether they have answered.
-  bool failure_answered_ = false;  // The step in progress: a worker's own failure.
+  std::map<LegId, bool> legs_;     // Running legs, and whether they have answered.
+  bool failure_answered_ = false;  // True while the current step is a worker's own failure.
   std::set<RequestId> pinned_;
-  std::map<RequestId, std::string> named_;                        // The model, as the client said.
-  std::map<std::pair<RequestId, uint32_t>, std::string> models_;  // By attempt: whose its legs are.
+  std::map<RequestId, std::string> named_;  // The model that the client named.
+  // The model of each attempt's legs.
+  std::map<std::pair<RequestId, uint32_t>, std::string> models_;
   std::map<RequestId, std::string> answered_by_;
   std::set<RequestId> relayed_;
-  std::set<RequestId> broken_;  // Relayed, and to go on at another worker.
+  std::set<RequestId> broken_;  // Relayed, and to be continued at another worker.
   std::set<TransferId> released_;
   std::set<RequestId> ended_;
   std::ostringstream trace_;

@@ -110,7 +110,7 @@ struct RouterTest : testing::Test {
     now += duration;
     return step(TimePassed{});
   }
-  // Nothing is left of any request, in the table of workers either.
+  // Every request is gone, also from the table of workers.
   void expect_idle() {
     EXPECT_EQ(router().requests_alive(), 0U);
     EXPECT_EQ(router().next_wakeup(), kNever);
@@ -160,7 +160,7 @@ TEST_F(RouterTest, BadAnswersArePassedOnWhenTheRetryBudgetIsSpent) {
   for (int request = 0; request < 1000; ++request) {
     retried += overloaded_once() ? 1 : 0;
   }
-  // What was saved, and then every second one.
+  // The saved retries first, then every second request.
   EXPECT_NEAR(retried, RetryBudget::kSaved + 500, 1);
 }
 
@@ -276,7 +276,7 @@ TEST_F(ModelsTest, ADecodeWorkerOfAnyModelGetsAPrefillWorkerOfTheOneThatIsAskedF
   EXPECT_EQ(arrive({.model = "n"}), (Words{"prefill#1@n-p0 offer", "decode#1@any-d0 fetch"}));
 }
 
-// Its only worker may be started again just now.
+// Its only worker may be restarting at the moment.
 TEST_F(ModelsTest, AModelOfTheJobIsWaitedForAndAnyOtherIsUnknown) {
   EXPECT_EQ(arrive({.model = "other"}), Words{"refuse 404"});
   workers(pair);
@@ -427,7 +427,7 @@ struct HedgeTest : RouterTest {
       ended(Stage::kDecode);
     }
   }
-  // Until something is due.
+  // Waits until something is due.
   Words wait() {
     EXPECT_LT(router().next_wakeup(), now + milliseconds(100));
     return sleep(router().next_wakeup() - now);
@@ -506,7 +506,7 @@ TEST(PrefillPace, CallsTheShareSlowThatItIsToldTo) {
   PrefillPace pace(0.9);
   int slow = 0;
   for (int prefill = 0; prefill < 20000; ++prefill) {
-    // The load changes in the middle of it.
+    // The load changes halfway.
     const Duration took = milliseconds(1 + random.below(100)) * (prefill < 10000 ? 1 : 20);
     const auto limit = pace.limit(500);
     if (prefill % 10000 > 1000) {
@@ -698,7 +698,7 @@ TEST_F(RouterTest, AvoidsBothWorkersOfAPairWhoseDecodeLegSays500) {
                    "prefill#2@p1 offer", "decode#2@d1 fetch"}));
 }
 
-// One client's bad requests made suspects of all workers.
+// Regression: one client's bad requests made all workers suspects.
 TEST_F(RouterTest, ABadRequestIsNotABadWorker) {
   workers(two_pairs);
   arrive();
@@ -817,7 +817,7 @@ TEST_F(RouterTest, TriesAnotherWhenOverloadedWithoutSuspicion) {
             (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "retry overloaded",
                    "prefill#2@p0 offer", "decode#2@d1 fetch"}));
   EXPECT_EQ(router().workers().find("d0")->failures, 0U);
-  // Nobody is left: the client sees the last worker's own answer, with its Retry-After.
+  // All workers are tried: the client gets the last worker's own answer, with its Retry-After.
   EXPECT_EQ(answered(Stage::kDecode, 429, 2),
             (Words{"cancel prefill#2", "release @p0", "relay decode#2"}));
   EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
@@ -997,7 +997,7 @@ TEST_F(RouterTest, RetriesWhenThePlannedDecodeWorkerOfATwoHopLeaves) {
 
 struct PaceTest : RouterTest {
   PaceTest() { config.measured_load = true; }
-  // The prefill worker does so many prompts.
+  // The prefill worker computes `times` prompts.
   void measure(const std::string& name, Duration each, int times = 8) {
     for (int request = 0; request < times; ++request) {
       arrive({.prompt_tokens = 100, .pin_prefill = name});
@@ -1021,7 +1021,7 @@ TEST_F(PaceTest, ALoadAtASlowWorkerCountsForMore) {
   EXPECT_EQ(chosen(), "prefill#1@p0 offer") << "nobody is known to be faster";
   measure("p1", milliseconds(20));
   EXPECT_EQ(chosen(), "prefill#1@p1 offer");
-  // Four prompts wait there: the fifth is sooner done at the slow one, or as soon.
+  // With four prompts waiting there, the fifth finishes at the slow worker as soon or sooner.
   const auto load = [this](uint64_t tokens) {
     step(LoadChanged{.name = "p1", .engine_id = "e1", .load = {.tokens_queued = tokens}});
   };
@@ -1053,7 +1053,7 @@ TEST_F(PaceTest, WhoRefusesSoonIsNotFast) {
 
 struct LearntAddressTest : RouterTest {
   LearntAddressTest() { workers(foreign); }
-  // A request in two hops whose reply names the address.
+  // Sends a request in two hops. Its reply names the address.
   void learn(const std::string& kv_address) {
     EXPECT_EQ(arrive(), Words{"prefill#1@p0 offer?"});
     EXPECT_EQ(prefilled_at(kv_address), Words{"decode#1@d0 fetch?"});
@@ -1082,7 +1082,7 @@ TEST_F(LearntAddressTest, IsCorrectedByTheReply) {
   EXPECT_EQ(starts[starts.size() - 1].transfer, starts[starts.size() - 2].transfer);
   EXPECT_EQ(failed(Stage::kDecode, 1), Words{}) << "late";
   finish(2);
-  // Whoever says now this and now that is several engines.
+  // An address that keeps changing means several engines, so it is relearned each time.
   learn("a");
   learn("a");
 }
@@ -1129,7 +1129,7 @@ TEST_F(LearntAddressTest, IsGivenUpForAnAttemptThatRunsBesideIt) {
   finish(2);
 }
 
-// What was to wake a slow prefill refused the request that had gone on in two hops.
+// Regression: the timer of a slow prefill refused a request that had continued in two hops.
 TEST_F(LearntAddressTest, CorrectedLeavesARequestAllItsTime) {
   config.hedge_quantile = 0.95;
   made.reset();
@@ -1255,13 +1255,13 @@ struct QueueTest : RouterTest {
     config.prefill_in_flight = 1;
     config.queue_max = 2;
     workers(pair);
-    arrive_as(100);  // Takes all the room there is.
+    arrive_as(100);  // It takes all the room.
   }
   Words arrive_as(uint64_t id, RequestFacts facts = {}) {
     facts.prompt_tokens = 100;
     return step(RequestArrived{RequestId{id}, std::move(facts)});
   }
-  // Room for one: who gets it?
+  // Frees room for one request. Returns the request that gets it.
   uint64_t next() {
     const RequestId last = starts.back().leg.request;
     step(LegEnded{{last, 1, Stage::kPrefill}});
@@ -1347,7 +1347,7 @@ TEST_F(ContinuationTest, GoesOnNoMoreThanContinuationsTimes) {
 }
 
 TEST_F(ContinuationTest, WaitsForAWorkerToComeBack) {
-  workers({entry("p0", net::Role::kPrefill)});  // Its connection lives on, for a while.
+  workers({entry("p0", net::Role::kPrefill)});  // The worker's connection lives on for a while.
   EXPECT_EQ(broke(1), Words{"continued"});
   auto back = entry("d0", net::Role::kDecode);
   back.engine_id = "e2";
@@ -1366,7 +1366,7 @@ TEST_F(ContinuationTest, HasAllItsAttemptsAgain) {
   EXPECT_EQ(answered(Stage::kDecode, 200, 3), Words{"relay decode#3"});
 }
 
-// Where no answer can be given any more, the stream is cut.
+// An error can no longer be relayed into the stream, so the stream is cut.
 TEST_F(ContinuationTest, ARefusalIsNeverRelayedIntoAStream) {
   broke(1);
   EXPECT_EQ(answered(Stage::kDecode, 400, 2),
@@ -1408,14 +1408,14 @@ TEST_F(LateBinding, WhoFindsNoRoomWaitsAndIsServedInOrderOfArrival) {
   EXPECT_EQ(arrive_as(3), Words{});
   EXPECT_EQ(arrive_as(2), Words{});
   EXPECT_EQ(router().requests_queued(), 2U);
-  // Room at the prefill worker: whoever came first, not whose id is least.
+  // The prefill worker has room for the request that arrived first, not the one with the lowest id.
   EXPECT_EQ(step(LegEnded{leg_of(1, Stage::kPrefill)}),
             (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
   EXPECT_EQ(starts.back().leg.request, RequestId{3});
   EXPECT_EQ(router().requests_queued(), 1U);
 }
 
-// Each choice took a turn, also one that came to nothing.
+// Regression: each choice took a turn, even one that came to nothing.
 TEST_F(LateBinding, WhoWaitsTakesNoTurn) {
   config.decode_policy = PolicyKind::kRoundRobin;
   made.reset();

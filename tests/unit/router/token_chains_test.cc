@@ -31,7 +31,7 @@ TEST(TokenChains, APromptThatBeginsAlikeShowsWhereTheOtherWentTooFar) {
   chains.learn(Chain{1, 3}, 2 * kPromptBlockBytes, Chain{11, 12, 93, 94});
   EXPECT_EQ(chains.chain_of(Chain{1}).tokens, (Chain{11, 12}));
   EXPECT_EQ(chains.chain_of(Chain{1, 3}).tokens, (Chain{11, 12, 93, 94}));
-  // What follows there is not known any more, until it is told again.
+  // The blocks after the common beginning are unknown until they are told again.
   EXPECT_EQ(chains.chain_of(Chain{1, 2}).blocks, 1U);
   chains.learn(Chain{1, 2}, 2 * kPromptBlockBytes, Chain{11, 12, 13, 14, 15, 16});
   EXPECT_EQ(chains.chain_of(Chain{1, 2}).tokens, (Chain{11, 12, 13, 14, 15, 16}));

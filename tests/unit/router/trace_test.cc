@@ -18,7 +18,7 @@ TEST(Trace, ReadsAndWritesTheHeaderOfW3c) {
   EXPECT_EQ(traceparent(*context), kCaller);
   EXPECT_FALSE(
       parse_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")->sampled);
-  // A later version may say more.
+  // A later version may have more fields.
   EXPECT_TRUE(parse_traceparent("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what"));
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kText = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-// The example of the libraries that check such signatures.
+// The example from the libraries that verify such signatures.
 TEST(WebhookSecret, SignsAsStandardWebhooksSays) {
   const auto secret = WebhookSecret::parse(kText);
   ASSERT_TRUE(secret);

@@ -79,7 +79,7 @@ TEST_F(WorkerTableTest, GivesAHalfOpenWorkerOneTrialAtATime) {
   now += WorkerTable::kBackoffFirst;
   table.begin(WorkerId{1}, 5, now);
   EXPECT_EQ(prefill(), (std::vector<uint64_t>{2}));
-  table.end(WorkerId{1}, 5);  // Cancelled: nothing was learnt.
+  table.end(WorkerId{1}, 5);  // Cancelled, so the trial is undecided.
   EXPECT_EQ(prefill(), (std::vector<uint64_t>{1, 2}));
   table.begin(WorkerId{1}, 5, now);
   table.note_good(WorkerId{1});
@@ -94,7 +94,7 @@ TEST_F(WorkerTableTest, OffersSuspectsWhenNobodyElseIsLeft) {
 
 TEST_F(WorkerTableTest, BackoffGrowsWithEachTrialThatFailsAndIsBounded) {
   table.note_failed(WorkerId{1}, now);
-  table.note_failed(WorkerId{1}, now + milliseconds(1));  // Of the same cause.
+  table.note_failed(WorkerId{1}, now + milliseconds(1));  // The same cause.
   EXPECT_EQ(table.find(WorkerId{1})->retry_at - now, milliseconds(100));
   now += milliseconds(100);
   table.note_failed(WorkerId{1}, now);
@@ -113,7 +113,7 @@ TEST_F(WorkerTableTest, LoadIsTheLargerOfOwnAndReported) {
   EXPECT_EQ(table.find(WorkerId{3})->load(), 250U);
   table.set_load("d0", "another incarnation", {.kv_rows_used = 9999});
   EXPECT_EQ(table.find(WorkerId{3})->load(), 250U);
-  // A prefill worker's rows are waiting to be fetched, which costs it nothing.
+  // A prefill worker's rows wait for their fetch, which costs the worker nothing.
   table.set_load("p0", "e1", {.tokens_queued = 10, .kv_rows_used = 200});
   EXPECT_EQ(table.find(WorkerId{1})->load(), 10U);
 }

@@ -22,7 +22,7 @@ std::vector<SequenceId> sequences(std::initializer_list<uint32_t> values) {
 }
 
 struct BatcherTest : testing::Test {
-  // What a request of so many choices gets; its prompt is not known.
+  // Takes sequences for a request of this many choices. Its prompt is unknown.
   std::optional<Held> take(uint32_t choices) {
     std::vector<Effect> effects;
     const auto held = batcher.take({.choices = choices}, effects);
@@ -46,7 +46,7 @@ struct BatcherTest : testing::Test {
     batcher.drop(RequestId{request}, rows, effects);
     return words(effects);
   }
-  // The next batch in words; its prompts count as computed.
+  // Returns the next batch in words. Its prompts count as computed.
   std::string run() {
     const RunStep step{batcher.next_batch()};
     batcher.batch_finished();
@@ -62,7 +62,7 @@ struct BatcherTest : testing::Test {
 
   Batcher batcher{{.engine = {.sequences = 4, .rows_per_sequence = kRows, .batch_tokens = 10},
                    .prompt_tokens_per_step = 8}};
-  bool ended = false;  // What the last sampled() answered.
+  bool ended = false;  // The result of the last sampled().
 };
 
 // --- who holds which sequence
@@ -102,7 +102,7 @@ TEST_F(BatcherTest, EachContinuedChoiceGoesOnFromItsOwnToken) {
   run();
   sampled(1, 0, false, 5);
   EXPECT_EQ(sampled(1, 1, true, 4),
-            (Words{"deliver r1.1 stop", "clear s1"}));  // It had ended there.
+            (Words{"deliver r1.1 stop", "clear s1"}));  // It had ended at the other worker.
   EXPECT_EQ(sampled(1, 2), (Words{"deliver r1.2", "fork s0 s2"}));
   EXPECT_EQ(run(), "run s0:r1.0[0+5]*1 s2:r1.2");
 }
@@ -132,7 +132,7 @@ TEST_F(BatcherTest, RunsDecodingFirstAndFillsTheRestWithPrompts) {
     sampled(1, choice);
   }
   start(2, 12);
-  // 10 tokens fit a batch: three of them decode.
+  // A batch has room for 10 tokens; three of them decode.
   EXPECT_EQ(run(), "run s0:r1.0 s1:r1.1 s2:r1.2 s3:r2[0+7]");
 }
 
@@ -142,7 +142,7 @@ TEST_F(BatcherTest, OrdersItemsBySequenceNotByRequest) {
   run();
   sampled(1, 0, true);
   sampled(2);
-  start(3, 1);  // Gets sequence 0 again.
+  start(3, 1);  // It gets sequence 0 again.
   EXPECT_EQ(run(), "run s0:r3[0+1]*1 s1:r2.0");
 }
 
@@ -175,7 +175,7 @@ TEST_F(BatcherTest, NamesEachRequestOfTheBatchOnce) {
   sampled(1, 1);
   start(2, 4);
   start(3, 4);
-  EXPECT_FALSE(take(1));  // A fourth has to wait.
+  EXPECT_FALSE(take(1));  // A fourth request has to wait.
   batcher.next_batch();
   EXPECT_EQ(batcher.requests_in_batch(),
             (std::vector<RequestId>{RequestId{1}, RequestId{2}, RequestId{3}}));
@@ -427,7 +427,7 @@ TEST_F(KeepingBatcherTest, ForksReusedRowsIntoFurtherChoices) {
 TEST_F(KeepingBatcherTest, KeepsTheRowsThatADroppedPromptHadComputed) {
   start(1, prompt(100));
   EXPECT_EQ(run(), "run s0:r1[0+64]");
-  batcher.next_batch();  // Was not run to its end.
+  batcher.next_batch();  // This batch did not finish.
   EXPECT_EQ(drop(1, Batcher::Rows::kKeep), Words{"trim s0 64"});
   EXPECT_EQ(start(2, prompt(100)), Words{"reuse r2 64/100"});
 }

@@ -1,5 +1,5 @@
-// Core, engine and KV endpoint together, with the fake engine: what a prefill worker computed, its
-// decode worker continues.
+// Core, engine and KV endpoint together, with the fake engine: a decode worker continues what a
+// prefill worker computed.
 #include "worker/engine_thread.h"
 
 #include <algorithm>
@@ -34,9 +34,9 @@ TEST_F(EngineThreadTest, ContinuesWhatAnotherWorkerComputed) {
   EXPECT_EQ(decode.text(8), alone);
 }
 
-// A transfer id that was used twice brought the KV of another, shorter prompt: what was missing was
-// read from the rows of whoever had the sequence before, and the answer looked like a good one.
-// Whoever asked first for a transfer of this id got its rows, and with them another one's answer.
+// Regression: a transfer id was used twice and brought the KV of another, shorter prompt. The
+// missing rows were read from the sequence's earlier owner, and the answer looked good. The first
+// fetch of a transfer id got its rows, and with them another client's answer.
 TEST_F(EngineThreadTest, AnOfferReachesNoFetchOfAnotherPromptOrTenant) {
   ASSERT_TRUE(decode.thread().submit(decode.request({.id = 1})));
   const std::string alone = decode.text(8);
@@ -69,7 +69,7 @@ TEST_F(EngineThreadTest, AnOfferReachesNoFetchOfAnotherPromptOrTenant) {
   }
 }
 
-// Each turn of a conversation computes only what is new, wherever the last one was computed.
+// Each turn of a conversation computes only the new part, wherever the last turn ran.
 TEST_F(EngineThreadTest, GoesOnFromTheRowsOfTheTurnBefore) {
   TestWorker alone({.name = "d1", .make_core = decode::core_factory({.prefix_cache = false})});
   std::string prompt = "the quick brown fox jumps";
@@ -92,7 +92,7 @@ TEST_F(EngineThreadTest, GoesOnFromTheRowsOfTheTurnBefore) {
     EXPECT_EQ(prefill.rows_reused(), tokens_before);
     decode.expect<KvFetched>();
     EXPECT_EQ(decode.text(8), expected);
-    // What was computed here before is there for the next prompt that is.
+    // Rows that this worker computed earlier are reused by the next prompt computed here.
     ASSERT_TRUE(decode.thread().submit(decode.request({.id = 2 * turn + 1, .prompt = prompt})));
     EXPECT_EQ(decode.text(8), expected);
     EXPECT_EQ(decode.rows_reused(), tokens_before);
@@ -113,7 +113,8 @@ TEST_F(EngineThreadTest, RefusesATransferThatIsUnderWay) {
   EXPECT_EQ(refused.error.code, ErrorCode::kInvalidArgument);
 }
 
-// A prompt waited for its turn at a busy prefill worker for longer than a lease: its fetch failed.
+// Regression: a prompt waited longer than a lease for its turn at a busy prefill worker, and its
+// fetch failed.
 TEST_F(EngineThreadTest, WaitsForAPromptThatTakesLongerThanALease) {
   TestWorker patient({.name = "d1",
                       .make_core = decode::core_factory({}),
@@ -130,7 +131,7 @@ TEST_F(EngineThreadTest, WaitsForAPromptThatTakesLongerThanALease) {
 TEST_F(EngineThreadTest, GivesItsLastSequenceToTheOfferThatIsFetched) {
   ASSERT_TRUE(
       prefill.thread().submit(prefill.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
-  prefill.expect<TokenOutput>();  // Its rows stay: nobody fetches them.
+  prefill.expect<TokenOutput>();  // Its rows stay, because they are never fetched.
   GenerationRequest second = prefill.request({.id = 2, .kv = KvMode::kOffer, .max_tokens = 1});
   second.transfer = {3, 4};
   ASSERT_TRUE(prefill.thread().submit(std::move(second)));
@@ -142,10 +143,10 @@ TEST_F(EngineThreadTest, GivesItsLastSequenceToTheOfferThatIsFetched) {
   EXPECT_GT(decode.expect<KvFetched>().bytes, 0U);
 }
 
-// A decode worker without free sequences, and a prompt that it will fetch when it has some.
+// A decode worker without free sequences, and a prompt that it fetches once it has some.
 struct BusyDecodeTest : EngineThreadTest {
   void SetUp() override {
-    for (uint64_t id = 1; id <= 2; ++id) {  // Nobody will ever offer these.
+    for (uint64_t id = 1; id <= 2; ++id) {  // These are never offered.
       submit_fetch(id, {9, 8 + id});
     }
     submit_fetch(3, TestWorker::Ask().transfer);
@@ -162,7 +163,8 @@ struct BusyDecodeTest : EngineThreadTest {
                     .kv_lease = std::chrono::milliseconds(150)}};
 };
 
-// The lease of a prompt's KV ended while its request queued: it was computed twice.
+// Regression: the lease of a prompt's KV expired while its request queued, so it was computed
+// twice.
 TEST_F(BusyDecodeTest, KeepsTheRowsOfARequestThatQueuesForLongerThanTheirLease) {
   ASSERT_TRUE(
       hasty.thread().submit(hasty.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
@@ -176,10 +178,10 @@ TEST_F(BusyDecodeTest, FreesTheRowsOfARequestThatLeavesTheQueueAtOnce) {
   ASSERT_TRUE(
       hasty.thread().submit(hasty.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
   hasty.expect<TokenOutput>();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Its own lease is over.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Its own lease has expired.
   hasty.thread().drain();
   decode.thread().cancel(RequestId{3});
-  hasty.expect<WorkerDrained>();  // Else when the renewed lease ends, in a minute.
+  hasty.expect<WorkerDrained>();  // Otherwise only after the renewed lease, in a minute.
 }
 
 TEST_F(EngineThreadTest, IsDrainedWhenACancelledFetchHasEnded) {
@@ -187,7 +189,7 @@ TEST_F(EngineThreadTest, IsDrainedWhenACancelledFetchHasEnded) {
   fetched.peer = prefill.address();
   ASSERT_TRUE(decode.thread().submit(std::move(fetched)));
   decode.thread().cancel(RequestId{1});
-  // Nothing is said of a request whose client left; the drain waits for its rows.
+  // A request whose client left gets no output. The drain waits for its rows.
   decode.thread().drain();
   decode.expect<WorkerDrained>();
 }

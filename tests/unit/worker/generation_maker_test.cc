@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kRoom = 128;
 
 struct GenerationMakerTest : testing::Test {
-  // What is wrong with a request for these prompts; empty: nothing.
+  // Returns the error of a request for these prompts; empty if it is valid.
   std::string wrong_with(net::ApiRequest request) {
     if (const auto error = maker.check(request)) {
       return error->message;
@@ -41,7 +41,7 @@ struct GenerationMakerTest : testing::Test {
 };
 
 TEST_F(GenerationMakerTest, ATextThatIsMuchTooLongIsRefusedByItsBeginning) {
-  const std::string text(1500, 'a');  // As bytes, that many could fit.
+  const std::string text(1500, 'a');  // Judged by its bytes alone, it could fit.
   EXPECT_TRUE(says(wrong_with({.prompts = {text}}), "but the first 512 of 1500 bytes have 512"));
   EXPECT_EQ(engine.watched().bytes_tokenized(), 512U);
 }
@@ -57,7 +57,7 @@ TEST_F(GenerationMakerTest, ATextOfLongTokensFitsHoweverLongItIs) {
 TEST_F(GenerationMakerTest, ACutBetweenBytesOfACharacterIsMoved) {
   std::string text = "a";
   while (text.size() < 1500) {
-    text += "\xe2\x82\xac";  // Three bytes: 512 is within one.
+    text += "\xe2\x82\xac";  // Three bytes, so byte 512 is inside one.
   }
   EXPECT_TRUE(says(wrong_with({.prompts = {text}}), "but the first 511 of"));
 }
@@ -110,7 +110,7 @@ size_t memory_used() {
   return resident * 4096;
 }
 
-// The largest request there is had 4096 tables of the vocabulary: gigabytes, before the first
+// Regression: the largest request held 4096 tables of the vocabulary, gigabytes, before its first
 // token.
 TEST_F(GenerationMakerTest, ChoicesThatWaitHoldNoTableOfTheVocabulary) {
   const WatchedEngine large(engine::open_engine({.kind = engine::EngineKind::kFake}).value(),

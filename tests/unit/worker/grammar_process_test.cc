@@ -21,7 +21,7 @@ class GrammarProcessTest : public testing::Test {
     return {.path = PDJOB_GRAMMAR_HELPER_DOUBLE, .arguments = {"double", mode}};
   }
 
-  // What became of each text, in order.
+  // Returns the result of each text, in order.
   std::vector<Result<Compiled>> ask(const GrammarProgram& with,
                                     const std::vector<std::string>& grammars) {
     GrammarThread thread(loop_, engine_->vocabulary(), with);
@@ -58,7 +58,7 @@ TEST_F(GrammarProcessTest, GrammarsAreCompiledAndRefused) {
   EXPECT_TRUE(engine::Grammar(*results[3]).allows('b'));
 }
 
-// One client's grammar fails, and so does the next that does the same; the worker goes on.
+// One client's grammar fails, and so does the next one that does the same. The worker survives.
 TEST_F(GrammarProcessTest, ACrashRefusesTheGrammarThatCausedIt) {
   for (const char* mode : {"crash", "unknown word", "no size", "huge size"}) {
     for (const auto& result : ask(program(mode), {"root ::= \"a\"", "root ::= \"b\""})) {
@@ -81,7 +81,7 @@ TEST_F(GrammarProcessTest, AGrammarIsBlamedOnlyForTheDeathOfAChildThatSawNoOther
 
 TEST_F(GrammarProcessTest, AnAnswerThatIsNoGrammarIsNotFollowed) {
   EXPECT_EQ(ask(program("lie"), {"root ::= \"a\""})[0].error().code, ErrorCode::kCorrupt);
-  // Whether its first frame or its bytes are the first to be too much is a matter of timing.
+  // Timing decides which limit trips first: the first frame's, or that of the bytes.
   EXPECT_FALSE(ask(program("endless"), {"root ::= \"a\""})[0].has_value());
 }
 
@@ -103,7 +103,7 @@ TEST_F(GrammarProcessTest, AHelperThatCannotStartIsOurFault) {
 class GrammarStoreTest : public testing::Test {
  protected:
   Result<Compiled> find(const std::string& text, StructureDepth depth = StructureDepth::kCompiled) {
-    // Answers may come after we have returned.
+    // Answers may come after this function has returned.
     const auto out = std::make_shared<Result<Compiled>>(Error{ErrorCode::kCancelled, "not yet"});
     store_.find(engine::StructureKind::kGrammar, text, depth,
                 [out](const Result<Compiled>& result) { *out = result; });

@@ -26,7 +26,8 @@ Prompt prompt(Token first, uint32_t tokens, uint32_t shared = 0) {
   return make_prompt(std::move(made));
 }
 
-// What a router knows of it: by hash, the tokens from the beginning to the end of the block.
+// A router's knowledge of the worker: for each hash, the tokens from the prompt's beginning to the
+// end of the block.
 class Listener {
  public:
   void take(const std::vector<net::KvEvent>& events) {
@@ -149,8 +150,8 @@ TEST(KeptBlocks, OfTwoTenantsAreTwo) {
   EXPECT_NE(first.hashes[1], second.hashes[1]);
 }
 
-// Random prompts through a real cache: a router that listens from the beginning, and one that comes
-// later, know what the cache would find.
+// Random prompts through a real cache. Both a router that listens from the beginning and one that
+// joins later know what the cache would find.
 TEST(KeptBlocks, AreWhatThePromptCacheKeeps) {
   for (const auto order : {PromptCache::Order::kOldestFirst, PromptCache::Order::kLowestFirst}) {
     Random random(7);
@@ -191,7 +192,7 @@ TEST(KeptBlocks, AreWhatThePromptCacheKeeps) {
   }
 }
 
-// The longest beginning that is reported is what the next prompt starts with.
+// The next prompt starts with the longest prefix that was reported.
 TEST(PromptCacheReports, TellWhatTheNextPromptFinds) {
   for (const auto order : {PromptCache::Order::kOldestFirst, PromptCache::Order::kLowestFirst}) {
     Random random(11);

@@ -1,5 +1,5 @@
-// The HTTP face of a decode worker over a real endpoint, beside a prefill worker whose rows come
-// damaged.
+// The HTTP API of a decode worker over a real endpoint. Beside it is a prefill worker whose rows
+// arrive damaged.
 #include "worker/openai_api.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::unique_ptr<engine::Engine> fake_engine() {
                                .batch_tokens = kSize.batch_tokens});
 }
 
-// Offers what it is told to; each transfer has one bit flipped.
+// Offers prompts on request. Each transfer has one flipped bit.
 class DamagingPrefill {
  public:
   DamagingPrefill()
@@ -185,7 +185,7 @@ TEST_F(OpenaiApiTest, TellsTheRouterOfAPairWhoseKvComesDamagedAgainAndAgain) {
 // --- streams that go on at another worker
 
 struct ContinuedStream : OpenaiApiTest {
-  // A chunk of a stream: its event, and what it tells the router of tokens.
+  // A chunk of a stream: its event, and the tokens that it tells the router.
   struct Chunk {
     std::string told;
     std::string event;
@@ -209,7 +209,7 @@ struct ContinuedStream : OpenaiApiTest {
     }
     return chunks;
   }
-  // What the router would ask to go on with after the first `count` chunks.
+  // Returns the router's pdjob_resume after the first `count` chunks.
   static std::string resume_after(const std::vector<Chunk>& chunks, size_t count, size_t choices) {
     std::vector<std::string> lists(choices);
     for (size_t i = 0; i < count; ++i) {
@@ -290,7 +290,7 @@ TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
 
 // --- requests whose preparation takes long
 
-// 256 prompts, the first of which the tokenizer stops at.
+// Returns a request with 256 prompts. The tokenizer stops at the first one.
 std::string long_request() {
   std::string body = R"({"max_tokens":1,"prompt":["wait)" + std::string(40, 'a') + '"';
   for (int i = 1; i < 256; ++i) {

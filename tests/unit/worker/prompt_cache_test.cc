@@ -13,7 +13,8 @@
 namespace pdjob::worker {
 namespace {
 
-// A conversation is the tokens that begin with its number; all begin with the same `shared` ones.
+// The prompt of a conversation: tokens that count up from its number, after `shared` tokens common
+// to all.
 std::vector<Token> prompt(Token conversation, uint32_t tokens, uint32_t shared = 0) {
   std::vector<Token> made(tokens);
   std::iota(made.begin(), made.end(), 1000 * conversation);
@@ -28,7 +29,7 @@ using Order = PromptCache::Order;
 struct PromptCacheTest : testing::Test {
   explicit PromptCacheTest(Order order = Order::kOldestFirst) : cache(3, order) {}
 
-  // Where the prompt starts, with how many rows, after which effects.
+  // Returns the effects, then the sequence where the prompt starts, and the number of reused rows.
   std::string take(const std::vector<Token>& prompt, const std::string& tenant = "") {
     std::vector<Effect> effects;
     const PromptCache::Start start = cache.take({.tokens = prompt, .tenant = tenant}, effects);
@@ -44,7 +45,7 @@ struct PromptCacheTest : testing::Test {
     cache.put(SequenceId{sequence}, {make_prompt(std::move(prompt), tenant), rows}, effects);
     return words(effects);
   }
-  // Runs a prompt to its end, at once.
+  // Runs a whole prompt at once.
   std::string run(const std::vector<Token>& prompt, const std::string& tenant = "") {
     std::vector<Effect> effects;
     const PromptCache::Start start = cache.take({.tokens = prompt, .tenant = tenant}, effects);
@@ -130,7 +131,7 @@ TEST_F(OldestFirst, GivesAnEmptySequenceToWhatNeedsOne) {
   EXPECT_EQ(words(effects), Words{"clear s0"});
 }
 
-// Conversations with the same system prompt took the rows of each other.
+// Regression: conversations with the same system prompt took each other's rows.
 TEST_F(OldestFirst, CopiesABeginningThatIsTheSmallerPartOfAnotherPrompt) {
   run(prompt(1, 100, 40));
   EXPECT_EQ(take(prompt(2, 60, 40)), "fork s0 s1, trim s1 40, s1 40");
@@ -198,7 +199,7 @@ TEST_F(LowestFirst, KeepsAConversationWhoseSystemPromptAnotherOneTakes) {
 TEST_F(LowestFirst, DropsWhatIsInTheWayOfRowsFromElsewhere) {
   run(prompt(1, 40));
   run(prompt(2, 40));
-  run(prompt(3, 40));  // Now s0 keeps 3, s1 1, s2 2.
+  run(prompt(3, 40));  // Now s0 keeps 3, s1 keeps 1 and s2 keeps 2.
   EXPECT_EQ(take(prompt(1, 60)), "clear s2, fork s0 s2, clear s0, fork s1 s0, clear s1, s0 40");
 }
 
@@ -214,7 +215,7 @@ TEST_F(LowestFirst, MovesRowsOutOfTheWayOfWhatNeedsAnEmptySequence) {
 
 struct AnyOrder : testing::TestWithParam<Order> {};
 
-// Whoever follows the effects finds in each sequence the rows that the cache says.
+// Follows the effects, and checks that each sequence holds the rows that the cache reports.
 TEST_P(AnyOrder, SaysWhatTheSequencesHold) {
   constexpr uint32_t kSequences = 5;
   PromptCache tried(kSequences, GetParam());

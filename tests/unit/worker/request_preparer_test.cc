@@ -17,7 +17,7 @@ namespace {
 constexpr Duration kPatience = std::chrono::seconds(20);
 
 struct RequestPreparerTest : testing::Test {
-  // So many steps; the first one waits for the gate, if there is one.
+  // Work of `steps` steps. The first one waits for the gate, if there is one.
   class Work final : public Preparation {
    public:
     Work(int steps, Channel<int>* gate, std::function<void()> done)
@@ -73,7 +73,7 @@ TEST_F(RequestPreparerTest, WhatIsCancelledIsNeverDone) {
   ASSERT_TRUE(submit(1, 1, &gate));
   ASSERT_TRUE(submit(2, 1));
   ASSERT_TRUE(submit(3, 1));
-  preparer.cancel(1);  // It is being prepared, perhaps.
+  preparer.cancel(1);  // It may already be in preparation.
   preparer.cancel(2);
   preparer.cancel(7);
   ASSERT_TRUE(submit(2, 1)) << "the key is free again";

@@ -54,7 +54,7 @@ TEST_F(RequestQueueTest, RemembersWhoIsAwaited) {
   EXPECT_TRUE(queue.waiting().front().awaited);
   queue.set_awaited(RequestId{1}, false);
   EXPECT_FALSE(queue.waiting().front().awaited);
-  queue.set_awaited(RequestId{9}, true);  // Not here: nothing happens.
+  queue.set_awaited(RequestId{9}, true);  // It is not in the queue, so nothing happens.
 }
 
 TEST_F(RequestQueueTest, RefusesBeyondItsBound) {

@@ -1,5 +1,5 @@
-// A worker without HTTP for tests: core, engine thread, engine and KV endpoint; requests in,
-// outputs out.
+// A worker without HTTP, for tests: core, engine thread, engine and KV endpoint. Requests go in,
+// outputs come out.
 #pragma once
 
 #include <atomic>
@@ -94,7 +94,7 @@ class TestWorker {
     return made;
   }
 
-  // The next output; none, and the test fails, if there is none in time.
+  // Returns the next output. If none comes in time, the test fails and it returns a default one.
   Output next() {
     for (;;) {
       if (next_ == taken_.size()) {
@@ -114,9 +114,9 @@ class TestWorker {
       rows_reused_ = reused->rows;
     }
   }
-  // Of the last prompt that was computed here, among the outputs so far.
+  // Rows reused by the last prompt computed here, among the outputs read so far.
   uint32_t rows_reused() const { return rows_reused_; }
-  // All requests and offers have ended.
+  // Waits until all requests and offers have ended.
   void wait_idle() const {
     const Instant patience = real_now() + kPatience;
     while (rows_used_ > 0 && real_now() < patience) {
@@ -124,7 +124,8 @@ class TestWorker {
     }
     EXPECT_EQ(rows_used_, 0U);
   }
-  // The next output, which must be a `Wanted`: else a default one, and the test fails.
+  // Returns the next output, which must be a `Wanted`. Otherwise the test fails and it returns a
+  // default one.
   template <class Wanted>
   Wanted expect() {
     Output output = next();

@@ -1,7 +1,7 @@
-// Tokens under faults: whatever goes wrong with the KV of a prompt, in whichever of its chunks, the
-// decode worker answers with the tokens of one worker alone, or with an error, and then answers
-// whoever asks again. With the fake engine, whose tokens depend on every byte of the KV, and with a
-// real model; KV is in the host's memory, or in that of the GPU's double.
+// Tokens under faults. A fault damages the KV of a prompt in any of its chunks. The decode worker
+// then answers with the tokens of one worker alone, or with an error. The next request succeeds. It
+// runs with the fake engine, whose tokens depend on every byte of the KV, and with a real model. KV
+// is in host memory, or in that of the GPU's double.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,7 +27,7 @@ using kvtransfer::FaultPlan;
 using kvtransfer::TransportKind;
 
 constexpr uint32_t kChunkTokens = 12;
-constexpr uint32_t kChunks = 4;  // Of the prompt below, at least; each is a range of its own.
+constexpr uint32_t kChunks = 4;  // The least number of chunks of the prompt below; each is a range.
 constexpr std::string_view kStory =
     "The river rose in the night, and in the morning the miller found a boat in his orchard, "
     "an oar in his well, and on his doorstep, wet through and very polite, a heron that asked "
@@ -70,19 +70,19 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     engine.tokens_per_sequence = 512;
     engine.cuda_library = PDJOB_FAKE_CUDART;
     engine.cpu_computes_in_gpu_memory = true;
-    // Chunks that take longer than their transfer: each is a range.
+    // A chunk takes longer than its transfer, so each chunk is a range.
     engine.fake_delay_per_token = std::chrono::microseconds(200);
     return {.name = name,
             .make_core = std::move(make_core),
             .engine = engine,
             .kv = {.transport = GetParam().transport,
-                   // What stops is given up after twice this.
+                   // A stalled transfer is given up after twice this time.
                    .connect_timeout = std::chrono::milliseconds(400),
                    .nccl = kvtransfer::fake_nccl()},
             .open_transport = kvtransfer::with_faults(kvtransfer::plan_of)};
   }
 
-  // Another prompt each time: rows that did not come must not be right from the last one.
+  // Every prompt differs: stale rows of the last one must be wrong.
   TestWorker::Ask ask(KvMode kv, uint32_t max_tokens, TransferId transfer = {}) const {
     const size_t begin = (more_.empty() ? number_ : number_ - 1) * 7 % kStory.size();
     return {
@@ -93,7 +93,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
         .transfer = transfer};
   }
 
-  // No tokens: an error.
+  // An answer without tokens is an error.
   struct Answer {
     std::vector<Token> tokens;
     bool fetched = false;
@@ -114,18 +114,19 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     return answer;
   }
 
-  // What the decode worker makes of a prompt whose transfer has this fault. Right, or an error.
+  // Returns the decode worker's answer to a prompt whose transfer has this fault. Checks that it is
+  // right, or an error.
   Answer transfer(FaultPlan plan) {
     ++number_;
     EXPECT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
     const std::vector<Token> expected = answer_of(*alone_).tokens;
     const TransferId transfer = kvtransfer::transfer_with(plan, number_);
-    // The grant comes first, so that each chunk is pushed apart.
+    // The grant comes first, so that each chunk is pushed separately.
     GenerationRequest fetched = decode_->request(ask(KvMode::kFetch, kTokens, transfer));
     fetched.peer = prefill_->address();
     EXPECT_TRUE(decode_->thread().submit(std::move(fetched)));
     EXPECT_TRUE(prefill_->thread().submit(prefill_->request(ask(KvMode::kOffer, 1, transfer))));
-    // A prompt whose KV nobody will take any more need not be computed to its end.
+    // The prefill may stop early if its KV has lost its receiver.
     const Output prefilled = prefill_->next();
     EXPECT_TRUE(std::holds_alternative<TokenOutput>(prefilled) ||
                 std::holds_alternative<RequestFailed>(prefilled));
@@ -135,8 +136,8 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     return got;
   }
 
-  // The first range only, where faults in each would show no more: the real model takes its time,
-  // and what passes through pinned memory goes the ways of the other setups.
+  // Only the first range where other ranges show nothing new. The real model is slow, and pinned
+  // memory takes the ways of the other setups.
   static uint32_t ranges() {
     const auto& setup = GetParam();
     const bool staged = setup.prefill_in_gpu != setup.decode_in_gpu ||
@@ -144,7 +145,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     return setup.engine == engine::EngineKind::kLlama || staged ? 1 : kChunks;
   }
 
-  // What faults do to KV in a GPU's memory is the same for any engine: the fake one shows it.
+  // Faults of KV in a GPU's memory look the same with any engine, so the fake one suffices.
   static bool is_shown(FaultKind kind) {
     const bool in_gpu = GetParam().prefill_in_gpu || GetParam().decode_in_gpu;
     return does_no_harm(kind) || GetParam().engine == engine::EngineKind::kFake || !in_gpu;
@@ -152,7 +153,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
 
   std::unique_ptr<TestWorker> prefill_, decode_, alone_;
   uint64_t number_ = 0;
-  std::string more_;  // Follows the prompt before in place of another prompt.
+  std::string more_;  // If set, it extends the last prompt, so that the next prompt continues it.
 };
 
 TEST_P(TokensUnderFaults, AreThoseOfOneWorkerOrAnError) {
@@ -167,10 +168,11 @@ TEST_P(TokensUnderFaults, AreThoseOfOneWorkerOrAnError) {
       const bool fetched = transfer(plan).fetched;
       if (does_no_harm(plan.kind)) {
         EXPECT_TRUE(fetched);
-      } else if (range == 0) {  // A chunk that is quicker than the transfer before shares a range.
+        // A chunk that is quicker than the transfer before it shares a range.
+      } else if (range == 0) {
         EXPECT_FALSE(fetched);
       }
-      // A link that stopped in the middle of a payload is given up a little later.
+      // A link that stalled within a payload is given up a little later.
       EXPECT_TRUE(transfer({}).fetched || transfer({}).fetched || transfer({}).fetched);
     }
   }
@@ -182,7 +184,7 @@ TEST_P(TokensUnderFaults, AreThoseOfOneWorkerAlsoFromRowsThatWereThereAlready) {
   more_ = "And then it told him, for a fee, of the moon.";
   EXPECT_TRUE(transfer({}).fetched);
   EXPECT_GT(prefill_->rows_reused(), (kChunks - 1) * kChunkTokens);
-  for (const bool again : {false, true}) {  // Rows that were fetched are not kept.
+  for (const bool again : {false, true}) {  // The first time computes: fetched rows are not kept.
     ASSERT_TRUE(decode_->thread().submit(decode_->request(ask(KvMode::kLocal, kTokens))));
     ASSERT_TRUE(alone_->thread().submit(alone_->request(ask(KvMode::kLocal, kTokens))));
     EXPECT_EQ(answer_of(*decode_).tokens, answer_of(*alone_).tokens);

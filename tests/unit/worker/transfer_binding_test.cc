@@ -26,7 +26,7 @@ TEST(TransferBinding, AnotherPromptTenantOrIdIsAnotherTransfer) {
       bound_transfer({1, 2}, shorter, "alice"), bound_transfer({2, 1}, prompt, "alice"),
       bound_transfer({1, 3}, prompt, "alice")};
   EXPECT_EQ(bound.size(), 7U);
-  // What is a token of one is no byte of another's tenant.
+  // A token of one binding must not look like the tenant's bytes of another.
   EXPECT_NE(bound_transfer({1, 2}, std::vector<Token>{0x61}, ""),
             bound_transfer({1, 2}, std::vector<Token>{}, std::string_view("a\0\0\0", 4)));
 }

@@ -1,5 +1,4 @@
-// The fake engine with an eye on its tokenizer: tests see how many bytes it was given, and may hold
-// it back.
+// The fake engine with a watched tokenizer. Tests see how many bytes it got, and may hold it back.
 #pragma once
 
 #include <atomic>
@@ -20,7 +19,7 @@ class WatchedVocabulary final : public engine::Vocabulary {
  public:
   explicit WatchedVocabulary(const engine::Vocabulary& watched) : watched_(watched) {}
 
-  // From now on the tokenizer waits at a text that begins with "wait", until open() is called.
+  // From now on the tokenizer blocks at a text that begins with "wait", until open() is called.
   void close() { closed_ = true; }
   void open() { gate_.close(); }
   size_t bytes_tokenized() const { return bytes_; }
@@ -56,7 +55,7 @@ class WatchedVocabulary final : public engine::Vocabulary {
 
 class WatchedEngine final : public engine::Engine {
  public:
-  // `tokens`: how large a vocabulary it pretends to have; 0: its own.
+  // `tokens`: the vocabulary's size that it claims; 0 means its own.
   explicit WatchedEngine(std::unique_ptr<engine::Engine> watched, uint32_t tokens = 0)
       : watched_(std::move(watched)),
         facts_(watched_->facts()),
