@@ -1,8 +1,8 @@
 // RetryBudget keeps retries from becoming the load that stops workers from recovering. Each request
 // earns a share of a retry, and up to a hundred retries can be saved. So a short disturbance is
 // retried in full, and a long one adds at most that share to the load (as Finagle's RetryBudget;
-// Site Reliability Engineering, chapter 22). Only retries after an answer count: a lost worker does
-// no more work for the request. Pure.
+// Site Reliability Engineering, chapter 22). Retries after an answer and second attempts beside a
+// slow one count. A retry after a lost worker does not: that worker computes no longer. Pure.
 #pragma once
 
 #include <algorithm>
