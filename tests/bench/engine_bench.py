@@ -1,6 +1,6 @@
-"""Tokens per second of our engine beside llama.cpp's own benchmarks, built from the source our engine is linked with: llama-bench for one
-sequence, llama-batched-bench for eight. Same model file, threads, KV type and batches, flash attention on; see engine_bench.cc for what
-each figure is. The two sides take turns, and who is first alternates. Prints JSON, then a Markdown table.
+"""Compares tokens per second of our engine with llama.cpp's own benchmarks: llama-bench for one sequence, llama-batched-bench for eight. They are
+built from the source that our engine is linked with. Both sides use the same model file, threads, KV type and batches, with flash attention on.
+For each figure see engine_bench.cc. The two sides take turns, and alternate in who starts. Prints JSON, then a Markdown table.
 
     ./dev bench engine [--rounds N] [--threads N] [--model FILE]
 """

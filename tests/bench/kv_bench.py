@@ -1,6 +1,6 @@
-"""Hand-over of KV rows between two processes, in one interleaved run: transports shm and tcp beside memcpy, beside a plain loop over a
-loopback socket, and beside NIXL and Mooncake where they are installed (--peers fetches them); then many transfers at once. Every process
-keeps to one core, senders to the first and receivers to the second, the same in all ways. Prints JSON, then Markdown tables.
+"""Measures the transfer of KV rows between two processes, in one interleaved run. It compares the transports shm and tcp with memcpy, with a plain
+loop over a loopback socket, and with NIXL and Mooncake where they are installed (--peers fetches them). Then it runs many transfers at once.
+Senders are pinned to the first core and receivers to the second, the same in all ways. Prints JSON, then Markdown tables.
 
     ./dev bench kv [--peers] [--rounds N]
 """
@@ -18,7 +18,7 @@ BYTES_PER_TOKEN = 12240
 SIZES = {mib: mib * 2**20 // BYTES_PER_TOKEN for mib in (16, 64, 256, 1024)}
 PROMPT_TOKENS = 1000
 WAYS = ["memcpy", "shm", "tcp", "tls", "socket", "socket-default", "socket-zerocopy"]
-# Bytes per request, requests per batch: the best one counts.
+# Bytes per request, and requests per batch. The best shape counts.
 MOONCAKE_SHAPES = [(2**16, 64), (2**20, 16), (2**22, 4)]
 
 
@@ -27,7 +27,7 @@ def summary(values):
 
 
 class Mover:
-    """One pair of processes that move rows as they are ordered: kv_bench or kv_nixl_probe."""
+    """A pair of processes, kv_bench or kv_nixl_probe, that moves rows on order."""
 
     def __init__(self, argv, environment=None):
         sizes = [str(tokens) for tokens in (*SIZES.values(), PROMPT_TOKENS)]
@@ -46,7 +46,7 @@ class Mover:
 
 
 class Mooncake:
-    """Its own benchmark, which writes the same bytes again and again: fresh ones it cannot do."""
+    """Mooncake's own benchmark. It writes the same bytes again and again, because it cannot write fresh ones."""
 
     COMMON = ["--metadata_server=P2PHANDSHAKE", "--protocol=tcp", "--local_server_name=127.0.0.1"]
 
@@ -87,7 +87,7 @@ def nixl(program, root):
 
 
 def measure_sizes(ours, peer, rounds):
-    """Seconds by size and way, round by round. The first round warms up and is kept apart."""
+    """Returns the seconds by size and way, round by round. The first round warms up and is returned separately."""
     figures, first = {}, {}
     for mib, tokens in SIZES.items():
         repeats = max(3, rounds * 64 // (mib + 48))
@@ -99,7 +99,7 @@ def measure_sizes(ours, peer, rounds):
 
 
 def measure_mooncake(mooncake, ours, rounds):
-    """Bytes per second, ours of the same 16 MiB as each of its batches; theirs is the best shape of each round."""
+    """Returns bytes per second. Ours move 16 MiB, as much as each of Mooncake's batches. Mooncake's figure is its best shape of each round."""
     figures = {"shm": [], "tcp": [], "mooncake": []}
     for _ in range(rounds):
         figures["mooncake"].append(max(mooncake.rate(shape) for shape in MOONCAKE_SHAPES))
@@ -121,7 +121,7 @@ def measure_prompt(ours, rounds):
 
 
 def ratio(slow, fast):
-    """How much faster the second is, round by round."""
+    """Summarises how many times faster the second one is, round by round."""
     return summary([a / b for a, b in zip(slow, fast)])
 
 

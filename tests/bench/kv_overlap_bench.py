@@ -1,7 +1,7 @@
-"""How much of the time to the first token is waiting for KV? Real jobs, 1P1D with one engine thread each and a context of 8192 tokens; the
-prompt moves chunk by chunk while it is computed, or in one piece at the end, by shm and tcp. The jobs take turns, request by request.
-Visible: from the last row being ready in the prefill worker to all rows being verified in the decode worker, as its reply says. Then what a
-callback per layer costs the prefill (decision 8). Prints JSON, then Markdown tables.
+"""How much of the time to the first token is spent waiting for KV? Runs real jobs, 1P1D with one engine thread each and a context of 8192 tokens.
+The prompt moves chunk by chunk while it is computed, or in one piece at the end, by shm and tcp. The jobs take turns, request by request.
+"Visible" is the time from the last ready row in the prefill worker until all rows are verified in the decode worker, as its reply says. Then it
+measures what a callback per layer costs the prefill (decision 8). Prints JSON, then Markdown tables.
 
     ./dev bench kv
 """
@@ -21,7 +21,7 @@ import httpx
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 from conftest import MODEL, Job  # noqa: E402
 
-ROUNDS = {256: 7, 1000: 3, 4000: 1}  # By tokens of the prompt.
+ROUNDS = {256: 7, 1000: 3, 4000: 1}  # The key is the prompt's length in tokens.
 JOBS = {
     "chunks, shm": ("shm", 256),
     "one piece, shm": ("shm", 4096),
@@ -44,7 +44,7 @@ launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
 
 
 def ask(url, tokens, seed):
-    """Seconds to the first token, and those in which nothing was done but waiting for rows."""
+    """Returns the seconds to the first token, and the seconds spent only waiting for rows."""
     prompt = [300 + (seed * 7919 + i * 104729) % 40000 for i in range(tokens)]
     started = time.perf_counter()
     reply = httpx.post(f"{url}/v1/completions", json={"prompt": prompt, "max_tokens": 1, "temperature": 0}, timeout=300)
@@ -61,7 +61,7 @@ def measure(urls):
                 seed += 1
                 ttft, visible = ask(url, tokens, seed)
                 print(f"{tokens} tokens, {name}: TTFT {ttft:.2f} s, visible {1e3 * visible:.2f} ms", file=sys.stderr, flush=True)
-                if tokens != 256 or round_ > 0:  # The first warms up.
+                if tokens != 256 or round_ > 0:  # The first round warms up.
                     of = figures.setdefault(tokens, {}).setdefault(name, {"ttft": [], "visible": [], "share": []})
                     of["ttft"].append(ttft)
                     of["visible"].append(visible)

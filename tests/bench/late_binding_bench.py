@@ -1,7 +1,7 @@
-"""What is gained by giving a request to a worker only when it has room? Sixteen worker processes that serve one request at a time, and
-before them three routers, each with a way of its own: all asked in turn, at random moments, for answers of 1 token (90 %) or 50, of which
-nobody knows in advance. Goodput is the highest rate, as a share of what the workers can do, at which 99 of 100 requests take at most
-twice as long as a long one alone. The workers are real but for their engine, which sleeps for each token.
+"""What is gained when a worker gets a request only once it has room? Sixteen worker processes serve one request at a time. Three routers stand
+before them, each with its own policy. Requests go to all routers in turn, at random moments. An answer has 1 token (90 %) or 50, and its length is
+unknown in advance. Goodput is the highest rate at which 99 of 100 requests take at most twice as long as a long one alone. It is given as a share
+of the workers' capacity. The workers are real except for their engine, which sleeps for each token.
 
     ./dev bench binding
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 from conftest import MODEL, Process  # noqa: E402
 
 WORKERS, TOKEN_SECONDS, LONG, LONG_SHARE = 16, 0.02, 50, 0.1
-CAPACITY = WORKERS / (TOKEN_SECONDS * (1 + LONG_SHARE * (LONG - 1)))  # Requests a second.
+CAPACITY = WORKERS / (TOKEN_SECONDS * (1 + LONG_SHARE * (LONG - 1)))  # Requests per second.
 PATIENCE = 2 * LONG * TOKEN_SECONDS
 STEPS = 5
 WAYS = {
@@ -44,8 +44,8 @@ def router(folder, workers, settings):
 
 
 async def p99(url, utilisation, requests):
-    """Of the seconds from the moment at which a request was due to its answer."""
-    draw = random.Random(7)  # The same requests for every way and rate.
+    """Returns the P99, in seconds, from the moment at which a request was due until its answer."""
+    draw = random.Random(7)  # Every way and rate gets the same requests.
     took = []
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=None)) as client:
 

@@ -1,6 +1,6 @@
-"""What does a conversation's next turn cost when its beginning is kept? Two real jobs, 1P1D over shm with one engine thread each, one with
-`prefix_cache`, one without. A turn of 1,000 tokens, then one that adds 40 to it and its answer, of which the time to the first token is
-told. The jobs take turns, conversation by conversation. Prints JSON, then a Markdown table.
+"""What does a conversation's next turn cost when its prefix is kept? Runs two real jobs, 1P1D over shm with one engine thread each: one with
+`prefix_cache`, one without. A turn of 1,000 tokens is followed by one that adds 40 tokens to it and its answer. The bench reports the time to the
+first token of both. The jobs take turns, conversation by conversation. Prints JSON, then a Markdown table.
 
     ./dev bench prefix
 """
@@ -24,7 +24,7 @@ JOBS = {"kept": "prefix_cache: true", "computed again": "prefix_cache: false"}
 
 
 def ask(url, prompt, tokens):
-    """Its first token's time in seconds, and the tokens of the answer."""
+    """Returns the time to the first token, in seconds, and the tokens of the answer."""
     body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}
     started, first, answer = time.perf_counter(), None, []
     with httpx.stream("POST", url + "/v1/completions", json=body, timeout=300) as reply:
@@ -39,7 +39,7 @@ def ask(url, prompt, tokens):
 def converse(url, seed):
     prompt = [300 + (seed * 7919 + i * 104729) % 40000 for i in range(TURN_TOKENS)]
     first, answer = ask(url, prompt, ANSWER_TOKENS)
-    time.sleep(0.2)  # The person reads.
+    time.sleep(0.2)  # The user reads the answer.
     new = [300 + (seed * 104729 + i * 7919) % 40000 for i in range(NEW_TOKENS)]
     second, answer = ask(url, prompt + answer + new, ANSWER_TOKENS)
     return {"first turn": first, "second turn": second}, answer
@@ -63,7 +63,7 @@ def main():
                 answers.append(answer)
                 for turn, seconds in measured.items():
                     print(f"{turn}, {name}: {1e3 * seconds:.0f} ms", file=sys.stderr, flush=True)
-                    if round_ > 0:  # The first warms up.
+                    if round_ > 0:  # The first round warms up.
                         figures.setdefault(turn, {}).setdefault(name, []).append(seconds)
             assert answers[0] == answers[1], "the tokens are the same"
         assert all(job.stop() == 0 for job in running.values())

@@ -1,7 +1,8 @@
-"""pdjob's router beside nginx and, where they are installed (--peers fetches them), vllm-router and sglang-router: one interleaved run, in
-which all of them stand before the same two backends that compute nothing (router_backend.cc). Backends and load keep to the first core,
-the router that is measured to the second. Then pdjob alone: its memory over many requests, with 10,000 idle connections, with slow readers.
-Prints JSON, then Markdown tables. Rates are worth something only as ratios within one run.
+"""Compares pdjob's router with nginx and, where they are installed (--peers fetches them), with vllm-router and sglang-router.
+
+In one interleaved run, all of them stand before the same two backends, which compute nothing (router_backend.cc). Backends and load share the
+first core; the measured router has the second. Then pdjob runs alone: its memory over many requests, with 10,000 idle connections, and with slow
+readers. Prints JSON, then Markdown tables. Only ratios of rates within one run are meaningful.
 
     ./dev bench router [--peers] [--rounds N] [--seconds N] [--requests N]
 """
@@ -51,7 +52,7 @@ def body(**more):
     return json.dumps({"model": "tiny", "prompt": TEXT, "max_tokens": EVENTS, "temperature": 0, **more})
 
 
-# Name: connections, body, streamed.
+# Name: (connections, body). The body may ask for a stream.
 WORKLOADS = {
     "JSON, 1 connection": (1, body()),
     "JSON, 32 connections": (32, body()),
@@ -71,7 +72,7 @@ def get(port, path):
 
 
 class Process:
-    """A process group of its own on one core; its CPU and memory are those of the whole group."""
+    """A process group pinned to one core. Its CPU and memory are those of the whole group."""
 
     def __init__(self, name, core, argv, port, folder):
         self.name, self.port = name, port
@@ -158,7 +159,7 @@ class Bench:
         return result
 
     def measure(self, target, connections, request, seconds):
-        """One slice of load. The backends say whether the work was done: each PD request has been prefilled and fetched."""
+        """Runs one slice of load. The backends confirm the work: each PD request was prefilled and fetched."""
         for backend in self.backends:
             get(backend.port, "/reset")
         before = target.cpu_us()
@@ -176,7 +177,7 @@ class Bench:
 
 
 def first_event_us(port, count=150):
-    """Microseconds to the first event of paced streams, one at a time."""
+    """Returns the median of microseconds to the first event of paced streams, one stream at a time."""
     request = body(stream=True, user=f"itl={PACE_US}").encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(request)
     taken = []
@@ -195,7 +196,7 @@ def first_event_us(port, count=150):
 
 def measure_all(bench, targets, rounds, seconds):
     figures = {}
-    for round_ in range(-1, rounds):  # The first one warms up and is not kept.
+    for round_ in range(-1, rounds):  # The first round warms up and is dropped.
         for workload, (connections, request) in WORKLOADS.items():
             for target in targets:
                 result = bench.measure(target, connections, request, seconds if round_ >= 0 else 1)
@@ -209,7 +210,7 @@ def measure_all(bench, targets, rounds, seconds):
 
 
 def measure_memory(bench, router, requests):
-    """MiB after a tenth of the requests and after all of them."""
+    """Returns MiB after a tenth of the requests, and after all of them."""
     sizes, done = [], 0
     for goal in (requests // 10, requests):
         while done < goal:
@@ -223,7 +224,7 @@ def connect(port):
 
 
 def wait_until_quiet(router):
-    """Until it has done what it had to do for those that came or went."""
+    """Waits until the router has finished the work for clients that came or left."""
     before, now = -1, router.cpu_us()
     while now - before > 50_000:
         time.sleep(0.5)
@@ -231,7 +232,7 @@ def wait_until_quiet(router):
 
 
 def measure_bystanders(bench, router, seconds, rounds):
-    """Rate and p99 of others: without, with idle connections, with readers that never read."""
+    """Returns rate and P99 of other clients: alone, with idle connections, and with readers that never read."""
     request = body(stream=True).encode()
     stalled = b"POST /v1/completions HTTP/1.1\r\nHost: r\r\nContent-Length: %d\r\n\r\n" % len(request) + request
     figures = {}
@@ -242,7 +243,7 @@ def measure_bystanders(bench, router, seconds, rounds):
                 sockets = [connect(router.port) for _ in range(SLOW_READERS)]
                 for one in sockets:
                     one.setblocking(False)
-                    for _ in range(200):  # Pipelined: megabytes of events that nobody reads.
+                    for _ in range(200):  # Pipelined requests: megabytes of events that stay unread.
                         try:
                             one.send(stalled)
                         except BlockingIOError:
@@ -309,7 +310,7 @@ def main():
         try:
             targets = [bench.start_router("nginx", False)]
             targets += [bench.start_router(name, pairs) for name in binaries for pairs in (False, True)]
-            time.sleep(2)  # Routers without a launcher ask once a second who is there.
+            time.sleep(2)  # Routers without a launcher ask for their members once a second.
             targets.insert(0, bench.backends[0])
             targets[0].name = "direct"
             figures = measure_all(bench, targets, options.rounds, options.seconds)

@@ -1,6 +1,6 @@
-"""TTFT, ITL and output tokens per second of 1P1D through the router, idle and at 8 concurrent requests, beside a single process of one
-engine thread and beside one of two (1P1D has two processes of one thread), in one interleaved run; and the time from `pdjob` start to
-ready. Prints JSON, then a Markdown table. Absolute times belong to the machine: compare ratios.
+"""Measures TTFT, ITL and output tokens per second of 1P1D through the router, idle and at 8 concurrent requests. It compares them, in one
+interleaved run, with a single process of one engine thread and with one of two. (1P1D has two processes of one thread.) It also measures the time
+from the start of `pdjob` until ready. Prints JSON, then a Markdown table. Absolute times depend on the machine: compare ratios.
 
     ./dev bench serving
 """
@@ -70,14 +70,14 @@ def single_process(folder, threads):
 
 
 def measure_load(urls, rounds):
-    """By figure, e.g. ttft_c8: what each side measured, round by round."""
+    """Returns each side's measurements by figure, e.g. ttft_c8, round by round."""
     figures = {}
     for concurrency in (1, 8):
         for round_ in range(rounds + 1):
             for side, url in urls.items():
                 measured = asyncio.run(load(url, concurrency, 1000 * round_ + concurrency))
                 for metric, value in measured.items():
-                    if round_ > 0:  # The first warms up.
+                    if round_ > 0:  # The first round warms up.
                         figures.setdefault(f"{metric}_c{concurrency}", {}).setdefault(side, []).append(value)
     return figures
 

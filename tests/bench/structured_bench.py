@@ -1,6 +1,6 @@
-"""What does structured output cost? First `grammar_bench` on the ten schemas of tests/data/schemas. Then one real worker: the same prompts with
-and without a schema take turns, request by request, alone and four at a time; told are tokens per second, and their ratio with the schema to
-without. Prints JSON lines.
+"""What does structured output cost? First it runs `grammar_bench` on the ten schemas of tests/data/schemas. Then one real worker gets the same
+prompts with and without a schema, in turn, alone and four at a time. It reports tokens per second, and their ratio with the schema to without.
+Prints JSON lines.
 
     ./dev bench structured [--rounds N] [--tokens N]
 """
@@ -67,7 +67,7 @@ def main():
         for at_once in (1, 4):
             rates = {False: [], True: []}
             for structured in (True, False):
-                rate(worker.url, at_once, options.tokens, structured, 0)  # Compiles, and warms up.
+                rate(worker.url, at_once, options.tokens, structured, 0)  # Compiles the schema and warms up.
             for turn in range(options.rounds):
                 for structured in (False, True) if turn % 2 else (True, False):
                     rates[structured].append(rate(worker.url, at_once, options.tokens, structured, turn))

@@ -1,7 +1,7 @@
 // The engine of the real model with its KV in a GPU's memory, and that KV over cuda_ipc between two
 // processes. `./dev gpu` runs it on the real GPU, which also computes. Everywhere else it runs on
-// the double of tests/support: the CPU computes in the double's memory, and every logit is the host
-// engine's.
+// the double of tests/support. The CPU then computes in the double's memory, and every logit is the
+// host engine's.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 """Real processes on loopback, for the integration tests.
 
-`./dev test` runs these with PDJOB_BIN (the binary under test) and PDJOB_TEST_MODEL (a GGUF) set; without a model they fail rather
-than pass unseen.
+`./dev test` sets PDJOB_BIN (the binary under test) and PDJOB_TEST_MODEL (a GGUF) for them. Without a model they fail, so that they cannot pass
+unnoticed.
 """
 
 import atexit
@@ -27,7 +27,7 @@ READY_SECONDS = 120
 
 
 class Process:
-    """One pdjob process whose stdout says `ready url=...`; its stderr goes to a file."""
+    """One pdjob process. Its stdout says `ready url=...`; its stderr goes to a file."""
 
     def __init__(self, argv, folder, env=None):
         self.log = pathlib.Path(folder) / f"{argv[1].lstrip('-')}-{time.monotonic_ns()}.log"
@@ -37,10 +37,10 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._log_file,
             text=True,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **(env or {})},  # Of real GPUs: tests have their doubles.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **(env or {})},  # Hides real GPUs: tests use doubles.
             start_new_session=True,
         )
-        atexit.register(self._kill)  # A test that fails half-way leaves nothing running.
+        atexit.register(self._kill)  # Stops the process even if a test fails half-way.
         self.url = None
         self.stdout = []
         self._ready = threading.Event()
@@ -87,14 +87,14 @@ class Process:
 
 
 def fake_worker(role, folder, name):
-    """A worker whose engine is fake: it answers at once. Everything else of it is real."""
+    """A worker with the fake engine, which answers at once. Everything else is real."""
     options = ["--set", "engine.kind=fake", "--set", "engine.sequences=32", "--listen", "127.0.0.1:0"]
     return Process(["pdjob", "worker", "--role", role, "--model", MODEL, "--name", name, *options], folder)
 
 
 @contextlib.contextmanager
 def real_worker(role, folder, *settings):
-    """A worker with the real model, by itself."""
+    """A stand-alone worker with the real model."""
     argv = ["pdjob", "worker", "--role", role, "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2"]
     argv += [word for setting in settings for word in ("--set", setting)]
     process = Process(argv, folder)
@@ -128,17 +128,17 @@ class Job(Process):
         return found
 
     def worker_keys(self):
-        """By name, what the HTTP port of each worker wants: only the job's owner can read it."""
+        """Returns, by name, the key for each worker's HTTP port. Only the job's owner can read it."""
         (file,) = self.folder.glob("state/*/worker_keys.json")
         return json.loads(file.read_text())
 
 
-# Of the workers of all jobs that were asked for their processes, by URL.
+# The keys of workers by URL, filled by processes().
 WORKER_KEYS = {}
 
 
 def key_header(url):
-    """What a request to this URL must show: nothing, unless it is a worker of a job."""
+    """Returns the headers that a request to this URL needs. They are empty unless the URL is a worker of a job."""
     key = next((key for base, key in WORKER_KEYS.items() if key and (url == base or url.startswith(base + "/"))), None)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -150,7 +150,7 @@ def get(url, timeout=10, headers=None):
 
 
 def metric(url, name, **labels):
-    """The sum of a metric's samples that carry the labels."""
+    """Returns the sum of a metric's samples that carry the labels."""
     total = 0.0
     for line in get(url + "/metrics").splitlines():
         if line.startswith("#") or not line.strip():
@@ -162,7 +162,7 @@ def metric(url, name, **labels):
 
 
 def eventually(condition, seconds=30, what="condition"):
-    """Waits until `condition` returns something true; what it raises until then is the reason why not."""
+    """Waits until `condition` returns something true. If it never does, the error names the last exception that it raised."""
     deadline = time.monotonic() + seconds
     reason = None
     while time.monotonic() < deadline:
@@ -176,7 +176,7 @@ def eventually(condition, seconds=30, what="condition"):
 
 
 def assert_idle(job):
-    """No engine worker of the job holds a request or a row."""
+    """Asserts that no engine worker of the job holds a request or a row."""
     for name, process in job.processes().items():
         if process["role"] in ("prefill", "decode"):
             for gauge in ("pdjob_kv_rows_used", "pdjob_requests_running", "pdjob_requests_waiting"):
@@ -185,7 +185,7 @@ def assert_idle(job):
     return True
 
 
-# Beside the program that is tested: what stands in for a GPU's libraries.
+# The doubles of a GPU's libraries are beside the program under test.
 FAKE_GPU = "nccl: {{library: {0}/libfakenccl.so, cuda_library: {0}/libfakecudart.so}}".format(pathlib.Path(BIN).resolve().parent)
 
 
@@ -217,7 +217,7 @@ def folder():
 
 @pytest.fixture(scope="session")
 def single():
-    """The single-process engine that everything is compared with: it computes each prompt whole."""
+    """The single-process engine, the reference for all comparisons. It computes each prompt whole."""
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
         process = Process(
             ["pdjob", "worker", "--role", "both", "--model", MODEL, "--listen", "127.0.0.1:0"]

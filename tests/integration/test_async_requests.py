@@ -1,4 +1,4 @@
-"""Requests whose answers are fetched later: through the death of the router, and to their end."""
+"""Requests whose answers are fetched later, across the death of the router, and until they end."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def ask(prompt):
 
 
 def call(url, method="GET", body=None, headers={}):
-    """Status and body; a router that is not there is tried again."""
+    """Returns status and body. A missing router raises OSError, which eventually() retries."""
     headers = {"Content-Type": "application/json", **headers}
     request = urllib.request.Request(url, body and json.dumps(body).encode(), headers, method=method)
     try:

@@ -1,4 +1,4 @@
-"""The real binary refuses a wrong job file with its whole text, and starts nothing."""
+"""The real binary refuses a wrong job file with the whole error text, and starts nothing."""
 
 import os
 import pathlib

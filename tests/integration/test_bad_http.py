@@ -1,4 +1,4 @@
-"""Hostile and broken HTTP: a clear 4xx each, and nobody else is harmed. Against the router and, directly, against a decode worker."""
+"""Hostile and broken HTTP gets a clear 4xx, and harms nobody else. Tested against the router and, directly, a decode worker."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ def url(job, request):
 
 
 def raw(url, data, expect_reply=True):
-    """Sends bytes, returns the status and body of what comes back. A worker of a job gets its key with them."""
+    """Sends bytes. Returns the status and body of the reply. For a worker of a job it adds the worker's key."""
     for name, value in key_header(url).items():
         data = data.replace(b"Host: x\r\n", f"Host: x\r\n{name}: {value}\r\n".encode(), 1)
     address = urllib.parse.urlparse(url)
@@ -34,7 +34,7 @@ def raw(url, data, expect_reply=True):
         try:
             connection.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # Refused while we were still sending: the answer may be there all the same.
+            pass  # Refused during the send: the reply may still be there.
         reply = b""
         try:
             while chunk := connection.recv(65536):
@@ -119,7 +119,7 @@ def test_bad_bodies_are_refused_and_say_why(url, body):
 
 
 def test_kv_transfer_params_of_the_wrong_type_are_refused_by_workers(job):
-    """The router drops what a client writes there: hand-overs are its own business."""
+    """The router drops a client's kv_transfer_params, because it makes its own."""
     body = {**GOOD, "kv_transfer_params": 7}
     decode = job.processes()["decode-0"]["url"]
     reply = httpx.post(decode + "/v1/completions", json=body, headers=key_header(decode), timeout=30)

@@ -1,4 +1,4 @@
-"""SGLang's words for a hand-over: both workers get the same request at once, with bootstrap_host, bootstrap_port and bootstrap_room."""
+"""SGLang's protocol. Both workers get the same request at once, with bootstrap_host, bootstrap_port and bootstrap_room."""
 
 import concurrent.futures
 import http.server

@@ -1,4 +1,4 @@
-"""What one client may take of the router: memory before its key is known, and its tenant's share of it."""
+"""Bounds on the router's memory per client: before the client's key is known, and within its tenant's share."""
 
 import contextlib
 import hashlib
@@ -39,7 +39,7 @@ def router():
 
 
 def memory(process):
-    """The most that the process ever had in memory, in bytes."""
+    """Returns the process's peak memory, in bytes."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
@@ -56,7 +56,7 @@ def head(length, key=None, *lines):
 
 
 def push(connection, data):
-    """Sends what the other end takes. A refused client may be cut off."""
+    """Sends as much as the other end takes. A refused client may be cut off."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(data)
 

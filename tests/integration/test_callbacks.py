@@ -1,4 +1,4 @@
-"""Clients that are called with their answers: by receivers of every kind, through the death of the router, and at its end."""
+"""Callbacks with answers: to receivers of every kind, across the death of the router, and at its end."""
 
 import base64
 import contextlib
@@ -23,7 +23,7 @@ SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
 
 class Receiver:
-    """Answers each call with the next of `statuses`, the last one for ever; "hang": not before it is closed."""
+    """Answers each call with the next of `statuses`, and repeats the last one. "hang": it answers only when it is closed."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
@@ -72,7 +72,7 @@ def callback(job, name):
 
 @contextlib.contextmanager
 def calling_job(folder, *receivers, more=""):
-    """A job whose router may call these, each one apart."""
+    """A job whose router may call these receivers, each with its own limits."""
     secret = pathlib.Path(folder, "secret")
     secret.write_text(SECRET + "\n")
     allowed = ", ".join(f'"{receiver.host}"' for receiver in receivers)
@@ -135,7 +135,7 @@ def test_who_is_not_listed_is_not_called(job, receivers):
 
 
 def test_a_receiver_that_hangs_costs_nobody_else(job, receivers):
-    """And who was not reached before the router was killed is called by the next one."""
+    """A receiver that was not reached before the router was killed is called by the next router."""
     hung = [submit(job, receivers["hangs"].url)[1]["id"] for _ in range(3)]
     eventually(lambda: all(answer(job, name)["status"] == "completed" for name in hung), 60, "their answers")
     eventually(lambda: len(receivers["hangs"].calls) == 1, 30, "the call that hangs")
@@ -150,8 +150,8 @@ def test_a_receiver_that_hangs_costs_nobody_else(job, receivers):
     eventually(lambda: job.processes()["router-0"]["pid"] not in (0, router), 60, "another router")
     eventually(lambda: all(callback(job, name)["status"] == "delivered" for name in hung), 60, "the calls after the kill")
     first, *rest = receivers["hangs"].ids()
-    assert first in hung and sorted(rest) == sorted(hung)  # The one that hung has come twice, with one id.
-    assert sorted(receivers["well"].ids()[1:]) == sorted(well)  # What was noted is not called again.
+    assert first in hung and sorted(rest) == sorted(hung)  # The call that hung came twice, with one id.
+    assert sorted(receivers["well"].ids()[1:]) == sorted(well)  # A delivered callback is never repeated.
 
 
 def test_a_router_that_ends_finishes_its_calls_and_leaves_the_rest(tmp_path):

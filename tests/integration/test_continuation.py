@@ -1,4 +1,4 @@
-"""kill -9 of the decode worker in the middle of a stream: the client sees the whole stream, and the very tokens that it would have had."""
+"""kill -9 of the decode worker in the middle of a stream. The client gets the whole stream, with the same tokens as without the kill."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from conftest import assert_idle, eventually, metric, running_job
 
-# How many more somebody wants to see; each takes two seconds.
+# How many kills to run. Set it higher for a longer test; each takes two seconds.
 KILLS = int(os.environ.get("PDJOB_TEST_KILLS", 8))
 
 SCHEMA = {
@@ -23,7 +23,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 STORY = {"messages": [{"role": "user", "content": "Tell me a story about a river and a mill."}], "max_tokens": 40}
-# Each draws the same tokens again, on an invariant configuration (docs/determinism.md).
+# On an invariant configuration (docs/determinism.md) each draws the same tokens again.
 REQUESTS = {
     "greedy": {**STORY, "temperature": 0},
     "seeded": {**STORY, "temperature": 0.9, "seed": 11, "repetition_penalty": 1.1, "logprobs": True, "top_logprobs": 2},
@@ -40,7 +40,7 @@ FAST_RESTARTS = "restart: {backoff_min: 50ms, backoff_max: 50ms}"
 
 
 def stream(url, fields, at_event=None):
-    """The events of a stream, without what differs from request to request. `at_event(headers, index)` is called after each."""
+    """Returns the events of a stream, without the fields that differ from request to request. Calls `at_event(headers, index)` after each."""
     events, ids = [], set()
     body = {"model": "smollm2", "stream": True, "stream_options": {"include_usage": True}, **fields}
     with httpx.Client(timeout=120) as client, client.stream("POST", url + "/v1/chat/completions", json=body) as reply:
@@ -63,7 +63,7 @@ def stream(url, fields, at_event=None):
 
 
 def by_choice(events):
-    """Choices take turns; a continuation may change whose turn it is."""
+    """Groups events by choice. Choices take turns, and a continuation may change whose turn it is."""
     rows = {}
     for event in events:
         choice = event["choices"][0]["index"] if event != "[DONE]" and event["choices"] else None
@@ -101,7 +101,7 @@ def test_a_stream_survives_its_decode_worker(job, kind):
     assert stream(job.url, REQUESTS[kind]) == undisturbed, "the request itself is repeatable"
     continued = metric(job.url, "pdjob_router_continuations_total")
     kills = 0
-    # What had come to its end within the router when its worker died needs nobody.
+    # A stream that had already ended within the router when its worker died needs no continuation.
     while kills < KILLS // len(REQUESTS) or (kills < 10 and metric(job.url, "pdjob_router_continuations_total") == continued):
         kills += 1
         eventually(lambda: all_ready(job), 60, "all ready")

@@ -1,4 +1,4 @@
-"""Stand-alone, before workers of which one is dead: no request fails, and the dead one is hardly asked. Its engines are fake: they answer at once."""
+"""A stand-alone router with one dead worker: no request fails, and the dead worker is rarely asked. The engines are fake: they answer at once."""
 
 import concurrent.futures
 import os
@@ -13,8 +13,8 @@ from conftest import Process, eventually, fake_worker, get, metric
 
 REQUESTS = 1000
 BODY = {"prompt": "the quick brown fox", "max_tokens": 2}
-# A suspect is asked again after 0.1 s, then 0.2 s, up to every 5 s: this often in a minute. Until the first failure is known, whatever was
-# under way may run into it, too.
+# The router retries a suspect after 0.1 s, then 0.2 s, up to every 5 s: this often in a minute. Requests under way may also hit it, until
+# the first failure is known.
 PROBES = 20
 CLIENTS = 16
 

@@ -1,4 +1,4 @@
-"""A job whose KV links are encrypted answers as any other; a worker by hand, which has no key, says that it cannot."""
+"""A job with encrypted KV links answers like any other. A worker started by hand has no key, and reports that it cannot encrypt."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""`pdjob router` before engines that it did not start and that speak another protocol than pdjob's."""
+"""`pdjob router` before engines that it did not start. They speak other protocols than pdjob's."""
 
 import concurrent.futures
 import contextlib
@@ -119,7 +119,7 @@ def text_of(reply):
 
 @pytest.fixture
 def mooncake(folder):
-    """Prefill and decode doubles, and what they know in common; and a router before them."""
+    """Prefill and decode doubles with their shared fleet, and a router before them."""
     fleet = Fleet()
     prefill = [MooncakePrefillDouble(fleet, "p0", ranks=2), MooncakePrefillDouble(fleet, "p1")]
     decode = [MooncakeDecodeDouble(fleet, "d0"), MooncakeDecodeDouble(fleet, "d1")]
@@ -162,7 +162,8 @@ def test_a_mooncake_prefill_engine_dies_and_comes_back_as_another(mooncake):
         assert [text_of(reply.result()) for reply in replies] == ["dying 0 and so on", "dying 1 and so on"]
     prefill[0].go.set()
     prefill[0].start()
-    # For a second at most its old id is told, which the decode engine does not find: that costs an attempt, and no request.
+    # For at most a second the router still names the old id, which the decode engine cannot find. That costs an attempt, but the request
+    # succeeds.
     for number in range(10):
         assert text_of(ask(url, f"again {number}")) == f"again {number} and so on"
     eventually(lambda: text_of(ask(url, "once more")) == "once more and so on" and prefill[0].asked > 1, 10, "it serves again")
@@ -209,7 +210,7 @@ def test_an_engine_whose_health_checks_stand_still_gets_nothing_new_and_keeps_wh
             assert text_of(meanwhile.result()) == "meanwhile and so on"
         assert metric(process.url, "pdjob_router_retries_total") == 0
         assert "is gone" not in process.log.read_text()
-        # An address that refuses connections is another matter.
+        # An address that refuses connections means a dead engine.
         prefill.die()
         eventually(lambda: "is gone" in process.log.read_text(), 60, "a dead engine leaves")
 
@@ -238,7 +239,7 @@ def hop_count(url):
 def test_a_pushing_engines_address_is_learnt_in_two_hops_and_then_used_at_once(folder):
     with push(folder) as (fleet, prefill, decode, url):
         assert hop_count(url) == "two_hop"
-        # Clients may repeat their ids: engines must not take one request's KV for another's.
+        # Clients may repeat their ids. Engines must still keep the KV of two requests apart.
         headers = {"x-request-id": "mine"}
         body = {"model": "double", "max_tokens": 8}
         for number in range(3):
@@ -260,7 +261,7 @@ def test_a_pushing_engine_of_several_ranks_is_asked_in_two_hops(folder):
         for number in range(6):
             assert text_of(ask(url, f"prompt {number}")) == f"prompt {number} and so on"
         assert hop_count(url) == "two_hop"
-        # The second request's decode leg had been told of another rank.
+        # The decode leg of the second request was sent to another rank.
         assert len(fleet.moved) == prefill.asked == 6 and decode.asked == 7
 
 
@@ -276,7 +277,7 @@ def test_a_pushing_engine_dies_and_comes_back_as_another(folder):
         prefill.go.set()
         prefill.start()
         eventually(lambda: text_of(ask(url, "again")) == "again and so on", 10, "it serves again")
-        # Nobody saw this one: the reply tells that the decode leg waits for the dead.
+        # The router does not notice the restart below. The prefill leg's reply reveals that the decode leg waits for the dead engine.
         assert text_of(ask(url, "concurrent")) == "concurrent and so on"
         prefill.die()
         prefill.start()

@@ -1,4 +1,4 @@
-"""Jobs whose workers keep KV in GPUs: on the doubles of tests/support, with the fake engine."""
+"""Jobs whose workers keep KV in GPUs, on the doubles of tests/support, with the fake engine."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import httpx
 
 from conftest import BIN, FAKE_GPU, Job
 
-# Number 3 is there for nobody: each worker sees one GPU, which has number 0.
+# GPU 3 is unused: each worker sees one GPU, which has number 0 there.
 CONFIG = f"""\
 name: gpus
 served_name: fake

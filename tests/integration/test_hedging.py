@@ -1,4 +1,4 @@
-"""A prefill worker that stands still (SIGSTOP) and is not yet given up: its prompts are tried at another one, too."""
+"""A prefill worker stands still (SIGSTOP) but is not yet given up. Its prompts are also tried at another worker."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def test_a_prompt_at_a_worker_that_stands_still_is_served_by_another_pair():
             return reply.headers["x-pdjob-prefill"], reply.parse().choices[0].text
 
         text = ask()[1]
-        for _ in range(30):  # It learns how long prefills take.
+        for _ in range(30):  # The router learns how long prefills take.
             ask()
         os.kill(prefill[0].pid, signal.SIGSTOP)
         try:

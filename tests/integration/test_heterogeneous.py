@@ -1,4 +1,4 @@
-"""Prefill and decode workers that are not alike: what may differ gives the same tokens, what may not is refused, and says why."""
+"""Prefill and decode workers with different settings. Allowed differences give the same tokens; the others are refused with a reason."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from conftest import MODEL, Process, metric, running_job
 
 BODY = {"model": "smollm2", "max_tokens": 16, "temperature": 0, "return_token_ids": True}
 LENGTHS = (1, 5, 33, 64, 200, 400)
-# Neither the length of a window, nor how many there are, nor where a sequence lies in memory is the same on both ends.
+# The two ends differ in the length of a window, in the number of windows, and in the place of a sequence in memory.
 SMALL = "engine: {tokens_per_sequence: 512, sequences: 3, batch_tokens: 96}"
 LARGE = "engine: {tokens_per_sequence: 3072, sequences: 11, batch_tokens: 200}"
 
@@ -47,7 +47,7 @@ def test_ends_of_different_shapes_give_the_tokens_of_one_process(expected, prefi
 
 @contextlib.contextmanager
 def by_hand(folder, prefill_settings, decode_settings):
-    """A prefill and a decode worker and a router, started without a launcher: no file holds the settings of both."""
+    """A prefill worker, a decode worker and a router, started without a launcher. No file holds the settings of both workers."""
     with contextlib.ExitStack() as stack:
 
         def start(*argv):
@@ -65,7 +65,7 @@ def by_hand(folder, prefill_settings, decode_settings):
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_another_kv_type_is_refused_with_both_values(transport, single, folder):
-    """The router finds another way, and the log says why; who pairs the two without it is told what is wrong."""
+    """The router finds another way and the log names the reason. Without a router the client gets the reason."""
     reason = "KV fingerprint differs in kv_type: sender 'f16', receiver 'q8_0'"
     body = {**BODY, "prompt": "Once upon a time"}
     common = [f"kvtransfer.transport={transport}"]
@@ -84,6 +84,6 @@ def test_another_kv_type_is_refused_with_both_values(transport, single, folder):
         assert reason in refused.json()["error"]["message"]
         for gauge in ("pdjob_kv_rows_used", "pdjob_requests_running"):
             assert metric(decode.url, gauge) == 0
-        # Else the prefill worker would stay for its lease: somebody might still come for the KV.
+        # Otherwise the prefill worker would keep its KV until the lease expires, because somebody might still fetch it.
         transfer = offered.json()["kv_transfer_params"]["transfer_id"]
         assert httpx.delete(f"{prefill.url}/pdjob/transfers/{transfer}").status_code == 204

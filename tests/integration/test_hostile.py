@@ -1,7 +1,7 @@
-"""A key holder, a stranger and a neighbour attack a real job: no process dies, other tenants are answered, memory stays bounded.
+"""A key holder, a stranger and a neighbour attack a real job. No process dies, other tenants are answered, and memory stays bounded.
 
-Each attack once killed, hung or filled a process, opened what was not the attacker's, or is a variant of one that did. After each of them the
-same four facts are checked (`Fort.stands`). What a single attack must be answered is said beside it.
+Each attack once killed, hung or filled a process, opened what was not the attacker's, or is a variant of one that did. After each attack the same
+four facts are checked (`Fort.stands`). The expected answer to an attack is written beside it.
 """
 
 import concurrent.futures
@@ -33,7 +33,7 @@ def tenants():
 
 
 class Fort:
-    """The job under attack, and what must hold of it."""
+    """The job under attack, and its invariants."""
 
     def __init__(self, job, folder):
         self.job = job
@@ -42,7 +42,7 @@ class Fort:
         self.pids = self.pids_now()
         self.alice = httpx.Client(base_url=job.url, headers=self.key("alice"), timeout=60)
         self.mallory = httpx.Client(base_url=job.url, headers=self.key("mallory"), timeout=120)
-        self.greet()  # Caches are warm, the reference is taken.
+        self.greet()  # Warms the caches.
         begun = time.monotonic()
         self.reference = [self.greet() for _ in range(3)][0]
         self.usual_seconds = (time.monotonic() - begun) / 3
@@ -56,7 +56,7 @@ class Fort:
         return {name: process["pid"] for name, process in self.job.processes().items()}
 
     def memory_now(self):
-        """Bytes that the processes of the job have to themselves: not the model, which is a mapped file."""
+        """Returns the bytes of memory that the job's processes own. The model is a mapped file, and does not count."""
         total = 0
         for pid in [self.job.pid, *self.pids_now().values()]:
             for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -64,7 +64,7 @@ class Fort:
         return total
 
     def greet(self):
-        """What alice gets for one small greedy request."""
+        """Returns alice's answer to one small greedy request."""
         body = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
         reply = self.alice.post("/v1/completions", json=body)
         assert reply.status_code == 200, reply.text
@@ -72,7 +72,7 @@ class Fort:
 
     @contextlib.contextmanager
     def others_are_answered(self):
-        """While the attack runs: alice is answered in time, and gets what she got before."""
+        """During the attack alice is answered in time, and gets the same answer as before."""
         worst = 0.0
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             going_on = True
@@ -91,7 +91,7 @@ class Fort:
             finally:
                 going_on = False
             asking.result(120)
-        # A sanitizer build on a busy machine is slow as it is; an attack that stops a process stops it for longer.
+        # A sanitizer build on a busy machine is slow anyway; an attack that stops a process delays it for longer.
         assert worst < ANSWER_SECONDS_MAX + 20 * self.usual_seconds, f"alice waited for {worst:.1f} s"
 
     def stands(self):
@@ -108,7 +108,7 @@ class Fort:
         return [p["url"] for p in self.job.processes().values() if p["role"] in ("prefill", "decode")]
 
     def send_raw(self, data, wait=10.0):
-        """Sends bytes on a connection of their own; returns the status line, or nothing if there was no answer."""
+        """Sends bytes on a new connection. Returns the status line, or "" without an answer."""
         with socket.create_connection((self.address[0], int(self.address[1])), timeout=wait) as peer:
             with contextlib.suppress(OSError):
                 peer.sendall(data)
@@ -120,7 +120,7 @@ class Fort:
 @pytest.fixture(scope="module")
 def fort():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        # A sanitizer keeps freed memory back to find its late users; that is not the job's.
+        # A sanitizer holds freed memory back to find late uses. That memory is not the job's.
         quiet = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
         router = f"{tenants()}, async: {{file: {folder}/async.sqlite, results_max: 8}}"
         with running_job(folder, decode=2, router=router, env=quiet) as job:
@@ -141,7 +141,7 @@ def schema(value):
 
 
 def doubling(levels):
-    """Each level refers to the next one twice: 2 ** levels ways."""
+    """Each level refers to the next one twice, so there are 2 ** levels ways."""
     definitions = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(levels)}
     definitions[f"d{levels}"] = {"type": "integer"}
     return {"$ref": "#/$defs/d0", "$defs": definitions}
@@ -313,10 +313,10 @@ def test_the_router_tells_strangers_nothing_of_its_workers(fort):
         assert httpx.get(fort.job.url + path, timeout=20).status_code == 401
 
 
-# ---- Of other tenants
+# ---- Attacks on other tenants
 
 def tokens_reused(fort, secret, client, headers=None):
-    """Of a prompt, how many tokens the prefill worker did not compute again; and a few of alice's greetings."""
+    """Returns how many tokens of a prompt the prefill worker reused. A few of alice's greetings may be counted too."""
     (prefill,) = [process["url"] for process in fort.job.processes().values() if process["role"] == "prefill"]
     before = metric(prefill, "pdjob_prefix_cache_hits_total")
     reply = client.post("/v1/completions", json={"model": "smollm2", "prompt": secret, "max_tokens": 1}, headers=headers)
@@ -360,7 +360,7 @@ def test_a_tenant_evicts_no_answer_of_another(fort):
 
     (hers,) = submit(fort.alice, 1)
     eventually(lambda: completed(fort.alice, hers), 30, "her answer")
-    for _ in range(3):  # More than all that are kept.
+    for _ in range(3):  # More than the server keeps.
         for name in submit(fort.mallory, 8):
             eventually(lambda name=name: completed(fort.mallory, name), 30, "an answer")
     assert completed(fort.alice, hers)

@@ -1,4 +1,4 @@
-"""The tokens of a disaggregated job are the tokens of one process: every prompt, every transport, several at once."""
+"""A disaggregated job gives the same tokens as one process: for every prompt, every transport, and several requests at once."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ CONSTRAINED = {"response_format": {"type": "json_schema", "json_schema": {"name"
 
 
 def prompts():
-    """Token-id prompts of each length: words of the vocabulary's plain range, the same in every run."""
+    """Returns a prompt of token ids for each length, from the vocabulary's plain range. They are the same in every run."""
     draw = random.Random(20261121)
     return [[draw.randrange(300, 40000) for _ in range(length)] for length in LENGTHS]
 
@@ -33,7 +33,7 @@ def requests():
     modes = [GREEDY, SEEDED, {**GREEDY, **CONSTRAINED}, {**SEEDED, **CONSTRAINED}]
     bodies = []
     for index, prompt in enumerate(prompts()):
-        # Long prompts cost seconds each: they take one mode, short ones take all four.
+        # A long prompt takes seconds, so it uses one mode. A short one uses all four.
         for mode in modes if len(prompt) <= 64 else [modes[index % 4]]:
             bodies.append({"model": "smollm2", "prompt": prompt, "max_tokens": 12, "return_token_ids": True, **mode})
     return bodies
@@ -68,7 +68,8 @@ def reference(single):
 )
 def test_tokens_equal_those_of_a_single_process(reference, prefill, decode, transport):
     assert len(LENGTHS) >= 50
-    # 2P2D takes every request. What the others carry is the same: a third of them, of all modes; the stand-ins for NCCL and CUDA are slow, too.
+    # 2P2D over shm takes every request. The other jobs carry the same data, so they take a third, of all modes. The doubles of NCCL and
+    # CUDA are slow and take a fifth.
     every = 5 if transport == "nccl" else 1 if (prefill, transport) == (2, "shm") else 3
     bodies, reference = requests()[::every], reference[::every]
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:

@@ -1,4 +1,4 @@
-"""Keys inside a job: who may speak to a worker, and for a worker."""
+"""Keys inside a job: who may speak to a worker, and on a worker's behalf."""
 
 import concurrent.futures
 import hashlib
@@ -89,7 +89,7 @@ def test_no_key_is_written_where_others_read(job):
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
-    """A worker of another make, which keeps the heads that it gets."""
+    """A foreign worker that records the heads of its requests."""
 
     heads = []
 
@@ -148,7 +148,7 @@ def post(url, body, headers=None, timeout=20):
 
 def test_workers_of_one_key_file_are_one_job_and_those_of_another_are_not(folder):
     files = [key_file(folder, f"{owner}.key", f"the-key-of-{owner}-0123456789") for owner in ("us", "them")]
-    # What the stranger does not get keeps the prefill worker for its lease.
+    # The prefill worker keeps, for its lease, the KV that the stranger fails to fetch.
     prefill = by_hand("prefill", folder, "p", "--key-file", files[0], "--set", "kvtransfer.lease=2s")
     decode = by_hand("decode", folder, "d", "--key-file", files[0])
     stranger = by_hand("decode", folder, "s", "--key-file", files[1])
@@ -161,7 +161,7 @@ def test_workers_of_one_key_file_are_one_job_and_those_of_another_are_not(folder
         eventually(lambda: get(router.url + "/pdjob/workers").count('"healthy"') == 2, 20, "both workers known")
         reply = post(router.url, ASK)
         assert reply.status_code == 200 and int(reply.headers["x-pdjob-kv-bytes"]) > 0, reply.text
-        # Who has the stranger's key cannot take KV of ours by its links.
+        # A worker with the stranger's key cannot fetch our KV over its links.
         offer = post(prefill.url, {**ASK, "max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}, ours)
         refused = post(stranger.url, {**ASK, "kv_transfer_params": offer.json()["kv_transfer_params"]}, theirs)
         assert refused.status_code >= 400 and "does not prove" in refused.text, refused.text
@@ -181,7 +181,7 @@ def test_a_key_file_that_others_can_read_and_an_open_port_for_others_are_refused
 
 @pytest.mark.parametrize("prompt, tenant", [(list(range(21, 61)), "alice"), (list(range(20, 60)), "mallory")])
 def test_a_fetch_that_knows_only_the_id_gets_nobodys_kv(folder, prompt, tenant):
-    """Whoever asked first for another tenant's transfer, with any prompt of the same length, got that tenant's answer, token for token."""
+    """Regression: the first fetch of another tenant's transfer got that tenant's answer, with any prompt of the same length."""
     prefill, decode, thief = (by_hand(role, folder, name) for role, name in (("prefill", "p"), ("decode", "d"), ("decode", "t")))
     workers = [worker.wait_ready() for worker in (prefill, decode, thief)]
     try:

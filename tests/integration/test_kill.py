@@ -1,4 +1,4 @@
-"""kill -9 of every kind of process under load: the job is serving again without help, nothing leaks, errors have OpenAI's shape."""
+"""kill -9 of every kind of process under load. The job recovers without help, nothing leaks, and errors have OpenAI's shape."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ BODY = {"model": "smollm2", "prompt": "Tell me a story about a river.", "max_tok
 
 
 class Load:
-    """A few clients that ask all the time and note what they get."""
+    """A few clients that ask all the time and record the results."""
 
     def __init__(self, url, clients=4, model="smollm2"):
         self.url = url
@@ -55,7 +55,7 @@ def descendants(pid):
 
 
 def open_files(job):
-    """How many descriptors each process has open, without the HTTP connections between them: those are kept for the next request."""
+    """Returns how many descriptors each process has open. HTTP connections between them do not count: they are kept for the next request."""
     processes = job.processes().values()
     ports = {int(p["url"].rsplit(":", 1)[1]) for p in processes}
     kept_alive = set()
@@ -89,15 +89,15 @@ def test_job_serves_again_after_kill_9(victim):
                 eventually(lambda: load.successes_after(back) >= 4, 60, "answers after the restart")
             failures = [(status, text) for at, status, text in load.answers if status != 200]
             for status, text in failures:
-                # A request that the dead process itself had in hand breaks off; every other failure is an OpenAI error.
+                # A request in the hands of the dead process itself breaks off. Every other failure is an OpenAI error.
                 assert status == 0 or '"error"' in text, (status, text)
             assert len(failures) <= 8, failures
             assert load.successes_after(killed) > 0
             assert job.processes()[victim]["pid"] != before[victim]["pid"]
             assert {n: p["pid"] for n, p in job.processes().items() if n != victim} == survivors, "nobody else was restarted"
-            # Of a router that died between the two legs, the prompt waits for its lease (60 s) to end: nobody else knows of it.
+            # If a router dies between the two legs, the prompt's KV stays until its lease (60 s) expires: nobody else knows of it.
             eventually(lambda: assert_idle(job), 90, "no rows left in use")
-            # A KV link is made when it is first needed: to two peers at most.
+            # A KV link is opened on first use, and to two peers at most.
             eventually(
                 lambda: all(open_files(job)[name] <= files[name] + 2 for name in survivors), 20, "no descriptors leaked"
             )
@@ -105,7 +105,7 @@ def test_job_serves_again_after_kill_9(victim):
 
 
 def test_one_dead_worker_of_two_costs_no_request():
-    """The router tries another pair before the first byte: with one prefill worker dead, nobody sees an error."""
+    """The router retries with another pair before the first byte. With one prefill worker dead, clients see no error."""
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         extra = "\n"
         with running_job(folder, prefill=2, decode=1, extra=extra) as job:
@@ -122,7 +122,7 @@ def test_no_process_outlives_a_killed_launcher():
         assert len(children) >= 3
         job.stop(signal.SIGKILL)
         eventually(lambda: not any(pathlib.Path(f"/proc/{child}").exists() for child in children), 10, "children gone")
-        # And the same job can be started again at once.
+        # The same job can be started again at once.
         with running_job(folder) as again:
             assert httpx.post(again.url + "/v1/completions", json=BODY, timeout=60).status_code == 200
 
@@ -145,7 +145,7 @@ def test_stop_finishes_what_is_under_way_and_leaves_nothing(sig, code):
 
 
 def test_a_stopped_decode_worker_is_replaced():
-    """SIGSTOP: alive for the kernel, dead for everybody else."""
+    """SIGSTOP: the process is alive for the kernel, and dead for everybody else."""
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         with running_job(folder, prefill=1, decode=2) as job:
             victim = job.processes()["decode-0"]["pid"]

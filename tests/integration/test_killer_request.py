@@ -1,4 +1,4 @@
-"""Requests that crash or hang a worker, on real jobs of the fake engine, which does so on a token that the job file names."""
+"""Requests that crash or hang a worker, on real jobs of the fake engine. The engine does so at a token that the job file names."""
 
 import concurrent.futures
 import contextlib
@@ -15,7 +15,7 @@ import pytest
 
 from conftest import MODEL, Job, eventually, metric
 
-TOKEN = 35  # "#", which no other prompt here holds, and which the fake engine generates only where it is told to.
+TOKEN = 35  # "#": absent from all other prompts here. The fake engine generates it only on request.
 HELLO = {"model": "fake", "prompt": "a quiet prompt", "max_tokens": 8, "temperature": 0}
 
 
@@ -63,7 +63,7 @@ def test_a_worker_that_hangs_is_found_though_its_heartbeats_come_and_writes_its_
     with fake_job(engine=f"fake_hang_on_token: {TOKEN}", launcher="progress_timeout: 2s") as job:
         assert ask(job, {}).status_code == 200
         with httpx.Client(base_url=job.url, timeout=1) as client, contextlib.suppress(httpx.TimeoutException):
-            client.post("/v1/completions", json={**HELLO, "prompt": "hang #"})  # And leaves, which frees nothing.
+            client.post("/v1/completions", json={**HELLO, "prompt": "hang #"})  # The client leaves, which frees nothing.
         eventually(lambda: job.processes()["prefill-0"]["hangs"] == 1, what="the hang is found")
         eventually(lambda: job.processes()["prefill-0"]["restarts"] == 1, what="it is started again")
         eventually(lambda: all_ready(job), what="the job is whole again")
@@ -85,7 +85,8 @@ def crashes(job):
     return sum(process["crashes"] for process in workers(job).values())
 
 
-# Where it dies: of its prompt at a prefill worker, or of a token that it makes generate at a decode worker. A stream has begun by then.
+# Where the worker dies: at the prompt in a prefill worker, or at a generated token in a decode worker. In the latter case a stream has
+# begun.
 KILLERS = {
     "prefill": ({"prompt": "crash #"}, (3, 1)),
     "decode": ({"prompt": "crash", "logit_bias": {str(TOKEN): 100}}, (1, 3)),
@@ -120,7 +121,7 @@ def test_a_request_that_crashes_workers_is_refused_after_two_and_the_others_are_
 
 def test_a_stream_that_crashes_workers_is_cut_after_two():
     body, workers_of = KILLERS["decode"]
-    # With the delay, the first token has left when the worker dies of it.
+    # With the delay, the first token has left before the worker dies.
     with fake_job(*workers_of, f"fake_crash_on_token: {TOKEN}, fake_delay_per_token: 100ms") as job:
         with pytest.raises(httpx.TransportError):
             ask(job, {**body, "stream": True})

@@ -1,4 +1,4 @@
-"""`pdjob router` with prefix_aware before engines that publish what is in their prefix caches."""
+"""`pdjob router` with prefix_aware, before engines that publish the contents of their prefix caches."""
 
 import contextlib
 import random
@@ -43,7 +43,7 @@ class Bench:
         return metric(self.process.url, "pdjob_router_" + name, **labels)
 
     def send(self, prompt, at=None, **more):
-        """Whoever computed it; `at` forces that."""
+        """Returns the engine that computed the prompt. `at` forces the engine."""
         headers = {"x-pdjob-pin-decode": at.url.partition("?")[0].removeprefix("http://")} if at else {}
         reply = httpx.post(self.process.url + "/v1/completions", json={"model": "double", "prompt": prompt, "max_tokens": 1, **more},
                            headers=headers, timeout=30)
@@ -51,7 +51,7 @@ class Bench:
         return next(engine for engine in self.engines if engine.url.partition("?")[0] == "http://" + reply.headers["x-pdjob-decode"])
 
     def learnt(self, prompts):
-        """Their tokens are known."""
+        """Waits until the router has learnt the tokens of so many prompts."""
         eventually(lambda: self.metric("tokenize_total", result="ok") == prompts, 20, "the tokens are known")
 
 
@@ -105,7 +105,7 @@ def test_a_cache_that_is_smaller_than_what_passes_through_it_is_known(folder):
     with running(folder, pair(blocks_max=400)) as bench:
         first, _ = bench.engines
         stories = [text(seed) for seed in range(3)]
-        for story in stories:  # 375 blocks each: the next one pushes it out.
+        for story in stories:  # 375 blocks each: the next one evicts it.
             bench.send(story, at=first)
             bench.held(first)
         bench.learnt(3)
@@ -166,7 +166,7 @@ def test_what_was_missed_and_is_not_told_again_makes_all_uncertain(folder):
     with running(folder, pair(), replay=False) as bench:
         first, second = bench.engines
         for engine in bench.engines:
-            # The first of all batches may have been before anybody listened.
+            # The first batch may have been published before the router listened.
             eventually(lambda: "kv_events" in bench.row(engine), 20, "listened to")
         story = text(6)
         bench.send(story, at=first)
@@ -175,7 +175,7 @@ def test_what_was_missed_and_is_not_told_again_makes_all_uncertain(folder):
         bench.send(text(8), at=first)
         bench.told(first, len(text(8)) // 16, complete=False)
         assert bench.metric("kv_event_gaps_total") == 1
-        assert bench.send(story) is first  # What was sent there counts again.
+        assert bench.send(story) is first  # The router's own history counts again.
         first.reset()
         bench.told(first, 0)
         bench.learnt(2)
@@ -189,7 +189,7 @@ def test_a_router_that_comes_later_is_told_the_past(folder):
     story = text(9)
     tokens = list(story.encode())
     engines[1].compute(tokens)
-    for _ in range(1500):  # More than one socket's queue holds.
+    for _ in range(1500):  # More than the queue of one socket holds.
         engines[0].compute(list(text(_, 16).encode()))
     with running(folder, engines) as bench:
         for engine in engines:
@@ -198,7 +198,7 @@ def test_a_router_that_comes_later_is_told_the_past(folder):
         bench.learnt(1)
         engines[0].reset()
         bench.told(engines[0], 0)
-        assert bench.send(story) is engines[1]  # It was never sent there.
+        assert bench.send(story) is engines[1]  # The router never sent it there.
 
 
 def test_garbage_on_the_socket_harms_nothing(folder):
@@ -234,7 +234,7 @@ def test_a_chat_is_known_by_its_tools_too(folder):
         bench.learnt(2)
         send()
         assert bench.metric("tokenize_total", result="ok") == 2
-        # Images are not told apart by tokens.
+        # Token ids cannot tell images apart.
         messages[0]["content"] = [{"type": "image_url", "image_url": {"url": "http://x"}}, {"type": "text", "text": text(12)}]
         httpx.post(bench.process.url + "/v1/chat/completions", json={"model": "double", "messages": messages}, timeout=30)
         assert first.tokenized + second.tokenized == 2

@@ -1,4 +1,4 @@
-"""pdjob's own workers tell routers which prompts they keep, and prefix_aware goes by it."""
+"""pdjob's own workers tell routers which prompts they keep, and prefix_aware uses it."""
 
 import contextlib
 import random
@@ -20,7 +20,7 @@ def text(seed, length=1800):
 
 
 def worker(folder, name, *settings):
-    """Its engine is fake and keeps two prompts; everything else of it is real."""
+    """A worker whose fake engine keeps two prompts. Everything else is real."""
     options = ["engine.kind=fake", f"engine.sequences={SEQUENCES}", "engine.tokens_per_sequence=4096", *settings]
     argv = ["pdjob", "worker", "--role", "both", "--model", MODEL, "--name", name, "--listen", "127.0.0.1:0"]
     return Process(argv + [word for option in options for word in ("--set", option)], folder)
@@ -76,7 +76,7 @@ def test_a_worker_that_computed_other_prompts_since_is_not_sent_what_it_has_lost
         bench.told(first, lambda blocks: blocks > 10, "it keeps the prompt")
         assert [bench.send(story + ending) for ending in (" a", " b")] == [first, first]
 
-        # The second one has it, too; then the first one's two sequences are used for others.
+        # The second worker keeps the story too. Then other prompts take the two sequences of the first worker.
         bench.send(story + " two", at=second)
         for seed in range(2, 2 + SEQUENCES):
             bench.send(text(seed), at=first)
@@ -137,7 +137,7 @@ def test_the_prefill_workers_of_a_job_are_heard(folder):
             chosen.append(reply.headers["x-pdjob-prefill"])
         assert len(set(chosen)) == 1
         eventually(lambda: blocks()[1] > 5, 20, "one keeps the prompt")
-        # What it tells is as good as the prompts.
+        # Its events reveal the prompts, so they need a key.
         for worker in job.processes().values():
             if worker["role"] == "prefill":
                 assert httpx.get(worker["url"] + "/pdjob/kv_events").status_code == 401

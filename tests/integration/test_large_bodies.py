@@ -1,4 +1,4 @@
-"""No body, however large, stops a worker: others are answered meanwhile, and its memory stays within bounds."""
+"""A large body never stops a worker. Others are answered meanwhile, and the worker's memory stays bounded."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 from conftest import real_worker
 
 BYTES = 31_000_000
-# Generous, for busy machines. Where the loop stood still, it did so for up to 25 seconds on an idle one.
+# Seconds. Generous, for busy machines. When the loop stood still, it did so for up to 25 seconds on an idle machine.
 ANSWERED_WITHIN = 20
 MEMORY_GROWTH_MAX = 300 << 20
 
@@ -36,13 +36,13 @@ def short(worker):
 
 
 def text_prompts():
-    """Each might fit by its bytes alone, and none does."""
+    """Prompts that might fit by their bytes alone, but are all too long."""
     sentence = "the quick brown fox jumps over the lazy dog "
     return {"prompt": [(sentence * (BYTES // 256 // len(sentence) + 1))[: BYTES // 256]] * 256}
 
 
 def fitting_prompts():
-    """256 prompts that fit: some 500,000 tokens."""
+    """256 prompts that fit: about 500,000 tokens."""
     return {"prompt": ["the quick brown fox jumps over the lazy dog " * 180] * 256, "max_tokens": 1, "n": 2}
 
 
@@ -63,7 +63,7 @@ def resumed():
 
 
 def send(worker, body, seconds):
-    """Sends it from a thread of its own, which ends with the reply, or after so many seconds. Its statuses come in a list."""
+    """Sends a body from a thread, which ends with the reply or after `seconds`. Its status arrives in the returned list."""
     statuses = []
 
     def run():

@@ -1,4 +1,4 @@
-"""`pdjob links`: how the KV links of a running job do, for eyes and for programs."""
+"""`pdjob links` shows the state of a running job's KV links, to people and to programs."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_watch_in_a_pipe_is_a_line_of_json_per_look(job):
 def test_watch_on_a_terminal_writes_over_itself_until_ctrl_c(job):
     pid, terminal = pty.fork()
     if pid == 0:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Whoever runs the tests in the background has it ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # It is ignored when the tests run in the background.
         os.execv(BIN, [BIN, "links", "--config", str(job.config), "--watch"])
     shown, deadline = "", time.monotonic() + 20
     while shown.count("\x1b[2J") < 2 and time.monotonic() < deadline:

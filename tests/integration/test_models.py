@@ -1,4 +1,4 @@
-"""Several models in one job: each request is served by workers of its model only, and what happens to those of one is no matter to the others."""
+"""Several models in one job. Workers serve only requests of their own model, and failures of one model leave the others alone."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_each_request_is_served_by_workers_of_its_model(job):
 
 
 def test_an_answer_of_one_model_is_that_of_the_model_alone(job, single):
-    """q8_0 KV: the same tokens as one process has."""
+    """With q8_0 KV: the same tokens as one process."""
     body = {**ASK, "max_tokens": 24}
     alone = httpx.post(single.url + "/v1/completions", json={**body, "model": "smollm2"}, timeout=60).json()
     assert ask(job, "small", max_tokens=24).json()["choices"][0]["text"] == alone["choices"][0]["text"]
@@ -118,7 +118,7 @@ def test_a_dead_worker_of_one_model_is_no_matter_to_the_others(job):
     with Load(job.url, model="small") as small, Load(job.url, model="toy") as toy:
         eventually(lambda: small.successes_after(0) >= 4 and toy.successes_after(0) >= 4, 60, "load under way")
         os.kill(before["large-decode-0"]["pid"], signal.SIGKILL)
-        # The model has lost its only decode worker: its requests wait for the next one.
+        # The model has lost its only decode worker. Its requests wait for the next one.
         eventually(lambda: job.processes()["large-decode-0"]["pid"] not in (0, before["large-decode-0"]["pid"]), 30, "started again")
         reply = ask(job, "org/Large-7B")
         assert reply.status_code == 200, reply.text
@@ -133,7 +133,7 @@ def test_a_dead_worker_of_one_model_is_no_matter_to_the_others(job):
 
 
 def test_a_model_without_workers_is_not_unknown(job):
-    """Killed with both of its workers, it is listed, and its requests wait for the next ones."""
+    """When both its workers are killed, the model is still listed, and its requests wait for the next workers."""
     for name in WORKERS["org/Large-7B"]:
         os.kill(job.processes()[name]["pid"], signal.SIGKILL)
     assert "org/Large-7B" in httpx.get(job.url + "/v1/models").text

@@ -1,4 +1,4 @@
-"""The official `openai` client against the router of a disaggregated job."""
+"""The official `openai` client with the router of a disaggregated job."""
 
 import json
 import tempfile
@@ -62,7 +62,7 @@ def test_stream_never_splits_a_character(client):
         model=MODEL, prompt="Emoji list: 😀 😃 😄 😁 😆", max_tokens=32, temperature=1, seed=3, stream=True
     )
     for event in events:
-        event.choices[0].text.encode()  # Lone surrogates or U+FFFD halves would show here.
+        event.choices[0].text.encode()  # Fails on lone surrogates.
 
 
 def test_several_choices_differ_and_are_numbered(client):

@@ -1,4 +1,4 @@
-"""A policy of somebody else: built as its header says, loaded by a router of its own."""
+"""A third-party policy: built as its header says, and loaded by its own router."""
 
 import subprocess
 import tempfile

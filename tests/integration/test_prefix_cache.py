@@ -1,4 +1,4 @@
-"""A prompt that begins like an earlier one computes only the rest, and its tokens are those of a worker that computes it whole."""
+"""A prompt that begins like an earlier one computes only the rest. Its tokens are the same as if it were computed whole."""
 
 import random
 import tempfile
@@ -15,7 +15,7 @@ BEGINNINGS = [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 25
 
 
 def words(count, seed):
-    """Tokens of the vocabulary's plain range."""
+    """Returns random tokens of the vocabulary's plain range."""
     draw = random.Random(seed)
     return [draw.randrange(300, 40000) for _ in range(count)]
 
@@ -70,12 +70,12 @@ def test_tokens_are_the_same_whatever_part_is_reused(job, both, single, mode):
     expected = {0: tokens_of(complete(single.url, base, mode))}
     for url in (job.url, both.url):
         assert tokens_of(complete(url, base, mode)) == expected[0]
-    for shared in reversed(BEGINNINGS):  # So that each is there when its turn comes.
+    for shared in reversed(BEGINNINGS):  # So each one is cached when its turn comes.
         prompt = base[:shared] + words(30, seed=shared)
         expected[shared] = tokens_of(complete(single.url, prompt, mode))
         for url in (job.url, both.url):
             assert tokens_of(complete(url, prompt, mode)) == expected[shared], shared
-    # What has been copied from and cut is still right.
+    # Rows that were copied from and trimmed are still right.
     for url in (job.url, both.url):
         assert tokens_of(complete(url, base, mode)) == expected[0]
         assert counts(url if url == both.url else job.processes()["prefill-0"]["url"])[1] > 1000

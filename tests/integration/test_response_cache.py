@@ -1,4 +1,4 @@
-"""The router's response cache, as the official client sees it: real workers, two tenants, and an embeddings double for prompts that are alike."""
+"""The router's response cache as the official client sees it: real workers, two tenants, and an embeddings double for similar prompts."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ def client(job, name="alice"):
 
 
 def complete(job, prompt, name="alice", headers=None, **fields):
-    """What the cache had, and the answer."""
+    """Returns the cache's verdict and the answer."""
     raw = client(job, name).completions.with_raw_response.create(**{**GREEDY, "prompt": prompt, **fields}, extra_headers=headers)
     return raw.headers.get("x-pdjob-cache"), raw.parse()
 

@@ -1,4 +1,4 @@
-"""Several routers share one address: each serves, each is known by itself, and one that dies costs nobody a request who comes later."""
+"""Several routers share one address. Each serves and is listed by itself. When one dies, later requests still succeed."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_each_router_knows_the_workers_and_their_load(job):
 
 
 def members_as_they_change(url):
-    """Every list that a subscriber gets."""
+    """Yields every list that a subscriber gets."""
     request = urllib.request.Request(url + "/pdjob/members", headers={"Accept": "text/event-stream"})
     with urllib.request.urlopen(request, timeout=60) as stream:
         for line in stream:
@@ -63,7 +63,7 @@ def test_a_subscriber_sees_a_router_go_and_come_back(job):
     assert {router["name"] for router in next(seen)["routers"]} == {"router-0", "router-1"}
     after = {router["name"]: router["url"] for router in next(seen)["routers"]}
     assert after.keys() == before.keys() and after["router-2"] != before["router-2"]
-    assert "pdjob_router_requests_alive" in get(after["router-2"] + "/metrics")  # It serves there.
+    assert "pdjob_router_requests_alive" in get(after["router-2"] + "/metrics")  # The new router serves there.
 
 
 def test_a_router_that_dies_is_replaced_and_no_later_request_fails(job):

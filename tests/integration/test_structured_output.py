@@ -1,4 +1,4 @@
-"""What structures the output cannot kill, hang or fill a worker, is followed exactly, or is refused with 400."""
+"""A structure for the output cannot kill, hang or fill a worker. It is followed exactly, or refused with 400."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ CYCLE = {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}
 LONG = "a" * 60_000
 AMBIGUOUS = "root ::=" + " x" * 40 + '\nx ::= "#" | "##"'
 
-# Kind of structure, and what it does to a worker that trusts it.
+# A kind of hostile structure -> the request's fields.
 REFUSED = {
     "a $ref that leads back to itself": {"guided_json": CYCLE},
     "a property name of 60,000 characters": {"guided_json": {"type": "object", "properties": {LONG: {}}, "additionalProperties": True}},
@@ -63,7 +63,7 @@ def pids(job):
 
 
 def helpers(job):
-    """The grammar helpers of the job's workers."""
+    """Returns the grammar helpers of the job's workers."""
     return [
         int(child)
         for process in job.processes().values()

@@ -1,4 +1,4 @@
-"""A prompt's rows are for its own tenant: another tenant's equal prompt finds nothing, and takes no shortcut."""
+"""A prompt's rows belong to its tenant. Another tenant's equal prompt finds none of them, and gets no faster."""
 
 import hashlib
 import random
@@ -14,7 +14,7 @@ TENANTS = ", ".join(f"{name}: {{key_sha256: {hashlib.sha256(key.encode()).hexdig
 
 
 def words(count, seed):
-    """Tokens of the vocabulary's plain range."""
+    """Returns random tokens of the vocabulary's plain range."""
     draw = random.Random(seed)
     return [draw.randrange(300, 40000) for _ in range(count)]
 
@@ -38,7 +38,7 @@ def job():
 
 
 def ask(job, tenant, prompt):
-    """The reply, and how many rows the prefill worker had already."""
+    """Returns the reply, and how many rows the prefill worker reused."""
     prefill = job.processes()["prefill-0"]["url"]
     before = metric(prefill, "pdjob_prefix_cache_hits_total")
     reply = complete(job.url, prompt, {"Authorization": f"Bearer {KEYS[tenant]}"})
@@ -52,7 +52,7 @@ def test_a_guess_of_another_tenants_prompt_finds_nothing(job):
     guess, hits = ask(job, "bob", secret)
     assert hits == 0 and cached(guess) == 0
     assert guess["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
-    # Her own next turn begins with her rows, and his with his.
+    # The next turn of each tenant begins with that tenant's own rows.
     for tenant in ("alice", "bob"):
         reply, hits = ask(job, tenant, secret + words(40, seed=2))
         assert hits == 400, tenant

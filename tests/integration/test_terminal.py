@@ -1,4 +1,4 @@
-"""`pdjob --config` in front of a person: one progress line that is written over, Ctrl-C to stop, Ctrl-C again to end at once."""
+"""`pdjob --config` on a terminal: one progress line that is overwritten, Ctrl-C to stop, and Ctrl-C again to end at once."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ class TerminalJob:
         self.exit_code = None
 
     def read_until(self, pattern, seconds):
-        """Until the pattern is shown; None: until the job has ended."""
+        """Reads until the pattern is shown. None: until the job has ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if pattern and (found := re.search(pattern, self.shown)):
@@ -45,7 +45,7 @@ class TerminalJob:
                 continue
             try:
                 self.shown += os.read(self.terminal, 65536).decode()
-            except OSError:  # Nobody has the other end open any more.
+            except OSError:  # The other end is closed.
                 assert pattern is None, self.shown
                 self.exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
                 return None

@@ -1,4 +1,4 @@
-"""vLLM's two-hop protocol by hand: the prefill worker is asked first, the decode worker later. What happens to the KV in between."""
+"""vLLM's two-hop protocol by hand: first the prefill worker, later the decode worker. The tests check the KV in between."""
 
 import contextlib
 import signal
@@ -22,7 +22,7 @@ def folder():
 
 
 def prefill_leg(url):
-    """What the decode leg is to say of the KV."""
+    """Returns the KV parameters for the decode leg."""
     params = {"do_remote_decode": True, "do_remote_prefill": False}
     reply = httpx.post(url + "/v1/completions", json={**BODY, "max_tokens": 1, "kv_transfer_params": params}, timeout=60)
     assert reply.status_code == 200, reply.text
@@ -35,7 +35,7 @@ def decode_leg(url, params):
 
 def test_a_draining_prefill_worker_stays_until_its_kv_is_fetched(folder, single):
     expected = httpx.post(single.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
-    # Its lease counts, not only the time that requests have to finish.
+    # The lease of its KV counts too, not only the time that requests have to finish.
     with real_worker("prefill", folder, "launcher.stop_timeout=0s") as prefill, real_worker("decode", folder) as decode:
         params = prefill_leg(prefill.url)
         prefill.child.send_signal(signal.SIGTERM)
@@ -48,7 +48,7 @@ def test_a_draining_prefill_worker_stays_until_its_kv_is_fetched(folder, single)
         assert reply.status_code == 200, reply.text
         assert reply.json()["choices"][0]["text"] == expected
         assert int(reply.headers["x-pdjob-kv-bytes"]) > 0
-        # Nothing keeps it any more: it does not wait for its drain's deadline.
+        # Its KV is fetched, so it exits before its drain's deadline.
         assert prefill.child.wait(10) == 0, prefill.log_tail()
 
 
@@ -105,7 +105,7 @@ def test_kv_is_freed_at_once_when_the_request_that_queues_is_given_up(folder):
 
 
 def test_kv_of_another_prompt_is_not_decoded(folder):
-    # Its missing rows were those of whoever had the sequence before, and the reply looked like a good one.
+    # Regression: the missing rows came from the sequence's earlier owner, and the reply looked good.
     with real_worker("prefill", folder, "kvtransfer.lease=2s") as prefill, real_worker("decode", folder, "engine.sequences=1") as decode:
         expected = httpx.post(decode.url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"]
         params = prefill_leg(prefill.url)

@@ -1,5 +1,5 @@
-"""Routers of other makes under the launcher (router.type: command), unmodified: they serve our workers, KV moves, and a worker that leaves
-and one that joins are known to them."""
+"""Third-party routers under the launcher (router.type: command), unmodified. They serve our workers and KV moves. They notice when a worker leaves
+and when one joins."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ROUTERS = ["vllm-router", "vllm-router-discovery", "sglang-router", "toy-proxy",
 
 
 def router_section(recipe, folder):
-    """What the job file says of the router, or the reason why it cannot be tested here."""
+    """Returns the router section of the job file. Skips the test if the router is missing here."""
     if recipe == "own":
         path = pathlib.Path(folder) / "own.yaml"
         path.write_text(OWN_RECIPE)
@@ -79,7 +79,7 @@ def test_official_router_serves_our_workers_and_learns_who_leaves_and_who_joins(
             os.kill(before["prefill-0"]["pid"], signal.SIGKILL)
             eventually(lambda: job.processes()["prefill-0"]["pid"] not in (0, before["prefill-0"]["pid"]), seconds=90, what="a new prefill-0")
             eventually(lambda: job.processes()["prefill-0"]["state"] == "ready", seconds=90, what="a ready prefill-0")
-            # The one that joined is asked, too, and nothing goes to the one that left.
+            # The worker that joined gets requests, and the one that left gets none.
             client = client_of(job.url)
             served = requests_of(job, "prefill-0")
 
@@ -100,11 +100,11 @@ def test_a_router_that_is_killed_is_started_again_and_clients_keep_their_address
             wrapper = job.processes()["router-0"]["pid"]
             (program,) = children_of(wrapper)
             os.kill(int(program), signal.SIGKILL)
-            # A connection that is made while there is no router waits for the next one.
+            # A connection made while there is no router waits for the next one.
             eventually(lambda: children_of(wrapper) not in ([], [program]), what="a new instance")
             check_answers(job, single, count=1)
             assert job.processes()["router-0"]["pid"] == wrapper
-            # Nothing of it outlives the process that watches it.
+            # The program dies with the process that watches it.
             (program,) = children_of(wrapper)
             os.kill(wrapper, signal.SIGKILL)
             eventually(lambda: not pathlib.Path(f"/proc/{program}").exists(), what="the router's end")

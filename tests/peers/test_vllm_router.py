@@ -1,4 +1,4 @@
-"""The unmodified official vllm-router (PyPI) in PD mode before pdjob's own workers: streamed and plain requests complete, and KV moved."""
+"""The unmodified official vllm-router (PyPI) in PD mode, before pdjob's own workers. Streamed and plain requests complete, and KV moves."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
-"""An embeddings worker of nobody's: /v1/embeddings whose vectors count the words of a text, each in a dimension that its CRC names. Texts of the
-same words in another order have the same vector; texts without a common word have vectors at right angles, but for collisions."""
+"""A double of an embeddings worker. Its /v1/embeddings counts the words of a text, each in the dimension given by the word's CRC. Texts with the
+same words in another order have the same vector. Texts without a common word have vectors at right angles, except for collisions."""
 
 import http.server
 import json
@@ -43,7 +43,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class EmbeddingsDouble:
-    """Serves in a thread of its own, until it is closed."""
+    """Serves in its own thread until it is closed."""
 
     def __init__(self, port=0):
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
@@ -53,7 +53,7 @@ class EmbeddingsDouble:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self):
-        self._server.closed = True  # For connections that are open.
+        self._server.closed = True  # Also ends connections that are open.
         self._server.shutdown()
         self._server.server_close()
 

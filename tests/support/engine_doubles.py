@@ -1,6 +1,6 @@
-"""Doubles of vLLM's engines, for protocols of KV that no engine of this machine speaks. They compute nothing, and check every word of a leg: what the
-real engine would not understand, and what it would silently take for something else, is a complaint. A decode double answers only with KV that a
-prefill double of this fleet has for it.
+"""Doubles of vLLM's engines, for KV protocols that no engine on this machine speaks. They compute nothing, but check every word of a leg. They
+complain about everything that the real engine would fail to understand, or would silently misread. A decode double answers only with KV that a
+prefill double of the same fleet has for it.
 
 The real ones, in vllm-project/vllm: vllm/distributed/kv_transfer/kv_connector/v1/mooncake/{mooncake_connector,mooncake_utils}.py,
 nixl/push_scheduler.py beside them, and in examples/disaggregated mooncake_connector/mooncake_connector_proxy.py and
@@ -17,17 +17,17 @@ import threading
 import time
 import urllib.request
 
-WAIT_SECONDS = 10  # The real ones wait for 480.
+WAIT_SECONDS = 10  # Seconds. The real ones wait for 480.
 
 
 class Fleet:
-    """What engines know of each other: who lives, and whose KV is where."""
+    """The engines' shared state: their complaints, and where each prompt's KV is."""
 
     def __init__(self):
         self.complaints = []
-        self.cancelled = []  # Names of doubles whose leg was closed while it waited.
-        self.kv = {}  # (engine_id, id of the hand-over): prompt
-        self.moved = []  # What of it has been taken.
+        self.cancelled = []  # The names of doubles whose leg was closed while it waited.
+        self.kv = {}  # (engine_id, id of the transfer): prompt
+        self.moved = []  # The ids of transfers that were taken.
         self._used = set()
         self._changed = threading.Condition()
 
@@ -42,7 +42,7 @@ class Fleet:
             self._changed.notify_all()
 
     def take(self, engine_id, hand_over):
-        """The prompt, or None while there is none."""
+        """Returns the prompt, or None while there is none."""
         with self._changed:
             self._changed.wait_for(lambda: (engine_id, hand_over) in self.kv, 0.02)
             prompt = self.kv.pop((engine_id, hand_over), None)
@@ -56,7 +56,7 @@ class Fleet:
 
 
 class Refused(Exception):
-    """What an engine answers with a status of its own."""
+    """An engine's answer with an error status of its own."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -107,7 +107,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return not readable or self.connection.recv(1, socket.MSG_PEEK) != b""
 
     def wait_until(self, happened):
-        """What `happened` returns, once it is true; ConnectionAbortedError as soon as the client has left."""
+        """Returns the result of `happened` once it is true. Raises ConnectionAbortedError as soon as the client has left."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             if result := happened():
@@ -135,16 +135,16 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class EngineDouble:
-    """An engine that serves one model over HTTP, can die, and be started again as another one."""
+    """An engine that serves one model over HTTP. It can die, and be started again as another engine."""
 
     incarnations = itertools.count()
     servers = 1
 
     def __init__(self, fleet, name):
         self.fleet, self.name = fleet, name
-        self.go = threading.Event()  # Cleared: it takes its time.
+        self.go = threading.Event()  # While cleared, the engine does not finish.
         self.go.set()
-        self.deaf = threading.Event()  # Set: it takes connections and computes, and answers no GET, as vLLM's front end at a long prompt.
+        self.deaf = threading.Event()  # While set, it computes but answers no GET, like vLLM's front end during a long prompt.
         self.asked = 0
         self.ports = [0] * self.servers
         self.start()
@@ -233,7 +233,7 @@ class MooncakePrefillDouble(RankedPrefillDouble):
 
 
 class MooncakeDecodeDouble(EngineDouble):
-    """MooncakeConnector as kv_consumer: it asks the bootstrap server for the engine that it is to fetch from."""
+    """MooncakeConnector as kv_consumer. It asks the bootstrap server for the engine that it fetches from."""
 
     def answer(self, http, body, prompt, params):
         if params is None:
@@ -257,12 +257,12 @@ class MooncakeDecodeDouble(EngineDouble):
 
 
 def base_id(http):
-    """By it both engines know a request; each one's own id has eight random digits more."""
+    """Returns the part of the request id that both engines share. Each engine appends eight random digits of its own."""
     return f"cmpl-{http.headers['X-Request-Id']}-0"
 
 
 class PushPrefillDouble(RankedPrefillDouble):
-    """NixlPushConnector, which writes KV to the decode engine that asks for it. Every other request goes to the next of its data-parallel ranks."""
+    """NixlPushConnector, which writes KV to the decode engine that asks for it. Requests go to its data-parallel ranks in turn."""
 
     def address(self, rank):
         return {"remote_engine_id": self.engine_ids[rank], "remote_host": "10.9.8.7", "remote_port": 5600 + rank, "tp_size": 2}
@@ -283,7 +283,7 @@ class PushPrefillDouble(RankedPrefillDouble):
 
 
 class PushDecodeDouble(EngineDouble):
-    """NixlPushConnector's other end: it says where its blocks are, and waits."""
+    """The other end of NixlPushConnector. It tells where its blocks are, and waits."""
 
     def answer(self, http, body, prompt, params):
         if params is None:

@@ -1,5 +1,5 @@
-"""A router of nobody's: vLLM's two-hop protocol, round robin, and its workers in a file that it reads again for every request. It stands for
-whatever a user brings along with a recipe of his own."""
+"""A minimal third-party router: vLLM's two-hop protocol, round robin. Its workers are in a file that it reads again for every request. It stands
+for any router that a user brings along with a recipe."""
 
 import http.server
 import itertools

@@ -1,7 +1,6 @@
-"""A double of a vLLM engine with a prefix cache: it computes nothing, but knows what it would have to compute. Its cache holds blocks of 16 tokens,
-forgets what was used longest ago, ends before beginnings, and publishes events as vLLM does (vllm/distributed/kv_events.py of vllm-project/vllm
-0.31). A token is a byte of the prompt.
-"""
+"""A double of a vLLM engine with a prefix cache. It computes nothing, but knows what it would have to compute. Its cache holds blocks of 16 tokens
+and evicts the least recently used first, ends of prompts before their beginnings. It publishes events as vLLM does (vllm/distributed/kv_events.py
+of vllm-project/vllm 0.31). A token is a byte of the prompt."""
 
 import collections
 import hashlib
@@ -48,7 +47,7 @@ class AllBlocksCleared(msgspec.Struct, omit_defaults=True, tag=True):
 
 
 class Publisher:
-    """PUB, and ROUTER for what was missed; each batch has the next number, from 0 on."""
+    """A PUB socket, and a ROUTER socket for replays of missed batches. Batches are numbered from 0 on."""
 
     def __init__(self, topic, port=0, replay_port=0):
         self.topic, self.sequence, self.kept = topic.encode(), 0, collections.deque(maxlen=10_000)
@@ -69,7 +68,7 @@ class Publisher:
         return socket.bind_to_random_port("tcp://127.0.0.1")
 
     def publish(self, events, lost=False):
-        """`lost`: nobody gets it but by a replay."""
+        """A `lost` batch is published only by a replay."""
         self.publish_bytes(msgspec.msgpack.encode(EventBatch(time.time(), events, 0)), lost)
 
     def publish_bytes(self, payload, lost=False):
@@ -101,7 +100,7 @@ class Publisher:
 
 
 class PrefixEngineDouble(EngineDouble):
-    """Role both. Its hashes are its own: no two engines agree on them."""
+    """An engine of role both. Its hashes are its own: two engines never agree on them."""
 
     def __init__(self, fleet, name, blocks_max=100_000, topic="kv", publisher=Publisher):
         self.blocks_max, self.topic, self.make_publisher = blocks_max, topic, publisher
@@ -111,8 +110,8 @@ class PrefixEngineDouble(EngineDouble):
 
     def start(self):
         super().start()
-        self.cache = collections.OrderedDict()  # Hash of a block: None; the oldest first.
-        self.computed = []  # Of each prompt: tokens that were not in the cache.
+        self.cache = collections.OrderedDict()  # Hash of a block: None. The oldest comes first.
+        self.computed = []  # For each prompt, the tokens that were missing from the cache.
         self.lock = threading.Lock()
         old = self.publisher
         self.publisher = self.make_publisher(self.topic, old.port, old.replay_port) if old else self.make_publisher(self.topic)
@@ -145,7 +144,7 @@ class PrefixEngineDouble(EngineDouble):
 
     @staticmethod
     def tokens(body):
-        if "messages" in body:  # A template.
+        if "messages" in body:  # Stands for a chat template.
             body = {"prompt": "".join(f"<{message['role']}>{message['content']}" for message in body["messages"]) + "<assistant>"}
         return list(body["prompt"].encode())
 
@@ -166,7 +165,7 @@ class PrefixEngineDouble(EngineDouble):
             self.publisher.publish(events)
 
     def evict(self, tokens_of_prompt, keep=0, lost=False):
-        """All but the first blocks of a prompt, ends first."""
+        """Evicts all blocks of a prompt except the first `keep`, ends first."""
         with self.lock:
             gone = self.hashes(list(tokens_of_prompt.encode()))[keep:]
             for block in gone:

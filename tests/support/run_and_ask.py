@@ -1,4 +1,5 @@
-"""Starts a job, asks each of its models one question as a client would, shows the answer and who gave it; then serves until Ctrl-C.
+"""Starts a job and asks each of its models one question, as a client would. Shows each answer and the workers that gave it. Then serves until
+Ctrl-C.
 
     run_and_ask.py [--once] -- COMMAND...       COMMAND prints `ready url=URL` on its standard output
 """
@@ -19,7 +20,7 @@ print = functools.partial(print, flush=True)  # The job writes to the same termi
 
 
 def wait_ready(job):
-    """The job's URL; the launcher itself shows its progress on standard error."""
+    """Returns the job's URL. The launcher itself shows its progress on standard error."""
     for line in job.stdout:
         if line.startswith("ready url="):
             return line.strip().removeprefix("ready url=")
@@ -33,7 +34,7 @@ def connect(url):
 
 
 def ask_all(url):
-    """True if each model's answer ended as it should."""
+    """Returns whether each model's answer ended as it should."""
     connection = connect(url)
     connection.request("GET", "/v1/models")
     models = [model["id"] for model in json.load(connection.getresponse())["data"]]
@@ -41,7 +42,7 @@ def ask_all(url):
 
 
 def ask(url, model):
-    """One streamed chat completion; True if it ended as it should."""
+    """Runs one streamed chat completion. Returns whether it ended as it should."""
     connection = connect(url)
     body = {
         "model": model,
@@ -101,11 +102,11 @@ def show_route(reply):
 
 
 def wait_stopped(job):
-    """The job's exit code, once all its processes have ended."""
+    """Returns the job's exit code, once all its processes have ended."""
     try:
         return job.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        job.kill()  # Its processes go with it.
+        job.kill()  # Its processes die with it.
         print(f"the job did not stop within {STOP_SECONDS} s: killed", file=sys.stderr)
         return 1
 
@@ -116,7 +117,7 @@ def main():
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
 
-    # The job is in this script's process group: Ctrl-C reaches both. SIGTERM is passed on.
+    # The job is in this script's process group, so Ctrl-C reaches both. This script passes SIGTERM on.
     job = subprocess.Popen(options.command, stdout=subprocess.PIPE, text=True)
     signal.signal(signal.SIGTERM, lambda *_: job.terminate())
     try:

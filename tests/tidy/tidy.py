@@ -1,6 +1,6 @@
-"""Holds the rules of the tree that a compiler does not: layers, doors, banned names, own header first.
+"""Checks the rules of the tree that a compiler does not: layers, doors, banned names, own header first.
 
-    tidy.py ROOT          prints what is wrong and ends with 1, or prints nothing but notes and ends with 0
+    tidy.py ROOT          prints each violation and exits with 1, or prints only notes and exits with 0
     tidy.py --self-test   proves that each rule can fail
 """
 
@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 
-# Folder -> what it may include beside itself; the same table stands in ARCHITECTURE.md.
+# Folder -> the folders that it may include. The same table is in ARCHITECTURE.md.
 FOLDERS = {
     "common": "",
     "net": "common",
@@ -41,7 +41,7 @@ DOORS = {
     "CLI11": (r"CLI/", "launcher/main.cc"),
 }
 
-# Name -> (pattern, where it may stand). Everything else gets time, randomness and threads handed in.
+# Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
 BANNED = {
     "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl_device.cc net/resolver.h router/async_store.h worker/engine_thread.h worker/grammar_thread.h worker/request_preparer.h"),
     "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
@@ -65,7 +65,7 @@ def allowed(path, globs):
 
 
 def without_comments_and_texts(code):
-    """Keeps line breaks and #include lines, so that positions and includes stay true."""
+    """Keeps line breaks and #include lines, so that positions and includes stay valid."""
     token = re.compile(r'^ *#include[^\n]*|//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S | re.M)
     keep = lambda m: m[0] if m[0].lstrip().startswith("#") else re.sub(r"[^\n]+", " ", m[0])
     return token.sub(keep, code)
@@ -103,7 +103,7 @@ def check_order(root, path, includes):
 
 
 def check_built(root, path):
-    """A file that no target names is compiled by nobody."""
+    """A file that no target names is never compiled."""
     folder = root / path.rsplit("/", 1)[0]
     lists = [folder / "CMakeLists.txt", *folder.glob("*.cmake")]
     if path.startswith("tests/support/"):
@@ -130,7 +130,7 @@ def check_file(root, path):
 
 
 def check_architecture(root):
-    """The folder table that people read is the one that is enforced."""
+    """The folder table that people read must be the one that is enforced."""
     page = root / "ARCHITECTURE.md"
     rows = re.findall(r"^\| `(\w+)/` \|[^|]*\|([^|]*)\|([^|]*)\|$", page.read_text(), re.M) if page.exists() else []
     written = {folder: (includes.strip(), doors.strip()) for folder, includes, doors in rows if folder != "tests"}
@@ -146,7 +146,7 @@ def check_architecture(root):
 
 
 def notes(root, path):
-    """Not wrong, but worth a second look."""
+    """Reports places that are not wrong, but worth a second look."""
     lines = (root / path).read_text().split("\n")
     if len(lines) > FILE_LINES:
         yield f"{len(lines)} lines: look again"
@@ -173,7 +173,7 @@ def check_tree(root):
     return problems + list(check_architecture(root))
 
 
-# What each rule must say of a small tree that breaks it.
+# The message of each rule for a small tree that breaks it.
 BROKEN = {
     "net/a.h": ("int x;", "#pragma once is missing"),
     "net/layer.cc": ('#include "router/r.h"', "net/ may not include router/"),

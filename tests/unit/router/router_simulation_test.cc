@@ -1,8 +1,7 @@
 // The Router core with a model of flaky workers, on virtual time. One seed decides everything, and
-// each run is made twice. After every step the invariants hold:
-// - Each request ends exactly once, and no leg leaks.
-// - The attempts of a request and the number of requests alive stay within their bounds.
-// - Only workers of one model, the request's, serve a request.
+// each run is made twice. After every step the invariants hold. Each request ends exactly once, and
+// no leg leaks. A request's attempts and the number of requests alive stay within their bounds.
+// Only workers of one model, the request's, serve a request.
 #include <map>
 #include <set>
 #include <sstream>

@@ -1,4 +1,4 @@
-/* A policy plug-in that chooses nobody and knows more tokens than there are. */
+/* A policy plug-in that makes invalid choices and reports more cached tokens than exist. */
 #include "router/policy_plugin.h"
 
 static int self;
