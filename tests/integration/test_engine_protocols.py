@@ -191,7 +191,7 @@ def test_both_mooncake_legs_end_when_the_client_leaves(mooncake):
 
 
 def test_an_engine_whose_health_checks_stand_still_gets_nothing_new_and_keeps_what_it_computes(folder):
-    fleet = Fleet()
+    fleet = Fleet(wait_seconds=120)  # The router needs about 9 s to notice, longer on a busy machine.
     prefill, decode = MooncakePrefillDouble(fleet, "p0"), MooncakeDecodeDouble(fleet, "d0")
     flags = ["--protocol", "mooncake", "--set", "router.fallback=refuse", "--set", "router.queue_timeout=60s"]
     with doubles(prefill, decode), router(folder, [prefill.url], [decode.url], *flags) as process:

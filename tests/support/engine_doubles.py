@@ -17,13 +17,13 @@ import threading
 import time
 import urllib.request
 
-WAIT_SECONDS = 10  # Seconds. The real ones wait for 480.
-
 
 class Fleet:
-    """The engines' shared state: their complaints, and where each prompt's KV is."""
+    """The engines' shared state: their complaints, and where each prompt's KV is. An engine waits `wait_seconds` for KV, or for leave to go
+    on; the real ones wait for 480."""
 
-    def __init__(self):
+    def __init__(self, wait_seconds=10):
+        self.wait_seconds = wait_seconds
         self.complaints = []
         self.cancelled = []  # The names of doubles whose leg was closed while it waited.
         self.kv = {}  # (engine_id, id of the transfer): prompt
@@ -108,7 +108,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def wait_until(self, happened):
         """Returns the result of `happened` once it is true. Raises ConnectionAbortedError as soon as the client has left."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + self.server.double.fleet.wait_seconds
         while time.monotonic() < deadline:
             if result := happened():
                 return result
