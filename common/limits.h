@@ -128,7 +128,7 @@ inline constexpr size_t kControlStringBytesMax = 1 * kKiB;  // One field.
 inline constexpr size_t kControlQueueMax = 4096;  // Messages waiting for one peer; beyond: dropped.
 inline constexpr size_t kWorkersMax = 4096;
 
-// Requests that kill workers (router/router.h)
+// Requests that kill workers (router/core/router.h)
 // Crashes and hangs of one request; then it is refused.
 inline constexpr size_t kRequestKillsMax = 2;
 inline constexpr std::chrono::seconds kLossWordWait{2};  // For the launcher's report on a loss.
@@ -159,7 +159,7 @@ inline constexpr size_t kAsyncStoreBytesMax = 64 * kMiB;  // Waiting for the dis
 // Between threads
 inline constexpr size_t kChannelMax = 65536;
 
-// Engines' reports on their prefix caches (net/kv_events.h)
+// Engines' reports on their prefix caches (openai/kv_events/kv_events.h)
 inline constexpr uint32_t kKvBlocksMax = 1 << 21;     // Reported by engines: 300 MB.
 inline constexpr uint32_t kTokenChainsMax = 1 << 18;  // Blocks of text with their tokens: 50 MB.
 inline constexpr size_t kKvBatchBytesMax = 4 * kMiB;  // Beyond: the engine is disconnected.

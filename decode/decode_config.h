@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/config_reader.h"
+#include "common/config/config_reader.h"
 
 namespace pdjob::decode {
 
@@ -12,7 +12,7 @@ struct DecodeConfig {
   // all requests.
   uint32_t local_chunk_tokens = 128;
   uint32_t requests_queued = 256;  // Further requests get 503.
-  // Free sequences keep the rows of their prompts (worker/prompt_cache.h).
+  // Free sequences keep the rows of their prompts (worker/core/prompt_cache.h).
   bool prefix_cache = true;
 };
 

@@ -15,16 +15,16 @@
 // No other request gets its rows before that.
 //
 // A sequence that becomes free keeps the rows of a prompt that was computed here. The next prompt
-// computed here may reuse them (worker/prompt_cache.h). Pure.
+// computed here may reuse them (worker/core/prompt_cache.h). Pure.
 #pragma once
 
 #include <map>
 #include <vector>
 
 #include "decode/decode_config.h"
-#include "worker/batcher.h"
-#include "worker/request_queue.h"
-#include "worker/worker_core.h"
+#include "worker/core/batcher.h"
+#include "worker/core/request_queue.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::decode {
 

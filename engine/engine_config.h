@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/config_reader.h"
+#include "common/config/config_reader.h"
 #include "common/time.h"
 
 namespace pdjob::engine {

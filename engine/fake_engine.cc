@@ -12,10 +12,10 @@
 #include <xxhash.h>
 
 #include "common/check.h"
-#include "common/gpu.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "engine/shared_kv.h"
+#include "gpu/gpu.h"
 
 namespace pdjob::engine {
 namespace {

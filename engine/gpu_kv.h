@@ -1,5 +1,5 @@
 // GpuKv: puts the KV of a context in GPU memory that can be shared with other processes
-// (common/gpu.h). The library's own allocations cannot be shared. Loop-bound.
+// (gpu/gpu.h). The library's own allocations cannot be shared. Loop-bound.
 //
 // libllama allocates all KV of a device as one buffer of the device's buffer type, a plain struct.
 // While a Placement lives, the first buffer of that type that can hold the KV gets our memory. All
@@ -13,9 +13,9 @@
 #include <string>
 #include <utility>
 
-#include "common/gpu.h"
 #include "common/result.h"
 #include "engine/engine.h"
+#include "gpu/gpu.h"
 
 // NOLINTBEGIN(readability-identifier-naming): ggml's names.
 struct ggml_backend_buffer;

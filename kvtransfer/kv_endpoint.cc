@@ -9,12 +9,13 @@
 
 #include "common/limits.h"
 #include "common/random.h"
-#include "common/real_clock.h"
-#include "kvtransfer/endpoint_context.h"
-#include "kvtransfer/receiver.h"
-#include "kvtransfer/sender.h"
-#include "kvtransfer/socket.h"
-#include "kvtransfer/transport.h"
+#include "common/os/real_clock.h"
+#include "kvtransfer/link/socket.h"
+#include "kvtransfer/link/transport.h"
+#include "kvtransfer/open_transport.h"
+#include "kvtransfer/session/endpoint_context.h"
+#include "kvtransfer/session/receiver.h"
+#include "kvtransfer/session/sender.h"
 
 namespace pdjob::kvtransfer {
 namespace {

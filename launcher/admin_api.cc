@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "net/http_client.h"
+#include "net/http/http_client.h"
 
 namespace pdjob::launcher {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "common/result.h"
-#include "net/event_loop.h"
-#include "net/http_server.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
 
 namespace pdjob::launcher {
 

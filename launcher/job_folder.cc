@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "net/json_fields.h"
-#include "net/json_writer.h"
+#include "common/json/json_fields.h"
+#include "common/json/json_writer.h"
 
 namespace pdjob::launcher {
 
@@ -60,7 +60,7 @@ Status write_private(const std::string& path, const std::string& text) {
 }
 
 Result<LauncherAddress> read_address(const std::string& path) {
-  net::JsonFields fields(path, read_whole(path));
+  JsonFields fields(path, read_whole(path));
   LauncherAddress address;
   fields.take("pid", address.pid);
   fields.take("admin", address.admin);
@@ -110,7 +110,7 @@ JobFolder::~JobFolder() {
 
 Status JobFolder::publish(const LauncherAddress& address) const {
   std::string text;
-  net::JsonWriter json(text);
+  JsonWriter json(text);
   json.begin_object()
       .key("pid")
       .integer(address.pid)
@@ -123,7 +123,7 @@ Status JobFolder::publish(const LauncherAddress& address) const {
 
 Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_keys) const {
   std::string text;
-  net::JsonWriter json(text);
+  JsonWriter json(text);
   json.begin_object();
   for (const auto& [name, key] : worker_keys) {
     json.key(name).string(key);
@@ -145,7 +145,7 @@ Result<std::vector<std::string>> JobFolder::worker_keys(const std::string& state
                                                         const std::string& job,
                                                         const std::vector<std::string>& names) {
   const std::string path = state_dir + "/" + job + "/worker_keys.json";
-  net::JsonFields fields(path, read_whole(path));
+  JsonFields fields(path, read_whole(path));
   std::vector<std::string> keys;
   for (const std::string& name : names) {
     fields.take(name.c_str(), keys.emplace_back());

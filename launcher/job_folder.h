@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/result.h"
-#include "launcher/job_config.h"
-#include "launcher/log_folder.h"
-#include "net/socket.h"
+#include "launcher/clusters/log_folder.h"
+#include "launcher/plan/job_config.h"
+#include "net/loop/socket.h"
 
 namespace pdjob::launcher {
 

@@ -2,7 +2,7 @@
 // trace. Skips heartbeats.
 #pragma once
 
-#include "launcher/job.h"
+#include "launcher/job/job.h"
 
 namespace pdjob::launcher {
 

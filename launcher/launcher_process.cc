@@ -16,25 +16,25 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
 #include "common/hex.h"
-#include "common/job_keys.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "kvtransfer/link_keys.h"
-#include "kvtransfer/nccl_device.h"
+#include "kvtransfer/link/link_keys.h"
+#include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
-#include "launcher/job.h"
+#include "launcher/clusters/local_cluster.h"
+#include "launcher/job/job.h"
+#include "launcher/job/prober.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
-#include "launcher/launch_plan.h"
-#include "launcher/local_cluster.h"
-#include "launcher/prober.h"
+#include "launcher/plan/launch_plan.h"
 #include "launcher/status.h"
-#include "launcher/terminal.h"
-#include "net/control_channel.h"
-#include "net/job_member.h"
-#include "router/external_process.h"
+#include "launcher/view/terminal.h"
+#include "net/control/control_channel.h"
+#include "net/control/job_member.h"
+#include "router/external/external_process.h"
 
 namespace pdjob::launcher {
 

@@ -2,7 +2,7 @@
 // control messages, probe results, signals, time) and executes the core's decisions.
 #pragma once
 
-#include "launcher/job_config.h"
+#include "launcher/plan/job_config.h"
 
 namespace pdjob::launcher {
 

@@ -6,18 +6,18 @@
 #include <map>
 #include <string_view>
 
-#include "launcher/table.h"
-#include "net/json_edit.h"
-#include "net/json_writer.h"
+#include "common/json/json_writer.h"
+#include "launcher/view/table.h"
+#include "openai/json/json_edit.h"
 
 namespace pdjob::launcher {
 namespace {
 
-using net::JsonObject;
+using openai::JsonObject;
 using Names = std::map<std::string, std::string>;  // By engine id.
 
 std::string string_of(const JsonObject& object, std::string_view name) {
-  return net::json_string(object.value(name)).value_or("");
+  return openai::json_string(object.value(name)).value_or("");
 }
 
 double number_of(const JsonObject& object, std::string_view name) {
@@ -104,7 +104,7 @@ Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json)
   static constexpr std::string_view kNames[] = {"name", "role", "engine_id", "url", "state"};
   PDJOB_TRY(const JsonObject status, JsonObject::scan(status_json, kProcesses));
   std::vector<LinkedWorker> workers;
-  for (const std::string& text : net::json_array_items(status.value("processes"))) {
+  for (const std::string& text : openai::json_array_items(status.value("processes"))) {
     PDJOB_TRY(const JsonObject process, JsonObject::scan(text, kNames));
     if (string_of(process, "role") == "router") {
       continue;
@@ -133,7 +133,7 @@ std::string links_text(const std::vector<LinksAnswer>& answers) {
     static constexpr std::string_view kLinks[] = {"links"};
     const auto object = JsonObject::scan(*answer.body, kLinks);
     for (const std::string& link :
-         object ? net::json_array_items(object->value("links")) : std::vector<std::string>()) {
+         object ? openai::json_array_items(object->value("links")) : std::vector<std::string>()) {
       if (auto row = row_of(link, answer.worker.name, names); !row.empty()) {
         rows.push_back(std::move(row));
       }
@@ -152,7 +152,7 @@ std::string links_text(const std::vector<LinksAnswer>& answers) {
 
 std::string links_json(const std::string& job, const std::vector<LinksAnswer>& answers) {
   std::string text;
-  net::JsonWriter json(text);
+  JsonWriter json(text);
   json.begin_object();
   json.key("job").string(job);
   json.key("workers").begin_array();

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/table.h"
-#include "net/json_writer.h"
+#include "common/json/json_writer.h"
+#include "launcher/view/table.h"
 
 namespace pdjob::launcher {
 
@@ -49,7 +49,7 @@ std::string load_text(const Process& process) {
   return text;
 }
 
-void append_process(net::JsonWriter& json, const Process& process, const JobView& view) {
+void append_process(JsonWriter& json, const Process& process, const JobView& view) {
   json.begin_object();
   json.key("name").string(process.name);
   json.key("role").string(to_string(process.role));
@@ -101,7 +101,7 @@ std::string status_text(const JobView& view) {
 
 std::string status_json(const JobView& view) {
   std::string text;
-  net::JsonWriter json(text);
+  JsonWriter json(text);
   json.begin_object();
   json.key("job").string(view.plan.job);
   json.key("state").string(to_string(view.job.state()));

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "common/metrics.h"
-#include "launcher/job.h"
-#include "launcher/launch_plan.h"
+#include "launcher/job/job.h"
+#include "launcher/plan/launch_plan.h"
 
 namespace pdjob::launcher {
 

@@ -13,17 +13,18 @@
 // wait for each other until leases expire. All sequences here would hold rows whose requests queue
 // at decode workers. All sequences there would be reserved for prompts that queue here.
 //
-// A sequence that becomes free keeps the rows of its prompt (worker/prompt_cache.h). A later prompt
-// with the same beginning offers these rows at once: they move while the rest is computed. Pure.
+// A sequence that becomes free keeps the rows of its prompt (worker/core/prompt_cache.h). A later
+// prompt with the same beginning offers these rows at once: they move while the rest is computed.
+// Pure.
 #pragma once
 
 #include <map>
 #include <optional>
 
 #include "prefill/prefill_config.h"
-#include "worker/batcher.h"
-#include "worker/request_queue.h"
-#include "worker/worker_core.h"
+#include "worker/core/batcher.h"
+#include "worker/core/request_queue.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::prefill {
 

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/json/json_writer.h"
 #include "common/limits.h"
-#include "net/json_writer.h"
-#include "net/openai.h"
-#include "net/openai_reply.h"
-#include "net/reply_error.h"
+#include "openai/openai.h"
+#include "openai/openai_reply.h"
+#include "openai/reply_error.h"
 
 namespace pdjob::router {
 namespace {
@@ -33,14 +33,14 @@ constexpr Route kRoutes[] = {
     {"GET", "/pdjob/members", Endpoint::kMembers},
 };
 
-net::ApiError no_such_route(const net::HttpRequest& request, int status) {
+openai::ApiError no_such_route(const net::HttpRequest& request, int status) {
   const std::string what = std::string(request.method) + ' ' + std::string(request.path);
-  return status == 405
-             ? net::invalid_request("Method not allowed: " + what, "", "method_not_allowed", status)
-             : net::invalid_request("Invalid URL: " + what, "", "not_found", status);
+  return status == 405 ? openai::invalid_request("Method not allowed: " + what, "",
+                                                 "method_not_allowed", status)
+                       : openai::invalid_request("Invalid URL: " + what, "", "not_found", status);
 }
 
-void append_load(net::JsonWriter& json, const Worker& worker) {
+void append_load(JsonWriter& json, const Worker& worker) {
   const net::WorkerLoad& load = worker.reported;
   json.key("load").begin_object();
   json.key("requests_running").integer(load.requests_running);
@@ -51,8 +51,7 @@ void append_load(net::JsonWriter& json, const Worker& worker) {
   json.end_object();
 }
 
-void append_worker(net::JsonWriter& json, const Worker& worker, const KvKnowledge* kv,
-                   Instant now) {
+void append_worker(JsonWriter& json, const Worker& worker, const KvKnowledge* kv, Instant now) {
   json.begin_object();
   json.key("name").string(worker.entry.name);
   json.key("engine_id").string(worker.entry.engine_id);
@@ -75,8 +74,8 @@ void append_worker(net::JsonWriter& json, const Worker& worker, const KvKnowledg
   json.end_object();
 }
 
-void append_avoided(net::JsonWriter& json, const WorkerTable& workers,
-                    const PairSuspicions::Pair& pair, Instant now) {
+void append_avoided(JsonWriter& json, const WorkerTable& workers, const PairSuspicions::Pair& pair,
+                    Instant now) {
   const Worker* prefill = workers.find(pair.prefill);
   const Worker* decode = workers.find(pair.decode);
   if (prefill == nullptr || decode == nullptr) {
@@ -181,7 +180,7 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 
 void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
   auto body = RequestBody::scan(std::move(request.body));
-  if (const auto* error = std::get_if<net::ApiError>(&body)) {
+  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
     refuse(id, *error);
   } else {
     auto& scanned = std::get<RequestBody>(body);
@@ -193,8 +192,8 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   }
 }
 
-void HttpApi::refuse(net::ExchangeId id, const net::ApiError& error) {
-  net::reply_error(*server_, id, error);
+void HttpApi::refuse(net::ExchangeId id, const openai::ApiError& error) {
+  openai::reply_error(*server_, id, error);
 }
 
 void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body) {
@@ -215,11 +214,11 @@ void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) 
     return;
   }
   const std::set<std::string> models = relay_->core().models();
-  std::vector<net::ModelCard> cards;
+  std::vector<openai::ModelCard> cards;
   for (const std::string& model : models) {
     cards.push_back({.id = model});
   }
-  reply_json(id, 200, net::models_body(cards));
+  reply_json(id, 200, openai::models_body(cards));
 }
 
 void HttpApi::reply_health(net::ExchangeId id) {
@@ -230,7 +229,7 @@ void HttpApi::reply_health(net::ExchangeId id) {
 
 void HttpApi::reply_workers(net::ExchangeId id) {
   std::string body;
-  net::JsonWriter json(body);
+  JsonWriter json(body);
   json.begin_object().key("workers").begin_array();
   for (const auto& [worker_id, worker] : relay_->core().workers().all()) {
     append_worker(json, worker, relay_->core().kv(), loop_.now());

@@ -10,12 +10,12 @@
 #include <string>
 
 #include "common/result.h"
-#include "net/event_loop.h"
-#include "net/http_server.h"
-#include "router/async_api.h"
-#include "router/cache_api.h"
-#include "router/members_watch.h"
-#include "router/relay_api.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
+#include "router/async/async_api.h"
+#include "router/cache/cache_api.h"
+#include "router/members/members_watch.h"
+#include "router/relay/relay_api.h"
 
 namespace pdjob::router {
 
@@ -44,7 +44,7 @@ class HttpApi final : public net::HttpHandler {
   explicit HttpApi(net::EventLoop& loop) : loop_(loop) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
-  void refuse(net::ExchangeId id, const net::ApiError& error);
+  void refuse(net::ExchangeId id, const openai::ApiError& error);
   // With tenants, checks that one of them asks. Returns false if the request is denied, and answers
   // it.
   bool knows(net::ExchangeId id, const net::HttpRequest& request);

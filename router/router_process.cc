@@ -9,12 +9,12 @@
 
 #include "common/exit_code.h"
 #include "common/log.h"
-#include "net/event_loop.h"
-#include "net/job_member.h"
-#include "net/member_list.h"
-#include "router/external_process.h"
+#include "net/control/job_member.h"
+#include "net/control/member_list.h"
+#include "net/loop/event_loop.h"
+#include "router/external/external_process.h"
 #include "router/http_api.h"
-#include "router/kv_events_api.h"
+#include "router/members/kv_events_api.h"
 
 namespace pdjob::router {
 namespace {

@@ -2,23 +2,9 @@
 // (`pdjob router --prefill URL ...`).
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "common/result.h"
-#include "net/process_spec.h"
-#include "router/router_config.h"
-#include "router/static_workers.h"
+#include "router/config/router_options.h"
 
 namespace pdjob::router {
-
-struct RouterOptions {
-  net::ProcessSpec spec;  // Empty spec.control: stand-alone, with the static workers below.
-  RouterConfig config;
-  std::vector<StaticWorker> workers;
-  std::string worker_key;  // The key of all static workers; empty: they want none.
-  bool plain = false;      // No worker is a prefill worker.
-};
 
 // Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. Returns the
 // exit code (common/exit_code.h).

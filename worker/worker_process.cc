@@ -8,14 +8,14 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/random.h"
-#include "common/stack_dump.h"
+#include "common/os/stack_dump.h"
 #include "engine/engine.h"
-#include "kvtransfer/link_keys.h"
-#include "net/event_loop.h"
-#include "net/http_server.h"
-#include "net/job_member.h"
-#include "worker/engine_thread.h"
-#include "worker/openai_api.h"
+#include "kvtransfer/link/link_keys.h"
+#include "net/control/job_member.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
+#include "worker/api/openai_api.h"
+#include "worker/core/engine_thread.h"
 
 namespace pdjob::worker {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "engine/engine_config.h"
-#include "kvtransfer/kvtransfer_config.h"
-#include "net/process_spec.h"
-#include "worker/worker_core.h"
+#include "kvtransfer/config/kvtransfer_config.h"
+#include "net/control/process_spec.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::worker {
 

@@ -11,7 +11,7 @@
 #include <xgrammar/matcher.h>
 
 #include "common/limits.h"
-#include "common/real_clock.h"
+#include "common/os/real_clock.h"
 #include "engine/grammar/compiled_grammar_state.h"
 
 namespace pdjob::engine {

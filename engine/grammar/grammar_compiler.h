@@ -1,6 +1,6 @@
 // GrammarCompiler: compiles a grammar or a JSON schema that passed the limits, into bytes that
-// CompiledGrammar reads. Runs in a separate process (worker/grammar_helper.h), because input limits
-// cannot make the library safe.
+// CompiledGrammar reads. Runs in a separate process (worker/grammar/grammar_helper.h), because
+// input limits cannot make the library safe.
 #pragma once
 
 #include <memory>

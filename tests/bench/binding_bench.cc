@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "router/router.h"
+#include "router/core/router.h"
 
 namespace pdjob::router {
 namespace {

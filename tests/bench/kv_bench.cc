@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "common/real_clock.h"
+#include "common/os/real_clock.h"
 #include "kvtransfer/kv_endpoint.h"
 #include "tests/bench/kv_ends.h"
 #include "tests/bench/kv_rows.h"

@@ -7,7 +7,7 @@
 #include <sched.h>
 
 #include "common/check.h"
-#include "common/real_clock.h"
+#include "common/os/real_clock.h"
 #include "kvtransfer/kv_endpoint.h"
 
 namespace pdjob::bench {

@@ -25,7 +25,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
-#include "common/real_clock.h"
+#include "common/os/real_clock.h"
 #include "kvtransfer/kv_endpoint.h"
 #include "tests/bench/kv_ends.h"
 #include "tests/bench/kv_rows.h"

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "common/real_clock.h"
+#include "common/os/real_clock.h"
 #include "tests/bench/kv_ends.h"
 #include "tests/bench/kv_rows.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "kvtransfer/row_cursor.h"
+#include "kvtransfer/rows/row_cursor.h"
 
 namespace pdjob::bench {
 namespace {

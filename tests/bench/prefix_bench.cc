@@ -3,7 +3,7 @@
 // sent, or from their events.
 #include <cstdio>
 
-#include "router/prefix_aware_policy.h"
+#include "router/policies/prefix_aware_policy.h"
 #include "tests/support/prefix_trace.h"
 
 namespace pdjob::router {

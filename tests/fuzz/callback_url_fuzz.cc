@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "router/callback_url.h"
+#include "router/config/callback_url.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace pdjob::router;

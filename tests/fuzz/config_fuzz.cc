@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/config_reader.h"
+#include "common/config/config_reader.h"
 
 using pdjob::ConfigReader;
 

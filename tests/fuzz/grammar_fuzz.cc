@@ -10,7 +10,7 @@
 
 #include "common/check.h"
 #include "engine/grammar/gbnf.h"
-#include "tests/unit/engine/grammar_rig.h"
+#include "tests/unit/engine/grammar/grammar_rig.h"
 
 using namespace pdjob;
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "net/http_parser.h"
+#include "net/http/http_parser.h"
 
 namespace {
 

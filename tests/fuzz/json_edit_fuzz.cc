@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "common/check.h"
-#include "net/json_edit.h"
+#include "openai/json/json_edit.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using pdjob::net::JsonEdit;
-  using pdjob::net::JsonObject;
+  using pdjob::openai::JsonEdit;
+  using pdjob::openai::JsonObject;
   const std::string text(reinterpret_cast<const char*>(data), size);
   const std::vector<std::string_view> names = {"a", "model", "stream"};
   const auto object = JsonObject::scan(text, names);
@@ -24,6 +24,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   PDJOB_CHECK(again->value("a") == "[1]", text, edited);
   PDJOB_CHECK(again->value("model").empty(), text, edited);
   PDJOB_CHECK(again->value("stream") == object->value("stream"), text, edited);
-  pdjob::net::json_string(object->value("model"));
+  pdjob::openai::json_string(object->value("model"));
   return 0;
 }

@@ -5,15 +5,15 @@
 #include <string>
 
 #include "common/check.h"
-#include "net/json_edit.h"
-#include "router/kv_words.h"
+#include "openai/json/json_edit.h"
+#include "router/core/kv_words.h"
 
 namespace {
 
 using namespace pdjob::router;
 
 void check_object(const std::string& text) {
-  PDJOB_CHECK(text.empty() || pdjob::net::edit_json_object(text, {}).has_value(), text);
+  PDJOB_CHECK(text.empty() || pdjob::openai::edit_json_object(text, {}).has_value(), text);
 }
 
 void check_fetch(Protocol protocol, const std::string& address) {

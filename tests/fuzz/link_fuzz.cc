@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/check.h"
-#include "kvtransfer/link_handshake.h"
-#include "kvtransfer/link_message.h"
+#include "kvtransfer/link/link_handshake.h"
+#include "kvtransfer/link/link_message.h"
 
 using namespace pdjob::kvtransfer;
 

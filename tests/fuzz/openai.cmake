@@ -1,1 +1,1 @@
-pdjob_fuzz(openai SOURCES openai_fuzz.cc LINKS pdjob_net)
+pdjob_fuzz(openai SOURCES openai_fuzz.cc LINKS pdjob_openai)

@@ -8,15 +8,15 @@
 
 #include "common/check.h"
 #include "common/limits.h"
-#include "net/openai.h"
-#include "net/openai_embedding.h"
+#include "openai/openai.h"
+#include "openai/openai_embedding.h"
 
 using namespace pdjob;
 
 namespace {
 
-void check_request(const net::ApiRequest& request) {
-  const bool chat = request.kind == net::ApiKind::kChat;
+void check_request(const openai::ApiRequest& request) {
+  const bool chat = request.kind == openai::ApiKind::kChat;
   PDJOB_CHECK(request.messages.empty() != chat);
   PDJOB_CHECK(chat || request.prompts.empty() != request.token_prompts.empty());
   PDJOB_CHECK(request.choices >= 1 && request.choices <= limits::kChoicesMax);
@@ -31,16 +31,16 @@ void check_request(const net::ApiRequest& request) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const auto kind : {net::ApiKind::kChat, net::ApiKind::kCompletion}) {
-    const auto parsed = net::parse_api_request(kind, body);
-    if (const auto* error = std::get_if<net::ApiError>(&parsed)) {
+  for (const auto kind : {openai::ApiKind::kChat, openai::ApiKind::kCompletion}) {
+    const auto parsed = openai::parse_api_request(kind, body);
+    if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
       PDJOB_CHECK(error->status == 400 && !error->message.empty());
-      PDJOB_CHECK(!net::error_body(*error).empty());
+      PDJOB_CHECK(!openai::error_body(*error).empty());
     } else {
-      check_request(std::get<net::ApiRequest>(parsed));
+      check_request(std::get<openai::ApiRequest>(parsed));
     }
   }
-  if (const auto vector = net::parse_embedding(std::string(body))) {
+  if (const auto vector = openai::parse_embedding(std::string(body))) {
     PDJOB_CHECK(!vector->empty() && vector->size() <= limits::kEmbeddingDimensionsMax);
   }
   return 0;

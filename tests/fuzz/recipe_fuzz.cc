@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "router/router_recipe.h"
+#include "router/recipes/router_recipe.h"
 
 using namespace pdjob;
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "common/check.h"
-#include "net/json_edit.h"
-#include "router/request_digest.h"
+#include "openai/json/json_edit.h"
+#include "router/cache/request_digest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using pdjob::router::request_digest;
@@ -17,13 +17,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   PDJOB_CHECK(digest->question.empty() == digest->context.empty(), body);
   std::string compact;
-  pdjob::net::append_compact(compact, body);
+  pdjob::openai::append_compact(compact, body);
   const auto same = request_digest("/v1/completions", "", compact);
   PDJOB_CHECK(same.has_value(), body, compact);
   PDJOB_CHECK(same->whole == digest->whole, body, compact);
   PDJOB_CHECK(same->question == digest->question, body, compact);
-  const pdjob::net::JsonEdit one_more[] = {{"never seen", "1"}};
-  const auto edited = pdjob::net::edit_json_object(body, one_more);
+  const pdjob::openai::JsonEdit one_more[] = {{"never seen", "1"}};
+  const auto edited = pdjob::openai::edit_json_object(body, one_more);
   PDJOB_CHECK(edited.has_value(), body);
   if (const auto other = request_digest("/v1/completions", "", *edited)) {
     PDJOB_CHECK(other->whole != digest->whole || body == *edited, body, *edited);

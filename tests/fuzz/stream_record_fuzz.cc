@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "router/stream_record.h"
+#include "router/core/stream_record.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using pdjob::router::StreamRecord;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/check.h"
-#include "net/wire.h"
+#include "net/control/wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto message = pdjob::net::decode(std::as_bytes(std::span(data, size)));

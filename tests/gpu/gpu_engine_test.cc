@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/gpu.h"
 #include "decode/decode_worker.h"
+#include "gpu/gpu.h"
 #include "prefill/prefill_worker.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/unit/engine/gpu_model.h"

@@ -9,7 +9,7 @@ import pytest
 from conftest import BIN, ROOT
 
 CASES = {}
-for block in (ROOT / "tests/unit/launcher/bad_configs.txt").read_text().split("\n=== ")[1:]:
+for block in (ROOT / "tests/unit/launcher/plan/bad_configs.txt").read_text().split("\n=== ")[1:]:
     name, _, rest = block.partition("\n")
     yaml, _, errors = ("\n" + rest + "\n").partition("\n--- errors\n")
     CASES[name] = (yaml.removeprefix("\n") + "\n", errors)

@@ -166,5 +166,5 @@ def test_a_router_that_ends_finishes_its_calls_and_leaves_the_rest(tmp_path):
     (left,) = set(names) - {called}
     with contextlib.closing(sqlite3.connect(tmp_path / "requests.db")) as file:
         rows = file.execute("SELECT r.id, c.status, c.attempts FROM callbacks c JOIN requests r USING (arrival)").fetchall()
-    delivered, pending = 1, 0  # CallbackStatus of router/async_database.h.
+    delivered, pending = 1, 0  # CallbackStatus of router/async/async_database.h.
     assert sorted(rows) == sorted([(called, delivered, 1), (left, pending, 0)])

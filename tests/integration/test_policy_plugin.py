@@ -12,7 +12,7 @@ from conftest import ROOT, Process, eventually, fake_worker, get
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     made = tmp_path_factory.mktemp("plugin") / "fewest_requests.so"
-    source = ROOT / "router/plugins/fewest_requests.c"
+    source = ROOT / "router/policies/plugins/fewest_requests.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-I", str(ROOT), str(source), "-o", str(made)], check=True, timeout=60)
     return made
 

@@ -23,7 +23,7 @@ ready: /health
 membership: file
 file: "{{workers}}"
 """
-ROUTERS = ["vllm-router", "vllm-router-discovery", "sglang-router", "toy-proxy", "own"]
+ROUTERS = ["vllm-router", "sglang-router", "toy-proxy", "own"]
 
 
 def router_section(recipe, folder):

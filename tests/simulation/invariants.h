@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/id.h"
-#include "worker/worker_core.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::simulation {
 

@@ -1,5 +1,5 @@
-// kvtransfer/receiver.h on virtual time, around the real ReceiveSession. It also simulates the
-// memory of the fetches, which is reused for later ones.
+// kvtransfer/session/receiver.h on virtual time, around the real ReceiveSession. It also simulates
+// the memory of the fetches, which is reused for later ones.
 #pragma once
 
 #include <map>

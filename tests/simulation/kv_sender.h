@@ -1,5 +1,5 @@
-// kvtransfer/sender.h on virtual time, around the real SendSession. Rows move one by one, so that
-// anything can happen between two of them.
+// kvtransfer/session/sender.h on virtual time, around the real SendSession. Rows move one by one,
+// so that anything can happen between two of them.
 #pragma once
 
 #include <map>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/id.h"
-#include "kvtransfer/transfer_session.h"
+#include "kvtransfer/session/transfer_session.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/sim_loop.h"
 #include "tests/simulation/sim_trace.h"

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "router/router.h"
+#include "router/core/router.h"
 
 namespace pdjob::simulation {
 

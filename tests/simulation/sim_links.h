@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/id.h"
-#include "kvtransfer/transfer_session.h"
+#include "kvtransfer/session/transfer_session.h"
 #include "tests/simulation/sim_loop.h"
 
 namespace pdjob::simulation {

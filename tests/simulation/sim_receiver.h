@@ -1,12 +1,12 @@
-// The fetching half of a simulated KV endpoint: kvtransfer/receiver.h on virtual time, around the
-// real ReceiveSession.
+// The fetching half of a simulated KV endpoint: kvtransfer/session/receiver.h on virtual time,
+// around the real ReceiveSession.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
-#include "kvtransfer/transfer_session.h"
+#include "kvtransfer/session/transfer_session.h"
 #include "tests/simulation/sim_links.h"
 #include "tests/simulation/toy_engine.h"
 

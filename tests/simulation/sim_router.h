@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "router/router.h"
+#include "router/core/router.h"
 #include "tests/simulation/sim_worker.h"
 
 namespace pdjob::simulation {

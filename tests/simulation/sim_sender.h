@@ -1,12 +1,13 @@
-// The offering half of a simulated KV endpoint: kvtransfer/sender.h on virtual time, around the
-// real SendSession. It simulates the moving of rows, which takes time, and may fail or damage them.
+// The offering half of a simulated KV endpoint: kvtransfer/session/sender.h on virtual time, around
+// the real SendSession. It simulates the moving of rows, which takes time, and may fail or damage
+// them.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <set>
 
-#include "kvtransfer/transfer_session.h"
+#include "kvtransfer/session/transfer_session.h"
 #include "tests/simulation/sim_links.h"
 #include "tests/simulation/toy_engine.h"
 

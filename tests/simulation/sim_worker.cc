@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "net/openai.h"
+#include "openai/openai.h"
 #include "tests/simulation/sim_world.h"
 #include "tests/support/worker_words.h"
 
@@ -158,7 +158,7 @@ void SimWorker::apply(const worker::FailRequest& effect, std::vector<Event>& /*e
   if (exchange->begun) {
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_broken(leg); });
   } else {
-    send_head(*exchange, {.status = net::to_api_error(effect.error).status,
+    send_head(*exchange, {.status = openai::to_api_error(effect.error).status,
                           .retry_after = effect.error.code == ErrorCode::kOverloaded,
                           .kv_suspect = live(effect.request).pair_suspect});
     world_.to_router(exchange->out, [leg](SimRouter& router) { router.on_end(leg, std::nullopt); });

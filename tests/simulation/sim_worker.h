@@ -1,5 +1,6 @@
 // One life of one simulated worker process: the real core of its role, in a shell on virtual time.
-// The shell does the work of worker/openai_api, worker/engine_thread and kvtransfer/kv_endpoint.
+// The shell does the work of worker/api/openai_api, worker/core/engine_thread and
+// kvtransfer/kv_endpoint.
 //
 // The engine is busy while a step runs. Events that arrive meanwhile wait in the inbox, as in the
 // channel of the engine thread.
@@ -15,15 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "net/message.h"
-#include "router/router.h"
+#include "net/control/message.h"
+#include "router/core/router.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/sim_links.h"
 #include "tests/simulation/sim_receiver.h"
 #include "tests/simulation/sim_sender.h"
 #include "tests/simulation/toy_engine.h"
 #include "tests/simulation/workload.h"
-#include "worker/worker_core.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::simulation {
 

@@ -10,7 +10,7 @@
 
 #include "common/generation.h"
 #include "common/id.h"
-#include "worker/worker_core.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::simulation {
 

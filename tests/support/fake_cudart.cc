@@ -35,7 +35,7 @@ constexpr Place blockDim{.x = 1, .y = 1};
 #define __global__
 #define __shared__
 #define __syncthreads()
-#include "common/row_sum_kernel.cu"
+#include "gpu/row_sum_kernel.cu"
 
 using namespace pdjob;
 

@@ -19,7 +19,7 @@
 // Below are functions for libfakenccl.so and tests only.
 #pragma once
 
-#include "common/gpu_api.h"
+#include "gpu/gpu_api.h"
 
 extern "C" {
 

@@ -23,7 +23,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "kvtransfer/nccl_api.h"
+#include "kvtransfer/nccl/nccl_api.h"
 #include "tests/support/fake_cudart.h"
 
 using namespace pdjob;

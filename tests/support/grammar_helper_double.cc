@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "worker/grammar_helper.h"
+#include "worker/grammar/grammar_helper.h"
 
 namespace {
 

@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "common/real_clock.h"
-#include "net/event_loop.h"
-#include "net/http_client.h"
-#include "net/http_server.h"
+#include "common/os/real_clock.h"
+#include "net/http/http_client.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
 
 namespace pdjob::router {
 

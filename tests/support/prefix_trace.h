@@ -21,8 +21,8 @@
 
 #include "common/check.h"
 #include "common/random.h"
-#include "router/pair_policy.h"
-#include "router/prompt_blocks.h"
+#include "router/policies/pair_policy.h"
+#include "router/prefix_index/prompt_blocks.h"
 
 namespace pdjob::router {
 
@@ -192,12 +192,13 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace,
     const std::vector<uint64_t> forgotten = worker.cache.use(prompt.blocks);
     all.insert(prompt.blocks.begin(), prompt.blocks.end());
     told.emplace(worker.busy_until, [&routers, &router, &prompt, forgotten, id = chosen.worker] {
-      const net::KvBlocksStored stored{.hashes = prompt.blocks,
-                                       .tokens = trace_tokens(prompt.blocks),
-                                       .block_size = kTokenBlockTokens};
+      const openai::KvBlocksStored stored{.hashes = prompt.blocks,
+                                          .tokens = trace_tokens(prompt.blocks),
+                                          .block_size = kTokenBlockTokens};
       for (const ReplayRouter& each : routers) {
         if (each.kv != nullptr) {
-          each.kv->take(id, std::vector<net::KvEvent>{stored, net::KvBlocksRemoved{forgotten}});
+          each.kv->take(id,
+                        std::vector<openai::KvEvent>{stored, openai::KvBlocksRemoved{forgotten}});
         }
       }
       if (router.kv != nullptr) {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "worker/worker_core.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::worker {
 

@@ -13,50 +13,101 @@ import tempfile
 # Folder -> the folders that it may include. The same table is in ARCHITECTURE.md.
 FOLDERS = {
     "common": "",
+    "gpu": "common",
     "net": "common",
-    "engine": "common",
-    "kvtransfer": "common net",
-    "worker": "common net engine kvtransfer",
-    "prefill": "common net engine kvtransfer worker",
-    "decode": "common net engine kvtransfer worker",
-    "router": "common net",
-    "launcher": "common net engine kvtransfer worker prefill decode router",
+    "openai": "common net",
+    "engine": "common gpu",
+    "kvtransfer": "common gpu net",
+    "worker": "common net openai engine kvtransfer",
+    "prefill": "common net openai engine kvtransfer worker",
+    "decode": "common net openai engine kvtransfer worker",
+    "router": "common net openai",
+    "launcher": "common gpu net openai engine kvtransfer worker prefill decode router",
+}
+
+# Room -> the rooms of its own folder that it may include; "." is the folder's own level. The same table is in ARCHITECTURE.md.
+ROOMS = {
+    "common": "",
+    "common/config": ".",
+    "common/crypto": ".",
+    "common/json": ".",
+    "common/os": ".",
+    "net/loop": "",
+    "net/http": "loop",
+    "net/control": "loop",
+    "openai/json": "",
+    "openai": "json",
+    "openai/kv_events": "",
+    "engine/grammar": "",
+    "engine": "grammar",
+    "kvtransfer/config": "",
+    "kvtransfer/rows": "",
+    "kvtransfer/link": "config rows",
+    "kvtransfer/cuda_ipc": "link",
+    "kvtransfer/nccl": "config rows link",
+    "kvtransfer/session": "config rows link nccl",
+    "kvtransfer/shm": "rows link",
+    "kvtransfer/tcp": "rows link",
+    "kvtransfer": "config rows link cuda_ipc nccl session shm tcp",
+    "worker/core": "",
+    "worker/grammar": "",
+    "worker/api": "core grammar",
+    "worker": "core api",
+    "router/recipes": "",
+    "router/config": "recipes",
+    "router/admission": "config",
+    "router/prefix_index": "",
+    "router/policies": "config prefix_index",
+    "router/core": "config admission policies",
+    "router/relay": "config admission prefix_index core",
+    "router/members": "config prefix_index core relay",
+    "router/external": "recipes config members",
+    "router/async": "config relay",
+    "router/cache": "config policies relay",
+    "router": "config relay members external async cache",
+    "launcher/view": "",
+    "launcher/plan": "view",
+    "launcher/job": "plan",
+    "launcher/clusters": "plan job",
+    "launcher": "view plan job clusters",
+    "launcher/cli": "plan .",
 }
 
 # Library -> (its headers, the only files that may include them).
 DOORS = {
-    "yaml-cpp": (r"yaml-cpp/", "common/config_document.cc"),
+    "yaml-cpp": (r"yaml-cpp/", "common/config/config_document.cc"),
     "spdlog": (r"spdlog/", "common/log.cc"),
     "Prometheus client": (r"prometheus/", "common/metrics.cc"),
-    "ZeroMQ": (r"zmq", "net/control_channel.cc net/discovery_pings.cc net/kv_subscription.cc net/zeromq_socket.cc"),
-    "simdjson": (r"simdjson", "net/*.cc"),
-    "nlohmann_json": (r"nlohmann/", "net/*.cc"),
+    "ZeroMQ": (r"zmq", "net/control/control_channel.cc net/loop/kv_subscription.cc net/loop/zeromq_socket.cc"),
+    "simdjson": (r"simdjson", "openai/*.cc"),
+    "nlohmann_json": (r"nlohmann/", "common/json/json_fields.cc openai/json/*.cc"),
     "libllama": (r"(llama|gguf|chat\.h)", "engine/*.cc"),
     "ggml": (r"ggml", "engine/*.cc"),
     "XGrammar": (r"(xgrammar/|dlpack/|picojson|support/logging)", "engine/grammar/*"),
-    "xxhash": (r"xxh", "engine/*.cc kvtransfer/row_digest.cc router/prompt_blocks.cc"),
-    "libsodium": (r"sodium", "kvtransfer/link_keys.cc router/webhook_secret.cc common/sha256.cc common/blake2b.cc"),
-    "SQLite": (r"sqlite3", "router/async_database.cc tests/unit/router/async_database_test.cc"),
-    "OpenSSL": (r"openssl/", "kvtransfer/tls_stream.cc"),
-    "CLI11": (r"CLI/", "launcher/main.cc"),
+    "xxhash": (r"xxh", "engine/*.cc kvtransfer/rows/row_digest.cc router/prefix_index/prompt_blocks.cc"),
+    "libsodium": (r"sodium", "kvtransfer/link/link_keys.cc router/async/webhook_secret.cc common/crypto/sha256.cc common/crypto/blake2b.cc"),
+    "SQLite": (r"sqlite3", "router/async/async_database.cc tests/unit/router/async/async_database_test.cc"),
+    "OpenSSL": (r"openssl/", "kvtransfer/link/tls_stream.cc"),
+    "CLI11": (r"CLI/", "launcher/cli/main.cc"),
 }
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
 BANNED = {
-    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl_device.cc net/resolver.h router/async_store.h worker/engine_thread.h worker/grammar_thread.h worker/request_preparer.h"),
-    "<mutex>": (r"#include <(shared_)?mutex>", "common/channel.h engine/llama_engine.cc"),
-    "a clock": (r"_clock::now\b", "common/real_clock.cc"),
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/resolver.h router/async/async_store.h worker/core/engine_thread.h worker/grammar/grammar_thread.h worker/api/request_preparer.h"),
+    "<mutex>": (r"#include <(shared_)?mutex>", "common/os/channel.h engine/llama_engine.cc"),
+    "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
-    "getenv": (r"\bgetenv\b", "launcher/model_config.cc launcher/local_cluster.cc net/child_process.cc"),
-    "zmq_": (r"\bzmq_", "net/control_channel.cc net/discovery_pings.cc net/kv_subscription.cc net/zeromq_socket.cc"),
+    "getenv": (r"\bgetenv\b", "launcher/plan/model_config.cc launcher/clusters/local_cluster.cc net/loop/child_process.cc"),
+    "zmq_": (r"\bzmq_", "net/control/control_channel.cc net/loop/kv_subscription.cc net/loop/zeromq_socket.cc"),
     "throw": (r"\bthrow\b", "engine/kv_spans.cc engine/grammar/library_log.cc"),
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job router/external_router router/router prefill/prefill_worker decode/decode_worker kvtransfer/transfer_session kvtransfer/nccl_link"
-NOT_IN_CORES = r'#include "(common/(log|real_clock|channel)\.h|net/event_loop\.h)"'
+CORES = "launcher/job/job router/external/external_router router/core/router prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
+NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/event_loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70
+ROOM_MODULES = 15  # A folder with more gets rooms.
 INCLUDE = re.compile(r'^ *#include ([<"])([^>"]+)[>"]', re.M)
 
 
@@ -73,10 +124,14 @@ def without_comments_and_texts(code):
 
 def check_layers(path, includes):
     folder = path.split("/")[0]
+    room = path.rsplit("/", 1)[0]
     for bracket, name in includes:
-        other = name.split("/")[0]
+        other, other_room = name.split("/")[0], name.rsplit("/", 1)[0]
         if bracket == '"' and other in FOLDERS and other not in [folder, *FOLDERS[folder].split()]:
             yield f"{folder}/ may not include {other}/ ({name})"
+        seen = [room, *(f"{folder}/{each}".removesuffix("/.") for each in ROOMS.get(room, "").split())]
+        if bracket == '"' and other == folder and other_room not in seen:
+            yield f"{room}/ may not include {other_room}/ ({name})"
         if bracket == '"' and other not in FOLDERS:
             yield f'"{name}" is not named from the root of the tree'
 
@@ -105,12 +160,19 @@ def check_order(root, path, includes):
 def check_built(root, path):
     """A file that no target names is never compiled."""
     folder = root / path.rsplit("/", 1)[0]
-    lists = [folder / "CMakeLists.txt", *folder.glob("*.cmake")]
+    lists = [folder / "CMakeLists.txt", *folder.glob("*.cmake"), *(parent / "CMakeLists.txt" for parent in folder.parents)]
     if path.startswith("tests/support/"):
         lists = (root / "tests").rglob("CMakeLists.txt")
     named = {word.rsplit("/", 1)[-1] for file in lists if file.exists() for word in re.split(r"[\s()]+", file.read_text())}
     if path.endswith(".cc") and path.rsplit("/", 1)[-1] not in named:
         yield "no CMake target names it"
+
+
+def check_mirror(root, path):
+    """A unit test stands where its module stands."""
+    if (test := re.match(r"tests/unit/(.*/)(\w+)_test\.cc$", path)) and not (root / test[1] / (test[2] + ".h")).exists():
+        for module in sorted((root / test[1].split("/")[0]).rglob(test[2] + ".h")):
+            yield f"belongs into tests/unit/{module.parent.relative_to(root)}/"
 
 
 def check_file(root, path):
@@ -122,6 +184,7 @@ def check_file(root, path):
     if re.search(r"\bTODO\b(?!\(#\d+\):)", text):
         yield "a TODO names its issue: TODO(#12): ..."
     yield from check_built(root, path)
+    yield from check_mirror(root, path)
     if path.split("/")[0] in FOLDERS:
         yield from check_layers(path, includes)
         yield from check_doors(path, includes)
@@ -143,6 +206,22 @@ def check_architecture(root):
             yield f"ARCHITECTURE.md: {folder}/ may include: {includes}; tidy.py has: {wanted}"
         if sorted(doors.split(", ")) != sorted(libraries or ["-"]):
             yield f"ARCHITECTURE.md: the doors of {folder}/ are {doors}; tidy.py has: {', '.join(libraries)}"
+
+
+def check_rooms(root):
+    """The rooms that people read must be those that are enforced, and none may be too full."""
+    page = root / "ARCHITECTURE.md"
+    rows = re.findall(r"^\| `(\w+(?:/\w+)?)` \|[^|]+\|([^|]*)\|$", page.read_text(), re.M) if page.exists() else []
+    written = {room: sees.strip().replace("-", "") for room, sees in rows}
+    for room, sees in ROOMS.items():
+        if page.exists() and written.get(room) != sees:
+            yield f"ARCHITECTURE.md: the room {room} sees: {written.get(room)}; tidy.py has: {sees}"
+    for folder in {file.parent for top in FOLDERS for file in (root / top).rglob("*.h")}:
+        name = str(folder.relative_to(root))
+        if (count := len(list(folder.glob("*.h")))) > ROOM_MODULES:
+            yield f"{name}: {count} modules: give it rooms"
+        if "/" in name and name not in ROOMS:
+            yield f"{name}: tidy.py has no such room"
 
 
 def notes(root, path):
@@ -170,13 +249,14 @@ def sources(root):
 
 def check_tree(root):
     problems = [f"{path}: {problem}" for path in sources(root) for problem in check_file(root, path)]
-    return problems + list(check_architecture(root))
+    return problems + list(check_architecture(root)) + list(check_rooms(root))
 
 
 # The message of each rule for a small tree that breaks it.
 BROKEN = {
     "net/a.h": ("int x;", "#pragma once is missing"),
     "net/layer.cc": ('#include "router/r.h"', "net/ may not include router/"),
+    "net/loop/room.cc": ('#include "net/http/h.h"', "net/loop/ may not include net/http/"),
     "router/role.cc": ('#include "decode/d.h"', "router/ may not include decode/"),
     "net/relative.cc": ('#include "a.h"', "is not named from the root"),
     "net/door.cc": ("#include <yaml-cpp/yaml.h>", "yaml-cpp has one door"),
@@ -186,7 +266,7 @@ BROKEN = {
     "net/env.cc": ('getenv("HOME");', "getenv is only for"),
     "net/dice.cc": ("int x = rand();", "rand is only for nobody"),
     "net/throws.cc": ("throw 1;", "throw is only for"),
-    "router/router.cc": ('#include "common/log.h"', "a core is pure"),
+    "router/core/router.cc": ('#include "common/log.h"', "a core is pure"),
     "net/b.cc": ('#include <string>\n#include "net/b.h"', "net/b.h must be included first"),
     "net/todo.cc": ("// TODO: later", "a TODO names its issue"),
     "net/orphan.cc": ("", "no CMake target names it"),
@@ -194,6 +274,7 @@ BROKEN = {
 }
 GOOD = {
     "net/b.h": "#pragma once",
+    "net/room/new.h": "#pragma once",
     "net/good.cc": '// throw, rand() and TODO(#1): fine here.\n#include "common/log.h"\nauto s = "getenv";',
 }
 
@@ -210,7 +291,8 @@ def self_test():
         (root / "ARCHITECTURE.md").write_text("| `common/` | words | net | yaml-cpp |\n")
         problems = check_tree(root)
         expected = [f"{path}: {problem}" for path, (_, problem) in BROKEN.items()]
-        expected += ["the folder table names", "common/ may include: net", "the doors of common/ are yaml-cpp"]
+        expected += ["the folder table names", "common/ may include: net", "the doors of common/ are yaml-cpp",
+                     "net/room: tidy.py has no such room", "the room net/loop sees: None"]
         missed = [text for text in expected if not any(text.split(": ", 1)[-1] in p and text.split(": ")[0] in p for p in problems)]
         surplus = [p for p in problems if p.split(": ")[0] in GOOD]
         (root / "net/long.cc").write_text("void f() {\n" + "  g();\n" * 700 + "}\n")

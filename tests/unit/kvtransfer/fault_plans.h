@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/random.h"
-#include "kvtransfer/fault_transport.h"
+#include "tests/support/fault_transport.h"
 
 namespace pdjob::kvtransfer {
 

@@ -9,8 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/transport.h"
-#include "kvtransfer/unique_fd.h"
+#include "kvtransfer/link/transport.h"
+#include "kvtransfer/open_transport.h"
+#include "kvtransfer/rows/unique_fd.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"

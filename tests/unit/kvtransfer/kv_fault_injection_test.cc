@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "common/random.h"
-#include "kvtransfer/fault_transport.h"
 #include "tests/support/fake_cudart.h"
+#include "tests/support/fault_transport.h"
 #include "tests/unit/kvtransfer/fault_plans.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/real_clock.h"
-#include "kvtransfer/fault_transport.h"
+#include "common/os/real_clock.h"
+#include "tests/support/fault_transport.h"
 #include "tests/unit/kvtransfer/forked_peer.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 

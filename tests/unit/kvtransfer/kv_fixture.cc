@@ -12,7 +12,7 @@
 
 #include "common/check.h"
 #include "common/random.h"
-#include "common/real_clock.h"
+#include "common/os/real_clock.h"
 
 namespace pdjob::kvtransfer {
 namespace {

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/gpu.h"
 #include "common/id.h"
 #include "common/time.h"
+#include "gpu/gpu.h"
 #include "kvtransfer/kv_endpoint.h"
 
 namespace pdjob::kvtransfer {

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kvtransfer/cuda_ipc_transport.h"
+#include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 #include "tests/unit/kvtransfer/no_stream.h"

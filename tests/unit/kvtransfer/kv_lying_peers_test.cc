@@ -11,11 +11,11 @@
 
 #include "common/check.h"
 #include "common/limits.h"
-#include "common/real_clock.h"
-#include "kvtransfer/link_handshake.h"
-#include "kvtransfer/row_digest.h"
-#include "kvtransfer/sender.h"
-#include "kvtransfer/socket.h"
+#include "common/os/real_clock.h"
+#include "kvtransfer/link/link_handshake.h"
+#include "kvtransfer/link/socket.h"
+#include "kvtransfer/rows/row_digest.h"
+#include "kvtransfer/session/sender.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/fault_transport.h"
 #include "kvtransfer/kv_endpoint.h"
+#include "tests/support/fault_transport.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 
 namespace pdjob::kvtransfer {

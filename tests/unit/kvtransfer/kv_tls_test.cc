@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "common/real_clock.h"
-#include "kvtransfer/link_keys.h"
-#include "kvtransfer/socket.h"
-#include "kvtransfer/tls_stream.h"
+#include "common/os/real_clock.h"
+#include "kvtransfer/link/link_keys.h"
+#include "kvtransfer/link/socket.h"
+#include "kvtransfer/link/tls_stream.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 #include "tests/unit/kvtransfer/relay.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kvtransfer/transport.h"
+#include "kvtransfer/link/transport.h"
 
 namespace pdjob::kvtransfer {
 

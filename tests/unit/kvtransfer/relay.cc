@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "common/check.h"
-#include "kvtransfer/socket.h"
+#include "kvtransfer/link/socket.h"
 
 namespace pdjob::kvtransfer {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kvtransfer/kv_endpoint.h"
-#include "kvtransfer/unique_fd.h"
+#include "kvtransfer/rows/unique_fd.h"
 
 namespace pdjob::kvtransfer {
 

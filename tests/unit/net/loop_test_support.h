@@ -16,10 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/real_clock.h"
-#include "net/event_loop.h"
-#include "net/http_server.h"
-#include "net/socket.h"
+#include "common/os/real_clock.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
+#include "net/loop/socket.h"
 
 namespace pdjob::net {
 

@@ -16,10 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/crypto/sha256.h"
 #include "common/limits.h"
-#include "common/real_clock.h"
-#include "common/sha256.h"
-#include "router/static_workers.h"
+#include "common/os/real_clock.h"
+#include "router/members/static_workers.h"
 
 namespace pdjob::router {
 namespace {

@@ -12,10 +12,10 @@
 
 #include <gtest/gtest.h>
 
-#include "common/channel.h"
-#include "common/real_clock.h"
+#include "common/os/channel.h"
+#include "common/os/real_clock.h"
 #include "engine/engine.h"
-#include "worker/engine_thread.h"
+#include "worker/core/engine_thread.h"
 
 namespace pdjob::worker {
 

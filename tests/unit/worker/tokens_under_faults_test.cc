@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "decode/decode_worker.h"
-#include "kvtransfer/fault_transport.h"
 #include "prefill/prefill_worker.h"
+#include "tests/support/fault_transport.h"
 #include "tests/unit/engine/gpu_model.h"
 #include "tests/unit/engine/test_model.h"
 #include "tests/unit/kvtransfer/fault_plans.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/channel.h"
-#include "common/real_clock.h"
+#include "common/os/channel.h"
+#include "common/os/real_clock.h"
 #include "engine/engine.h"
 
 namespace pdjob::worker {

@@ -1,0 +1,51 @@
+// ConfigDocument: the text of a config file as a small tree that remembers each value's position.
+// The only door to yaml-cpp.
+//
+// The tree is bounded while it is built, with aliases expanded: no text makes it large, deep or
+// endless. Value.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/config/config_errors.h"
+
+namespace pdjob {
+
+struct ConfigEntry;
+
+struct ConfigNode {
+  enum class Kind { kNothing, kText, kList, kMapping };
+
+  Kind kind = Kind::kNothing;
+  TextPosition position;
+  std::string text;                  // kText
+  std::vector<ConfigNode> items;     // kList
+  std::vector<ConfigEntry> entries;  // kMapping; keys are unique.
+
+  const ConfigEntry* find(std::string_view key) const;
+};
+
+struct ConfigEntry {
+  std::string key;
+  TextPosition key_position;
+  ConfigNode value;
+
+  // The position of the key if there is no value.
+  TextPosition position() const;
+};
+
+// Reads one document, which must be a mapping. On failure it returns nothing, and `errors` holds
+// the one reason. A repeated key or a key that is not text is also an error, but the rest is still
+// read.
+std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors);
+
+// Describes the user's value for "got ..." in an error.
+std::string shown(const ConfigNode& node);
+
+// Returns "decode.workers" for "decode" and "workers".
+std::string join_path(const std::string& path, std::string_view key);
+
+}  // namespace pdjob

@@ -1,0 +1,432 @@
+#include "common/config/config_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "common/check.h"
+#include "common/config/config_document.h"
+#include "common/config/config_errors.h"
+#include "common/config/config_text.h"
+
+namespace pdjob {
+namespace {
+
+// The declarations and the text of one section. Several readers may declare parts of the same
+// section.
+struct Section {
+  std::string doc;
+  std::vector<ConfigEntry> entries;
+  std::vector<std::string> keys;
+  std::string table;
+};
+
+std::string with_suggestion(const std::string& message, std::string_view written,
+                            const std::vector<std::string>& known) {
+  const std::string meant = nearest_word(written, known);
+  return meant.empty() ? message : message + ", did you mean " + meant + "?";
+}
+
+std::string format(bool value) { return value ? "true" : "false"; }
+std::string format(const std::string& value) { return value.empty() ? "" : quote(value); }
+std::string format(Duration value) { return format_duration(value); }
+std::string format(const std::vector<std::string>& value) {
+  std::string text;
+  for (const std::string& item : value) {
+    text += (text.empty() ? "" : ", ") + item;
+  }
+  return '[' + text + ']';
+}
+template <class Number>
+  requires std::is_arithmetic_v<Number>
+std::string format(Number value) {
+  std::array<char, 64> digits{};
+  const auto [end, failure] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  return failure == std::errc() ? std::string(digits.data(), end) : "?";
+}
+
+// "1..1024", "at least 1", "at most 8"; empty if every value of the type is valid.
+template <class T>
+std::string bounds_text(const FieldRange<T>& range) {
+  const bool has_min = range.min > FieldRange<T>{}.min;
+  const bool has_max = range.max < FieldRange<T>{}.max;
+  if (has_min && has_max) {
+    return format(range.min) + ".." + format(range.max);
+  }
+  if (has_max) {
+    const bool starts_at_zero = FieldRange<T>{}.min == T{};
+    return (starts_at_zero ? format(T{}) + ".." : "at most ") + format(range.max);
+  }
+  return has_min ? "at least " + format(range.min) : "";
+}
+
+enum class Parsed { kGood, kTooLarge, kNot };
+
+Parsed parse_number(const std::string& text, uint64_t& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, value);
+  if (stop != end || text.empty()) {
+    return Parsed::kNot;
+  }
+  return failure == std::errc::result_out_of_range ? Parsed::kTooLarge : Parsed::kGood;
+}
+
+bool is_negative_number(const std::string& text) {
+  return text.size() > 1 && text.front() == '-' &&
+         std::all_of(text.begin() + 1, text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// `path` is a key of the mapping, or "section.key" below it.
+const ConfigEntry* find_below(const ConfigNode& mapping, std::string_view path) {
+  const size_t dot = path.find('.');
+  const ConfigEntry* entry = mapping.find(path.substr(0, dot));
+  if (dot == std::string_view::npos || entry == nullptr) {
+    return entry;
+  }
+  return find_below(entry->value, path.substr(dot + 1));
+}
+
+}  // namespace
+
+struct ConfigReader::State {
+  // The mapping being read, or the position where it would be.
+  struct Frame {
+    std::string path;
+    TextPosition position;
+    const ConfigNode* mapping;
+  };
+
+  ConfigErrors errors;
+  std::optional<ConfigNode> root;  // Nothing: the text cannot be parsed, so only that is reported.
+  bool describing = false;
+  std::vector<Frame> frames;
+  std::map<std::string, Section> sections;
+  std::vector<std::string> section_order;
+
+  Frame& frame() { return frames.back(); }
+
+  void enter(const std::string& path, TextPosition position, const ConfigNode& mapping,
+             const std::string& doc) {
+    frames.push_back({path, position, &mapping});
+    const auto [section, is_new] = sections.try_emplace(path);
+    if (is_new) {
+      section->second.doc = doc;
+      section->second.entries = mapping.entries;
+      section_order.push_back(path);
+    }
+  }
+
+  void complain(const ConfigEntry& entry, const std::string& message) {
+    errors.add(entry.position(), join_path(frame().path, entry.key), message);
+  }
+
+  // Records the declaration. Returns the user's entry, or null without one.
+  const ConfigEntry* declare(std::string_view key, const std::string& type,
+                             const std::string& standard, const std::string& bounds,
+                             const FieldText& text);
+  // The same for a value written as one word; null also if it is not one word.
+  const ConfigEntry* declare_word(std::string_view key, const std::string& type,
+                                  const std::string& standard, const std::string& bounds,
+                                  const FieldText& text, const char* expected);
+  template <class T>
+  void whole_number(std::string_view key, T& value, const FieldText& text, FieldRange<T> range);
+  template <class T>
+  void take_in_range(const ConfigEntry& entry, T parsed, FieldRange<T> range, T& value);
+  void refuse_unknown_keys();
+};
+
+const ConfigEntry* ConfigReader::State::declare(std::string_view key, const std::string& type,
+                                                const std::string& standard,
+                                                const std::string& bounds, const FieldText& text) {
+  if (!root) {
+    return nullptr;
+  }
+  Section& section = sections[frame().path];
+  if (std::find(section.keys.begin(), section.keys.end(), key) == section.keys.end()) {
+    section.keys.emplace_back(key);
+    if (describing) {
+      const std::string unit = *text.unit == '\0' ? "" : std::string(", ") + text.unit;
+      const std::string value = standard.empty() ? "" : '`' + standard + '`';
+      section.table += "| `" + std::string(key) + "` | " + type + unit + " | " + value + " | " +
+                       bounds + " | " + text.doc + " |\n";
+    }
+  }
+  return frame().mapping->find(key);
+}
+
+const ConfigEntry* ConfigReader::State::declare_word(std::string_view key, const std::string& type,
+                                                     const std::string& standard,
+                                                     const std::string& bounds,
+                                                     const FieldText& text, const char* expected) {
+  const ConfigEntry* entry = declare(key, type, standard, bounds, text);
+  if (entry != nullptr && entry->value.kind != ConfigNode::Kind::kText) {
+    complain(*entry, std::string("expected ") + expected + ", got " + shown(entry->value));
+    return nullptr;
+  }
+  return entry;
+}
+
+template <class T>
+void ConfigReader::State::take_in_range(const ConfigEntry& entry, T parsed, FieldRange<T> range,
+                                        T& value) {
+  if (parsed < range.min || parsed > range.max) {
+    complain(entry, "must be " + bounds_text(range) + ", got " + printable(entry.value.text, 40));
+    return;
+  }
+  value = parsed;
+}
+
+template <class T>
+void ConfigReader::State::whole_number(std::string_view key, T& value, const FieldText& text,
+                                       FieldRange<T> range) {
+  constexpr const char* kType = "whole number";
+  const ConfigEntry* entry =
+      declare_word(key, kType, format(value), bounds_text(range), text, "a whole number");
+  if (entry == nullptr) {
+    return;
+  }
+  const std::string& written = entry->value.text;
+  uint64_t parsed = 0;
+  const Parsed outcome = parse_number(written, parsed);
+  const bool too_large = outcome == Parsed::kTooLarge || parsed > std::numeric_limits<T>::max();
+  if (is_negative_number(written) || too_large) {
+    const std::string bounds = format(range.min) + ".." + format(range.max);
+    complain(*entry, "must be " + bounds + ", got " + printable(written, 40));
+  } else if (outcome == Parsed::kNot) {
+    complain(*entry, "expected a whole number, got " + quote(written));
+  } else {
+    take_in_range(*entry, static_cast<T>(parsed), range, value);
+  }
+}
+
+void ConfigReader::State::refuse_unknown_keys() {
+  for (const auto& [path, section] : sections) {
+    for (const ConfigEntry& entry : section.entries) {
+      if (std::find(section.keys.begin(), section.keys.end(), entry.key) == section.keys.end()) {
+        errors.add(entry.key_position, join_path(path, entry.key),
+                   with_suggestion("unknown key", entry.key, section.keys));
+      }
+    }
+  }
+}
+
+ConfigReader::ConfigReader(std::unique_ptr<State> state) : state_(std::move(state)) {
+  if (state_->root) {
+    state_->enter("", state_->root->position, *state_->root, "");
+  }
+}
+ConfigReader::ConfigReader(ConfigReader&&) noexcept = default;
+ConfigReader& ConfigReader::operator=(ConfigReader&&) noexcept = default;
+ConfigReader::~ConfigReader() = default;
+
+ConfigReader ConfigReader::parse(std::string name, std::string text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) {
+    text.erase(0, kByteOrderMark.size());
+  }
+  auto state = std::make_unique<State>();
+  state->errors = ConfigErrors(std::move(name), text);
+  state->root = parse_config_document(text, state->errors);
+  return ConfigReader(std::move(state));
+}
+
+ConfigReader ConfigReader::describe() {
+  auto state = std::make_unique<State>();
+  state->describing = true;
+  state->root = ConfigNode{.kind = ConfigNode::Kind::kMapping};
+  return ConfigReader(std::move(state));
+}
+
+void ConfigReader::field(std::string_view key, bool& value, FieldText text) {
+  constexpr const char* kType = "true or false";
+  const ConfigEntry* entry = state_->declare_word(key, kType, format(value), "", text, kType);
+  if (entry == nullptr) {
+    return;
+  }
+  const std::string& written = entry->value.text;
+  if (written != "true" && written != "false") {
+    state_->complain(*entry, "expected true or false, got " + quote(written));
+    return;
+  }
+  value = written == "true";
+}
+
+void ConfigReader::field(std::string_view key, std::string& value, FieldText text) {
+  const ConfigEntry* entry = state_->declare_word(key, "text", format(value), "", text, "text");
+  if (entry != nullptr) {
+    value = entry->value.text;
+  }
+}
+
+void ConfigReader::field(std::string_view key, uint16_t& value, FieldText text,
+                         FieldRange<uint16_t> range) {
+  state_->whole_number(key, value, text, range);
+}
+void ConfigReader::field(std::string_view key, uint32_t& value, FieldText text,
+                         FieldRange<uint32_t> range) {
+  state_->whole_number(key, value, text, range);
+}
+void ConfigReader::field(std::string_view key, uint64_t& value, FieldText text,
+                         FieldRange<uint64_t> range) {
+  state_->whole_number(key, value, text, range);
+}
+
+void ConfigReader::field(std::string_view key, double& value, FieldText text,
+                         FieldRange<double> range) {
+  const ConfigEntry* entry =
+      state_->declare_word(key, "number", format(value), bounds_text(range), text, "a number");
+  if (entry == nullptr) {
+    return;
+  }
+  const std::string& written = entry->value.text;
+  const char* end = written.data() + written.size();
+  double parsed = 0;
+  const auto [stop, failure] = std::from_chars(written.data(), end, parsed);
+  if (failure != std::errc() || stop != end || !std::isfinite(parsed)) {
+    state_->complain(*entry, "expected a number, got " + quote(written));
+    return;
+  }
+  state_->take_in_range(*entry, parsed, range, value);
+}
+
+void ConfigReader::field(std::string_view key, Duration& value, FieldText text,
+                         FieldRange<Duration> range) {
+  constexpr const char* kExpected = "a duration such as 250ms, 5s, 10min or 2h";
+  const ConfigEntry* entry =
+      state_->declare_word(key, "duration", format(value), bounds_text(range), text, kExpected);
+  if (entry == nullptr) {
+    return;
+  }
+  const std::optional<Duration> parsed = parse_duration(entry->value.text);
+  if (!parsed) {
+    state_->complain(*entry,
+                     std::string("expected ") + kExpected + ", got " + quote(entry->value.text));
+    return;
+  }
+  state_->take_in_range(*entry, *parsed, range, value);
+}
+
+void ConfigReader::field(std::string_view key, std::vector<std::string>& value, FieldText text) {
+  const ConfigEntry* entry = state_->declare(key, "list of texts", format(value), "", text);
+  if (entry == nullptr) {
+    return;
+  }
+  if (entry->value.kind != ConfigNode::Kind::kList) {
+    state_->complain(*entry, "expected a list, got " + shown(entry->value));
+    return;
+  }
+  std::vector<std::string> items;
+  for (const ConfigNode& item : entry->value.items) {
+    if (item.kind != ConfigNode::Kind::kText) {
+      state_->complain(*entry, "expected a list of texts, got " + shown(item) + " in it");
+      return;
+    }
+    items.push_back(item.text);
+  }
+  value = std::move(items);
+}
+
+void ConfigReader::choice(std::string_view key, size_t& index, std::span<const char* const> words,
+                          FieldText text) {
+  std::string type = "one of ";
+  for (const char* word : words) {
+    type += (word == words.front() ? "" : ", ") + std::string(word);
+  }
+  const ConfigEntry* entry = state_->declare_word(key, type, words[index], "", text, type.c_str());
+  if (entry == nullptr) {
+    return;
+  }
+  const std::string& written = entry->value.text;
+  const auto found = std::find(words.begin(), words.end(), written);
+  if (found == words.end()) {
+    state_->complain(*entry, with_suggestion("expected " + type + ", got " + quote(written),
+                                             written, {words.begin(), words.end()}));
+    return;
+  }
+  index = static_cast<size_t>(found - words.begin());
+}
+
+void ConfigReader::section(std::string_view key, FieldText text,
+                           const std::function<void(ConfigReader&)>& body) {
+  const ConfigEntry* entry = state_->declare(key, "section", "", "", text);
+  if (!state_->root) {
+    return;
+  }
+  static const ConfigNode absent{.kind = ConfigNode::Kind::kMapping};
+  const ConfigNode* mapping = &absent;
+  TextPosition position = state_->frame().position;
+  if (entry != nullptr) {
+    position = entry->key_position;
+    // A key without a value: all lines of its section are commented out.
+    if (entry->value.kind == ConfigNode::Kind::kMapping) {
+      mapping = &entry->value;
+    } else if (entry->value.kind != ConfigNode::Kind::kNothing) {
+      state_->complain(*entry, "expected a mapping, got " + shown(entry->value));
+    }
+  }
+  state_->enter(join_path(state_->frame().path, key), position, *mapping, text.doc);
+  body(*this);
+  state_->frames.pop_back();
+}
+
+void ConfigReader::named_sections(
+    std::string_view key, FieldText text,
+    const std::function<void(const std::string& name, ConfigReader&)>& body) {
+  section(key, text, [&](ConfigReader& in) {
+    std::vector<std::string> names;
+    for (const ConfigEntry& entry : state_->frame().mapping->entries) {
+      names.push_back(entry.key);
+    }
+    if (state_->describing) {
+      names.emplace_back("NAME");
+    }
+    for (const std::string& name : names) {
+      in.section(name, {"One of them."}, [&](ConfigReader& one) { body(name, one); });
+    }
+  });
+}
+
+void ConfigReader::fail(std::string_view key, const std::string& message) {
+  if (!state_->root || state_->describing) {
+    return;
+  }
+  const State::Frame& frame = state_->frame();
+  const ConfigEntry* entry = find_below(*frame.mapping, key);
+  state_->errors.add(entry == nullptr ? frame.position : entry->position(),
+                     join_path(frame.path, key), message);
+}
+
+bool ConfigReader::has(std::string_view key) const {
+  return state_->root && find_below(*state_->frame().mapping, key) != nullptr;
+}
+
+std::vector<std::string> ConfigReader::keys() const {
+  if (!state_->root) {
+    return {};
+  }
+  std::vector<std::string> written = state_->sections[state_->frame().path].keys;
+  std::erase_if(written, [this](const std::string& key) { return !has(key); });
+  return written;
+}
+
+std::string ConfigReader::finish() {
+  if (state_->root) {
+    state_->refuse_unknown_keys();
+  }
+  return state_->errors.text();
+}
+
+std::string ConfigReader::reference() const {
+  PDJOB_CHECK(state_->describing);
+  std::string text;
+  for (const std::string& path : state_->section_order) {
+    const Section& section = state_->sections.at(path);
+    text += path.empty() ? "" : "\n## `" + path + "`\n\n" + section.doc + "\n\n";
+    text += "| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n" + section.table;
+  }
+  return text;
+}
+
+}  // namespace pdjob

@@ -1,0 +1,95 @@
+#include "common/config/config_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
+
+namespace pdjob {
+namespace {
+
+struct Unit {
+  const char* name;
+  Duration length;
+};
+// Longest first: formatting takes the first unit that divides the duration.
+constexpr std::array<Unit, 4> kUnits = {{{"h", std::chrono::hours(1)},
+                                         {"min", std::chrono::minutes(1)},
+                                         {"s", std::chrono::seconds(1)},
+                                         {"ms", std::chrono::milliseconds(1)}}};
+
+// Longer words are not typing errors, and the distance takes quadratic time.
+constexpr size_t kWordBytesMax = 64;
+
+// Levenshtein distance, one row at a time.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<Duration> parse_duration(std::string_view text) {
+  Duration::rep count = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (failure != std::errc() || count < 0) {
+    return std::nullopt;
+  }
+  const std::string_view unit_name = text.substr(static_cast<size_t>(end - text.data()));
+  for (const Unit& unit : kUnits) {
+    if (unit_name == unit.name) {
+      const bool fits = count <= Duration::max() / unit.length;
+      return fits ? std::optional(count * unit.length) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string format_duration(Duration duration) {
+  for (const Unit& unit : kUnits) {
+    if (duration >= unit.length && duration % unit.length == Duration::zero()) {
+      return std::to_string(duration / unit.length) + unit.name;
+    }
+  }
+  return duration == Duration::zero() ? "0s" : std::to_string(duration.count()) + "ns";
+}
+
+std::string printable(std::string_view text, size_t bytes_max) {
+  std::string shown(text.substr(0, bytes_max));
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      c = '?';
+    }
+  }
+  return text.size() > bytes_max ? shown + "..." : shown;
+}
+
+std::string quote(std::string_view text) { return '"' + printable(text, 40) + '"'; }
+
+std::string nearest_word(std::string_view written, const std::vector<std::string>& known) {
+  if (written.size() > kWordBytesMax) {
+    return {};
+  }
+  std::string nearest;
+  size_t best = std::max<size_t>(1, written.size() / 3) + 1;
+  for (const std::string& word : known) {
+    const size_t distance = edit_distance(written, word);
+    if (distance < best && distance < word.size()) {
+      best = distance;
+      nearest = word;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace pdjob

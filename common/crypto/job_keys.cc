@@ -1,0 +1,122 @@
+#include "common/crypto/job_keys.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/hex.h"
+#include "common/random.h"
+
+namespace pdjob {
+namespace {
+
+constexpr size_t kKeyBytesMin = 16;
+constexpr size_t kKeyBytesMax = 512;
+constexpr std::string_view kScheme = "bearer ";
+
+Digest digest_of(std::string_view key) { return Blake2b("pdjob key check").add(key).finish(); }
+
+Error unusable(const std::string& path, const std::string& why) {
+  return {ErrorCode::kInvalidArgument, "key file " + path + ": " + why};
+}
+
+}  // namespace
+
+RootKey RootKey::make() {
+  Blake2b key("pdjob root key");
+  for (int word = 0; word < 4; ++word) {
+    key.add(entropy());
+  }
+  RootKey made;
+  made.key_ = key.finish();
+  return made;
+}
+
+RootKey RootKey::of(std::string_view text) {
+  RootKey made;
+  made.key_ = Blake2b("pdjob root text").add(text).finish();
+  return made;
+}
+
+std::string RootKey::derive(std::string_view purpose, std::string_view name) const {
+  const Digest derived = Blake2b("pdjob job key 1", key_)
+                             .add(uint64_t{purpose.size()})
+                             .add(purpose)
+                             .add(name)
+                             .finish();
+  std::string text;
+  for (const std::byte byte : derived) {
+    append_hex(text, std::to_integer<uint64_t>(byte), 2);
+  }
+  return text;
+}
+
+bool is_key(std::string_view text) {
+  return text.size() >= kKeyBytesMin && text.size() <= kKeyBytesMax &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
+
+Result<std::string> read_key_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return unusable(path, std::strerror(errno));
+  }
+  struct stat found{};
+  std::string text(kKeyBytesMax + 2, '\0');
+  const bool known = fstat(file, &found) == 0;
+  const ssize_t got = read(file, text.data(), text.size());
+  close(file);
+  if (!known || got < 0) {
+    return unusable(path, "it cannot be read");
+  }
+  if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return unusable(path, "other users may read it: run `chmod 600 " + path + "`");
+  }
+  text.resize(static_cast<size_t>(got));
+  text.erase(text.find_last_not_of("\r\n") + 1);
+  if (!is_key(text)) {
+    return unusable(path,
+                    "it must hold one line of 16 to 512 printable characters without spaces; "
+                    "`openssl rand -hex 32` makes one");
+  }
+  return text;
+}
+
+std::string authorization_line(std::string_view key) {
+  return key.empty() ? std::string() : "Authorization: Bearer " + std::string(key) + "\r\n";
+}
+
+KeyCheck::KeyCheck(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    if (!key.empty()) {
+      digests_.push_back(digest_of(key));
+    }
+  }
+}
+
+bool KeyCheck::opens(std::string_view authorization) const {
+  if (open_to_all()) {
+    return true;
+  }
+  const bool schemed =
+      authorization.size() > kScheme.size() &&
+      std::ranges::equal(authorization.substr(0, kScheme.size()), kScheme, [](char a, char b) {
+        return std::tolower(static_cast<unsigned char>(a)) == b;
+      });
+  if (!schemed) {
+    return false;
+  }
+  const Digest shown = digest_of(authorization.substr(kScheme.size()));
+  bool opens = false;
+  for (const Digest& digest : digests_) {
+    opens |= equal_digests(shown, digest);
+  }
+  return opens;
+}
+
+}  // namespace pdjob

@@ -1,0 +1,53 @@
+// KvTransferConfig: how KV moves between workers. Value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/config/config_reader.h"
+#include "common/time.h"
+
+namespace pdjob::kvtransfer {
+
+// The wire (HELLO) carries these numbers.
+enum class TransportKind { kAuto, kShm, kTcp, kNccl, kCudaIpc };
+
+// The two transports whose links are unix sockets.
+constexpr bool stays_on_machine(TransportKind kind) {
+  return kind == TransportKind::kShm || kind == TransportKind::kCudaIpc;
+}
+
+struct NcclConfig {
+  std::string library = "libnccl.so.2";
+  std::string cuda_library = "libcudart.so.13";
+  uint32_t device = 0;
+  uint32_t ctas_max = 4;    // Multiprocessors that one communicator may use.
+  uint32_t links_max = 16;  // Communicators. Beyond that, the one idle longest is closed.
+  // NCCL has no deadlines of its own.
+  Duration init_timeout = std::chrono::seconds(20);
+  Duration slab_timeout = std::chrono::seconds(10);
+  Duration abort_timeout = std::chrono::seconds(10);
+};
+
+struct TcpConfig {
+  bool encrypt = false;  // TLS on every link between machines, also those of nccl.
+  uint32_t streams = 1;  // tcp links per pair of workers.
+};
+
+struct KvTransferConfig {
+  // auto, on the same machine: cuda_ipc for KV in GPU memory, shm for KV in host memory. Otherwise
+  // tcp.
+  TransportKind transport = TransportKind::kAuto;
+  std::string listen_host = "127.0.0.1";  // Also the address told to peers.
+  uint16_t listen_port = 0;               // 0: any free port.
+  Duration lease = std::chrono::seconds(
+      60);  // How long a prefill worker keeps the KV of a finished prompt for its fetch.
+  Duration connect_timeout = std::chrono::seconds(5);
+  TcpConfig tcp;
+  NcclConfig nccl;
+};
+
+// Declares the keys of `kvtransfer:`.
+void read(ConfigReader& in, KvTransferConfig& config);
+
+}  // namespace pdjob::kvtransfer

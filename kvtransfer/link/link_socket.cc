@@ -1,0 +1,108 @@
+#include "kvtransfer/link/link_socket.h"
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace pdjob::kvtransfer {
+
+LinkSocket::LinkSocket(UniqueFd socket, const TlsContext* tls, TlsSide side)
+    : socket_(std::move(socket)),
+      tls_(tls != nullptr ? std::make_unique<TlsStream>(*tls, socket_.get(), side) : nullptr) {}
+
+// A ClientHello is {0x16, 3, 1, two bytes of length, 1, ...}. A HELLO is {four bytes of length, 1,
+// 0, ...}. The sixth byte always differs.
+std::optional<LinkSocket::Greeting> LinkSocket::greeting() const {
+  std::array<unsigned char, 6> begin{};
+  const ssize_t seen = ::recv(socket_.get(), begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (seen == 0 || (seen < 0 && errno != EAGAIN && errno != EINTR)) {
+    return encrypted() ? Greeting::kTls : Greeting::kPlain;  // read() will report the error.
+  }
+  pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+  if (seen < static_cast<ssize_t>(begin.size()) && ::poll(&state, 1, 0) == 0) {
+    return std::nullopt;
+  }
+  const bool is_tls = begin[0] == 0x16 && begin[1] == 3 && begin[5] == 1;
+  return is_tls ? Greeting::kTls : Greeting::kPlain;
+}
+
+void LinkSocket::turn_away() {
+  tls_.reset();
+  std::array<char, 4 * limits::kKiB> dropped;
+  while (::recv(socket_.get(), dropped.data(), dropped.size(), MSG_DONTWAIT) ==
+         static_cast<ssize_t>(dropped.size())) {
+  }
+}
+
+ssize_t LinkSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) {
+  if (tls_) {
+    return tls_->read(pieces);
+  }
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kSharedWaitingMax)> control;
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  if (received < 0) {
+    return received;
+  }
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+      shared.emplace_back(fd);
+    }
+  }
+  if (shared.size() > kSharedWaitingMax || (message.msg_flags & MSG_CTRUNC) != 0) {
+    errno = EPROTO;
+    return -1;
+  }
+  return received;
+}
+
+ssize_t LinkSocket::write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) {
+  if (tls_) {
+    PDJOB_CHECK(!shared.valid());
+    return tls_->write(pieces);
+  }
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (shared.valid()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = shared.get();
+    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
+  }
+  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | (then == Then::kMore ? MSG_MORE : 0));
+}
+
+Error LinkSocket::error() const {
+  if (errno == EPROTO) {
+    return tls_ ? tls_->error()
+                : Error{ErrorCode::kCorrupt, "too many file descriptors came over a KV link"};
+  }
+  return {ErrorCode::kUnavailable, std::string("KV link lost: ") + std::strerror(errno)};
+}
+
+}  // namespace pdjob::kvtransfer

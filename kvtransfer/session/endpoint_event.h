@@ -1,0 +1,71 @@
+// What a worker and its endpoint tell each other about transfers. Values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/id.h"
+#include "common/result.h"
+#include "common/time.h"
+
+namespace pdjob::kvtransfer {
+
+// Where an endpoint listens. It travels inside kv_transfer_params.
+struct EndpointAddress {
+  // Id of this incarnation. A restarted worker has another one, and links never survive a restart.
+  std::string engine_id;
+  std::string host;
+  uint16_t port = 0;  // tcp
+  // "@name" (abstract socket) for shm; empty: not offered. Usable only on the same machine
+  // (host_id).
+  std::string unix_path;
+  std::string host_id;   // Boot id and network namespace: equal means same machine.
+  std::string gpu_path;  // Like unix_path, for cuda_ipc.
+};
+
+// Events that the endpoint sends to its worker.
+//
+// OfferAwaited: a receiver has reserved its rows and waits for an offer that is still missing. An
+// event with `awaited` false follows once the offer is made or the receiver is gone.
+struct OfferAwaited {
+  TransferId id;
+  bool awaited = true;
+};
+struct OfferDone {  // The receiver has committed: the rows may be freed.
+  TransferId id;
+  uint64_t bytes = 0;
+};
+struct OfferFailed {  // Cancelled, refused, peer gone, or the lease expired: the rows may be freed.
+  TransferId id;
+  Error error;
+};
+// All rows are in place and match the digest. No one writes the region any more.
+struct FetchDone {
+  TransferId id;
+  uint32_t rows = 0;
+  uint64_t bytes = 0;
+  Duration duration{};  // From the grant to COMMIT.
+  // From when the sender's last row was ready, or from the grant if that is later, to COMMIT seen
+  // here. 0 if the peer is on another machine.
+  Duration visible{};
+  std::string transport;  // "shm", "tcp", "nccl", "cuda_ipc"
+  std::vector<std::byte> tail;
+};
+struct FetchFailed {
+  TransferId id;
+  Error error;
+  // False: the rows may still be written by our own GPU, or by a peer that hangs but is not dead.
+  // FetchReleased follows when both have stopped.
+  bool region_safe = true;
+  bool pair_suspect = false;  // Rows from this peer were damaged repeatedly.
+};
+struct FetchReleased {
+  TransferId id;
+};
+using EndpointEvent =
+    std::variant<OfferAwaited, OfferDone, OfferFailed, FetchDone, FetchFailed, FetchReleased>;
+
+}  // namespace pdjob::kvtransfer

@@ -1,0 +1,53 @@
+#include "launcher/cli/ask.h"
+
+#include <utility>
+
+#include "common/crypto/job_keys.h"
+#include "common/limits.h"
+#include "net/loop/event_loop.h"
+
+namespace pdjob::launcher {
+namespace {
+
+constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
+
+}  // namespace
+
+std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& processes,
+                                         const std::string& target) {
+  std::vector<Result<std::string>> answers(processes.size(), Result<std::string>(Error{}));
+  if (processes.empty()) {
+    return answers;
+  }
+  net::EventLoop loop;
+  const auto client = net::HttpClient::create(loop);
+  size_t missing = processes.size();
+  for (size_t i = 0; i < processes.size(); ++i) {
+    net::HttpCall call;
+    const std::string key_line = authorization_line(processes[i].key);
+    call.to = processes[i].address;
+    call.header_lines = key_line;
+    call.method = "GET";
+    call.target = target;
+    call.connect_timeout = call.head_timeout = call.idle_timeout = kAnswerTimeout;
+    net::fetch(loop, *client, std::move(call), limits::kControlMessageBytesMax,
+               [&, i](Result<net::HttpReply> reply) {
+                 if (!reply) {
+                   answers[i] = reply.error().during("asking " + processes[i].address.to_string());
+                 } else if (reply->status != 200) {
+                   answers[i] =
+                       Error{ErrorCode::kInternal, processes[i].address.to_string() + " answered " +
+                                                       std::to_string(reply->status)};
+                 } else {
+                   answers[i] = std::move(reply->body);
+                 }
+                 if (--missing == 0) {
+                   loop.stop();
+                 }
+               });
+  }
+  loop.run();
+  return answers;
+}
+
+}  // namespace pdjob::launcher

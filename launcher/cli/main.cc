@@ -1,0 +1,291 @@
+// The command line of pdjob. The only door to CLI11.
+#include <cstdio>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <malloc.h>
+
+#include "common/exit_code.h"
+#include "launcher/cli/links_command.h"
+#include "launcher/cli/role_command.h"
+#include "launcher/cli/status_command.h"
+#include "launcher/launcher_process.h"
+#include "launcher/plan/job_config.h"
+#include "worker/grammar/grammar_helper.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  pdjob --config configs/quickstart.yaml        start a job; Ctrl-C drains and stops it
+  pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
+  pdjob status --job quickstart                 what runs, and how it is doing
+  pdjob links --config job.yaml --watch         the KV links between its workers, live
+  pdjob reference                               every key of a job file
+
+By hand, without a launcher:
+  pdjob worker --role prefill --model M.gguf --listen 127.0.0.1:8101
+  pdjob worker --role decode  --model M.gguf --listen 127.0.0.1:8102
+  pdjob router --prefill http://127.0.0.1:8101 --decode http://127.0.0.1:8102
+  pdjob router --config router.yaml
+
+Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
+            3 the job could not be placed, 130 stopped by Ctrl-C.
+)";
+
+constexpr const char* kLinksHelp = R"(
+A link is the way on which the KV cache of prompts moves from one prefill worker to one decode
+worker. Both ends count what they see; the table has a line for each.
+
+  PAIR       from the prefill worker > to the decode worker
+  SEEN BY    the worker that counts
+  VIA        shm (one machine), tcp or nccl
+  STATE      opening, open, or lost (the line goes a minute later); suspect: KV came damaged twice
+             within a minute, and the router avoids the pair for a while if there is another
+  EPOCH      of the latest link; grows whenever the decode worker makes one
+  RETRIES    links that were made again
+  GB/S       bytes by the time from grant to COMMIT, which includes waiting for the prompt
+  ALIVE      transfers under way
+  LEASES     prompts whose KV is kept for requests that queue at the decode worker
+  FAILED     transfers that failed, by cause: their requests are tried again
+  STALLS     what stopped moving and was given up, by cause
+
+In a pipe it prints the table once, with --watch once a second; with --json a line per look.
+
+Examples:
+  pdjob links --config job.yaml --watch
+  pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
+)";
+
+// Returns the memory of a large request to the system when the request ends. By default glibc
+// raises its threshold with each large block that is freed. A few bodies of 31 MB would then cost
+// 100 MB for good.
+void give_back_large_blocks() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 8 << 20);
+#endif
+}
+
+// Prints the errors of a bad job file, which are whole lines.
+int refuse(const Error& error) {
+  std::fputs(error.message.c_str(), stderr);
+  return kExitUsage;
+}
+
+struct CommandLine {
+  CLI::App app{"pdjob: runs one LLM job, with prefill and decode in separate workers.", "pdjob"};
+  Places places = places_from_environment();
+  int exit_code = kExitUsage;
+
+  std::string config_path;
+  std::string job_name;
+  bool json = false;
+  bool watch = false;
+  int spec_fd = -1;
+  int channel = -1;
+  int vocabulary = -1;
+  WorkerFlags worker;
+  RouterFlags router;
+  std::string policy;
+  std::string protocol;
+
+  CommandLine() {
+    app.footer(kExamples);
+    app.set_version_flag("--version", "pdjob " PDJOB_VERSION);
+    app.add_option("--config", config_path, "The job file to run")->type_name("FILE");
+    app.require_subcommand(0, 1);
+    add_plan();
+    add_status();
+    add_links();
+    add_worker();
+    add_router();
+    add_grammar_helper();
+    app.add_subcommand("reference", "Print the reference of all job file keys, as Markdown")
+        ->callback([this] {
+          std::fputs(config_reference().c_str(), stdout);
+          exit_code = kExitOk;
+        });
+  }
+
+  void add_plan() {
+    CLI::App* command = app.add_subcommand(
+        "plan", "Show which processes a job would run, where and on which ports");
+    command->add_option("--config", config_path, "The job file")->type_name("FILE")->required();
+    command->add_flag("--json", json, "As JSON");
+    command->callback([this] {
+      const auto config = read_job_config(config_path, places);
+      exit_code = config ? show_plan(*config, json ? PlanForm::kJson : PlanForm::kText)
+                         : refuse(config.error());
+    });
+  }
+
+  void add_status() {
+    CLI::App* command = app.add_subcommand("status", "Show the processes of a running job");
+    add_which_job(command);
+    command->callback([this] {
+      exit_code = of_job("status", [this](const std::string& state_dir, const std::string& job) {
+        return show_status(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+      });
+    });
+  }
+
+  void add_links() {
+    CLI::App* command =
+        app.add_subcommand("links", "Show the KV links between the workers of a running job");
+    add_which_job(command);
+    command->add_flag("--watch", watch, "Again and again, until Ctrl-C");
+    command->footer(kLinksHelp);
+    command->callback([this] {
+      exit_code = of_job("links", [this](const std::string& state_dir, const std::string& job) {
+        return show_links(state_dir, job, json ? StatusForm::kJson : StatusForm::kText,
+                          watch ? LinksMode::kWatch : LinksMode::kOnce);
+      });
+    });
+  }
+
+  void add_which_job(CLI::App* command) {
+    auto* by_name = command->add_option("--job", job_name, "The job's name")->type_name("NAME");
+    auto* by_file = command
+                        ->add_option("--config", config_path,
+                                     "The job's file, if its state_dir is not the default")
+                        ->type_name("FILE");
+    by_name->excludes(by_file);
+    command->add_flag("--json", json, "As JSON");
+  }
+
+  template <class Show>
+  int of_job(const std::string& command, const Show& show) {
+    if (config_path.empty()) {
+      if (job_name.empty()) {
+        return refuse({ErrorCode::kInvalidArgument,
+                       "pdjob " + command + ": name the job: --job NAME or --config FILE\n"});
+      }
+      return show(default_state_dir(places), job_name);
+    }
+    const auto config = read_job_config(config_path, places);
+    return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
+  }
+
+  void add_worker() {
+    CLI::App* command = app.add_subcommand("worker", "Run one engine worker by hand");
+    command->add_option("--role", worker.role, "prefill, decode or both")->capture_default_str();
+    command->add_option("--model", worker.model, "A .gguf file or the name of an installed model")
+        ->type_name("MODEL");
+    command->add_option("--listen", worker.listen, "Where to serve")
+        ->type_name("HOST:PORT")
+        ->capture_default_str();
+    command->add_option("--name", worker.name, "Its name in logs and replies");
+    command
+        ->add_option(
+            "--key-file", worker.key_file,
+            "Holds the key that its port wants (Authorization: Bearer KEY); workers of one "
+            "file move KV between them")
+        ->type_name("FILE");
+    command->add_flag("--no-key", worker.no_key,
+                      "Serve whoever comes, also where others than this machine can reach it");
+    command
+        ->add_option(
+            "--set", worker.settings,
+            "A key of the job file: engine.threads=2, kvtransfer.transport=tcp; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
+    command->callback([this] {
+      exit_code =
+          spec_fd >= 0 ? run_worker_by_spec(spec_fd, places) : run_worker_by_flags(worker, places);
+    });
+  }
+
+  void add_router() {
+    CLI::App* command = app.add_subcommand("router", "Run the front door by hand");
+    auto* file = command
+                     ->add_option("--config", router.config,
+                                  "Workers and `router` section in a file (docs/router.md), in "
+                                  "place of the flags below")
+                     ->type_name("FILE");
+    command->add_option("--listen", router.listen, "Where to serve")
+        ->type_name("HOST:PORT")
+        ->capture_default_str()
+        ->excludes(file);
+    command
+        ->add_option("--prefill", router.prefill,
+                     "A prefill worker; URL?bootstrap_port=N where it is not "
+                     "router.bootstrap_port, and ?kv_events_port=N&kv_replay_port=N of any worker "
+                     "where they are not those of router.kv_events; repeatable")
+        ->type_name("URL")
+        ->excludes(file);
+    command->add_option("--decode", router.decode, "A decode worker; repeatable")
+        ->type_name("URL")
+        ->excludes(file);
+    command->add_option("--worker", router.workers, "A worker that does both; repeatable")
+        ->type_name("URL")
+        ->excludes(file);
+    command
+        ->add_option("--protocol", protocol,
+                     "Short for router.protocol: what the workers above speak (auto, pdjob, nixl, "
+                     "nixl_push, mooncake, sglang)")
+        ->type_name("PROTOCOL")
+        ->excludes(file);
+    command
+        ->add_option("--policy", policy, "Short for router.prefill_policy and router.decode_policy")
+        ->type_name("POLICY")
+        ->excludes(file);
+    command
+        ->add_option("--set", router.settings,
+                     "A key of the job file: router.attempts=2; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false)
+        ->excludes(file);
+    command
+        ->add_option("--worker-key-file", router.worker_key_file,
+                     "Holds the key that all workers want, as their --key-file, vLLM's or SGLang's "
+                     "--api-key; a client's own Authorization does not reach them then")
+        ->type_name("FILE");
+    command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
+    command->callback([this] {
+      if (!protocol.empty()) {
+        router.settings.push_back("router.protocol=" + protocol);
+      }
+      if (!policy.empty()) {
+        router.settings.push_back("router.prefill_policy=" + policy);
+        router.settings.push_back("router.decode_policy=" + policy);
+      }
+      exit_code =
+          spec_fd >= 0 ? run_router_by_spec(spec_fd, places) : run_router_by_flags(router, places);
+    });
+  }
+
+  // Workers start this command.
+  void add_grammar_helper() {
+    CLI::App* command = app.add_subcommand("compile-grammar", "")->group("");
+    command->add_option("channel", channel)->required();
+    command->add_option("vocabulary", vocabulary)->required();
+    command->callback([this] { exit_code = worker::run_grammar_helper(channel, vocabulary); });
+  }
+
+  int run(int argc, char** argv) {
+    give_back_large_blocks();
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    }
+    if (!app.get_subcommands().empty()) {
+      return exit_code;
+    }
+    if (config_path.empty()) {
+      std::fputs(app.help().c_str(), stderr);
+      return kExitUsage;
+    }
+    const auto config = read_job_config(config_path, places);
+    return config ? run_job(*config) : refuse(config.error());
+  }
+};
+
+}  // namespace
+
+}  // namespace pdjob::launcher
+
+int main(int argc, char** argv) { return pdjob::launcher::CommandLine().run(argc, argv); }

@@ -1,0 +1,216 @@
+#include "launcher/cli/role_command.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include <unistd.h>
+
+#include "common/crypto/job_keys.h"
+#include "common/exit_code.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "decode/decode_worker.h"
+#include "kvtransfer/link/link_keys.h"
+#include "launcher/plan/flag_config.h"
+#include "launcher/plan/router_file.h"
+#include "net/control/process_spec.h"
+#include "net/http/http_client.h"
+#include "prefill/prefill_worker.h"
+#include "router/router_process.h"
+#include "worker/worker_process.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr size_t kSpecBytesMax = 4 * limits::kMiB;
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "%s%s", error.message.c_str(), error.message.ends_with('\n') ? "" : "\n");
+  return kExitUsage;
+}
+
+Result<net::ProcessSpec> read_spec(int fd) {
+  std::string text;
+  std::array<char, 16384> piece{};
+  ssize_t got = 0;
+  while (text.size() <= kSpecBytesMax && (got = read(fd, piece.data(), piece.size())) > 0) {
+    text.append(piece.data(), static_cast<size_t>(got));
+  }
+  close(fd);  // It holds secrets.
+  if (got != 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob: --spec-fd is the launcher's; it cannot be read here"};
+  }
+  return net::decode_spec(text);
+}
+
+int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
+  const bool prefill = spec.role == net::Role::kPrefill;
+  const Duration drain = drain_timeout(config, spec.role);
+  const worker::WorkerOptions options{
+      .spec = std::move(spec),
+      .engine = prefill ? model.prefill_engine : model.decode_engine,
+      .kv = config.kvtransfer,
+      .drain_timeout = drain};
+  return worker::run_worker(
+      options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
+}
+
+// Makes a job file of the flags. The reader requires a name, which is not used here.
+Result<JobConfig> config_of(std::vector<std::string> settings, const Places& places) {
+  settings.insert(settings.begin(), "name=standalone");
+  PDJOB_TRY(const std::string yaml, yaml_of_settings(settings));
+  return parse_job_config("flags", yaml, places);
+}
+
+Result<net::Role> role_of(const std::string& word) {
+  const std::map<std::string, net::Role> roles = {
+      {"prefill", net::Role::kPrefill}, {"decode", net::Role::kDecode}, {"both", net::Role::kBoth}};
+  const auto found = roles.find(word);
+  if (found == roles.end()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob: --role must be prefill, decode or both, got " + word};
+  }
+  return found->second;
+}
+
+Status append_workers(net::Role role, const std::vector<std::string>& urls,
+                      std::vector<router::StaticWorker>& workers) {
+  for (const std::string& url : urls) {
+    PDJOB_TRY(router::StaticWorker worker, router::parse_static_worker(role, url));
+    workers.push_back(std::move(worker));
+  }
+  return ok();
+}
+
+Result<int> worker_by_spec(int spec_fd, const Places& places) {
+  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  if (!spec.gpu.empty()) {
+    config.kvtransfer.nccl.device = 0;
+  }
+  const ModelConfig* const model = config.model_called(spec.model);
+  if (model == nullptr) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob: the job has no model " + spec.model};
+  }
+  log::start(spec.name, log::Level::kInfo);
+  return run_worker_as(std::move(spec), config, *model);
+}
+
+Result<int> router_by_spec(int spec_fd, const Places& places) {
+  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  log::start(spec.name, log::Level::kInfo);
+  router::RouterOptions options;
+  options.spec = std::move(spec);
+  options.config = config.router;
+  // All workers of a job are pdjob's own.
+  options.config.protocol = router::Protocol::kAuto;
+  options.config.models = config.served_names();
+  options.plain = !config.models.front().disaggregated();
+  return router::run_router(options);
+}
+
+// Workers with the same key file belong to one job: the key opens the worker's port, and makes its
+// identity on KV links.
+Status take_key(const WorkerFlags& flags, net::ProcessSpec& spec) {
+  if (!flags.key_file.empty()) {
+    PDJOB_TRY(spec.key, read_key_file(flags.key_file));
+    const kvtransfer::LinkAuthority authority(RootKey::of(spec.key).derive("kv links"));
+    spec.link_keys = encode(authority.issue(spec.engine_id));
+    return ok();
+  }
+  const bool loopback =
+      spec.host.starts_with("127.") || spec.host == "::1" || spec.host == "localhost";
+  if (!loopback && !flags.no_key) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob worker: others can reach " + spec.host +
+                     ", and this worker asks for no key: give it --key-file FILE, or --no-key if "
+                     "everybody may use it"};
+  }
+  return ok();
+}
+
+Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
+  PDJOB_TRY(const net::Role role, role_of(flags.role));
+  PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(flags.listen));
+  std::vector<std::string> settings = flags.settings;
+  settings.insert(settings.begin(), "model=" + flags.model);
+  PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
+  net::ProcessSpec spec;
+  spec.role = role;
+  spec.name = !flags.name.empty()
+                  ? flags.name
+                  : flags.role + "-" + std::to_string(listen.port != 0 ? listen.port : getpid());
+  spec.engine_id = spec.name + "." + std::to_string(entropy());
+  spec.host = listen.host;
+  spec.port = listen.port;
+  PDJOB_TRY_STATUS(take_key(flags, spec));
+  log::start(spec.name, log::Level::kInfo);
+  if (spec.key.empty()) {
+    log::warn("without --key-file, whoever reaches this worker's port may use it");
+  }
+  return run_worker_as(std::move(spec), config, config.models.front());
+}
+
+Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& places) {
+  RouterFile file;
+  PDJOB_TRY_STATUS(append_workers(net::Role::kPrefill, flags.prefill, file.workers));
+  PDJOB_TRY_STATUS(append_workers(net::Role::kDecode, flags.decode, file.workers));
+  PDJOB_TRY_STATUS(append_workers(net::Role::kBoth, flags.workers, file.workers));
+  if (flags.prefill.empty() != flags.decode.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "pdjob router: --prefill and --decode come together"};
+  }
+  if (file.workers.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL; or "
+                 "a file that does: --config FILE"};
+  }
+  std::vector<std::string> settings = flags.settings;
+  // A router has no model; the fake engine keeps the reader from looking for one.
+  settings.insert(settings.begin(), {"router.listen=" + flags.listen, "engine.kind=fake"});
+  PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
+  file.router = config.router;
+  return file;
+}
+
+Result<int> router_by_flags(const RouterFlags& flags, const Places& places) {
+  PDJOB_TRY(RouterFile file,
+            flags.config.empty() ? router_of_flags(flags, places) : read_router_file(flags.config));
+  router::RouterOptions options{.config = std::move(file.router),
+                                .workers = std::move(file.workers)};
+  options.plain = std::ranges::none_of(options.workers, [](const router::StaticWorker& worker) {
+    return worker.role == net::Role::kPrefill;
+  });
+  if (!flags.worker_key_file.empty()) {
+    PDJOB_TRY(options.worker_key, read_key_file(flags.worker_key_file));
+  }
+  options.spec.name = "router-" + std::to_string(getpid());
+  options.spec.role = net::Role::kRouter;
+  log::start(options.spec.name, log::Level::kInfo);
+  return router::run_router(options);
+}
+
+int code_of(const Result<int>& outcome) { return outcome ? *outcome : refuse(outcome.error()); }
+
+}  // namespace
+
+int run_worker_by_spec(int spec_fd, const Places& places) {
+  return code_of(worker_by_spec(spec_fd, places));
+}
+int run_router_by_spec(int spec_fd, const Places& places) {
+  return code_of(router_by_spec(spec_fd, places));
+}
+int run_worker_by_flags(const WorkerFlags& flags, const Places& places) {
+  return code_of(worker_by_flags(flags, places));
+}
+int run_router_by_flags(const RouterFlags& flags, const Places& places) {
+  return code_of(router_by_flags(flags, places));
+}
+
+}  // namespace pdjob::launcher

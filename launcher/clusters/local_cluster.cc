@@ -1,0 +1,147 @@
+#include "launcher/clusters/local_cluster.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "launcher/plan/gpu_shares.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+Error system_error(const std::string& what) {
+  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+}
+
+Result<net::Fd> memfd_with(const std::string& text) {
+  net::Fd fd(memfd_create("pdjob-spec", MFD_CLOEXEC));
+  if (!fd.valid()) {
+    return system_error("memfd_create");
+  }
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t more = write(fd.get(), text.data() + written, text.size() - written);
+    if (more <= 0) {
+      return system_error("write the process spec");
+    }
+    written += static_cast<size_t>(more);
+  }
+  if (lseek(fd.get(), 0, SEEK_SET) != 0) {
+    return system_error("lseek");
+  }
+  return fd;
+}
+
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
+// Numbers GPUs as CUDA does; the numbers of the device files do not matter.
+std::vector<std::string> usable_gpus() {
+  if (const char* const setting = std::getenv(kVisibleGpus); setting != nullptr) {
+    return gpus_of_setting(setting);
+  }
+  std::vector<std::string> gpus;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("nvidia") && name.size() > 6 &&
+        name.find_first_not_of("0123456789", 6) == std::string::npos) {
+      gpus.push_back(std::to_string(gpus.size()));
+    }
+  }
+  return gpus;
+}
+
+int number_of(Signal signal) {
+  switch (signal) {
+    case Signal::kTerminate:
+      return SIGTERM;
+    case Signal::kKill:
+      return SIGKILL;
+    case Signal::kDumpStacks:
+      return SIGQUIT;
+  }
+  PDJOB_CHECK(false, static_cast<int>(signal));
+}
+
+uint32_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
+}
+
+}  // namespace
+
+LocalCluster::LocalCluster(net::EventLoop& loop, Handler& handler, Options options)
+    : loop_(loop), handler_(handler), options_(std::move(options)) {}
+
+LocalCluster::~LocalCluster() = default;
+
+Node LocalCluster::this_node() {
+  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return {.name = "local",
+          .host = "127.0.0.1",
+          .cores = usable_cores(),
+          .memory_bytes = pages * page_bytes,
+          .gpus = usable_gpus()};
+}
+
+std::vector<Node> LocalCluster::nodes() const { return {this_node()}; }
+
+Result<uint16_t> LocalCluster::listen(const std::string& name, const std::string& /*node*/,
+                                      const std::string& host, uint16_t port, net::PortUse use) {
+  close_listener(name);
+  PDJOB_TRY(net::Fd socket, net::listen_on(host, port, use));
+  const uint16_t bound = net::local_port(socket.get());
+  listeners_.emplace(name, Listener{.socket = std::move(socket), .host = host, .port = bound});
+  return bound;
+}
+
+Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
+  net::ProcessSpec spec = order.spec;
+  if (const auto listener = listeners_.find(spec.name); listener != listeners_.end()) {
+    spec.listen_fd = listener->second.socket.get();
+    spec.host = listener->second.host;
+    spec.port = listener->second.port;
+  }
+  PDJOB_TRY(const net::Fd spec_fd, memfd_with(net::encode_spec(spec)));
+  PDJOB_TRY(const net::Fd log_fd, options_.logs.open(spec.name));
+  net::ChildOptions child{
+      .program = options_.program,
+      .arguments = {"pdjob " + spec.name, spec.role == net::Role::kRouter ? "router" : "worker",
+                    "--spec-fd", std::to_string(spec_fd.get())},
+      .inherited = {spec_fd.get()},
+      .output = log_fd.get()};
+  if (spec.listen_fd >= 0) {
+    child.inherited.push_back(spec.listen_fd);
+  }
+  if (!spec.gpu.empty()) {
+    child.environment.emplace_back(kVisibleGpus, spec.gpu);
+  }
+  const Incarnation incarnation = order.incarnation;
+  PDJOB_TRY(auto started,
+            net::ChildProcess::start(loop_, child, [this, incarnation](const net::ChildExit& exit) {
+              children_.erase(incarnation);
+              handler_.on_exited(incarnation, exit);
+            }));
+  const pid_t pid = started->pid();
+  children_.emplace(incarnation, std::move(started));
+  return static_cast<int64_t>(pid);
+}
+
+void LocalCluster::signal(Incarnation incarnation, Signal signal) {
+  if (const auto child = children_.find(incarnation); child != children_.end()) {
+    child->second->signal(number_of(signal));
+  }
+}
+
+}  // namespace pdjob::launcher

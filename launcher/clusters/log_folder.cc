@@ -1,0 +1,146 @@
+#include "launcher/clusters/log_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr std::streamoff kTailBytes = 4096;
+constexpr int kTailLines = 15;
+constexpr size_t kLedgerBytesMax = 1 << 20;
+constexpr mode_t kOwnerOnly = 0600;
+
+Error cannot(const std::string& what) {
+  return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
+}
+
+// A link, a device or another user's file would lead our writes elsewhere.
+bool is_plain_file_of_ours(int fd) {
+  struct stat found{};
+  return fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() &&
+         found.st_nlink == 1;
+}
+
+bool is_process_name(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
+
+Result<std::string> read_ledger(int fd) {
+  std::string text(kLedgerBytesMax, '\0');
+  const ssize_t size = pread(fd, text.data(), text.size(), 0);
+  if (size < 0) {
+    return cannot("read the ledger of the logs");
+  }
+  text.resize(static_cast<size_t>(size));
+  return text;
+}
+
+Status append(int fd, const std::string& text) {
+  if (write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return cannot("write the ledger of the logs");
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status make_private_folder(const std::string& path) {
+  const std::filesystem::path folder(path);
+  std::error_code error;
+  std::filesystem::create_directories(folder.parent_path(), error);
+  if (mkdir(path.c_str(), 0700) != 0 && (errno != EEXIST || !std::filesystem::is_directory(path))) {
+    return cannot("make the folder " + path);
+  }
+  return ok();
+}
+
+Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& job) {
+  PDJOB_TRY_STATUS(make_private_folder(path));
+  net::Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) {
+    return cannot("open " + path);
+  }
+  const std::string ledger_path = path + "/" + kLedger;
+  net::Fd ledger(openat(folder.get(), kLedger,
+                        O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                        kOwnerOnly));
+  if (!ledger.valid() || !is_plain_file_of_ours(ledger.get())) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "cannot use " + ledger_path + " (" +
+                     (ledger.valid() ? "it is not a file of this user" : std::strerror(errno)) +
+                     "): choose another launcher.log_dir"};
+  }
+  PDJOB_TRY(std::string text, read_ledger(ledger.get()));
+  std::istringstream lines(text);
+  std::string holder;
+  std::getline(lines, holder);
+  if (flock(ledger.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error{ErrorCode::kInvalidArgument, path + " holds the logs of " + holder +
+                                                  ", which is running: give this job a "
+                                                  "launcher.log_dir of its own"};
+  }
+  for (std::string name; std::getline(lines, name);) {
+    if (is_process_name(name)) {
+      unlinkat(folder.get(), (name + ".log").c_str(), 0);
+    }
+  }
+  if (ftruncate(ledger.get(), 0) != 0) {
+    return cannot("empty " + ledger_path);
+  }
+  PDJOB_TRY_STATUS(
+      append(ledger.get(), "job " + job + " (launcher pid " + std::to_string(getpid()) + ")\n"));
+  return LogFolder(path, std::move(folder), std::move(ledger));
+}
+
+Result<net::Fd> LogFolder::open(const std::string& process) {
+  const std::string name = process + ".log";
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  net::Fd made(openat(folder_.get(), name.c_str(), kFlags | O_CREAT | O_EXCL, kOwnerOnly));
+  if (made.valid()) {
+    // Listed after it was made: a file of this name that existed before is never ours to remove.
+    PDJOB_TRY_STATUS(append(ledger_.get(), process + "\n"));
+    return made;
+  }
+  if (errno != EEXIST) {
+    return cannot("make " + log_path(process));
+  }
+  net::Fd found(openat(folder_.get(), name.c_str(), kFlags));
+  if (!found.valid() || !is_plain_file_of_ours(found.get())) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        log_path(process) + " is not a plain file of this user: choose another launcher.log_dir"};
+  }
+  return found;
+}
+
+std::string LogFolder::tail(const std::string& process) const {
+  std::ifstream file(log_path(process), std::ios::binary | std::ios::ate);
+  if (!file) {
+    return "";
+  }
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  size_t begin = text.size();
+  for (int lines = 0; lines <= kTailLines && begin != std::string::npos && begin > 0; ++lines) {
+    begin = text.rfind('\n', begin - 1);
+  }
+  return text.substr(begin == std::string::npos ? 0 : std::min(begin + 1, text.size()));
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,47 @@
+// LogFolder: the folder that holds one log file per process of a running job. The folder may also
+// hold files that are not ours, so LogFolder removes only files that it made itself. It lists their
+// names in the ledger, a file of the folder. The ledger's lock keeps a second job out. Loop-bound.
+#pragma once
+
+#include <string>
+
+#include "common/result.h"
+#include "net/loop/socket.h"
+
+namespace pdjob::launcher {
+
+class LogFolder {
+ public:
+  static constexpr const char* kLedger = ".pdjob-logs";
+
+  // Makes the folder, for its owner only, unless it exists; an existing one keeps its mode. Removes
+  // the logs that an earlier job of this user made here. kInvalidArgument: another running job uses
+  // the folder, or the ledger belongs to another user.
+  static Result<LogFolder> claim(const std::string& path, const std::string& job);
+  LogFolder(LogFolder&&) noexcept = default;
+  LogFolder& operator=(LogFolder&&) noexcept = default;
+  ~LogFolder() = default;  // The logs stay.
+
+  // Opens the log of a process for appending; creates it if necessary. kInvalidArgument: the name
+  // belongs to something other than our plain file. Another user may have put a link there.
+  Result<net::Fd> open(const std::string& process);
+
+  const std::string& path() const { return path_; }
+  std::string log_path(const std::string& process) const { return path_ + "/" + process + ".log"; }
+  // Returns the last lines of a process's log, for an error message.
+  std::string tail(const std::string& process) const;
+
+ private:
+  LogFolder(std::string path, net::Fd folder, net::Fd ledger)
+      : path_(std::move(path)), folder_(std::move(folder)), ledger_(std::move(ledger)) {}
+
+  std::string path_;
+  net::Fd folder_;
+  net::Fd ledger_;  // Locked.
+};
+
+// Makes the folder and its parents; only its owner can use the folder. Leaves an existing one as it
+// is.
+Status make_private_folder(const std::string& path);
+
+}  // namespace pdjob::launcher

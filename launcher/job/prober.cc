@@ -1,0 +1,138 @@
+#include "launcher/job/prober.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/crypto/job_keys.h"
+#include "common/json/json_writer.h"
+#include "common/limits.h"
+#include "common/parse_number.h"
+#include "router/relay/leg_body.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr Duration kProbeTimeout = std::chrono::seconds(30);
+constexpr size_t kBodyBytesMax = 64 * limits::kKiB;
+constexpr size_t kErrorBytesMax = 512;
+
+std::string probe_body(const std::string& model, std::string_view kv_params) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.key("model").string(model);
+  json.key("prompt").string("This is a readiness probe of the job, and one token is enough.");
+  json.key("max_tokens").integer(1);
+  json.key("temperature").integer(0);
+  if (!kv_params.empty()) {
+    json.key("kv_transfer_params").raw(kv_params);
+  }
+  json.end_object();
+  return text;
+}
+
+}  // namespace
+
+Prober::Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report)
+    : options_(std::move(options)),
+      report_(std::move(report)),
+      client_(net::HttpClient::create(loop)) {}
+
+void Prober::start(const Probe& probe) {
+  Running running{.probe = probe};
+  if (!options_.foreign_router) {
+    std::string pins = "x-pdjob-pin-decode: " + probe.decode + "\r\n";
+    if (!probe.prefill.empty()) {
+      pins += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
+    }
+    call_router(std::move(running), pins);
+  } else if (probe.prefill.empty()) {
+    running.step = Step::kDecodeLeg;
+    call_worker(std::move(running), probe.decode, "");
+  } else {
+    running.step = Step::kPrefillLeg;
+    call_worker(std::move(running), probe.prefill,
+                router::dialect_of(router::Protocol::kNixl, false).offer({}).kv_transfer_params);
+  }
+}
+
+void Prober::call_router(Running running, const std::string& pins) {
+  const net::HttpAddress to = options_.address_of(running.probe.router);
+  call(std::move(running), to, authorization_line(options_.key) + pins, "");
+}
+
+void Prober::call_worker(Running running, const std::string& name, std::string_view kv_params) {
+  call(std::move(running), options_.address_of(name),
+       authorization_line(options_.worker_key_of(name)), kv_params);
+}
+
+void Prober::call(Running running, const net::HttpAddress& to, const std::string& more_lines,
+                  std::string_view kv_params) {
+  const std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
+                              std::to_string(running.probe.probe) + "\r\n" + more_lines;
+  net::HttpCall call;
+  call.to = to;
+  call.target = "/v1/completions";
+  call.header_lines = headers;
+  call.body = probe_body(running.probe.model, kv_params);
+  call.head_timeout = call.idle_timeout = kProbeTimeout;
+  const net::CallId id = client_->start(std::move(call), *this);
+  running_.emplace(id, std::move(running));
+}
+
+void Prober::on_head(net::CallId id, const net::HttpReplyHead& head) {
+  Running& running = running_.at(id);
+  running.status = head.status;
+  // A foreign router may drop this header, so the decode leg's value stays.
+  running.kv_bytes = std::max(running.kv_bytes,
+                              parse_number<uint64_t>(head.header("x-pdjob-kv-bytes")).value_or(0));
+}
+
+void Prober::on_body(net::CallId id, std::string_view raw) {
+  std::string& body = running_.at(id).body;
+  body.append(raw.substr(0, kBodyBytesMax - std::min(kBodyBytesMax, body.size())));
+}
+
+void Prober::on_end(net::CallId id) {
+  const Running ended = std::move(running_.extract(id).mapped());
+  if (ended.status != 200) {
+    fail(ended,
+         "status " + std::to_string(ended.status) + ": " + ended.body.substr(0, kErrorBytesMax));
+  } else {
+    go_on(ended);
+  }
+}
+
+void Prober::go_on(const Running& ended) {
+  Running next{.probe = ended.probe, .kv_bytes = ended.kv_bytes};
+  switch (ended.step) {
+    case Step::kPrefillLeg:
+      if (const std::string params = router::returned_params(ended.body); !params.empty()) {
+        next.step = Step::kDecodeLeg;
+        call_worker(std::move(next), ended.probe.decode, params);
+      } else {
+        fail(ended, "the answer has no kv_transfer_params");
+      }
+      break;
+    case Step::kDecodeLeg:
+      call_router(std::move(next), "");
+      break;
+    case Step::kRouter:
+      report_(ProbeSucceeded{ended.probe.probe, ended.kv_bytes});
+      break;
+  }
+}
+
+void Prober::on_error(net::CallId id, const Error& error) {
+  fail(running_.extract(id).mapped(), error.message);
+}
+
+void Prober::fail(const Running& ended, const std::string& reason) {
+  const char* const who = ended.step == Step::kPrefillLeg  ? "prefill leg: "
+                          : ended.step == Step::kDecodeLeg ? "decode leg: "
+                                                           : "";
+  report_(ProbeFailed{ended.probe.probe, who + reason});
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,65 @@
+// Prober: proves with a one-token request that two workers serve and that KV moves between them.
+// pdjob's router accepts the two workers with the request. A foreign router does not, so the prober
+// sends both legs itself. One more request through that router proves that it serves, too.
+// Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "launcher/job/job.h"
+#include "net/http/http_client.h"
+#include "net/loop/event_loop.h"
+
+namespace pdjob::launcher {
+
+struct ProberOptions {
+  bool foreign_router = false;  // The job's router is not pdjob's.
+  // API key of the router's tenant for probes; empty: the router has no tenants.
+  std::string key;
+  // Returns the key of a worker, by its name; for legs sent directly to a worker.
+  std::function<std::string(const std::string& name)> worker_key_of;
+  // Returns the address of a process, by its name.
+  std::function<net::HttpAddress(const std::string& name)> address_of;
+};
+
+class Prober final : net::HttpCallHandler {
+ public:
+  // Calls `report` with ProbeSucceeded or ProbeFailed, once per probe, never inside start().
+  Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report);
+
+  void start(const Probe& probe);
+
+ private:
+  enum class Step { kPrefillLeg, kDecodeLeg, kRouter };
+
+  struct Running {
+    Probe probe;
+    Step step = Step::kRouter;
+    int status = 0;
+    uint64_t kv_bytes = 0;
+    std::string body;  // Only its beginning.
+  };
+
+  void on_head(net::CallId id, const net::HttpReplyHead& head) override;
+  void on_body(net::CallId id, std::string_view raw) override;
+  void on_end(net::CallId id) override;
+  void on_error(net::CallId id, const Error& error) override;
+
+  void call_router(Running running, const std::string& pins);
+  void call_worker(Running running, const std::string& name, std::string_view kv_params);
+  void call(Running running, const net::HttpAddress& to, const std::string& more_lines,
+            std::string_view kv_params);
+  void go_on(const Running& ended);
+  void fail(const Running& ended, const std::string& reason);
+
+  const ProberOptions options_;
+  const std::function<void(Event)> report_;
+  std::map<net::CallId, Running> running_;
+  std::unique_ptr<net::HttpClient> client_;
+};
+
+}  // namespace pdjob::launcher

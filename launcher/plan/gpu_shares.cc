@@ -1,0 +1,75 @@
+#include "launcher/plan/gpu_shares.h"
+
+#include <algorithm>
+
+namespace pdjob::launcher {
+namespace {
+
+bool wants_gpu(const JobConfig& config, const PlanRow& row) {
+  const ModelConfig* const model = config.model_called(row.model);
+  if (model == nullptr) {
+    return false;  // A router.
+  }
+  const engine::EngineConfig& engine =
+      row.role == net::Role::kPrefill ? model->prefill_engine : model->decode_engine;
+  return engine.gpu || engine.gpu_layers > 0 ||
+         config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
+}
+
+bool names_gpu(std::string_view word) {
+  return word.starts_with("GPU-") || word.starts_with("MIG-") ||
+         (!word.empty() && word.front() >= '0' && word.front() <= '9');
+}
+
+std::string count_text(size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices) {
+  std::vector<std::string> gpus;
+  while (!cuda_visible_devices.empty()) {
+    const size_t comma = std::min(cuda_visible_devices.find(','), cuda_visible_devices.size());
+    const std::string_view word = cuda_visible_devices.substr(0, comma);
+    if (!names_gpu(word)) {
+      break;
+    }
+    gpus.emplace_back(word);
+    cuda_visible_devices.remove_prefix(std::min(comma + 1, cuda_visible_devices.size()));
+  }
+  return gpus;
+}
+
+Status share_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {
+  for (const Node& node : nodes) {
+    size_t workers = 0;
+    for (PlanRow& row : plan.rows) {
+      if (row.node == node.name && wants_gpu(config, row)) {
+        row.gpu = node.gpus.empty() ? "" : node.gpus[workers % node.gpus.size()];
+        ++workers;
+      }
+    }
+    if (workers <= node.gpus.size()) {
+      continue;
+    }
+    const std::string shortage =
+        "node " + node.name + " has " +
+        (node.gpus.empty() ? "no GPU" : count_text(node.gpus.size(), "GPU")) + " for " +
+        count_text(workers, "worker");
+    if (node.gpus.empty()) {
+      plan.warnings.push_back(shortage +
+                              ": look at nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES");
+    } else if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
+      return Error{ErrorCode::kUnavailable,
+                   shortage +
+                       ", and NCCL wants one for each: have fewer workers, or take another "
+                       "kvtransfer.transport"};
+    } else {
+      plan.warnings.push_back(shortage + ": expect them to share its memory and time");
+    }
+  }
+  return ok();
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,23 @@
+// Assigns each worker a GPU of its node. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "launcher/plan/job_config.h"
+#include "launcher/plan/launch_plan.h"
+#include "launcher/plan/node.h"
+
+namespace pdjob::launcher {
+
+// The words of CUDA_VISIBLE_DEVICES up to the first invalid one, which hides the rest, as in CUDA.
+std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
+
+// Spreads the workers that want a GPU evenly over the GPUs of their node. Warns if workers share a
+// GPU or a node has none. kUnavailable: workers would share one, which NCCL refuses.
+Status share_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,222 @@
+#include "launcher/plan/job_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "common/limits.h"
+#include "net/http/http_client.h"
+#include "router/recipes/router_recipe.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+void read_launcher(ConfigReader& in, LauncherConfig& config) {
+  using std::chrono::hours;
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  in.field(
+      "admin", config.admin,
+      {.doc = "Where status, /metrics and /plan are served; loopback only. Port 0: any free one."});
+  in.field(
+      "start_timeout", config.start_timeout,
+      {.doc = "The job must be ready, and a restarted process must have registered, within it."},
+      {seconds(1), hours(24)});
+  in.field(
+      "stop_timeout", config.stop_timeout,
+      {.doc =
+           "Requests may finish for this long after SIGTERM or SIGINT; then everything is killed. "
+           "A "
+           "prefill worker that was started by hand, or ended alone, has kvtransfer.lease on top."},
+      {seconds(0), hours(24)});
+  in.field("heartbeat_timeout", config.heartbeat_timeout,
+           {.doc = "A process that was silent this long gets no new requests."},
+           {seconds(1), hours(1)});
+  in.field("hang_timeout", config.hang_timeout,
+           {.doc = "A process that was silent this long is killed and replaced."},
+           {seconds(2), hours(1)});
+  in.field("progress_timeout", config.progress_timeout,
+           {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
+                   "its stacks to its log, and is killed and replaced. Must be longer than one "
+                   "step of `batch_tokens` takes."},
+           {seconds(1), hours(24)});
+  in.section(
+      "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
+        RestartConfig& restart = config.restart;
+        section.field("backoff_min", restart.backoff_min,
+                      {.doc = "The first wait; it doubles with each death in a row."},
+                      {milliseconds(10), hours(1)});
+        section.field("backoff_max", restart.backoff_max, {.doc = "The longest wait."},
+                      {milliseconds(10), hours(1)});
+        section.field("healthy_after", restart.healthy_after,
+                      {.doc = "A process that lived this long starts counting anew."},
+                      {seconds(1), hours(24)});
+        section.field(
+            "attempts", restart.attempts,
+            {.doc = "A process that died this often without ever being ready fails the job."},
+            {1, 1000});
+      });
+  in.field(
+      "state_dir", config.state_dir,
+      {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
+  in.field(
+      "log_dir", config.log_dir,
+      {.doc =
+           "Holds one log file per process. Two running jobs cannot share it. pdjob removes only "
+           "files that it made there. Default: logs in the job's folder in state_dir."});
+}
+
+void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
+  in.field("name", config.name,
+           {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
+  in.field("mode", config.mode, {{"serve", Mode::kServe}},
+           {.doc = "What the job does: answer requests until it is stopped."});
+  read_models(in, overrides, config.models);
+  in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
+             [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
+  in.section("router", {.doc = "The front door."},
+             [&](ConfigReader& section) { read_router(section, config.router); });
+  in.section("launcher", {.doc = "How processes are started, watched and stopped."},
+             [&](ConfigReader& section) {
+               read_launcher(section, config.launcher);
+               const auto admin = net::parse_http_address(config.launcher.admin);
+               if (!admin || (admin->host != "127.0.0.1" && admin->host != "localhost")) {
+                 section.fail("admin", "must be 127.0.0.1:PORT, got " + config.launcher.admin +
+                                           "; it has no access control");
+               }
+               if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
+                 section.fail("hang_timeout", "must not be below heartbeat_timeout");
+               }
+               if (config.launcher.restart.backoff_max < config.launcher.restart.backoff_min) {
+                 section.fail("restart", "backoff_max must not be below backoff_min");
+               }
+             });
+}
+
+void check_router(ConfigReader& in, const JobConfig& config) {
+  if (config.router.kind != router::RouterKind::kCommand) {
+    return;
+  }
+  if (config.models.size() > 1) {
+    in.fail("router.type", "a router of another make serves one model, and here are " +
+                               std::to_string(config.models.size()));
+    return;
+  }
+  if (const auto recipe = router::find_recipe(config.router.recipe)) {
+    const bool plain = !config.models.front().disaggregated();
+    if (const Status fits = router::serves(*recipe, plain); !fits) {
+      in.fail("router.recipe", fits.error().message);
+    }
+  }
+}
+
+// All workers share the ports of one machine, and one `kvtransfer` section.
+void check_workers(ConfigReader& in, const JobConfig& config) {
+  constexpr size_t kWorkersOfJobMax = size_t{2} * kWorkersPerRoleMax;
+  size_t workers = 0;
+  for (const ModelConfig& model : config.models) {
+    workers += model.prefill_workers + model.decode_workers;
+  }
+  if (workers > kWorkersOfJobMax) {
+    in.fail("models", "must have at most " + std::to_string(kWorkersOfJobMax) +
+                          " workers together, got " + std::to_string(workers));
+  }
+  if (config.kvtransfer.listen_port != 0 && workers > 1) {
+    in.fail("kvtransfer",
+            "listen_port must be 0 where there is more than one worker: they cannot share a port");
+  }
+}
+
+void check_names(ConfigReader& in, const JobConfig& config) {
+  if (!is_job_name(config.name)) {
+    in.fail("name",
+            config.name.empty()
+                ? "is missing: give the job a name"
+                : "must be 1..63 of a-z, 0-9, - and _, and not begin with -; got " + config.name);
+  }
+}
+
+}  // namespace
+
+const ModelConfig* JobConfig::model_called(std::string_view served_name) const {
+  const auto found = std::ranges::find(models, served_name, &ModelConfig::served_name);
+  return found == models.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> JobConfig::served_names() const {
+  std::vector<std::string> names;
+  for (const ModelConfig& model : models) {
+    names.push_back(model.served_name);
+  }
+  return names;
+}
+
+void read_router(ConfigReader& in, router::RouterConfig& config) {
+  router::read(in, config);
+  if (!net::parse_http_address(config.listen)) {
+    in.fail("listen", "must be HOST:PORT, got " + config.listen);
+  }
+}
+
+Duration drain_timeout(const JobConfig& config, net::Role role) {
+  return config.launcher.stop_timeout +
+         (role == net::Role::kPrefill ? config.kvtransfer.lease : Duration(0));
+}
+
+std::string default_state_dir(const Places& places) {
+  return (places.state_home.empty() ? places.home + "/.local/state" : places.state_home) + "/pdjob";
+}
+
+Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
+                                   const Places& places) {
+  JobConfig config;
+  config.text = text;
+  config.source = source;
+  config.launcher.state_dir = default_state_dir(places);
+  ConfigReader in = ConfigReader::parse(source, text);
+  read_keys(in, config, Overrides::kRead);
+  check_names(in, config);
+  check_models(in, places, config.models);
+  check_workers(in, config);
+  check_router(in, config);
+  if (const std::string errors = in.finish(); !errors.empty()) {
+    return Error{ErrorCode::kInvalidArgument, errors};
+  }
+  LauncherConfig& launcher = config.launcher;
+  launcher.state_dir = std::filesystem::absolute(expand_home(launcher.state_dir, places)).string();
+  launcher.log_dir =
+      launcher.log_dir.empty()
+          ? launcher.state_dir + "/" + config.name + "/logs"
+          : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
+  return config;
+}
+
+Result<std::string> read_config_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(limits::kConfigBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return Error{ErrorCode::kInvalidArgument, path + ": cannot be read\n"};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+Result<JobConfig> read_job_config(const std::string& path, const Places& places) {
+  PDJOB_TRY(const std::string text, read_config_text(path));
+  return parse_job_config(path, text, places);
+}
+
+std::string config_reference() {
+  ConfigReader in = ConfigReader::describe();
+  JobConfig config;
+  read_keys(in, config, Overrides::kOnlyNamed);
+  return "# Job file reference\n\n"
+         "Every key of a job file. Generated by `pdjob reference` from the declarations in the "
+         "code; a test keeps it current.\n\n" +
+         in.reference();
+}
+
+}  // namespace pdjob::launcher

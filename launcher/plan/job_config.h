@@ -1,0 +1,72 @@
+// JobConfig: a whole job file. It composes the structs of the other folders and checks the rules
+// that span sections. Value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/config/config_reader.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "kvtransfer/config/kvtransfer_config.h"
+#include "launcher/plan/model_config.h"
+#include "launcher/plan/restart_policy.h"
+#include "net/control/message.h"
+#include "router/config/router_config.h"
+
+namespace pdjob::launcher {
+
+enum class Mode { kServe };
+
+struct LauncherConfig {
+  std::string admin = "127.0.0.1:0";
+  Duration start_timeout = std::chrono::minutes(5);
+  Duration stop_timeout = std::chrono::seconds(30);
+  Duration heartbeat_timeout = std::chrono::seconds(3);
+  Duration hang_timeout = std::chrono::seconds(15);
+  Duration progress_timeout = std::chrono::minutes(2);
+  RestartConfig restart;
+  std::string state_dir;  // Absolute.
+  std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
+};
+
+struct JobConfig {
+  std::string name;
+  Mode mode = Mode::kServe;
+  std::vector<ModelConfig> models;  // At least one.
+  kvtransfer::KvTransferConfig kvtransfer;
+  router::RouterConfig router;
+  LauncherConfig launcher;
+
+  // The text that processes receive verbatim; they read their own sections.
+  std::string text;
+  std::string source;  // The file's name, for errors.
+
+  // Null if no model has that name.
+  const ModelConfig* model_called(std::string_view served_name) const;
+  std::vector<std::string> served_names() const;
+};
+
+// The drain timeout of a worker that receives its own signal. A prefill worker gets its lease on
+// top: it still keeps the KV of its last prompts for that long.
+Duration drain_timeout(const JobConfig& config, net::Role role);
+
+// kInvalidArgument: the message lists the errors, in the form of config_reader.h. It accesses the
+// file system only for the model.
+Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
+                                   const Places& places);
+Result<JobConfig> read_job_config(const std::string& path, const Places& places);
+
+// Returns a file's text. kInvalidArgument: it cannot be read. It cuts a file of more than
+// kConfigBytesMax one byte behind the limit, so that the parser still refuses it.
+Result<std::string> read_config_text(const std::string& path);
+// The `router` section.
+void read_router(ConfigReader& in, router::RouterConfig& config);
+
+std::string default_state_dir(const Places& places);
+// The text of configs/REFERENCE.md.
+std::string config_reference();
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,55 @@
+// LaunchPlan: which process runs where. It depends only on the job and the nodes, and is shown
+// before anything starts. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "launcher/plan/job_config.h"
+#include "launcher/plan/node.h"
+#include "net/control/message.h"
+
+namespace pdjob::launcher {
+
+struct PlanRow {
+  std::string name;
+  net::Role role = net::Role::kBoth;
+  std::string model;  // Served name; empty for a router.
+  std::string node;
+  uint32_t cores = 0;  // Engine threads; 0 for a router, which needs little.
+  std::string gpu;     // The only GPU it sees; empty: no GPU of its own.
+  std::string host;
+  uint16_t port = 0;  // 0: any free port, known once the socket is open.
+};
+
+struct ModelPlan {
+  std::string name;  // Served name.
+  // The same request gives the same tokens, whatever else is in the batch.
+  bool invariant = false;
+  std::string invariant_because;
+};
+
+struct LaunchPlan {
+  std::string job;
+  std::vector<ModelPlan> models;
+  std::vector<PlanRow> rows;  // Routers first, then the workers of one model after the other.
+  std::vector<std::string> warnings;
+
+  // If true, texts must name each worker's model.
+  bool several_models() const { return models.size() > 1; }
+
+  std::string to_text() const;
+  std::string to_json() const;
+};
+
+// `model_bytes`: one size per model of the job. kUnavailable: the nodes cannot hold the job (exit
+// code 3).
+Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
+                             const std::vector<uint64_t>& model_bytes);
+
+// "host:port"
+std::string address_text(const PlanRow& row);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,235 @@
+#include "launcher/plan/model_config.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr size_t kJobNameBytesMax = 63;
+constexpr size_t kServedNameBytesMax = 256;
+constexpr size_t kModelsMax = 16;
+constexpr FieldText kModelsText{
+    "Several models in place of `model`, by name (as jobs are named); each has workers of its own, "
+    "such as NAME-prefill-0."};
+
+using Read = std::function<void(ConfigReader& in)>;
+
+void read_override(ConfigReader& in, const char* key, FieldText text, Overrides overrides,
+                   const Read& read) {
+  // Errors in the common keys are not reported again.
+  const bool written = in.has(key);
+  in.section(key, text, [&](ConfigReader& section) {
+    if (overrides == Overrides::kRead && written) {
+      read(section);
+    }
+  });
+}
+
+void read_engine(ConfigReader& in, Overrides overrides, engine::EngineConfig& config) {
+  read_override(in, "engine", {.doc = "Keys of `engine` that differ here."}, overrides,
+                [&](ConfigReader& section) { engine::read(section, config); });
+}
+
+void read_prefill(ConfigReader& in, Overrides overrides, ModelConfig& model) {
+  in.field("workers", model.prefill_workers,
+           {.doc = "How many. 0: decode workers compute their prompts themselves."},
+           {0, kWorkersPerRoleMax});
+  prefill::read(in, model.prefill);
+  read_engine(in, overrides, model.prefill_engine);
+}
+
+void read_decode(ConfigReader& in, Overrides overrides, ModelConfig& model) {
+  in.field("workers", model.decode_workers, {.doc = "How many."}, {1, kWorkersPerRoleMax});
+  decode::read(in, model.decode);
+  read_engine(in, overrides, model.decode_engine);
+}
+
+// KV rows can only move between engines of the same kind and KV type; they are not converted. Each
+// end chooses its own number and length of sequences.
+void check_engines(ConfigReader& in, const ModelConfig& model) {
+  const engine::EngineConfig& p = model.prefill_engine;
+  const engine::EngineConfig& d = model.decode_engine;
+  if (!model.disaggregated()) {
+    return;
+  }
+  // Reports the error at the role that differs from the common `engine`.
+  const auto refuse = [&](const std::string& key, const std::string& values) {
+    const std::string decode_key = "decode.engine." + key;
+    in.fail(in.has(decode_key) ? decode_key : "prefill.engine." + key,
+            "must be the same for prefill and decode, got " + values);
+  };
+  if (p.kind != d.kind) {
+    refuse("kind", "different ones: KV cannot move between different engines");
+  }
+  if (p.kv_type != d.kv_type) {
+    refuse("kv_type", std::string(to_string(p.kv_type)) + " and " + to_string(d.kv_type) +
+                          ": KV is not converted on its way");
+  }
+}
+
+void resolve_model(ConfigReader& in, const Places& places, ModelConfig& model) {
+  if (model.served_name.empty()) {
+    model.served_name = model.name;
+  }
+  if (model.prefill_engine.kind == engine::EngineKind::kFake &&
+      model.decode_engine.kind == engine::EngineKind::kFake) {
+    model.served_name = model.served_name.empty() ? (model.model.empty() ? "fake" : model.model)
+                                                  : model.served_name;
+  } else if (const Result<std::string> path = find_model(model.model, places); !path) {
+    in.fail("model", path.error().message);
+  } else {
+    model.prefill_engine.model_path = model.decode_engine.model_path = *path;
+    if (model.served_name.empty()) {
+      model.served_name = std::filesystem::path(*path).stem().string();
+    }
+  }
+  model.prefill_engine.served_name = model.decode_engine.served_name = model.served_name;
+}
+
+void check_model(ConfigReader& in, const Places& places, ModelConfig& model) {
+  resolve_model(in, places, model);
+  if (model.served_name.size() > kServedNameBytesMax) {
+    in.fail("served_name", "must have at most 256 bytes");
+  }
+  check_engines(in, model);
+}
+
+bool is_gguf(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+}  // namespace
+
+// A key of a model replaces the same key of the job. So the keys of all workers (`engine`) are read
+// before those of the roles. In each section, the job's keys are read before the model's.
+void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>& models) {
+  ModelConfig common;
+  in.field("model", common.model,
+           {.doc = "A .gguf file, or the name of a model that `./dev model` installed."});
+  in.field("served_name", common.served_name,
+           {.doc = "What clients call the model. Default: the file's name without its ending."});
+  engine::EngineConfig engine;
+  in.section("engine",
+             {.doc = "The engine of every worker; each role, and each of several models, may "
+                     "override keys in its own `engine`."},
+             [&](ConfigReader& section) { engine::read(section, engine); });
+
+  in.named_sections("models", kModelsText, [&](const std::string& name, ConfigReader& section) {
+    ModelConfig& model = models.emplace_back();
+    model.name = name;
+    section.field("model", model.model, {.doc = "As `model` of a job."});
+    section.field("served_name", model.served_name,
+                  {.doc = "What clients call the model. Default: its name here."});
+    model.prefill_engine = engine;
+    read_engine(section, overrides, model.prefill_engine);
+    model.decode_engine = model.prefill_engine;
+  });
+  if (models.empty()) {
+    common.prefill_engine = common.decode_engine = engine;
+    models.push_back(std::move(common));
+  }
+  for (ModelConfig& model : models) {
+    in.section("prefill", {.doc = "The workers that compute prompts."},
+               [&](ConfigReader& section) { read_prefill(section, overrides, model); });
+    in.section("decode", {.doc = "The workers that generate tokens."},
+               [&](ConfigReader& section) { read_decode(section, overrides, model); });
+  }
+  auto model = models.begin();
+  in.named_sections("models", kModelsText, [&](const std::string&, ConfigReader& section) {
+    read_override(section, "prefill", {.doc = "Keys of `prefill` that differ here."}, overrides,
+                  [&](ConfigReader& own) { read_prefill(own, overrides, *model); });
+    read_override(section, "decode", {.doc = "Keys of `decode` that differ here."}, overrides,
+                  [&](ConfigReader& own) { read_decode(own, overrides, *model); });
+    ++model;
+  });
+}
+
+void check_models(ConfigReader& in, const Places& places, std::vector<ModelConfig>& models) {
+  if (!in.has("models")) {
+    check_model(in, places, models.front());
+    return;
+  }
+  for (const char* const key : {"model", "served_name"}) {
+    if (in.has(key)) {
+      in.fail(key, "is for a job of one model: each of `models` has its own");
+    }
+  }
+  if (models.front().name.empty()) {
+    in.fail("models", "is empty: name at least one");
+  } else if (models.size() > kModelsMax) {
+    in.fail("models", "must be at most " + std::to_string(kModelsMax) + ", got " +
+                          std::to_string(models.size()));
+  }
+  std::set<std::string> served;
+  auto model = models.begin();
+  in.named_sections("models", kModelsText, [&](const std::string& name, ConfigReader& section) {
+    if (!is_job_name(name)) {
+      section.fail("",
+                   "a model's name must be 1..63 of a-z, 0-9, - and _, and not begin with -; "
+                   "clients may call it by any `served_name`");
+    }
+    check_model(section, places, *model);
+    if (!served.insert(model->served_name).second) {
+      section.fail("served_name", "another model is called " + model->served_name + ", too");
+    }
+    ++model;
+  });
+}
+
+bool is_job_name(std::string_view name) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return !name.empty() && name.size() <= kJobNameBytesMax && name.front() != '-' &&
+         std::ranges::all_of(name, plain);
+}
+
+Places places_from_environment() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  return {.home = variable("HOME"),
+          .models = variable("PDJOB_MODELS"),
+          .state_home = variable("XDG_STATE_HOME")};
+}
+
+std::string expand_home(const std::string& path, const Places& places) {
+  return path == "~" || path.starts_with("~/") ? places.home + path.substr(1) : path;
+}
+
+Result<std::string> find_model(const std::string& model, const Places& places) {
+  if (model.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "is missing: name a .gguf file or a model that `./dev model` installed"};
+  }
+  const bool is_path = model.ends_with(".gguf") || model.find('/') != std::string::npos;
+  std::vector<std::filesystem::path> candidates;
+  if (is_path) {
+    candidates.emplace_back(expand_home(model, places));
+  } else {
+    if (!places.models.empty()) {
+      candidates.emplace_back(places.models + "/" + model + ".gguf");
+    }
+    candidates.emplace_back(places.home + "/.cache/pdjob/models/" + model + ".gguf");
+  }
+  std::string tried;
+  for (const auto& candidate : candidates) {
+    if (is_gguf(candidate)) {
+      return std::filesystem::absolute(candidate).string();
+    }
+    tried += (tried.empty() ? "" : " nor ") + candidate.string();
+  }
+  const std::string advice = is_path ? "" : "; `./dev model` installs the default one";
+  return Error{ErrorCode::kInvalidArgument, "not found: no file " + tried + advice};
+}
+
+}  // namespace pdjob::launcher

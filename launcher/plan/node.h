@@ -1,0 +1,18 @@
+// Node: a machine of a cluster, and what it offers. Value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pdjob::launcher {
+
+struct Node {
+  std::string name;
+  std::string host;  // Its processes listen here.
+  uint32_t cores = 0;
+  uint64_t memory_bytes = 0;
+  std::vector<std::string> gpus;  // Names as in CUDA_VISIBLE_DEVICES.
+};
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,71 @@
+// The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. The launcher
+// makes the keys per job. A process gets them in its spec (process_spec.h), never on a command
+// line. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/result.h"
+#include "net/control/message.h"
+#include "net/loop/event_loop.h"
+
+namespace pdjob::net {
+
+struct CurveKeys {
+  std::string public_key;  // Z85
+  std::string secret_key;  // Z85
+};
+CurveKeys make_curve_keys();
+
+// The address and the keys that a process uses to reach its launcher.
+struct ControlAddress {
+  std::string endpoint;           // "tcp://127.0.0.1:41234"
+  std::string server_public_key;  // Z85
+  CurveKeys client;
+  bool empty() const { return endpoint.empty(); }
+};
+
+// The launcher's end. Only clients with an allowed public key can connect (ZAP). Each client is
+// known by the name given to allow().
+class ControlServer {
+ public:
+  class Handler {
+   public:
+    virtual void on_message(const std::string& peer, Message message) = 0;
+
+   protected:
+    ~Handler() = default;
+  };
+  static Result<std::unique_ptr<ControlServer>> open(EventLoop& loop, Handler& handler,
+                                                     const std::string& host);
+  virtual ~ControlServer() = default;
+
+  virtual const std::string& endpoint() const = 0;
+  virtual const std::string& public_key() const = 0;
+  virtual void allow(const std::string& name, const std::string& client_public_key) = 0;
+  virtual void forbid(const std::string& name) = 0;
+  // Never blocks. A peer that does not read loses messages; missing heartbeats then decide its
+  // fate.
+  virtual void send(const std::string& peer, const Message& message) = 0;
+};
+
+// A worker's or router's end.
+class ControlClient {
+ public:
+  class Handler {
+   public:
+    virtual void on_message(Message message) = 0;
+
+   protected:
+    ~Handler() = default;
+  };
+  static Result<std::unique_ptr<ControlClient>> open(EventLoop& loop, Handler& handler,
+                                                     const ControlAddress& address,
+                                                     const std::string& name);
+  virtual ~ControlClient() = default;
+  virtual void send(const Message& message) = 0;
+};
+
+}  // namespace pdjob::net

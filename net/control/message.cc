@@ -1,0 +1,35 @@
+#include "net/control/message.h"
+
+#include "common/check.h"
+
+namespace pdjob::net {
+
+const char* to_string(Role role) {
+  switch (role) {
+    case Role::kPrefill:
+      return "prefill";
+    case Role::kDecode:
+      return "decode";
+    case Role::kBoth:
+      return "both";
+    case Role::kRouter:
+      return "router";
+  }
+  PDJOB_CHECK(false, static_cast<int>(role));
+}
+
+const char* to_string(LossCause cause) {
+  switch (cause) {
+    case LossCause::kUnknown:
+      return "unknown";
+    case LossCause::kOutside:
+      return "outside";
+    case LossCause::kCrash:
+      return "crash";
+    case LossCause::kHang:
+      return "hang";
+  }
+  PDJOB_CHECK(false, static_cast<int>(cause));
+}
+
+}  // namespace pdjob::net

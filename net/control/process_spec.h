@@ -1,0 +1,39 @@
+// The data that a process gets from its launcher: one JSON document on an inherited file descriptor
+// (`--spec-fd N`), because it holds secrets. A process started by hand builds the same struct from
+// its flags. Value.
+#pragma once
+
+#include <string>
+
+#include "common/result.h"
+#include "net/control/control_channel.h"
+#include "net/control/message.h"
+
+namespace pdjob::net {
+
+struct ProcessSpec {
+  std::string job;   // Name of the job.
+  std::string name;  // "prefill-0", "router-0"
+  Role role = Role::kBoth;
+  std::string engine_id;  // New with every start.
+  // Served name of the worker's model; a router serves all models.
+  std::string model;
+  std::string host = "127.0.0.1";
+  uint16_t port = 0;
+  int listen_fd = -1;      // Inherited, listening HTTP socket; -1: bind host and port.
+  ControlAddress control;  // Empty: stand-alone.
+  std::string gpu;         // The only GPU it sees, as CUDA's number 0; empty: all.
+  std::string key;         // API key of a worker's HTTP port; empty: none. Secret.
+  // Key that a foreign router shows to all workers; empty: none. Secret.
+  std::string router_key;
+  std::string probe_key;  // Key of the launcher's probes, for a router; empty: none. Secret.
+  // Identity of a worker on KV links (kvtransfer/link/link_keys.h); empty: stand-alone. Secret.
+  std::string link_keys;
+  std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
+  std::string config_name;  // Its name in errors.
+};
+
+std::string encode_spec(const ProcessSpec& spec);
+Result<ProcessSpec> decode_spec(const std::string& json);
+
+}  // namespace pdjob::net

@@ -1,0 +1,545 @@
+#include "net/http/http_client.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "common/limits.h"
+#include "net/http/client_connection.h"
+#include "net/loop/free_text.h"
+#include "net/loop/resolver.h"
+#include "net/loop/socket.h"
+
+namespace pdjob::net {
+namespace {
+
+constexpr Duration kSweepInterval = std::chrono::milliseconds(50);
+// Below the idle timeout of our own servers, so that mostly the client closes.
+constexpr Duration kIdleMax = std::chrono::seconds(60);
+
+// A body up to this size is sent together with the head: one piece costs less than two.
+constexpr size_t kShortBody = 16 * limits::kKiB;
+
+enum class Awaited { kConnection, kHead, kBody };
+
+const char* to_string(Awaited awaited) {
+  switch (awaited) {
+    case Awaited::kConnection:
+      return "connection to ";
+    case Awaited::kHead:
+      return "reply of ";
+    case Awaited::kBody:
+      break;
+  }
+  return "rest of the reply of ";
+}
+
+struct Call {
+  HttpCallHandler& handler;
+  HttpAddress to;
+  std::string head;  // Includes a short body.
+  std::string body;
+  bool is_head = false;
+  Duration connect_timeout;
+  Duration head_timeout;
+  Duration idle_timeout;
+
+  Instant end = kNever;  // End of total_timeout.
+
+  Awaited awaited = Awaited::kConnection;
+  Instant deadline = kNever;
+  bool paused = false;
+  ClientConnection* connection = nullptr;
+  std::vector<SocketAddress> addresses;  // Still to try.
+  bool replaceable = false;              // On a pooled connection, which may be dead already.
+  bool reached = false;                  // There was a connection.
+};
+
+class HttpClientOverEpoll final : public HttpClient,
+                                  public TurnHandler,
+                                  public ClientConnection::Owner {
+ public:
+  explicit HttpClientOverEpoll(EventLoop& event_loop) : loop_(event_loop), resolver_(event_loop) {}
+  ~HttpClientOverEpoll() override;
+
+  CallId start(HttpCall call, HttpCallHandler& handler) override;
+  void cancel(CallId id) override;
+  void pause(CallId id) override;
+  void resume(CallId id) override;
+  bool reached() const override { return reached_; }
+  void forget(const HttpAddress& address) override;
+
+ private:
+  struct Connection {
+    std::unique_ptr<ClientConnection> socket;
+    HttpAddress address;
+    CallId call{};
+    Instant idle_since{};
+  };
+
+  void on_connected(ClientConnection& connection) override;
+  void on_head(ClientConnection& connection, const HttpReplyHead& head) override;
+  void on_body(ClientConnection& connection, std::string_view raw) override;
+  void on_end(ClientConnection& connection) override;
+  void on_failed(ClientConnection& connection, const Error& error) override;
+  void attend_soon(ClientConnection& connection) override;
+  EventLoop& loop() override { return loop_; }
+  std::span<char> receive_buffer() override { return buffer_; }
+
+  Call& call_of(ClientConnection& connection);
+  Call* find(CallId id);
+  bool start_pooled(CallId id, Call& call);
+  void connect(CallId id, Call& call);
+  void on_resolved(const HttpAddress& address, const Resolver::Addresses& addresses);
+  std::optional<Error> connect_next(CallId id, Call& call, Error error = {});
+  void wait(Call& call, Duration timeout) const {
+    call.deadline = std::min(loop_.now() + timeout, call.end);
+  }
+  void attach(CallId id, Call& call, ClientConnection& connection);
+  void fail(CallId id, const Error& error);
+  void fail_soon(CallId id, Error error);
+  void remove_idle(ClientConnection& connection);
+  void turn_soon();
+  void on_turn_end() override;
+  void sweep();
+
+  EventLoop& loop_;
+  Resolver resolver_;
+  std::unordered_map<CallId, Call> calls_;
+  uint64_t calls_made_ = 0;
+  std::unordered_map<ClientConnection*, Connection> connections_;
+  std::map<HttpAddress, std::vector<ClientConnection*>> idle_;  // The last one is the warmest.
+  std::map<HttpAddress, std::vector<SocketAddress>> resolved_;
+  std::map<HttpAddress, std::vector<CallId>> resolving_;
+  std::vector<std::pair<CallId, Error>> failures_;  // Found inside start(), reported later.
+  std::vector<ClientConnection*> attention_;
+  std::vector<ClientConnection*> attending_;  // Empty except during on_turn_end().
+  bool reached_ = false;                      // Returned by reached().
+  bool turn_asked_ = false;
+  TimerId sweep_timer_{};
+  std::array<char, 128 * limits::kKiB> buffer_;
+};
+
+HttpClientOverEpoll::~HttpClientOverEpoll() {
+  loop_.forget_turn_end(*this);
+  loop_.cancel(sweep_timer_);
+}
+
+void append_number(std::string& text, uint64_t number) {
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  text.append(digits.data(), end.ptr);
+}
+
+void append_address(std::string& text, const HttpAddress& address) {
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  text.append(is_ipv6 ? "[" : "").append(address.host).append(is_ipv6 ? "]:" : ":");
+  append_number(text, address.port);
+}
+
+std::string request_head(const HttpCall& call) {
+  constexpr size_t kFixedParts = 96;
+  std::string head;
+  head.reserve(kFixedParts + call.method.size() + call.target.size() + call.to.host.size() +
+               call.header_lines.size() + call.more_header_lines.size() +
+               (call.body.size() > kShortBody ? 0 : call.body.size()));
+  head.append(call.method).append(" ").append(call.target).append(" HTTP/1.1\r\nHost: ");
+  append_address(head, call.to);
+  head.append("\r\n").append(call.header_lines).append(call.more_header_lines);
+  if (!call.body.empty() || (call.method != "GET" && call.method != "HEAD")) {
+    head.append("Content-Length: ");
+    append_number(head, call.body.size());
+    head.append("\r\n");
+  }
+  head.append("\r\n");
+  return head;
+}
+
+// --- calls
+
+CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
+  const CallId id{++calls_made_};
+  std::string head = request_head(call);
+  if (call.body.size() <= kShortBody) {
+    head.append(call.body);
+    call.body.clear();
+  }
+  Call& started = calls_
+                      .emplace(id, Call{.handler = handler,
+                                        .to = std::move(call.to),
+                                        .head = std::move(head),
+                                        .body = std::move(call.body),
+                                        .is_head = call.method == "HEAD",
+                                        .connect_timeout = call.connect_timeout,
+                                        .head_timeout = call.head_timeout,
+                                        .idle_timeout = call.idle_timeout,
+                                        .end = call.total_timeout == Duration::max()
+                                                   ? kNever
+                                                   : loop_.now() + call.total_timeout})
+                      .first->second;
+  if (!start_pooled(id, started)) {
+    connect(id, started);
+  }
+  if (sweep_timer_ == TimerId{}) {
+    sweep_timer_ = loop_.call_at(loop_.now() + kSweepInterval, [this] { sweep(); });
+  }
+  return id;
+}
+
+bool HttpClientOverEpoll::start_pooled(CallId id, Call& call) {
+  const auto pool = idle_.find(call.to);
+  if (pool == idle_.end() || pool->second.empty()) {
+    return false;
+  }
+  ClientConnection& connection = *pool->second.back();
+  pool->second.pop_back();
+  call.replaceable = true;
+  attach(id, call, connection);
+  return true;
+}
+
+// Uses a fresh connection.
+void HttpClientOverEpoll::connect(CallId id, Call& call) {
+  call.replaceable = false;
+  call.awaited = Awaited::kConnection;
+  wait(call, call.connect_timeout);
+  auto known = resolved_.find(call.to);
+  if (known == resolved_.end()) {
+    if (auto numeric = resolve(call.to.host, call.to.port, HostForm::kNumeric)) {
+      known = resolved_.emplace(call.to, std::move(*numeric)).first;
+    }
+  }
+  if (known != resolved_.end()) {
+    call.addresses = known->second;
+    if (auto error = connect_next(id, call)) {
+      fail_soon(id, std::move(*error));
+    }
+    return;
+  }
+  std::vector<CallId>& waiting = resolving_[call.to];
+  waiting.push_back(id);
+  if (waiting.size() == 1) {
+    resolver_.look_up(
+        call.to.host, call.to.port,
+        [this, to = call.to](const Resolver::Addresses& found) { on_resolved(to, found); });
+  }
+}
+
+void HttpClientOverEpoll::on_resolved(const HttpAddress& address,
+                                      const Resolver::Addresses& addresses) {
+  const auto waiting = resolving_.extract(address);
+  if (addresses) {
+    resolved_[address] = *addresses;
+  }
+  for (const CallId id : waiting.mapped()) {
+    Call* call = find(id);
+    if (call == nullptr) {
+      continue;
+    }
+    if (!addresses) {
+      fail(id, addresses.error());
+      continue;
+    }
+    call->addresses = *addresses;
+    if (const auto error = connect_next(id, *call)) {
+      fail(id, *error);
+    }
+  }
+}
+
+// Tries the call's addresses in turn. When none is left, returns why the last one failed; `error`
+// is that reason if it is already known.
+std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Error error) {
+  while (!call.addresses.empty()) {
+    const SocketAddress address = call.addresses.front();
+    call.addresses.erase(call.addresses.begin());
+    Result<Fd> fd = connect_to(address);
+    if (!fd) {
+      error = fd.error();
+      continue;
+    }
+    auto connection = std::make_unique<ClientConnection>(*this, std::move(*fd));
+    if (!connection->watch()) {
+      error = {ErrorCode::kUnavailable, "out of descriptors"};
+      continue;
+    }
+    ClientConnection* const socket = connection.get();
+    connections_[socket] = {.socket = std::move(connection), .address = call.to};
+    attach(id, call, *socket);
+    return std::nullopt;
+  }
+  // The name may have another address by now.
+  resolved_.erase(call.to);
+  return error.during("connecting to " + call.to.to_string());
+}
+
+void HttpClientOverEpoll::attach(CallId id, Call& call, ClientConnection& connection) {
+  connections_.at(&connection).call = id;
+  call.connection = &connection;
+  if (!connection.connecting()) {
+    on_connected(connection);
+  }
+  connection.start({.head = call.head, .body = call.body, .is_head = call.is_head});
+}
+
+void HttpClientOverEpoll::cancel(CallId id) {
+  if (auto call = calls_.extract(id)) {
+    if (ClientConnection* connection = call.mapped().connection) {
+      connection->close();
+    }
+  }
+}
+
+void HttpClientOverEpoll::pause(CallId id) {
+  Call* call = find(id);
+  if (call != nullptr && call->connection != nullptr) {
+    call->paused = true;
+    call->deadline = call->end;
+    call->connection->pause();
+  }
+}
+
+void HttpClientOverEpoll::resume(CallId id) {
+  Call* call = find(id);
+  if (call != nullptr && call->connection != nullptr) {
+    call->paused = false;
+    wait(*call, call->idle_timeout);
+    call->connection->resume();
+  }
+}
+
+void HttpClientOverEpoll::forget(const HttpAddress& address) {
+  resolved_.erase(address);
+  if (const auto pool = idle_.extract(address)) {
+    for (ClientConnection* connection : pool.mapped()) {
+      connection->close();
+    }
+  }
+}
+
+Call* HttpClientOverEpoll::find(CallId id) {
+  const auto found = calls_.find(id);
+  return found == calls_.end() ? nullptr : &found->second;
+}
+
+void HttpClientOverEpoll::fail(CallId id, const Error& error) {
+  if (auto call = calls_.extract(id)) {
+    reached_ = call.mapped().reached;
+    call.mapped().handler.on_error(id, error);
+  }
+}
+
+void HttpClientOverEpoll::fail_soon(CallId id, Error error) {
+  failures_.emplace_back(id, std::move(error));
+  turn_soon();
+}
+
+// --- connections
+
+Call& HttpClientOverEpoll::call_of(ClientConnection& connection) {
+  return calls_.at(connections_.at(&connection).call);
+}
+
+void HttpClientOverEpoll::on_connected(ClientConnection& connection) {
+  Call& call = call_of(connection);
+  call.awaited = Awaited::kHead;
+  call.reached = true;
+  wait(call, call.head_timeout);
+}
+
+void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyHead& head) {
+  const CallId id = connections_.at(&connection).call;
+  Call& call = call_of(connection);
+  call.awaited = Awaited::kBody;
+  wait(call, call.idle_timeout);
+  if (connection.request_sent()) {
+    free_text(call.body);  // A long prompt is not needed while its reply streams.
+  }
+  call.handler.on_head(id, head);
+}
+
+void HttpClientOverEpoll::on_body(ClientConnection& connection, std::string_view raw) {
+  const CallId id = connections_.at(&connection).call;
+  Call& call = call_of(connection);
+  if (!call.paused) {
+    wait(call, call.idle_timeout);
+  }
+  call.handler.on_body(id, raw);
+}
+
+void HttpClientOverEpoll::on_end(ClientConnection& connection) {
+  Connection& ended = connections_.at(&connection);
+  const CallId id = std::exchange(ended.call, {});
+  if (connection.idle()) {
+    auto& pool = idle_[ended.address];
+    ended.idle_since = loop_.now();
+    pool.push_back(&connection);
+    if (pool.size() > limits::kHttpIdleConnectionsMax) {
+      ClientConnection& coldest = *pool.front();
+      remove_idle(coldest);
+      coldest.close();
+    }
+  }
+  const auto call = calls_.extract(id);
+  call.mapped().handler.on_end(id);
+}
+
+void HttpClientOverEpoll::on_failed(ClientConnection& connection, const Error& error) {
+  Connection& failed = connections_.at(&connection);
+  const CallId id = std::exchange(failed.call, {});
+  Call* call = find(id);
+  if (call == nullptr) {
+    remove_idle(connection);
+    return;
+  }
+  call->connection = nullptr;
+  if (call->replaceable && !connection.reply_started()) {
+    connect(id, *call);
+  } else if (call->awaited == Awaited::kConnection) {
+    const auto last = connect_next(id, *call, error);
+    if (last) {
+      fail(id, *last);
+    }
+  } else {
+    fail(id, error.during("calling " + call->to.to_string()));
+  }
+}
+
+void HttpClientOverEpoll::remove_idle(ClientConnection& connection) {
+  const auto pool = idle_.find(connections_.at(&connection).address);
+  if (pool != idle_.end()) {
+    std::erase(pool->second, &connection);
+  }
+}
+
+// --- turns
+
+void HttpClientOverEpoll::attend_soon(ClientConnection& connection) {
+  attention_.push_back(&connection);
+  turn_soon();
+}
+
+void HttpClientOverEpoll::turn_soon() {
+  if (!std::exchange(turn_asked_, true)) {
+    loop_.at_turn_end(*this);
+  }
+}
+
+void HttpClientOverEpoll::on_turn_end() {
+  turn_asked_ = false;
+  for (const auto& [id, error] : std::exchange(failures_, {})) {
+    fail(id, error);
+  }
+  attending_.swap(attention_);
+  for (ClientConnection* connection : attending_) {
+    connection->attend();
+    if (connection->closed()) {
+      std::erase(attention_, connection);
+      connections_.erase(connection);
+    }
+  }
+  attending_.clear();
+}
+
+void HttpClientOverEpoll::sweep() {
+  sweep_timer_ = {};
+  std::vector<CallId> late;
+  for (const auto& [id, call] : calls_) {
+    if (call.deadline <= loop_.now()) {
+      late.push_back(id);
+    }
+  }
+  std::ranges::sort(late);
+  for (const CallId id : late) {
+    if (auto call = calls_.extract(id)) {
+      if (ClientConnection* connection = call.mapped().connection) {
+        connection->close();
+      }
+      reached_ = call.mapped().reached;
+      call.mapped().handler.on_error(
+          id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") +
+                                        to_string(call.mapped().awaited) +
+                                        call.mapped().to.to_string()});
+    }
+  }
+  for (const auto& [socket, connection] : connections_) {
+    if (socket->idle() && connection.idle_since + kIdleMax <= loop_.now()) {
+      remove_idle(*socket);
+      socket->close();
+    }
+  }
+  std::erase_if(idle_, [](const auto& pool) { return pool.second.empty(); });
+  if (sweep_timer_ == TimerId{} && !(calls_.empty() && connections_.empty())) {
+    sweep_timer_ = loop_.call_at(loop_.now() + kSweepInterval, [this] { sweep(); });
+  }
+}
+
+bool is_host_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '-' || c == '_';
+}
+bool is_ipv6_char(char c) {
+  return (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || (c >= '0' && c <= '9') || c == ':' ||
+         c == '.';
+}
+
+}  // namespace
+
+std::unique_ptr<HttpClient> HttpClient::create(EventLoop& loop) {
+  return std::make_unique<HttpClientOverEpoll>(loop);
+}
+
+std::string HttpAddress::to_string() const {
+  std::string text;
+  append_address(text, *this);
+  return text;
+}
+
+Result<HttpAddress> parse_http_address(std::string_view text) {
+  const Error error{ErrorCode::kInvalidArgument,
+                    "not an address of the form http://host:port: \"" + std::string(text) + "\""};
+  constexpr std::string_view kScheme = "http://";
+  const bool has_scheme = text.starts_with(kScheme);
+  if (has_scheme) {
+    text.remove_prefix(kScheme.size());
+  }
+  HttpAddress address;
+  if (text.starts_with('[')) {
+    const size_t end = std::min(text.find(']'), text.size() - 1);
+    address.host = text.substr(1, end - 1);
+    text.remove_prefix(end + 1);
+    if (address.host.find(':') == std::string::npos ||
+        !std::ranges::all_of(address.host, is_ipv6_char)) {
+      return error;
+    }
+  } else {
+    const size_t end = std::min(text.find(':'), text.size());
+    address.host = text.substr(0, end);
+    text.remove_prefix(end);
+    if (address.host.empty() || !std::ranges::all_of(address.host, is_host_char)) {
+      return error;
+    }
+  }
+  if (text.empty()) {
+    return has_scheme ? Result<HttpAddress>(address) : Result<HttpAddress>(error);
+  }
+  const std::string_view digits = text.substr(1);
+  uint32_t port = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9' || port > 65535) {
+      return error;
+    }
+    port = port * 10 + static_cast<uint32_t>(c - '0');
+  }
+  if (text.front() != ':' || digits.empty() || port > 65535) {
+    return error;
+  }
+  address.port = static_cast<uint16_t>(port);
+  return address;
+}
+
+}  // namespace pdjob::net

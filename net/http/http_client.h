@@ -1,0 +1,100 @@
+// HttpClient: pooled keep-alive HTTP/1.1 connections for the router's legs, probes and admin calls.
+// Reply bodies are collected, or passed on raw in their own framing (pass-through). Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/id.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "net/http/http_parser.h"
+#include "net/loop/event_loop.h"
+
+namespace pdjob::net {
+
+using CallId = StrongId<struct CallTag, uint64_t>;
+
+struct HttpAddress {
+  // A name or an address, IPv4 or IPv6. Names are resolved at first use.
+  std::string host;
+  uint16_t port = 80;
+  std::string to_string() const;  // "host:port", "[::1]:port"
+  friend auto operator<=>(const HttpAddress&, const HttpAddress&) = default;
+};
+// Accepts "http://host:port" or "host:port", without a path. Port 0 is for listening: any free
+// port.
+Result<HttpAddress> parse_http_address(std::string_view text);
+
+struct HttpReplyHead {
+  int status = 0;
+  std::vector<HttpHeader> headers;  // Valid only during on_head().
+  BodyFraming framing = BodyFraming::kNone;
+  std::string_view raw;  // The whole head, as received.
+  std::string_view header(std::string_view name) const { return find_header(headers, name); }
+};
+
+// The events of one call. on_end or on_error ends it; after cancel() neither is called.
+class HttpCallHandler {
+ public:
+  virtual void on_head(CallId id, const HttpReplyHead& head) = 0;
+  // Body bytes as received, with chunk framing (ChunkDecoder in http_parser.h removes it).
+  virtual void on_body(CallId id, std::string_view raw) = 0;
+  virtual void on_end(CallId id) = 0;
+  // kUnavailable: it could not connect, or the connection broke. kTimeout. kCorrupt: the reply is
+  // not HTTP.
+  virtual void on_error(CallId id, const Error& error) = 0;
+
+ protected:
+  ~HttpCallHandler() = default;
+};
+
+struct HttpCall {
+  HttpAddress to;
+  std::string_view method = "POST";
+  std::string_view target = "/";
+  // Extra header lines, each "Name: value\r\n". The client adds Host and Content-Length.
+  std::string_view header_lines;
+  std::string_view more_header_lines;
+  std::string body;
+  Duration connect_timeout = std::chrono::seconds(2);
+  Duration head_timeout = std::chrono::hours(1);  // Until the reply's head.
+  Duration idle_timeout = std::chrono::hours(1);  // Between two pieces of the reply.
+  Duration total_timeout = Duration::max();       // From start() to the end of the reply.
+};
+
+class HttpClient {
+ public:
+  static std::unique_ptr<HttpClient> create(EventLoop& loop);
+  virtual ~HttpClient() = default;  // Ends running calls without calling their handlers.
+
+  // Calls the handler only after it has returned. If a pooled connection fails before the first
+  // byte of the reply, a fresh one replaces it once. The views of `call` must live only until it
+  // returns.
+  virtual CallId start(HttpCall call, HttpCallHandler& handler) = 0;
+  virtual void cancel(CallId id) = 0;  // Closes the connection, so that the worker notices.
+  // Stops reading (backpressure) and the idle timeout. One more on_body() may follow, with bytes
+  // that were already read.
+  virtual void pause(CallId id) = 0;
+  virtual void resume(CallId id) = 0;
+  // Valid during on_error(): true if the call had a connection, so that the other end may have
+  // received the request.
+  virtual bool reached() const = 0;
+  // Closes idle connections to a worker that is gone.
+  virtual void forget(const HttpAddress& address) = 0;
+};
+
+// The reply of fetch(): its body is decoded, and at most `body_bytes_max` long. total_timeout is at
+// most the sum of the other three timeouts.
+struct HttpReply {
+  int status = 0;
+  std::string body;
+};
+void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
+           std::function<void(Result<HttpReply>)> then);
+
+}  // namespace pdjob::net

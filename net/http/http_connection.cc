@@ -1,0 +1,683 @@
+#include "net/http/http_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "net/loop/free_text.h"
+
+namespace pdjob::net {
+namespace {
+
+// How long a client may take to close after our last byte.
+constexpr Duration kLingerMax = std::chrono::seconds(2);
+// A source that ignores bytes_queued() is cut off here.
+constexpr size_t kQueueBytesCut = 16 * limits::kHttpSendQueueBytesMax;
+// Up to this many bytes wait for the end of a turn.
+constexpr size_t kHeldBytes = 16 * limits::kKiB;
+// Pipelined bytes held while a reply is in progress.
+constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
+// Buffer bytes that a connection keeps after its request.
+constexpr size_t kTextKeptMax = 16 * limits::kKiB;
+// Retry-After for a client that was refused for lack of memory.
+constexpr uint32_t kMemoryRetrySeconds = 1;
+// Receives on one connection before others get their turn.
+constexpr int kReceivesPerTurn = 16;
+// Reserved for a body that is only announced; the buffer grows as it arrives.
+constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 100:
+      return "Continue";
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 204:
+      return "No Content";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
+    case 422:
+      return "Unprocessable Content";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Unknown";
+  }
+}
+
+void append_number(std::string& out, size_t number, int base = 10) {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, base);
+  out.append(digits.data(), end.ptr);
+}
+
+void append_header(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append(": ");
+  // A line break in a value would start another header.
+  std::ranges::replace_copy_if(
+      value, std::back_inserter(out), [](char c) { return c == '\r' || c == '\n' || c == '\0'; },
+      ' ');
+  out.append("\r\n");
+}
+
+const char* type_of(int status) {
+  return status == 503   ? "overloaded_error"
+         : status == 429 ? "rate_limit_error"
+                         : "invalid_request_error";
+}
+
+std::string refusal_body(const HttpRefusal& refusal) {
+  return std::string(R"({"error":{"message":")") + refusal.reason + R"(","type":")" +
+         type_of(refusal.status) + R"(","param":null,"code":null}})";
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(Owner& owner, Fd fd) : owner_(owner), fd_(std::move(fd)) {
+  wait(owner_.options().idle_timeout);
+}
+
+HttpConnection::~HttpConnection() {
+  owner_.loop().unwatch(fd_.get());
+  release_body();
+  owner_.held_bytes().give_back(0, input_counted_);
+}
+
+bool HttpConnection::watch() {
+  return owner_.loop().watch(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this).has_value();
+}
+
+void HttpConnection::on_ready(uint32_t epoll_events) {
+  if ((epoll_events & EPOLLOUT) != 0 && queue_.blocked()) {
+    broken_ = broken_ || !queue_.flush(fd_.get());
+    on_flushed();
+  }
+  broken_ = broken_ || (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
+  if ((epoll_events & (EPOLLIN | EPOLLRDHUP)) != 0) {
+    const bool ended = (epoll_events & EPOLLRDHUP) != 0;
+    // Notices a leaving client, even behind pipelined bytes that are not read now.
+    input_ended_ = input_ended_ || (ended && !may_receive());
+    receive(ended ? Ended::kMaybe : Ended::kNo);
+  }
+  go_on();
+}
+
+void HttpConnection::ask_attention() {
+  if (!std::exchange(attention_asked_, true)) {
+    owner_.attend_soon(*this);
+  }
+}
+
+void HttpConnection::attend() {
+  attention_asked_ = false;
+  go_on();
+}
+
+void HttpConnection::go_on() {
+  if (phase_ == Phase::kClosed) {
+    return;
+  }
+  if (input_waits_ && may_receive()) {
+    receive(Ended::kMaybe);
+  }
+  take_requests();
+  flush();
+  if (phase_ == Phase::kClosed) {
+    return;
+  }
+  if (phase_ == Phase::kHead) {
+    queue_.shrink();
+  }
+  if (unparsed().empty()) {
+    input_at_ = 0;
+    free_text(input_, kTextKeptMax);
+  }
+  count_input();
+  if (broken_ || (input_ended_ && (phase_ != Phase::kHead || queue_.empty()))) {
+    client_gone();
+  } else if (phase_ == Phase::kHead && close_after_reply_ && queue_.empty()) {
+    linger();
+  }
+}
+
+void HttpConnection::check_deadline(Instant now) {
+  if (now < deadline_ || phase_ == Phase::kClosed) {
+    return;
+  }
+  const bool amid_request =
+      (phase_ == Phase::kBody && !skips_body_) || (phase_ == Phase::kHead && request_started_);
+  if (amid_request && !queue_.blocked()) {
+    refuse({408, "the request took too long to arrive"});
+  } else {
+    client_gone();
+  }
+}
+
+void HttpConnection::drain() {
+  draining_ = true;
+  if (phase_ == Phase::kReply) {
+    close_after_reply_ = true;
+  } else if (phase_ == Phase::kHead && !request_started_) {
+    close_after_reply_ = true;
+    go_on();
+  }
+}
+
+void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + timeout; }
+
+// --- requests
+
+// Pipelined requests are read during a reply or behind a slow reader, up to a limit.
+bool HttpConnection::may_receive() const {
+  const bool busy = phase_ == Phase::kReply || queue_.blocked();
+  const bool enough = unparsed().size() >= kInputHeldMax || owner_.held_bytes().full();
+  return phase_ != Phase::kClosed && !(busy && enough);
+}
+
+bool HttpConnection::discards_input() const {
+  return phase_ == Phase::kLinger || (phase_ == Phase::kHead && close_after_reply_);
+}
+
+void HttpConnection::receive(Ended ended) {
+  const std::span<char> buffer = owner_.receive_buffer();
+  for (int turn = 0; !broken_ && !input_ended_; ++turn) {
+    input_waits_ = true;
+    if (turn == kReceivesPerTurn) {
+      ask_attention();
+      return;
+    }
+    if (!may_receive()) {
+      return;
+    }
+    const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    if (count < 0) {
+      broken_ = errno != EAGAIN && errno != EINTR;
+      input_waits_ = errno == EINTR;
+      if (errno == EAGAIN) {
+        return;
+      }
+      continue;
+    }
+    input_waits_ = false;
+    input_ended_ = count == 0;
+    take({buffer.data(), static_cast<size_t>(count)});
+    // A short read has emptied the socket, and an edge will report more bytes. The end of the
+    // stream has no bytes, so it needs one more read.
+    if (static_cast<size_t>(count) < buffer.size() && ended == Ended::kNo) {
+      return;
+    }
+  }
+}
+
+void HttpConnection::take(std::string_view bytes) {
+  if (phase_ == Phase::kBody) {
+    bytes.remove_prefix(take_body(bytes));
+  }
+  if (discards_input()) {
+    return;
+  }
+  input_.erase(0, std::exchange(input_at_, 0));
+  if (phase_ == Phase::kHead) {
+    if (const auto refusal = refusal_to_hold(input_.size(), bytes.size())) {
+      refuse(*refusal);
+      return;
+    }
+  }
+  input_.append(bytes);
+  count_input();
+  take_requests();
+}
+
+std::optional<HttpRefusal> HttpConnection::refusal_to_hold(size_t own, size_t more) const {
+  const HeldBytes::Account account = phase_ == Phase::kBody ? body_account_ : 0;
+  switch (owner_.held_bytes().ask(account, own, more)) {
+    case HeldBytes::Verdict::kFits:
+      return std::nullopt;
+    case HeldBytes::Verdict::kTotalIsFull:
+      return HttpRefusal{503, "too many bytes of requests are in memory: try again",
+                         kMemoryRetrySeconds};
+    case HeldBytes::Verdict::kAccountIsFull:
+      return HttpRefusal{429, "too many bytes of this tenant's requests are in memory",
+                         kMemoryRetrySeconds};
+  }
+  return std::nullopt;
+}
+
+void HttpConnection::hold_body(size_t more) {
+  body_held_ += more;
+  owner_.held_bytes().take(body_account_, more);
+}
+
+void HttpConnection::release_body() {
+  owner_.held_bytes().give_back(body_account_, std::exchange(body_held_, 0));
+}
+
+void HttpConnection::count_input() {
+  HeldBytes& held = owner_.held_bytes();
+  held.give_back(0, std::exchange(input_counted_, input_.size()));
+  held.take(0, input_counted_);
+}
+
+void HttpConnection::take_requests() {
+  while (phase_ == Phase::kHead && !close_after_reply_) {
+    // The only deadline bounds the next request, or the client that does not read the last reply.
+    if (!unparsed().empty()) {
+      flush();
+    }
+    if (broken_ || queue_.blocked() || !start_request()) {
+      return;
+    }
+  }
+}
+
+// Returns false if the bytes at hand allow no further step.
+bool HttpConnection::start_request() {
+  while (unparsed().starts_with("\r\n")) {  // RFC 9112 2.2 asks for this leniency.
+    input_at_ += 2;
+    finder_.reset();
+  }
+  if (unparsed().empty()) {
+    return false;
+  }
+  if (!std::exchange(request_started_, true)) {
+    wait(owner_.options().request_timeout);
+  }
+  const size_t head_bytes = finder_.find(unparsed());
+  if (finder_.refusal()) {
+    refuse(*finder_.refusal());
+    return false;
+  }
+  if (head_bytes == 0) {
+    return false;
+  }
+  head_text_.assign(unparsed().substr(0, head_bytes));
+  input_at_ += head_bytes;
+  finder_.reset();
+  if (const auto refusal = parse_request_head(head_text_, head_)) {
+    refuse(*refusal);
+    return false;
+  }
+  request_.method = head_.method;
+  request_.path = head_.path;
+  request_.query = head_.query;
+  request_.headers.swap(head_.headers);
+  request_.body.clear();
+  request_.account = 0;
+  request_.body_bytes_max = owner_.options().body_bytes_max;
+  body_left_ = head_.content_length;
+  if (const auto reply = owner_.on_head(request_)) {
+    answer_early(*reply);
+  } else if (!await_body()) {
+    return false;
+  }
+  if (phase_ != Phase::kBody) {
+    return false;  // It closes after its reply.
+  }
+  const size_t taken = take_body(unparsed());
+  // A refused request has dropped the input.
+  input_at_ = std::min(input_at_ + taken, input_.size());
+  return true;
+}
+
+// Returns false if the request is refused.
+bool HttpConnection::await_body() {
+  if (body_left_ > request_.body_bytes_max) {
+    refuse({413, "the request body is too large"});
+    return false;
+  }
+  phase_ = Phase::kBody;
+  body_account_ = request_.account;
+  // An early check, not a reservation: others may take the room while the body arrives.
+  if (const auto refusal = refusal_to_hold(0, static_cast<size_t>(body_left_))) {
+    refuse(*refusal);
+    return false;
+  }
+  chunks_ = {};
+  if (head_.framing != BodyFraming::kNone) {
+    request_.body.reserve(std::min<size_t>(body_left_, kBodyReserveMax) + HttpRequest::kBodySlack);
+    if (head_.expects_continue && unparsed().empty()) {
+      send({"HTTP/1.1 100 Continue\r\n\r\n"});
+    }
+  }
+  return true;
+}
+
+// Returns how many of `bytes` belonged to the body.
+size_t HttpConnection::take_body(std::string_view bytes) {
+  size_t taken = 0;
+  bool complete = true;
+  if (skips_body_) {
+    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
+    body_left_ -= taken;
+    if (body_left_ == 0) {
+      finish_skipping();
+    }
+    return taken;
+  }
+  if (head_.framing == BodyFraming::kLength) {
+    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
+    if (const auto refusal = refusal_to_hold(body_held_, taken)) {
+      refuse(*refusal);
+      return taken;
+    }
+    hold_body(taken);
+    request_.body.append(bytes.substr(0, taken));
+    body_left_ -= taken;
+    complete = body_left_ == 0;
+  } else if (head_.framing == BodyFraming::kChunked) {
+    const size_t before = request_.body.size();
+    taken = chunks_.decode(bytes, request_.body);
+    const size_t payload = request_.body.size() - before;
+    if (const auto refusal = refusal_to_hold(body_held_, payload)) {
+      refuse(*refusal);
+      return taken;
+    }
+    hold_body(payload);
+    complete = chunks_.done();
+    if (chunks_.failed()) {
+      refuse({400, "malformed chunked body"});
+      return taken;
+    }
+    if (request_.body.size() > request_.body_bytes_max) {
+      refuse({413, "the request body is too large"});
+      return taken;
+    }
+  }
+  if (complete) {
+    finish_request();
+  }
+  return taken;
+}
+
+void HttpConnection::finish_request() {
+  phase_ = Phase::kReply;
+  if (!queue_.blocked()) {  // A "100 Continue" may block it.
+    deadline_ = kNever;
+  }
+  request_started_ = false;
+  close_after_reply_ = draining_ || !head_.keep_alive;
+  owner_.on_request(*this, request_);
+}
+
+void HttpConnection::finish_skipping() {
+  skips_body_ = false;
+  phase_ = Phase::kHead;
+  request_started_ = false;
+  wait(owner_.options().idle_timeout);
+  ask_attention();
+}
+
+void HttpConnection::answer_early(const EarlyReply& reply) {
+  // A client that waits for "100 Continue" need not send its body (RFC 9110, 10.1.1). The start of
+  // the next request is then unknown.
+  const bool may_never_come = head_.expects_continue && body_left_ > 0 && unparsed().empty();
+  skips_body_ = head_.framing != BodyFraming::kChunked && !may_never_come &&
+                body_left_ <= limits::kHttpDroppedBodyBytesMax;
+  close_after_reply_ = draining_ || !head_.keep_alive || !skips_body_;
+  send_whole(reply.status, "application/json", reply.body, reply.headers);
+  phase_ = Phase::kBody;
+  if (!skips_body_) {
+    input_.clear();
+    input_at_ = 0;
+    finish_skipping();
+  }
+}
+
+// Refuses a request before it is an exchange: its handler is not called.
+void HttpConnection::refuse(const HttpRefusal& refusal) {
+  phase_ = Phase::kHead;
+  request_started_ = false;
+  close_after_reply_ = true;
+  input_.clear();
+  input_at_ = 0;
+  free_text(request_.body, kTextKeptMax);
+  release_body();
+  wait(owner_.options().idle_timeout);
+  head_.is_http_1_0 = false;
+  const std::string body = refusal_body(refusal);
+  start_head(refusal.status, "application/json",
+             refusal.retry_after_seconds == 0
+                 ? Headers{}
+                 : Headers{{"Retry-After", std::to_string(refusal.retry_after_seconds)}});
+  reply_head_.append("Content-Length: ");
+  append_number(reply_head_, body.size());
+  reply_head_.append("\r\n\r\n");
+  send({reply_head_, body});
+  ask_attention();
+}
+
+// --- replies
+
+// Everything except the framing and the empty line.
+void HttpConnection::start_head(int status, std::string_view content_type, const Headers& headers) {
+  std::string& head = reply_head_;
+  head.assign("HTTP/1.1 ");
+  append_number(head, static_cast<size_t>(status));
+  head.append(" ").append(reason_phrase(status)).append("\r\n");
+  if (!content_type.empty()) {
+    append_header(head, "Content-Type", content_type);
+  }
+  for (const auto& [name, value] : headers) {
+    append_header(head, name, value);
+  }
+  if (close_after_reply_) {
+    head.append("Connection: close\r\n");
+  } else if (head_.is_http_1_0) {
+    head.append("Connection: keep-alive\r\n");
+  }
+}
+
+void HttpConnection::reply(int status, std::string_view content_type, std::string_view body,
+                           const Headers& headers) {
+  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  send_whole(status, content_type, body, headers);
+  end_reply();
+}
+
+void HttpConnection::send_whole(int status, std::string_view content_type, std::string_view body,
+                                const Headers& headers) {
+  start_head(status, content_type, headers);
+  if (status != 204 && status != 304) {
+    reply_head_.append("Content-Length: ");
+    append_number(reply_head_, body.size());
+    reply_head_.append("\r\n");
+  } else {
+    body = {};
+  }
+  reply_head_.append("\r\n");
+  send({reply_head_, head_.method == "HEAD" ? std::string_view() : body});
+}
+
+void HttpConnection::begin(int status, std::string_view content_type, const Headers& headers) {
+  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  form_ = head_.method == "HEAD" ? ReplyForm::kBodiless
+          : head_.is_http_1_0    ? ReplyForm::kUntilClose
+                                 : ReplyForm::kChunked;
+  close_after_reply_ = close_after_reply_ || form_ == ReplyForm::kUntilClose;
+  start_head(status, content_type, headers);
+  reply_head_.append(form_ == ReplyForm::kChunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+  send({reply_head_});
+}
+
+void HttpConnection::write(std::string_view bytes, std::string_view extension) {
+  PDJOB_CHECK(form_ != ReplyForm::kNone && form_ != ReplyForm::kRaw);
+  if (bytes.empty() || form_ == ReplyForm::kBodiless) {
+    return;  // An empty chunk would end the reply.
+  }
+  if (form_ == ReplyForm::kUntilClose) {
+    send({bytes});
+    return;
+  }
+  std::array<char, 16> size;
+  char* end = std::to_chars(size.data(), size.data() + size.size(), bytes.size(), 16).ptr;
+  send({{size.data(), end}, extension.empty() ? "" : ";", extension, "\r\n", bytes, "\r\n"});
+}
+
+void HttpConnection::end() {
+  PDJOB_CHECK(form_ != ReplyForm::kNone && form_ != ReplyForm::kRaw);
+  send({form_ == ReplyForm::kChunked ? std::string_view("0\r\n\r\n") : std::string_view()});
+  end_reply();
+}
+
+void HttpConnection::begin_raw(std::string_view head) {
+  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  form_ = ReplyForm::kRaw;
+  raw_ends_by_closing_ = head.find("\r\nConnection: close\r\n") != std::string_view::npos;
+  send({head});
+}
+
+void HttpConnection::write_raw(std::string_view bytes) {
+  PDJOB_CHECK(form_ == ReplyForm::kRaw);
+  send({bytes});
+}
+
+void HttpConnection::end_raw(bool keep_alive) {
+  PDJOB_CHECK(form_ == ReplyForm::kRaw);
+  close_after_reply_ = close_after_reply_ || !keep_alive;
+  send({});
+  end_reply();
+}
+
+void HttpConnection::abort() {
+  flush();
+  if (form_ == ReplyForm::kUntilClose || head_.is_http_1_0 ||
+      (form_ == ReplyForm::kRaw && raw_ends_by_closing_)) {
+    // An orderly close would look like the reply's end.
+    const ::linger reset{.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+  close();
+  owner_.on_reply_ended(*this);
+}
+
+// Few bytes wait for the end of the turn. Several pieces then leave as one, and each reader wakes
+// once for the sends of many connections.
+void HttpConnection::send(std::initializer_list<std::string_view> pieces) {
+  size_t total = queue_.size();
+  for (const std::string_view piece : pieces) {
+    total += piece.size();
+  }
+  if (total <= kHeldBytes && !queue_.blocked()) {
+    for (const std::string_view piece : pieces) {
+      queue_.hold(piece);
+    }
+    ask_attention();
+    return;
+  }
+  const bool was_blocked = queue_.blocked();
+  broken_ = broken_ || queue_.size() > kQueueBytesCut || !queue_.send(fd_.get(), pieces);
+  after_send(was_blocked);
+}
+
+void HttpConnection::flush() {
+  if (!broken_ && !queue_.empty() && !queue_.blocked()) {
+    broken_ = !queue_.flush(fd_.get());
+    after_send(false);
+  }
+}
+
+void HttpConnection::after_send(bool was_blocked) {
+  if (broken_) {
+    ask_attention();
+    return;
+  }
+  over_limit_ = over_limit_ || queue_.size() > limits::kHttpSendQueueBytesMax;
+  if (queue_.blocked() && !was_blocked) {
+    wait(owner_.options().idle_timeout);
+  }
+}
+
+// The client has taken bytes of a blocked queue.
+void HttpConnection::on_flushed() {
+  if (queue_.blocked() || phase_ != Phase::kReply) {
+    wait(owner_.options().idle_timeout);
+  } else {
+    deadline_ = kNever;
+  }
+  if (over_limit_ && queue_.size() < limits::kHttpSendQueueBytesMax / 2) {
+    over_limit_ = false;
+    if (phase_ == Phase::kReply) {
+      owner_.on_writable(*this);
+    }
+  }
+}
+
+void HttpConnection::end_reply() {
+  phase_ = Phase::kHead;
+  form_ = ReplyForm::kNone;
+  free_text(request_.body, kTextKeptMax);
+  release_body();
+  wait(owner_.options().idle_timeout);
+  owner_.on_reply_ended(*this);
+  if (close_after_reply_ || input_waits_ || input_ended_ || !unparsed().empty()) {
+    ask_attention();
+  }
+}
+
+void HttpConnection::client_gone() {
+  const bool amid_reply = phase_ == Phase::kReply;
+  close();
+  if (amid_reply) {
+    owner_.on_client_gone(*this);
+  }
+}
+
+void HttpConnection::linger() {
+  shutdown(fd_.get(), SHUT_WR);
+  phase_ = Phase::kLinger;
+  wait(kLingerMax);
+}
+
+void HttpConnection::close() {
+  phase_ = Phase::kClosed;
+  release_body();
+  owner_.loop().unwatch(fd_.get());
+  fd_.reset();
+  ask_attention();
+}
+
+}  // namespace pdjob::net

@@ -1,0 +1,171 @@
+// HttpConnection: one client of an HttpServer. It reads requests from its socket, handles one
+// exchange at a time in order, and sends the replies. It reports everything to its owner, which
+// knows the ids and handlers. Loop-bound.
+//
+//   kHead ──> kBody ──> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
+//     └────────────────────^
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/time.h"
+#include "net/http/http_parser.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
+#include "net/loop/held_bytes.h"
+#include "net/loop/socket.h"
+
+namespace pdjob::net {
+
+class HttpConnection final : public FdHandler {
+ public:
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
+  class Owner {
+   public:
+    // These four may run a handler's code, so reply(), write() and similar functions never call
+    // them.
+    virtual std::optional<EarlyReply> on_head(HttpRequest& request) = 0;
+    virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
+    virtual void on_client_gone(HttpConnection& connection) = 0;
+    virtual void on_writable(HttpConnection& connection) = 0;
+    // The reply is complete, or abort() cut it.
+    virtual void on_reply_ended(HttpConnection& connection) = 0;
+
+    // Calls attend() at the end of this turn. The connection asks again only after that.
+    virtual void attend_soon(HttpConnection& connection) = 0;
+
+    virtual EventLoop& loop() = 0;
+    virtual const HttpServerOptions& options() const = 0;
+    // For one receive at a time; shared by all connections.
+    virtual std::span<char> receive_buffer() = 0;
+    virtual HeldBytes& held_bytes() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  HttpConnection(Owner& owner, Fd fd);
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
+
+  // False: the connection is unusable.
+  bool watch();
+  void on_ready(uint32_t epoll_events) override;
+  // The call that attend_soon() asked for.
+  void attend();
+  // Ends an exchange or a connection that took too long.
+  void check_deadline(Instant now);
+  // Closes after the current exchange, or now if there is none.
+  void drain();
+  bool closed() const { return phase_ == Phase::kClosed; }
+
+  // For the current exchange, as in HttpServer.
+  void reply(int status, std::string_view content_type, std::string_view body,
+             const Headers& headers);
+  void begin(int status, std::string_view content_type, const Headers& headers);
+  void write(std::string_view bytes, std::string_view extension);
+  void end();
+  void begin_raw(std::string_view head);
+  void write_raw(std::string_view bytes);
+  void end_raw(bool keep_alive);
+  void abort();
+  bool is_http_1_0() const { return head_.is_http_1_0; }
+  size_t bytes_queued() const { return queue_.size(); }
+  void hold_more(size_t bytes) { hold_body(bytes); }
+  void body_freed() { release_body(); }
+
+ private:
+  enum class Phase {
+    kHead,   // Waiting for a request, or inside its head.
+    kBody,   // Inside its body, which may be skipped.
+    kReply,  // The handler has the request.
+    // Our last byte is sent. We read until the client closes, because a reset could destroy what it
+    // has not read yet.
+    kLinger,
+    kClosed,
+  };
+  enum class ReplyForm { kNone, kChunked, kUntilClose, kBodiless, kRaw };
+
+  enum class Ended { kNo, kMaybe };
+  void receive(Ended ended);
+  void take(std::string_view bytes);
+  void take_requests();
+  bool start_request();
+  bool await_body();
+  size_t take_body(std::string_view bytes);
+  void finish_request();
+  void finish_skipping();
+  void refuse(const HttpRefusal& refusal);
+  // The request ends here: the handler has answered its head.
+  void answer_early(const EarlyReply& reply);
+  // Empty if a body of `own` bytes may grow by `more`.
+  std::optional<HttpRefusal> refusal_to_hold(size_t own, size_t more) const;
+  void hold_body(size_t more);
+  void release_body();
+  // Updates the count of input_ after a change.
+  void count_input();
+  bool may_receive() const;
+  std::string_view unparsed() const { return std::string_view(input_).substr(input_at_); }
+  bool discards_input() const;
+
+  void start_head(int status, std::string_view content_type, const Headers& headers);
+  void send_whole(int status, std::string_view content_type, std::string_view body,
+                  const Headers& headers);
+  void ask_attention();
+  // Does the work that was put off: sending, pipelined requests, reporting a broken connection.
+  void go_on();
+  void send(std::initializer_list<std::string_view> pieces);
+  void flush();
+  void after_send(bool was_blocked);
+  void on_flushed();
+  void end_reply();
+  void client_gone();
+  void linger();
+  void close();
+  void wait(Duration timeout);
+
+  Owner& owner_;
+  Fd fd_;
+  Phase phase_ = Phase::kHead;
+  Instant deadline_ = kNever;
+  bool attention_asked_ = false;
+
+  // Received but not yet parsed: a partial head, pipelined requests.
+  std::string input_;
+  size_t input_at_ = 0;
+  bool input_waits_ = false;  // The socket may hold bytes that we have not read yet.
+  bool input_ended_ = false;
+  bool request_started_ = false;
+  HeadFinder finder_;
+  std::string head_text_;  // head_ and request_ point into it.
+  RequestHead head_;
+  HttpRequest request_;
+  ChunkDecoder chunks_;
+  uint64_t body_left_ = 0;
+  bool skips_body_ = false;  // Its request is already answered.
+
+  // Bytes of this connection counted in HeldBytes.
+  size_t input_counted_ = 0;
+  size_t body_held_ = 0;
+  HeldBytes::Account body_account_ = 0;
+
+  SendQueue queue_;
+  ReplyForm form_ = ReplyForm::kNone;
+  std::string reply_head_;            // Reused.
+  bool raw_ends_by_closing_ = false;  // According to its head.
+  bool close_after_reply_ = false;
+  bool draining_ = false;
+  bool broken_ = false;      // Sending failed.
+  bool over_limit_ = false;  // The handler still waits for on_writable().
+};
+
+}  // namespace pdjob::net

@@ -1,0 +1,341 @@
+#include "net/http/http_server.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "common/limits.h"
+#include "net/http/http_connection.h"
+#include "net/loop/socket.h"
+
+namespace pdjob::net {
+namespace {
+
+constexpr Duration kSweepIntervalMax = std::chrono::seconds(1);
+constexpr Duration kSweepIntervalMin = std::chrono::milliseconds(10);
+
+constexpr std::string_view kTooManyConnections =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
+    "close\r\n\r\n"
+    R"({"error":{"message":"too many connections","type":"overloaded_error","param":null,"code":null}})";
+
+class HttpServerOverEpoll final : public HttpServer,
+                                  public FdHandler,
+                                  public TurnHandler,
+                                  public HttpConnection::Owner {
+ public:
+  HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options,
+                      std::vector<Fd> listeners);
+  HttpServerOverEpoll(const HttpServerOverEpoll&) = delete;
+  HttpServerOverEpoll& operator=(const HttpServerOverEpoll&) = delete;
+  ~HttpServerOverEpoll() override;
+  Status start();
+
+  uint16_t port() const override { return port_; }
+  uint16_t own_port() const override { return own_port_; }
+  void reply(ExchangeId id, int status, std::string_view content_type, std::string_view body,
+             const HttpConnection::Headers& headers) override;
+  void begin(ExchangeId id, int status, std::string_view content_type,
+             const HttpConnection::Headers& headers) override;
+  void write(ExchangeId id, std::string_view bytes, std::string_view extension) override;
+  void end(ExchangeId id) override;
+  void begin_raw(ExchangeId id, std::string_view head) override;
+  void write_raw(ExchangeId id, std::string_view bytes) override;
+  void end_raw(ExchangeId id, bool keep_alive) override;
+  void abort(ExchangeId id) override;
+  void hold_more(ExchangeId id, size_t bytes) override;
+  void body_freed(ExchangeId id) override;
+  const HeldBytes& held() const override { return held_; }
+  bool is_http_1_0(ExchangeId id) const override;
+  size_t bytes_queued(ExchangeId id) const override;
+  void stop_accepting() override;
+  size_t exchanges_alive() const override { return exchanges_.size(); }
+
+ private:
+  struct Client {
+    std::unique_ptr<HttpConnection> connection;
+    ExchangeId exchange{};
+  };
+
+  void on_ready(uint32_t epoll_events) override;  // Called for a listener.
+  std::optional<EarlyReply> on_head(HttpRequest& request) override {
+    return handler_.on_head(request);
+  }
+  void on_request(HttpConnection& connection, HttpRequest& request) override;
+  void on_client_gone(HttpConnection& connection) override;
+  void on_writable(HttpConnection& connection) override;
+  void on_reply_ended(HttpConnection& connection) override;
+  void attend_soon(HttpConnection& connection) override;
+  EventLoop& loop() override { return loop_; }
+  const HttpServerOptions& options() const override { return options_; }
+  std::span<char> receive_buffer() override { return buffer_; }
+  HeldBytes& held_bytes() override { return held_; }
+
+  HttpConnection* find(ExchangeId id) const;
+  void accept_from(const Fd& listener);
+  void accept(Fd fd);
+  void on_turn_end() override;
+  void sweep();
+
+  EventLoop& loop_;
+  HttpHandler& handler_;
+  const HttpServerOptions options_;
+  std::vector<Fd> listeners_;
+  const uint16_t port_;
+  const uint16_t own_port_;
+  HeldBytes held_;              // Must outlive the connections.
+  bool accept_failed_ = false;  // Out of descriptors: the sweep retries.
+  std::unordered_map<HttpConnection*, Client> clients_;
+  std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
+  uint64_t exchanges_made_ = 0;
+  std::vector<HttpConnection*> attention_;
+  std::vector<HttpConnection*> attending_;  // Empty except during on_turn_end().
+  TimerId sweep_timer_{};
+  std::array<char, 128 * limits::kKiB> buffer_;
+};
+
+HttpServerOverEpoll::HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler,
+                                         HttpServerOptions options, std::vector<Fd> listeners)
+    : loop_(event_loop),
+      handler_(handler),
+      options_(std::move(options)),
+      listeners_(std::move(listeners)),
+      port_(local_port(listeners_.front().get())),
+      own_port_(local_port(listeners_.back().get())),
+      held_(options_.held_bytes_max, options_.account_held_bytes_max) {}
+
+HttpServerOverEpoll::~HttpServerOverEpoll() {
+  loop_.forget_turn_end(*this);
+  loop_.cancel(sweep_timer_);
+  for (const Fd& listener : listeners_) {
+    loop_.unwatch(listener.get());
+  }
+}
+
+Status HttpServerOverEpoll::start() {
+  for (const Fd& listener : listeners_) {
+    PDJOB_TRY_STATUS(loop_.watch(listener.get(), EPOLLIN, *this));
+  }
+  sweep();
+  return ok();
+}
+
+// --- connections
+
+void HttpServerOverEpoll::on_ready(uint32_t) {
+  accept_failed_ = false;
+  for (const Fd& listener : listeners_) {
+    accept_from(listener);
+  }
+}
+
+void HttpServerOverEpoll::accept_from(const Fd& listener) {
+  while (true) {
+    Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.valid()) {
+      accept(std::move(fd));
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      accept_failed_ = accept_failed_ || errno != EAGAIN;
+      return;
+    }
+  }
+}
+
+void HttpServerOverEpoll::accept(Fd fd) {
+  if (clients_.size() >= options_.connections_max) {
+    // Reads what has arrived of its request. Otherwise closing would reset the connection, and the
+    // reply would be lost.
+    while (recv(fd.get(), buffer_.data(), buffer_.size(), 0) > 0) {
+    }
+    send_pieces(fd.get(), std::array{kTooManyConnections});
+    shutdown(fd.get(), SHUT_WR);
+    return;
+  }
+  set_no_delay(fd.get());
+  auto connection = std::make_unique<HttpConnection>(*this, std::move(fd));
+  if (connection->watch()) {
+    HttpConnection* const key = connection.get();
+    clients_[key].connection = std::move(connection);
+  }
+}
+
+void HttpServerOverEpoll::attend_soon(HttpConnection& connection) {
+  if (attention_.empty()) {
+    loop_.at_turn_end(*this);
+  }
+  attention_.push_back(&connection);
+}
+
+void HttpServerOverEpoll::on_turn_end() {
+  attending_.swap(attention_);
+  for (HttpConnection* connection : attending_) {
+    connection->attend();
+    if (connection->closed()) {
+      std::erase(attention_, connection);
+      clients_.erase(connection);
+    }
+  }
+  attending_.clear();
+}
+
+void HttpServerOverEpoll::sweep() {
+  for (const auto& [connection, client] : clients_) {
+    connection->check_deadline(loop_.now());
+  }
+  if (accept_failed_) {
+    on_ready(EPOLLIN);
+  }
+  const Duration shortest = std::min(options_.idle_timeout, options_.request_timeout);
+  const Duration interval = std::clamp(shortest / 4, kSweepIntervalMin, kSweepIntervalMax);
+  sweep_timer_ = loop_.call_at(loop_.now() + interval, [this] { sweep(); });
+}
+
+void HttpServerOverEpoll::stop_accepting() {
+  for (const Fd& listener : listeners_) {
+    loop_.unwatch(listener.get());
+  }
+  listeners_.clear();
+  for (const auto& [connection, client] : clients_) {
+    connection->drain();
+  }
+}
+
+// --- exchanges
+
+void HttpServerOverEpoll::on_request(HttpConnection& connection, HttpRequest& request) {
+  const ExchangeId id{++exchanges_made_};
+  clients_.at(&connection).exchange = id;
+  exchanges_.emplace(id, &connection);
+  handler_.on_request(id, request);
+}
+
+void HttpServerOverEpoll::on_client_gone(HttpConnection& connection) {
+  const ExchangeId id = clients_.at(&connection).exchange;
+  exchanges_.erase(id);
+  handler_.on_client_gone(id);
+}
+
+void HttpServerOverEpoll::on_writable(HttpConnection& connection) {
+  handler_.on_writable(clients_.at(&connection).exchange);
+}
+
+void HttpServerOverEpoll::on_reply_ended(HttpConnection& connection) {
+  exchanges_.erase(clients_.at(&connection).exchange);
+}
+
+HttpConnection* HttpServerOverEpoll::find(ExchangeId id) const {
+  const auto found = exchanges_.find(id);
+  return found == exchanges_.end() ? nullptr : found->second;
+}
+
+void HttpServerOverEpoll::reply(ExchangeId id, int status, std::string_view content_type,
+                                std::string_view body, const HttpConnection::Headers& headers) {
+  if (HttpConnection* connection = find(id)) {
+    connection->reply(status, content_type, body, headers);
+  }
+}
+
+void HttpServerOverEpoll::begin(ExchangeId id, int status, std::string_view content_type,
+                                const HttpConnection::Headers& headers) {
+  if (HttpConnection* connection = find(id)) {
+    connection->begin(status, content_type, headers);
+  }
+}
+
+void HttpServerOverEpoll::write(ExchangeId id, std::string_view bytes, std::string_view extension) {
+  if (HttpConnection* connection = find(id)) {
+    connection->write(bytes, extension);
+  }
+}
+
+void HttpServerOverEpoll::end(ExchangeId id) {
+  if (HttpConnection* connection = find(id)) {
+    connection->end();
+  }
+}
+
+void HttpServerOverEpoll::begin_raw(ExchangeId id, std::string_view head) {
+  if (HttpConnection* connection = find(id)) {
+    connection->begin_raw(head);
+  }
+}
+
+void HttpServerOverEpoll::write_raw(ExchangeId id, std::string_view bytes) {
+  if (HttpConnection* connection = find(id)) {
+    connection->write_raw(bytes);
+  }
+}
+
+void HttpServerOverEpoll::end_raw(ExchangeId id, bool keep_alive) {
+  if (HttpConnection* connection = find(id)) {
+    connection->end_raw(keep_alive);
+  }
+}
+
+void HttpServerOverEpoll::abort(ExchangeId id) {
+  if (HttpConnection* connection = find(id)) {
+    connection->abort();
+  }
+}
+
+void HttpServerOverEpoll::hold_more(ExchangeId id, size_t bytes) {
+  if (HttpConnection* connection = find(id)) {
+    connection->hold_more(bytes);
+  }
+}
+
+void HttpServerOverEpoll::body_freed(ExchangeId id) {
+  if (HttpConnection* connection = find(id)) {
+    connection->body_freed();
+  }
+}
+
+bool HttpServerOverEpoll::is_http_1_0(ExchangeId id) const {
+  const HttpConnection* connection = find(id);
+  return connection != nullptr && connection->is_http_1_0();
+}
+
+size_t HttpServerOverEpoll::bytes_queued(ExchangeId id) const {
+  const HttpConnection* connection = find(id);
+  return connection == nullptr ? 0 : connection->bytes_queued();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandler& handler,
+                                                     const HttpServerOptions& options) {
+  HttpServerOptions filled = options;
+  if (filled.body_bytes_max == 0) {
+    filled.body_bytes_max = limits::kHttpBodyBytesMax;
+  }
+  if (filled.connections_max == 0) {
+    filled.connections_max = limits::kHttpConnectionsMax;
+  }
+  if (filled.held_bytes_max == 0) {
+    filled.held_bytes_max = limits::kHttpHeldBytesMax;
+  }
+  if (filled.account_held_bytes_max == 0) {
+    filled.account_held_bytes_max = filled.held_bytes_max / 4;
+  }
+  std::vector<Fd> listeners(1);
+  PDJOB_TRY(listeners.front(),
+            options.listen_fd >= 0
+                ? adopt_listener(options.listen_fd)
+                : listen_on(options.host, options.port,
+                            options.own_port ? PortUse::kShared : PortUse::kAlone));
+  if (options.own_port) {
+    PDJOB_TRY(listeners.emplace_back(), listen_on("127.0.0.1", 0));
+  }
+  auto server =
+      std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listeners));
+  PDJOB_TRY_STATUS(server->start());
+  return Result<std::unique_ptr<HttpServer>>(std::move(server));
+}
+
+}  // namespace pdjob::net

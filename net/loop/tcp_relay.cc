@@ -1,0 +1,235 @@
+#include "net/loop/tcp_relay.h"
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+namespace pdjob::net {
+namespace {
+
+constexpr Duration kSweepInterval = std::chrono::milliseconds(250);
+constexpr int kReceivesInARow = 16;  // On one connection, before others get their turn.
+
+}  // namespace
+
+// The connection of one client, and the one to its server.
+class TcpRelay::Pipe {
+ public:
+  Pipe(TcpRelay& relay, Fd client, Instant wait_until)
+      : wait_until_(wait_until), relay_(relay), client_(*this), server_(*this) {
+    client_.fd = std::move(client);
+  }
+  ~Pipe() {
+    relay_.loop_.cancel(again_);
+    close();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  bool watch_client() { return watch(client_); }
+
+  // False: refused at once.
+  bool connect(const SocketAddress& address) {
+    Result<Fd> fd = connect_to(address);
+    if (!fd) {
+      return false;
+    }
+    server_.fd = std::move(*fd);
+    state_ = State::kConnecting;
+    return watch(server_);
+  }
+
+  void disconnect() {
+    if (server_.fd.valid()) {
+      relay_.loop_.unwatch(server_.fd.get());
+      server_.fd.reset();
+    }
+    state_ = State::kWaiting;
+  }
+
+  void close() {
+    disconnect();
+    if (client_.fd.valid()) {
+      relay_.loop_.unwatch(client_.fd.get());
+      client_.fd.reset();
+    }
+    state_ = State::kClosed;
+  }
+
+  bool waiting() const { return state_ == State::kWaiting; }
+  bool closed() const { return state_ == State::kClosed; }
+  Instant wait_until() const { return wait_until_; }
+
+ private:
+  enum class State { kWaiting, kConnecting, kOpen, kClosed };
+
+  struct Side final : FdHandler {
+    explicit Side(Pipe& its) : pipe(its) {}
+    void on_ready(uint32_t events) override { pipe.on_ready(*this, events); }
+
+    Pipe& pipe;
+    Fd fd;
+    SendQueue out;           // To this side.
+    bool in_ended = false;   // This side sends no more.
+    bool out_ended = false;  // This side was told that no more bytes come.
+  };
+
+  bool watch(Side& side) {
+    return relay_.loop_.watch(side.fd.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, side)
+        .has_value();
+  }
+
+  void on_ready(Side& side, uint32_t events) {
+    if (state_ == State::kConnecting && &side == &server_) {
+      if (socket_error(server_.fd.get()) != 0) {
+        return relay_.refused(*this);
+      }
+      state_ = (events & EPOLLOUT) != 0 ? State::kOpen : state_;
+    }
+    if (state_ == State::kOpen) {
+      pump();
+    } else if (&side == &client_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
+      relay_.drop(*this);
+    }
+  }
+
+  void pump() {
+    const bool alive = client_.out.flush(client_.fd.get()) && server_.out.flush(server_.fd.get()) &&
+                       move(client_, server_) && move(server_, client_);
+    if (!alive || (client_.out_ended && server_.out_ended)) {
+      relay_.drop(*this);
+    }
+  }
+
+  // False: the connection is broken.
+  bool move(Side& from, Side& to) {
+    for (int received = 0; !from.in_ended && to.out.empty(); ++received) {
+      if (received == kReceivesInARow) {
+        pump_again();
+        return true;
+      }
+      const ssize_t got = recv(from.fd.get(), relay_.buffer_.data(), relay_.buffer_.size(), 0);
+      if (got < 0) {
+        if (errno == EINTR) {
+          continue;
+        }
+        return errno == EAGAIN;
+      }
+      from.in_ended = got == 0;
+      const std::string_view bytes(relay_.buffer_.data(), static_cast<size_t>(got));
+      if (!to.out.send(to.fd.get(), {&bytes, 1})) {
+        return false;
+      }
+    }
+    if (from.in_ended && to.out.empty() && !std::exchange(to.out_ended, true)) {
+      shutdown(to.fd.get(), SHUT_WR);
+    }
+    return true;
+  }
+
+  void pump_again() {
+    if (again_ == TimerId{}) {
+      again_ = relay_.loop_.call_at(relay_.loop_.now(), [this] {
+        again_ = {};
+        if (state_ == State::kOpen) {
+          pump();
+        }
+      });
+    }
+  }
+
+  const Instant wait_until_;
+  TcpRelay& relay_;
+  State state_ = State::kWaiting;
+  Side client_;
+  Side server_;
+  TimerId again_{};
+};
+
+TcpRelay::TcpRelay(EventLoop& loop, const TcpRelayOptions& options, Fd listener)
+    : loop_(loop), options_(options), listener_(std::move(listener)) {}
+
+Result<std::unique_ptr<TcpRelay>> TcpRelay::open(EventLoop& loop, const TcpRelayOptions& options) {
+  PDJOB_TRY(Fd listener, options.listen_fd >= 0 ? adopt_listener(options.listen_fd)
+                                                : listen_on(options.host, options.port));
+  std::unique_ptr<TcpRelay> relay(new TcpRelay(loop, options, std::move(listener)));
+  PDJOB_TRY_STATUS(loop.watch(relay->listener_.get(), EPOLLIN, *relay));
+  relay->sweep();
+  return relay;
+}
+
+TcpRelay::~TcpRelay() {
+  loop_.cancel(sweep_timer_);
+  stop_accepting();
+}
+
+void TcpRelay::stop_accepting() {
+  if (listener_.valid()) {
+    loop_.unwatch(listener_.get());
+    listener_.reset();
+  }
+}
+
+void TcpRelay::pass_to(std::optional<SocketAddress> server) {
+  server_ = server;
+  sweep();
+}
+
+void TcpRelay::on_ready(uint32_t /*epoll_events*/) {
+  while (listener_.valid() && pipes_.size() < options_.connections_max) {
+    Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (client.valid()) {
+      accept(std::move(client));
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;  // Out of descriptors: the sweep retries.
+    }
+  }
+}
+
+void TcpRelay::accept(Fd client) {
+  set_no_delay(client.get());
+  auto made = std::make_unique<Pipe>(*this, std::move(client), loop_.now() + options_.wait);
+  Pipe& pipe = *made;
+  if (pipe.watch_client()) {
+    pipes_.emplace(&pipe, std::move(made));
+    connect(pipe);
+  }
+}
+
+void TcpRelay::connect(Pipe& pipe) {
+  if (server_ && !pipe.connect(*server_)) {
+    refused(pipe);
+  }
+}
+
+// No byte of the client was sent, so a retry is safe.
+void TcpRelay::refused(Pipe& pipe) { pipe.disconnect(); }
+
+void TcpRelay::drop(Pipe& pipe) {
+  pipe.close();
+  ended_.push_back(&pipe);
+}
+
+// Retries or gives up waiting connections, destroys ended ones, and accepts pending ones.
+void TcpRelay::sweep() {
+  loop_.cancel(sweep_timer_);
+  for (const auto& [pipe, owned] : pipes_) {
+    if (pipe->waiting() && loop_.now() >= pipe->wait_until()) {
+      drop(*pipe);
+    } else if (pipe->waiting()) {
+      connect(*pipe);
+    }
+  }
+  for (Pipe* pipe : std::exchange(ended_, {})) {
+    pipes_.erase(pipe);
+  }
+  if (listener_.valid()) {
+    on_ready(EPOLLIN);
+  }
+  sweep_timer_ = loop_.call_at(loop_.now() + kSweepInterval, [this] { sweep(); });
+}
+
+}  // namespace pdjob::net

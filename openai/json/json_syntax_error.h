@@ -1,0 +1,13 @@
+// Says, for people, where and why a text is not JSON. simdjson, which reads requests, lacks this.
+// Slow, so call it only after simdjson failed. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace pdjob::openai {
+
+// "parse error at line 1, column 9: ..."; empty if the text is JSON, or too long to check.
+std::string json_syntax_error(std::string_view text);
+
+}  // namespace pdjob::openai

@@ -1,0 +1,453 @@
+#include "openai/openai.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include <simdjson.h>
+
+#include "common/limits.h"
+#include "common/parse_number.h"
+#include "openai/json/json_syntax_error.h"
+#include "openai/openai_fields.h"
+#include "openai/openai_prompt.h"
+
+namespace pdjob::openai {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr int kRepetitionPenaltyMax = 1000;
+constexpr const char* kAnyJsonObject = R"({"type":"object"})";
+
+// --- Unsupported fields. If a field would change the result, it is refused, not ignored.
+
+void refuse_other_than(const Fields& fields, const char* name, bool supported) {
+  bool asked = supported;
+  fields.boolean(name, asked);
+  if (asked != supported) {
+    fields.wrong(name, asked ? "true is not supported here" : "false is not supported here");
+  }
+}
+
+void refuse_unsupported(const Fields& fields, ApiKind kind) {
+  static constexpr const char* kUnsupported[] = {
+      // clang-format off
+      "allowed_token_ids", "audio", "bad_words", "chat_template", "chat_template_kwargs",
+      "continue_final_message", "documents", "functions", "guided_choice", "guided_regex",
+      "logits_processors", "prompt_embeds", "prompt_logprobs", "structural_tag", "suffix",
+      "truncate_prompt_tokens", "use_beam_search", "web_search_options",
+      // clang-format on
+  };
+  for (const char* name : kUnsupported) {
+    if (const auto value = fields.find(name); value && asks_for_something(*value)) {
+      fields.wrong(name, "is not supported");
+    }
+  }
+  refuse_other_than(fields, "add_generation_prompt", true);
+  // A chat's template writes its special tokens itself.
+  refuse_other_than(fields, "add_special_tokens", kind == ApiKind::kCompletion);
+}
+
+void refuse_tools(const Fields& fields) {
+  const auto choice = fields.find("tool_choice");
+  std::string_view word;
+  if (choice && choice->get(word) == simdjson::SUCCESS && word == "none") {
+    return;
+  }
+  const auto tools = fields.find("tools");
+  if (tools && asks_for_something(*tools)) {
+    fields.wrong("tools", "are not supported; leave them out or set tool_choice to \"none\"");
+  }
+  if (choice && word != "auto") {
+    fields.wrong("tool_choice", "must be \"none\": tools are not supported");
+  }
+}
+
+void refuse_modalities(const Fields& fields) {
+  const auto modalities = fields.list("modalities", limits::kJsonFieldsMax);
+  if (!modalities) {
+    return;
+  }
+  for (const dom::element modality : *modalities) {
+    std::string_view word;
+    if (modality.get(word) != simdjson::SUCCESS || word != "text") {
+      return must_be(fields.problem(), "modalities", "[\"text\"]", modality);
+    }
+  }
+}
+
+// --- Sampling
+
+void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
+  const auto value = fields.find("logit_bias");
+  if (!value) {
+    return;
+  }
+  Problem& problem = fields.problem();
+  dom::object object;
+  if (value->get(object) != simdjson::SUCCESS) {
+    return must_be(problem, "logit_bias", "an object", *value);
+  }
+  if (object.size() > limits::kLogitBiasMax) {
+    return fields.wrong("logit_bias",
+                        "must have at most " + std::to_string(limits::kLogitBiasMax) + " tokens");
+  }
+  std::map<Token, float> biases;  // "7" and "07" are one token.
+  for (const auto [key, bias] : object) {
+    const Token token = parse_number<Token>(key).value_or(-1);
+    if (token < 0) {
+      return fields.wrong("logit_bias", "must have token ids as names, got " + excerpt(key));
+    }
+    double number = 0;
+    if (bias.get(number) != simdjson::SUCCESS || std::abs(number) > 100) {
+      return must_be(problem, "logit_bias." + std::string(key), to_string(NumberRange{-100, 100}),
+                     bias);
+    }
+    biases[token] = static_cast<float>(number);
+  }
+  sampling.logit_bias.assign(biases.begin(), biases.end());
+}
+
+void read_logprobs(const Fields& fields, ApiRequest& request) {
+  constexpr IntegerRange kRange = {0, limits::kLogprobsMax};
+  if (request.kind == ApiKind::kCompletion) {
+    if (fields.integer("logprobs", kRange, request.sampling.logprobs) && request.echo) {
+      fields.wrong("logprobs",
+                   "must not be given with echo: logprobs of the prompt are not supported");
+    }
+    return;
+  }
+  bool wanted = false;
+  int32_t alternatives = 0;
+  fields.boolean("logprobs", wanted);
+  fields.integer("top_logprobs", kRange, alternatives);
+  if (alternatives > 0 && !wanted) {
+    fields.wrong("top_logprobs", "needs logprobs to be true");
+  }
+  if (wanted) {
+    request.sampling.logprobs = alternatives;
+  }
+}
+
+void read_sampling(const Fields& fields, ApiRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  fields.number("temperature", {0, 2}, sampling.temperature);
+  fields.number("top_p", {0, 1, true}, sampling.top_p);
+  fields.number("min_p", {0, 1}, sampling.min_p);
+  fields.number("presence_penalty", {-2, 2}, sampling.presence_penalty);
+  fields.number("frequency_penalty", {-2, 2}, sampling.frequency_penalty);
+  fields.number("repetition_penalty", {0, kRepetitionPenaltyMax, true},
+                sampling.repetition_penalty);
+  if (fields.integer("top_k", {-1, kTokenMax}, sampling.top_k) && sampling.top_k == -1) {
+    sampling.top_k = 0;  // Both mean "all".
+  }
+  int64_t seed = 0;
+  request.seeded = fields.integer(
+      "seed", {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}, seed);
+  sampling.seed = static_cast<uint64_t>(seed);
+  fields.boolean("ignore_eos", sampling.ignore_eos);
+  read_logit_bias(fields, sampling);
+  read_logprobs(fields, request);
+}
+
+// --- Structured output
+
+// A generation has at most one structure, whichever field it comes from.
+void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
+                   std::string SamplingParams::* form, std::string text) {
+  if (!sampling.json_schema.empty() || !sampling.grammar.empty()) {
+    return fields.wrong(name, "must not be given: another field structures the output already");
+  }
+  if (text.empty() || text.size() > limits::kGrammarBytesMax) {
+    return fields.wrong(name, "must have 1 to " + std::to_string(limits::kGrammarBytesMax) +
+                                  " bytes, got " + std::to_string(text.size()));
+  }
+  sampling.*form = std::move(text);
+}
+
+// A schema is JSON or, in vLLM's fields, a string of JSON.
+void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling) {
+  const auto value = fields.find(name);
+  if (!value) {
+    return;
+  }
+  std::string schema;
+  if (value->is_string()) {
+    fields.text(name, schema);
+  } else if (value->is_object() || value->is_bool()) {
+    schema = simdjson::minify(*value);
+  } else {
+    return must_be(fields.problem(), fields.param(name), "a JSON schema", *value);
+  }
+  set_structure(fields, name, sampling, &SamplingParams::json_schema, std::move(schema));
+}
+
+void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling) {
+  if (fields.find(name)) {
+    std::string grammar;
+    fields.text(name, grammar);
+    set_structure(fields, name, sampling, &SamplingParams::grammar, std::move(grammar));
+  }
+}
+
+void read_response_format(const Fields& fields, SamplingParams& sampling) {
+  const auto format = fields.object("response_format");
+  if (!format) {
+    return;
+  }
+  std::string type;
+  format->text("type", type);
+  if (type == "json_object") {
+    set_structure(*format, "type", sampling, &SamplingParams::json_schema, kAnyJsonObject);
+  } else if (type == "json_schema") {
+    const auto schema = format->object("json_schema");
+    if (!schema || !schema->find("schema")) {
+      return format->wrong("json_schema.schema", "is missing");
+    }
+    bool strict = false;  // The output always follows the schema; only the type is checked.
+    schema->boolean("strict", strict);
+    read_schema(*schema, "schema", sampling);
+  } else if (type != "text") {
+    format->wrong("type", "must be one of text, json_object, json_schema, got " + excerpt(type));
+  }
+}
+
+void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
+  const auto outputs = fields.object("structured_outputs");
+  if (!outputs) {
+    return;
+  }
+  for (const char* name : {"regex", "choice", "structural_tag"}) {
+    if (outputs->find(name)) {
+      outputs->wrong(name, "is not supported");
+    }
+  }
+  bool any_object = false;
+  outputs->boolean("json_object", any_object);
+  if (any_object) {
+    set_structure(*outputs, "json_object", sampling, &SamplingParams::json_schema, kAnyJsonObject);
+  }
+  read_schema(*outputs, "json", sampling);
+  read_grammar(*outputs, "grammar", sampling);
+}
+
+void read_structure(const Fields& fields, SamplingParams& sampling) {
+  read_response_format(fields, sampling);
+  read_schema(fields, "guided_json", sampling);
+  read_grammar(fields, "guided_grammar", sampling);
+  read_structured_outputs(fields, sampling);
+}
+
+// --- The rest
+
+void read_stop(const Fields& fields, StopParams& stop) {
+  const auto value = fields.find("stop");
+  if (value && value->is_string()) {
+    fields.text("stop", stop.strings.emplace_back());
+  } else if (const auto list = fields.list("stop", limits::kStopStringsMax)) {
+    for (const dom::element text : *list) {
+      const std::string param = element_name("stop", stop.strings.size());
+      read_text(fields.problem(), param, text, stop.strings.emplace_back());
+    }
+  }
+  for (const std::string& text : stop.strings) {
+    if (text.empty() || text.size() > limits::kStopStringBytesMax) {
+      fields.wrong("stop", "must be strings of 1 to " +
+                               std::to_string(limits::kStopStringBytesMax) + " bytes, got " +
+                               std::to_string(text.size()));
+    }
+  }
+  if (const auto list = fields.list("stop_token_ids", limits::kStopTokensMax)) {
+    read_tokens(fields.problem(), "stop_token_ids", *list, stop.token_ids);
+  }
+  fields.boolean("include_stop_str_in_output", stop.include_stop_string);
+  fields.boolean("skip_special_tokens", stop.skip_special_tokens);
+}
+
+void read_length(const Fields& fields, ApiRequest& request) {
+  StopParams& stop = request.stop;
+  const bool old_name = fields.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
+  const bool new_name = fields.integer("max_completion_tokens", {1, kTokenMax}, stop.max_tokens);
+  request.max_tokens_given = old_name || new_name;
+  fields.integer("min_tokens", {0, kTokenMax}, stop.min_tokens);
+  const bool bounded = request.max_tokens_given || request.kind == ApiKind::kCompletion;
+  if (bounded && stop.min_tokens > stop.max_tokens) {
+    fields.wrong("min_tokens", "must be at most max_tokens, " + std::to_string(stop.max_tokens) +
+                                   ", got " + std::to_string(stop.min_tokens));
+  }
+}
+
+void read_reply_form(const Fields& fields, ApiRequest& request) {
+  fields.boolean("stream", request.stream);
+  fields.boolean("return_token_ids", request.return_token_ids);
+  fields.boolean("return_tokens_as_token_ids", request.tokens_as_ids);
+  fields.text("cache_salt", request.cache_salt);
+  fields.boolean("echo", request.echo);
+  if (request.echo && request.kind == ApiKind::kChat) {
+    fields.wrong("echo", "is not supported for chat");
+  }
+  if (const auto options = fields.object("stream_options")) {
+    options->boolean("include_usage", request.include_usage);
+    if (!request.stream) {
+      fields.wrong("stream_options", "must only be given with stream");
+    }
+  }
+}
+
+void read_choices(const Fields& fields, ApiRequest& request) {
+  fields.integer("n", {1, limits::kChoicesMax}, request.choices);
+  uint32_t best_of = request.choices;
+  fields.integer("best_of", {1, limits::kChoicesMax}, best_of);
+  if (best_of != request.choices) {
+    fields.wrong("best_of", "must be equal to n: picking the best is not supported");
+  }
+}
+
+void read_kv_transfer(const Fields& fields, ApiRequest& request) {
+  const auto transfer = fields.object("kv_transfer_params");
+  if (!transfer) {
+    return;
+  }
+  KvTransferParams& params = request.kv_transfer.emplace();
+  transfer->boolean("do_remote_decode", params.do_remote_decode);
+  transfer->boolean("do_remote_prefill", params.do_remote_prefill);
+  if (params.do_remote_decode && params.do_remote_prefill) {
+    transfer->wrong("do_remote_prefill", "must not be true together with do_remote_decode");
+  }
+  std::string id;
+  transfer->text("transfer_id", id);
+  params.transfer = TransferId::parse(id);
+  if (!params.transfer && transfer->find("transfer_id")) {
+    transfer->wrong("transfer_id", "must be 32 hexadecimal digits");
+  }
+  transfer->text("remote_engine_id", params.remote_engine_id);
+  transfer->text("remote_host", params.remote_host);
+  transfer->integer("remote_port", {0, std::numeric_limits<uint16_t>::max()}, params.remote_port);
+  transfer->text("remote_unix_path", params.remote_unix_path);
+  transfer->text("remote_host_id", params.remote_host_id);
+  transfer->text("remote_gpu_path", params.remote_gpu_path);
+}
+
+void read_bootstrap(const Fields& fields, ApiRequest& request) {
+  BootstrapParams params;
+  fields.text("bootstrap_host", params.host);
+  fields.integer("bootstrap_port", {1, std::numeric_limits<uint16_t>::max()}, params.port);
+  if (fields.integer("bootstrap_room", {0, std::numeric_limits<int64_t>::max()}, params.room) &&
+      !request.kv_transfer) {
+    request.bootstrap = std::move(params);
+  }
+}
+
+void read_resumed(const Fields& fields, ApiRequest& request) {
+  const std::string list = "pdjob_resume";
+  const auto choices = fields.list(list, limits::kChoicesMax * limits::kPromptsMax);
+  if (!choices) {
+    return;
+  }
+  for (const dom::element choice : *choices) {
+    const std::string name = element_name(list, request.resumed.size());
+    dom::array tokens;
+    if (choice.get(tokens) != simdjson::SUCCESS) {
+      return must_be(fields.problem(), fields.param(name), "a list of token ids", choice);
+    }
+    read_tokens(fields.problem(), name, tokens, request.resumed.emplace_back());
+  }
+  const size_t prompts =
+      std::max<size_t>({request.prompts.size(), request.token_prompts.size(), 1});
+  if (request.resumed.size() > prompts * request.choices) {
+    fields.wrong(list, "must have at most one list for each of " +
+                           std::to_string(prompts * request.choices) + " choices, got " +
+                           std::to_string(request.resumed.size()));
+  }
+  request.resumed.resize(prompts * request.choices);
+}
+
+void read_request(const Fields& fields, ApiRequest& request) {
+  fields.text("model", request.model);
+  if (request.kind == ApiKind::kChat) {
+    read_messages(fields, request);
+  } else {
+    read_prompt(fields, request);
+  }
+  read_choices(fields, request);
+  read_reply_form(fields, request);
+  read_sampling(fields, request);
+  read_structure(fields, request.sampling);
+  read_stop(fields, request.stop);
+  read_length(fields, request);
+  read_kv_transfer(fields, request);
+  read_bootstrap(fields, request);
+  read_resumed(fields, request);
+  refuse_unsupported(fields, request.kind);
+  refuse_modalities(fields);
+  refuse_tools(fields);
+}
+
+// True if the reader would need much more memory than the body has. Each comma outside of strings
+// adds one value.
+bool has_too_many_values(std::string_view body) {
+  if (body.size() <= limits::kJsonValuesMax) {
+    return false;
+  }
+  size_t commas = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < body.size(); ++at) {
+    const char c = body[at];
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      at += c == '\\' ? 1 : 0;
+    } else {
+      commas += c == ',' ? 1 : 0;
+    }
+  }
+  return commas >= limits::kJsonValuesMax;
+}
+
+std::string why_not_json(simdjson::error_code error, std::string_view body) {
+  switch (error) {
+    case simdjson::EMPTY:
+      return "is empty, must be a JSON object";
+    case simdjson::DEPTH_ERROR:
+      return "is nested deeper than " + std::to_string(limits::kJsonDepthMax) + " levels";
+    case simdjson::CAPACITY:
+    case simdjson::MEMALLOC:
+      return "is too large";
+    default:
+      break;
+  }
+  const std::string reason = json_syntax_error(body);
+  return "is not valid JSON: " + (reason.empty() ? simdjson::error_message(error) : reason);
+}
+
+}  // namespace
+
+std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body) {
+  Problem problem;
+  if (has_too_many_values(body)) {
+    refuse(problem, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
+    return *std::move(problem);
+  }
+  dom::parser parser(limits::kHttpBodyBytesMax);
+  dom::element root;
+  auto error = parser.allocate(body.size(), limits::kJsonDepthMax);
+  if (error == simdjson::SUCCESS) {
+    error = parser.parse(body.data(), body.size()).get(root);
+  }
+  dom::object object;
+  if (error != simdjson::SUCCESS) {
+    refuse(problem, "", why_not_json(error, body));
+  } else if (root.get(object) != simdjson::SUCCESS) {
+    must_be(problem, "", "a JSON object", root);
+  } else {
+    ApiRequest request{.kind = kind};
+    read_request(Fields(object, "", problem), request);
+    if (!problem) {
+      return request;
+    }
+  }
+  return *std::move(problem);
+}
+
+}  // namespace pdjob::openai

@@ -1,0 +1,93 @@
+// OpenAI's wire format: parses request bodies into native types, and writes errors; replies are in
+// openai_reply.h. Workers use it to answer, the router for errors. It supports vLLM's extensions:
+// token-id prompts, return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty,
+// ignore_eos, min_tokens, stop_token_ids, guided/structured output. It ignores unknown fields, as
+// OpenAI and vLLM do. It refuses wrong types and ranges, and names the field. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/generation.h"
+#include "common/id.h"
+#include "common/result.h"
+
+namespace pdjob::openai {
+
+// An error as the client sees it: HTTP status and OpenAI's body.
+struct ApiError {
+  int status = 500;
+  std::string type;  // "invalid_request_error", "overloaded_error", "server_error", ...
+  std::string message;
+  std::string param;  // Empty: null.
+  std::string code;   // Empty: null.
+};
+// The only mapping of error codes to HTTP.
+ApiError to_api_error(const Error& error);
+// A mistake of the client; `param` is the wrong field.
+ApiError invalid_request(std::string message, std::string param = "", std::string code = "",
+                         int status = 400);
+std::string error_body(const ApiError& error);
+
+enum class ApiKind { kChat, kCompletion };
+
+// One worker's half of a KV hand-over, from kv_transfer_params (vLLM's two-hop fields plus pdjob's
+// transfer_id).
+struct KvTransferParams {
+  bool do_remote_decode = false;   // "Prefill this, and keep the KV for another worker."
+  bool do_remote_prefill = false;  // "The KV of this prompt is at ..."
+  std::optional<TransferId> transfer;
+  std::string remote_engine_id;
+  std::string remote_host;
+  uint16_t remote_port = 0;
+  std::string remote_unix_path;
+  std::string remote_host_id;
+  std::string remote_gpu_path;
+};
+
+// SGLang's form, sent to both workers at once; they share the room.
+struct BootstrapParams {
+  std::string host;   // The prefill worker's bootstrap server.
+  uint16_t port = 0;  // 0: not given.
+  uint64_t room = 0;
+};
+
+struct ApiMessage {
+  std::string role;
+  std::string content;
+};
+
+struct ApiRequest {
+  ApiKind kind = ApiKind::kCompletion;
+  std::string model;                              // Empty: the only model.
+  std::vector<ApiMessage> messages;               // Chat.
+  std::vector<std::string> prompts;               // Completions, as text ...
+  std::vector<std::vector<Token>> token_prompts;  // ... or as token ids; one of the two is filled.
+  SamplingParams sampling;
+  bool seeded = false;  // The client gave a seed.
+  StopParams stop;
+  bool max_tokens_given = false;
+  uint32_t choices = 1;    // `n`
+  std::string cache_salt;  // Not empty: its prompt shares KV with no other.
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool tokens_as_ids =
+      false;  // Writes tokens in logprobs as "token_id:17" (vLLM's return_tokens_as_token_ids).
+  std::optional<KvTransferParams> kv_transfer;
+  std::optional<BootstrapParams> bootstrap;  // In place of kv_transfer.
+  // For a stream that another worker began and the router moved here: the tokens of each choice so
+  // far. There are n lists per prompt; lists may be empty. The reply continues after them.
+  std::vector<std::vector<Token>> resumed;
+};
+
+// The error names the wrong field.
+std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body);
+
+}  // namespace pdjob::openai

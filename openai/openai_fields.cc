@@ -1,0 +1,205 @@
+#include "openai/openai_fields.h"
+
+#include <simdjson.h>
+
+#include "common/limits.h"
+#include "openai/json/json_number.h"
+
+namespace pdjob::openai {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr size_t kQuotedBytesMax = 60;
+
+// Describes the given value for an error message.
+std::string describe(const dom::element& value) {
+  if (value.is_object()) {
+    return "an object";
+  }
+  if (value.is_array()) {
+    return "a list";
+  }
+  std::string text = simdjson::minify(value);
+  return text.size() > kQuotedBytesMax ? "a string of " + std::to_string(text.size()) + " bytes"
+                                       : text;
+}
+
+// Reads numbers like json_integer(), which reads their text.
+std::optional<int64_t> as_integer(const dom::element& value) {
+  int64_t integer = 0;
+  if (value.get(integer) == simdjson::SUCCESS) {
+    return integer;
+  }
+  double number = 0;
+  return value.is_double() && value.get(number) == simdjson::SUCCESS ? whole_number(number)
+                                                                     : std::nullopt;
+}
+
+}  // namespace
+
+void refuse(Problem& problem, const std::string& param, const std::string& message) {
+  if (!problem) {
+    problem = invalid_request((param.empty() ? "the body " : param + ": ") + message, param);
+  }
+}
+
+void must_be(Problem& problem, const std::string& param, const std::string& allowed,
+             const dom::element& value) {
+  refuse(problem, param, "must be " + allowed + ", got " + describe(value));
+}
+
+// The string is valid UTF-8, except for lone surrogates, which JSON allows and UTF-8 does not.
+void read_text(Problem& problem, const std::string& param, const dom::element& value,
+               std::string& out) {
+  std::string_view text;
+  if (value.get(text) != simdjson::SUCCESS) {
+    must_be(problem, param, "a string", value);
+  } else if (!simdjson::validate_utf8(text)) {
+    refuse(problem, param, "must be valid Unicode, but has half a surrogate pair");
+  } else {
+    out = text;
+  }
+}
+
+std::string element_name(const std::string& list, size_t index) {
+  return list + "[" + std::to_string(index) + "]";
+}
+
+void read_tokens(Problem& problem, const std::string& param, const dom::array& list,
+                 std::vector<Token>& out) {
+  out.reserve(list.size());
+  for (const dom::element element : list) {
+    int64_t token = 0;
+    if (element.get(token) != simdjson::SUCCESS || token < 0 || token > kTokenMax) {
+      return must_be(problem, element_name(param, out.size()), "a token id", element);
+    }
+    out.push_back(static_cast<Token>(token));
+  }
+}
+
+std::string to_string(IntegerRange range) {
+  return "an integer from " + std::to_string(range.min) + " to " + std::to_string(range.max);
+}
+std::string to_string(NumberRange range) {
+  return (range.above_min ? "a number above " : "a number from ") + std::to_string(range.min) +
+         (range.above_min ? " and at most " : " to ") + std::to_string(range.max);
+}
+
+std::string excerpt(std::string_view text) {
+  return "\"" + std::string(text.substr(0, kQuotedBytesMax)) + "\"";
+}
+
+bool asks_for_something(const dom::element& value) {
+  bool flag = false;
+  std::string_view text;
+  dom::array list;
+  dom::object object;
+  if (value.get(flag) == simdjson::SUCCESS) {
+    return flag;
+  }
+  if (value.get(text) == simdjson::SUCCESS) {
+    return !text.empty();
+  }
+  if (value.get(list) == simdjson::SUCCESS) {
+    return list.size() > 0;
+  }
+  return value.get(object) != simdjson::SUCCESS || object.size() > 0;
+}
+
+Fields::Fields(const dom::object& object, std::string path, Problem& problem)
+    : path_(std::move(path)), problem_(problem) {
+  if (object.size() <= limits::kJsonFieldsMax) {
+    object_ = std::make_shared<const dom::object>(object);
+  } else {
+    refuse(problem_, "",
+           "has an object of more than " + std::to_string(limits::kJsonFieldsMax) + " fields");
+  }
+}
+
+std::optional<dom::element> Fields::find(std::string_view name) const {
+  std::optional<dom::element> found;
+  if (object_) {
+    for (const auto [key, value] : *object_) {
+      if (key == name) {
+        found = value;
+      }
+    }
+  }
+  return found && found->is_null() ? std::nullopt : found;
+}
+
+std::optional<dom::array> Fields::list(std::string_view name, size_t elements_max) const {
+  const auto value = find(name);
+  if (!value) {
+    return std::nullopt;
+  }
+  dom::array array;
+  if (value->get(array) != simdjson::SUCCESS) {
+    must_be(problem_, param(name), "a list", *value);
+    return std::nullopt;
+  }
+  if (array.size() > elements_max) {
+    wrong(name, "must have at most " + std::to_string(elements_max) + " elements, got " +
+                    std::to_string(array.size()));
+    return std::nullopt;
+  }
+  return array;
+}
+
+std::optional<Fields> Fields::object(std::string_view name) const {
+  const auto value = find(name);
+  if (!value) {
+    return std::nullopt;
+  }
+  dom::object inner;
+  if (value->get(inner) != simdjson::SUCCESS) {
+    must_be(problem_, param(name), "an object", *value);
+    return std::nullopt;
+  }
+  return Fields(inner, param(name) + ".", problem_);
+}
+
+void Fields::boolean(std::string_view name, bool& out) const {
+  const auto value = find(name);
+  if (value && value->get(out) != simdjson::SUCCESS) {
+    must_be(problem_, param(name), "true or false", *value);
+  }
+}
+
+void Fields::number(std::string_view name, NumberRange range, float& out) const {
+  const auto value = find(name);
+  if (!value) {
+    return;
+  }
+  double number = 0;
+  const bool in_range =
+      value->get(number) == simdjson::SUCCESS && number >= range.min && number <= range.max;
+  // After rounding, so that a tiny number above zero cannot become zero.
+  const auto rounded = in_range ? static_cast<float>(number) : 0.0F;
+  if (!in_range || (range.above_min && rounded <= static_cast<float>(range.min))) {
+    return must_be(problem_, param(name), to_string(range), *value);
+  }
+  out = rounded;
+}
+
+void Fields::text(std::string_view name, std::string& out) const {
+  if (const auto value = find(name)) {
+    read_text(problem_, param(name), *value, out);
+  }
+}
+
+std::optional<int64_t> Fields::integer_in(std::string_view name, IntegerRange range) const {
+  const auto value = find(name);
+  if (!value) {
+    return std::nullopt;
+  }
+  const auto integer = as_integer(*value);
+  if (!integer || *integer < range.min || *integer > range.max) {
+    must_be(problem_, param(name), to_string(range), *value);
+    return std::nullopt;
+  }
+  return integer;
+}
+
+}  // namespace pdjob::openai

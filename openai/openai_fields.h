@@ -1,0 +1,99 @@
+// Reads the JSON of a request field by field, for parse_api_request(). Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/generation.h"
+#include "openai/openai.h"
+
+namespace simdjson::dom {
+// NOLINTBEGIN(readability-identifier-naming): theirs.
+class array;
+class element;
+class object;
+// NOLINTEND(readability-identifier-naming)
+}  // namespace simdjson::dom
+
+namespace pdjob::openai {
+
+// The first error of a request; later ones are dropped.
+using Problem = std::optional<ApiError>;
+
+// `param` is the wrong field, "messages[3].content"; empty: the whole body.
+void refuse(Problem& problem, const std::string& param, const std::string& message);
+// Refuses `value`: "must be <allowed>, got <value>".
+void must_be(Problem& problem, const std::string& param, const std::string& allowed,
+             const simdjson::dom::element& value);
+
+void read_text(Problem& problem, const std::string& param, const simdjson::dom::element& value,
+               std::string& out);
+void read_tokens(Problem& problem, const std::string& param, const simdjson::dom::array& list,
+                 std::vector<Token>& out);
+
+// True if an unsupported field asks for something: its value is not false, "", [] or {}.
+bool asks_for_something(const simdjson::dom::element& value);
+
+// "list[2]"
+std::string element_name(const std::string& list, size_t index);
+// In double quotes, cut if it is long.
+std::string excerpt(std::string_view text);
+
+inline constexpr int64_t kTokenMax = INT32_MAX;
+
+struct IntegerRange {
+  int64_t min;
+  int64_t max;
+};
+struct NumberRange {
+  int min;
+  int max;
+  bool above_min = false;  // `min` itself is not allowed.
+};
+std::string to_string(IntegerRange range);
+std::string to_string(NumberRange range);
+
+// The fields of one JSON object, each read by name into a native value. An absent or null field
+// leaves the value unchanged; a wrong one sets the problem. The parsed document must outlive it.
+// Value.
+class Fields {
+ public:
+  // `path` precedes a field's name in an error: "", "stream_options.".
+  Fields(const simdjson::dom::object& object, std::string path, Problem& problem);
+
+  // The last field of that name counts, as in Python. So a field that the router appends takes
+  // effect.
+  std::optional<simdjson::dom::element> find(std::string_view name) const;
+  std::optional<simdjson::dom::array> list(std::string_view name, size_t elements_max) const;
+  std::optional<Fields> object(std::string_view name) const;
+
+  void boolean(std::string_view name, bool& out) const;
+  void number(std::string_view name, NumberRange range, float& out) const;
+  void text(std::string_view name, std::string& out) const;
+  // True if the field is present and valid.
+  template <class Integer>
+  bool integer(std::string_view name, IntegerRange range, Integer& out) const {
+    const auto value = integer_in(name, range);
+    out = value ? static_cast<Integer>(*value) : out;
+    return value.has_value();
+  }
+
+  std::string param(std::string_view name) const { return path_ + std::string(name); }
+  void wrong(std::string_view name, const std::string& why) const {
+    refuse(problem_, param(name), why);
+  }
+  Problem& problem() const { return problem_; }
+
+ private:
+  std::optional<int64_t> integer_in(std::string_view name, IntegerRange range) const;
+
+  std::shared_ptr<const simdjson::dom::object> object_;  // Null: too large to be read.
+  std::string path_;
+  Problem& problem_;
+};
+
+}  // namespace pdjob::openai

@@ -1,0 +1,297 @@
+#include "openai/openai_reply.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/json/json_writer.h"
+
+namespace pdjob::openai {
+namespace {
+
+constexpr float kLogprobMin = -9999.0F;  // JSON has no infinity; this is vLLM's floor.
+
+// Also replaces -inf and NaN.
+float finite_logprob(float logprob) { return logprob >= kLogprobMin ? logprob : kLogprobMin; }
+
+// Counts each character at its first byte, so that offsets are those of the text, whatever bytes a
+// token has.
+uint64_t characters_in(std::string_view text) {
+  return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+  }));
+}
+
+// {"id":...,"object":...,"created":...,"model":...,"choices":[
+void append_head(std::string& out, const ReplyOptions& options, std::string_view object) {
+  JsonWriter json(out);
+  json.begin_object();
+  json.key("id").string((options.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + options.id);
+  json.key("object").string(object);
+  json.key("created").integer(options.created);
+  json.key("model").string(options.model);
+  json.key("choices").begin_array();
+}
+
+void append_usage(JsonWriter& json, const Usage& usage) {
+  json.key("usage").begin_object();
+  json.key("prompt_tokens").integer(usage.prompt_tokens);
+  json.key("completion_tokens").integer(usage.completion_tokens);
+  json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
+  if (usage.cached_tokens > 0) {
+    json.key("prompt_tokens_details").begin_object();
+    json.key("cached_tokens").integer(usage.cached_tokens);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+void append_finish(JsonWriter& json, FinishReason finish) {
+  json.key("finish_reason");
+  if (finish == FinishReason::kNone) {
+    json.null();
+  } else {
+    json.string(to_string(finish));
+  }
+}
+
+void append_token_ids(JsonWriter& json, std::span<const GeneratedToken> tokens) {
+  json.key("token_ids").begin_array();
+  for (const GeneratedToken& token : tokens) {
+    json.integer(token.token);
+  }
+  json.end_array();
+}
+
+void append_prompt_ids(JsonWriter& json, std::span<const Token> prompt) {
+  json.key("prompt_token_ids").begin_array();
+  for (const Token token : prompt) {
+    json.integer(token);
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+ReplyOptions reply_options(const ApiRequest& request) {
+  const size_t prompts =
+      request.kind == ApiKind::kChat ? 1 : request.prompts.size() + request.token_prompts.size();
+  return {.kind = request.kind,
+          .model = request.model,
+          .choices = static_cast<uint32_t>(prompts) * request.choices,
+          .logprobs = request.sampling.logprobs >= 0,
+          .return_token_ids = request.return_token_ids,
+          .tokens_as_ids = request.tokens_as_ids,
+          .include_usage = request.include_usage};
+}
+
+ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
+    : options_(std::move(options)),
+      append_piece_(std::move(append_piece)),
+      event_begin_("data: "),
+      // As in OpenAI's API: with include_usage, usage is null in all events except the last.
+      event_end_(options_.include_usage ? ",\"usage\":null}\n\n" : "}\n\n"),
+      choices_(options_.choices) {
+  append_head(event_begin_, options_,
+              options_.kind == ApiKind::kChat ? "chat.completion.chunk" : "text_completion");
+}
+
+void ReplyWriter::append_part(std::string& out, const ReplyPart& part) {
+  PDJOB_CHECK(part.choice < choices_.size(), part.choice, choices_.size());
+  const bool shows_tokens =
+      !part.tokens.empty() && (options_.logprobs || options_.return_token_ids);
+  if (part.text.empty() && !shows_tokens && part.finish == FinishReason::kNone) {
+    return;
+  }
+  if (options_.kind == ApiKind::kChat && !choices_[part.choice].started) {
+    append_role_event(out, part);
+  }
+  out += event_begin_;
+  JsonWriter json(out);
+  append_choice(json, part, "delta");
+  out += ']';
+  out += event_end_;
+}
+
+void ReplyWriter::append_end(std::string& out, const Usage& usage) {
+  if (options_.include_usage) {
+    out += event_begin_;
+    out += "],";
+    JsonWriter json(out);
+    append_usage(json, usage);
+    out += "}\n\n";
+  }
+  append_done(out);
+}
+
+void ReplyWriter::append_whole(std::string& out, std::span<const ReplyPart> parts,
+                               const Usage& usage, std::string_view kv_transfer_params) {
+  const bool chat = options_.kind == ApiKind::kChat;
+  append_head(out, options_, chat ? "chat.completion" : "text_completion");
+  JsonWriter choices(out);
+  for (const ReplyPart& part : parts) {
+    PDJOB_CHECK(part.choice < choices_.size(), part.choice, choices_.size());
+    append_choice(choices, part, "message");
+  }
+  out += "],";
+  JsonWriter json(out);
+  append_usage(json, usage);
+  if (chat && options_.return_token_ids && !parts.empty()) {
+    append_prompt_ids(json, parts.front().prompt);
+  }
+  json.key("kv_transfer_params").raw(kv_transfer_params.empty() ? "null" : kv_transfer_params);
+  json.end_object();  // Opened by the head.
+}
+
+// As in vLLM, it also carries the ids of the prompt.
+void ReplyWriter::append_role_event(std::string& out, const ReplyPart& part) {
+  const bool first_choice = std::none_of(choices_.begin(), choices_.end(),
+                                         [](const ChoiceState& choice) { return choice.started; });
+  choices_[part.choice].started = true;
+  out += event_begin_;
+  JsonWriter choice(out);
+  choice.begin_object().key("index").integer(part.choice);
+  choice.key("delta")
+      .begin_object()
+      .key("role")
+      .string("assistant")
+      .key("content")
+      .string("")
+      .end_object();
+  choice.key("logprobs").null();
+  append_finish(choice, FinishReason::kNone);
+  choice.end_object();
+  out += ']';
+  if (options_.return_token_ids && first_choice) {
+    out += ',';
+    JsonWriter json(out);
+    append_prompt_ids(json, part.prompt);
+  }
+  out += event_end_;
+}
+
+void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
+                                std::string_view message_name) {
+  const bool chat = options_.kind == ApiKind::kChat;
+  json.begin_object().key("index").integer(part.choice);
+  if (!chat) {
+    json.key("text").string(part.text);
+  } else {
+    json.key(message_name).begin_object();
+    if (message_name == "message") {
+      json.key("role").string("assistant");
+    }
+    json.key("content").string(part.text).end_object();
+  }
+  json.key("logprobs");
+  if (!options_.logprobs || part.tokens.empty()) {
+    json.null();
+  } else if (chat) {
+    append_chat_logprobs(json, part);
+  } else {
+    append_completion_logprobs(json, part);
+  }
+  append_finish(json, part.finish);
+  if (options_.return_token_ids) {
+    append_token_ids(json, part.tokens);
+    if (!chat && !choices_[part.choice].started) {
+      append_prompt_ids(json, part.prompt);
+    }
+  }
+  json.end_object();
+  choices_[part.choice].started = true;
+}
+
+void ReplyWriter::append_chat_logprobs(JsonWriter& json, const ReplyPart& part) {
+  json.begin_object().key("content").begin_array();
+  for (const GeneratedToken& token : part.tokens) {
+    json.begin_object();
+    append_chat_logprob(json, token.token, token.logprob);
+    json.key("top_logprobs").begin_array();
+    for (const TokenLogprob& top : token.top) {
+      json.begin_object();
+      append_chat_logprob(json, top.token, top.logprob);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().end_object();
+}
+
+void ReplyWriter::append_chat_logprob(JsonWriter& json, Token token, float logprob) {
+  json.key("token").string(name_of(token));
+  json.key("logprob").number(finite_logprob(logprob));
+  json.key("bytes").begin_array();
+  for (const char byte : piece_of(token)) {
+    json.integer(static_cast<unsigned char>(byte));
+  }
+  json.end_array();
+}
+
+void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& part) {
+  json.begin_object().key("text_offset").begin_array();
+  uint64_t& characters = choices_[part.choice].characters;
+  for (const GeneratedToken& token : part.tokens) {
+    json.integer(characters);
+    characters += characters_in(piece_of(token.token));
+  }
+  json.end_array().key("token_logprobs").begin_array();
+  for (const GeneratedToken& token : part.tokens) {
+    json.number(finite_logprob(token.logprob));
+  }
+  json.end_array().key("tokens").begin_array();
+  for (const GeneratedToken& token : part.tokens) {
+    json.string(name_of(token.token));
+  }
+  json.end_array().key("top_logprobs").begin_array();
+  for (const GeneratedToken& token : part.tokens) {
+    // The chosen token is always included, so there may be one more than requested.
+    json.begin_object().key(name_of(token.token)).number(finite_logprob(token.logprob));
+    for (const TokenLogprob& top : token.top) {
+      if (top.token != token.token) {
+        json.key(name_of(top.token)).number(finite_logprob(top.logprob));
+      }
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
+}
+
+std::string_view ReplyWriter::name_of(Token token) {
+  if (!options_.tokens_as_ids) {
+    return piece_of(token);
+  }
+  name_ = "token_id:";
+  name_ += std::to_string(token);
+  return name_;
+}
+
+std::string_view ReplyWriter::piece_of(Token token) {
+  piece_.clear();
+  append_piece_(token, piece_);
+  return piece_;
+}
+
+void append_error_event(std::string& out, const ApiError& error) {
+  out += "data: ";
+  out += error_body(error);
+  out += "\n\n";
+}
+
+void append_done(std::string& out) { out += "data: [DONE]\n\n"; }
+
+std::string models_body(std::span<const ModelCard> models) {
+  std::string body;
+  JsonWriter json(body);
+  json.begin_object().key("object").string("list").key("data").begin_array();
+  for (const ModelCard& model : models) {
+    json.begin_object();
+    json.key("id").string(model.id).key("object").string("model");
+    json.key("created").integer(model.created).key("owned_by").string("pdjob");
+    json.key("root").string(model.id).key("parent").null();
+    json.key("max_model_len").integer(model.context_max).end_object();
+  }
+  json.end_array().end_object();
+  return body;
+}
+
+}  // namespace pdjob::openai

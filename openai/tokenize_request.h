@@ -1,0 +1,26 @@
+// The bodies of POST /tokenize and /detokenize, in vLLM's format. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/generation.h"
+#include "openai/openai.h"
+
+namespace pdjob::openai {
+
+struct TokenizeRequest {
+  std::string prompt;                // Or ...
+  std::vector<ApiMessage> messages;  // ... a conversation, if not empty.
+  bool add_special_tokens = true;
+};
+std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body);
+std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max);
+
+std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body,
+                                                                    size_t tokens_max);
+std::string detokenize_body(std::string_view text);
+
+}  // namespace pdjob::openai

@@ -1,0 +1,243 @@
+#include "router/cache/cache_api.h"
+
+#include <algorithm>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "net/http/http_parser.h"
+#include "openai/openai_embedding.h"
+
+namespace pdjob::router {
+namespace {
+
+// For a reply with one vector: up to 32 bytes for each number.
+constexpr size_t kVectorReplyBytesMax = 32 * limits::kEmbeddingDimensionsMax;
+
+// The client's wishes about the cache.
+struct Wish {
+  bool taken_part = true;
+  bool look_up = true;
+  bool always = false;  // Even if another run could give another answer.
+};
+
+// Looks in all Cache-Control lines and ignores case (RFC 9111, 5.2).
+bool has_directive(const net::HttpRequest& request, std::string_view directive) {
+  const auto is_same = [](const char& a, const char& b) {
+    return net::equal_ignoring_case({&a, 1}, {&b, 1});
+  };
+  return std::ranges::any_of(request.headers, [&](const net::HttpHeader& header) {
+    // Not std::ranges::search: clang 14, which builds the fuzzers, cannot compile libstdc++ 12's
+    // subrange.
+    return net::equal_ignoring_case(header.name, "cache-control") &&
+           std::search(header.value.begin(), header.value.end(), directive.begin(), directive.end(),
+                       is_same) != header.value.end();
+  });
+}
+
+Wish wish_of(const net::HttpRequest& request) {
+  const std::string_view own = request.header("x-pdjob-cache");
+  return {.taken_part = own != "no" && !has_directive(request, "no-store"),
+          .look_up = !has_directive(request, "no-cache"),
+          .always = own == "always"};
+}
+
+// A client that asks for a certain worker wants that worker's answer.
+bool is_pinned(const net::HttpRequest& request) {
+  return !request.header("x-pdjob-pin-prefill").empty() ||
+         !request.header("x-pdjob-pin-decode").empty();
+}
+
+net::HttpAddress embedder_of(const CacheConfig& config) {
+  auto address = net::parse_http_address(config.similarity.url);
+  return address ? *address : net::HttpAddress{};
+}
+
+}  // namespace
+
+CacheApi::CacheApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& relay,
+                   const RouterConfig& config)
+    : loop_(loop),
+      server_(server),
+      relay_(relay),
+      config_(config.cache),
+      open_to_all_(config.tenants.empty()),
+      cache_(config.cache),
+      embedder_(embedder_of(config.cache)),
+      client_(net::HttpClient::create(loop)) {
+  relay_.on_workers_changed([this] { cache_.keep_writers(relay_.core().workers()); });
+}
+
+CacheApi::~CacheApi() {
+  for (const auto& [client, asked] : waiting_) {
+    loop_.cancel(asked.deadline);
+  }
+}
+
+net::HttpRequest CacheApi::Asked::request() const {
+  net::HttpRequest request{.method = "POST", .path = path, .account = account};
+  for (const auto& [name, value] : headers) {
+    request.headers.push_back({name, value});
+  }
+  return request;
+}
+
+void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body) {
+  const Wish wish = wish_of(request);
+  const std::string_view authorization = request.header("authorization");
+  const Admission::Tenant tenant = relay_.tenant_of(request);
+  std::optional<RequestDigest> digest;
+  if (wish.taken_part && !is_pinned(request)) {
+    digest = request_digest(request.path, open_to_all_ ? authorization : "", body.text());
+  }
+  if (!digest || !(digest->deterministic || wish.always)) {
+    relay_.metrics().cached(CacheResult::kBypass);
+    relay_.route(client, request, std::move(body), /*generates=*/true);
+    return;
+  }
+  Asked asked{.client = client,
+              .account = request.account,
+              .body = std::move(body),
+              .path = std::string(request.path),
+              .key = {tenant, digest->whole},
+              .look_up = wish.look_up,
+              .arrived = loop_.now()};
+  for (const net::HttpHeader& header : request.headers) {
+    asked.headers.emplace_back(header.name, header.value);
+  }
+  const auto found = wish.look_up ? cache_.find(asked.key, loop_.now()) : std::nullopt;
+  if (found) {
+    answer(asked, *found, CacheResult::kHit);
+  } else if (may_embed(*digest)) {
+    ask_for_vector(std::move(asked), *digest);
+  } else {
+    pass_on(std::move(asked));
+  }
+}
+
+bool CacheApi::may_embed(const RequestDigest& digest) const {
+  return !config_.similarity.url.empty() && !digest.question.empty() &&
+         digest.question.size() <= limits::kEmbeddingTextBytesMax &&
+         embeddings_in_flight_ < limits::kEmbeddingsInFlightMax;
+}
+
+void CacheApi::ask_for_vector(Asked asked, const RequestDigest& digest) {
+  const net::ExchangeId client = asked.client;
+  const Duration timeout = config_.similarity.timeout;
+  asked.meaning = ResponseCache::Meaning{.context = digest.context};
+  asked.deadline = loop_.call_at(loop_.now() + timeout, [this, client] {
+    note_failed_embedding("no answer in time");
+    pass_on(*take_waiting(client));
+  });
+  waiting_.emplace(client, std::move(asked));
+  embeddings_in_flight_ += 1;
+  net::fetch(loop_, *client_,
+             {.to = embedder_,
+              .method = "POST",
+              .target = "/v1/embeddings",
+              .header_lines = "Content-Type: application/json\r\n",
+              .body = openai::embedding_request(config_.similarity.model, digest.question),
+              .connect_timeout = timeout,
+              .head_timeout = timeout,
+              .idle_timeout = timeout},
+             kVectorReplyBytesMax, [this, client](const Result<net::HttpReply>& reply) {
+               embeddings_in_flight_ -= 1;
+               take_vector(client, reply);
+             });
+}
+
+void CacheApi::take_vector(net::ExchangeId client, const Result<net::HttpReply>& reply) {
+  std::optional<Asked> asked = take_waiting(client);
+  if (!asked) {
+    return;
+  }
+  auto vector = !reply ? Result<std::vector<float>>(reply.error())
+                       : openai::parse_embedding(reply->status == 200 ? reply->body : "");
+  if (!vector) {
+    note_failed_embedding(reply && reply->status != 200
+                              ? "it answers " + std::to_string(reply->status)
+                              : vector.error().message);
+    pass_on(std::move(*asked));
+    return;
+  }
+  asked->meaning->vector = std::move(*vector);
+  const auto found = asked->look_up
+                         ? cache_.find_similar(asked->key.tenant, *asked->meaning, loop_.now())
+                         : std::nullopt;
+  if (found) {
+    answer(*asked, *found, CacheResult::kSimilar);
+  } else {
+    pass_on(std::move(*asked));
+  }
+}
+
+void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, CacheResult result) {
+  const net::HttpRequest request = asked.request();
+  auto headers = relay_.admit_free(asked.client, asked.key.tenant);
+  if (!headers) {
+    return;
+  }
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(found.age);
+  relay_.metrics().cached(result);
+  relay_.metrics().ended(Outcome::kOk, loop_.now() - asked.arrived);
+  headers->emplace_back("x-request-id", relay_.request_id_of(request));
+  headers->emplace_back("x-pdjob-cache", to_string(result));
+  headers->emplace_back("age", std::to_string(age.count()));
+  server_.reply(asked.client, 200, found.reply.content_type, found.reply.body, *headers);
+}
+
+void CacheApi::pass_on(Asked asked) {
+  relay_.metrics().cached(CacheResult::kMiss);
+  if (asked.meaning && asked.meaning->vector.empty()) {
+    asked.meaning.reset();
+  }
+  net::HttpRequest request = asked.request();
+  auto capture = std::make_unique<ReplyCapture>(
+      config_.reply_bytes_max,
+      [this, key = asked.key, meaning = asked.meaning](std::optional<CapturedReply> reply) {
+        if (reply) {
+          keep(key, meaning, std::move(*reply));
+        }
+      });
+  relay_.route(asked.client, request, std::move(asked.body), /*generates=*/true,
+               std::move(capture));
+}
+
+void CacheApi::keep(const ResponseCache::Key& key, std::optional<ResponseCache::Meaning> meaning,
+                    CapturedReply reply) {
+  if (reply.status != 200 || !is_whole_answer(reply.content_type, reply.body) ||
+      relay_.core().workers().find(reply.writer) == nullptr) {
+    return;
+  }
+  cache_.store(key,
+               {.content_type = std::move(reply.content_type),
+                .body = std::move(reply.body),
+                .writer = reply.writer},
+               std::move(meaning), loop_.now());
+}
+
+void CacheApi::client_left(net::ExchangeId client) { take_waiting(client); }
+
+void CacheApi::let_all_go_on() {
+  while (!waiting_.empty()) {
+    pass_on(*take_waiting(waiting_.begin()->first));
+  }
+}
+
+std::optional<CacheApi::Asked> CacheApi::take_waiting(net::ExchangeId client) {
+  auto node = waiting_.extract(client);
+  if (node.empty()) {
+    return std::nullopt;
+  }
+  loop_.cancel(node.mapped().deadline);
+  return std::move(node.mapped());
+}
+
+void CacheApi::note_failed_embedding(const std::string& why) {
+  relay_.metrics().embedding_failed();
+  if (warning_.opens(loop_.now())) {
+    log::warn("no vector from " + config_.similarity.url + " (" + why +
+              "): prompts are not compared");
+  }
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,246 @@
+#include "router/config/router_config.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "router/recipes/router_recipe.h"
+
+namespace pdjob::router {
+namespace {
+
+void read_policy(ConfigReader& in, const char* key, PolicyKind& policy, const char* doc) {
+  in.field(key, policy,
+           {{"round_robin", PolicyKind::kRoundRobin},
+            {"least_loaded", PolicyKind::kLeastLoaded},
+            {"power_of_two", PolicyKind::kPowerOfTwo},
+            {"random", PolicyKind::kRandom},
+            {"consistent_hash", PolicyKind::kConsistentHash},
+            {"prefix_aware", PolicyKind::kPrefixAware},
+            {"plugin", PolicyKind::kPlugin}},
+           {doc});
+}
+
+void read_policies(ConfigReader& in, RouterConfig& config) {
+  read_policy(in, "prefill_policy", config.prefill_policy,
+              "How the prefill worker of a request is chosen.");
+  read_policy(in, "decode_policy", config.decode_policy,
+              "How the decode worker of a request is chosen.");
+  in.field(
+      "affinity", config.affinity, {{"session", Affinity::kSession}, {"model", Affinity::kModel}},
+      {"What consistent_hash keeps at one worker: a session (x-session-id, or user), or a model "
+       "name, so that an adapter (LoRA) stays loaded."});
+  in.field(
+      "pairing", config.pairing, {{"any", Pairing::kAny}, {"near", Pairing::kNear}},
+      {"Which prefill workers the policy chooses from: any, or those on the machine of the decode "
+       "worker, unless they have more to do by the prompt itself: KV then crosses no network."});
+  in.field("measured_load", config.measured_load,
+           {"Weigh the load of each worker by how long it takes for a token, as this router has "
+            "measured: for workers of different speed."});
+  in.field("policy_plugin", config.policy_plugin,
+           {"Of policy plugin: the path of a shared library (router/policies/policy_plugin.h)."});
+  in.field("policy_options", config.policy_options,
+           {"Of policy plugin: what the library is told."});
+  const bool wanted =
+      config.prefill_policy == PolicyKind::kPlugin || config.decode_policy == PolicyKind::kPlugin;
+  if (wanted && config.policy_plugin.find('/') == std::string::npos) {
+    in.fail("policy_plugin", config.policy_plugin.empty()
+                                 ? "is missing: which library is the policy plugin in?"
+                                 : "must be a path, with a /");
+  }
+  for (const char* key : {"policy_plugin", "policy_options"}) {
+    if (!wanted && in.has(key)) {
+      in.fail(key, "is for prefill_policy: plugin or decode_policy: plugin");
+    }
+  }
+}
+
+void read_command(ConfigReader& in, RouterConfig& config) {
+  in.field("type", config.kind,
+           {{"built_in", RouterKind::kBuiltIn}, {"command", RouterKind::kCommand}},
+           {"pdjob's own router, or one of another make that is started by a recipe."});
+  in.field("recipe", config.recipe,
+           {"Of type command: vllm-router, sglang-router, ..., or the path of a recipe file "
+            "(docs/external_routers.md)."});
+  in.field("program", config.program, {"Of type command: instead of the recipe's program."});
+  in.field("args", config.args, {"Of type command: more arguments, behind the recipe's."});
+  if (config.kind == RouterKind::kBuiltIn) {
+    for (const char* key : {"recipe", "program", "args"}) {
+      if (in.has(key)) {
+        in.fail(key, "is for a router of another make: add type: command");
+      }
+    }
+    return;
+  }
+  if (const auto recipe = find_recipe(config.recipe); !recipe) {
+    in.fail("recipe",
+            config.recipe.empty() ? "is missing: which router is it?" : recipe.error().message);
+  }
+}
+
+// The other keys are for pdjob's own router. Requires: every key has been declared.
+void refuse_own_keys(ConfigReader& in, const RouterConfig& config) {
+  static constexpr std::string_view kOfAnyRouter[] = {
+      "type", "recipe", "program", "args", "listen", "replicas", "queue_timeout", "drain_timeout"};
+  for (const std::string& key : in.keys()) {
+    if (std::ranges::find(kOfAnyRouter, key) == std::end(kOfAnyRouter)) {
+      in.fail(key, "is of pdjob's own router; " + config.recipe + " gets its options by args");
+    }
+  }
+}
+
+void read_memory(ConfigReader& in, RouterConfig& config) {
+  in.field("request_bytes_max", config.request_bytes_max,
+           {"Memory for requests that are alive, with the copies that workers are sent; beyond, "
+            "requests are refused with 503. Each router of replicas has its own.",
+            "bytes"},
+           {.min = 4 * limits::kHttpBodyBytesMax, .max = uint64_t{1} << 40});
+  in.field("tenant_request_bytes_max", config.tenant_request_bytes_max,
+           {"The same of one tenant's requests; beyond, refused with 429. 0: a quarter of "
+            "request_bytes_max.",
+            "bytes"});
+  if (config.tenant_request_bytes_max > 0 &&
+      config.tenant_request_bytes_max < limits::kHttpBodyBytesMax) {
+    in.fail("tenant_request_bytes_max", "must have room for one request: at least " +
+                                            std::to_string(limits::kHttpBodyBytesMax) + ", or 0");
+  }
+}
+
+// SGLang decode workers need a prefill worker for every request.
+void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
+  if (config.protocol != Protocol::kSglang) {
+    return;
+  }
+  if (in.has("fallback") && config.fallback == Fallback::kDecodeAlone) {
+    in.fail("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
+  }
+  if (config.bypass_tokens > 0) {
+    in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
+  }
+  config.fallback = Fallback::kRefuse;
+}
+
+}  // namespace
+
+const char* to_string(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::kRoundRobin:
+      return "round_robin";
+    case PolicyKind::kLeastLoaded:
+      return "least_loaded";
+    case PolicyKind::kPowerOfTwo:
+      return "power_of_two";
+    case PolicyKind::kRandom:
+      return "random";
+    case PolicyKind::kConsistentHash:
+      return "consistent_hash";
+    case PolicyKind::kPrefixAware:
+      return "prefix_aware";
+    case PolicyKind::kPlugin:
+      return "plugin";
+  }
+  return "unknown";
+}
+
+bool listens_to_kv(const RouterConfig& config) {
+  return (config.kv_events.port > 0 || config.kv_events.own_workers) &&
+         (config.prefill_policy == PolicyKind::kPrefixAware ||
+          config.decode_policy == PolicyKind::kPrefixAware);
+}
+
+void read(ConfigReader& in, RouterConfig& config) {
+  using std::chrono::hours;
+  using std::chrono::milliseconds;
+  read_command(in, config);
+  in.field("listen", config.listen,
+           {"Where clients connect, as host:port; port 0 takes any free one."});
+  in.field("replicas", config.replicas,
+           {"Routers that share this address; the kernel gives each a share of the connections. "
+            "Each has one thread."},
+           {.min = 1, .max = 64});
+  read_policies(in, config);
+  in.field("prefill_in_flight", config.prefill_in_flight,
+           {"Requests that a prefill worker has of this router at once; more wait for whoever has "
+            "room first. 0: no limit.",
+            "requests"},
+           {.min = 0, .max = 65536});
+  in.field("decode_in_flight", config.decode_in_flight,
+           {"The same of a decode worker.", "requests"}, {.min = 0, .max = 65536});
+  in.field("fallback", config.fallback,
+           {{"decode_alone", Fallback::kDecodeAlone}, {"refuse", Fallback::kRefuse}},
+           {"Without a prefill worker: let the decode worker prefill by itself, or refuse."});
+  in.field(
+      "bypass_tokens", config.bypass_tokens,
+      {"A prompt of fewer tokens that the decode worker does not have already goes to it alone, "
+       "without a hand-over. 0: none does.",
+       "tokens"});
+  in.field("protocol", config.protocol,
+           {{"auto", Protocol::kAuto},
+            {"pdjob", Protocol::kPdjob},
+            {"nixl", Protocol::kNixl},
+            {"nixl_push", Protocol::kNixlPush},
+            {"mooncake", Protocol::kMooncake},
+            {"sglang", Protocol::kSglang}},
+           {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
+            "only, vLLM's NixlConnector (two hops), NixlPushConnector or MooncakeConnector, or "
+            "SGLang's bootstrap."});
+  in.field("bootstrap_port", config.bootstrap_port,
+           {"With protocol mooncake and sglang: of a prefill worker's bootstrap server, where its "
+            "URL does not "
+            "end in ?bootstrap_port=N."},
+           {.min = 1, .max = 65535});
+  require_prefill_workers(in, config);
+  in.field("attempts", config.attempts,
+           {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
+  in.field(
+      "retry_budget", config.retry_budget,
+      {"Requests that are tried again because a worker answered badly, as a share of all; beyond, "
+       "the answer is passed on. What was lost with a worker is always tried again."},
+      {.min = 0, .max = 16});
+  in.field(
+      "hedge_quantile", config.hedge_quantile,
+      {"A prefill that takes longer, for its tokens, than this share of the others is tried at "
+       "another pair beside it; the first answer counts. 0: none is; 0.95 is a good value."},
+      {.min = 0, .max = 0.999});
+  in.field(
+      "continuations", config.continuations,
+      {"Times that a stream may go on at another decode worker, from the token where its own one "
+       "died. 0: it breaks off."},
+      {.min = 0, .max = 16});
+  in.field("request_timeout", config.request_timeout,
+           {"A request ends after this time, finished or not."},
+           {.min = milliseconds(100), .max = hours(24 * 7)});
+  in.field("queue_timeout", config.queue_timeout,
+           {"A request waits this long for a usable pair of workers."},
+           {.min = milliseconds(0), .max = hours(24)});
+  in.field("connect_timeout", config.connect_timeout, {"For a connection to a worker."},
+           {.min = milliseconds(10), .max = std::chrono::minutes(1)});
+  in.field("drain_timeout", config.drain_timeout,
+           {"On shutdown, requests may finish for this long."},
+           {.min = milliseconds(0), .max = hours(24)});
+  in.field("requests_max", config.requests_max,
+           {"Requests alive at once; more are refused with Retry-After.", "requests"},
+           {.min = 1, .max = 65536});
+  in.field("queue_max", config.queue_max,
+           {"Requests that wait; beyond, whoever would be served last is refused with Retry-After.",
+            "requests"},
+           {.min = 1, .max = 65536});
+  read_memory(in, config);
+  read(in, config.tenants);
+  read(in, config.cache);
+  read(in, config.kv_events);
+  if (config.kv_events.port > 0 && config.prefill_policy != PolicyKind::kPrefixAware &&
+      config.decode_policy != PolicyKind::kPrefixAware) {
+    in.fail("kv_events", "is for prefill_policy: prefix_aware or decode_policy: prefix_aware");
+  }
+  read(in, config.tracing);
+  read(in, config.async);
+  if (config.replicas > 1 && !config.async.file.empty()) {
+    in.fail("async", "is for one router, and replicas is " + std::to_string(config.replicas));
+  }
+  if (config.kind == RouterKind::kCommand) {
+    refuse_own_keys(in, config);
+  }
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,123 @@
+// The `router:` section. Value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/config_reader.h"
+#include "common/limits.h"
+#include "common/time.h"
+#include "router/config/async_config.h"
+#include "router/config/cache_config.h"
+#include "router/config/kv_events_config.h"
+#include "router/config/tenant_config.h"
+#include "router/config/tracing_config.h"
+
+namespace pdjob::router {
+
+enum class PolicyKind {
+  kRoundRobin,
+  kLeastLoaded,
+  kPowerOfTwo,
+  kRandom,
+  kConsistentHash,
+  kPrefixAware,
+  kPlugin,  // A shared library (policy_plugin.h).
+};
+const char* to_string(PolicyKind kind);
+
+// The action for a request if there is a decode worker but no prefill worker.
+enum class Fallback {
+  kDecodeAlone,  // The decode worker prefills by itself: slower; counted and logged as degraded.
+  kRefuse,       // It waits, and is refused after queue_timeout.
+};
+
+// The requests that consistent_hash sends to the same worker.
+enum class Affinity {
+  kSession,  // Requests of one session: x-session-id, or `user`.
+  kModel,    // Requests of one model name: an adapter (LoRA) stays loaded where it is.
+};
+
+// Prefill workers that the policy may choose for a decode worker.
+enum class Pairing {
+  kAny,
+  kNear,  // Those of its machine, unless much busier: KV then crosses no network.
+};
+
+// The dialect for workers that the router knows by address.
+enum class Protocol {
+  kAuto,      // Concurrent legs to pdjob workers, two hops to any other engine.
+  kPdjob,     // Only pdjob workers are accepted.
+  kNixl,      // vLLM's two hops to all of them.
+  kNixlPush,  // vLLM's NixlPushConnector: both legs at once, after a prefill worker's first reply.
+  // vLLM's MooncakeConnector: both legs at once, by the prefill worker's bootstrap server.
+  kMooncake,
+  kSglang,  // Both legs at once; they meet in a room of the prefill worker's bootstrap server.
+};
+
+enum class RouterKind {
+  kBuiltIn,
+  kCommand,  // An external router, started by its recipe (router_recipe.h).
+};
+
+struct RouterConfig {
+  RouterKind kind = RouterKind::kBuiltIn;
+  std::string recipe;             // For kCommand.
+  std::string program;            // Replaces the recipe's program; may be empty.
+  std::vector<std::string> args;  // Appended to the recipe's.
+  std::string listen = "127.0.0.1:8000";
+  uint32_t replicas = 1;  // Processes that share `listen`.
+  PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
+  PolicyKind decode_policy = PolicyKind::kLeastLoaded;
+  Affinity affinity = Affinity::kSession;
+  Pairing pairing = Pairing::kAny;
+  // Scales loads by each worker's measured pace, so slower workers count for more (worker_pace.h).
+  bool measured_load = false;
+  std::string policy_plugin;   // Path of the library, for kPlugin.
+  std::string policy_options;  // Passed to it.
+  // Requests of this router that one worker has at once. More wait here, and go to the first worker
+  // with room. 0: no limit.
+  uint32_t prefill_in_flight = 0;
+  uint32_t decode_in_flight = 0;
+  Fallback fallback = Fallback::kDecodeAlone;
+  // The decode worker alone serves a prompt of which it must compute fewer tokens than this. An
+  // estimate: four bytes of the request are a token.
+  uint32_t bypass_tokens = 0;
+  uint32_t attempts = 3;  // Pairs tried before the first byte of a reply.
+  // Retries after a bad answer, as a share of the requests (retry_budget.h).
+  double retry_budget = 0.2;
+  // A prefill slower, for its tokens, than this share of all prefills is hedged: another pair is
+  // tried, too (prefill_pace.h). 0: no hedging.
+  double hedge_quantile = 0;
+  uint32_t continuations = 3;  // Moves of a stream to another worker. 0: it breaks off.
+  Duration request_timeout = std::chrono::hours(1);
+  Duration queue_timeout = std::chrono::seconds(30);   // To wait for a pair, then 503.
+  Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
+  Protocol protocol = Protocol::kAuto;
+  uint16_t bootstrap_port = 8998;  // Of prefill workers, unless their URL says otherwise.
+  Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then the rest is cut off.
+  uint32_t requests_max = 4096;  // Unfinished ones; beyond: 503 with Retry-After.
+  uint32_t queue_max = 1024;     // Waiting ones; beyond, the last to be served is refused.
+  // For all requests in memory, with the copies that legs send; beyond: 503.
+  uint64_t request_bytes_max = limits::kHttpHeldBytesMax;
+  uint64_t tenant_request_bytes_max = 0;  // For one tenant; beyond: 429. 0: a quarter of that.
+  std::vector<TenantConfig> tenants;
+  // Not a key: the job's models, which exist even while no worker serves them. A stand-alone router
+  // knows only its workers' models.
+  std::vector<std::string> models;
+  // Not a key: workers want keys of their own, so a client's Authorization is never for them.
+  bool own_keys = false;
+  bool hears_losses = false;  // Not a key: a launcher reports why workers were lost.
+  CacheConfig cache;
+  KvEventsConfig kv_events;
+  AsyncConfig async;
+  TracingConfig tracing;
+};
+
+// True if a policy uses what workers report of their prefix caches.
+bool listens_to_kv(const RouterConfig& config);
+
+void read(ConfigReader& in, RouterConfig& config);
+
+}  // namespace pdjob::router

@@ -1,0 +1,171 @@
+// Finds requests that kill workers, and keeps suspects apart: router.h has the rules.
+#include <algorithm>
+#include <utility>
+
+#include "router/core/router.h"
+
+namespace pdjob::router {
+
+bool Router::is_suspect(const Request& request, Instant now) {
+  return std::ranges::any_of(request.losses,
+                             [now](const Loss& loss) { return loss.killed() || loss.open(now); });
+}
+
+bool Router::awaits_word(const Request& request, Instant now) {
+  const auto killed = std::ranges::count_if(request.losses, &Loss::killed);
+  const auto open =
+      std::ranges::count_if(request.losses, [now](const Loss& loss) { return loss.open(now); });
+  return open > 0 && killed + open >= static_cast<ptrdiff_t>(limits::kRequestKillsMax);
+}
+
+Instant Router::suspect_wakes(const Request& request, Instant now) {
+  Instant when = kNever;
+  for (const Loss& loss : request.losses) {
+    if (loss.open(now)) {
+      when = std::min(when, loss.noted + limits::kLossWordWait);
+    }
+  }
+  return request.alone_until > now ? std::min(when, request.alone_until) : when;
+}
+
+bool Router::is_guilty(const Request& request) const {
+  return std::ranges::count_if(request.losses, &Loss::killed) >=
+         static_cast<ptrdiff_t>(limits::kRequestKillsMax);
+}
+
+void Router::begin_trial(Leg& leg) {
+  leg.on_trial = true;
+  table_.begin_trial(leg.worker);
+}
+
+void Router::end_trial(Leg& leg) {
+  if (std::exchange(leg.on_trial, false)) {
+    table_.end_trial(leg.worker);
+    room_made_ = true;
+  }
+}
+
+// Notes that the leg's worker is lost, or seems so. Requires: the leg's trial has not ended.
+void Router::note_loss(Request& request, const Leg& leg, Instant now) {
+  const auto known = std::ranges::find(request.losses, leg.worker, &Loss::worker);
+  const bool counts = known != request.losses.end() && (known->killed() || known->open(now));
+  if (!config_.hears_losses || counts) {
+    return;
+  }
+  const auto [lost, is_new] = lost_.try_emplace(leg.worker);
+  if (const Worker* worker = table_.find(leg.worker); is_new && worker != nullptr) {
+    lost->second.engine_id = worker->entry.engine_id;
+  }
+  lost->second.had_suspect = lost->second.had_suspect || leg.on_trial;
+  const Loss loss{.worker = leg.worker, .noted = now, .on_trial = leg.on_trial};
+  if (known != request.losses.end()) {
+    *known = loss;  // Its connection broke before, and the worker continued.
+  } else {
+    request.losses.push_back(loss);
+  }
+  if (lost_.size() > limits::kLostWorkersMax) {
+    lost_.erase(lost_.begin());
+  }
+}
+
+// Notes losses for legs that still run. A crash does not count for them: the kernel closed all
+// connections before the crash could be reported, so an open one had never reached the worker.
+void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now) {
+  const auto note = [&](const Leg& leg) {
+    const auto lost = lost_.find(leg.worker);
+    const bool left = std::ranges::find(gone, leg.worker) != gone.end();
+    // A relayed reply may end well even if its worker is silent.
+    const bool ends = request.state != State::kRelaying && request.state != State::kAnswered;
+    if (!leg.running || lost == lost_.end()) {
+      return;
+    }
+    const net::LossCause cause = lost->second.cause;
+    if (cause == net::LossCause::kHang || (cause == net::LossCause::kUnknown && left && ends)) {
+      note_loss(request, leg, now);
+    }
+  };
+  note(request.attempt.prefill);
+  note(request.attempt.decode);
+  if (request.rival) {
+    note(request.rival->prefill);
+    note(request.rival->decode);
+  }
+}
+
+// Requires: the table lacks the workers that are gone, and lost_ has them.
+void Router::take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone,
+                             Turn& turn) {
+  for (auto& [id, lost] : lost_) {
+    const auto is_it = [&engine = lost.engine_id](const net::WorkerEntry& entry) {
+      return entry.engine_id == engine;
+    };
+    const auto told = std::ranges::find(event.left, lost.engine_id, &net::Departure::engine_id);
+    if (table_.find(id) != nullptr) {
+      continue;
+    }
+    if (std::ranges::any_of(event.workers, is_it)) {
+      lost.cause = net::LossCause::kOutside;  // It was silent for a while, and is back.
+    } else if (told != event.left.end() && lost.cause == net::LossCause::kUnknown) {
+      lost.cause = told->cause;
+    }
+  }
+  // Note all losses before judging any request: a suspect on trial clears the others.
+  for (auto& [id, request] : requests_) {
+    note_losses(request, gone, turn.now);
+  }
+  std::vector<RequestId> guilty;
+  for (auto& [id, request] : requests_) {
+    if (request.losses.empty()) {
+      continue;
+    }
+    settle_losses(request, turn.now);
+    if (!is_suspect(request, turn.now)) {
+      end_trial(request.attempt.prefill);
+      end_trial(request.attempt.decode);
+    }
+    if (is_guilty(request) && request.state != State::kAnswered) {
+      guilty.push_back(id);
+    }
+  }
+  for (const RequestId id : guilty) {
+    convict_killer(requests_.at(id), turn);
+  }
+}
+
+// Takes the causes known by now for the workers that this request lost. Ignores a report that comes
+// too late: a worker may continue after a connection broke, and be lost for another reason.
+void Router::settle_losses(Request& request, Instant now) {
+  bool killed = false;
+  std::erase_if(request.losses, [&](Loss& loss) {
+    if (loss.open(now)) {
+      const auto lost = lost_.find(loss.worker);
+      if (lost == lost_.end() || lost->second.cause == net::LossCause::kUnknown) {
+        return false;
+      }
+      loss.cause = lost->second.cause;
+      // The request had passed its trial, and another suspect had not.
+      const bool cleared = killed && !loss.on_trial && lost->second.had_suspect;
+      if (loss.cause == net::LossCause::kOutside || cleared) {
+        return true;
+      }
+    }
+    killed = killed || loss.killed();
+    return false;
+  });
+}
+
+void Router::convict_killer(Request& request, Turn& turn) {
+  turn.effects.emplace_back(Blamed{request.id, request.losses.size()});
+  if (request.begun) {
+    abort(request, turn);
+    return;
+  }
+  cancel_legs(request, turn);
+  turn.effects.emplace_back(Refuse{
+      request.id, openai::invalid_request("Several workers broke down while they computed this "
+                                          "request. It is not given to another one.",
+                                          "", "request_kills_workers", 422)});
+  erase(request);
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,162 @@
+// Chooses the workers of a request.
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "router/core/router.h"
+
+namespace pdjob::router {
+namespace {
+
+// Seconds per token; 0: no worker's pace is known.
+double fastest_of(const std::vector<const Worker*>& workers) {
+  double fastest = 0;
+  for (const Worker* worker : workers) {
+    if (worker->pace.known() && (fastest == 0 || worker->pace.value() < fastest)) {
+      fastest = worker->pace.value();
+    }
+  }
+  return fastest;
+}
+
+// Work before a request of so many tokens, beyond its own, in tokens of the fastest worker.
+uint64_t weighed_load(const Worker& worker, uint64_t tokens, double fastest) {
+  const double slowness = worker.pace.slowness(fastest);
+  return slowness == 1
+             ? worker.load()
+             : static_cast<uint64_t>(slowness * static_cast<double>(worker.load() + tokens)) -
+                   tokens;
+}
+
+}  // namespace
+
+// True if the pinned workers exist and serve the model. If the request names none, both must serve
+// the same one.
+bool Router::pins_fit(const RequestFacts& facts) const {
+  const auto fits = [&](const std::string& pin, Stage stage) {
+    const Worker* worker = pin.empty() ? nullptr : table_.find(pin);
+    return pin.empty() ||
+           (worker != nullptr && worker->serves(stage) && worker->serves(facts.model));
+  };
+  return fits(facts.pin_prefill, Stage::kPrefill) && fits(facts.pin_decode, Stage::kDecode) &&
+         (facts.pin_prefill.empty() || facts.pin_decode.empty() ||
+          table_.find(facts.pin_prefill)->serves(table_.find(facts.pin_decode)->entry.model));
+}
+
+// Ignored if the worker would be the only one left: suspicion only orders the choice.
+bool Router::is_avoided(Stage stage, const Worker& worker, const Request& request,
+                        std::optional<WorkerId> decode, Instant now) const {
+  if (worker.suspects > 0 || worker.stands_still()) {
+    return true;
+  }
+  if (suspicions_.empty()) {
+    return false;
+  }
+  if (stage == Stage::kPrefill) {
+    return decode && suspicions_.avoided(worker.id, *decode, now);
+  }
+  // A decode worker is avoided if all its possible prefill workers are.
+  const auto partners = table_.candidates(Stage::kPrefill, worker.entry.model, request.failed, now);
+  return worker.entry.role == net::Role::kDecode && !partners.empty() &&
+         std::ranges::all_of(partners, [&](const Worker* partner) {
+           return suspicions_.avoided(partner->id, worker.id, now);
+         });
+}
+
+// Keeps only candidates on the decode worker's machine. Exception: the least busy one elsewhere has
+// fewer tokens waiting, by more than the prompt's tokens; no network is that slow.
+void Router::keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const {
+  const auto least = [](std::span<const Candidate> some) {
+    return std::ranges::min(some, {}, &Candidate::load).load;
+  };
+  const std::string& machine = table_.find(decode)->entry.host;
+  std::vector<Candidate> near;
+  std::ranges::copy_if(candidates, std::back_inserter(near), [&](const Candidate& candidate) {
+    return table_.find(candidate.id)->entry.host == machine;
+  });
+  if (!near.empty() && least(near) <= least(candidates) + tokens) {
+    candidates = std::move(near);
+  }
+}
+
+Router::Pick Router::pick(Stage stage, const Request& request, const std::string& model,
+                          std::optional<WorkerId> decode, Instant now) {
+  const std::string& pin =
+      stage == Stage::kPrefill ? request.facts.pin_prefill : request.facts.pin_decode;
+  if (!pin.empty()) {
+    const Worker* worker = table_.find(pin);
+    const bool fits = worker != nullptr && worker->serves(model);
+    return {.worker = fits ? std::optional(Chosen{worker->id}) : std::nullopt};
+  }
+  const uint32_t in_flight_max =
+      stage == Stage::kPrefill ? config_.prefill_in_flight : config_.decode_in_flight;
+  std::vector<Candidate> candidates;
+  std::vector<Candidate> avoided;
+  bool full = false;
+  const std::vector<const Worker*> usable = table_.candidates(stage, model, request.failed, now);
+  const double fastest = config_.measured_load ? fastest_of(usable) : 0;
+  const bool alone =
+      is_suspect(request, now) && (request.alone_until == Instant{} || now < request.alone_until);
+  for (const Worker* worker : usable) {
+    const bool has_room = in_flight_max == 0 || worker->requests_in_flight < in_flight_max;
+    if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
+      full = true;
+    } else {
+      (is_avoided(stage, *worker, request, decode, now) ? avoided : candidates)
+          .push_back({.id = worker->id,
+                      .load = weighed_load(*worker, request.facts.tokens(stage), fastest),
+                      .name_hash = worker->name_hash,
+                      .name = worker->entry.name.c_str(),
+                      .requests = worker->requests_in_flight});
+    }
+  }
+  if (candidates.empty()) {
+    candidates = std::move(avoided);
+  }
+  if (candidates.empty()) {
+    return {.worker = std::nullopt, .full = full};
+  }
+  if (stage == Stage::kPrefill && decode && config_.pairing == Pairing::kNear) {
+    keep_near(*decode, request.facts.prompt_tokens, candidates);
+  }
+  return {.worker = policy_of(stage).choose(request.facts.prompt(), candidates, random_)};
+}
+
+std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
+  request.wants_room = false;
+  if (awaits_word(request, now)) {
+    return std::nullopt;
+  }
+  // Both halves must hold the same model, even if the client named none.
+  const bool pinned = !request.facts.pin_prefill.empty();
+  const Worker* partner = pinned ? table_.find(request.facts.pin_prefill) : nullptr;
+  const std::string& model = partner != nullptr && request.facts.model.empty()
+                                 ? partner->entry.model
+                                 : request.facts.model;
+  const auto [decode, decode_full] = pick(Stage::kDecode, request, model, std::nullopt, now);
+  request.wants_room = decode_full;
+  if (!decode) {
+    return std::nullopt;
+  }
+  const Worker& worker = *table_.find(decode->worker);
+  if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
+    return Choice{.decode = *decode, .prefill = std::nullopt};
+  }
+  if (!pinned && request.facts.prompt_tokens < config_.bypass_tokens + decode->cached_tokens) {
+    return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = true};
+  }
+  const auto [prefill, prefill_full] =
+      pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,
+           decode->worker, now);
+  request.wants_room = prefill_full;
+  if (prefill) {
+    return Choice{.decode = *decode, .prefill = prefill};
+  }
+  if (prefill_full || config_.fallback == Fallback::kRefuse || request.prefill_overloaded) {
+    return std::nullopt;
+  }
+  return Choice{.decode = *decode, .prefill = std::nullopt, .degraded = true};
+}
+
+}  // namespace pdjob::router

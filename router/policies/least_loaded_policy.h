@@ -1,0 +1,15 @@
+// The worker with the least load. Best with one router: several routers with the same reports would
+// all pick the same worker. Pure.
+#pragma once
+
+#include "router/policies/pair_policy.h"
+
+namespace pdjob::router {
+
+class LeastLoadedPolicy final : public PairPolicy {
+ public:
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) const override;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,66 @@
+// PairPolicy picks one of several workers of one stage for a request. One policy picks the decode
+// worker of a pair, another one its prefill worker. A new policy needs a file pair and a line in
+// make_policy, or a plug-in (policy_plugin.h). Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/id.h"
+#include "common/random.h"
+#include "common/result.h"
+#include "router/config/router_config.h"
+#include "router/prefix_index/kv_knowledge.h"
+
+namespace pdjob::router {
+
+struct Candidate {
+  WorkerId id;
+  uint64_t load = 0;       // In tokens; comparable among the workers of one stage.
+  uint64_t name_hash = 0;  // name_hash() of its name; its successor has the same.
+  const char* name = "";   // Not owned.
+  uint32_t requests = 0;   // Of this router, under way there.
+};
+
+// The facts that policies know of a request.
+struct Prompt {
+  uint64_t tokens = 0;               // Estimated.
+  std::span<const uint64_t> blocks;  // prompt_blocks(); empty if no policy wants them.
+  uint64_t session = 0;              // name_hash() of the session; 0: none.
+};
+
+struct Chosen {
+  WorkerId worker;
+  uint64_t cached_tokens = 0;  // Prompt tokens that it probably need not compute.
+};
+
+class PairPolicy {
+ public:
+  virtual ~PairPolicy() = default;
+
+  // Requires: `candidates` is not empty and ascends by id. Among equal candidates, the lower id
+  // wins. The choice may stay unused, if the other half of the pair has no room.
+  virtual Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                        Random& random) const = 0;
+  // The prompt was sent to the chosen worker.
+  virtual void note_sent(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
+  // The prompt has ended there, well or not.
+  virtual void note_ended(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
+  // True if the policy reads Prompt::blocks.
+  virtual bool wants_blocks() const { return false; }
+};
+
+// `kv`: what engines report of their caches; null if none is followed. It must outlive the policy.
+// Requires: `kind` is not kPlugin.
+std::unique_ptr<PairPolicy> make_policy(PolicyKind kind, KvKnowledge* kv = nullptr);
+
+struct Policies {
+  std::unique_ptr<KvKnowledge> kv;  // If the config has events.
+  std::unique_ptr<PairPolicy> prefill;
+  std::unique_ptr<PairPolicy> decode;
+};
+// Fails if a plug-in cannot be used.
+Result<Policies> open_policies(const RouterConfig& config);
+
+}  // namespace pdjob::router

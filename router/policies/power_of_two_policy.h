@@ -1,0 +1,16 @@
+// The less loaded of two random workers (Mitzenmacher, 2001). The load is nearly as even as with
+// the least loaded worker. Several routers with the same stale reports do not all pick the same
+// worker. Pure.
+#pragma once
+
+#include "router/policies/pair_policy.h"
+
+namespace pdjob::router {
+
+class PowerOfTwoPolicy final : public PairPolicy {
+ public:
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) const override;
+};
+
+}  // namespace pdjob::router

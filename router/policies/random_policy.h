@@ -1,0 +1,14 @@
+// Picks any worker, all equally likely. Pure.
+#pragma once
+
+#include "router/policies/pair_policy.h"
+
+namespace pdjob::router {
+
+class RandomPolicy final : public PairPolicy {
+ public:
+  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+                Random& random) const override;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,238 @@
+#include "router/policies/worker_table.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/check.h"
+#include "common/crypto/job_keys.h"
+#include "common/limits.h"
+#include "router/prefix_index/prompt_blocks.h"
+
+namespace pdjob::router {
+namespace {
+
+bool same_incarnation(const net::WorkerEntry& a, const net::WorkerEntry& b) {
+  return a.name == b.name && a.engine_id == b.engine_id && a.host == b.host && a.port == b.port;
+}
+
+// A worker reports its own key: one that would break a request's head is ignored.
+std::string key_line_of(const net::WorkerEntry& entry) {
+  return is_key(entry.key) ? authorization_line(entry.key) : std::string();
+}
+
+Duration backoff(uint32_t failures) {
+  constexpr uint32_t kDoublingsMax = 6;  // Enough to pass kBackoffMax.
+  const Duration grown = WorkerTable::kBackoffFirst * (1U << std::min(failures - 1, kDoublingsMax));
+  return std::min(grown, WorkerTable::kBackoffMax);
+}
+
+}  // namespace
+
+const char* to_string(Health health) {
+  switch (health) {
+    case Health::kHealthy:
+      return "healthy";
+    case Health::kSuspect:
+      return "suspect";
+    case Health::kHalfOpen:
+      return "half_open";
+  }
+  return "unknown";
+}
+
+bool Worker::serves(Stage stage) const {
+  return stage == Stage::kPrefill
+             ? entry.role == net::Role::kPrefill
+             : entry.role == net::Role::kDecode || entry.role == net::Role::kBoth;
+}
+
+bool Worker::serves(std::string_view model) const {
+  return model.empty() || entry.model.empty() || entry.model == model;
+}
+
+Health Worker::health(Instant now) const {
+  if (failures == 0 && !silent) {
+    return Health::kHealthy;
+  }
+  return silent || now < retry_at || trial ? Health::kSuspect : Health::kHalfOpen;
+}
+
+uint64_t Worker::load() const {
+  const uint64_t rows = entry.role == net::Role::kPrefill ? 0 : reported.kv_rows_used;
+  return std::max(tokens_in_flight, rows + reported.tokens_queued);
+}
+
+std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& entries) {
+  std::set<WorkerId> kept;
+  std::set<std::string_view> names;
+  for (const net::WorkerEntry& entry : entries) {
+    const bool worker = entry.role == net::Role::kPrefill || entry.role == net::Role::kDecode ||
+                        entry.role == net::Role::kBoth;
+    if (!worker || names.size() == limits::kWorkersMax || !names.insert(entry.name).second) {
+      continue;
+    }
+    const auto known = std::find_if(workers_.begin(), workers_.end(), [&](const auto& row) {
+      return same_incarnation(row.second.entry, entry);
+    });
+    if (known != workers_.end()) {
+      known->second.entry = entry;
+      known->second.key_line = key_line_of(entry);
+      kept.insert(known->first);
+      continue;
+    }
+    const WorkerId id{++ids_made_};
+    Worker& added = workers_[id];
+    added.id = id;
+    added.entry = entry;
+    added.name_hash = name_hash(entry.name);
+    added.key_line = key_line_of(entry);
+    kept.insert(id);
+  }
+  std::vector<WorkerId> gone;
+  for (auto row = workers_.begin(); row != workers_.end();) {
+    if (kept.contains(row->first)) {
+      ++row;
+    } else {
+      gone.push_back(row->first);
+      row = workers_.erase(row);
+    }
+  }
+  return gone;
+}
+
+void WorkerTable::set_load(std::string_view name, std::string_view engine_id,
+                           const net::WorkerLoad& load) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.entry.name == name && worker.entry.engine_id == engine_id) {
+      worker.reported = load;
+    }
+  }
+}
+
+const Worker* WorkerTable::find(WorkerId id) const {
+  const auto row = workers_.find(id);
+  return row == workers_.end() ? nullptr : &row->second;
+}
+
+Worker* WorkerTable::find_mutable(WorkerId id) {
+  const auto row = workers_.find(id);
+  return row == workers_.end() ? nullptr : &row->second;
+}
+
+const Worker* WorkerTable::find(std::string_view name) const {
+  for (const auto& [id, worker] : workers_) {
+    if (worker.entry.name == name) {
+      return &worker;
+    }
+  }
+  return nullptr;
+}
+
+bool WorkerTable::knows_model(std::string_view model) const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [&](const auto& row) { return row.second.serves(model); });
+}
+
+std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view model,
+                                                   const std::vector<WorkerId>& except,
+                                                   Instant now) const {
+  std::vector<const Worker*> usable;
+  std::vector<const Worker*> suspects;
+  for (const auto& [id, worker] : workers_) {
+    if (!worker.silent && worker.serves(stage) && worker.serves(model) &&
+        std::find(except.begin(), except.end(), id) == except.end()) {
+      (worker.health(now) == Health::kSuspect ? suspects : usable).push_back(&worker);
+    }
+  }
+  return std::move(usable.empty() ? suspects : usable);
+}
+
+bool WorkerTable::any(Stage stage, std::string_view model) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& row) {
+    const Worker& worker = row.second;
+    return !worker.silent && worker.serves(stage) && worker.serves(model);
+  });
+}
+
+void WorkerTable::begin(WorkerId id, uint64_t tokens, Instant now) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->trial = worker->trial || worker->health(now) == Health::kHalfOpen;
+    worker->requests_in_flight += 1;
+    worker->tokens_in_flight += tokens;
+  }
+}
+
+void WorkerTable::end(WorkerId id, uint64_t tokens) {
+  if (Worker* worker = find_mutable(id)) {
+    PDJOB_CHECK(worker->requests_in_flight > 0 && worker->tokens_in_flight >= tokens, id);
+    worker->trial = false;
+    worker->requests_in_flight -= 1;
+    worker->tokens_in_flight -= tokens;
+  }
+}
+
+void WorkerTable::begin_trial(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->suspects += 1;
+  }
+}
+
+void WorkerTable::end_trial(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    PDJOB_CHECK(worker->suspects > 0, id);
+    worker->suspects -= 1;
+  }
+}
+
+void WorkerTable::set_silent(WorkerId id, bool silent) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->silent = silent;
+  }
+}
+
+void WorkerTable::note_pace(WorkerId id, uint64_t tokens, Duration took) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->pace.note(tokens, took);
+  }
+}
+
+void WorkerTable::note_address(WorkerId id, const std::string& address) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr || worker->learnt_address == address) {
+    return;
+  }
+  worker->several_addresses = worker->several_addresses || !worker->learnt_address.empty();
+  worker->learnt_address = worker->several_addresses ? "" : address;
+}
+
+void WorkerTable::forget_address(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->learnt_address.clear();
+  }
+}
+
+bool WorkerTable::note_good(WorkerId id) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr) {
+    return false;
+  }
+  worker->failures = 0;
+  worker->trial = false;
+  return std::exchange(worker->silent, false);
+}
+
+void WorkerTable::note_failed(WorkerId id, Instant now) {
+  forget_address(id);  // Another engine may be in its place.
+  Worker* worker = find_mutable(id);
+  // Many legs may fail for one cause: only the first failure, or a failed trial, grows the
+  // back-off.
+  if (worker == nullptr || (worker->failures > 0 && now < worker->retry_at)) {
+    return;
+  }
+  worker->failures += 1;
+  worker->retry_at = now + backoff(worker->failures);
+  worker->trial = false;
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,115 @@
+// The workers a router knows: who they are, how busy, how healthy. There is one row per
+// incarnation, so facts about a dead worker never apply to its successor of the same name.
+//
+//   healthy --failed--> suspect (back-off) --time passes--> half-open --one trial--> healthy |
+//   suspect (longer back-off)
+//
+// Suspicion only orders the choice: if no better worker is left, suspects are candidates too. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/id.h"
+#include "common/limits.h"
+#include "common/time.h"
+#include "net/control/message.h"
+#include "router/policies/worker_pace.h"
+
+namespace pdjob::router {
+
+// The two stages of a request. A worker of role `both` serves the decode stage and needs no prefill
+// worker.
+enum class Stage { kPrefill, kDecode };
+
+enum class Health { kHealthy, kSuspect, kHalfOpen };
+const char* to_string(Health health);
+
+struct Worker {
+  WorkerId id;
+  net::WorkerEntry entry;
+  uint64_t name_hash = 0;  // Of entry.name.
+  std::string key_line;    // The header line with the worker's key; empty: it wants none.
+  net::WorkerLoad reported;
+  uint32_t requests_in_flight = 0;  // Of this router: unfinished legs.
+  uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.
+
+  std::string learnt_address;      // The address in its replies.
+  bool several_addresses = false;  // Its replies differ: it is several engines, so none is learnt.
+
+  WorkerPace pace;
+
+  uint32_t failures = 0;  // In a row; 0: healthy.
+  Instant retry_at{};     // A suspect is avoided until then.
+  bool trial = false;     // A half-open worker's one trial is in flight.
+  bool silent = false;    // No answer to health checks for a while: it gets no new requests.
+  uint32_t suspects = 0;  // Requests on trial here, which may have killed another worker.
+
+  // True if its engine has been at one turn for long; it may hang.
+  bool stands_still() const {
+    return std::chrono::milliseconds(reported.standstill_ms) >= limits::kStandstillAvoided;
+  }
+
+  bool serves(Stage stage) const;
+  bool serves(std::string_view model) const;  // Either may be empty: any.
+  // Where a decode worker finds KV of this prefill worker; empty: its replies say where.
+  const std::string& kv_address() const {
+    return entry.kv_address.empty() ? learnt_address : entry.kv_address;
+  }
+  // True if that address is known, so both legs can be sent at once.
+  bool concurrent() const { return !kv_address().empty(); }
+  Health health(Instant now) const;
+  // The load that policies compare. Reports lag by a heartbeat, and this router's legs do not show
+  // other routers' requests, so the larger of the two is closer to the truth.
+  uint64_t load() const;
+};
+
+class WorkerTable {
+ public:
+  static constexpr Duration kBackoffFirst = std::chrono::milliseconds(100);
+  static constexpr Duration kBackoffMax = std::chrono::seconds(5);
+
+  // Replaces the whole list, as membership messages give it. Returns the ids that are gone. Ignores
+  // entries that are not workers, repeat a name or exceed limits::kWorkersMax.
+  std::vector<WorkerId> replace(const std::vector<net::WorkerEntry>& entries);
+  void set_load(std::string_view name, std::string_view engine_id, const net::WorkerLoad& load);
+
+  const std::map<WorkerId, Worker>& all() const { return workers_; }
+  const Worker* find(WorkerId id) const;
+  const Worker* find(std::string_view name) const;
+  bool knows_model(std::string_view model) const;
+
+  // Workers that serve `stage` and `model`, by id, without silent ones and those in `except`.
+  // Returns the healthy ones and due trials or, if there are none, the suspects.
+  std::vector<const Worker*> candidates(Stage stage, std::string_view model,
+                                        const std::vector<WorkerId>& except, Instant now) const;
+  // True if any worker that is not silent serves this, in whatever health.
+  bool any(Stage stage, std::string_view model) const;
+
+  // Records that a leg begins or ends. Ignores unknown ids: the worker has left.
+  void begin(WorkerId id, uint64_t tokens, Instant now);
+  void end(WorkerId id, uint64_t tokens);
+  // Records that a suspect's trial begins or ends there.
+  void begin_trial(WorkerId id);
+  void end_trial(WorkerId id);
+  void set_silent(WorkerId id, bool silent);
+  // Records that the worker has done so many tokens of work.
+  void note_pace(WorkerId id, uint64_t tokens, Duration took);
+  // Records facts learnt about the worker.
+  void note_address(WorkerId id, const std::string& address);
+  void forget_address(WorkerId id);
+  // Records a good answer. Returns true if the worker was silent, and so has room again.
+  bool note_good(WorkerId id);
+  void note_failed(WorkerId id, Instant now);
+
+ private:
+  Worker* find_mutable(WorkerId id);
+
+  std::map<WorkerId, Worker> workers_;
+  uint64_t ids_made_ = 0;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,392 @@
+#include "router/recipes/router_recipe.h"
+
+#include <array>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "common/limits.h"
+#include "openai/json/json_edit.h"
+
+namespace pdjob::router {
+namespace {
+
+using Words = std::map<std::string, std::string, std::less<>>;
+using Names = std::set<std::string, std::less<>>;
+
+struct Shipped {
+  const char* name;
+  const char* text;
+};
+constexpr auto kShipped = std::to_array<Shipped>({
+#include "router/recipes/shipped_recipes.inc"
+});
+
+Names known_of_instance() { return {"host", "port", "spare_port", "model", "file"}; }
+Names known_of_worker() {
+  return {"address", "worker_host", "worker_port", "name", "role", "model"};
+}
+
+// Calls `found(begin, end)` for each {word} of the text. Other braces belong to JSON.
+void for_each_word(std::string_view text, const std::function<void(size_t, size_t)>& found) {
+  for (size_t begin = text.find('{'); begin != std::string_view::npos;
+       begin = text.find('{', begin + 1)) {
+    const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", begin + 1);
+    if (end != std::string_view::npos && end > begin + 1 && text[end] == '}') {
+      found(begin, end + 1);
+    }
+  }
+}
+
+std::string fill(std::string_view text, const Words& words) {
+  std::string filled;
+  size_t copied = 0;
+  for_each_word(text, [&](size_t begin, size_t end) {
+    if (const auto word = words.find(text.substr(begin + 1, end - begin - 2));
+        word != words.end()) {
+      filled.append(text.substr(copied, begin - copied)).append(word->second);
+      copied = end;
+    }
+  });
+  return filled.append(text.substr(copied));
+}
+
+// For a path in HTTP.
+std::string percent_encoded(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string encoded;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_' || c == '.';
+    if (plain) {
+      encoded += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      encoded += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return encoded;
+}
+
+// The role words of vllm-router and sglang-router.
+const char* role_word(net::Role role) {
+  return role == net::Role::kBoth ? "regular" : net::to_string(role);
+}
+
+std::string host_text(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
+Words worker_words(const net::WorkerEntry& worker) {
+  const std::string port = std::to_string(worker.port);
+  return {{"address", host_text(worker.host) + ":" + port},
+          {"worker_host", worker.host},
+          {"worker_port", port},
+          {"name", worker.name},
+          {"role", role_word(worker.role)}};
+}
+
+Words instance_words(const RecipeValues& values) {
+  return {{"host", values.host},
+          {"port", std::to_string(values.port)},
+          {"spare_port", std::to_string(values.spare_port)},
+          {"model", values.model},
+          {"file", values.file}};
+}
+
+std::vector<std::string> expand(const RecipeList& list, const Words& instance,
+                                std::span<const net::WorkerEntry> workers) {
+  std::vector<std::string> parts;
+  for (const net::WorkerEntry& worker : workers) {
+    if (list.of != net::Role::kBoth && worker.role != list.of) {
+      continue;
+    }
+    Words words = worker_words(worker);
+    words.insert(instance.begin(), instance.end());
+    for (const std::string& each : list.each) {
+      parts.push_back(fill(each, words));
+    }
+  }
+  if (!list.join) {
+    return parts;
+  }
+  std::string joined;
+  for (const std::string& part : parts) {
+    joined += (&part == &parts.front() ? "" : *list.join) + part;
+  }
+  return {joined};
+}
+
+// The words of an instance, and every list that is joined into one text.
+Words all_words(const RouterRecipe& recipe, const RecipeValues& values,
+                std::span<const net::WorkerEntry> workers) {
+  Words words = instance_words(values);
+  for (const auto& [name, list] : recipe.lists) {
+    if (list.join) {
+      words.emplace(name, expand(list, words, workers).front());
+    }
+  }
+  return words;
+}
+
+// --- reading
+
+class Checker {
+ public:
+  Checker(ConfigReader& in, Names known) : in_(in), known_(std::move(known)) {}
+
+  void check(std::string_view key, std::string_view text) {
+    for_each_word(text, [&](size_t begin, size_t end) {
+      const std::string_view word = text.substr(begin + 1, end - begin - 2);
+      if (!known_.contains(word)) {
+        in_.fail(key, "{" + std::string(word) + "} means nothing here; known are " + known_text());
+      }
+    });
+  }
+  void check(std::string_view key, const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      check(key, text);
+    }
+  }
+
+ private:
+  std::string known_text() const {
+    std::string text;
+    for (const std::string& name : known_) {
+      text += (text.empty() ? "{" : ", {") + name + "}";
+    }
+    return text;
+  }
+
+  ConfigReader& in_;
+  const Names known_;
+};
+
+Names with(Names names, std::initializer_list<const char*> more) {
+  names.insert(more.begin(), more.end());
+  return names;
+}
+
+void read_list(ConfigReader& in, RecipeList& list) {
+  in.field(
+      "of", list.of,
+      {{"all", net::Role::kBoth}, {"prefill", net::Role::kPrefill}, {"decode", net::Role::kDecode}},
+      {"Whose."});
+  in.field("each", list.each, {"What each worker adds."});
+  if (in.has("join")) {
+    in.field("join", list.join.emplace(), {"Makes one text of all, with this between."});
+  }
+  Names known = known_of_worker();
+  known.merge(known_of_instance());
+  Checker(in, std::move(known)).check("each", list.each);
+  if (list.each.empty()) {
+    in.fail("each", "is missing: what each worker adds");
+  }
+}
+
+void read_call(ConfigReader& in, const char* key, RecipeCall& call) {
+  in.section(key, {"A call for one worker."}, [&](ConfigReader& section) {
+    section.field("method", call.method, {"POST, DELETE, ..."});
+    section.field("path", call.path, {"With the query."});
+    section.field("body", call.body, {"JSON."});
+    Checker checker(section, with(known_of_worker(), {"id", "encoded_address", "encoded_name"}));
+    checker.check("path", call.path);
+    checker.check("body", call.body);
+  });
+  if (call.method.empty() || !call.path.starts_with('/')) {
+    in.fail(key, "needs a method, and a path that begins with /");
+  }
+}
+
+void read_members(ConfigReader& in, RouterRecipe& recipe) {
+  in.section("members", {"Reads back whom the router knows."}, [&](ConfigReader& section) {
+    section.field("path", recipe.members_path, {"Of a GET."});
+    section.field("array", recipe.members_array, {"The member of the answer that lists them."});
+    section.field("key", recipe.member_key, {"The member of each that names it."});
+    section.field("name", recipe.member_name, {"That name."});
+    Checker(section, known_of_worker()).check("name", recipe.member_name);
+    if (!recipe.members_path.empty() && !recipe.members_path.starts_with('/')) {
+      section.fail("path", "must begin with /");
+    }
+  });
+}
+
+void read_membership(ConfigReader& in, RouterRecipe& recipe) {
+  in.field("membership", recipe.membership,
+           {{"restart", MembershipBy::kRestart},
+            {"http", MembershipBy::kHttp},
+            {"file", MembershipBy::kFile}},
+           {"How it learns who is there."});
+  if (recipe.membership == MembershipBy::kHttp) {
+    read_call(in, "add", recipe.add);
+    read_call(in, "remove", recipe.remove);
+    if (recipe.members_path.empty()) {
+      in.fail("members", "is missing: what is told by http is read back");
+    }
+  }
+  if (recipe.membership == MembershipBy::kFile) {
+    in.field("file", recipe.file, {"What is written to {file} whenever somebody comes or goes."});
+    in.field("settle", recipe.settle, {"Until the router has taken in a change."});
+  }
+}
+
+// In a command, an argument that is a list expands to all of the list's arguments.
+void check_texts(ConfigReader& in, const RouterRecipe& recipe) {
+  Names texts = known_of_instance();
+  Names arguments = texts;
+  for (const auto& [name, list] : recipe.lists) {
+    arguments.insert(name);
+    if (list.join) {
+      texts.insert(name);
+    }
+  }
+  const auto check_command = [&](const char* key, const std::vector<std::string>& command) {
+    for (const std::string& argument : command) {
+      const bool is_list = argument.size() > 2 && argument.front() == '{' &&
+                           recipe.lists.contains(argument.substr(1, argument.size() - 2));
+      Checker(in, is_list ? arguments : texts).check(key, argument);
+    }
+  };
+  check_command("command", recipe.command);
+  check_command("plain_command", recipe.plain_command);
+  Checker(in, texts).check("environment", recipe.environment);
+  Checker(in, texts).check("file", recipe.file);
+}
+
+void read(ConfigReader& in, RouterRecipe& recipe) {
+  in.field("install", recipe.install, {"What to do where its program is not found."});
+  in.field("command", recipe.command, {"Program and arguments before a disaggregated job."});
+  in.field("plain_command", recipe.plain_command, {"The same before any other job."});
+  in.field("environment", recipe.environment, {"NAME=value, each."});
+  in.field("key_environment", recipe.key_environment,
+           {"The variable from which it takes the key that it shows to the workers of a "
+            "disaggregated job. Without it, worker ports are open."});
+  in.named_sections("lists", {"Parts that have something of each worker."},
+                    [&](const std::string& name, ConfigReader& section) {
+                      read_list(section, recipe.lists[name]);
+                    });
+  in.field("ready", recipe.ready_path, {"Path of a GET that is answered with 200."});
+  in.field("start_timeout", recipe.start_timeout, {"It must be ready within it."});
+  in.field("drain_timeout", recipe.drain_timeout, {"Requests may finish for so long."});
+  read_members(in, recipe);
+  read_membership(in, recipe);
+  check_texts(in, recipe);
+  if (recipe.command.empty() && recipe.plain_command.empty()) {
+    in.fail("command", "is missing: the router's program and its arguments");
+  }
+  if (!recipe.ready_path.starts_with('/')) {
+    in.fail("ready", "must be a path that begins with /");
+  }
+}
+
+}  // namespace
+
+Result<RouterRecipe> parse_recipe(const std::string& source, const std::string& text) {
+  RouterRecipe recipe{.name = source};
+  ConfigReader in = ConfigReader::parse(source, text);
+  read(in, recipe);
+  if (const std::string errors = in.finish(); !errors.empty()) {
+    return Error{ErrorCode::kInvalidArgument, errors};
+  }
+  return recipe;
+}
+
+Result<RouterRecipe> find_recipe(const std::string& name_or_path) {
+  for (const Shipped& shipped : kShipped) {
+    if (name_or_path == shipped.name) {
+      return parse_recipe(shipped.name, shipped.text);
+    }
+  }
+  if (name_or_path.find('/') == std::string::npos && !name_or_path.ends_with(".yaml")) {
+    std::string known;
+    for (const std::string& name : shipped_recipe_names()) {
+      known += (known.empty() ? "" : ", ") + name;
+    }
+    return Error{ErrorCode::kInvalidArgument, "there is no recipe " + name_or_path +
+                                                  ": known are " + known +
+                                                  ", and the path of any .yaml file"};
+  }
+  std::ifstream file(name_or_path, std::ios::binary);
+  std::string text(limits::kConfigBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return Error{ErrorCode::kInvalidArgument, name_or_path + " cannot be read"};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return parse_recipe(name_or_path, text);
+}
+
+std::vector<std::string> shipped_recipe_names() {
+  std::vector<std::string> names;
+  for (const Shipped& shipped : kShipped) {
+    names.emplace_back(shipped.name);
+  }
+  return names;
+}
+
+Status serves(const RouterRecipe& recipe, bool plain) {
+  if (!(plain ? recipe.plain_command : recipe.command).empty()) {
+    return ok();
+  }
+  return Error{ErrorCode::kUnsupported,
+               plain ? recipe.name + " serves disaggregated jobs only: it has no plain_command"
+                     : recipe.name + " serves no disaggregated job: it has no command"};
+}
+
+// --- rendering
+
+std::vector<std::string> recipe_command(const RouterRecipe& recipe, const RecipeValues& values,
+                                        std::span<const net::WorkerEntry> workers, bool plain) {
+  const Words words = all_words(recipe, values, workers);
+  std::vector<std::string> command;
+  for (const std::string& argument : plain ? recipe.plain_command : recipe.command) {
+    const bool braced = argument.size() > 2 && argument.front() == '{' && argument.back() == '}';
+    const auto list =
+        braced ? recipe.lists.find(argument.substr(1, argument.size() - 2)) : recipe.lists.end();
+    if (list == recipe.lists.end()) {
+      command.push_back(fill(argument, words));
+    } else {
+      const auto parts = expand(list->second, words, workers);
+      command.insert(command.end(), parts.begin(), parts.end());
+    }
+  }
+  return command;
+}
+
+std::string recipe_file(const RouterRecipe& recipe, const RecipeValues& values,
+                        std::span<const net::WorkerEntry> workers) {
+  return fill(recipe.file, all_words(recipe, values, workers));
+}
+
+std::string recipe_member_name(const RouterRecipe& recipe, const net::WorkerEntry& worker) {
+  return fill(recipe.member_name, worker_words(worker));
+}
+
+RecipeCall recipe_call(const RouterRecipe& recipe, const RecipeCall& call,
+                       const net::WorkerEntry& worker, const std::string& id) {
+  Words words = worker_words(worker);
+  words.emplace("model", worker.model);
+  words.emplace("encoded_address", percent_encoded(words.find("address")->second));
+  words.emplace("encoded_name", percent_encoded(recipe_member_name(recipe, worker)));
+  words.emplace("id", id);
+  return {.method = call.method, .path = fill(call.path, words), .body = fill(call.body, words)};
+}
+
+Result<std::map<std::string, std::string>> members_in(const RouterRecipe& recipe,
+                                                      const std::string& answer) {
+  const std::array<std::string_view, 1> array{recipe.members_array};
+  PDJOB_TRY(const openai::JsonObject object, openai::JsonObject::scan(answer, array));
+  std::map<std::string, std::string> members;
+  for (const std::string& item : openai::json_array_items(object.value(recipe.members_array))) {
+    const std::array<std::string_view, 2> names{recipe.member_key, "id"};
+    PDJOB_TRY(const openai::JsonObject member, openai::JsonObject::scan(item, names));
+    if (const auto name = openai::json_string(member.value(recipe.member_key))) {
+      members[*name] = openai::json_string(member.value("id")).value_or("");
+    }
+  }
+  return members;
+}
+
+}  // namespace pdjob::router

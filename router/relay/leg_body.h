@@ -1,0 +1,63 @@
+// The body of a request, scanned once: the facts that the router needs, and the bodies of both
+// legs, made by splicing. Unknown fields pass unchanged, byte for byte. Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "openai/json/json_edit.h"
+#include "openai/openai.h"
+#include "router/core/kv_words.h"
+
+namespace pdjob::router {
+
+class RequestBody {
+ public:
+  // Returns a 400 unless `text` is one JSON object with integer limits.
+  static std::variant<RequestBody, openai::ApiError> scan(std::string text);
+
+  const std::string& model() const { return model_; }  // Empty: not named.
+  // All prompts. An estimate: about four bytes of text make a token; token ids are counted.
+  uint64_t prompt_tokens() const { return prompt_tokens_; }
+  // The limit for one choice of one prompt.
+  uint64_t output_tokens() const { return output_tokens_; }
+  // The maximal cost: all prompts, and the limits of all their choices.
+  uint64_t tokens() const { return prompt_tokens_ + prompts_ * choices_ * output_tokens_; }
+  // As the client wrote it: the value of `prompt` or `messages`, or of `user`. Empty: it has none.
+  std::string_view prompt() const;
+  std::string_view user() const { return object_->value("user"); }
+  // The other members that decide the prompt's tokens and its KV: tools, a template, a salt. Empty:
+  // none.
+  std::string shape() const;
+  // True if an engine can tokenize the prompt, and the tokens alone decide its KV.
+  bool tokenizable() const;
+  // Not made by scan(), or freed since. The other functions then must not be called.
+  bool is_empty() const { return text_ == nullptr; }
+  const std::string& text() const { return *text_; }
+  bool stream() const { return object_->value("stream") == "true"; }
+  // `prompt` is a list of prompts; each would need its own hand-over.
+  bool several_prompts() const { return prompts_ > 1; }
+
+  // The prefill leg's body: one token, not streamed, with the KV members.
+  std::string prefill_leg(const KvWords& kv) const;
+  // The decode leg's body: the client's body with the KV members and pdjob_resume
+  // (StreamRecord::tokens_json). With an empty `resume`, it has no pdjob_resume, even if the client
+  // wrote one.
+  std::string decode_leg(const KvWords& kv, std::string_view resume = {}) const;
+
+ private:
+  // On the heap, so that the scan's views of it stay valid when the body moves.
+  std::unique_ptr<const std::string> text_;
+  std::optional<openai::JsonObject> object_;
+  std::string model_;
+  uint64_t prompt_tokens_ = 0;
+  uint64_t output_tokens_ = 0;
+  uint64_t prompts_ = 1;
+  uint64_t choices_ = 1;
+};
+
+}  // namespace pdjob::router

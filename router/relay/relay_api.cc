@@ -1,0 +1,716 @@
+#include "router/relay/relay_api.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/crypto/sha256.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/parse_number.h"
+#include "common/os/real_clock.h"
+#include "openai/reply_error.h"
+#include "router/prefix_index/prompt_blocks.h"
+#include "router/relay/leg_head.h"
+
+namespace pdjob::router {
+namespace {
+
+constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
+// Each leg sends a copy of the body.
+constexpr size_t kLegsWithABody = 2;
+// Size of a leg's own header lines, without most values.
+constexpr size_t kLegLineBytes = 96;
+
+std::string text_of(const LegId& leg) {
+  return "request " + std::to_string(leg.request.value) +
+         (leg.stage == Stage::kPrefill ? " prefill" : " decode") + " leg, attempt " +
+         std::to_string(leg.attempt);
+}
+
+RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
+
+// The header is ignored unless it is a whole number of milliseconds.
+Duration timeout_of(const net::HttpRequest& request) {
+  const uint32_t milliseconds =
+      parse_number<uint32_t>(request.header("x-request-timeout-ms")).value_or(0);
+  return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
+}
+
+std::string header_lines(const Admission::Headers& headers) {
+  std::string lines;
+  for (const auto& [name, value] : headers) {
+    lines.append(name).append(": ").append(value).append("\r\n");
+  }
+  return lines;
+}
+
+std::unique_ptr<Tracer> make_tracer(net::EventLoop& loop, const TracingConfig& config) {
+  return config.endpoint.empty() ? nullptr : std::make_unique<Tracer>(loop, config);
+}
+
+Outcome outcome_of(int status) {
+  if (status >= 500 || status == 429) {
+    return Outcome::kWorkerError;
+  }
+  return status >= 300 ? Outcome::kClientError : Outcome::kOk;
+}
+
+}  // namespace
+
+RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
+                   Policies policies, std::function<void()> on_drained)
+    : loop_(loop),
+      server_(server),
+      config_(config),
+      several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
+      on_drained_(std::move(on_drained)),
+      client_(net::HttpClient::create(loop)),
+      core_(config, std::move(policies), /*seed=*/entropy(), entropy),
+      admission_(config.tenants),
+      tracer_(make_tracer(loop, config.tracing)) {}
+
+RelayApi::~RelayApi() { loop_.cancel(timer_); }
+
+// --- events
+
+void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
+                     bool generates, std::unique_ptr<ReplyCapture> capture) {
+  const uint64_t tokens = body.tokens();
+  const Admission::Tenant tenant = tenant_of(request);
+  if (admit(client, tenant, tokens)) {
+    begin(client, tenant, tokens, request, std::move(body), generates, std::move(capture));
+  }
+}
+
+std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
+  const auto known = admission_.identify(request.header("authorization"));
+  std::optional<Admission::Denial> denial;
+  if (const auto* unknown = std::get_if<Admission::Denial>(&known)) {
+    denial = *unknown;
+  } else if (!admission_.open_to_all()) {
+    const auto tenant = std::get<Admission::Tenant>(known);
+    request.account = tenant + 1;
+    denial = admission_.denial_of_request(tenant, loop_.now());
+  }
+  if (!denial) {
+    return std::nullopt;
+  }
+  return net::EarlyReply{.status = denial->error.status,
+                         .body = openai::error_body(denial->error),
+                         .headers = note_denial(*denial)};
+}
+
+Admission::Tenant RelayApi::tenant_of(const net::HttpRequest& request) const {
+  if (admission_.open_to_all()) {
+    return 0;
+  }
+  PDJOB_CHECK(request.account > 0, request.path);
+  return request.account - 1;
+}
+
+const TenantConfig& RelayApi::tenant_config(Admission::Tenant tenant) const {
+  static const TenantConfig nobody;
+  return admission_.open_to_all() ? nobody : admission_.tenants()[tenant];
+}
+
+bool RelayApi::admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens) {
+  const auto admitted = admission_.admit(tenant, tokens, loop_.now());
+  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
+    deny(client, *denial);
+    return false;
+  }
+  return true;
+}
+
+void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
+                              const net::HttpRequest& request, RequestBody body,
+                              std::unique_ptr<ReplyCapture> capture) {
+  admission_.enter(tenant);
+  // Its tokens were charged long ago, when it was submitted.
+  begin(client, tenant, /*tokens_paid=*/0, request, std::move(body), /*generates=*/true,
+        std::move(capture));
+}
+
+void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_t tokens_paid,
+                     const net::HttpRequest& request, RequestBody body, bool generates,
+                     std::unique_ptr<ReplyCapture> capture) {
+  const RequestId id = request_of(client);
+  Exchange& exchange = exchanges_[id];
+  exchange.tenant = admitted;
+  exchange.tokens_paid = tokens_paid;
+  exchange.client = client;
+  exchange.target = request.path;
+  exchange.request_id = request_id_of(request);
+  exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
+  const TenantConfig& tenant = tenant_config(exchange.tenant);
+  exchange.header_lines =
+      leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
+                                 .traced = exchange.span != nullptr,
+                                 .tenant = tenant.name});
+  if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
+    exchange.record = std::make_unique<StreamRecord>();
+    exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
+  }
+  exchange.capture = std::move(capture);
+  exchange.arrived = loop_.now();
+  std::vector<uint64_t> blocks;
+  if (core_.wants_blocks()) {
+    std::string shape = body.shape();
+    if (!tenant.name.empty()) {
+      shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
+    }
+    blocks = prompt_blocks(body.model(), body.prompt(), shape);
+  }
+  // A pin overrides the policy. If tenants share the workers, only probes may pin.
+  const bool may_pin = admission_.open_to_all() || tenant.name == kProbeTenant;
+  const auto pin = [&](std::string_view header) {
+    return may_pin ? std::string(request.header(header)) : std::string();
+  };
+  const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
+  RequestFacts facts{.model = body.model(),
+                     .hands_over = hands_over,
+                     .prompt_tokens = body.prompt_tokens(),
+                     .output_tokens = body.output_tokens(),
+                     .blocks = std::move(blocks),
+                     .session = name_hash(session_of(request, body)),
+                     .tenant = exchange.tenant,
+                     .weight = tenant.weight,
+                     .priority = tenant.priority,
+                     .timeout = timeout_of(request),
+                     .pin_prefill = pin("x-pdjob-pin-prefill"),
+                     .pin_decode = pin("x-pdjob-pin-decode")};
+  if (exchange.span) {
+    exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
+    exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
+  }
+  server_.hold_more(client, kLegsWithABody * body.text().size());
+  exchange.body = std::move(body);
+  submit(RequestArrived{id, std::move(facts)});
+}
+
+std::string_view RelayApi::session_of(const net::HttpRequest& request,
+                                      const RequestBody& body) const {
+  if (config_.affinity == Affinity::kModel) {
+    return body.model();
+  }
+  const std::string_view session = request.header("x-session-id");
+  return session.empty() ? body.user() : session;
+}
+
+void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
+  openai::reply_error(server_, client, denial.error, note_denial(denial));
+}
+
+Admission::Headers RelayApi::note_denial(const Admission::Denial& denial) {
+  metrics_.denied(denial.reason);
+  if (denial_lines_[static_cast<size_t>(denial.reason)].opens(loop_.now())) {
+    log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
+              denial.error.message);
+  }
+  Admission::Headers headers = denial.rates;
+  if (denial.retry_after_seconds > 0) {
+    headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
+  }
+  return headers;
+}
+
+std::string RelayApi::request_id_of(const net::HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  return given.empty() ? "req-" + TransferId{entropy(), entropy()}.to_string() : std::string(given);
+}
+
+bool RelayApi::admit_once(net::ExchangeId client, Admission::Tenant tenant,
+                          const RequestBody& body) {
+  const bool admitted = admit(client, tenant, body.tokens());
+  if (admitted) {
+    admission_.release(tenant);
+  }
+  return admitted;
+}
+
+std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
+                                                       Admission::Tenant tenant) {
+  if (!admit(client, tenant, 0)) {
+    return std::nullopt;
+  }
+  admission_.release(tenant);
+  return admission_.rate_headers(tenant, loop_.now());
+}
+
+void RelayApi::client_left(net::ExchangeId client) {
+  if (exchanges_.contains(request_of(client))) {
+    submit(ClientLeft{request_of(client)});
+  }
+}
+
+void RelayApi::client_writable(net::ExchangeId client) {
+  const auto exchange = exchanges_.find(request_of(client));
+  if (exchange != exchanges_.end() && exchange->second.relayed != net::CallId{}) {
+    client_->resume(exchange->second.relayed);
+  }
+}
+
+void RelayApi::submit(RouterEvent event) {
+  if (stepping_) {
+    waiting_.push_back(std::move(event));
+    return;
+  }
+  stepping_ = true;
+  step(event);
+  while (!waiting_.empty()) {
+    step(waiting_.front());
+    waiting_.pop_front();
+  }
+  stepping_ = false;
+  arm_timer();
+}
+
+void RelayApi::step(const RouterEvent& event) {
+  effects_.clear();
+  core_.step(event, loop_.now(), effects_);
+  for (const RouterEffect& effect : effects_) {
+    std::visit([this](const auto& one) { carry_out(one); }, effect);
+  }
+  if (std::holds_alternative<WorkersChanged>(event)) {
+    for (const auto& then : on_workers_changed_) {
+      then();
+    }
+  }
+}
+
+// A timer that fires too early does nothing. That is cheaper than a new timer for each request.
+void RelayApi::arm_timer() {
+  const Instant due = core_.next_wakeup();
+  if (due >= timer_at_) {
+    return;
+  }
+  loop_.cancel(timer_);
+  timer_at_ = due;
+  timer_ = loop_.call_at(due, [this] {
+    timer_at_ = kNever;
+    submit(TimePassed{});
+  });
+}
+
+// --- events of legs
+
+void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
+  PDJOB_CHECK(!stepping_);
+  Leg& leg = legs_.at(call);
+  leg.framing = head.framing;
+  if (leg.span) {
+    leg.span->attributes.emplace_back("http.response.status_code", std::to_string(head.status));
+  }
+  head_ = &head;
+  // A foreign engine would begin the stream anew, or end it without a last chunk.
+  const bool can_resume = !leg.resumes || head.status >= 300 ||
+                          (head.status == 200 && head.framing == net::BodyFraming::kChunked &&
+                           !head.header("x-pdjob-worker").empty());
+  submit(LegAnswered{.leg = leg.id,
+                     .status = can_resume ? head.status : 500,
+                     .retry_after = !head.header("retry-after").empty(),
+                     .kv_suspect = !head.header("x-pdjob-kv-suspect").empty()});
+  head_ = nullptr;
+}
+
+void RelayApi::on_body(net::CallId call, std::string_view raw) {
+  Leg& leg = legs_.at(call);
+  if (leg.use == Use::kRelay) {
+    relay_body(leg, call, raw);
+  } else if (leg.use == Use::kCollect) {
+    collect_body(leg, raw);
+  }
+}
+
+void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
+  Exchange& exchange = exchanges_.at(leg.id.request);
+  if (exchange.first_bytes == Instant{}) {
+    exchange.first_bytes = loop_.now();
+    if (exchange.span) {
+      exchange.span->first_byte = loop_.now();
+    }
+    metrics_.first_byte(loop_.now() - exchange.arrived);
+  } else if (leg.framing == net::BodyFraming::kChunked) {
+    metrics_.next_bytes(loop_.now() - exchange.last_bytes);
+  }
+  exchange.last_bytes = loop_.now();
+  if (exchange.capture) {
+    exchange.capture->take(raw);
+  }
+  if (exchange.record) {
+    scratch_.clear();
+    exchange.record->take(raw, scratch_);
+    raw = scratch_;
+  } else if (leg.dechunk) {
+    scratch_.clear();
+    leg.decoder.decode(raw, scratch_);
+    raw = scratch_;
+  }
+  // The write may find that the client has left, which ends the leg and the exchange. Do not touch
+  // them after it.
+  const net::ExchangeId client = exchange.client;
+  server_.write_raw(client, raw);
+  if (server_.bytes_queued(client) > limits::kHttpSendQueueBytesMax) {
+    client_->pause(call);
+  }
+}
+
+void RelayApi::collect_body(Leg& leg, std::string_view raw) {
+  if (leg.collected.size() + raw.size() > limits::kHttpBodyBytesMax) {
+    leg.failed = true;
+    leg.collected.clear();
+    leg.use = Use::kDrop;
+  } else if (leg.framing == net::BodyFraming::kChunked) {
+    leg.decoder.decode(raw, leg.collected);
+  } else {
+    // Leaves room for the scan to read behind it, which avoids a copy.
+    leg.collected.reserve(leg.collected.size() + raw.size() + openai::JsonObject::kSlack);
+    leg.collected.append(raw);
+  }
+}
+
+void RelayApi::on_end(net::CallId call) {
+  const Leg leg = take_leg(call);
+  if (leg.failed) {
+    submit(LegFailed{leg.id, {ErrorCode::kCorrupt, "its reply is too long"}});
+    return;
+  }
+  LegEnded ended{leg.id};
+  const auto exchange = exchanges_.find(leg.id.request);
+  if (leg.id.stage == Stage::kPrefill) {
+    metrics_.prefilled(loop_.now() - leg.began);
+  }
+  if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
+    const std::string& params = exchange->second.returned_params = returned_params(leg.collected);
+    ended.kv_params = !params.empty();
+    if (const auto address_in = exchange->second.dialect->address_in) {
+      ended.kv_address = address_in(params);
+    }
+  }
+  submit(std::move(ended));
+}
+
+void RelayApi::on_error(net::CallId call, const Error& error) {
+  const Leg leg = take_leg(call, error.message);
+  log::info(text_of(leg.id) + " failed: " + error.message);
+  const StreamRecord* record =
+      leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
+  if (record != nullptr && record->complete()) {
+    submit(LegEnded{leg.id});
+  } else {
+    submit(LegFailed{.leg = leg.id,
+                     .error = error,
+                     .resumable = record != nullptr && record->resumable(),
+                     .reached = client_->reached()});
+  }
+}
+
+RelayApi::Leg RelayApi::take_leg(net::CallId call, std::string_view error) {
+  const auto row = legs_.find(call);
+  PDJOB_CHECK(row != legs_.end(), call);
+  Leg leg = std::move(row->second);
+  legs_.erase(row);
+  calls_.erase(leg.id);
+  if (leg.span) {
+    leg.span->error = error;
+    tracer_->end(std::move(leg.span));
+  }
+  return leg;
+}
+
+// --- effects
+
+std::string_view RelayApi::name_of(WorkerId worker, std::string_view gone) const {
+  const Worker* row = core_.workers().find(worker);
+  return row == nullptr ? gone : row->entry.name;
+}
+
+KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
+  if (effect.kv == KvPart::kNone) {
+    return {};
+  }
+  const bool offers = effect.leg.stage == Stage::kPrefill;
+  // Null between two hops, if the worker has left after its part.
+  const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
+  if (offers) {
+    exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
+  }
+  const KvDialect& dialect = *exchange.dialect;
+  return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
+                                                   .address = effect.kv == KvPart::kFetchReturned
+                                                                  ? exchange.returned_params
+                                                                  : prefill->kv_address(),
+                                                   .request_id = exchange.request_id});
+}
+
+std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
+                               const KvWords& words) const {
+  if (effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body) {
+    return exchange.body.prefill_leg(words);
+  }
+  return exchange.body.decode_leg(words,
+                                  effect.resumes ? exchange.record->tokens_json() : std::string());
+}
+
+void RelayApi::carry_out(const StartLeg& effect) {
+  Exchange& exchange = exchanges_.at(effect.leg.request);
+  const Worker& picked = *core_.workers().find(effect.worker);
+  const net::WorkerEntry& worker = picked.entry;
+  const std::string& key_line = picked.key_line;
+  if (exchange.legs_began == Instant{}) {
+    exchange.legs_began = loop_.now();
+    metrics_.queued(loop_.now() - exchange.arrived);
+  }
+  metrics_.picked(worker.name, effect.leg.stage);
+  const KvWords words = kv_words(effect, exchange);
+  const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
+  std::string own_lines;
+  own_lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size() +
+                    key_line.size());
+  own_lines.append("x-request-id: ").append(request_id).append("\r\n").append(words.header_lines);
+  own_lines.append(key_line);
+  std::unique_ptr<Span> span;
+  if (exchange.span) {
+    span = tracer_->begin_child(*exchange.span,
+                                effect.leg.stage == Stage::kPrefill ? "prefill" : "decode");
+    span->attributes.emplace_back("pdjob.worker", worker.name);
+    span->attributes.emplace_back("pdjob.attempt", std::to_string(effect.leg.attempt));
+    own_lines.append("traceparent: " + traceparent(span->context) + "\r\n");
+  }
+  const net::CallId call = client_->start({.to = {worker.host, worker.port},
+                                           .method = "POST",
+                                           .target = exchange.target,
+                                           .header_lines = exchange.header_lines,
+                                           .more_header_lines = own_lines,
+                                           .body = leg_body(effect, exchange, words),
+                                           .connect_timeout = config_.connect_timeout,
+                                           .head_timeout = config_.request_timeout,
+                                           .idle_timeout = config_.request_timeout},
+                                          *this);
+  const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
+  legs_[call] =
+      Leg{.id = effect.leg,
+          .worker = effect.worker,
+          .peer = effect.peer,
+          .began = loop_.now(),
+          .use = effect.kv == KvPart::kOfferUnnamed || teaches ? Use::kCollect : Use::kDrop,
+          .resumes = effect.resumes,
+          .span = std::move(span)};
+  calls_[effect.leg] = call;
+}
+
+void RelayApi::carry_out(const CancelLeg& effect) {
+  const net::CallId call = calls_.at(effect.leg);
+  client_->cancel(call);
+  take_leg(call, "cancelled");
+}
+
+void RelayApi::carry_out(const ReleaseOffer& effect) {
+  const Worker* worker = core_.workers().find(effect.worker);
+  if (worker == nullptr) {
+    return;  // Its rows are gone, too.
+  }
+  if (!dialect_of(config_.protocol, worker->concurrent()).releases) {
+    return;  // Cancelling the leg frees the rows; otherwise their lease expires.
+  }
+  const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
+  net::fetch(loop_, *client_,
+             {.to = {worker->entry.host, worker->entry.port},
+              .method = "DELETE",
+              .target = target,
+              .header_lines = worker->key_line,
+              .connect_timeout = config_.connect_timeout,
+              .head_timeout = kReleaseTimeout,
+              .idle_timeout = kReleaseTimeout},
+             limits::kKiB,
+             [](const Result<net::HttpReply>&) {});  // If it fails, the lease expires.
+}
+
+void RelayApi::carry_out(const Relay& effect) {
+  PDJOB_CHECK(head_ != nullptr);
+  const net::CallId call = calls_.at(effect.leg);
+  Leg& leg = legs_.at(call);
+  Exchange& exchange = exchanges_.at(effect.leg.request);
+  leg.use = Use::kRelay;
+  exchange.relayed = call;
+  if (exchange.begun) {
+    exchange.record->change_worker();
+    if (exchange.capture) {
+      exchange.capture->give_up();  // Two workers wrote it.
+    }
+    return;
+  }
+  exchange.begun = true;
+  if (exchange.capture) {
+    exchange.capture->begin(*head_, leg.worker);
+  }
+  if (const auto visible = parse_number<double>(head_->header("x-pdjob-kv-visible-seconds"))) {
+    metrics_.kv_moved(*visible);
+  }
+  const bool old_client = server_.is_http_1_0(exchange.client);
+  leg.dechunk = old_client && head_->framing == net::BodyFraming::kChunked;
+  exchange.keep_alive = !old_client && head_->framing != net::BodyFraming::kUntilClose;
+  exchange.status = head_->status;
+  if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
+    exchange.record.reset();
+  }
+  // No attempt follows, so the body can go. After an earlier attempt it stays: workers may have
+  // been lost, and Blamed logs the body's digest.
+  if (!exchange.record && effect.leg.attempt == 1) {
+    exchange.body = {};
+    server_.body_freed(exchange.client);
+  }
+  const bool is_decode = effect.leg.stage == Stage::kDecode;
+  std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
+  if (exchange.capture) {
+    added.append("x-pdjob-cache: miss\r\n");
+  }
+  const ReplyMarks marks{.request_id = exchange.request_id,
+                         .prefill = name_of(is_decode ? leg.peer : leg.worker),
+                         .decode = name_of(is_decode ? leg.worker : leg.peer),
+                         .more = added};
+  server_.begin_raw(exchange.client, reply_head(*head_, marks,
+                                                exchange.keep_alive ? ReplyFraming::kAsReceived
+                                                                    : ReplyFraming::kUntilClose));
+}
+
+void RelayApi::carry_out(const PairSuspected& effect) {
+  metrics_.pair_suspected();
+  const Worker* prefill = core_.workers().find(effect.prefill);
+  const Worker* decode = core_.workers().find(effect.decode);
+  if (prefill != nullptr && decode != nullptr) {
+    log::warn("KV from " + prefill->entry.name + " to " + decode->entry.name +
+              " comes damaged again and again: the pair is avoided for a while");
+  }
+}
+
+void RelayApi::carry_out(const Retried& effect) {
+  metrics_.retried(effect.reason);
+  log::warn("request " + std::to_string(effect.id.value) + " is retried: " +
+            std::string(name_of(effect.worker, "a worker")) + ' ' + to_string(effect.reason));
+}
+
+void RelayApi::carry_out(const OutOfRetries& effect) {
+  metrics_.out_of_retries();
+  log::info("request " + std::to_string(effect.id.value) +
+            " is not tried again: too many of late were (retry_budget)");
+}
+
+void RelayApi::carry_out(const Hedged& effect) {
+  metrics_.hedged();
+  log::info("request " + std::to_string(effect.id.value) + " is tried at another pair, too: " +
+            std::string(name_of(effect.worker)) + " is slow with its prompt");
+}
+
+void RelayApi::carry_out(const LearnTokens& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  const RequestBody& body = exchange.body;
+  const bool can_ask = body.tokenizable() && body.text().size() <= limits::kTokenizedBytesMax;
+  ask_tokens_({.worker = effect.worker,
+               .header_lines = exchange.header_lines,
+               .body = can_ask ? body.text() : std::string(),
+               .answer = {.model = body.model(),
+                          .tenant = tenant_config(exchange.tenant).name,
+                          .blocks = effect.blocks,
+                          .prompt_bytes = body.prompt().size(),
+                          .tokens = {}}});
+}
+
+void RelayApi::carry_out(const Degraded& /*effect*/) {
+  metrics_.degraded();
+  if (degraded_warning_.opens(loop_.now())) {
+    log::warn("no prefill worker is usable: decode workers prefill by themselves");
+  }
+}
+
+void RelayApi::carry_out(const Bypassed& /*effect*/) { metrics_.bypassed(); }
+
+void RelayApi::carry_out(const Continued& effect) {
+  metrics_.continued();
+  log::warn("request " + std::to_string(effect.id.value) + " goes on elsewhere: " +
+            std::string(name_of(effect.worker, "its worker")) + " broke off");
+}
+
+void RelayApi::carry_out(const Blamed& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  const std::string& tenant = tenant_config(exchange.tenant).name;
+  metrics_.blamed(tenant);
+  log::error("request " + std::to_string(effect.id.value) +
+             (tenant.empty() ? "" : " of tenant " + tenant) +
+             " is not given on: " + std::to_string(effect.losses) +
+             " workers crashed or hung while they ran it; SHA-256 " +
+             (exchange.body.is_empty() ? "unknown" : sha256_of(exchange.body.text())));
+}
+
+void RelayApi::carry_out(const Complete& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  if (outcome_of(exchange.status) == Outcome::kOk && exchange.first_bytes != Instant{}) {
+    metrics_.decoded(loop_.now() - exchange.first_bytes);
+  }
+  server_.end_raw(exchange.client, exchange.keep_alive);
+  end(effect.id, outcome_of(exchange.status), ReplyCapture::End::kWhole);
+}
+
+void RelayApi::carry_out(const Refuse& effect) {
+  const Exchange& exchange = exchanges_.at(effect.id);
+  std::vector<std::pair<std::string, std::string>> headers = {
+      {"x-request-id", exchange.request_id}};
+  if (effect.retry_after_seconds > 0) {
+    headers.emplace_back("Retry-After", std::to_string(effect.retry_after_seconds));
+  }
+  log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
+  if (exchange.legs_began == Instant{}) {
+    admission_.give_back(exchange.tenant, exchange.tokens_paid);
+  }
+  openai::reply_error(server_, exchange.client, effect.error, headers);
+  if (exchange.capture) {
+    exchange.capture->answer(effect.error.status, openai::error_body(effect.error));
+  }
+  end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused,
+      ReplyCapture::End::kWhole);
+}
+
+void RelayApi::carry_out(const Abort& effect) {
+  log::warn("request " + std::to_string(effect.id.value) + " broke off after its first byte");
+  server_.abort(exchanges_.at(effect.id).client);
+  end(effect.id, Outcome::kAborted);
+}
+
+void RelayApi::carry_out(const Forget& effect) { end(effect.id, Outcome::kClientGone); }
+
+void RelayApi::carry_out(const Drained& /*effect*/) { on_drained_(); }
+
+void RelayApi::end_trace(Exchange& exchange, Outcome outcome) {
+  exchange.span->attributes.emplace_back("pdjob.outcome", to_string(outcome));
+  if (exchange.status > 0) {
+    exchange.span->attributes.emplace_back("http.response.status_code",
+                                           std::to_string(exchange.status));
+  }
+  if (outcome != Outcome::kOk && outcome != Outcome::kClientError) {
+    exchange.span->error = to_string(outcome);
+  }
+  tracer_->end(std::move(exchange.span));
+}
+
+std::string RelayApi::metrics_text() {
+  if (tracer_) {
+    metrics_.spans_dropped(tracer_->spans_dropped());
+  }
+  return metrics_.text(core_, loop_.now());
+}
+
+void RelayApi::end(RequestId id, Outcome outcome, ReplyCapture::End reply) {
+  const auto exchange = exchanges_.find(id);
+  metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
+  admission_.release(exchange->second.tenant);
+  if (exchange->second.span) {
+    end_trace(exchange->second, outcome);
+  }
+  const std::unique_ptr<ReplyCapture> capture = std::move(exchange->second.capture);
+  exchanges_.erase(exchange);
+  if (capture) {
+    capture->finish(reply);
+  }
+}
+
+}  // namespace pdjob::router

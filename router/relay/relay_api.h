@@ -1,0 +1,207 @@
+// RelayApi runs the Router core against real connections. It turns the core's effects into legs
+// (HTTP calls to workers) and replies to clients, and turns their progress into events. Bytes pass
+// through raw; a slow client pauses its worker (backpressure).
+//
+// Events that arise while effects are carried out are queued, so the core sees one at a time.
+// Loop-bound.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/id.h"
+#include "common/warn_gate.h"
+#include "net/http/http_client.h"
+#include "net/http/http_parser.h"
+#include "net/http/http_server.h"
+#include "net/loop/event_loop.h"
+#include "router/admission/admission.h"
+#include "router/core/kv_words.h"
+#include "router/core/router.h"
+#include "router/core/stream_record.h"
+#include "router/relay/leg_body.h"
+#include "router/relay/reply_capture.h"
+#include "router/relay/router_metrics.h"
+#include "router/relay/tracer.h"
+
+namespace pdjob::router {
+
+// LearnTokens with the question to the engine. It keeps no reference to the request.
+struct TokensQuestion {
+  WorkerId worker;
+  std::string header_lines;
+  std::string body;     // Empty: the engine cannot be asked.
+  TokensLearnt answer;  // Complete but for the tokens.
+};
+
+class RelayApi final : public net::HttpCallHandler {
+ public:
+  RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
+           Policies policies, std::function<void()> on_drained);
+  ~RelayApi();
+  RelayApi(const RelayApi&) = delete;
+  RelayApi& operator=(const RelayApi&) = delete;
+
+  // Takes over the request and answers it. `generates` is false for requests without KV. `capture`
+  // gets a copy of the reply, and the reply says that the response cache had none.
+  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
+             std::unique_ptr<ReplyCapture> capture = nullptr);
+  // Takes over a request that generates and was admitted before. `client` need not be the server's.
+  void route_admitted(net::ExchangeId client, Admission::Tenant tenant,
+                      const net::HttpRequest& request, RequestBody body,
+                      std::unique_ptr<ReplyCapture> capture);
+  void client_left(net::ExchangeId client);
+  void client_writable(net::ExchangeId client);
+
+  void submit(RouterEvent event);
+  void on_workers_changed(std::function<void()> then) {
+    on_workers_changed_.push_back(std::move(then));
+  }
+  // Sets the function that asks engines for tokens. It ends each question with TokensLearnt.
+  void on_learn_tokens(std::function<void(TokensQuestion)> ask) { ask_tokens_ = std::move(ask); }
+
+  const Router& core() const { return core_; }
+  const Admission& admission() const { return admission_; }
+  // Checks a request before its body arrives, and notes its tenant in `account`. Returns a reply if
+  // the request is denied.
+  std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
+  // Requires: let_in() has seen the request.
+  Admission::Tenant tenant_of(const net::HttpRequest& request) const;
+  void deny(net::ExchangeId client, const Admission::Denial& denial);
+  // The client's own, or a new one.
+  std::string request_id_of(const net::HttpRequest& request);
+  // Charges the full cost of a request that runs later. Returns false if it is denied, and answers
+  // it.
+  bool admit_once(net::ExchangeId client, Admission::Tenant tenant, const RequestBody& body);
+  // Admits a request that the router answers itself; it costs no tokens. Returns the rate headers
+  // for its reply. Empty optional: it is denied, and answered.
+  std::optional<Admission::Headers> admit_free(net::ExchangeId client, Admission::Tenant tenant);
+  RouterMetrics& metrics() { return metrics_; }
+  std::string metrics_text();
+
+  void on_head(net::CallId call, const net::HttpReplyHead& head) override;
+  void on_body(net::CallId call, std::string_view raw) override;
+  void on_end(net::CallId call) override;
+  void on_error(net::CallId call, const Error& error) override;
+
+ private:
+  // A client's request, until its reply is complete. Its RequestId is its ExchangeId's number.
+  struct Exchange {
+    net::ExchangeId client;
+    std::string target;
+    std::string header_lines;  // Shared by all legs; each adds its own.
+    std::string request_id;
+    RequestBody body;
+    const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging mixes no dialects.
+    std::string returned_params;         // Two-hop: the KV's place, from the prefill leg.
+    Instant arrived{};
+    Instant legs_began{};
+    Instant first_bytes{};
+    Instant last_bytes{};
+    int status = 0;  // Status code of the relayed reply.
+    bool keep_alive = true;
+    bool begun = false;  // The client has the head.
+    Admission::Tenant tenant = 0;
+    uint64_t tokens_paid = 0;              // At its arrival.
+    std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
+    net::CallId relayed;                   // The leg whose bytes the client gets.
+    std::unique_ptr<ReplyCapture> capture;
+    std::unique_ptr<Span> span;  // If it is traced.
+  };
+  enum class Use { kDrop, kCollect, kRelay };
+  struct Leg {
+    LegId id;
+    WorkerId worker;
+    WorkerId peer;  // StartLeg::peer.
+    Instant began{};
+    Use use = Use::kDrop;
+    bool dechunk = false;
+    bool resumes = false;  // StartLeg::resumes.
+    bool failed = false;   // Its reply was bad; reported once its head has been handled.
+    net::ChunkDecoder decoder;
+    net::BodyFraming framing = net::BodyFraming::kNone;
+    std::string collected;
+    std::unique_ptr<Span> span;
+  };
+
+  void carry_out(const StartLeg& effect);
+  void carry_out(const CancelLeg& effect);
+  void carry_out(const ReleaseOffer& effect);
+  void carry_out(const Relay& effect);
+  void carry_out(const PairSuspected& effect);
+  void carry_out(const Retried& effect);
+  void carry_out(const OutOfRetries& effect);
+  void carry_out(const Hedged& effect);
+  void carry_out(const LearnTokens& effect);
+  void carry_out(const Degraded& effect);
+  void carry_out(const Bypassed& effect);
+  void carry_out(const Continued& effect);
+  void carry_out(const Blamed& effect);
+  void carry_out(const Complete& effect);
+  void carry_out(const Refuse& effect);
+  void carry_out(const Abort& effect);
+  void carry_out(const Forget& effect);
+  void carry_out(const Drained& effect);
+
+  // The name is empty if there are no tenants.
+  const TenantConfig& tenant_config(Admission::Tenant tenant) const;
+  // Returns false if the request is denied, and answers it.
+  bool admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens);
+  // Counts and logs the denial. Returns the header lines for its reply.
+  Admission::Headers note_denial(const Admission::Denial& denial);
+  void begin(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens_paid,
+             const net::HttpRequest& request, RequestBody body, bool generates,
+             std::unique_ptr<ReplyCapture> capture);
+  void step(const RouterEvent& event);
+  // The key for consistent_hash; empty: none.
+  std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
+  // The worker's name; `gone` if it has left.
+  std::string_view name_of(WorkerId worker, std::string_view gone = {}) const;
+  KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
+  std::string leg_body(const StartLeg& effect, const Exchange& exchange,
+                       const KvWords& words) const;
+  void relay_body(Leg& leg, net::CallId call, std::string_view raw);
+  void collect_body(Leg& leg, std::string_view raw);
+  // `error`: why it failed; empty: it did not.
+  Leg take_leg(net::CallId call, std::string_view error = "");
+  void end_trace(Exchange& exchange, Outcome outcome);
+  // Counts the end and drops the exchange.
+  void end(RequestId id, Outcome outcome, ReplyCapture::End reply = ReplyCapture::End::kBrokenOff);
+  void arm_timer();
+
+  net::EventLoop& loop_;
+  net::HttpServer& server_;
+  const RouterConfig config_;
+  const bool several_prompts_;  // KvDialect::several_prompts of the workers.
+  const std::function<void()> on_drained_;
+  std::vector<std::function<void()>> on_workers_changed_;
+  std::function<void(TokensQuestion)> ask_tokens_;  // Set if the core has kv().
+  const std::unique_ptr<net::HttpClient> client_;
+  Router core_;
+  Admission admission_;
+  RouterMetrics metrics_;
+  const std::unique_ptr<Tracer> tracer_;  // If the config has one.
+
+  std::unordered_map<RequestId, Exchange> exchanges_;
+  std::unordered_map<net::CallId, Leg> legs_;
+  std::map<LegId, net::CallId> calls_;
+
+  std::deque<RouterEvent> waiting_;
+  std::vector<RouterEffect> effects_;
+  bool stepping_ = false;
+  const net::HttpReplyHead* head_ = nullptr;  // Set while the core handles it.
+  std::string scratch_;
+  net::TimerId timer_;
+  Instant timer_at_ = kNever;
+  WarnGate degraded_warning_{std::chrono::seconds(10)};
+  // Clients cause these lines, as many as they like. One gate for each reason.
+  std::array<WarnGate, kDenialReasons> denial_lines_;
+};
+
+}  // namespace pdjob::router

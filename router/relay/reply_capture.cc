@@ -1,0 +1,51 @@
+#include "router/relay/reply_capture.h"
+
+#include <utility>
+
+namespace pdjob::router {
+
+void ReplyCapture::begin(const net::HttpReplyHead& head, WorkerId writer) {
+  // If closing ends the body, half of it looks whole.
+  if (head.framing != net::BodyFraming::kUntilClose && head.header("content-encoding").empty()) {
+    reply_ = CapturedReply{.status = head.status,
+                           .content_type = std::string(head.header("content-type")),
+                           .writer = writer};
+    chunked_ = head.framing == net::BodyFraming::kChunked;
+  }
+}
+
+void ReplyCapture::take(std::string_view raw) {
+  if (!reply_) {
+    return;
+  }
+  if (chunked_) {
+    chunks_.decode(raw, reply_->body);
+  } else {
+    reply_->body.append(raw);
+  }
+  if (reply_->body.size() > bytes_max_) {
+    give_up();
+  } else if (reply_->content_type.starts_with("text/event-stream") &&
+             reply_->body.ends_with("data: [DONE]\n\n")) {
+    finish(End::kWhole);
+  }
+}
+
+void ReplyCapture::give_up() { reply_.reset(); }
+
+void ReplyCapture::answer(int status, std::string_view body) {
+  reply_ = CapturedReply{
+      .status = status, .content_type = "application/json", .body = std::string(body)};
+}
+
+void ReplyCapture::finish(End end) {
+  if (std::exchange(finished_, true)) {
+    return;
+  }
+  if (end == End::kBrokenOff) {
+    give_up();
+  }
+  done_(std::exchange(reply_, std::nullopt));
+}
+
+}  // namespace pdjob::router

@@ -1,0 +1,220 @@
+// Real processes: shell scripts in place of the pdjob binary.
+#include "launcher/clusters/local_cluster.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <thread>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/os/real_clock.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Exits final : Cluster::Handler {
+  std::function<void(Incarnation, const std::string&)> then;
+  void on_exited(Incarnation incarnation, const net::ChildExit& exit) override {
+    then(incarnation, exit.how);
+  }
+};
+
+class LocalClusterTest : public testing::Test {
+ protected:
+  LocalClusterTest()
+      : folder_(testing::TempDir() + "/" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(folder_);
+    logs_.emplace(*LogFolder::claim(folder_, "test"));
+    exits_.then = [this](Incarnation, const std::string& how) {
+      how_ = how;
+      loop_.stop();
+    };
+  }
+
+  // $3 is the number of the spec's descriptor, as for pdjob itself.
+  LocalCluster::Options script(const std::string& text) {
+    const std::string path = folder_ + "/program";
+    std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+    chmod(path.c_str(), 0700);
+    return {.program = path, .logs = *logs_};
+  }
+
+  static SpawnOrder order(uint64_t incarnation) {
+    SpawnOrder order{.node = "local", .incarnation = {incarnation}};
+    order.spec.job = "test";
+    order.spec.name = "decode-0";
+    order.spec.role = net::Role::kDecode;
+    order.spec.key = "a secret";
+    return order;
+  }
+
+  std::string log() const {
+    std::ifstream file(folder_ + "/decode-0.log");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  void wait_for_log(const std::string& text) const {
+    for (const Instant deadline = real_now() + seconds(20);
+         log().find(text) == std::string::npos && real_now() < deadline;) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  const std::string folder_;
+  std::optional<LogFolder> logs_;
+  net::EventLoop loop_;
+  Exits exits_;
+  std::string how_;
+};
+
+TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
+  LocalCluster cluster(loop_, exits_,
+                       script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
+  const auto port = cluster.listen("decode-0", "local", "127.0.0.1", 0, net::PortUse::kAlone);
+  ASSERT_TRUE(port.has_value());
+  EXPECT_GT(*port, 0);
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  loop_.run();
+  EXPECT_EQ(how_, "exit code 7");
+  EXPECT_NE(log().find("role worker"), std::string::npos);
+  EXPECT_NE(log().find("\"key\":\"a secret\""), std::string::npos);
+  EXPECT_NE(log().find("\"port\":" + std::to_string(*port)), std::string::npos);
+  EXPECT_NE(log().find("socket:["), std::string::npos);
+}
+
+// The caller of pdjob may have left any descriptor open, without close-on-exec.
+TEST_F(LocalClusterTest, DescriptorsOfTheCallerDoNotReachAChild) {
+  const int leaked = open("/dev/full", O_WRONLY);  // NOLINT: without close-on-exec.
+  ASSERT_GE(leaked, 0);
+  LocalCluster cluster(loop_, exits_, script("ls -l /proc/$$/fd; echo listed"));
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  loop_.run();
+  EXPECT_NE(log().find("listed"), std::string::npos);
+  EXPECT_EQ(log().find("/dev/full"), std::string::npos) << log();
+  close(leaked);
+}
+
+TEST_F(LocalClusterTest, AChildSeesTheGpuOfItsOrderAlone) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8a1", 1);
+  LocalCluster cluster(loop_, exits_, script("env | grep -c CUDA_; env | grep CUDA_"));
+  EXPECT_EQ(LocalCluster::this_node().gpus, (std::vector<std::string>{"0", "GPU-8a1"}));
+  SpawnOrder with_gpu = order(1);
+  with_gpu.spec.gpu = "GPU-8a1";
+  ASSERT_TRUE(cluster.spawn(with_gpu).has_value());
+  loop_.run();
+  EXPECT_EQ(log(), "1\nCUDA_VISIBLE_DEVICES=GPU-8a1\n");
+  ASSERT_TRUE(cluster.spawn(order(2)).has_value());
+  loop_.run();
+  EXPECT_TRUE(log().ends_with("1\nCUDA_VISIBLE_DEVICES=0,GPU-8a1\n"));
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(LocalClusterTest, ADeathByASignalIsTold) {
+  LocalCluster cluster(loop_, exits_, script("exec sleep 1000"));
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  cluster.signal({1}, Signal::kKill);
+  loop_.run();
+  EXPECT_EQ(how_, "signal 9 (Killed)");
+}
+
+TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
+  LocalCluster cluster(loop_, exits_, script("sleep 1000 & echo grandchild $! started; wait"));
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  wait_for_log("started");
+  const int grandchild = std::stoi(log().substr(log().find("grandchild ") + 11));
+  ASSERT_GT(grandchild, 1);
+  cluster.signal({1}, Signal::kTerminate);
+  loop_.run();
+  for (int i = 0; i < 500 && kill(grandchild, 0) == 0; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_NE(kill(grandchild, 0), 0);
+}
+
+TEST_F(LocalClusterTest, AProgramThatCannotBeExecutedExitsWith127) {
+  LocalCluster cluster(loop_, exits_, {.program = "/nonexistent", .logs = *logs_});
+  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  loop_.run();
+  EXPECT_EQ(how_, "exit code 127");
+  EXPECT_EQ(log(), "pdjob: cannot execute the program\n");
+}
+
+TEST_F(LocalClusterTest, APortInUseIsAnErrorThatNamesIt) {
+  LocalCluster cluster(loop_, exits_, script(""));
+  const auto port = cluster.listen("a", "local", "127.0.0.1", 0, net::PortUse::kAlone);
+  ASSERT_TRUE(port.has_value());
+  const auto again = cluster.listen("b", "local", "127.0.0.1", *port, net::PortUse::kAlone);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_NE(again.error().message.find(std::to_string(*port)), std::string::npos);
+}
+
+TEST_F(LocalClusterTest, ProcessesThatSayThatTheyShareAPortMay) {
+  LocalCluster cluster(loop_, exits_, script(""));
+  const auto port = cluster.listen("a", "local", "127.0.0.1", 0, net::PortUse::kShared);
+  ASSERT_TRUE(port.has_value());
+  EXPECT_EQ(*cluster.listen("b", "local", "127.0.0.1", *port, net::PortUse::kShared), *port);
+  EXPECT_FALSE(cluster.listen("c", "local", "127.0.0.1", *port, net::PortUse::kAlone).has_value());
+}
+
+TEST_F(LocalClusterTest, NothingOutlivesTheCluster) {
+  int64_t pid = 0;
+  {
+    LocalCluster cluster(loop_, exits_, script("trap '' TERM; while :; do sleep 1; done"));
+    pid = *cluster.spawn(order(1));
+    EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), 0);
+  }
+  EXPECT_NE(kill(static_cast<pid_t>(pid), 0), 0);
+}
+
+// A killed launcher cannot clean up, so the kernel does it.
+TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
+  const LocalCluster::Options options =
+      script("trap '' TERM HUP INT; echo started; while :; do sleep 0.1; done");
+  int report[2];
+  ASSERT_EQ(pipe(report), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    net::EventLoop loop;
+    LocalCluster cluster(loop, exits_, options);
+    const auto pid = cluster.spawn(order(1));
+    const int64_t value = pid ? *pid : 0;
+    static_cast<void>(!write(report[1], &value, sizeof value));
+    loop.run();
+    _exit(0);
+  }
+  int64_t child = 0;
+  ASSERT_EQ(read(report[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_GT(child, 1);
+  wait_for_log("started");
+  ASSERT_EQ(kill(launcher, SIGKILL), 0);
+  ASSERT_EQ(waitpid(launcher, nullptr, 0), launcher);
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  const auto gone = [&] {
+    std::ifstream file(stat);
+    std::string text;
+    std::getline(file, text);
+    return text.empty() || text.find(") Z ") != std::string::npos;  // A zombie only waits for init.
+  };
+  for (int i = 0; i < 500 && !gone(); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_TRUE(gone());
+  close(report[0]);
+  close(report[1]);
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,986 @@
+#include "launcher/job/job.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/check.h"
+#include "common/exit_code.h"
+#include "common/random.h"
+#include "net/control/member_list.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const JobTiming kTiming{.start_timeout = seconds(60),
+                        .stop_timeout = seconds(30),
+                        .heartbeat_timeout = seconds(3),
+                        .hang_timeout = seconds(15),
+                        .progress_timeout = seconds(60),
+                        .probe_retry = milliseconds(200),
+                        .restart = {.backoff_min = milliseconds(250),
+                                    .backoff_max = seconds(8),
+                                    .healthy_after = seconds(60),
+                                    .attempts = 3}};
+
+std::vector<ProcessPlan> one_of_each() {
+  return {{"router-0", net::Role::kRouter},
+          {"prefill-0", net::Role::kPrefill},
+          {"decode-0", net::Role::kDecode}};
+}
+
+// A Job and its effects. Tests advance the time by hand.
+class World {
+ public:
+  explicit World(std::vector<ProcessPlan> plan = one_of_each())
+      : job(std::move(plan), kTiming, "n") {}
+
+  Job job;
+  Instant now{seconds(1000)};
+  std::vector<Effect> effects;
+
+  // Whether the router confirms each membership at once.
+  bool router_confirms = true;
+  bool routers_are_deaf = false;
+  bool routers_lie = false;                      // They confirm versions that they never received.
+  std::map<std::string, net::MemberList> lists;  // Each router's list, from its messages.
+  std::string last_told;
+
+  void tell(const Event& event) {
+    const size_t before = effects.size();
+    job.step(event, now, effects);
+    for (size_t i = before; i < effects.size(); ++i) {
+      const Send* send = std::get_if<Send>(&effects[i]);
+      if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
+        hear(std::string(send->peer), std::get<net::Membership>(send->message));
+      }
+    }
+  }
+  // Acts as a router.
+  void hear(const std::string& router, const net::Membership& told) {
+    if (routers_are_deaf) {
+      return;
+    }
+    if (told.since == 0) {
+      lists[router] = {};  // The router may have been restarted.
+    }
+    const bool taken = lists[router].take(told);
+    EXPECT_TRUE(taken || routers_lie) << told.since;
+    last_told = router;
+    if (taken && router_confirms) {
+      confirm(told.version, router);
+    }
+  }
+  void confirm(uint64_t version, const std::string& router = "router-0") {
+    const std::string engine_id = process(router).engine_id;
+    job.step(MessageArrived{router, net::MembershipApplied{engine_id, version}}, now, effects);
+  }
+  // Returns the version of the last membership sent to routers.
+  uint64_t version_sent() const {
+    uint64_t version = 0;
+    for (const Send& send : all<Send>()) {
+      const auto* membership = std::get_if<net::Membership>(&send.message);
+      version = membership == nullptr ? version : membership->version;
+    }
+    return version;
+  }
+  void pass(Duration duration) {
+    now += duration;
+    tell(TimePassed{});
+  }
+
+  const Process& process(const std::string& name) const {
+    return *std::ranges::find(job.processes(), name, &Process::name);
+  }
+  ProcessState state_of(const std::string& name) const { return process(name).state; }
+
+  void register_process(const std::string& name) {
+    net::Registered message{
+        .worker = {.name = name, .engine_id = process(name).engine_id, .port = 40001}, .pid = 1};
+    tell(MessageArrived{name, message});
+  }
+  void beat(const std::string& name) {
+    tell(MessageArrived{name,
+                        net::HeartbeatSent{.name = name, .engine_id = process(name).engine_id}});
+  }
+  void beat_all() {
+    for (const Process& each : job.processes()) {
+      if (each.serving()) {
+        beat(std::string(each.name));
+      }
+    }
+  }
+  // A heartbeat that reports the engine's current turn as lasting `still`.
+  void beat_standing_still(const std::string& name, Duration still) {
+    const auto whole = std::chrono::duration_cast<milliseconds>(still).count();
+    tell(MessageArrived{
+        name, net::HeartbeatSent{.name = name,
+                                 .engine_id = process(name).engine_id,
+                                 .load = {.standstill_ms = static_cast<uint64_t>(whole)}}});
+  }
+  void exit_process(const std::string& name, const std::string& how = "signal 9 (Killed)") {
+    tell(ProcessExited{process(name).incarnation, how});
+  }
+  void crash_process(const std::string& name) {
+    tell(ProcessExited{process(name).incarnation, "signal 11 (Segmentation fault)", true});
+  }
+  // Returns the last cause that routers were told for this worker.
+  std::optional<net::LossCause> cause_told(const std::string& engine_id) const {
+    for (const net::Departure& gone : last_membership().left) {
+      if (gone.engine_id == engine_id) {
+        return gone.cause;
+      }
+    }
+    return std::nullopt;
+  }
+
+  void start() {
+    tell(Started{});
+    for (const Process& each : job.processes()) {
+      tell(Spawned{each.incarnation, 100 + static_cast<int64_t>(each.incarnation.value)});
+    }
+  }
+  void register_all() {
+    for (const Process& each : job.processes()) {
+      register_process(std::string(each.name));
+    }
+  }
+  void answer_probes() {
+    while (const Probe* probe = last<Probe>()) {
+      const uint64_t id = probe->probe;
+      effects.clear();
+      tell(ProbeSucceeded{id, 4096});
+    }
+  }
+  void make_ready() {
+    start();
+    register_all();
+    answer_probes();
+    ASSERT_EQ(job.state(), JobState::kReady);
+    effects.clear();
+  }
+
+  template <class T>
+  std::vector<T> all() const {
+    std::vector<T> found;
+    for (const Effect& effect : effects) {
+      if (const T* one = std::get_if<T>(&effect)) {
+        found.push_back(*one);
+      }
+    }
+    return found;
+  }
+  template <class T>
+  const T* last() const {
+    for (auto effect = effects.rbegin(); effect != effects.rend(); ++effect) {
+      if (const T* one = std::get_if<T>(&*effect)) {
+        return one;
+      }
+    }
+    return nullptr;
+  }
+  // Returns the workers that the last told router knows, in the order of the plan.
+  std::vector<std::string> members() const {
+    std::vector<std::string> names;
+    const auto list = lists.find(last_told);
+    if (list == lists.end()) {
+      return {"nothing published"};
+    }
+    for (const Process& one : job.processes()) {
+      const auto& workers = list->second.workers();
+      if (std::ranges::find(workers, one.name, &net::WorkerEntry::name) != workers.end()) {
+        names.push_back(one.name);
+      }
+    }
+    return names;
+  }
+  const net::Membership& last_membership() const {
+    const net::Membership* last = nullptr;
+    for (const Effect& effect : effects) {
+      const Send* send = std::get_if<Send>(&effect);
+      if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
+        last = &std::get<net::Membership>(send->message);
+      }
+    }
+    PDJOB_CHECK(last != nullptr);
+    return *last;
+  }
+  template <class M>
+  bool sent(const std::string& peer) const {
+    return std::ranges::any_of(all<Send>(), [&](const Send& send) {
+      return send.peer == peer && std::holds_alternative<M>(send.message);
+    });
+  }
+};
+
+using Names = std::vector<std::string>;
+
+TEST(Job, StartsEveryProcessAtOnceWithItsOwnEngineId) {
+  World world;
+  world.start();
+  const auto spawns = world.all<Spawn>();
+  ASSERT_EQ(spawns.size(), 3U);
+  EXPECT_EQ(spawns[1].name, "prefill-0");
+  EXPECT_EQ(spawns[1].engine_id, "prefill-0.n.2");
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kStarting);
+  EXPECT_EQ(world.process("prefill-0").pid, 102);
+}
+
+TEST(Job, IsReadyOnlyAfterAProbeMovedKvThroughEveryProcess) {
+  World world;
+  world.start();
+  world.register_process("decode-0");
+  world.register_process("prefill-0");
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.register_process("router-0");
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->prefill, "prefill-0");
+  EXPECT_EQ(world.last<Probe>()->decode, "decode-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+  EXPECT_EQ(world.last<ReportReady>(), nullptr);
+
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_NE(world.last<ReportReady>(), nullptr);
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+  for (const Process& process : world.job.processes()) {
+    EXPECT_EQ(process.state, ProcessState::kReady);
+  }
+}
+
+TEST(Job, EachOfSeveralRoutersIsProbedBeforeTheJobIsReady) {
+  World world({{"router-0", net::Role::kRouter},
+               {"router-1", net::Role::kRouter},
+               {"prefill-0", net::Role::kPrefill},
+               {"decode-0", net::Role::kDecode}});
+  world.start();
+  world.register_all();
+  EXPECT_EQ(world.last<Probe>()->router, "router-0");
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+  EXPECT_EQ(world.last<Probe>()->router, "router-1");
+  world.tell(ProbeSucceeded{2, 4096});
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, ProbesOnlyWhatTheRouterHasConfirmedToKnow) {
+  World world;
+  world.router_confirms = false;
+  world.start();
+  world.register_process("router-0");
+  world.register_process("prefill-0");
+  const uint64_t with_prefill = world.version_sent();
+  world.register_process("decode-0");
+  const uint64_t with_both = world.version_sent();
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  EXPECT_GT(world.job.next_wakeup(), world.now);  // The job must not spin.
+  world.confirm(with_prefill);
+  world.confirm(with_both + 1);  // The router cannot know that version.
+  world.tell(MessageArrived{"router-0", net::MembershipApplied{"router-0.n.77", with_both}});
+  world.tell(MessageArrived{"prefill-0", net::MembershipApplied{"prefill-0.n.2", with_both}});
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.confirm(with_both);
+  ASSERT_NE(world.last<Probe>(), nullptr);
+}
+
+TEST(Job, WhatARouterConfirmedIsForgottenWhenItOrTheWorkerDies) {
+  World world;
+  world.make_ready();
+  world.router_confirms = false;
+  world.exit_process("router-0");
+  world.pass(milliseconds(250));
+  world.register_process("router-0");
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.confirm(world.version_sent());
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  world.answer_probes();
+
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  const uint64_t without_decode = world.version_sent();
+  world.register_process("decode-0");
+  world.confirm(without_decode);
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  world.confirm(world.version_sent());
+  EXPECT_NE(world.last<Probe>(), nullptr);
+}
+
+TEST(Job, AMembershipThatIsNotConfirmedIsSentAgain) {
+  World world;
+  world.router_confirms = false;
+  world.start();
+  world.register_all();
+  world.effects.clear();
+  world.beat("router-0");
+  EXPECT_FALSE(world.sent<net::Membership>("router-0"));  // The first one is still on its way.
+  world.now += milliseconds(500);
+  world.beat("router-0");
+  EXPECT_TRUE(world.sent<net::Membership>("router-0"));
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+  world.confirm(world.version_sent());
+  EXPECT_NE(world.last<Probe>(), nullptr);
+  world.effects.clear();
+  world.now += milliseconds(500);
+  world.beat("router-0");
+  EXPECT_TRUE(world.all<Send>().empty());
+}
+
+TEST(Job, AProbeThatMovedNoKvDoesNotMakeItReady) {
+  World world;
+  world.start();
+  world.register_all();
+  world.tell(ProbeSucceeded{1, 0});
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+  EXPECT_NE(world.job.waiting_for().find("prefill-0 -> decode-0: answered, but moved no KV"),
+            std::string::npos);
+}
+
+TEST(Job, WithoutPrefillWorkersAProbeNeedsNoKv) {
+  World world({{"router-0", net::Role::kRouter}, {"decode-0", net::Role::kBoth}});
+  world.start();
+  world.register_all();
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->prefill, "");
+  world.tell(ProbeSucceeded{1, 0});
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, ProbesReachEveryWorkerOfUnequalGroups) {
+  World world({{"router-0", net::Role::kRouter},
+               {"prefill-0", net::Role::kPrefill},
+               {"decode-0", net::Role::kDecode},
+               {"decode-1", net::Role::kDecode},
+               {"decode-2", net::Role::kDecode}});
+  world.start();
+  world.register_all();
+  Names probed;
+  while (const Probe* probe = world.last<Probe>()) {
+    probed.push_back(probe->prefill + ">" + probe->decode);
+    const uint64_t id = probe->probe;
+    world.effects.clear();
+    world.tell(ProbeSucceeded{id, 1});
+  }
+  EXPECT_EQ(probed, (Names{"prefill-0>decode-0", "prefill-0>decode-1", "prefill-0>decode-2"}));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+std::vector<ProcessPlan> two_models() {
+  return {{"router-0", net::Role::kRouter, ""},
+          {"small-prefill-0", net::Role::kPrefill, "small"},
+          {"small-decode-0", net::Role::kDecode, "small"},
+          {"large-prefill-0", net::Role::kPrefill, "large"},
+          {"large-decode-0", net::Role::kDecode, "large"},
+          {"large-decode-1", net::Role::kDecode, "large"},
+          {"alone-decode-0", net::Role::kBoth, "alone"}};
+}
+
+TEST(Job, ProbesPairWorkersOfOneModelOnlyAndNameIt) {
+  World world(two_models());
+  world.start();
+  world.register_all();
+  Names probed;
+  while (const Probe* probe = world.last<Probe>()) {
+    probed.push_back(probe->model + ": " + probe->prefill + ">" + probe->decode);
+    const uint64_t id = probe->probe;
+    EXPECT_EQ(world.job.state(), JobState::kStarting);
+    world.effects.clear();
+    world.tell(ProbeSucceeded{id, probe->prefill.empty() ? 0U : 1U});
+  }
+  EXPECT_EQ(probed,
+            (Names{"small: small-prefill-0>small-decode-0", "large: large-prefill-0>large-decode-0",
+                   "alone: >alone-decode-0", "large: large-prefill-0>large-decode-1"}));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, AModelIsProbedWithoutWaitingForTheOthers) {
+  World world(two_models());
+  world.start();
+  world.register_process("router-0");
+  world.register_process("small-prefill-0");
+  world.register_process("large-decode-0");
+  EXPECT_EQ(world.last<Probe>(), nullptr);  // A pair, but of two models.
+  world.register_process("large-prefill-0");
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->model, "large");
+  world.tell(ProbeSucceeded{1, 1});
+  EXPECT_EQ(world.state_of("large-decode-0"), ProcessState::kReady);
+  EXPECT_EQ(world.state_of("small-prefill-0"), ProcessState::kRegistered);
+}
+
+TEST(Job, AModelWhoseProbesFailKeepsNoOtherFromBeingReady) {
+  World world(two_models());
+  world.start();
+  world.register_all();
+  for (int i = 0; i < 12; ++i) {
+    const Probe* probe = world.last<Probe>();
+    ASSERT_NE(probe, nullptr);
+    const uint64_t id = probe->probe;
+    const bool fails = probe->model == "small";
+    world.effects.clear();
+    world.tell(fails ? Event{ProbeFailed{id, "status 503"}} : Event{ProbeSucceeded{id, 1}});
+    world.pass(milliseconds(200));
+    world.beat_all();
+  }
+  EXPECT_EQ(world.state_of("large-decode-1"), ProcessState::kReady);
+  EXPECT_EQ(world.state_of("alone-decode-0"), ProcessState::kReady);
+  EXPECT_EQ(world.state_of("small-decode-0"), ProcessState::kRegistered);
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+}
+
+TEST(Job, AWorkerOfOneModelThatDiesIsProbedAgainWithItsOwn) {
+  World world(two_models());
+  world.make_ready();
+  world.exit_process("large-prefill-0");
+  EXPECT_EQ(world.members(), (Names{"small-prefill-0", "small-decode-0", "large-decode-0",
+                                    "large-decode-1", "alone-decode-0"}));
+  world.pass(milliseconds(250));
+  world.register_process("large-prefill-0");
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->prefill, "large-prefill-0");
+  EXPECT_EQ(world.last<Probe>()->decode, "large-decode-0");
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, AFailedProbeIsTriedAgainAfterAWhile) {
+  World world;
+  world.start();
+  world.register_all();
+  world.effects.clear();
+  world.tell(ProbeFailed{1, "status 503"});
+  EXPECT_EQ(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.job.next_wakeup(), world.now + milliseconds(200));
+  world.pass(milliseconds(200));
+  ASSERT_NE(world.last<Probe>(), nullptr);
+  EXPECT_EQ(world.last<Probe>()->probe, 2U);
+}
+
+TEST(Job, TheAnswerOfAnOlderProbeCountsForNothing) {
+  World world;
+  world.start();
+  world.register_all();
+  world.tell(ProbeSucceeded{99, 4096});
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+}
+
+TEST(Job, AProbeDoesNotMakeTheSuccessorOfADeadWorkerReady) {
+  World world;
+  world.start();
+  world.register_all();
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  world.register_process("decode-0");
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kRegistered);
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kReady);
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+}
+
+TEST(Job, RegistrationsAreAcknowledgedEachTimeTheyCome) {
+  World world;
+  world.start();
+  world.register_process("prefill-0");
+  EXPECT_TRUE(world.sent<net::Acknowledge>("prefill-0"));
+  world.effects.clear();
+  world.register_process("prefill-0");
+  EXPECT_TRUE(world.sent<net::Acknowledge>("prefill-0"));
+}
+
+TEST(Job, NamesAndRolesInsideARegistrationAreNotBelieved) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.tell(MessageArrived{
+      "decode-0", net::Registered{.worker = {.name = "prefill-0",
+                                             .engine_id = world.process("decode-0").engine_id,
+                                             .role = net::Role::kPrefill}}});
+  EXPECT_EQ(world.members(), (Names{"decode-0"}));
+  EXPECT_EQ(world.process("decode-0").entry.role, net::Role::kDecode);
+}
+
+TEST(Job, ARegistrationWithAnotherEngineIdIsIgnored) {
+  World world;
+  world.start();
+  world.tell(MessageArrived{"decode-0", net::Registered{.worker = {.engine_id = "decode-0.n.77"}}});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
+  world.tell(MessageArrived{"stranger", net::Registered{}});
+}
+
+TEST(Job, ADeadWorkerLeavesTheMembershipAtOnceAndComesBackAsAnother) {
+  World world;
+  world.make_ready();
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.members(), (Names{"decode-0"}));
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kBackoff);
+  EXPECT_EQ(world.process("prefill-0").last_exit, "signal 9 (Killed)");
+  EXPECT_EQ(world.job.next_wakeup(), world.now + milliseconds(250));
+
+  world.effects.clear();
+  world.pass(milliseconds(250));
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->engine_id, "prefill-0.n.4");
+  EXPECT_EQ(world.process("prefill-0").restarts, 1U);
+  world.register_process("prefill-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kReady);
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, ARestartedRouterIsToldTheMembership) {
+  World world;
+  world.make_ready();
+  world.exit_process("router-0");
+  world.pass(milliseconds(250));
+  world.effects.clear();
+  world.register_process("router-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, ARouterIsToldWhatItHasNotConfirmed) {
+  World world;
+  world.make_ready();
+  const uint64_t confirmed = world.lists.at("router-0").version();
+  const std::string first = world.process("decode-0").engine_id;
+  world.router_confirms = false;
+  world.effects.clear();
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.last_membership().since, confirmed);
+  const std::vector<net::Departure> left = {
+      {.name = "decode-0", .engine_id = first, .cause = net::LossCause::kOutside}};
+  EXPECT_EQ(world.last_membership().left, left);
+  EXPECT_TRUE(world.last_membership().workers.empty());
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+  world.pass(seconds(1));
+  world.register_process("decode-0");
+  // The replacement is there, and the loss of the first one is told again.
+  EXPECT_EQ(world.last_membership().since, confirmed);
+  EXPECT_EQ(world.last_membership().left, left);
+  ASSERT_EQ(world.last_membership().workers.size(), 1U);
+  EXPECT_EQ(world.last_membership().workers[0].engine_id, world.process("decode-0").engine_id);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, ARouterThatConfirmsNothingIsToldAll) {
+  World world;
+  world.make_ready();
+  world.routers_are_deaf = true;
+  world.exit_process("decode-0");
+  world.routers_are_deaf = false;
+  world.effects.clear();
+  world.now += milliseconds(500);
+  world.beat("router-0");
+  EXPECT_EQ(world.last_membership().since, 0U);
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+}
+
+TEST(Job, MembershipVersionsOnlyGrow) {
+  World world;
+  world.make_ready();
+  uint64_t newest = 0;
+  for (int round = 0; round < 3; ++round) {
+    world.exit_process("decode-0");
+    world.pass(seconds(10));
+    world.register_process("decode-0");
+    for (const Send& send : world.all<Send>()) {
+      if (const auto* membership = std::get_if<net::Membership>(&send.message)) {
+        EXPECT_GT(membership->version, newest);
+        newest = membership->version;
+      }
+    }
+    world.effects.clear();
+  }
+}
+
+TEST(Job, BackoffDoublesAndIsForgottenAfterHealthyTime) {
+  World world;
+  world.make_ready();
+  const auto wait_after_death = [&] {
+    world.exit_process("decode-0");
+    const Duration wait = world.process("decode-0").deadline - world.now;
+    world.pass(wait);
+    return wait;
+  };
+  EXPECT_EQ(wait_after_death(), milliseconds(250));
+  EXPECT_EQ(wait_after_death(), milliseconds(500));
+  EXPECT_EQ(wait_after_death(), seconds(1));
+  for (int i = 0; i < 10; ++i) {
+    // A process that was ready once is always restarted.
+    EXPECT_LE(wait_after_death(), seconds(8));
+  }
+  world.now += seconds(60);
+  EXPECT_EQ(wait_after_death(), milliseconds(250));
+}
+
+TEST(Job, AProcessThatNeverBecomesReadyFailsTheJob) {
+  World world;
+  world.start();
+  world.exit_process("decode-0", "exit code 1");
+  world.pass(milliseconds(250));
+  world.exit_process("decode-0", "exit code 1");
+  world.pass(milliseconds(500));
+  world.effects.clear();
+  world.exit_process("decode-0", "exit code 1");
+  EXPECT_EQ(world.all<SendSignal>().size(), 2U);  // The job kills the two others.
+  EXPECT_EQ(world.job.state(), JobState::kDraining);
+  world.exit_process("router-0");
+  world.exit_process("prefill-0");
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitFailed);
+  EXPECT_EQ(world.last<Finish>()->reason,
+            "decode-0 died 3 times before it was ready, last: exit code 1");
+  EXPECT_EQ(world.last<Finish>()->culprit, "decode-0");
+  EXPECT_EQ(world.job.state(), JobState::kDone);
+  EXPECT_EQ(world.job.next_wakeup(), kNever);
+}
+
+TEST(Job, AFailedSpawnCountsAsADeath) {
+  World world;
+  world.tell(Started{});
+  world.tell(SpawnFailed{world.process("decode-0").incarnation, "fork: out of memory"});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kBackoff);
+  EXPECT_EQ(world.process("decode-0").last_exit, "fork: out of memory");
+}
+
+TEST(Job, AJobThatIsNotReadyInTimeFailsAndSaysWhatItWaitedFor) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.register_process("prefill-0");
+  world.now += seconds(59);
+  world.beat_all();
+  world.pass(seconds(1));
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->reason,
+            "not ready after 60 s: router-0 is registered, prefill-0 is registered, decode-0 is "
+            "starting");
+}
+
+TEST(Job, ARestartedProcessThatDoesNotRegisterInTimeIsKilled) {
+  World world;
+  world.make_ready();
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  const Instant started = world.now;
+  world.effects.clear();
+  while (world.now < started + seconds(60)) {
+    world.pass(seconds(1));
+    world.beat_all();
+  }
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);  // Only once.
+  EXPECT_EQ(world.last<SendSignal>()->incarnation, world.process("decode-0").incarnation);
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kBackoff);
+}
+
+// The decode worker goes silent; the others beat every half second.
+void silence_decode(World& world, Duration duration) {
+  for (Duration passed{}; passed < duration; passed += milliseconds(500)) {
+    world.now += milliseconds(500);
+    world.beat("router-0");
+    world.beat("prefill-0");
+    world.tell(TimePassed{});
+  }
+}
+
+TEST(Job, ASilentWorkerLeavesTheMembershipAndReturnsWithItsHeartbeat) {
+  World world;
+  world.make_ready();
+  silence_decode(world, milliseconds(2500));
+  EXPECT_FALSE(world.process("decode-0").suspected);
+  silence_decode(world, milliseconds(500));
+  EXPECT_TRUE(world.process("decode-0").suspected);
+  EXPECT_EQ(world.members(), (Names{"prefill-0"}));
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+
+  world.effects.clear();
+  world.beat("decode-0");
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, AWorkerThatStaysSilentIsKilledOnceAndReplaced) {
+  World world;
+  world.make_ready();
+  silence_decode(world, seconds(20));
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  EXPECT_EQ(world.last<Spawn>()->name, "decode-0");
+}
+
+TEST(Job, SilenceWhileTheLauncherItselfSleptIsForgiven) {
+  World world;
+  world.make_ready();
+  world.pass(seconds(100));  // The launcher was not called when it had asked to be.
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+  EXPECT_FALSE(world.process("decode-0").suspected);
+  world.pass(seconds(3));
+  EXPECT_TRUE(world.process("decode-0").suspected);
+}
+
+// Its heartbeats continue, because another thread sends them.
+TEST(Job, AWorkerWithWorkAndNoProgressIsHungAndItsStacksAreWrittenBeforeItIsKilled) {
+  World world;
+  world.make_ready();
+  const std::string hung = world.process("decode-0").engine_id;
+  world.beat_standing_still("decode-0", seconds(59));
+  world.beat_standing_still("decode-0", milliseconds(59500));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady);
+  world.beat_standing_still("decode-0", seconds(60));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady) << "it may have been stopped";
+  world.effects.clear();
+  world.beat_standing_still("decode-0", milliseconds(60500));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kHung);
+  EXPECT_EQ(std::string(to_string(world.state_of("decode-0"))), "hung");
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+  EXPECT_EQ(world.cause_told(hung), net::LossCause::kHang);
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kDumpStacks);
+  // It is killed all the same, even if it beats again.
+  world.beat("decode-0");
+  world.beat_all();
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kHung);
+  world.pass(seconds(2));
+  ASSERT_EQ(world.all<SendSignal>().size(), 2U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.process("decode-0").hangs, 1U);
+  EXPECT_EQ(world.process("decode-0").crashes, 0U);
+  EXPECT_EQ(world.process("decode-0").last_exit, "hung, then signal 9 (Killed)");
+  world.pass(milliseconds(250));
+  EXPECT_EQ(world.last<Spawn>()->name, "decode-0");
+}
+
+TEST(Job, AWorkerThatGoesOnAfterALongStepIsNotHung) {
+  World world;
+  world.make_ready();
+  for (int i = 0; i < 10; ++i) {
+    world.beat_standing_still("decode-0", seconds(100));
+    world.beat_standing_still("decode-0", milliseconds(10));
+  }
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady);
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+}
+
+TEST(Job, AHungWorkerIsKilledWhenTheJobStops) {
+  World world;
+  world.make_ready();
+  world.beat_standing_still("decode-0", seconds(61));
+  world.beat_standing_still("decode-0", seconds(61));
+  world.tell(StopAsked{kExitOk});
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  world.exit_process("decode-0");
+  world.exit_process("router-0");
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.job.state(), JobState::kDone);
+}
+
+TEST(Job, RoutersAreToldWhetherALossWasACrashOrCameFromOutside) {
+  World world;
+  world.make_ready();
+  const std::string first = world.process("decode-0").engine_id;
+  world.crash_process("decode-0");
+  EXPECT_EQ(world.cause_told(first), net::LossCause::kCrash);
+  EXPECT_EQ(world.process("decode-0").crashes, 1U);
+  world.pass(seconds(1));
+  world.register_process("decode-0");
+  const std::string second = world.process("decode-0").engine_id;
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.cause_told(second), net::LossCause::kOutside);
+  EXPECT_EQ(world.process("decode-0").crashes, 1U);
+}
+
+// A process that dumps core is silent for a while.
+TEST(Job, TheCauseOfALossIsToldWhenItComesLaterThanTheSilence) {
+  World world;
+  world.make_ready();
+  const std::string lost = world.process("decode-0").engine_id;
+  silence_decode(world, seconds(3));
+  EXPECT_EQ(world.cause_told(lost), net::LossCause::kUnknown);
+  world.effects.clear();
+  world.crash_process("decode-0");
+  EXPECT_EQ(world.cause_told(lost), net::LossCause::kCrash);
+}
+
+// The message about the loss may be lost, or the router may be new.
+TEST(Job, ACrashIsToldAgainWhereEverythingIs) {
+  World world;
+  world.make_ready();
+  const std::string lost = world.process("decode-0").engine_id;
+  world.crash_process("decode-0");
+  world.pass(seconds(1));
+  world.register_process("decode-0");
+  world.exit_process("router-0");
+  world.pass(seconds(1));
+  world.register_process("router-0");
+  EXPECT_EQ(world.last_membership().since, 0U);
+  EXPECT_EQ(world.cause_told(lost), net::LossCause::kCrash);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, HeartbeatsArePassedOnToRoutersAsLoad) {
+  World world;
+  world.make_ready();
+  world.tell(MessageArrived{"decode-0",
+                            net::HeartbeatSent{.engine_id = world.process("decode-0").engine_id,
+                                               .load = {.requests_running = 5}}});
+  ASSERT_TRUE(world.sent<net::LoadReported>("router-0"));
+  EXPECT_EQ(std::get<net::LoadReported>(world.last<Send>()->message).load.requests_running, 5U);
+  world.effects.clear();
+  world.beat("router-0");
+  EXPECT_TRUE(world.all<Send>().empty());
+}
+
+TEST(Job, StopDrainsRoutersFirstThenWorkers) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk});
+  EXPECT_NE(world.last<CloseDoors>(), nullptr);
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  EXPECT_FALSE(world.sent<net::Drain>("decode-0"));
+
+  world.tell(MessageArrived{"router-0", net::Drained{}});
+  EXPECT_TRUE(world.sent<net::Shutdown>("router-0"));
+  world.effects.clear();
+  world.now += seconds(10);
+  world.exit_process("router-0", "exit code 0");
+  ASSERT_TRUE(world.sent<net::Drain>("decode-0"));
+  EXPECT_TRUE(world.sent<net::Drain>("prefill-0"));
+  EXPECT_EQ(std::get<net::Drain>(world.last<Send>()->message).deadline_ms, 20000U);
+
+  world.exit_process("prefill-0", "exit code 0");
+  EXPECT_EQ(world.last<Finish>(), nullptr);
+  world.exit_process("decode-0", "exit code 0");
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);
+  EXPECT_EQ(world.last<Finish>()->reason, "");
+  EXPECT_EQ(world.job.state(), JobState::kDone);
+}
+
+TEST(Job, WhatDoesNotDrainInTimeIsKilled) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitInterrupted});
+  EXPECT_EQ(world.job.next_wakeup(), world.now + seconds(32));
+  world.pass(seconds(32));
+  EXPECT_EQ(world.all<SendSignal>().size(), 3U);
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitInterrupted);
+}
+
+TEST(Job, ASecondStopKillsAtOnce) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk});
+  world.tell(StopAsked{kExitInterrupted});
+  ASSERT_EQ(world.all<SendSignal>().size(), 3U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);  // As asked first.
+}
+
+TEST(Job, StopDuringStartEndsWhatIsStartingAndDoesNotStartWhatWaits) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.exit_process("decode-0");  // It is in backoff now.
+  world.effects.clear();
+  world.tell(StopAsked{kExitInterrupted});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kExited);
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kTerminate);
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  world.exit_process("router-0");
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitInterrupted);
+  EXPECT_TRUE(world.all<Spawn>().empty());
+}
+
+TEST(Job, ADeathWhileDrainingIsNotReplaced) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk});
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kExited);
+  world.pass(seconds(5));
+  EXPECT_TRUE(world.all<Spawn>().empty());
+}
+
+// For any order of any events: the job never wedges or busy-waits, and stops when told.
+TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Random random(seed);
+    World world;
+    world.start();
+    const Names names = {"router-0", "prefill-0", "decode-0"};
+    for (int i = 0; i < 200 && world.job.state() != JobState::kDone; ++i) {
+      const std::string& name = names[random.below(3)];
+      world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
+      world.routers_lie = true;
+      world.router_confirms = random.chance(0.7);
+      switch (random.below(11)) {
+        case 9:
+          world.beat_standing_still(name, seconds(random.below(200)));
+          break;
+        case 10:
+          world.crash_process(name);
+          break;
+        case 0:
+          world.register_process(name);
+          break;
+        case 1:
+          world.beat_all();
+          break;
+        case 2:
+          world.exit_process(name);
+          break;
+        case 3:
+          world.tell(ProbeSucceeded{random.below(20), random.below(2)});
+          break;
+        case 4:
+          world.tell(ProbeFailed{random.below(20), "x"});
+          break;
+        case 5:
+          world.tell(MessageArrived{name, net::Drained{}});
+          break;
+        case 6:
+          world.confirm(random.below(30));
+          break;
+        case 7:
+          random.chance(0.02) ? world.tell(StopAsked{0}) : world.beat_all();
+          break;
+        default:
+          world.tell(TimePassed{});
+          break;
+      }
+      world.tell(TimePassed{});
+      if (world.job.state() != JobState::kDone) {
+        EXPECT_GT(world.job.next_wakeup(), world.now) << "seed " << seed;
+      }
+    }
+    for (int i = 0; i < 10 && world.job.state() != JobState::kDone; ++i) {
+      world.tell(StopAsked{0});
+      for (const std::string& name : names) {
+        world.exit_process(name);
+      }
+    }
+    EXPECT_EQ(world.job.state(), JobState::kDone) << "seed " << seed;
+    EXPECT_EQ(world.all<Finish>().size(), 1U) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,190 @@
+// Every job file of bad_configs.txt is refused with exactly the text below it.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "launcher/plan/job_config.h"
+
+namespace pdjob::launcher {
+namespace {
+
+constexpr const char* kFile = PDJOB_TEST_DIR "/bad_configs.txt";
+
+struct Case {
+  std::string name;
+  std::string yaml;
+  std::string errors;
+};
+
+struct Cases {
+  std::string preamble;
+  std::vector<Case> cases;
+};
+
+Cases read_cases() {
+  Cases all;
+  std::ifstream file(kFile);
+  std::string line;
+  std::string* into = &all.preamble;
+  while (std::getline(file, line)) {
+    if (line.starts_with("=== ")) {
+      all.cases.push_back({.name = line.substr(4)});
+      into = &all.cases.back().yaml;
+    } else if (line == "--- errors") {
+      into = &all.cases.back().errors;
+    } else {
+      *into += line + "\n";
+    }
+  }
+  return all;
+}
+
+void write_cases(const Cases& all) {
+  std::ofstream file(kFile);
+  file << all.preamble;
+  for (const Case& each : all.cases) {
+    file << "=== " << each.name << "\n" << each.yaml << "--- errors\n" << each.errors;
+  }
+}
+
+const Places kPlaces{.home = "/home/nobody"};
+
+TEST(BadConfig, EachIsRefusedWithItsWholeText) {
+  Cases all = read_cases();
+  ASSERT_GE(all.cases.size(), 40U);
+  const bool update = std::getenv("PDJOB_UPDATE") != nullptr;
+  for (Case& each : all.cases) {
+    const auto config = parse_job_config("job.yaml", each.yaml, kPlaces);
+    ASSERT_FALSE(config.has_value()) << each.name;
+    if (update) {
+      each.errors = config.error().message;
+    }
+    EXPECT_EQ(config.error().message, each.errors) << each.name;
+  }
+  if (update) {
+    write_cases(all);
+  }
+}
+
+TEST(JobConfig, RolesOverrideTheCommonEngine) {
+  const auto config = parse_job_config("job.yaml",
+                                       "name: x\n"
+                                       "engine: {kind: fake, threads: 2, sequences: 4}\n"
+                                       "decode:\n  engine: {sequences: 16}\n",
+                                       kPlaces);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const ModelConfig& model = config->models.front();
+  EXPECT_EQ(model.name, "");
+  EXPECT_EQ(model.prefill_engine.sequences, 4U);
+  EXPECT_EQ(model.decode_engine.sequences, 16U);
+  EXPECT_EQ(model.decode_engine.threads, 2U);
+  EXPECT_EQ(model.served_name, "fake");
+  EXPECT_EQ(config->launcher.log_dir, "/home/nobody/.local/state/pdjob/x/logs");
+}
+
+TEST(JobConfig, EachOfSeveralModelsOverridesTheSectionsOfTheJob) {
+  const auto config = parse_job_config("job.yaml",
+                                       "name: x\n"
+                                       "engine: {kind: fake, threads: 2, sequences: 4}\n"
+                                       "prefill: {workers: 2, chunk_tokens: 64}\n"
+                                       "decode: {workers: 3, engine: {sequences: 16}}\n"
+                                       "models:\n"
+                                       "  small:\n"
+                                       "    engine: {threads: 1, sequences: 8}\n"
+                                       "    prefill: {chunk_tokens: 32, engine: {sequences: 2}}\n"
+                                       "  large:\n"
+                                       "    served_name: org/Large-7B\n"
+                                       "    prefill: {workers: 0}\n"
+                                       "    decode: {workers: 1}\n",
+                                       kPlaces);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  ASSERT_EQ(config->served_names(), (std::vector<std::string>{"small", "org/Large-7B"}));
+  const ModelConfig& small = *config->model_called("small");
+  EXPECT_EQ(small.prefill_workers, 2U);
+  EXPECT_EQ(small.decode_workers, 3U);
+  EXPECT_EQ(small.prefill.chunk_tokens, 32U);
+  EXPECT_EQ(small.prefill_engine.threads, 1U);
+  EXPECT_EQ(small.prefill_engine.sequences, 2U);
+  // `decode.engine` overrides `engine`, whatever the order in the file.
+  EXPECT_EQ(small.decode_engine.sequences, 16U);
+  EXPECT_EQ(small.decode_engine.served_name, "small");
+  const ModelConfig& large = *config->model_called("org/Large-7B");
+  EXPECT_EQ(large.name, "large");
+  EXPECT_FALSE(large.disaggregated());
+  EXPECT_EQ(large.decode_workers, 1U);
+  EXPECT_EQ(large.prefill.chunk_tokens, 64U);
+  EXPECT_EQ(large.prefill_engine.sequences, 4U);
+  EXPECT_EQ(large.decode_engine.threads, 2U);
+  EXPECT_EQ(config->model_called("large"), nullptr);
+}
+
+TEST(JobConfig, AnotherRoutersJobMayHaveAListOfOneModel) {
+  const auto config = parse_job_config("job.yaml",
+                                       "name: x\nengine: {kind: fake}\nmodels: {only: {}}\n"
+                                       "router: {type: command, recipe: vllm-router}\n",
+                                       kPlaces);
+  EXPECT_TRUE(config.has_value()) << config.error().message;
+}
+
+TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {
+  const std::string folder = testing::TempDir() + "/models";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/tiny.gguf") << "x";
+  EXPECT_EQ(*find_model("tiny", {.home = "/nowhere", .models = folder}), folder + "/tiny.gguf");
+  EXPECT_EQ(*find_model(folder + "/tiny.gguf", {}), folder + "/tiny.gguf");
+  EXPECT_EQ(*find_model("~/tiny.gguf", {.home = folder}), folder + "/tiny.gguf");
+  EXPECT_EQ(find_model("huge", {.home = "/h", .models = folder}).error().message,
+            "not found: no file " + folder +
+                "/huge.gguf nor /h/.cache/pdjob/models/huge.gguf; `./dev model` installs the "
+                "default one");
+}
+
+TEST(JobConfig, AFileThatCannotBeReadIsAnError) {
+  EXPECT_EQ(read_job_config("/nonexistent/job.yaml", kPlaces).error().message,
+            "/nonexistent/job.yaml: cannot be read\n");
+}
+
+TEST(JobConfig, AFolderIsNoJobFile) {
+  const std::string folder = testing::TempDir();
+  EXPECT_EQ(read_job_config(folder, kPlaces).error().message, folder + ": cannot be read\n");
+}
+
+TEST(JobConfig, AFileThatIsTooLargeIsRefusedUnread) {
+  const std::string path = testing::TempDir() + "/large.yaml";
+  std::ofstream(path) << std::string(2 * limits::kMiB, '#');
+  const std::string refusal =
+      ":1:1: the file is larger than " + std::to_string(limits::kConfigBytesMax) + " bytes\n";
+  EXPECT_EQ(read_job_config(path, kPlaces).error().message, path + refusal);
+  EXPECT_EQ(read_job_config("/dev/zero", kPlaces).error().message, "/dev/zero" + refusal);
+}
+
+TEST(JobConfig, ReferenceFileIsCurrent) {
+  std::ifstream file(PDJOB_SOURCE_DIR "/configs/REFERENCE.md");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(text, config_reference()) << "run: pdjob reference > configs/REFERENCE.md";
+}
+
+TEST(JobConfig, EveryExampleIsValid) {
+  const std::string folder =
+      testing::TempDir() + "/example_models";  // The real model is absent where tests run.
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/smollm2-135m-instruct.gguf") << "x";
+  size_t examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PDJOB_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() == ".yaml") {
+      const auto config = read_job_config(entry.path(), {.home = "/home/nobody", .models = folder});
+      EXPECT_TRUE(config.has_value()) << config.error().message;
+      ++examples;
+    }
+  }
+  EXPECT_GE(examples, 2U);
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

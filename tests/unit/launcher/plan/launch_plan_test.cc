@@ -1,0 +1,170 @@
+#include "launcher/plan/launch_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+JobConfig job(const std::string& yaml) {
+  auto config = parse_job_config(
+      "job.yaml", "name: demo\nserved_name: tiny\nengine: {kind: fake}\n" + yaml, {.home = "/h"});
+  PDJOB_CHECK(config.has_value(), config.error().message);
+  return std::move(*config);
+}
+
+const std::vector<Node> kOneNode = {
+    {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
+
+TEST(JobConfig, APrefillWorkerThatDrainsKeepsItsKvForItsLease) {
+  const JobConfig config = job("launcher: {stop_timeout: 5s}\nkvtransfer: {lease: 60s}\n");
+  EXPECT_EQ(drain_timeout(config, net::Role::kPrefill), std::chrono::seconds(65));
+  EXPECT_EQ(drain_timeout(config, net::Role::kDecode), std::chrono::seconds(5));
+}
+
+TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
+  const auto plan = make_plan(
+      job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, {0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->to_text(),
+            "job demo, model tiny\n"
+            "NAME       ROLE     NODE   CORES  ADDRESS\n"
+            "router-0   router   local  -      127.0.0.1:8000\n"
+            "prefill-0  prefill  local  1      127.0.0.1:any\n"
+            "prefill-1  prefill  local  1      127.0.0.1:any\n"
+            "decode-0   decode   local  3      127.0.0.1:any\n"
+            "invariant: yes (the fake engine computes each sequence alone)\n");
+}
+
+TEST(LaunchPlan, JsonHoldsTheSameFacts) {
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, {0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(
+      plan->to_json(),
+      R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
+      R"("processes":[{"name":"router-0","role":"router","node":"local","cores":0,"host":"127.0.0.1","port":8000},)"
+      R"({"name":"decode-0","role":"both","node":"local","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
+      "\n");
+}
+
+TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
+  const std::vector<Node> nodes = {
+      {.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
+      {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
+  const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, {0});
+  ASSERT_TRUE(plan.has_value());
+  std::string placed;
+  for (const PlanRow& row : plan->rows) {
+    placed += row.node;
+  }
+  EXPECT_EQ(placed, "aaaabab");
+  EXPECT_TRUE(plan->warnings.empty());
+}
+
+TEST(LaunchPlan, OvercommitmentIsAWarning) {
+  const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, {0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->warnings,
+            std::vector<std::string>{
+                "node local has 8 cores for 9 engine threads: expect them to slow each other"});
+}
+
+TEST(LaunchPlan, APortOfKvEventsIsNoneOfItsWorkers) {
+  const auto plan = make_plan(
+      job("router: {prefill_policy: prefix_aware, kv_events: {port: 5557}}\n"), kOneNode, {0});
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->warnings.size(), 1U);
+  EXPECT_NE(plan->warnings[0].find("router.kv_events.port"), std::string::npos);
+}
+
+TEST(LaunchPlan, AModelLargerThanEveryNodeIsNotPlaced) {
+  const auto plan = make_plan(job(""), kOneNode, {2ULL << 30});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message, "the model has 2048 MiB, more than the memory of any node");
+}
+
+TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
+  JobConfig config = job("");
+  ModelConfig& model = config.models.front();
+  model.prefill_engine.kind = model.decode_engine.kind = engine::EngineKind::kLlama;
+  const auto invariant = [&] { return make_plan(config, kOneNode, {0})->models.front().invariant; };
+  model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kQ8_0;
+  model.decode_engine.threads = 4;
+  EXPECT_TRUE(invariant());
+  model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kF16;
+  EXPECT_FALSE(invariant());
+  model.decode_engine.threads = model.prefill_engine.threads = 1;
+  EXPECT_FALSE(invariant());  // A reused prefix may cut the prompt anywhere.
+  model.prefill.prefix_cache = model.decode.prefix_cache = false;
+  EXPECT_TRUE(invariant());
+  model.prefill.chunk_tokens = 32;
+  EXPECT_FALSE(invariant());
+  model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kQ8_0;
+  EXPECT_TRUE(invariant());
+  model.prefill_engine.gpu = true;
+  EXPECT_FALSE(invariant());
+}
+
+const char* const kTwoModels =
+    "models:\n"
+    "  small: {decode: {workers: 2}}\n"
+    "  large: {served_name: org/Large-7B, prefill: {workers: 0}, engine: {threads: 3}}\n";
+
+JobConfig two_models(const std::string& more = "") {
+  auto config = parse_job_config(
+      "job.yaml", std::string("name: demo\nengine: {kind: fake}\n") + kTwoModels + more,
+      {.home = "/h"});
+  PDJOB_CHECK(config.has_value(), config.error().message);
+  return std::move(*config);
+}
+
+TEST(LaunchPlan, SeveralModelsHaveWorkersOfTheirOwn) {
+  JobConfig config = two_models();
+  config.models[1].decode_engine.kind = engine::EngineKind::kLlama;
+  const auto plan = make_plan(config, kOneNode, {0, 0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->to_text(),
+            "job demo, models small, org/Large-7B\n"
+            "NAME             MODEL         ROLE     NODE   CORES  ADDRESS\n"
+            "router-0         -             router   local  -      127.0.0.1:8000\n"
+            "small-prefill-0  small         prefill  local  1      127.0.0.1:any\n"
+            "small-decode-0   small         decode   local  1      127.0.0.1:any\n"
+            "small-decode-1   small         decode   local  1      127.0.0.1:any\n"
+            "large-decode-0   org/Large-7B  both     local  3      127.0.0.1:any\n"
+            "small is invariant: yes (the fake engine computes each sequence alone)\n"
+            "org/Large-7B is invariant: yes (q8_0 KV)\n");
+}
+
+TEST(LaunchPlan, JsonSaysWhichWorkerIsOfWhichOfSeveralModels) {
+  const auto plan = make_plan(two_models(), kOneNode, {0, 0});
+  ASSERT_TRUE(plan.has_value());
+  const std::string json = plan->to_json();
+  EXPECT_EQ(json.find(R"({"job":"demo","models":[{"name":"small","invariant":true,)"
+                      R"("invariant_because":"the fake engine computes each sequence alone"},)"
+                      R"({"name":"org/Large-7B",)"),
+            0U)
+      << json;
+  EXPECT_NE(json.find(R"({"name":"router-0","role":"router","node")"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"({"name":"large-decode-0","role":"both","model":"org/Large-7B",)"),
+            std::string::npos)
+      << json;
+}
+
+TEST(LaunchPlan, OneOfSeveralModelsThatIsTooLargeIsNamed) {
+  const auto plan = make_plan(two_models(), kOneNode, {1, 2ULL << 30});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message,
+            "the model org/Large-7B has 2048 MiB, more than the memory of any node");
+}
+
+TEST(LaunchPlan, ModelsMustFitTogetherEachFileOnce) {
+  JobConfig config = two_models();
+  config.models[0].decode_engine.model_path = config.models[1].decode_engine.model_path = "/same";
+  EXPECT_TRUE(make_plan(config, kOneNode, {600 << 20, 600 << 20}).has_value());
+  config.models[0].decode_engine.model_path = "/other";
+  const auto plan = make_plan(config, kOneNode, {600 << 20, 600 << 20});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message, "the models have 1200 MiB, more than the memory of all nodes");
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,143 @@
+#include "net/control/wire.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "common/random.h"
+
+namespace pdjob::net {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+WorkerEntry worker_entry() {
+  return {.name = "prefill-0",
+          .engine_id = "prefill-0.ab12.1",
+          .role = Role::kPrefill,
+          .host = "127.0.0.1",
+          .port = 40123,
+          .model = "smollm2",
+          .kv_address = R"({"remote_port":1})",
+          .key = "a key of sixteen or more"};
+}
+
+WorkerLoad worker_load() {
+  return {.requests_running = 1,
+          .requests_queued = 2,
+          .tokens_queued = 3,
+          .kv_rows_used = 4,
+          .kv_rows_max = 1ULL << 40,
+          .standstill_ms = 5};
+}
+
+std::vector<Message> one_of_each() {
+  return {Registered{.worker = worker_entry(), .pid = 4711},
+          HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
+          Drained{.name = "decode-1"},
+          Acknowledge{},
+          Membership{.version = 7,
+                     .since = 6,
+                     .workers = {worker_entry(), worker_entry()},
+                     .routers = {worker_entry()},
+                     .left = {{"decode-2", "decode-2.ab12.2", LossCause::kCrash},
+                              {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}}},
+          LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
+          Drain{.deadline_ms = 30000},
+          Shutdown{},
+          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
+}
+
+TEST(Wire, EveryMessageSurvivesARoundTrip) {
+  const std::vector<Message> messages = one_of_each();
+  ASSERT_EQ(messages.size(), std::variant_size_v<Message>);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    ASSERT_EQ(messages[i].index(), i) << "one_of_each() must hold every type";
+    const Result<Message> decoded = decode(bytes_of(encode(messages[i])));
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    EXPECT_EQ(*decoded, messages[i]);
+  }
+}
+
+TEST(Wire, BytesAreWhatTheFormatSays) {
+  EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
+            std::string("pdjb\x05\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x05\x00\x03\x00\x02\x00\x00\x00"
+                                                       "ab",
+                                                       14));
+}
+
+TEST(Wire, EveryTruncationIsRefused) {
+  for (const Message& message : one_of_each()) {
+    const std::string whole = encode(message);
+    for (size_t size = 0; size < whole.size(); ++size) {
+      const Result<Message> decoded = decode(bytes_of(whole.substr(0, size)));
+      ASSERT_FALSE(decoded) << size;
+      EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
+    }
+  }
+}
+
+TEST(Wire, TrailingBytesAreRefused) {
+  for (const Message& message : one_of_each()) {
+    EXPECT_FALSE(decode(bytes_of(encode(message) + '\0')));
+  }
+}
+
+TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
+  std::string bytes = encode(Shutdown{});
+  bytes[4] = 1;
+  EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kUnsupported);
+}
+
+TEST(Wire, UnknownTypesAndRolesAreRefused) {
+  std::string bytes = encode(Shutdown{});
+  for (const char type : {'\0', '\x0a', '\x7f'}) {
+    bytes[6] = type;
+    EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
+  }
+  std::string registered = encode(Registered{});  // Two empty strings, then the role.
+  for (const char role : {'\0', '\x05', '\x7f'}) {
+    registered[16] = role;
+    EXPECT_FALSE(decode(bytes_of(registered)));
+  }
+  registered[16] = 1;
+  EXPECT_TRUE(decode(bytes_of(registered)));
+}
+
+TEST(Wire, FalseCountsCostNoMemory) {
+  std::string list = encode(Membership{.version = 1});
+  list[24] = '\xff';  // It claims 255 entries, but none follows.
+  EXPECT_FALSE(decode(bytes_of(list)));
+  std::string text = encode(Drained{});
+  text.replace(8, 4, "\xff\xff\xff\xff");
+  EXPECT_FALSE(decode(bytes_of(text)));
+}
+
+TEST(Wire, StringsAreBounded) {
+  const std::string longest(limits::kControlStringBytesMax, 'x');
+  EXPECT_TRUE(decode(bytes_of(encode(Drained{.name = longest}))));
+  std::string longer = "pdjb";
+  longer += std::string("\x04\x00\x03\x00\x01\x04\x00\x00", 8) + longest + "x";
+  EXPECT_FALSE(decode(bytes_of(longer)));
+}
+
+TEST(Wire, FlippedBytesNeverCrashAndReencodeTheSame) {
+  Random random(7);
+  const std::vector<Message> messages = one_of_each();
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = encode(messages[random.below(messages.size())]);
+    for (uint64_t flips = 1 + random.below(3); flips > 0; --flips) {
+      bytes[random.below(bytes.size())] = static_cast<char>(random.below(256));
+    }
+    if (const Result<Message> decoded = decode(bytes_of(bytes))) {
+      EXPECT_EQ(encode(*decoded), bytes);  // The form is canonical.
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::net

@@ -1,0 +1,596 @@
+#include "net/http/http_server.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "tests/unit/net/loop_test_support.h"
+
+namespace pdjob::net {
+namespace {
+
+constexpr std::string_view kGet = "GET /x?y=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+
+size_t count_of(std::string_view text, std::string_view part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) {
+    ++count;
+  }
+  return count;
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  void open(HttpServerOptions options = {}) {
+    auto opened = HttpServer::open(loop, handler, options);
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    server = std::move(*opened);
+  }
+  // Replies to each request with its method, path, query and body.
+  void echo() {
+    handler.answer = [this](ExchangeId id, HttpRequest& request) {
+      server->reply(id, 200, "text/plain",
+                    std::string(request.method) + " " + std::string(request.path) + " " +
+                        std::string(request.query) + " " + request.body);
+    };
+  }
+  std::unique_ptr<RawClient> connect() { return std::make_unique<RawClient>(loop, server->port()); }
+
+  EventLoop loop;
+  LambdaHandler handler;
+  std::unique_ptr<HttpServer> server;
+};
+
+TEST_F(HttpServerTest, AnswersARequest) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for("GET /x y=1 "));
+  EXPECT_EQ(client->received(),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\n\r\nGET /x y=1 ");
+  EXPECT_EQ(server->exchanges_alive(), 0U);
+}
+
+TEST_F(HttpServerTest, ServersThatShareAPortHaveOneOfTheirOwn) {
+  auto shared = listen_on("127.0.0.1", 0, PortUse::kShared);
+  ASSERT_TRUE(shared.has_value());
+  const uint16_t port = local_port(shared->get());
+  const Fd other = *listen_on("127.0.0.1", port, PortUse::kShared);
+  open({.listen_fd = dup(shared->get()), .own_port = true});
+  echo();
+  EXPECT_EQ(server->port(), port);
+  EXPECT_NE(server->own_port(), port);
+  RawClient client(loop, server->own_port());
+  client.send(kGet);
+  EXPECT_TRUE(client.wait_for("GET /x y=1 "));
+}
+
+TEST_F(HttpServerTest, TakesRequestsByteByByte) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send_in_pieces("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", 1);
+  ASSERT_TRUE(client->wait_for("POST /p  hello"));
+  client->send_in_pieces(
+      "POST /q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: t\r\n\r\n",
+      1);
+  ASSERT_TRUE(client->wait_for("POST /q  abcde"));
+}
+
+TEST_F(HttpServerTest, KeepsPipelinedRepliesInOrder) {
+  open();
+  // Each is answered later, so all of them wait in the connection.
+  handler.answer = [this](ExchangeId id, HttpRequest& request) {
+    loop.call_at(loop.now(), [this, id, path = std::string(request.path)] {
+      server->reply(id, 200, "text/plain", path);
+    });
+  };
+  const auto client = connect();
+  std::string requests;
+  std::string expected;
+  for (int i = 100; i < 200; ++i) {
+    requests += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: h\r\n\r\n";
+    expected += "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\n/" +
+                std::to_string(i);
+  }
+  client->send_in_pieces(requests, 1000);
+  ASSERT_TRUE(client->wait_for("/199"));
+  EXPECT_EQ(client->received(), expected);
+}
+
+TEST_F(HttpServerTest, HoldsOnlySoManyPipelinedBytes) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  // Far more bytes than the server holds while the first reply is under way. All are answered in
+  // the end.
+  constexpr size_t kRequests = 20000;
+  std::string rest;
+  for (size_t i = 1; i < kRequests; ++i) {
+    rest += kGet;
+  }
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 200, "text/plain", "answer");
+  };
+  loop.call_at(loop.now() + std::chrono::milliseconds(100),
+               [&] { server->reply(handler.requests.front(), 200, "text/plain", "answer"); });
+  client->send(rest);
+  ASSERT_TRUE(
+      run_until(loop, [&] { return client->received(), handler.requests.size() == kRequests; }));
+  ASSERT_TRUE(run_until(loop, [&] { return count_of(client->received(), "answer") == kRequests; }));
+}
+
+TEST_F(HttpServerTest, ClientsMayLeaveInTheTurnInWhichTheyAreAnswered) {
+  open();
+  echo();
+  for (int i = 0; i < 20; ++i) {
+    const auto client = connect();
+    client->send(kGet);
+  }
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 20; }));
+  const auto client = connect();
+  client->send(kGet);
+  EXPECT_TRUE(client->wait_for("GET /x y=1 "));
+}
+
+TEST_F(HttpServerTest, WhatIsSentInTheTurnInWhichTheLoopStopsIsSent) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    loop.call_at(loop.now(), [this, id] {
+      server->reply(id, 200, "text/plain", "the last word");
+      loop.stop();
+    });
+  };
+  const auto client = connect();
+  client->send(kGet);
+  loop.run();
+  server.reset();
+  EXPECT_TRUE(client->wait_for("the last word"));
+}
+
+TEST_F(HttpServerTest, StreamsChunked) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  const ExchangeId id = handler.requests.front();
+  server->begin(id, 200, "text/event-stream", {{"x-pdjob-worker", "decode-0"}});
+  ASSERT_TRUE(client->wait_for("\r\n\r\n"));  // The head does not wait for the first piece.
+  EXPECT_EQ(client->take(),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-pdjob-worker: decode-0\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n");
+  server->write(id, "data: 1\n\n");
+  server->write(id, "");
+  server->write(id, std::string(16, 'x'));
+  server->end(id);
+  server->write(id, "late");
+  ASSERT_TRUE(client->wait_for("0\r\n\r\n"));
+  EXPECT_EQ(client->take(), "9\r\ndata: 1\n\n\r\n10\r\nxxxxxxxxxxxxxxxx\r\n0\r\n\r\n");
+  // The connection stays open.
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 2; }));
+}
+
+TEST_F(HttpServerTest, StreamsToHttp10UntilClose) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    EXPECT_TRUE(server->is_http_1_0(id));
+    server->begin(id, 200, "text/plain");
+    server->write(id, "abc");
+    server->end(id);
+  };
+  const auto client = connect();
+  client->send("GET / HTTP/1.0\r\n\r\n");
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_TRUE(client->received().ends_with("Connection: close\r\n\r\nabc")) << client->received();
+}
+
+TEST_F(HttpServerTest, PassesRawRepliesThrough) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->begin_raw(id, "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n");
+    server->write_raw(id, "1\r\na\r\n");
+    server->write_raw(id, "0\r\n\r\n");
+    server->end_raw(id, true);
+  };
+  const auto client = connect();
+  client->send(std::string(kGet) + std::string(kGet));
+  const std::string reply =
+      "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+  ASSERT_TRUE(client->wait_for_bytes(2 * reply.size()));
+  EXPECT_EQ(client->received(), reply + reply);
+}
+
+TEST_F(HttpServerTest, ClosesAfterARawReplyThatEndsByClosing) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->begin_raw(id, "HTTP/1.1 200 OK\r\n\r\n");
+    server->write_raw(id, "abc");
+    server->end_raw(id, false);
+  };
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_EQ(client->received(), "HTTP/1.1 200 OK\r\n\r\nabc");
+}
+
+TEST_F(HttpServerTest, AnswersHeadWithoutBody) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send("HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(client->wait_for("\r\n\r\n"));
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for("GET /x"));
+  EXPECT_EQ(client->received(),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n"
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\n\r\nGET /x y=1 ");
+}
+
+TEST_F(HttpServerTest, HonoursConnectionClose) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" + std::string(kGet));
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_EQ(count_of(client->received(), "HTTP/1.1 200"), 1U);
+  EXPECT_NE(client->received().find("Connection: close\r\n"), std::string::npos);
+  EXPECT_EQ(handler.requests.size(), 1U);
+}
+
+TEST_F(HttpServerTest, KeepsHttp10AliveOnlyWhenAsked) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  ASSERT_TRUE(client->wait_for("Connection: keep-alive"));
+  client->send("GET / HTTP/1.0\r\n\r\n");
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_EQ(count_of(client->received(), "HTTP/1.1 200"), 2U);
+}
+
+TEST_F(HttpServerTest, AnswersExpectContinue) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  ASSERT_TRUE(client->wait_for("HTTP/1.1 100 Continue\r\n\r\n"));
+  client->send("ok");
+  ASSERT_TRUE(client->wait_for("POST /  ok"));
+}
+
+struct RefusedCase {
+  const char* name;
+  std::string bytes;
+  int status;
+};
+
+TEST_F(HttpServerTest, RefusesWithAnOpenAiErrorAndCloses) {
+  open({.body_bytes_max = 1000});
+  echo();
+  const std::vector<RefusedCase> cases = {
+      {"garbage", "\x16\x03\x01\x02 tls?\r\n\r\n", 400},
+      {"bare LF", "GET / HTTP/1.1\nHost: h\n\n", 400},
+      {"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+      {"large body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n", 413},
+      {"large chunked body",
+       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n" +
+           std::string(1024, 'x'),
+       413},
+      {"malformed chunk", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+       400},
+      {"other encoding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+       501},
+      {"large head",
+       "GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(limits::kHttpHeadBytesMax, 'x'), 431},
+      {"unknown expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", 417},
+  };
+  for (const RefusedCase& refused : cases) {
+    const auto client = connect();
+    client->send(refused.bytes);
+    ASSERT_TRUE(client->wait_for_end()) << refused.name;
+    const std::string& reply = client->received();
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 " + std::to_string(refused.status) + " "))
+        << refused.name << reply;
+    EXPECT_NE(reply.find(R"({"error":{"message":")"), std::string::npos) << reply;
+    EXPECT_TRUE(reply.ends_with(R"(","type":"invalid_request_error","param":null,"code":null}})"))
+        << reply;
+    EXPECT_NE(reply.find("Connection: close\r\n"), std::string::npos) << reply;
+  }
+  EXPECT_TRUE(handler.requests.empty());
+}
+
+TEST_F(HttpServerTest, LetsAClientReadTheRefusalOfABodyItIsStillSending) {
+  open({.body_bytes_max = 1000});
+  const auto client = connect();
+  client->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" +
+               std::string(4000000, 'x'));
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_TRUE(client->received().starts_with("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpServerTest, TakesALargeBodyAndSendsALargeReply) {
+  open();
+  std::string got;
+  handler.answer = [&](ExchangeId id, HttpRequest& request) {
+    got = std::move(request.body);
+    server->reply(id, 200, "application/octet-stream", got);
+  };
+  std::string body(8 * limits::kMiB, ' ');
+  for (size_t i = 0; i < body.size(); ++i) {
+    body[i] = static_cast<char>(i * 7 + i / 251);
+  }
+  const auto client = connect();
+  client->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
+               "\r\n\r\n" + body);
+  ASSERT_TRUE(run_until(loop, [&] {
+    return client->received().ends_with(std::string_view(body).substr(body.size() - 64));
+  }));
+  EXPECT_TRUE(got == body);
+  EXPECT_TRUE(client->received().ends_with(body));
+}
+
+TEST_F(HttpServerTest, TellsThatTheClientIsGone) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  const ExchangeId id = handler.requests.front();
+  server->begin(id, 200, "text/plain");
+  server->write(id, "some");
+  client->close();
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+  EXPECT_EQ(handler.gone.front(), id);
+  EXPECT_EQ(server->exchanges_alive(), 0U);
+  // The id is inert now.
+  server->write(id, "more");
+  server->end(id);
+  server->abort(id);
+  EXPECT_EQ(server->bytes_queued(id), 0U);
+}
+
+TEST_F(HttpServerTest, NoticesAClientLeavingBehindPipelinedBytes) {
+  open();
+  const auto client = connect();
+  std::string requests;
+  while (requests.size() < 3 * limits::kHttpHeadBytesMax) {
+    requests += kGet;
+  }
+  client->send(requests);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  client->close_sending();
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+}
+
+TEST_F(HttpServerTest, AnswersAtOnceAClientThatHasHalfClosed) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send(kGet);
+  client->close_sending();
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_TRUE(client->received().ends_with("GET /x y=1 "));
+}
+
+TEST_F(HttpServerTest, DoesNotTellOfAClientGoneAfterTheReply) {
+  open();
+  echo();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for("GET /x"));
+  client->close();
+  run_for(loop, std::chrono::milliseconds(50));
+  EXPECT_TRUE(handler.gone.empty());
+}
+
+TEST_F(HttpServerTest, AbortShowsAnIncompleteReply) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  server->begin(handler.requests.front(), 200, "text/plain");
+  server->write(handler.requests.front(), "part");
+  server->abort(handler.requests.front());
+  ASSERT_TRUE(client->wait_for_end());
+  EXPECT_TRUE(client->received().ends_with("4\r\npart\r\n"));
+  EXPECT_TRUE(handler.gone.empty());
+  EXPECT_EQ(server->exchanges_alive(), 0U);
+}
+
+TEST_F(HttpServerTest, QueuesForASlowReaderAndTellsWhenItHasCaughtUp) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  const ExchangeId id = handler.requests.front();
+  server->begin(id, 200, "text/plain");
+  const std::string piece(100000, 'p');
+  size_t written = 0;
+  while (server->bytes_queued(id) <= limits::kHttpSendQueueBytesMax) {
+    server->write(id, piece);
+    ++written;
+  }
+  run_for(loop, std::chrono::milliseconds(20));
+  EXPECT_TRUE(handler.writable.empty());
+  ASSERT_TRUE(run_until(loop, [&] { return client->received(), !handler.writable.empty(); }));
+  EXPECT_LT(server->bytes_queued(id), limits::kHttpSendQueueBytesMax / 2);
+  server->end(id);
+  ASSERT_TRUE(run_until(loop, [&] { return client->received().ends_with("\r\n0\r\n\r\n"); }));
+  EXPECT_EQ(count_of(client->received(), "186a0\r\np"), written);
+  EXPECT_EQ(handler.writable.size(), 1U);
+}
+
+TEST_F(HttpServerTest, CutsAReaderThatTakesNothing) {
+  open({.idle_timeout = std::chrono::milliseconds(200)});
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  server->begin(handler.requests.front(), 200, "text/plain");
+  server->write(handler.requests.front(), std::string(16 * limits::kMiB, 'x'));
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+}
+
+TEST_F(HttpServerTest, CutsAReaderThatTakesNothingButGoesOnSending) {
+  open({.idle_timeout = std::chrono::milliseconds(300)});
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 200, "text/plain", std::string(12000, 'x'));
+  };
+  const auto client = connect();
+  const int little = 4096;
+  setsockopt(client->fd(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) {
+    requests += kGet;
+  }
+  requests += "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab";
+  client->send(requests);
+  loop.call_at(loop.now() + std::chrono::milliseconds(100),
+               [&] { ASSERT_EQ(::send(client->fd(), "cd", 2, MSG_NOSIGNAL), 2); });
+  // Every request is answered or cut off, and the connection ends.
+  ASSERT_TRUE(run_until(loop, [&] {
+    char byte = 0;
+    return server->exchanges_alive() == 0 &&
+           ::send(client->fd(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN;
+  }));
+}
+
+TEST_F(HttpServerTest, CutsAReaderWhoseSourceIgnoresTheQueue) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  server->begin(handler.requests.front(), 200, "text/plain");
+  const std::string piece(limits::kMiB, 'p');
+  for (int i = 0; i < 100; ++i) {
+    server->write(handler.requests.front(), piece);
+  }
+  EXPECT_LT(server->bytes_queued(handler.requests.front()), 70 * limits::kMiB);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+}
+
+TEST_F(HttpServerTest, ClosesIdleConnections) {
+  open({.idle_timeout = std::chrono::milliseconds(50)});
+  echo();
+  const auto silent = connect();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for("GET /x"));
+  ASSERT_TRUE(client->wait_for_end());
+  ASSERT_TRUE(silent->wait_for_end());
+  EXPECT_TRUE(silent->received().empty());
+}
+
+TEST_F(HttpServerTest, RefusesARequestThatTakesTooLong) {
+  open({.request_timeout = std::chrono::milliseconds(50)});
+  const auto slow_head = connect();
+  slow_head->send("GET / HT");
+  const auto slow_body = connect();
+  slow_body->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc");
+  ASSERT_TRUE(slow_head->wait_for_end());
+  ASSERT_TRUE(slow_body->wait_for_end());
+  EXPECT_TRUE(slow_head->received().starts_with("HTTP/1.1 408 "));
+  EXPECT_TRUE(slow_body->received().starts_with("HTTP/1.1 408 "));
+}
+
+TEST_F(HttpServerTest, TurnsAwayMoreConnectionsThanItsLimit) {
+  open({.connections_max = 2});
+  echo();
+  const auto first = connect();
+  const auto second = connect();
+  first->send(kGet);
+  second->send(kGet);
+  ASSERT_TRUE(first->wait_for("GET /x"));
+  ASSERT_TRUE(second->wait_for("GET /x"));
+  const auto third = connect();
+  ASSERT_TRUE(third->wait_for_end());
+  EXPECT_TRUE(third->received().starts_with("HTTP/1.1 503 "));
+  // The place is free again.
+  first->close();
+  run_for(loop, std::chrono::milliseconds(20));
+  const auto fourth = connect();
+  fourth->send(kGet);
+  EXPECT_TRUE(fourth->wait_for("GET /x"));
+}
+
+TEST_F(HttpServerTest, DrainsInOrder) {
+  open();
+  const auto idle = connect();
+  const auto busy = connect();
+  busy->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  server->stop_accepting();
+  ASSERT_TRUE(idle->wait_for_end());
+  EXPECT_FALSE(busy->ended());
+  EXPECT_EQ(server->exchanges_alive(), 1U);
+  server->reply(handler.requests.front(), 200, "text/plain", "last");
+  ASSERT_TRUE(busy->wait_for_end());
+  EXPECT_NE(busy->received().find("Connection: close\r\n"), std::string::npos);
+  EXPECT_TRUE(busy->received().ends_with("last"));
+  EXPECT_EQ(server->exchanges_alive(), 0U);
+}
+
+TEST_F(HttpServerTest, TakesOverAListeningSocket) {
+  auto listener = listen_on("127.0.0.1", 0);
+  ASSERT_TRUE(listener.has_value());
+  const uint16_t port = local_port(listener->get());
+  open({.listen_fd = dup(listener->get())});
+  echo();
+  EXPECT_EQ(server->port(), port);
+  const auto client = connect();
+  client->send(kGet);
+  EXPECT_TRUE(client->wait_for("GET /x"));
+}
+
+TEST_F(HttpServerTest, SaysThatAnAddressIsTaken) {
+  open();
+  const auto second = HttpServer::open(loop, handler, {.port = server->port()});
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(HttpServerTest, ServesAThousandConnections) {
+  open();
+  echo();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 1000; ++i) {
+    clients.push_back(connect());
+    ::send(clients.back()->fd(), kGet.data(), kGet.size(), MSG_NOSIGNAL);
+  }
+  const auto all_answered = [&] {
+    return std::ranges::all_of(
+        clients, [](const auto& client) { return client->received().ends_with("GET /x y=1 "); });
+  };
+  ASSERT_TRUE(run_until(loop, all_answered));
+  EXPECT_EQ(handler.requests.size(), 1000U);
+}
+
+TEST_F(HttpServerTest, ClosesEverythingWhenDestroyed) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  server->begin(handler.requests.front(), 200, "text/plain");
+  server.reset();
+  ASSERT_TRUE(client->wait_for_end());
+}
+
+TEST_F(HttpServerTest, CannotBeMadeToSendAHeaderOfAValuesMaking) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->reply(id, 200, "text/plain", "", {{"x-request-id", "a\r\nSet-Cookie: b"}});
+  };
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for("\r\n\r\n"));
+  EXPECT_EQ(client->received().find("\r\nSet-Cookie"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pdjob::net

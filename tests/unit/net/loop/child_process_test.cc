@@ -1,0 +1,103 @@
+#include "net/loop/child_process.h"
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+
+#include "tests/unit/net/loop_test_support.h"
+
+namespace pdjob::net {
+namespace {
+
+class ChildProcessTest : public testing::Test {
+ protected:
+  ChildOptions shell(const std::string& script) {
+    return {.program = "/bin/sh", .arguments = {"sh", "-c", script}, .output = log_.get()};
+  }
+  Result<std::unique_ptr<ChildProcess>> start(const ChildOptions& options) {
+    return ChildProcess::start(loop_, options, [this](const ChildExit& exit) {
+      how_ = exit.how;
+      crashed_ = exit.crashed();
+    });
+  }
+  bool wait_for_exit() {
+    return run_until(loop_, [this] { return !how_.empty(); });
+  }
+  std::string log() const {
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
+  EventLoop loop_;
+  std::string how_;
+  bool crashed_ = false;
+  const std::string path_ = testing::TempDir() + "/child-process.log";
+  const Fd log_ = Fd(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+};
+
+TEST_F(ChildProcessTest, TellsHowItEnded) {
+  const auto child = start(shell("echo said; exit 3"));
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_EQ(how_, "exit code 3");
+  EXPECT_EQ(log(), "said\n");
+}
+
+TEST_F(ChildProcessTest, ASignalReachesTheWholeGroup) {
+  const auto child = start(shell("sleep 1000 & wait"));
+  ASSERT_TRUE(child.has_value());
+  (*child)->signal(SIGTERM);
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_EQ(how_, "signal 15 (Terminated)");
+}
+
+// SIGKILL may come from anybody, so it says nothing about the process's own acts.
+TEST_F(ChildProcessTest, ACrashIsToldFromAnEndFromOutside) {
+  const auto ends = [this](const std::string& script) {
+    how_.clear();
+    const auto child = start(shell(script));
+    EXPECT_TRUE(wait_for_exit());
+    return crashed_;
+  };
+  for (const char* name : {"SEGV", "ABRT", "BUS", "ILL", "FPE", "XCPU"}) {
+    EXPECT_TRUE(ends(std::string("kill -") + name + " $$")) << name << ": " << how_;
+  }
+  for (const char* name : {"KILL", "TERM", "INT", "HUP"}) {
+    EXPECT_FALSE(ends(std::string("kill -") + name + " $$")) << name << ": " << how_;
+  }
+  EXPECT_FALSE(ends("exit 0"));
+  EXPECT_FALSE(ends("exit 1"));
+}
+
+TEST_F(ChildProcessTest, VariablesAreSetBesideOurOwn) {
+  setenv("PDJOB_CHILD_TEST", "ours", 1);
+  ChildOptions options = shell("echo $PDJOB_CHILD_TEST $PDJOB_CHILD_TEST_2 ${PATH:+path}");
+  options.environment = {{"PDJOB_CHILD_TEST", "its"}, {"PDJOB_CHILD_TEST_2", "own"}};
+  const auto child = start(options);
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_EQ(log(), "its own path\n");
+}
+
+TEST_F(ChildProcessTest, MayBeDestroyedWhileItTellsThatItEnded) {
+  std::unique_ptr<ChildProcess> child;
+  auto started = ChildProcess::start(loop_, shell("exit 0"), [&](const ChildExit& exit) {
+    child.reset();
+    how_ = exit.how;
+  });
+  ASSERT_TRUE(started.has_value());
+  child = std::move(*started);
+  ASSERT_TRUE(wait_for_exit());
+}
+
+TEST(FindProgram, LooksInThePathOrTakesAPathAsItIs) {
+  EXPECT_EQ(find_program("/bin/sh").value(), "/bin/sh");
+  EXPECT_TRUE(find_program("sh").value().ends_with("/sh"));
+  EXPECT_EQ(find_program("no-such-program").error().message,
+            "there is no no-such-program in $PATH");
+  EXPECT_EQ(find_program("/no/such").error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace pdjob::net

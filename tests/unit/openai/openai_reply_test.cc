@@ -1,0 +1,246 @@
+#include "openai/openai_reply.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace pdjob::openai {
+namespace {
+
+// Token 1 is "Hi", 2 and 3 are the halves of one character, the rest are "<N>".
+void append_piece(Token token, std::string& out) {
+  if (token == 1) {
+    out += "Hi";
+  } else if (token == 2) {
+    out += "\xc3";
+  } else if (token == 3) {
+    out += "\xa9";
+  } else {
+    out += "<" + std::to_string(token) + ">";
+  }
+}
+
+ReplyWriter writer_of(ReplyOptions options) {
+  options.id = "7";
+  options.model = "m";
+  options.created = 5;
+  return {std::move(options), append_piece};
+}
+
+const std::vector<Token> kPrompt = {9, 8};
+const std::vector<GeneratedToken> kHi = {
+    {.token = 1, .logprob = -0.5F, .top = {{1, -0.5F}, {4, -1.25F}}}};
+
+constexpr std::string_view kChatHead =
+    R"(data: {"id":"chatcmpl-7","object":"chat.completion.chunk","created":5,"model":"m","choices":[)";
+constexpr std::string_view kTextHead =
+    R"(data: {"id":"cmpl-7","object":"text_completion","created":5,"model":"m","choices":[)";
+
+std::string event(std::string_view head, std::string_view rest) {
+  return std::string(head) + std::string(rest) + "\n\n";
+}
+
+TEST(ReplyStream, ChatBeginsWithTheRoleAndEndsWithDone) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat});
+  std::string out;
+  writer.append_part(out, {.text = "Hi\n", .tokens = kHi});
+  writer.append_part(out, {.text = "", .finish = FinishReason::kLength});
+  writer.append_end(out, {});
+  EXPECT_EQ(
+      out,
+      event(
+          kChatHead,
+          R"({"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})") +
+          event(
+              kChatHead,
+              R"({"index":0,"delta":{"content":"Hi\n"},"logprobs":null,"finish_reason":null}]})") +
+          event(
+              kChatHead,
+              R"({"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"length"}]})") +
+          "data: [DONE]\n\n");
+}
+
+TEST(ReplyStream, CompletionHasTextAndIndex) {
+  ReplyWriter writer = writer_of({.choices = 2});
+  std::string out;
+  writer.append_part(out, {.choice = 1, .text = "a"});
+  writer.append_part(out, {.choice = 0, .text = "b", .finish = FinishReason::kStop});
+  EXPECT_EQ(
+      out,
+      event(kTextHead, R"({"index":1,"text":"a","logprobs":null,"finish_reason":null}]})") +
+          event(kTextHead, R"({"index":0,"text":"b","logprobs":null,"finish_reason":"stop"}]})"));
+}
+
+TEST(ReplyStream, APartThatShowsNothingAppendsNothing) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat});
+  std::string out;
+  writer.append_part(out, {.text = "", .tokens = kHi});
+  EXPECT_EQ(out, "");
+}
+
+TEST(ReplyStream, UsageIsNullUntilTheLastEvent) {
+  ReplyWriter writer = writer_of({.include_usage = true});
+  std::string out;
+  writer.append_part(out, {.text = "a"});
+  writer.append_end(out, {.prompt_tokens = 3, .completion_tokens = 4});
+  EXPECT_EQ(out,
+            event(kTextHead,
+                  R"({"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null})") +
+                event(kTextHead,
+                      R"(],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}})") +
+                "data: [DONE]\n\n");
+}
+
+TEST(ReplyStream, ChatTellsThePromptIdsOnceAndTokenIdsAlways) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .choices = 2, .return_token_ids = true});
+  std::string out;
+  writer.append_part(out, {.choice = 1, .text = "", .tokens = kHi, .prompt = kPrompt});
+  writer.append_part(out, {.choice = 0, .text = "x", .tokens = kHi, .prompt = kPrompt});
+  EXPECT_EQ(
+      out,
+      event(
+          kChatHead,
+          R"({"index":1,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[9,8]})") +
+          event(
+              kChatHead,
+              R"({"index":1,"delta":{"content":""},"logprobs":null,"finish_reason":null,"token_ids":[1]}]})") +
+          event(
+              kChatHead,
+              R"({"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})") +
+          event(
+              kChatHead,
+              R"({"index":0,"delta":{"content":"x"},"logprobs":null,"finish_reason":null,"token_ids":[1]}]})"));
+}
+
+TEST(ReplyStream, CompletionTellsThePromptIdsInEachChoicesFirstEvent) {
+  ReplyWriter writer = writer_of({.return_token_ids = true});
+  std::string out;
+  writer.append_part(out, {.text = "a", .tokens = kHi, .prompt = kPrompt});
+  writer.append_part(out, {.text = "b", .tokens = kHi, .prompt = kPrompt});
+  EXPECT_EQ(
+      out,
+      event(
+          kTextHead,
+          R"({"index":0,"text":"a","logprobs":null,"finish_reason":null,"token_ids":[1],"prompt_token_ids":[9,8]}]})") +
+          event(
+              kTextHead,
+              R"({"index":0,"text":"b","logprobs":null,"finish_reason":null,"token_ids":[1]}]})"));
+}
+
+TEST(ReplyStream, AnErrorIsAnEvent) {
+  std::string out;
+  append_error_event(out, to_api_error({ErrorCode::kUnavailable, "gone"}));
+  EXPECT_EQ(out,
+            "data: "
+            "{\"error\":{\"message\":\"gone\",\"type\":\"server_error\",\"param\":null,\"code\":"
+            "\"unavailable\"}}\n\n");
+}
+
+TEST(ReplyLogprobs, OfAChatHoldBytesAndAlternatives) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .logprobs = true});
+  std::string out;
+  writer.append_whole(
+      out, std::vector<ReplyPart>{{.text = "Hi", .tokens = kHi, .finish = FinishReason::kStop}}, {},
+      "");
+  EXPECT_EQ(nlohmann::json::parse(out)["choices"][0]["logprobs"].dump(),
+            nlohmann::json::parse(R"({"content":[
+      {"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[
+        {"token":"Hi","logprob":-0.5,"bytes":[72,105]},{"token":"<4>","logprob":-1.25,"bytes":[60,52,62]}]}]})")
+                .dump());
+}
+
+TEST(ReplyLogprobs, OffsetsGoOnOverTheEventsOfAStream) {
+  ReplyWriter writer = writer_of({.logprobs = true});
+  const std::vector<GeneratedToken> halves = {{.token = 2}, {.token = 3}, {.token = 1}};
+  std::string out;
+  writer.append_part(out, {.text = "Hi", .tokens = kHi});
+  writer.append_part(out, {.text = "\u00e9Hi", .tokens = halves});
+  EXPECT_NE(
+      out.find(
+          R"("logprobs":{"text_offset":[0],"token_logprobs":[-0.5],"tokens":["Hi"],"top_logprobs":[{"Hi":-0.5,"<4>":-1.25}]})"),
+      std::string::npos)
+      << out;
+  // Both halves of the character begin at its start, or right after it.
+  EXPECT_NE(out.find(R"("text_offset":[2,3,3])"), std::string::npos) << out;
+}
+
+TEST(ReplyLogprobs, AreNeverInfinite) {
+  ReplyWriter writer = writer_of({.logprobs = true});
+  const std::vector<GeneratedToken> tokens = {
+      {.token = 1, .logprob = -std::numeric_limits<float>::infinity()},
+      {.token = 1, .logprob = std::numeric_limits<float>::quiet_NaN()}};
+  std::string out;
+  writer.append_part(out, {.text = "HiHi", .tokens = tokens});
+  EXPECT_NE(out.find(R"("token_logprobs":[-9999,-9999])"), std::string::npos) << out;
+}
+
+TEST(ReplyLogprobs, NameTokensByIdOnRequest) {
+  for (const ApiKind kind : {ApiKind::kChat, ApiKind::kCompletion}) {
+    ReplyWriter writer = writer_of({.kind = kind, .logprobs = true, .tokens_as_ids = true});
+    std::string out;
+    writer.append_part(out, {.text = "Hi", .tokens = kHi});
+    EXPECT_NE(out.find("\"token_id:1\""), std::string::npos) << out;
+    EXPECT_NE(out.find("\"token_id:4\""), std::string::npos) << out;
+  }
+}
+
+TEST(ReplyWhole, Chat) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .return_token_ids = true});
+  std::string out;
+  writer.append_whole(
+      out,
+      std::vector<ReplyPart>{
+          {.text = "Hi", .tokens = kHi, .finish = FinishReason::kStop, .prompt = kPrompt}},
+      {.prompt_tokens = 2, .completion_tokens = 1}, R"({"remote_port":1})");
+  EXPECT_EQ(
+      out,
+      R"({"id":"chatcmpl-7","object":"chat.completion","created":5,"model":"m","choices":[)"
+      R"({"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop","token_ids":[1]}],)"
+      R"("usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3},"prompt_token_ids":[9,8],"kv_transfer_params":{"remote_port":1}})");
+}
+
+TEST(ReplyWhole, CompletionWithTwoChoices) {
+  ReplyWriter writer = writer_of({.choices = 2, .return_token_ids = true});
+  std::string out;
+  writer.append_whole(
+      out,
+      std::vector<ReplyPart>{
+          {.choice = 0, .text = "a", .finish = FinishReason::kStop, .prompt = kPrompt},
+          {.choice = 1, .text = "b", .finish = FinishReason::kLength, .prompt = kPrompt}},
+      {.prompt_tokens = 2, .completion_tokens = 2}, "");
+  EXPECT_EQ(
+      out,
+      R"({"id":"cmpl-7","object":"text_completion","created":5,"model":"m","choices":[)"
+      R"({"index":0,"text":"a","logprobs":null,"finish_reason":"stop","token_ids":[],"prompt_token_ids":[9,8]},)"
+      R"({"index":1,"text":"b","logprobs":null,"finish_reason":"length","token_ids":[],"prompt_token_ids":[9,8]}],)"
+      R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4},"kv_transfer_params":null})");
+}
+
+TEST(ReplyWhole, ModelNamesAreEscaped) {
+  ReplyWriter writer({.id = "1", .model = "a\"b\n"}, append_piece);
+  std::string out;
+  writer.append_whole(out, {}, {}, "");
+  EXPECT_EQ(nlohmann::json::parse(out)["model"], "a\"b\n");
+}
+
+TEST(ReplyOptions, CountChoicesOverPrompts) {
+  ApiRequest request;
+  request.prompts = {"a", "b", "c"};
+  request.choices = 2;
+  request.sampling.logprobs = 0;
+  const ReplyOptions options = reply_options(request);
+  EXPECT_EQ(options.choices, 6U);
+  EXPECT_TRUE(options.logprobs);
+}
+
+TEST(ModelsBody, ListsModels) {
+  EXPECT_EQ(
+      models_body(std::vector<ModelCard>{{.id = "m", .created = 5, .context_max = 2048}}),
+      R"({"object":"list","data":[{"id":"m","object":"model","created":5,"owned_by":"pdjob","root":"m","parent":null,"max_model_len":2048}]})");
+}
+
+}  // namespace
+}  // namespace pdjob::openai

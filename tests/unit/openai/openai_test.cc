@@ -1,0 +1,499 @@
+#include "openai/openai.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "openai/json/json_number.h"
+
+namespace pdjob::openai {
+namespace {
+
+constexpr std::string_view kMessages = R"("messages":[{"role":"user","content":"hi"}])";
+
+// Returns a chat request with `fields` beside its messages.
+std::string chat_body(std::string_view fields) {
+  return "{" + std::string(kMessages) + (fields.empty() ? "" : ",") + std::string(fields) + "}";
+}
+std::string completion_body(std::string_view fields) {
+  return R"({"prompt":"hi")" + std::string(fields.empty() ? "" : ",") + std::string(fields) + "}";
+}
+
+ApiRequest parsed(ApiKind kind, const std::string& body) {
+  auto result = parse_api_request(kind, body);
+  if (const auto* error = std::get_if<ApiError>(&result)) {
+    ADD_FAILURE() << error->message << " for " << body;
+    return {};
+  }
+  return std::get<ApiRequest>(std::move(result));
+}
+ApiRequest chat(std::string_view fields) { return parsed(ApiKind::kChat, chat_body(fields)); }
+ApiRequest completion(std::string_view fields) {
+  return parsed(ApiKind::kCompletion, completion_body(fields));
+}
+
+// Returns the refusal as "param | message".
+std::string refusal_of(ApiKind kind, const std::string& body) {
+  const auto result = parse_api_request(kind, body);
+  const auto* error = std::get_if<ApiError>(&result);
+  if (error == nullptr) {
+    return "accepted";
+  }
+  EXPECT_EQ(error->status, 400);
+  EXPECT_EQ(error->type, "invalid_request_error");
+  return error->param + " | " + error->message;
+}
+std::string chat_refusal(std::string_view fields) {
+  return refusal_of(ApiKind::kChat, chat_body(fields));
+}
+std::string completion_refusal(std::string_view fields) {
+  return refusal_of(ApiKind::kCompletion, completion_body(fields));
+}
+
+TEST(ParseApiRequest, DefaultsAreOpenAis) {
+  const ApiRequest request = completion("");
+  EXPECT_EQ(request.prompts, std::vector<std::string>{"hi"});
+  EXPECT_EQ(request.sampling, SamplingParams{});
+  EXPECT_EQ(request.stop, StopParams{});
+  EXPECT_FALSE(request.max_tokens_given);
+  EXPECT_FALSE(request.seeded);
+  EXPECT_FALSE(request.kv_transfer);
+  EXPECT_EQ(request.choices, 1U);
+}
+
+TEST(ParseApiRequest, ReadsEverySamplingField) {
+  const ApiRequest request = completion(
+      R"("temperature":0,"top_p":0.5,"top_k":40,"min_p":0.1,"presence_penalty":-2,"frequency_penalty":2,"repetition_penalty":1.5,
+         "logit_bias":{"7":-100,"3":1.5},"seed":42,"ignore_eos":true,"logprobs":5)");
+  const SamplingParams expected = {.temperature = 0,
+                                   .top_k = 40,
+                                   .top_p = 0.5F,
+                                   .min_p = 0.1F,
+                                   .repetition_penalty = 1.5F,
+                                   .presence_penalty = -2,
+                                   .frequency_penalty = 2,
+                                   .logit_bias = {{3, 1.5F}, {7, -100}},
+                                   .seed = 42,
+                                   .grammar = "",
+                                   .json_schema = "",
+                                   .logprobs = 5,
+                                   .ignore_eos = true};
+  EXPECT_EQ(request.sampling, expected);
+  EXPECT_TRUE(request.seeded);
+}
+
+TEST(ParseApiRequest, ReadsStopAndReplyFields) {
+  const ApiRequest request = completion(
+      R"("model":"m","max_tokens":9,"min_tokens":2,"stop":["a","b"],"stop_token_ids":[1,2],"include_stop_str_in_output":true,
+         "skip_special_tokens":false,"n":3,"best_of":3,"echo":true,"stream":true,"stream_options":{"include_usage":true},
+         "return_token_ids":true,"return_tokens_as_token_ids":true,"cache_salt":"ours")");
+  EXPECT_EQ(request.cache_salt, "ours");
+  EXPECT_EQ(request.model, "m");
+  const StopParams expected = {.max_tokens = 9,
+                               .min_tokens = 2,
+                               .strings = {"a", "b"},
+                               .token_ids = {1, 2},
+                               .include_stop_string = true,
+                               .skip_special_tokens = false};
+  EXPECT_EQ(request.stop, expected);
+  EXPECT_TRUE(request.max_tokens_given);
+  EXPECT_EQ(request.choices, 3U);
+  EXPECT_TRUE(request.echo && request.stream && request.include_usage && request.return_token_ids &&
+              request.tokens_as_ids);
+  EXPECT_EQ(completion(R"("stop":"x")").stop.strings, std::vector<std::string>{"x"});
+}
+
+TEST(ParseApiRequest, NullMeansAbsent) {
+  EXPECT_EQ(
+      completion(
+          R"("temperature":null,"top_k":null,"stop":null,"logit_bias":null,"seed":null,"logprobs":null,"stream":null,
+      "response_format":null,"kv_transfer_params":null,"suffix":null,"prompt_logprobs":null,"max_tokens":null)")
+          .sampling,
+      SamplingParams{});
+}
+
+TEST(ParseApiRequest, IgnoresFieldsItDoesNotKnow) {
+  chat(
+      R"("user":"u","store":true,"metadata":{"a":"b"},"service_tier":"auto","cache_salt":"x","priority":1,"whatever":[[[1]]])");
+}
+
+TEST(ParseApiRequest, TheLastOfTwoEqualFieldsCounts) {
+  EXPECT_EQ(completion(R"("max_tokens":5,"max_tokens":7)").stop.max_tokens, 7);
+}
+
+TEST(ParseApiRequest, ChatTakesMaxCompletionTokensFirst) {
+  const ApiRequest request = chat(R"("max_completion_tokens":5,"max_tokens":7)");
+  EXPECT_EQ(request.stop.max_tokens, 5);
+  EXPECT_TRUE(request.max_tokens_given);
+}
+
+TEST(ParseApiRequest, SeedsAreSigned64BitIntegers) {
+  EXPECT_EQ(completion(R"("seed":-1)").sampling.seed, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(completion(R"("seed":-9223372036854775808)").sampling.seed, uint64_t{1} << 63);
+  EXPECT_NE(completion_refusal(R"("seed":9223372036854775808)"), "accepted");
+}
+
+TEST(ParseApiRequest, IntegersMayBeWrittenWithAPoint) {
+  EXPECT_EQ(completion(R"("max_tokens":16.0)").stop.max_tokens, 16);
+  EXPECT_NE(completion_refusal(R"("max_tokens":16.5)"), "accepted");
+}
+
+TEST(ParseApiRequest, TopKMinusOneIsOff) {
+  EXPECT_EQ(completion(R"("top_k":-1)").sampling.top_k, 0);
+}
+
+TEST(ParseApiRequest, ErrorsNameTheFieldTheRangeAndWhatCame) {
+  EXPECT_EQ(completion_refusal(R"("temperature":2.5)"),
+            "temperature | temperature: must be a number from 0 to 2, got 2.5");
+  EXPECT_EQ(completion_refusal(R"("temperature":"hot")"),
+            "temperature | temperature: must be a number from 0 to 2, got \"hot\"");
+  EXPECT_EQ(completion_refusal(R"("top_p":0)"),
+            "top_p | top_p: must be a number above 0 and at most 1, got 0");
+  EXPECT_EQ(completion_refusal(R"("top_k":-2)"),
+            "top_k | top_k: must be an integer from -1 to 2147483647, got -2");
+  EXPECT_EQ(completion_refusal(R"("n":17)"), "n | n: must be an integer from 1 to 16, got 17");
+  EXPECT_EQ(completion_refusal(R"("stream":1)"), "stream | stream: must be true or false, got 1");
+  EXPECT_EQ(completion_refusal(R"("model":{})"), "model | model: must be a string, got an object");
+  EXPECT_EQ(completion_refusal(R"("logprobs":-1)"),
+            "logprobs | logprobs: must be an integer from 0 to 20, got -1");
+  EXPECT_EQ(completion_refusal(R"("logprobs":true)"),
+            "logprobs | logprobs: must be an integer from 0 to 20, got true");
+  EXPECT_EQ(completion_refusal(R"("max_tokens":0)"),
+            "max_tokens | max_tokens: must be an integer from 1 to 2147483647, got 0");
+  EXPECT_EQ(completion_refusal(R"("min_tokens":20)"),
+            "min_tokens | min_tokens: must be at most max_tokens, 16, got 20");
+  EXPECT_EQ(completion_refusal(R"("stop":["a",3])"), "stop[1] | stop[1]: must be a string, got 3");
+  EXPECT_EQ(completion_refusal(R"("stop":"")"),
+            "stop | stop: must be strings of 1 to 1024 bytes, got 0");
+  EXPECT_EQ(completion_refusal(R"("stop_token_ids":[-1])"),
+            "stop_token_ids[0] | stop_token_ids[0]: must be a token id, got -1");
+  EXPECT_EQ(completion_refusal(R"("logit_bias":{"x":1})"),
+            "logit_bias | logit_bias: must have token ids as names, got \"x\"");
+  EXPECT_EQ(completion_refusal(R"("logit_bias":{"1":101})"),
+            "logit_bias.1 | logit_bias.1: must be a number from -100 to 100, got 101");
+  EXPECT_EQ(completion_refusal(R"("best_of":2)"),
+            "best_of | best_of: must be equal to n: picking the best is not supported");
+  EXPECT_EQ(completion_refusal(R"("stream_options":{})"),
+            "stream_options | stream_options: must only be given with stream");
+  EXPECT_EQ(completion_refusal(R"("stream":true,"stream_options":{"include_usage":"yes"})"),
+            "stream_options.include_usage | stream_options.include_usage: must be true or false, "
+            "got \"yes\"");
+  EXPECT_EQ(
+      completion_refusal(R"("echo":true,"logprobs":1)"),
+      "logprobs | logprobs: must not be given with echo: logprobs of the prompt are not supported");
+}
+
+TEST(ParseApiRequest, NumbersThatRoundToAForbiddenOneAreRefused) {
+  EXPECT_NE(completion_refusal(R"("repetition_penalty":1e-60)"), "accepted");
+  EXPECT_NE(completion_refusal(R"("top_p":1e-60)"), "accepted");
+  EXPECT_NE(completion_refusal(R"("repetition_penalty":1e300)"), "accepted");
+}
+
+TEST(ParseApiRequest, ListsAreBounded) {
+  std::string stops;
+  for (size_t i = 0; i <= limits::kStopStringsMax; ++i) {
+    stops += i == 0 ? "\"a\"" : ",\"a\"";
+  }
+  EXPECT_EQ(completion_refusal("\"stop\":[" + stops + "]"),
+            "stop | stop: must have at most 16 elements, got 17");
+  std::string fields;
+  for (size_t i = 0; i <= limits::kJsonFieldsMax; ++i) {
+    fields += (i == 0 ? "\"f" : ",\"f") + std::to_string(i) + "\":0";
+  }
+  EXPECT_EQ(completion_refusal(fields), " | the body has an object of more than 256 fields");
+}
+
+TEST(ParseLogprobs, ChatHasASwitchAndACount) {
+  EXPECT_EQ(chat("").sampling.logprobs, -1);
+  EXPECT_EQ(chat(R"("logprobs":true)").sampling.logprobs, 0);
+  EXPECT_EQ(chat(R"("logprobs":true,"top_logprobs":20)").sampling.logprobs, 20);
+  EXPECT_EQ(chat(R"("logprobs":false,"top_logprobs":0)").sampling.logprobs, -1);
+  EXPECT_EQ(chat_refusal(R"("top_logprobs":2)"),
+            "top_logprobs | top_logprobs: needs logprobs to be true");
+  EXPECT_NE(chat_refusal(R"("logprobs":1)"), "accepted");
+  EXPECT_EQ(completion(R"("logprobs":0)").sampling.logprobs, 0);
+}
+
+TEST(ParsePrompt, TakesTextsAndTokens) {
+  const auto prompt = [](const std::string& json) {
+    return parsed(ApiKind::kCompletion, "{\"prompt\":" + json + "}");
+  };
+  EXPECT_EQ(prompt(R"("")").prompts, std::vector<std::string>{""});
+  EXPECT_EQ(prompt(R"(["a","b"])").prompts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(prompt("[1,2]").token_prompts, (std::vector<std::vector<Token>>{{1, 2}}));
+  EXPECT_EQ(prompt("[[1],[2,3]]").token_prompts, (std::vector<std::vector<Token>>{{1}, {2, 3}}));
+  EXPECT_TRUE(prompt("[[1],[2,3]]").prompts.empty());
+}
+
+TEST(ParsePrompt, RefusesWhatIsNeither) {
+  const auto refusal = [](const std::string& json) {
+    return refusal_of(ApiKind::kCompletion, "{\"prompt\":" + json + "}");
+  };
+  EXPECT_EQ(refusal("null"), "prompt | prompt: is missing");
+  EXPECT_EQ(refusal("5"),
+            "prompt | prompt: must be a string, a list of strings, or token ids, got 5");
+  EXPECT_EQ(refusal("[]"),
+            "prompt | prompt: must be a string, a list of strings, or token ids, got a list");
+  EXPECT_EQ(refusal("[[]]"), "prompt[0] | prompt[0]: must not be empty");
+  EXPECT_EQ(refusal(R"(["a",1])"), "prompt[1] | prompt[1]: must be a string, got 1");
+  EXPECT_EQ(refusal(R"([1,"a"])"), "prompt[1] | prompt[1]: must be a token id, got \"a\"");
+  EXPECT_EQ(refusal("[[1],2]"), "prompt[1] | prompt[1]: must be a list of token ids, got 2");
+  EXPECT_EQ(refusal("[[1,-2]]"), "prompt[0][1] | prompt[0][1]: must be a token id, got -2");
+  EXPECT_EQ(refusal("[2147483648]"), "prompt[0] | prompt[0]: must be a token id, got 2147483648");
+  EXPECT_EQ(refusal("[true]"), "prompt[0] | prompt[0]: must be a token id, got true");
+}
+
+TEST(ParseMessages, TakesTextsAndTextParts) {
+  const ApiRequest request = parsed(ApiKind::kChat, R"({"messages":[
+      {"role":"system","content":"s"},{"role":"developer","content":"d"},
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"n"},
+      {"role":"assistant","content":null,"tool_calls":[]},{"role":"assistant"},{"role":"tool","content":"t","tool_call_id":"1"}]})");
+  ASSERT_EQ(request.messages.size(), 6U);
+  EXPECT_EQ(request.messages[0].role, "system");
+  EXPECT_EQ(request.messages[2].content, "a\nb");
+  EXPECT_EQ(request.messages[3].content, "");
+  EXPECT_EQ(request.messages[5].content, "t");
+}
+
+TEST(ParseMessages, ErrorsNameTheMessageAndThePart) {
+  const auto refusal = [](const std::string& json) {
+    return refusal_of(ApiKind::kChat, "{\"messages\":" + json + "}");
+  };
+  EXPECT_EQ(refusal("null"), "messages | messages: must be a list of at least one message");
+  EXPECT_EQ(refusal("[]"), "messages | messages: must be a list of at least one message");
+  EXPECT_EQ(refusal("{}"), "messages | messages: must be a list, got an object");
+  EXPECT_EQ(refusal("[1]"), "messages[0] | messages[0]: must be an object, got 1");
+  EXPECT_EQ(refusal(R"([{"role":"bot","content":"x"}])"),
+            "messages[0].role | messages[0].role: must be one of system, developer, user, "
+            "assistant, tool, got \"bot\"");
+  EXPECT_EQ(refusal(R"([{"role":"user"}])"),
+            "messages[0].content | messages[0].content: must be a string or a list of text parts");
+  EXPECT_EQ(
+      refusal(R"([{"role":"user","content":1}])"),
+      "messages[0].content | messages[0].content: must be a string or a list of text parts, got 1");
+  EXPECT_EQ(
+      refusal(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}])"),
+      "messages[0].content[1] | messages[0].content[1]: must be of type \"text\", got "
+      "\"image_url\"");
+  EXPECT_EQ(refusal(R"([{"role":"user","content":[{"type":"text"}]}])"),
+            "messages[0].content[0].text | messages[0].content[0].text: is missing");
+  EXPECT_EQ(refusal(R"([{"role":"assistant","tool_calls":[{}]}])"),
+            "messages[0].tool_calls | messages[0].tool_calls: is not supported");
+}
+
+TEST(ParseStructure, TakesOpenAisAndVllmsForms) {
+  const std::string schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
+  const auto of = [](const std::string& fields) { return chat(fields).sampling; };
+  EXPECT_EQ(of(R"("response_format":{"type":"text"})"), SamplingParams{});
+  EXPECT_EQ(of(R"("response_format":{"type":"json_object"})").json_schema, R"({"type":"object"})");
+  EXPECT_EQ(
+      of(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema": )" +
+         schema + "}}")
+          .json_schema,
+      schema);
+  EXPECT_EQ(of("\"guided_json\":" + schema).json_schema, schema);
+  EXPECT_EQ(of(R"("guided_json":"{}")").json_schema, "{}");
+  EXPECT_EQ(of(R"("structured_outputs":{"json":)" + schema + "}").json_schema, schema);
+  EXPECT_EQ(of(R"("structured_outputs":{"json_object":true})").json_schema, R"({"type":"object"})");
+  EXPECT_EQ(of(R"("structured_outputs":{"grammar":"root ::= \"a\""})").grammar, "root ::= \"a\"");
+  EXPECT_EQ(of(R"("guided_grammar":"root ::= \"a\"")").grammar, "root ::= \"a\"");
+}
+
+TEST(ParseStructure, RefusesTwoAtOnceAndWhatIsUnknown) {
+  EXPECT_EQ(chat_refusal(R"("guided_json":{},"guided_grammar":"x")"),
+            "guided_grammar | guided_grammar: must not be given: another field structures the "
+            "output already");
+  EXPECT_EQ(chat_refusal(R"("structured_outputs":{"regex":"a+"})"),
+            "structured_outputs.regex | structured_outputs.regex: is not supported");
+  EXPECT_EQ(chat_refusal(R"("response_format":{"type":"xml"})"),
+            "response_format.type | response_format.type: must be one of text, json_object, "
+            "json_schema, got \"xml\"");
+  EXPECT_EQ(chat_refusal(R"("response_format":{"type":"json_schema"})"),
+            "response_format.json_schema.schema | response_format.json_schema.schema: is missing");
+  EXPECT_EQ(
+      chat_refusal("\"guided_grammar\":\"" + std::string(limits::kGrammarBytesMax + 1, 'x') + "\""),
+      "guided_grammar | guided_grammar: must have 1 to 65536 bytes, got 65537");
+}
+
+TEST(ParseUnsupported, IsRefusedWhereItWouldChangeTheResult) {
+  for (const char* field :
+       {R"("suffix":"x")", R"("prompt_logprobs":0)", R"("use_beam_search":true)",
+        R"("guided_regex":"a")", R"("chat_template":"x")", R"("tools":[{}])",
+        R"("tool_choice":"required")", R"("functions":[{}])",
+        R"("tool_choice":{"type":"function"})", R"("modalities":["text","audio"])",
+        R"("audio":{"voice":"x"})", R"("add_generation_prompt":false)",
+        R"("truncate_prompt_tokens":5)", R"("echo":true)"}) {
+    EXPECT_NE(chat_refusal(field), "accepted") << field;
+  }
+}
+
+TEST(ParseUnsupported, SpecialTokensAreAddedAsEachKindDoes) {
+  completion(R"("add_special_tokens":true)");
+  chat(R"("add_special_tokens":false)");
+  EXPECT_EQ(chat_refusal(R"("add_special_tokens":true)"),
+            "add_special_tokens | add_special_tokens: true is not supported here");
+  EXPECT_NE(completion_refusal(R"("add_special_tokens":false)"), "accepted");
+}
+
+TEST(ParseUnsupported, IsIgnoredWhereItAsksForNothing) {
+  chat(
+      R"("suffix":"","use_beam_search":false,"tools":[],"tool_choice":"none","functions":null,"modalities":["text"],"chat_template_kwargs":{})");
+  chat(R"("tools":[{"type":"function"}],"tool_choice":"none")");
+  chat(R"("tool_choice":"auto")");
+}
+
+TEST(ParseKvTransfer, ReadsBothHalvesAndIgnoresVllmsOwnFields) {
+  const ApiRequest prefill = completion(
+      R"("kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,
+          "remote_host":null,"remote_port":null})");
+  ASSERT_TRUE(prefill.kv_transfer);
+  EXPECT_TRUE(prefill.kv_transfer->do_remote_decode);
+  EXPECT_FALSE(prefill.kv_transfer->transfer);
+  const ApiRequest decode = completion(
+      R"("kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"000102030405060708090a0b0c0d0e0f","remote_engine_id":"e",
+          "remote_host":"h","remote_port":5600,"remote_unix_path":"/p","remote_host_id":"i","remote_block_ids":[[1,2]],"tp_size":8})");
+  ASSERT_TRUE(decode.kv_transfer && decode.kv_transfer->transfer);
+  EXPECT_EQ(decode.kv_transfer->transfer->to_string(), "000102030405060708090a0b0c0d0e0f");
+  EXPECT_EQ(decode.kv_transfer->remote_engine_id, "e");
+  EXPECT_EQ(decode.kv_transfer->remote_host, "h");
+  EXPECT_EQ(decode.kv_transfer->remote_port, 5600);
+  EXPECT_EQ(decode.kv_transfer->remote_unix_path, "/p");
+  EXPECT_EQ(decode.kv_transfer->remote_host_id, "i");
+}
+
+TEST(ParseKvTransfer, RefusesNonsense) {
+  EXPECT_EQ(completion_refusal(R"("kv_transfer_params":{"transfer_id":"12"})"),
+            "kv_transfer_params.transfer_id | kv_transfer_params.transfer_id: must be 32 "
+            "hexadecimal digits");
+  EXPECT_EQ(completion_refusal(R"("kv_transfer_params":{"remote_port":65536})"),
+            "kv_transfer_params.remote_port | kv_transfer_params.remote_port: must be an integer "
+            "from 0 to 65535, got 65536");
+  EXPECT_NE(completion_refusal(
+                R"("kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":true})"),
+            "accepted");
+  EXPECT_NE(completion_refusal(R"("kv_transfer_params":[])"), "accepted");
+}
+
+TEST(ParseHostile, NeverCrashesAndSaysWhere) {
+  const auto refusal = [](const std::string& body) {
+    return refusal_of(ApiKind::kCompletion, body);
+  };
+  EXPECT_EQ(refusal(""), " | the body is empty, must be a JSON object");
+  EXPECT_EQ(refusal("[]"), " | the body must be a JSON object, got a list");
+  EXPECT_EQ(refusal("{\n\"prompt\": nope}"),
+            " | the body is not valid JSON: parse error at line 2, column 12: syntax error while "
+            "parsing value - invalid literal; "
+            "last read: '\"prompt\": no'");
+  for (const std::string& body :
+       {std::string("{"), std::string("{\"prompt\":\"a"), std::string("{} {}"),
+        std::string("\xff\xfe"), std::string("{\"prompt\":\"\xc3\"}"),
+        std::string("{\"prompt\":NaN}"), std::string("   "),
+        std::string("{\"temperature\":1e999,\"prompt\":\"\"}"), std::string("\0", 1),
+        std::string("{\"prompt\":\"\",\"seed\":123456789012345678901234567890}"),
+        std::string(100000, '['),
+        "{\"prompt\":" + std::string(100, '[') + std::string(100, ']') + "}",
+        std::string("{\"prompt\":\"\\ud800\"}"), std::string("{\"prompt\":\"\\udc00\"}"),
+        std::string("{\"prompt\":\"\\ud800\\u0041\"}")}) {
+    EXPECT_NE(refusal(body), "accepted") << body.substr(0, 50);
+  }
+}
+
+TEST(ParseHostile, TellsDepthFromSyntax) {
+  EXPECT_EQ(completion_refusal("\"x\":" + std::string(100, '[') + std::string(100, ']')),
+            " | the body is nested deeper than 64 levels");
+}
+
+TEST(ParseHostile, ABodyOfVeryManyValuesIsRefusedBeforeItIsRead) {
+  std::string tokens = R"({"prompt":[1)";
+  for (size_t i = 0; i < limits::kJsonValuesMax; ++i) {
+    tokens += ",1";
+  }
+  EXPECT_EQ(refusal_of(ApiKind::kCompletion, tokens + "]}"),
+            " | the body has more than 4194304 values");
+  // Commas inside a text do not count as values.
+  const std::string commas(limits::kJsonValuesMax + 10, ',');
+  const std::string text = R"({"prompt":"\\\"x)" + commas + R"(","max_tokens":1})";
+  EXPECT_EQ(parsed(ApiKind::kCompletion, text).prompts[0].size(), commas.size() + 3);
+}
+
+TEST(ParseHostile, EscapedTextComesOutAsText) {
+  EXPECT_EQ(parsed(ApiKind::kCompletion, R"({"pro\u006dpt":"\u0000\ud83d\ude00"})").prompts[0],
+            std::string("\0\U0001F600", 5));
+}
+
+TEST(ToApiError, IsOneTable) {
+  const auto of = [](ErrorCode code) {
+    const ApiError error = to_api_error({code, "m"});
+    return std::to_string(error.status) + " " + error.type + " " + error.code;
+  };
+  EXPECT_EQ(of(ErrorCode::kInvalidArgument), "400 invalid_request_error ");
+  EXPECT_EQ(of(ErrorCode::kNotFound), "404 invalid_request_error not_found");
+  EXPECT_EQ(of(ErrorCode::kOverloaded), "503 overloaded_error overloaded");
+  EXPECT_EQ(of(ErrorCode::kUnavailable), "503 server_error unavailable");
+  EXPECT_EQ(of(ErrorCode::kTimeout), "504 server_error timeout");
+  EXPECT_EQ(of(ErrorCode::kCancelled), "499 cancelled_error cancelled");
+  EXPECT_EQ(of(ErrorCode::kCorrupt), "500 server_error corrupt");
+  EXPECT_EQ(of(ErrorCode::kUnsupported), "400 invalid_request_error unsupported");
+  EXPECT_EQ(of(ErrorCode::kInternal), "500 server_error internal");
+}
+
+TEST(ErrorBody, HasOpenAisShape) {
+  EXPECT_EQ(
+      error_body({.status = 400, .type = "t", .message = "a \"b\"", .param = "p", .code = ""}),
+      R"({"error":{"message":"a \"b\"","type":"t","param":"p","code":null}})");
+}
+
+TEST(JsonNumber, RouterAndWorkerReadTheSameInteger) {
+  const auto served = [](const std::string& number) -> std::optional<int64_t> {
+    const auto parsed = parse_api_request(
+        ApiKind::kCompletion, R"({"model":"m","prompt":"x","max_tokens":)" + number + "}");
+    const auto* request = std::get_if<ApiRequest>(&parsed);
+    return request == nullptr ? std::nullopt : std::optional<int64_t>(request->stop.max_tokens);
+  };
+  constexpr std::string_view kLetters = "0123456789.eE+-";
+  uint64_t random = 1;
+  size_t accepted = 0;
+  std::vector<std::string> numbers = {"900.0",
+                                      "9e2",
+                                      "0.9e3",
+                                      "90e1",
+                                      "9000e-1",
+                                      "1e309",
+                                      "-0.0",
+                                      "01",
+                                      "1.",
+                                      ".5",
+                                      "+1",
+                                      "0x10",
+                                      "inf",
+                                      "nan",
+                                      "2147483647",
+                                      "2147483648",
+                                      "9007199254740993.0",
+                                      "1E0"};
+  for (int i = 0; i < 20'000; ++i) {
+    std::string number;
+    for (random = random * 6364136223846793005 + 1442695040888963407;
+         number.size() < 1 + (random >> 60) % 7;
+         random = random * 6364136223846793005 + 1442695040888963407) {
+      number.push_back(kLetters[(random >> 33) % kLetters.size()]);
+    }
+    numbers.push_back(std::move(number));
+  }
+  for (const std::string& number : numbers) {
+    auto counted = json_integer(number);
+    if (counted && (*counted < 1 || *counted > INT32_MAX)) {
+      counted.reset();  // Outside of a worker's range.
+    }
+    EXPECT_EQ(counted, served(number)) << number;
+    accepted += counted ? 1 : 0;
+  }
+  EXPECT_GT(accepted, 500U);
+}
+
+}  // namespace
+}  // namespace pdjob::openai

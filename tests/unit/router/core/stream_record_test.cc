@@ -1,0 +1,80 @@
+#include "router/core/stream_record.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+std::string taken(StreamRecord& record, std::string_view raw) {
+  std::string out;
+  record.take(raw, out);
+  return out;
+}
+
+TEST(StreamRecord, TakesExtensionsOffAndKeepsWhatTheyTell) {
+  StreamRecord record;
+  EXPECT_EQ(taken(record, "3;t=0.17.4\r\nabc\r\n2;t=1.9\r\nde\r\n2;t=0.5\r\nfg\r\n"),
+            "3\r\nabc\r\n2\r\nde\r\n2\r\nfg\r\n");
+  EXPECT_TRUE(record.resumable());
+  EXPECT_EQ(record.tokens_json(), "[[17,4,5],[9]]");
+}
+
+TEST(StreamRecord, LetsWholeChunksThroughHoweverTheyCome) {
+  const std::string raw = "3;t=0.17\r\nabc\r\n2;t=0.9\r\nde\r\n";
+  for (size_t cut = 0; cut < raw.size(); ++cut) {
+    StreamRecord record;
+    const std::string first = taken(record, std::string_view(raw).substr(0, cut));
+    EXPECT_EQ(record.tokens_json(), first.empty() ? "[]" : "[[17]]") << cut;
+    EXPECT_EQ(first + taken(record, std::string_view(raw).substr(cut)), "3\r\nabc\r\n2\r\nde\r\n")
+        << cut;
+    EXPECT_EQ(record.tokens_json(), "[[17,9]]");
+  }
+}
+
+TEST(StreamRecord, ForgetsAPartOfAChunkWhenTheWorkerChanges) {
+  StreamRecord record;
+  EXPECT_EQ(taken(record, "1;t=0.1\r\na\r\n1;t=0.2\r\n"), "1\r\na\r\n");
+  record.change_worker();
+  EXPECT_EQ(taken(record, "1;t=0.2\r\nb\r\n"), "1\r\nb\r\n");
+  EXPECT_EQ(record.tokens_json(), "[[1,2]]");
+}
+
+TEST(StreamRecord, EndsWithItsLastEvent) {
+  StreamRecord record;
+  taken(record, "1;t=0.1\r\na\r\n");
+  EXPECT_FALSE(record.complete());
+  EXPECT_EQ(taken(record, "1;t=end\r\nz\r\n0\r\n"), "1\r\nz\r\n0\r\n\r\n");
+  EXPECT_TRUE(record.complete());
+  EXPECT_EQ(taken(record, "\r\n"), "");
+}
+
+TEST(StreamRecord, LetsPassWhatTellsNothing) {
+  for (const std::string raw : {"1\r\na\r\n0\r\n\r\n", "1;x=y\r\na\r\n", "1;t=x\r\na\r\n",
+                                "1;t=0.-5\r\na\r\n", "nonsense\r\n", "0\r\n\r\n"}) {
+    StreamRecord record;
+    EXPECT_EQ(taken(record, raw), raw);
+    EXPECT_FALSE(record.resumable()) << raw;
+    EXPECT_EQ(taken(record, "more"), "more");
+  }
+}
+
+TEST(StreamRecord, HoldsNoMoreThanAnEvent) {
+  StreamRecord record;
+  const std::string size_line = "ffffff;t=0.1\r\n";
+  EXPECT_EQ(taken(record, size_line), size_line) << "larger than any event";
+  StreamRecord endless;
+  std::string out;
+  for (int i = 0; i < 4096 && out.empty(); ++i) {
+    endless.take(std::string(4096, '1'), out);
+  }
+  EXPECT_FALSE(out.empty());
+}
+
+TEST(StreamRecord, HasNothingToGoOnWithBeforeTheFirstToken) {
+  StreamRecord record;
+  EXPECT_FALSE(record.resumable());
+  EXPECT_EQ(record.tokens_json(), "[]");
+}
+
+}  // namespace
+}  // namespace pdjob::router

@@ -1,0 +1,131 @@
+#include "router/policies/worker_table.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+using std::chrono::milliseconds;
+
+net::WorkerEntry entry(const std::string& name, net::Role role,
+                       const std::string& engine_id = "e1") {
+  return {.name = name,
+          .engine_id = engine_id,
+          .role = role,
+          .host = "h",
+          .port = 1,
+          .model = "m",
+          .kv_address = "{}"};
+}
+
+std::vector<uint64_t> ids(const std::vector<const Worker*>& workers) {
+  std::vector<uint64_t> all;
+  for (const Worker* worker : workers) {
+    all.push_back(worker->id.value);
+  }
+  return all;
+}
+
+struct WorkerTableTest : testing::Test {
+  WorkerTableTest() {
+    table.replace({entry("p0", net::Role::kPrefill), entry("p1", net::Role::kPrefill),
+                   entry("d0", net::Role::kDecode), entry("b0", net::Role::kBoth)});
+  }
+  std::vector<uint64_t> prefill(const std::vector<WorkerId>& except = {}) {
+    return ids(table.candidates(Stage::kPrefill, "m", except, now));
+  }
+
+  WorkerTable table;
+  Instant now{std::chrono::hours(1)};
+};
+
+TEST_F(WorkerTableTest, OffersWorkersByStageAndModel) {
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(ids(table.candidates(Stage::kDecode, "", {}, now)), (std::vector<uint64_t>{3, 4}));
+  EXPECT_TRUE(table.candidates(Stage::kDecode, "other", {}, now).empty());
+  EXPECT_EQ(prefill({WorkerId{1}}), (std::vector<uint64_t>{2}));
+  EXPECT_TRUE(table.knows_model("m"));
+  EXPECT_FALSE(table.knows_model("other"));
+}
+
+TEST_F(WorkerTableTest, GivesANewIdToANewIncarnation) {
+  const auto gone =
+      table.replace({entry("p0", net::Role::kPrefill, "e2"), entry("p1", net::Role::kPrefill)});
+  EXPECT_EQ(gone, (std::vector<WorkerId>{{1}, {3}, {4}}));
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{2, 5}));
+  EXPECT_EQ(table.find("p0")->id, WorkerId{5});
+}
+
+TEST_F(WorkerTableTest, IgnoresRoutersAndRepeatedNames) {
+  table.replace({entry("r", net::Role::kRouter), entry("p0", net::Role::kPrefill),
+                 entry("p0", net::Role::kDecode)});
+  EXPECT_EQ(table.all().size(), 1U);
+  EXPECT_EQ(table.find("p0")->entry.role, net::Role::kPrefill);
+}
+
+TEST_F(WorkerTableTest, PassesOverASuspectUntilItsBackoffEnds) {
+  table.note_failed(WorkerId{1}, now);
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{2}));
+  now += WorkerTable::kBackoffFirst;
+  EXPECT_EQ(table.find(WorkerId{1})->health(now), Health::kHalfOpen);
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST_F(WorkerTableTest, GivesAHalfOpenWorkerOneTrialAtATime) {
+  table.note_failed(WorkerId{1}, now);
+  now += WorkerTable::kBackoffFirst;
+  table.begin(WorkerId{1}, 5, now);
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{2}));
+  table.end(WorkerId{1}, 5);  // Cancelled, so the trial is undecided.
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{1, 2}));
+  table.begin(WorkerId{1}, 5, now);
+  table.note_good(WorkerId{1});
+  EXPECT_EQ(table.find(WorkerId{1})->health(now), Health::kHealthy);
+}
+
+TEST_F(WorkerTableTest, OffersSuspectsWhenNobodyElseIsLeft) {
+  table.note_failed(WorkerId{1}, now);
+  table.note_failed(WorkerId{2}, now);
+  EXPECT_EQ(prefill(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST_F(WorkerTableTest, BackoffGrowsWithEachTrialThatFailsAndIsBounded) {
+  table.note_failed(WorkerId{1}, now);
+  table.note_failed(WorkerId{1}, now + milliseconds(1));  // The same cause.
+  EXPECT_EQ(table.find(WorkerId{1})->retry_at - now, milliseconds(100));
+  now += milliseconds(100);
+  table.note_failed(WorkerId{1}, now);
+  EXPECT_EQ(table.find(WorkerId{1})->retry_at - now, milliseconds(200));
+  for (int i = 0; i < 100; ++i) {
+    now = table.find(WorkerId{1})->retry_at;
+    table.note_failed(WorkerId{1}, now);
+  }
+  EXPECT_EQ(table.find(WorkerId{1})->retry_at - now, WorkerTable::kBackoffMax);
+}
+
+TEST_F(WorkerTableTest, LoadIsTheLargerOfOwnAndReported) {
+  table.begin(WorkerId{3}, 100, now);
+  EXPECT_EQ(table.find(WorkerId{3})->load(), 100U);
+  table.set_load("d0", "e1", {.tokens_queued = 50, .kv_rows_used = 200});
+  EXPECT_EQ(table.find(WorkerId{3})->load(), 250U);
+  table.set_load("d0", "another incarnation", {.kv_rows_used = 9999});
+  EXPECT_EQ(table.find(WorkerId{3})->load(), 250U);
+  // A prefill worker's rows wait for their fetch, which costs the worker nothing.
+  table.set_load("p0", "e1", {.tokens_queued = 10, .kv_rows_used = 200});
+  EXPECT_EQ(table.find(WorkerId{1})->load(), 10U);
+}
+
+TEST_F(WorkerTableTest, IgnoresWhatIsSaidOfWorkersThatLeft) {
+  table.replace({});
+  table.begin(WorkerId{1}, 5, now);
+  table.end(WorkerId{1}, 5);
+  table.note_good(WorkerId{1});
+  table.note_failed(WorkerId{1}, now);
+  EXPECT_EQ(table.find(WorkerId{1}), nullptr);
+}
+
+}  // namespace
+}  // namespace pdjob::router

@@ -1,0 +1,187 @@
+#include "router/relay/leg_body.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::router {
+namespace {
+
+RequestBody scanned(const std::string& text) {
+  auto body = RequestBody::scan(text);
+  const auto* error = std::get_if<openai::ApiError>(&body);
+  EXPECT_EQ(error, nullptr) << text << ": " << (error == nullptr ? "" : error->message);
+  return error == nullptr ? std::get<RequestBody>(std::move(body)) : RequestBody();
+}
+
+int status_of(const std::string& text) {
+  const auto body = RequestBody::scan(text);
+  const auto* error = std::get_if<openai::ApiError>(&body);
+  return error == nullptr ? 200 : error->status;
+}
+
+TEST(RequestBody, FindsWhatTheRouterMustKnow) {
+  const RequestBody body =
+      scanned(R"({"prompt":"Once","model":"m\u0031","max_tokens":32,"stream":true})");
+  EXPECT_EQ(body.model(), "m1");
+  EXPECT_EQ(body.output_tokens(), 32U);
+  EXPECT_EQ(scanned(R"({})").model(), "");
+}
+
+TEST(RequestBody, PrefillLegAsksForOneTokenWithoutStream) {
+  const RequestBody body = scanned(
+      R"({"prompt":"x","max_tokens":32,"min_tokens":4,"max_completion_tokens":9,"n":2,"stream":true,"stream_options":{"include_usage":true},"odd":[1, 2.50]})");
+  EXPECT_EQ(
+      body.prefill_leg({.kv_transfer_params = R"({"a":1})"}),
+      R"({"prompt":"x","max_tokens":1,"min_tokens":1,"max_completion_tokens":1,"n":1,"stream":false,"odd":[1, 2.50],"kv_transfer_params":{"a":1}})");
+}
+
+TEST(RequestBody, PrefillLegGetsALimitWhereTheClientGaveNone) {
+  EXPECT_EQ(scanned(R"({"prompt":"x"})").prefill_leg({.kv_transfer_params = "{}"}),
+            R"({"prompt":"x","max_tokens":1,"kv_transfer_params":{}})");
+}
+
+TEST(RequestBody, DecodeLegIsTheClientsBodyAndTheParams) {
+  const RequestBody body = scanned(R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
+  EXPECT_EQ(body.decode_leg({.kv_transfer_params = R"({"b":2})"}),
+            R"( {"prompt" : "x", "temperature":1e0,"stream":true,"kv_transfer_params":{"b":2}} )");
+  EXPECT_EQ(body.decode_leg({}), R"( {"prompt" : "x", "temperature":1e0,"stream":true} )");
+}
+
+TEST(RequestBody, AClientCannotNameAKvSource) {
+  const RequestBody body = scanned(R"({"kv_transfer_params":{"remote_host":"evil"},"prompt":"x"})");
+  EXPECT_EQ(body.decode_leg({}).find("evil"), std::string::npos);
+  EXPECT_EQ(body.decode_leg({.kv_transfer_params = "{}"}).find("evil"), std::string::npos);
+  EXPECT_EQ(body.prefill_leg({.kv_transfer_params = "{}"}).find("evil"), std::string::npos);
+}
+
+TEST(RequestBody, AClientCannotNameABootstrapServer) {
+  const RequestBody body = scanned(
+      R"({"bootstrap_host":"evil","bootstrap_port":666,"bootstrap_room":666,"prompt":"x"})");
+  for (const std::string& leg : {body.decode_leg({}), body.prefill_leg({})}) {
+    EXPECT_EQ(leg.find("evil"), std::string::npos);
+    EXPECT_EQ(leg.find("666"), std::string::npos);
+  }
+}
+
+TEST(RequestBody, ALegSaysWhereBothEnginesMeet) {
+  EXPECT_EQ(scanned(R"({"prompt":"x"})")
+                .decode_leg(
+                    {.bootstrap_host = R"("h")", .bootstrap_port = "8998", .bootstrap_room = "7"}),
+            R"({"prompt":"x","bootstrap_host":"h","bootstrap_port":8998,"bootstrap_room":7})");
+}
+
+TEST(RequestBody, AnEscapedOrRepeatedNameHidesNothing) {
+  const RequestBody body = scanned(
+      R"({"kv_transfer_p\u0061rams":{"h":"evil"},"kv_transfer_params":{"h":"evil"},"prompt":"x"})");
+  EXPECT_EQ(body.decode_leg({}).find("evil"), std::string::npos);
+  EXPECT_EQ(body.prefill_leg({.kv_transfer_params = "{}"}).find("evil"), std::string::npos);
+}
+
+TEST(RequestBody, KeepsItsPlaceWhenMoved) {
+  RequestBody first = scanned("{}");
+  const RequestBody second = std::move(first);
+  EXPECT_EQ(second.decode_leg({.kv_transfer_params = "{}"}), R"({"kv_transfer_params":{}})");
+}
+
+TEST(RequestBody, SplicesIntoAnEmptyObject) {
+  EXPECT_EQ(scanned("{}").decode_leg({.kv_transfer_params = "{}"}), R"({"kv_transfer_params":{}})");
+}
+
+TEST(RequestBody, RefusesWhatIsNotOneObject) {
+  for (const char* text :
+       {"", "[1]", "\"x\"", "{", "{}{}", "{\"a\":}", "{\"a\":1,}", "null", "{\"model\":\"x}"}) {
+    EXPECT_EQ(status_of(text), 400) << text;
+  }
+}
+
+TEST(RequestBody, KeysInsideValuesAreNotFields) {
+  const RequestBody body =
+      scanned(R"({"prompt":"\"model\":\"no\"","x":{"model":"no","max_tokens":5}})");
+  EXPECT_EQ(body.model(), "");
+  EXPECT_EQ(body.output_tokens(), scanned("{}").output_tokens());
+}
+
+TEST(RequestBody, CountsAsManyTokensAsThereMayBe) {
+  const auto output_tokens = [](const std::string& limits) {
+    return scanned("{" + limits + "}").output_tokens();
+  };
+  const uint64_t most = output_tokens(R"("max_tokens":18446744073709551615)");
+  EXPECT_GT(most, 1'000'000U);
+  EXPECT_LT(most, 1'000'000'000U) << "sums of many must not overflow";
+  EXPECT_EQ(output_tokens(R"("max_tokens":100000000000000000000)"), most);
+  EXPECT_EQ(output_tokens(R"("max_completion_tokens":null,"max_tokens":32)"), 32U);
+  EXPECT_EQ(output_tokens(R"("max_tokens":null)"), output_tokens(""));
+}
+
+TEST(RequestBody, CountsNumbersThatAreWrittenOtherwise) {
+  for (const char* limits :
+       {R"("max_tokens":900.0)", R"("max_tokens":9e2)", R"("max_tokens":9.0E+2)",
+        R"("max_tokens":1,"max\u005ftokens":900)", R"("max_completion_tokens":900)",
+        R"("max_completion_tokens":1,"max_tokens":900)"}) {
+    EXPECT_EQ(scanned("{" + std::string(limits) + "}").output_tokens(), 900U) << limits;
+  }
+  for (const char* limits : {R"("max_tokens":"900")", R"("max_tokens":0.5)", R"("max_tokens":-1)",
+                             R"("max_tokens":true)", R"("max_tokens":[900])",
+                             R"("max_tokens":1e30)", R"("n":"2")", R"("best_of":1.5)"}) {
+    EXPECT_EQ(status_of("{" + std::string(limits) + "}"), 400) << limits;
+  }
+}
+
+TEST(RequestBody, CostsWhatAllItsPromptsAndChoicesMayGet) {
+  const auto made = [](const std::string& text) {
+    const RequestBody body = scanned(text);
+    return body.tokens() - body.prompt_tokens();
+  };
+  EXPECT_EQ(made(R"({"max_tokens":10})"), 10U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":3})"), 30U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":1,"best_of":4.0})"), 40U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":null,"prompt":["a",", ]\",","c"]})"), 30U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"n":2,"prompt":[[1,2],[3]]})"), 40U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"prompt":[1,2,3]})"), 10U);
+  EXPECT_EQ(made(R"({"max_tokens":10,"prompt":["a"],"prompt":["a","b"]})"), 20U);
+  EXPECT_GE(scanned(R"({"prompt":[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9]})").prompt_tokens(), 18U)
+      << "ids are counted, not guessed from bytes";
+  EXPECT_GT(made(R"({"max_tokens":1e15,"n":1e15,"prompt":["a","b"]})"), uint64_t{1} << 35);
+}
+
+TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
+  for (const char* one : {R"({"prompt":"a, b"})", R"({"prompt":["a"]})", R"({"prompt":[1, 2]})",
+                          R"({"prompt":[ [1,2] ]})", R"({"prompt":["a \"], b"]})",
+                          R"({"prompt":[]})", R"({"prompt":5})", R"({})"}) {
+    EXPECT_FALSE(scanned(one).several_prompts()) << one;
+  }
+  for (const char* several :
+       {R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":[ "a \" ]" , "b" ]})"}) {
+    EXPECT_TRUE(scanned(several).several_prompts()) << several;
+  }
+}
+
+TEST(RequestBodyShape, IsWhatElseMakesAPromptsTokens) {
+  const auto shape_of = [](const std::string& text) {
+    return std::get<RequestBody>(RequestBody::scan(text)).shape();
+  };
+  EXPECT_EQ(shape_of(R"({"prompt":"x","max_tokens":1,"user":"u"})"), "");
+  const std::string tools = shape_of(R"({"messages":[],"tools":[{"name":"f"}]})");
+  EXPECT_NE(tools, "");
+  EXPECT_EQ(shape_of(R"({"tools":[{"name":"f"}],"seed":1,"messages":[]})"), tools);
+  EXPECT_NE(shape_of(R"({"messages":[],"documents":[{"name":"f"}]})"), tools);
+  EXPECT_NE(shape_of(R"({"prompt":"x","cache_salt":"s"})"), "");
+}
+
+TEST(RequestBodyShape, OnlyTextsThatTokensAloneTellApartAreAskedAbout) {
+  const auto tokenizable = [](const std::string& text) {
+    return std::get<RequestBody>(RequestBody::scan(text)).tokenizable();
+  };
+  EXPECT_TRUE(tokenizable(R"({"prompt":"x"})"));
+  EXPECT_TRUE(tokenizable(R"({"messages":[{"role":"user","content":"x"}],"tools":[]})"));
+  EXPECT_FALSE(tokenizable(R"({"prompt":[1,2]})"));
+  EXPECT_FALSE(tokenizable(R"({"prompt":["x"]})"));
+  EXPECT_FALSE(tokenizable(R"({"prompt":"x","cache_salt":"s"})"));
+  EXPECT_FALSE(tokenizable(R"({"model":"m"})"));
+  EXPECT_FALSE(tokenizable(R"({"messages":[{"content":[{"type":"image_url"}]}]})"));
+  EXPECT_FALSE(tokenizable(R"({"messages":[{"content":[{"type":"input_audio"}]}]})"));
+}
+
+}  // namespace
+}  // namespace pdjob::router

@@ -1,0 +1,131 @@
+#include "worker/api/generation_maker.h"
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "tests/unit/worker/watched_engine.h"
+
+namespace pdjob::worker {
+namespace {
+
+constexpr uint32_t kRoom = 128;
+
+struct GenerationMakerTest : testing::Test {
+  // Returns the error of a request for these prompts; empty if it is valid.
+  std::string wrong_with(openai::ApiRequest request) {
+    if (const auto error = maker.check(request)) {
+      return error->message;
+    }
+    for (size_t index = 0; index < GenerationMaker::prompts(request); ++index) {
+      if (const auto made = maker.make(request, index, 1);
+          std::holds_alternative<openai::ApiError>(made)) {
+        return std::get<openai::ApiError>(made).message;
+      }
+    }
+    return "";
+  }
+  static bool says(const std::string& message, const std::string& words) {
+    return message.find(words) != std::string::npos;
+  }
+
+  WatchedEngine engine{*engine::open_engine({.kind = engine::EngineKind::kFake,
+                                             .sequences = 2,
+                                             .tokens_per_sequence = kRoom,
+                                             .batch_tokens = 32})};
+  GenerationMaker maker{engine, net::Role::kBoth, std::chrono::minutes(1)};
+};
+
+TEST_F(GenerationMakerTest, ATextThatIsMuchTooLongIsRefusedByItsBeginning) {
+  const std::string text(1500, 'a');  // Judged by its bytes alone, it could fit.
+  EXPECT_TRUE(says(wrong_with({.prompts = {text}}), "but the first 512 of 1500 bytes have 512"));
+  EXPECT_EQ(engine.watched().bytes_tokenized(), 512U);
+}
+
+TEST_F(GenerationMakerTest, ATextOfLongTokensFitsHoweverLongItIs) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) {
+    text += "<|im_start|>";
+  }
+  EXPECT_EQ(wrong_with({.prompts = {text}, .stop = {.max_tokens = 5}}), "");
+}
+
+TEST_F(GenerationMakerTest, ACutBetweenBytesOfACharacterIsMoved) {
+  std::string text = "a";
+  while (text.size() < 1500) {
+    text += "\xe2\x82\xac";  // Three bytes, so byte 512 is inside one.
+  }
+  EXPECT_TRUE(says(wrong_with({.prompts = {text}}), "but the first 511 of"));
+}
+
+TEST_F(GenerationMakerTest, LengthsAreLookedAtBeforeAnythingIsTokenized) {
+  openai::ApiRequest request{.prompts = std::vector<std::string>(3, "abc")};
+  request.prompts.emplace_back(1537, 'a');
+  EXPECT_TRUE(says(wrong_with(request), "the text has 1537 bytes"));
+  EXPECT_TRUE(says(wrong_with({.token_prompts = {{1, 2}, std::vector<Token>(kRoom, 1)}}),
+                   "the prompt has 128"));
+  openai::ApiRequest chat{.kind = openai::ApiKind::kChat};
+  chat.messages.assign(4, {.role = "user", .content = std::string(400, 'a')});
+  EXPECT_TRUE(says(wrong_with(chat), "the messages have 1600 bytes"));
+  EXPECT_EQ(engine.watched().bytes_tokenized(), 0U);
+}
+
+TEST_F(GenerationMakerTest, AReplyDoesNotRepeatMorePromptsThanItMay) {
+  openai::ApiRequest request{.prompts = std::vector<std::string>(256, std::string(100, 'a')),
+                             .stop = {.max_tokens = 1},
+                             .choices = 16,
+                             .echo = true};
+  EXPECT_EQ(wrong_with(request), "");
+  const size_t prompts = limits::kRepeatedPromptBytesMax / 100 / 16 + 1;
+  request.prompts.assign(prompts, std::string(100, 'a'));
+  EXPECT_TRUE(says(wrong_with(request), "would repeat"));
+}
+
+TEST_F(GenerationMakerTest, EachChoiceHasTheSameSeedWhereverItsPromptIsMade) {
+  openai::ApiRequest request{.token_prompts = {{1, 2}, {3}}, .choices = 2};
+  EXPECT_EQ(GenerationMaker::prompts(request), 2U);
+  const auto second = maker.make(request, 1, 7);
+  const auto first = maker.make(request, 0, 5);
+  EXPECT_EQ(std::get<GenerationRequest>(first).prompt, (std::vector<Token>{1, 2}));
+  EXPECT_EQ(std::get<GenerationRequest>(second).prompt, (std::vector<Token>{3}));
+  EXPECT_EQ(std::get<GenerationRequest>(second).samplers.size(), 2U);
+}
+
+TEST_F(GenerationMakerTest, ATextThatIsOnlyTokenizedMayBeLongerThanTheContext) {
+  const auto tokens = maker.tokenize(std::string(5000, 'a'), /*add_special=*/true);
+  EXPECT_EQ(std::get<0>(tokens).size(), 5000U);
+  EXPECT_TRUE(std::holds_alternative<openai::ApiError>(
+      maker.tokenize(std::string(limits::kTokenizeBytesMax + 1, 'a'), /*add_special=*/true)));
+}
+
+size_t memory_used() {
+  std::ifstream pages("/proc/self/statm");
+  size_t all = 0;
+  size_t resident = 0;
+  pages >> all >> resident;
+  return resident * 4096;
+}
+
+// Regression: the largest request held 4096 tables of the vocabulary, gigabytes, before its first
+// token.
+TEST_F(GenerationMakerTest, ChoicesThatWaitHoldNoTableOfTheVocabulary) {
+  const WatchedEngine large(engine::open_engine({.kind = engine::EngineKind::kFake}).value(),
+                            200'000);
+  const GenerationMaker of_large(large, net::Role::kBoth, std::chrono::minutes(1));
+  openai::ApiRequest request{.prompts = std::vector<std::string>(limits::kPromptsMax, "abc"),
+                             .sampling = {.repetition_penalty = 1.2F},
+                             .choices = limits::kChoicesMax};
+  const size_t before = memory_used();
+  std::vector<GenerationRequest> made;
+  for (size_t index = 0; index < limits::kPromptsMax; ++index) {
+    made.push_back(std::get<GenerationRequest>(of_large.make(request, index, 1)));
+  }
+  EXPECT_LT(memory_used() - before, 200 * limits::kMiB);
+}
+
+}  // namespace
+}  // namespace pdjob::worker

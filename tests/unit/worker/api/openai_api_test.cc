@@ -1,0 +1,369 @@
+// The HTTP API of a decode worker over a real endpoint. Beside it is a prefill worker whose rows
+// arrive damaged.
+#include "worker/api/openai_api.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/limits.h"
+#include "common/os/real_clock.h"
+#include "decode/decode_worker.h"
+#include "engine/fake_engine.h"
+#include "net/http/http_client.h"
+#include "prefill/prefill_worker.h"
+#include "tests/support/fault_transport.h"
+#include "tests/unit/worker/watched_engine.h"
+#include "worker/core/engine_thread.h"
+
+namespace pdjob::worker {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(20);
+constexpr EngineSize kSize{.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 32};
+
+std::unique_ptr<engine::Engine> fake_engine() {
+  return *engine::open_engine({.kind = engine::EngineKind::kFake,
+                               .sequences = kSize.sequences,
+                               .tokens_per_sequence = kSize.rows_per_sequence,
+                               .batch_tokens = kSize.batch_tokens});
+}
+
+// Offers prompts on request. Each transfer has one flipped bit.
+class DamagingPrefill {
+ public:
+  DamagingPrefill()
+      : engine_(fake_engine()),
+        thread_(*engine_, prefill::core_factory({})(kSize), kPatience, [](const OutputBatch&) {}) {
+    endpoint_ = *kvtransfer::KvEndpoint::start(
+        {.engine_id = "p0.n.1",
+         .fingerprint = {{"model", "fake"}},
+         .sink =
+             [this](kvtransfer::EndpointEvent event) {
+               thread_.on_endpoint_event(std::move(event));
+             },
+         .open_transport = kvtransfer::with_faults([](TransferId) {
+           return kvtransfer::FaultPlan{.kind = kvtransfer::FaultKind::kFlipBit, .bit = 9};
+         })});
+    thread_.start(*endpoint_);
+  }
+  ~DamagingPrefill() { thread_.stop(); }
+
+  void offer(TransferId transfer, const std::vector<Token>& prompt) {
+    GenerationRequest request{
+        .id = RequestId{transfer.low}, .prompt = prompt, .kv = KvMode::kOffer};
+    request.stop.max_tokens = 1;
+    request.samplers.push_back(*engine::open_sampler(*engine_, {}, prompt, request.stop));
+    request.transfer = transfer;
+    ASSERT_TRUE(thread_.submit(std::move(request)));
+  }
+  const kvtransfer::EndpointAddress& address() const { return endpoint_->address(); }
+
+ private:
+  std::unique_ptr<engine::Engine> engine_;
+  EngineThread thread_;
+  std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
+};
+
+class OpenaiApiTest : public testing::Test {
+ protected:
+  OpenaiApiTest()
+      : engine_(std::make_unique<WatchedEngine>(fake_engine())),
+        thread_(*engine_, decode::core_factory({})(kSize), kPatience, [this](OutputBatch batch) {
+          loop_.post([this, batch = std::move(batch)]() mutable { api_->take(std::move(batch)); });
+        }) {
+    endpoint_ = *kvtransfer::KvEndpoint::start({.engine_id = "d0.n.2",
+                                                .fingerprint = {{"model", "fake"}},
+                                                .sink = [this](kvtransfer::EndpointEvent event) {
+                                                  thread_.on_endpoint_event(std::move(event));
+                                                }});
+    thread_.start(*endpoint_);
+    api_ = std::make_unique<OpenaiApi>(
+        OpenaiApiOptions{.name = "d0", .role = net::Role::kDecode, .kv = endpoint_->address()},
+        *engine_, thread_, metrics_, [this](auto answer) {
+          endpoint_->report_pairs([this, answer](auto pairs) {
+            loop_.post([this, answer, pairs] { answer(pairs, endpoint_->stats()); });
+          });
+        });
+    server_ = *net::HttpServer::open(loop_, *api_, {});
+    api_->attach(*server_, loop_);
+    client_ = net::HttpClient::create(loop_);
+  }
+  ~OpenaiApiTest() override { thread_.stop(); }
+
+  struct Reply {
+    int status = 0;
+    std::string head;
+    std::string body;
+  };
+  struct Call final : net::HttpCallHandler {
+    explicit Call(net::EventLoop& to_stop) : loop(to_stop) {}
+    void on_head(net::CallId, const net::HttpReplyHead& head) override {
+      reply.status = head.status;
+      reply.head = head.raw;
+    }
+    void on_body(net::CallId, std::string_view raw) override { reply.body += raw; }
+    void on_end(net::CallId) override { end(); }
+    void on_error(net::CallId, const Error&) override { end(); }
+    void end() {
+      ended = true;
+      loop.stop();
+    }
+    net::EventLoop& loop;
+    Reply reply;
+    bool ended = false;
+  };
+  net::CallId start(Call& call, std::string_view method, std::string_view path, std::string body,
+                    std::string_view header_lines = "") {
+    return client_->start({.to = {"127.0.0.1", server_->port()},
+                           .method = method,
+                           .target = path,
+                           .header_lines = header_lines,
+                           .body = std::move(body),
+                           .head_timeout = kPatience},
+                          call);
+  }
+  void await(const Call& call) {
+    while (!call.ended) {
+      loop_.run();
+    }
+  }
+  Reply ask(std::string_view method, std::string_view path, std::string body = "",
+            std::string_view header_lines = "") {
+    Call call(loop_);
+    start(call, method, path, std::move(body), header_lines);
+    await(call);
+    return call.reply;
+  }
+  Reply fetch(TransferId transfer, const kvtransfer::EndpointAddress& peer) {
+    return ask("POST", "/v1/completions",
+               R"({"prompt":[1,2,3,4,5],"max_tokens":2,"kv_transfer_params":)"
+               R"({"do_remote_prefill":true,"transfer_id":")" +
+                   transfer.to_string() + R"(","remote_engine_id":")" + peer.engine_id +
+                   R"(","remote_host":")" + peer.host + R"(","remote_port":)" +
+                   std::to_string(peer.port) + R"(,"remote_unix_path":")" + peer.unix_path +
+                   R"(","remote_host_id":")" + peer.host_id + R"("}})");
+  }
+
+  net::EventLoop loop_;
+  Metrics metrics_;
+  std::unique_ptr<WatchedEngine> engine_;
+  std::unique_ptr<OpenaiApi> api_;
+  EngineThread thread_;
+  std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<net::HttpClient> client_;
+};
+
+TEST_F(OpenaiApiTest, TellsTheRouterOfAPairWhoseKvComesDamagedAgainAndAgain) {
+  DamagingPrefill prefill;
+  prefill.offer({0, 1}, {1, 2, 3, 4, 5});
+  const Reply first = fetch({0, 1}, prefill.address());
+  EXPECT_EQ(first.status, 502);
+  EXPECT_NE(first.body.find("do not match their digest"), std::string::npos) << first.body;
+  EXPECT_EQ(first.head.find("x-pdjob-kv-suspect"), std::string::npos) << "once is chance";
+  prefill.offer({0, 2}, {1, 2, 3, 4, 5});
+  const Reply second = fetch({0, 2}, prefill.address());
+  EXPECT_EQ(second.status, 502);
+  EXPECT_NE(second.head.find("x-pdjob-kv-suspect: p0.n.1\r\n"), std::string::npos) << second.head;
+
+  const Reply metrics = ask("GET", "/metrics");
+  EXPECT_NE(metrics.body.find("pdjob_kv_link_digest_errors_total{"
+                              R"(direction="receives",peer="p0.n.1",transport="shm"} 2)"),
+            std::string::npos)
+      << metrics.body;
+  const Reply links = ask("GET", "/pdjob/links");
+  EXPECT_EQ(links.body.find(
+                R"({"name":"d0","engine_id":"d0.n.2","role":"decode","links":[{"peer":"p0.n.1")"),
+            0U)
+      << links.body;
+  EXPECT_NE(links.body.find(R"("digest_errors":2,"suspect":true)"), std::string::npos);
+}
+
+// --- streams that go on at another worker
+
+struct ContinuedStream : OpenaiApiTest {
+  // A chunk of a stream: its event, and the tokens that it tells the router.
+  struct Chunk {
+    std::string told;
+    std::string event;
+  };
+  std::vector<Chunk> stream(const std::string& fields, const std::string& resume = "") {
+    const Reply reply =
+        ask("POST", "/v1/completions",
+            R"({"prompt":[1,2,3,4,5],"stream":true,"stream_options":{"include_usage":true},)" +
+                fields + (resume.empty() ? "" : R"(,"pdjob_resume":)" + resume) + "}",
+            "x-request-id: r1\r\nx-pdjob-continue: 1700000000\r\n");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::vector<Chunk> chunks;
+    for (size_t at = 0; at < reply.body.size();) {
+      const size_t line = reply.body.find("\r\n", at);
+      const size_t size = std::stoul(reply.body.substr(at), nullptr, 16);
+      const std::string head = reply.body.substr(at, line - at);
+      const size_t mark = head.find(";t=");
+      chunks.push_back({mark == std::string::npos ? "" : head.substr(mark + 3),
+                        reply.body.substr(line + 2, size)});
+      at = line + 2 + size + 2;
+    }
+    return chunks;
+  }
+  // Returns the router's pdjob_resume after the first `count` chunks.
+  static std::string resume_after(const std::vector<Chunk>& chunks, size_t count, size_t choices) {
+    std::vector<std::string> lists(choices);
+    for (size_t i = 0; i < count; ++i) {
+      if (const std::string& told = chunks[i].told; !told.empty()) {
+        std::string tokens = told.substr(told.find('.') + 1);
+        std::ranges::replace(tokens, '.', ',');
+        std::string& list = lists[std::stoul(told)];
+        list += (list.empty() ? "" : ",") + tokens;
+      }
+    }
+    std::string all;
+    for (const std::string& list : lists) {
+      all += (all.empty() ? "[" : ",[") + list + "]";
+    }
+    return "[" + all + "]";
+  }
+  static std::string events(const std::vector<Chunk>& chunks, size_t first, const std::string& of) {
+    std::string text;
+    for (size_t i = first; i < chunks.size(); ++i) {
+      text += chunks[i].event.find(of) == std::string::npos ? "" : chunks[i].event;
+    }
+    return text;
+  }
+};
+
+TEST_F(ContinuedStream, IsTheSameStreamWhereverItWasCut) {
+  const std::string fields =
+      R"("max_tokens":40,"seed":5,"logprobs":1,"repetition_penalty":1.2,"return_token_ids":true,)"
+      R"("stop":["zz"])";
+  const auto whole = stream(fields);
+  ASSERT_GT(whole.size(), 10U);
+  for (size_t cut = 1; cut + 2 <= whole.size(); ++cut) {
+    const auto rest = stream(fields, resume_after(whole, cut, 1));
+    EXPECT_EQ(events(rest, 0, ""), events(whole, cut, "")) << "cut after " << cut;
+  }
+}
+
+TEST_F(ContinuedStream, EachOfItsChoicesIsTheSame) {
+  const std::string fields = R"("max_tokens":12,"seed":5,"n":2)";
+  const auto whole = stream(fields);
+  for (size_t cut = 1; cut + 2 <= whole.size(); ++cut) {
+    const auto rest = stream(fields, resume_after(whole, cut, 2));
+    for (const std::string choice : {R"("index":0)", R"("index":1)", R"("choices":[])"}) {
+      EXPECT_EQ(events(rest, 0, choice), events(whole, cut, choice)) << "cut after " << cut;
+    }
+  }
+}
+
+TEST_F(ContinuedStream, ThatHadEndedOnlyEnds) {
+  const std::string fields = R"("max_tokens":3,"seed":5)";
+  const auto whole = stream(fields);
+  const auto rest = stream(fields, resume_after(whole, 3, 1));
+  EXPECT_EQ(events(rest, 0, ""), events(whole, 3, ""));
+  EXPECT_NE(events(rest, 0, "").find("[DONE]"), std::string::npos);
+}
+
+TEST_F(ContinuedStream, IsRefusedWhatNoEngineCanHaveGenerated) {
+  const auto status = [&](const std::string& resume) {
+    return ask("POST", "/v1/completions",
+               R"({"prompt":[1,2],"max_tokens":2,"stream":true,"pdjob_resume":)" + resume + "}")
+        .status;
+  };
+  EXPECT_EQ(status("[[1,2,3]]"), 400) << "more than max_tokens";
+  EXPECT_EQ(status("[[1000000]]"), 400) << "no such token";
+  EXPECT_EQ(status("[[1],[1]]"), 400) << "two lists, one choice";
+  EXPECT_EQ(status("[1]"), 400);
+}
+
+TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
+  const auto id_in = [&](std::string_view header) {
+    const std::string body =
+        ask("POST", "/v1/completions", R"({"prompt":[1],"max_tokens":1})", header).body;
+    return body.substr(0, body.find(','));
+  };
+  EXPECT_EQ(id_in("x-request-id: a-B_1.c\r\n"), R"({"id":"cmpl-a-B_1.c")");
+  EXPECT_EQ(id_in("x-request-id: a\"b\r\n").size(), std::string(R"({"id":"cmpl-")").size() + 32);
+}
+
+// --- requests whose preparation takes long
+
+// Returns a request with 256 prompts. The tokenizer stops at the first one.
+std::string long_request() {
+  std::string body = R"({"max_tokens":1,"prompt":["wait)" + std::string(40, 'a') + '"';
+  for (int i = 1; i < 256; ++i) {
+    body += R"(,"aaaaaaaaaaaaaaaa")";
+  }
+  return body + "]}";
+}
+
+struct LongRequest : OpenaiApiTest {
+  LongRequest() { engine_->watched().close(); }
+  ~LongRequest() override { engine_->watched().open(); }
+};
+
+TEST_F(LongRequest, DoesNotStopTheLoop) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request());
+  Call texts(loop_);
+  start(texts, "POST", "/tokenize", R"({"prompt":"wait)" + std::string(5000, 'a') + R"("})");
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(ask("GET", "/health").status, 200);
+    EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":"short","max_tokens":1})").status, 200);
+    EXPECT_EQ(ask("POST", "/tokenize", R"({"prompt":"short"})").status, 200);
+  }
+  EXPECT_FALSE(slow.ended);
+  EXPECT_FALSE(texts.ended);
+  engine_->watched().open();
+  await(slow);
+  EXPECT_EQ(slow.reply.status, 200) << slow.reply.body;
+  await(texts);
+  EXPECT_EQ(texts.reply.status, 200);
+}
+
+TEST_F(LongRequest, WhoseClientLeavesIsForgotten) {
+  Call slow(loop_);
+  const net::CallId id = start(slow, "POST", "/v1/completions", long_request());
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+  client_->cancel(id);
+  for (int turn = 0; turn < 100; ++turn) {
+    const std::string metrics = ask("GET", "/metrics").body;
+    if (metrics.find("pdjob_requests_total{outcome=\"cancelled\"} 1") != std::string::npos) {
+      break;
+    }
+  }
+  bool drained = false;
+  api_->start_draining([&] { drained = true; });
+  EXPECT_TRUE(drained) << "nothing waits";
+}
+
+TEST_F(LongRequest, ThatCameBeforeTheDrainIsAnswered) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request());
+  while (server_->exchanges_alive() == 0) {
+    EXPECT_EQ(ask("GET", "/health").status, 200);
+  }
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+  api_->start_draining([this] { thread_.drain(); });
+  const Reply late = ask("POST", "/v1/completions", R"({"prompt":"short","max_tokens":1})");
+  EXPECT_EQ(late.status, 503);
+  EXPECT_FALSE(slow.ended);
+  engine_->watched().open();
+  await(slow);
+  EXPECT_EQ(slow.reply.status, 200) << slow.reply.body;
+}
+
+TEST_F(OpenaiApiTest, DetokenizesNoMoreThanAReplyHolds) {
+  std::string body = R"({"tokens":[1)";
+  for (size_t i = 0; i < limits::kDetokenizeTokensMax; ++i) {
+    body += ",1";
+  }
+  const Reply reply = ask("POST", "/detokenize", body + "]}");
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_EQ(ask("POST", "/detokenize", R"({"tokens":[104,105]})").body, R"({"prompt":"hi"})");
+}
+
+}  // namespace
+}  // namespace pdjob::worker

@@ -1,0 +1,311 @@
+#include "worker/api/generation_maker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/limits.h"
+#include "common/random.h"
+#include "common/os/real_clock.h"
+#include "engine/sampler.h"
+#include "worker/core/kv_params.h"
+
+namespace pdjob::worker {
+namespace {
+
+// The half of a hand-over that the request asks for, or an error if this worker's role excludes it.
+std::variant<KvMode, openai::ApiError> kv_mode(const openai::ApiRequest& request, net::Role role) {
+  if (!request.kv_transfer) {
+    return KvMode::kLocal;
+  }
+  const openai::KvTransferParams& kv = *request.kv_transfer;
+  const std::string field = "kv_transfer_params";
+  if (!kv.do_remote_decode && !kv.do_remote_prefill) {
+    return KvMode::kLocal;
+  }
+  if (kv.do_remote_decode && kv.do_remote_prefill) {
+    return openai::invalid_request("a prompt is either prefilled here or fetched, not both", field);
+  }
+  if (std::max(request.prompts.size(), request.token_prompts.size()) > 1) {
+    return openai::invalid_request(
+        "one hand-over is one prompt: send several prompts without kv_transfer_params", field);
+  }
+  if (kv.do_remote_decode) {
+    if (role != net::Role::kPrefill) {
+      return openai::invalid_request(std::string("this is a ") + net::to_string(role) +
+                                         " worker: send do_remote_decode to a prefill worker",
+                                     field);
+    }
+    return KvMode::kOffer;
+  }
+  if (role == net::Role::kPrefill) {
+    return openai::invalid_request(
+        "this is a prefill worker: send do_remote_prefill to a decode worker", field);
+  }
+  const bool has_address =
+      kv.remote_port != 0 || !kv.remote_unix_path.empty() || !kv.remote_gpu_path.empty();
+  if (!kv.transfer || !has_address) {
+    return openai::invalid_request(
+        "do_remote_prefill needs transfer_id and the prefill worker's address: pass on what it "
+        "returned",
+        field);
+  }
+  return KvMode::kFetch;
+}
+
+}  // namespace
+
+size_t GenerationMaker::prompts(const openai::ApiRequest& request) {
+  return request.kind == openai::ApiKind::kChat
+             ? 1
+             : request.prompts.size() + request.token_prompts.size();
+}
+
+std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest& request) const {
+  if (const auto mode = kv_mode(request, role_); std::holds_alternative<openai::ApiError>(mode)) {
+    return std::get<openai::ApiError>(mode);
+  }
+  size_t bytes_all = 0;
+  for (const std::string& text : request.prompts) {
+    bytes_all += text.size();
+    if (text.size() > text_bytes_max()) {
+      return too_long("the text has " + std::to_string(text.size()) + " bytes", "prompt");
+    }
+  }
+  for (const auto& tokens : request.token_prompts) {
+    bytes_all += tokens.size() * sizeof(Token);
+    if (tokens.size() >= engine_.config().tokens_per_sequence) {
+      return too_long("the prompt has " + std::to_string(tokens.size()), "prompt");
+    }
+  }
+  size_t chat_bytes = 0;
+  for (const openai::ApiMessage& message : request.messages) {
+    chat_bytes += message.content.size();
+  }
+  if (chat_bytes > text_bytes_max()) {
+    return too_long("the messages have " + std::to_string(chat_bytes) + " bytes", "messages");
+  }
+  const bool repeats = request.echo || request.return_token_ids;
+  if (repeats && (bytes_all + chat_bytes) * request.choices > limits::kRepeatedPromptBytesMax) {
+    return openai::invalid_request("must not be given with so much text: the reply would repeat " +
+                                       std::to_string(bytes_all + chat_bytes) +
+                                       " bytes of prompts for each of n choices",
+                                   request.echo ? "echo" : "return_token_ids");
+  }
+  return std::nullopt;
+}
+
+std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
+    openai::ApiRequest& request, size_t index, uint64_t seed,
+    const std::shared_ptr<const engine::CompiledGrammar>& grammar) const {
+  auto prompt = take_prompt(request, index);
+  if (const auto* error = std::get_if<openai::ApiError>(&prompt)) {
+    return *error;
+  }
+  const auto mode = kv_mode(request, role_);
+  if (const auto* error = std::get_if<openai::ApiError>(&mode)) {
+    return *error;
+  }
+  GenerationRequest generation{.prompt = std::move(std::get<0>(prompt)),
+                               .stop = request.stop,
+                               .ignore_eos = request.sampling.ignore_eos,
+                               .shares_prompt = request.cache_salt.empty(),
+                               .kv = std::get<KvMode>(mode),
+                               .deadline = real_now() + queue_timeout_};
+  if (auto error = open_choices(request, seed, grammar, generation)) {
+    return *std::move(error);
+  }
+  if (request.kv_transfer) {
+    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
+    generation.two_hop = !request.kv_transfer->transfer;
+    generation.peer = peer_address(*request.kv_transfer);
+  }
+  if (!request.resumed.empty() && generation.kv != KvMode::kOffer) {
+    const auto resumed = request.resumed.begin() + static_cast<ptrdiff_t>(index * request.choices);
+    generation.resumed.assign(resumed, resumed + request.choices);
+    if (auto error = wrong_with(generation)) {
+      return *std::move(error);
+    }
+  }
+  return generation;
+}
+
+std::optional<openai::ApiError> GenerationMaker::wrong_with(
+    const GenerationRequest& resumed) const {
+  const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
+  for (const std::vector<Token>& tokens : resumed.resumed) {
+    if (tokens.size() > static_cast<size_t>(resumed.stop.max_tokens)) {
+      return openai::invalid_request("more tokens to go on with than max_tokens", "pdjob_resume");
+    }
+    if (std::ranges::any_of(tokens, [&](Token token) { return token >= vocabulary; })) {
+      return openai::invalid_request("a token to go on with is not in the vocabulary",
+                                     "pdjob_resume");
+    }
+  }
+  return std::nullopt;
+}
+
+// A longer text has more tokens than rows, or costs more time and memory to tokenize than one
+// request may use.
+size_t GenerationMaker::text_bytes_max() const {
+  return std::min<size_t>(
+      size_t{engine_.config().tokens_per_sequence} * engine_.vocabulary().piece_bytes_max(),
+      limits::kPromptBytesMax);
+}
+
+openai::ApiError GenerationMaker::too_long(const std::string& what, const char* field) const {
+  return openai::invalid_request("this model's maximum context length is " +
+                                     std::to_string(engine_.config().tokens_per_sequence) +
+                                     " tokens, but " + what,
+                                 field, "context_length_exceeded");
+}
+
+std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize_to_fit(
+    std::string_view text, const char* field) const {
+  if (text.size() > text_bytes_max()) {
+    return too_long("the text has " + std::to_string(text.size()) + " bytes", field);
+  }
+  const size_t room = engine_.config().tokens_per_sequence;
+  // Tokenizing takes microseconds per byte, so a text that is much too long must not be tokenized
+  // to its end. A text longer than the first prefix fits only if it has more than four bytes per
+  // token. At the cut, a few tokens may differ from those of the whole text.
+  constexpr size_t kBytesPerToken = 4;
+  constexpr size_t kGrowth = 4;
+  for (size_t bytes = room * kBytesPerToken; bytes < text.size() / 2; bytes *= kGrowth) {
+    size_t cut = bytes;
+    while (cut > 0 && (static_cast<uint8_t>(text[cut]) & 0xC0U) == 0x80U) {
+      --cut;  // Cut between characters.
+    }
+    const size_t tokens = engine_.vocabulary()
+                              .tokenize(text.substr(0, cut), /*add_special=*/true,
+                                        /*parse_special=*/true)
+                              .size();
+    if (tokens > room + room / 8 + kBytesPerToken) {
+      return too_long("the first " + std::to_string(cut) + " of " + std::to_string(text.size()) +
+                          " bytes have " + std::to_string(tokens),
+                      field);
+    }
+  }
+  return engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true);
+}
+
+std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
+    std::string_view text, bool add_special) const {
+  if (text.size() > limits::kTokenizeBytesMax) {
+    return openai::invalid_request("the text must have at most " +
+                                       std::to_string(limits::kTokenizeBytesMax) + " bytes, got " +
+                                       std::to_string(text.size()),
+                                   "prompt");
+  }
+  return engine_.vocabulary().tokenize(text, add_special, /*parse_special=*/true);
+}
+
+Result<std::string> GenerationMaker::render(const std::vector<openai::ApiMessage>& messages) const {
+  std::vector<engine::ChatMessage> chat;
+  chat.reserve(messages.size());
+  for (const openai::ApiMessage& message : messages) {
+    chat.push_back({.role = message.role, .content = message.content});
+  }
+  return engine_.vocabulary().apply_chat_template(chat);
+}
+
+std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
+    const std::vector<openai::ApiMessage>& messages) const {
+  const auto text = render(messages);
+  if (!text) {
+    return openai::invalid_request(text.error().message, "messages");
+  }
+  return tokenize(*text, /*add_special=*/true);
+}
+
+std::variant<std::string, openai::ApiError> GenerationMaker::detokenize(
+    const std::vector<Token>& tokens) const {
+  std::string text;
+  for (const Token token : tokens) {
+    if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
+      return openai::invalid_request(
+          "token id " + std::to_string(token) + " is not in the vocabulary", "tokens");
+    }
+    text += engine_.vocabulary().piece(token, /*render_special=*/true);
+  }
+  return text;
+}
+
+std::string GenerationMaker::text_of(const std::vector<Token>& prompt) const {
+  std::string text;
+  for (const Token token : prompt) {
+    text += engine_.vocabulary().piece(token, /*render_special=*/false);
+  }
+  return text;
+}
+
+std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
+    openai::ApiRequest& request, size_t index) const {
+  std::variant<std::vector<Token>, openai::ApiError> prompt;
+  if (request.kind == openai::ApiKind::kChat) {
+    const auto text = render(request.messages);
+    if (!text) {
+      return openai::invalid_request(text.error().message, "messages");
+    }
+    prompt = tokenize_to_fit(*text, "messages");
+  } else if (index < request.token_prompts.size()) {
+    prompt = std::exchange(request.token_prompts[index], {});
+  } else {
+    prompt = tokenize_to_fit(
+        std::exchange(request.prompts[index - request.token_prompts.size()], {}), "prompt");
+  }
+  const auto* tokens = std::get_if<0>(&prompt);
+  if (tokens == nullptr) {
+    return prompt;
+  }
+  if (tokens->empty()) {
+    return openai::invalid_request("the prompt has no tokens", "prompt");
+  }
+  const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
+  const auto bad = std::ranges::find_if(*tokens, [&](Token t) { return t < 0 || t >= vocabulary; });
+  if (bad != tokens->end()) {
+    return openai::invalid_request("token id " + std::to_string(*bad) +
+                                       " is not in the vocabulary (0.." +
+                                       std::to_string(vocabulary - 1) + ")",
+                                   "prompt");
+  }
+  return prompt;
+}
+
+std::optional<openai::ApiError> GenerationMaker::open_choices(
+    const openai::ApiRequest& request, uint64_t seed,
+    const std::shared_ptr<const engine::CompiledGrammar>& grammar,
+    GenerationRequest& generation) const {
+  const bool offered = generation.kv == KvMode::kOffer;
+  const uint32_t room = engine_.config().tokens_per_sequence;
+  const auto prompt_size = static_cast<uint32_t>(generation.prompt.size());
+  if (prompt_size >= room) {
+    return too_long("the prompt has " + std::to_string(prompt_size),
+                    request.kind == openai::ApiKind::kChat ? "messages" : "prompt");
+  }
+  if (offered) {
+    generation.stop = {.max_tokens = 1};
+  } else if (request.kind == openai::ApiKind::kChat && !request.max_tokens_given) {
+    generation.stop.max_tokens = static_cast<int32_t>(room - prompt_size);
+  }
+  if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
+    return too_long(std::to_string(prompt_size) + " of the prompt and max_tokens = " +
+                        std::to_string(generation.stop.max_tokens) + " were asked for",
+                    "max_tokens");
+  }
+  // The single token of an offered prompt is vLLM's convention and is never shown. The decode
+  // worker samples from the logits itself.
+  const uint32_t choices = offered ? 1 : request.choices;
+  for (uint32_t choice = 0; choice < choices; ++choice) {
+    SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
+    params.seed = seed + choice;
+    auto sampler = engine::open_sampler(engine_, params, generation.prompt, generation.stop,
+                                        offered ? nullptr : grammar);
+    if (!sampler) {
+      return openai::to_api_error(sampler.error());
+    }
+    generation.samplers.push_back(std::move(*sampler));
+  }
+  return std::nullopt;
+}
+
+}  // namespace pdjob::worker

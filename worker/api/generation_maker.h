@@ -1,0 +1,73 @@
+// GenerationMaker: turns an OpenAI request into generations for the engine, or says what is wrong
+// with it. A generation has prompt tokens that are valid and fit, its half of a hand-over, and a
+// seed and a sampler per choice. Const and Thread-safe: long requests are made on the thread
+// "prepare".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/grammar/compiled_grammar.h"
+#include "net/control/message.h"
+#include "openai/openai.h"
+#include "worker/core/generation.h"
+
+namespace pdjob::worker {
+
+class GenerationMaker {
+ public:
+  GenerationMaker(const engine::Engine& engine, net::Role role, Duration queue_timeout)
+      : engine_(engine), role_(role), queue_timeout_(queue_timeout) {}
+
+  // Returns the request's error, if its lengths and fields show one. Reads no text, so it is cheap
+  // for a request of any length.
+  std::optional<openai::ApiError> check(const openai::ApiRequest& request) const;
+
+  static size_t prompts(const openai::ApiRequest& request);
+  // Makes the generation of one prompt, without an id. Choice c is sampled with `seed` + c. The
+  // prompt is moved out of the request. `grammar` is the request's compiled structure, or null; a
+  // prompt that is only offered ignores it. Requires: check() found nothing, index < prompts().
+  std::variant<GenerationRequest, openai::ApiError> make(
+      openai::ApiRequest& request, size_t index, uint64_t seed,
+      const std::shared_ptr<const engine::CompiledGrammar>& grammar = {}) const;
+
+  // The tokens of a text, or of a chat in the model's template. They need not fit.
+  std::variant<std::vector<Token>, openai::ApiError> tokenize(std::string_view text,
+                                                              bool add_special) const;
+  std::variant<std::vector<Token>, openai::ApiError> tokenize(
+      const std::vector<openai::ApiMessage>& messages) const;
+  // The bytes of these tokens.
+  std::variant<std::string, openai::ApiError> detokenize(const std::vector<Token>& tokens) const;
+  // The text of a prompt that a reply echoes.
+  std::string text_of(const std::vector<Token>& prompt) const;
+
+ private:
+  std::variant<std::vector<Token>, openai::ApiError> take_prompt(openai::ApiRequest& request,
+                                                                 size_t index) const;
+  // The tokens of a prompt that must fit. A text that is much too long is refused after tokenizing
+  // only its beginning.
+  std::variant<std::vector<Token>, openai::ApiError> tokenize_to_fit(std::string_view text,
+                                                                     const char* field) const;
+  Result<std::string> render(const std::vector<openai::ApiMessage>& messages) const;
+  size_t text_bytes_max() const;
+  openai::ApiError too_long(const std::string& what, const char* field) const;
+  // Opens the samplers of all choices and sets the limits of their generations.
+  std::optional<openai::ApiError> open_choices(
+      const openai::ApiRequest& request, uint64_t seed,
+      const std::shared_ptr<const engine::CompiledGrammar>& grammar,
+      GenerationRequest& generation) const;
+  // Returns an error if an engine of this model cannot have generated its `resumed`.
+  std::optional<openai::ApiError> wrong_with(const GenerationRequest& resumed) const;
+
+  const engine::Engine& engine_;
+  const net::Role role_;
+  const Duration queue_timeout_;
+};
+
+}  // namespace pdjob::worker

@@ -1,0 +1,721 @@
+#include "worker/api/openai_api.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "common/json/json_writer.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/parse_number.h"
+#include "common/random.h"
+#include "openai/reply_error.h"
+#include "openai/tokenize_request.h"
+#include "worker/api/kv_report.h"
+#include "worker/core/engine_thread.h"
+#include "worker/core/kv_params.h"
+
+namespace pdjob::worker {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+constexpr size_t kReplyIdBytesMax = 128;
+constexpr size_t kQuotedBytesMax = 256;  // Client text quoted in a message.
+constexpr std::string_view kTransfers = "/pdjob/transfers/";
+
+// Whether a request of this size can be prepared at once, on the loop thread.
+bool is_short(size_t body_bytes) { return body_bytes <= limits::kPreparedAtOnceBytesMax; }
+
+std::string format_seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6f", seconds(duration));
+  return text;
+}
+
+// Like vLLM, uses the id that the request came with, so that it can be found in the logs of every
+// process.
+std::string reply_id(std::string_view request_id) {
+  const bool plain = std::ranges::all_of(request_id, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+  });
+  return plain && !request_id.empty() && request_id.size() <= kReplyIdBytesMax
+             ? std::string(request_id)
+             : TransferId{entropy(), entropy()}.to_string();
+}
+
+// A stream that may continue at another worker gets its creation time from the router, so that it
+// is the same everywhere.
+std::optional<int64_t> created_by_router(std::string_view value) {
+  const auto created = parse_number<int64_t>(value);
+  return created.value_or(0) > 0 ? created : std::nullopt;
+}
+
+}  // namespace
+
+OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
+                     EngineThread& engine_thread, Metrics& metrics, KvPairsAsker ask_kv_pairs)
+    : options_(std::move(options)),
+      door_({options_.key, options_.router_key}),
+      engine_(engine),
+      maker_(engine, options_.role, options_.queue_timeout),
+      engine_thread_(engine_thread),
+      metrics_(metrics),
+      registry_(metrics),
+      ask_kv_pairs_(std::move(ask_kv_pairs)) {
+  load_.rows_max = uint64_t{engine.config().sequences} * engine.config().tokens_per_sequence;
+}
+
+void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
+  server_ = &server;
+  loop_ = &loop;
+  bootstrap_.emplace(loop);
+  kv_watch_.emplace(loop, server);
+  grammar_thread_.emplace(loop, engine_.vocabulary(), options_.grammar_program);
+  grammars_.emplace([this](engine::StructureKind kind, std::string text, StructureDepth depth,
+                           std::string digest, GrammarThread::Then then) {
+    grammar_thread_->submit(kind, std::move(text), depth, std::move(digest), std::move(then));
+  });
+  preparer_.emplace(loop);
+}
+
+void OpenaiApi::start_draining(std::function<void()> prepared) {
+  draining_ = true;
+  kv_watch_->close();
+  if (waiting_.empty()) {
+    prepared();
+  } else {
+    when_prepared_ = std::move(prepared);
+  }
+}
+
+void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  struct Route {
+    std::string_view path;
+    std::string_view method;
+    void (*handle)(OpenaiApi&, net::ExchangeId, net::HttpRequest&);
+  };
+  static constexpr Route kRoutes[] = {
+      {"/v1/chat/completions", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kChat, r);
+       }},
+      {"/v1/completions", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kCompletion, r);
+       }},
+      {"/tokenize", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_tokenize(i, r); }},
+      {"/detokenize", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_detokenize(i, r); }},
+      {"/v1/models", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_models(i); }},
+      {"/health", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_health(i); }},
+      {"/metrics", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_metrics(i); }},
+      {"/pdjob/worker", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_worker_info(i); }},
+      {"/pdjob/kv_address", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_kv_address(i); }},
+      {"/pdjob/links", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_links(i); }},
+      {"/pdjob/kv_events", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.kv_watch_->subscribe(i); }},
+  };
+  if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
+    return on_release(id, request.path.substr(kTransfers.size()));
+  }
+  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                   [&](const Route& r) { return r.path == request.path; });
+  if (route == std::end(kRoutes)) {
+    return refuse(id, openai::invalid_request("no such path: " + std::string(request.path), "",
+                                              "not_found", 404));
+  }
+  if (route->method != request.method) {
+    return refuse(id, openai::invalid_request(
+                          std::string(request.path) + " takes " + std::string(route->method), "",
+                          "method_not_allowed", 405));
+  }
+  route->handle(*this, id, request);
+}
+
+std::optional<net::EarlyReply> OpenaiApi::on_head(net::HttpRequest& request) {
+  // Two paths need no key. A load balancer may ask whether the worker is alive. Another worker may
+  // ask where to open links; links have a proof of their own. That worker must not show its key to
+  // any host that a request names.
+  const bool tells_nothing = request.path == "/health" || request.path == "/pdjob/kv_address";
+  if (door_.opens(request.header("authorization"))) {
+    return std::nullopt;
+  }
+  if (tells_nothing) {
+    request.body_bytes_max = limits::kHttpKeylessBodyBytesMax;
+    return std::nullopt;
+  }
+  const openai::ApiError error = openai::invalid_request(
+      "This is a pdjob worker, which serves the router of its job: send requests to the router's "
+      "address. A worker that was started by hand takes the key of its --key-file, as "
+      "Authorization: Bearer KEY",
+      "", "invalid_api_key", 401);
+  return net::EarlyReply{.status = error.status, .body = openai::error_body(error)};
+}
+
+void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {
+  if (const auto parsed = TransferId::parse(transfer)) {
+    engine_thread_.release(*parsed);
+    server_->reply(id, 204, kJson, "");
+  } else {
+    refuse(id, openai::invalid_request("a transfer id is 32 hexadecimal digits", "transfer_id"));
+  }
+}
+
+void OpenaiApi::on_generate(net::ExchangeId id, openai::ApiKind kind, net::HttpRequest& http) {
+  if (draining_) {
+    return refuse(id,
+                  openai::to_api_error({ErrorCode::kUnavailable, "this worker is shutting down"}));
+  }
+  const size_t bytes = http.body.size();
+  if (!begin_waiting(id, bytes)) {
+    return;
+  }
+  Asked asked{.http = id,
+              .request_id = std::string(http.header("x-request-id")),
+              .tenant = std::string(http.header("x-pdjob-tenant")),
+              .created = created_by_router(http.header("x-pdjob-continue")),
+              .bytes = bytes};
+  if (bytes <= limits::kParsedAtOnceBytesMax) {
+    return on_parsed(std::move(asked), openai::parse_api_request(kind, http.body));
+  }
+  prepare(id, bytes, Size::kLarge,
+          prepare_request(kind, std::move(http.body),
+                          [this, asked](auto parsed) { on_parsed(asked, std::move(parsed)); }));
+}
+
+void OpenaiApi::on_parsed(Asked asked, std::variant<openai::ApiRequest, openai::ApiError> parsed) {
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(asked.http, *error);
+  }
+  auto& request = std::get<openai::ApiRequest>(parsed);
+  if (!request.model.empty() && request.model != engine_.facts().name) {
+    return refuse(asked.http,
+                  openai::invalid_request("the model `" + request.model.substr(0, kQuotedBytesMax) +
+                                              "` does not exist; this worker serves `" +
+                                              engine_.facts().name + "`",
+                                          "model", "model_not_found", 404));
+  }
+  if (request.bootstrap) {
+    on_bootstrap(std::move(asked), std::move(request));
+  } else {
+    generate(asked, std::move(request));
+  }
+}
+
+void OpenaiApi::on_bootstrap(Asked asked, openai::ApiRequest request) {
+  const openai::BootstrapParams params = *request.bootstrap;
+  if (options_.role != net::Role::kDecode) {
+    if (options_.role == net::Role::kPrefill) {
+      request.kv_transfer = offer_in_room(params);
+    }
+    return generate(asked, std::move(request));
+  }
+  if (params.port == 0) {
+    return refuse(asked.http, openai::invalid_request("a decode worker needs it, to find the KV",
+                                                      "bootstrap_port"));
+  }
+  bootstrap_->look_up(params, [this, asked = std::move(asked), request = std::move(request)](
+                                  Result<openai::KvTransferParams> found) mutable {
+    if (!waiting_.contains(asked.http.value)) {
+      return;  // Its client left.
+    }
+    if (!found) {
+      return refuse(asked.http, openai::to_api_error(found.error()));
+    }
+    request.kv_transfer = std::move(*found);
+    generate(asked, std::move(request));
+  });
+}
+
+void OpenaiApi::generate(const Asked& asked, openai::ApiRequest request) {
+  if (const auto wrong = maker_.check(request)) {
+    return refuse(asked.http, *wrong);
+  }
+  const bool schema = !request.sampling.json_schema.empty();
+  if (!schema && request.sampling.grammar.empty()) {
+    return prepare(asked, std::move(request), nullptr);
+  }
+  // A prefill worker does not apply the grammar, but refuses at once any that the decode worker
+  // would refuse.
+  const bool offered = request.kv_transfer && request.kv_transfer->do_remote_decode;
+  const std::string text = std::exchange(
+      schema ? request.sampling.json_schema : request.sampling.grammar, std::string());
+  grammars_->find(
+      schema ? engine::StructureKind::kSchema : engine::StructureKind::kGrammar, text,
+      offered ? StructureDepth::kChecked : StructureDepth::kCompiled,
+      [this, asked, request = std::move(request)](const Result<GrammarThread::Compiled>& grammar) {
+        if (!waiting_.contains(asked.http.value)) {
+          return;  // Its client left.
+        }
+        if (!grammar) {
+          return refuse(asked.http, openai::to_api_error(grammar.error()));
+        }
+        prepare(asked, request, *grammar);
+      });
+}
+
+void OpenaiApi::prepare(const Asked& asked, openai::ApiRequest request,
+                        GrammarThread::Compiled grammar) {
+  const size_t choices = GenerationMaker::prompts(request) * request.choices;
+  const bool small = is_short(asked.bytes) && choices <= limits::kPreparedAtOnceChoicesMax;
+  prepare(
+      asked.http, asked.bytes, small ? Size::kSmall : Size::kLarge,
+      prepare_generations(maker_, std::move(request), std::move(grammar),
+                          [this, asked](std::variant<PreparedRequest, openai::ApiError> outcome) {
+                            if (const auto* error = std::get_if<openai::ApiError>(&outcome)) {
+                              return refuse(asked.http, *error);
+                            }
+                            start(asked, std::move(std::get<PreparedRequest>(outcome)));
+                          }));
+}
+
+void OpenaiApi::prepare(net::ExchangeId id, size_t bytes, Size size,
+                        std::unique_ptr<Preparation> work) {
+  if (size == Size::kSmall) {
+    while (!work->step()) {
+    }
+    return work->done();
+  }
+  if (const Status taken = preparer_->submit(id.value, bytes, std::move(work)); !taken) {
+    refuse(id, openai::to_api_error(taken.error()));
+  }
+}
+
+bool OpenaiApi::begin_waiting(net::ExchangeId id, size_t bytes) {
+  if (waiting_.size() >= limits::kRequestsQueuedMax ||
+      waiting_bytes_ + bytes > limits::kPreparedBytesMax) {
+    refuse(id, openai::to_api_error({ErrorCode::kOverloaded,
+                                     "this worker prepares as many requests as it can hold"}));
+    return false;
+  }
+  waiting_[id.value] = bytes;
+  waiting_bytes_ += bytes;
+  return true;
+}
+
+bool OpenaiApi::end_waiting(net::ExchangeId id) {
+  const auto found = waiting_.find(id.value);
+  if (found == waiting_.end()) {
+    return false;
+  }
+  waiting_bytes_ -= found->second;
+  waiting_.erase(found);
+  if (waiting_.empty() && when_prepared_) {
+    // In a later turn: the engine thread does not have the last request yet.
+    loop_->post(std::exchange(when_prepared_, nullptr));
+  }
+  return true;
+}
+
+void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
+  end_waiting(asked.http);
+  const openai::ApiRequest& request = prepared.request;
+  std::vector<GenerationRequest>& generations = prepared.generations;
+  const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
+  const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
+  openai::ReplyOptions reply = openai::reply_options(request);
+  reply.id = reply_id(asked.request_id);
+  reply.model = engine_.facts().name;
+  reply.created = asked.created.value_or(unix_seconds());
+  reply.choices = choices;
+  const engine::Vocabulary& vocabulary = engine_.vocabulary();
+  Exchange exchange{
+      .http = asked.http,
+      .writer = std::make_unique<openai::ReplyWriter>(
+          std::move(reply),
+          [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
+      .choices = std::vector<ChoiceReply>(choices),
+      .choices_per_prompt = choices_per_prompt,
+      .choices_left = choices,
+      .stream = request.stream,
+      .tells = request.stream && asked.created,
+      .headers = {{"x-pdjob-worker", options_.name}},
+      .arrived = loop_->now()};
+  for (GenerationRequest& generation : generations) {
+    const auto index = static_cast<uint32_t>(exchange.generations.size());
+    generation.id = RequestId{next_request_++};
+    generation.tenant = asked.tenant;
+    exchange.generations.push_back(generation.id);
+    exchange.usage.prompt_tokens += generation.prompt.size();
+    if (generation.kv == KvMode::kOffer) {
+      exchange.kv_transfer_params = prefill_reply_params(
+          options_.kv, generation.transfer, static_cast<uint32_t>(generation.prompt.size()));
+    }
+    if (request.echo) {
+      for (uint32_t choice = 0; choice < choices_per_prompt; ++choice) {
+        exchange.choices[index * choices_per_prompt + choice].text = prepared.echoes[index];
+      }
+    }
+    exchange.prompts.push_back(request.return_token_ids ? generation.prompt : std::vector<Token>{});
+    generations_[generation.id] = {.exchange = asked.http.value, .prompt_index = index};
+  }
+  exchanges_.emplace(asked.http.value, std::move(exchange));
+  for (GenerationRequest& generation : generations) {
+    const RequestId request_id = generation.id;
+    if (const Status submitted = engine_thread_.submit(std::move(generation)); !submitted) {
+      return take_output(RequestFailed{.request = request_id, .error = submitted.error()});
+    }
+  }
+}
+
+bool OpenaiApi::take(OutputBatch batch) {
+  load_ = batch.load;
+  metrics_.requests_running.set(load_.requests_running);
+  metrics_.requests_waiting.set(load_.requests_queued);
+  metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
+  metrics_.kv_rows_max.set(static_cast<double>(load_.rows_max));
+  bool drained = false;
+  for (Output& output : batch.outputs) {
+    std::visit(
+        [&](auto& o) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(o)>, WorkerDrained>) {
+            drained = true;
+          } else {
+            take_output(o);
+          }
+        },
+        output);
+  }
+  kv_watch_->take(batch.kept);
+  return drained;
+}
+
+void OpenaiApi::take_output(TokenOutput& output) {
+  const auto found = generations_.find(output.request);
+  if (found == generations_.end()) {
+    return;  // Its client left.
+  }
+  const Generation generation = found->second;
+  Exchange& exchange = exchanges_.at(generation.exchange);
+  const uint32_t index = generation.prompt_index * exchange.choices_per_prompt + output.choice;
+  ChoiceReply& choice = exchange.choices[index];
+  exchange.usage.completion_tokens += 1;
+  if (!output.resumed) {
+    const bool first = exchange.last_token == Instant{};
+    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
+        .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
+    exchange.last_token = loop_->now();
+    metrics_.generation_tokens.add();
+  }
+  if (exchange.tells && !output.resumed) {
+    choice.untold.push_back(output.token.token);
+  }
+  choice.text += output.text;
+  choice.finish = output.finish;
+  if (output.shown) {
+    choice.tokens.push_back(std::move(output.token));
+  }
+  exchange.choices_left -= output.finish == FinishReason::kNone ? 0 : 1;
+  if (exchange.stream && !send_part(exchange, index, output.resumed)) {
+    return;
+  }
+  if (exchange.choices_left == 0) {
+    finish(exchange);
+  }
+}
+
+void OpenaiApi::begin_stream(Exchange& exchange) {
+  if (!exchange.begun) {
+    exchange.begun = true;
+    server_->begin(exchange.http, 200, "text/event-stream", exchange.headers);
+  }
+}
+
+std::string_view OpenaiApi::told(const Exchange& exchange, uint32_t choice) {
+  extension_.clear();
+  if (exchange.tells) {
+    extension_.append("t=").append(std::to_string(choice));
+    for (const Token token : exchange.choices[choice].untold) {
+      extension_.append(".").append(std::to_string(token));
+    }
+  }
+  return extension_;
+}
+
+bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
+  if (!known) {
+    begin_stream(exchange);
+  }
+  ChoiceReply& choice = exchange.choices[index];
+  buffer_.clear();
+  exchange.writer->append_part(buffer_,
+                               {.choice = index,
+                                .text = choice.text,
+                                .tokens = choice.tokens,
+                                .finish = choice.finish,
+                                .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+  choice.text.clear();
+  choice.tokens.clear();
+  if (!buffer_.empty() && !known) {
+    server_->write(exchange.http, buffer_, told(exchange, index));
+    choice.untold.clear();
+  }
+  if (server_->bytes_queued(exchange.http) > limits::kHttpSendQueueBytesMax) {
+    log::warn("a client reads too slowly: its stream is cut");
+    server_->abort(exchange.http);
+    metrics_.requests_cancelled.add();
+    drop(exchange.http.value);
+    return false;
+  }
+  return true;
+}
+
+void OpenaiApi::finish(Exchange& exchange) {
+  buffer_.clear();
+  if (exchange.stream) {
+    begin_stream(exchange);
+    exchange.writer->append_end(buffer_, exchange.usage);
+    server_->write(exchange.http, buffer_, exchange.tells ? "t=end" : "");
+    server_->end(exchange.http);
+  } else {
+    std::vector<openai::ReplyPart> parts;
+    for (uint32_t index = 0; index < exchange.choices.size(); ++index) {
+      const ChoiceReply& choice = exchange.choices[index];
+      parts.push_back({.choice = index,
+                       .text = choice.text,
+                       .tokens = choice.tokens,
+                       .finish = choice.finish,
+                       .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+    }
+    exchange.writer->append_whole(buffer_, parts, exchange.usage, exchange.kv_transfer_params);
+    server_->reply(exchange.http, 200, kJson, buffer_, exchange.headers);
+  }
+  metrics_.requests_succeeded.add();
+  metrics_.prompt_tokens.add(static_cast<double>(exchange.usage.prompt_tokens));
+  for (const RequestId generation : exchange.generations) {
+    generations_.erase(generation);
+  }
+  exchanges_.erase(exchange.http.value);
+}
+
+void OpenaiApi::take_output(const KvFetched& output) {
+  metrics_.kv_transfers_received.add();
+  metrics_.kv_bytes_received.add(static_cast<double>(output.bytes));
+  metrics_.kv_transfer_seconds.observe(seconds(output.duration));
+  metrics_.kv_visible_seconds.observe(seconds(output.visible));
+  const auto found = generations_.find(output.request);
+  if (found == generations_.end()) {
+    return;
+  }
+  auto& headers = exchanges_.at(found->second.exchange).headers;
+  headers.emplace_back("x-pdjob-kv-bytes", std::to_string(output.bytes));
+  headers.emplace_back("x-pdjob-kv-seconds", format_seconds(output.duration));
+  headers.emplace_back("x-pdjob-kv-visible-seconds", format_seconds(output.visible));
+  headers.emplace_back("x-pdjob-kv-transport", output.transport);
+}
+
+void OpenaiApi::take_output(const PromptReused& output) {
+  metrics_.prefix_cache_queries.add(static_cast<double>(output.prompt_tokens));
+  metrics_.prefix_cache_hits.add(static_cast<double>(output.rows));
+  if (const auto found = generations_.find(output.request); found != generations_.end()) {
+    exchanges_.at(found->second.exchange).usage.cached_tokens += output.rows;
+  }
+}
+
+void OpenaiApi::take_output(const RequestFailed& output) {
+  const auto found = generations_.find(output.request);
+  if (found == generations_.end()) {
+    return;
+  }
+  Exchange& exchange = exchanges_.at(found->second.exchange);
+  metrics_.requests_failed.add();
+  const openai::ApiError error = openai::to_api_error(output.error);
+  if (!exchange.begun) {
+    if (output.error.code == ErrorCode::kOverloaded) {
+      exchange.headers.emplace_back("Retry-After", "1");
+    }
+    if (!output.kv_suspect.empty()) {
+      exchange.headers.emplace_back("x-pdjob-kv-suspect", output.kv_suspect);
+    }
+    openai::reply_error(*server_, exchange.http, error, exchange.headers);
+  } else {
+    // The 200 is already sent. Send the error, then abort, so that no client takes this for a
+    // complete answer. A stream that may continue at another worker gets no error event.
+    buffer_.clear();
+    if (!exchange.tells) {
+      openai::append_error_event(buffer_, error);
+      server_->write(exchange.http, buffer_);
+    }
+    server_->abort(exchange.http);
+  }
+  drop(exchange.http.value);
+}
+
+void OpenaiApi::on_client_gone(net::ExchangeId id) {
+  if (end_waiting(id)) {
+    preparer_->cancel(id.value);
+    metrics_.requests_cancelled.add();
+  }
+  kv_watch_->client_left(id);
+  if (exchanges_.contains(id.value)) {
+    metrics_.requests_cancelled.add();
+    drop(id.value);
+  }
+}
+
+void OpenaiApi::drop(ExchangeKey key) {
+  const auto found = exchanges_.find(key);
+  for (const RequestId generation : found->second.generations) {
+    if (generations_.erase(generation) > 0) {
+      engine_thread_.cancel(generation);
+    }
+  }
+  exchanges_.erase(found);
+}
+
+void OpenaiApi::refuse(net::ExchangeId id, const openai::ApiError& error) {
+  end_waiting(id);
+  metrics_.requests_failed.add();
+  std::vector<std::pair<std::string, std::string>> headers = {{"x-pdjob-worker", options_.name}};
+  if (error.code == to_string(ErrorCode::kOverloaded)) {
+    headers.emplace_back("Retry-After", "1");
+  }
+  openai::reply_error(*server_, id, error, headers);
+}
+
+BodyThen OpenaiApi::reply_with_body(net::ExchangeId id) {
+  return [this, id](std::variant<std::string, openai::ApiError> body) {
+    if (const auto* error = std::get_if<openai::ApiError>(&body)) {
+      return refuse(id, *error);
+    }
+    end_waiting(id);
+    server_->reply(id, 200, kJson, std::get<std::string>(body));
+  };
+}
+
+bool OpenaiApi::begin_tokenizing(net::ExchangeId id, size_t bytes) {
+  if (bytes > limits::kTokenizeBodyBytesMax) {
+    refuse(id,
+           openai::invalid_request("the body must have at most " +
+                                   std::to_string(limits::kTokenizeBodyBytesMax) + " bytes here"));
+    return false;
+  }
+  return begin_waiting(id, bytes);
+}
+
+void OpenaiApi::on_tokenize(net::ExchangeId id, const net::HttpRequest& http) {
+  if (!begin_tokenizing(id, http.body.size())) {
+    return;
+  }
+  auto parsed = openai::parse_tokenize_request(http.body);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
+          prepare_tokens(maker_, std::move(std::get<openai::TokenizeRequest>(parsed)),
+                         engine_.config().tokens_per_sequence, reply_with_body(id)));
+}
+
+void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) {
+  if (!begin_tokenizing(id, http.body.size())) {
+    return;
+  }
+  const size_t tokens_max =
+      std::max<size_t>(limits::kDetokenizeTokensMax, engine_.config().tokens_per_sequence);
+  auto parsed = openai::parse_detokenize_request(http.body, tokens_max);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
+          prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));
+}
+
+void OpenaiApi::on_models(net::ExchangeId id) {
+  const openai::ModelCard card{.id = engine_.facts().name,
+                               .created = unix_seconds(),
+                               .context_max = engine_.config().tokens_per_sequence};
+  server_->reply(id, 200, kJson, openai::models_body({&card, 1}));
+}
+
+void OpenaiApi::on_health(net::ExchangeId id) {
+  if (draining_) {
+    return refuse(id, {.status = 503,
+                       .type = "overloaded_error",
+                       .message = "this worker is shutting down",
+                       .code = "draining"});
+  }
+  server_->reply(id, 200, kJson, R"({"status":"ok"})");
+}
+
+void OpenaiApi::on_metrics(net::ExchangeId id) {
+  ask_kv_pairs_([this, id](const auto& pairs, const kvtransfer::EndpointStats& stats) {
+    server_->reply(id, 200, "text/plain; version=0.0.4",
+                   registry_.text() + kv_pairs_metrics(pairs, stats));
+  });
+}
+
+void OpenaiApi::begin_self(JsonWriter& json) const {
+  json.begin_object();
+  json.key("name").string(options_.name);
+  json.key("engine_id").string(options_.kv.engine_id);
+  json.key("role").string(net::to_string(options_.role));
+}
+
+void OpenaiApi::on_kv_address(net::ExchangeId id) {
+  std::string body;
+  JsonWriter json(body);
+  json.begin_object().key("kv_address").raw(kv_address_json(options_.kv)).end_object();
+  server_->reply(id, 200, kJson, body);
+}
+
+void OpenaiApi::on_links(net::ExchangeId id) {
+  ask_kv_pairs_([this, id](const auto& pairs, const kvtransfer::EndpointStats& /*stats*/) {
+    std::string body;
+    JsonWriter json(body);
+    begin_self(json);
+    json.key("links").raw(kv_pairs_json(pairs));
+    json.end_object();
+    server_->reply(id, 200, kJson, body);
+  });
+}
+
+void OpenaiApi::on_worker_info(net::ExchangeId id) {
+  const net::WorkerLoad now = load();
+  std::string body;
+  JsonWriter json(body);
+  begin_self(json);
+  json.key("model").string(engine_.facts().name);
+  json.key("draining").boolean(draining_);
+  json.key("kv_address").raw(kv_address_json(options_.kv));
+  json.key("load").begin_object();
+  json.key("requests_running").integer(now.requests_running);
+  json.key("requests_queued").integer(now.requests_queued);
+  json.key("tokens_queued").integer(now.tokens_queued);
+  json.key("kv_rows_used").integer(now.kv_rows_used);
+  json.key("kv_rows_max").integer(now.kv_rows_max);
+  json.end_object().end_object();
+  server_->reply(id, 200, kJson, body);
+}
+
+net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const {
+  return {.name = options_.name,
+          .engine_id = options_.kv.engine_id,
+          .role = options_.role,
+          .host = host,
+          .port = port,
+          .model = engine_.facts().name,
+          .kv_address = kv_address_json(options_.kv),
+          .key = options_.key};
+}
+
+net::WorkerLoad OpenaiApi::load() const {
+  return {.requests_running = load_.requests_running,
+          .requests_queued = load_.requests_queued,
+          .tokens_queued = load_.tokens_queued,
+          .kv_rows_used = load_.rows_used,
+          .kv_rows_max = load_.rows_max,
+          .standstill_ms = static_cast<uint64_t>(
+              std::chrono::duration_cast<std::chrono::milliseconds>(engine_thread_.standstill())
+                  .count())};
+}
+
+}  // namespace pdjob::worker

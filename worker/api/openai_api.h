@@ -1,0 +1,200 @@
+// OpenaiApi: the HTTP API of an engine worker. Turns OpenAI requests into GenerationRequests and
+// their tokens into replies. Answers /v1/models, /tokenize, /detokenize, /health, /metrics,
+// /pdjob/worker, /pdjob/links and /pdjob/kv_events itself. Runs on the loop thread. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/crypto/job_keys.h"
+#include "common/metrics.h"
+#include "engine/engine.h"
+#include "net/control/message.h"
+#include "net/http/http_server.h"
+#include "openai/openai.h"
+#include "openai/openai_reply.h"
+#include "worker/api/bootstrap.h"
+#include "worker/api/generation_maker.h"
+#include "worker/api/kv_watch.h"
+#include "worker/api/preparations.h"
+#include "worker/api/request_preparer.h"
+#include "worker/api/worker_metrics.h"
+#include "worker/core/generation.h"
+#include "worker/grammar/grammar_store.h"
+#include "worker/grammar/grammar_thread.h"
+
+namespace pdjob::worker {
+
+class EngineThread;
+
+struct OpenaiApiOptions {
+  std::string name;  // The worker's name, for x-pdjob-worker.
+  net::Role role = net::Role::kBoth;
+  kvtransfer::EndpointAddress kv;  // The address for fetching this worker's rows.
+  std::string key;                 // Clients must show this key; empty if none is needed.
+  std::string router_key;          // A second valid key, for routers; empty if none.
+  Duration queue_timeout = std::chrono::minutes(10);
+  GrammarProgram grammar_program;
+};
+
+// Asks the KV endpoint for its pairs and totals. The answer comes later, on the loop thread.
+using KvPairsAsker =
+    std::function<void(std::function<void(const std::vector<kvtransfer::PairStats>&,
+                                          const kvtransfer::EndpointStats&)>)>;
+
+class OpenaiApi final : public net::HttpHandler {
+ public:
+  OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread,
+            Metrics& metrics, KvPairsAsker ask_kv_pairs);
+
+  // Sets the server for replies, whose construction needs this handler. Must come before the first
+  // request.
+  void attach(net::HttpServer& server, net::EventLoop& loop);
+
+  // Refuses a client without a key before the body is read.
+  std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
+  void on_request(net::ExchangeId id, net::HttpRequest& request) override;
+  void on_client_gone(net::ExchangeId id) override;
+
+  // Takes outputs of the engine thread. Returns true if it has drained.
+  bool take(OutputBatch batch);
+  // From now on new requests are refused, and /health answers 503. Calls `prepared` once, when the
+  // engine thread has all earlier requests.
+  void start_draining(std::function<void()> prepared);
+
+  net::WorkerEntry entry(const std::string& host, uint16_t port) const;
+  net::WorkerLoad load() const;
+
+ private:
+  using ExchangeKey = uint64_t;  // ExchangeId::value: exchanges are looked up in order of arrival.
+
+  // All output of one choice so far; in a stream, only the unsent part.
+  struct ChoiceReply {
+    std::string text;
+    std::vector<GeneratedToken> tokens;
+    // Generated tokens that the router does not know yet; it may continue them elsewhere.
+    std::vector<Token> untold;
+    FinishReason finish = FinishReason::kNone;
+  };
+  // One HTTP request: one generation per prompt, one reply.
+  struct Exchange {
+    net::ExchangeId http;
+    std::unique_ptr<openai::ReplyWriter> writer;
+    std::vector<RequestId> generations;       // In order of prompts.
+    std::vector<std::vector<Token>> prompts;  // Their tokens, if the reply reports them.
+    std::vector<ChoiceReply> choices;         // Prompt p has [p * n, p * n + n).
+    uint32_t choices_per_prompt = 1;
+    uint32_t choices_left = 0;
+    bool stream = false;
+    bool begun = false;  // The head is out.
+    bool tells = false;  // Each chunk of the stream tells the router its tokens.
+    openai::Usage usage;
+    std::string kv_transfer_params;  // For the reply; empty if none.
+    std::vector<std::pair<std::string, std::string>> headers;
+    Instant arrived{};
+    Instant last_token{};
+  };
+
+  // The facts in a request's headers.
+  struct Asked {
+    net::ExchangeId http;
+    std::string request_id;
+    std::string tenant;  // The owner, as the router says; empty if there are no tenants.
+    // Set by a router that may continue the stream at another worker.
+    std::optional<int64_t> created;
+    size_t bytes = 0;  // Size of its body.
+  };
+
+  void on_generate(net::ExchangeId id, openai::ApiKind kind, net::HttpRequest& request);
+  void on_parsed(Asked asked, std::variant<openai::ApiRequest, openai::ApiError> parsed);
+  void on_bootstrap(Asked asked, openai::ApiRequest request);
+  // The steps between a parsed request and its start. Each step ends in the next one or in
+  // refuse(). A client that leaves ends them.
+  // generate() first compiles the output's grammar or schema, or only checks it if the prompt is
+  // only offered.
+  void generate(const Asked& asked, openai::ApiRequest request);
+  void prepare(const Asked& asked, openai::ApiRequest request, GrammarThread::Compiled grammar);
+  // Small work runs at once; large work takes turns on the thread "prepare".
+  enum class Size { kSmall, kLarge };
+  void prepare(net::ExchangeId id, size_t bytes, Size size, std::unique_ptr<Preparation> work);
+  // Returns a function that replies with its body, unless the client has left.
+  BodyThen reply_with_body(net::ExchangeId id);
+  // Returns false if it refused the request because too many wait.
+  bool begin_waiting(net::ExchangeId id, size_t bytes);
+  // Same, for /tokenize and /detokenize.
+  bool begin_tokenizing(net::ExchangeId id, size_t bytes);
+  // Returns false if the request did not wait, or its client left.
+  bool end_waiting(net::ExchangeId id);
+  void on_release(net::ExchangeId id, std::string_view transfer);
+  void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
+  void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
+  void on_models(net::ExchangeId id);
+  void on_health(net::ExchangeId id);
+  void on_metrics(net::ExchangeId id);
+  void on_worker_info(net::ExchangeId id);
+  // Opens a JSON object that identifies this worker.
+  void begin_self(JsonWriter& json) const;
+  void on_links(net::ExchangeId id);
+  void on_kv_address(net::ExchangeId id);
+
+  void start(const Asked& asked, PreparedRequest prepared);
+  void refuse(net::ExchangeId id, const openai::ApiError& error);
+
+  void take_output(TokenOutput& output);
+  void take_output(const KvFetched& output);
+  void take_output(const PromptReused& output);
+  void take_output(const RequestFailed& output);
+  // Returns false if the client reads too slowly; the exchange is then gone. `known`: the asker
+  // continues a stream and has this part already.
+  bool send_part(Exchange& exchange, uint32_t choice, bool known);
+  void begin_stream(Exchange& exchange);
+  // The chunk's note of its tokens for the router: "t=CHOICE.TOKEN.TOKEN". Empty if there is none.
+  std::string_view told(const Exchange& exchange, uint32_t choice);
+  void finish(Exchange& exchange);
+  // Removes the exchange and cancels its running generations.
+  void drop(ExchangeKey key);
+
+  const OpenaiApiOptions options_;
+  const KeyCheck door_;
+  const engine::Engine& engine_;
+  const GenerationMaker maker_;
+  EngineThread& engine_thread_;
+  WorkerMetrics metrics_;
+  Metrics& registry_;
+  const KvPairsAsker ask_kv_pairs_;
+  net::HttpServer* server_ = nullptr;
+  net::EventLoop* loop_ = nullptr;
+  std::optional<Bootstrap> bootstrap_;
+  std::optional<KvWatch> kv_watch_;
+  // Body sizes, in bytes, of requests that have not started: their KV address is looked up, or they
+  // are being prepared.
+  std::unordered_map<ExchangeKey, size_t> waiting_;
+  size_t waiting_bytes_ = 0;
+  std::function<void()> when_prepared_;  // While draining.
+
+  struct Generation {
+    ExchangeKey exchange = 0;
+    uint32_t prompt_index = 0;
+  };
+  std::map<ExchangeKey, Exchange> exchanges_;
+  std::unordered_map<RequestId, Generation> generations_;
+  uint64_t next_request_ = 1;
+  std::string buffer_;  // The event being written.
+  std::string extension_;
+  CoreLoad load_;
+  bool draining_ = false;
+  std::optional<GrammarThread> grammar_thread_;
+  std::optional<GrammarStore> grammars_;
+  std::optional<RequestPreparer> preparer_;  // Destroyed first: its thread uses the maker.
+};
+
+}  // namespace pdjob::worker

@@ -1,0 +1,126 @@
+#include "worker/api/preparations.h"
+
+#include <utility>
+
+#include "common/random.h"
+
+namespace pdjob::worker {
+namespace {
+
+class GenerationsPreparation final : public Preparation {
+ public:
+  GenerationsPreparation(const GenerationMaker& maker, openai::ApiRequest request,
+                         std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then)
+      : maker_(maker),
+        grammar_(std::move(grammar)),
+        prompts_(GenerationMaker::prompts(request)),
+        seed_(request.seeded ? request.sampling.seed : entropy()),
+        then_(std::move(then)) {
+    prepared_.request = std::move(request);
+    prepared_.generations.reserve(prompts_);
+  }
+
+  bool step() override {
+    openai::ApiRequest& request = prepared_.request;
+    const size_t index = prepared_.generations.size();
+    auto made = maker_.make(request, index, seed_ + index * request.choices, grammar_);
+    if (auto* error = std::get_if<openai::ApiError>(&made)) {
+      error_ = std::move(*error);
+      return true;
+    }
+    const auto& generation =
+        prepared_.generations.emplace_back(std::move(std::get<GenerationRequest>(made)));
+    if (request.echo) {
+      prepared_.echoes.push_back(maker_.text_of(generation.prompt));
+    }
+    return prepared_.generations.size() == prompts_;
+  }
+
+  void done() override {
+    if (error_) {
+      then_(*std::move(error_));
+    } else {
+      then_(std::move(prepared_));
+    }
+  }
+
+ private:
+  const GenerationMaker& maker_;
+  const std::shared_ptr<const engine::CompiledGrammar> grammar_;
+  const size_t prompts_;
+  const uint64_t seed_;  // The first choice's; later choices add to it.
+  const PreparedThen then_;
+  PreparedRequest prepared_;
+  std::optional<openai::ApiError> error_;
+};
+
+// A preparation with one step.
+template <class Value>
+class WholePreparation final : public Preparation {
+ public:
+  using Outcome = std::variant<Value, openai::ApiError>;
+  using Work = std::function<Outcome()>;
+  using Then = std::function<void(Outcome)>;
+
+  WholePreparation(Work work, Then then) : work_(std::move(work)), then_(std::move(then)) {}
+
+  bool step() override {
+    outcome_ = std::exchange(work_, nullptr)();
+    return true;
+  }
+  void done() override { then_(std::move(outcome_)); }
+
+ private:
+  Work work_;
+  const Then then_;
+  Outcome outcome_;
+};
+using BodyPreparation = WholePreparation<std::string>;
+
+}  // namespace
+
+std::unique_ptr<Preparation> prepare_request(openai::ApiKind kind, std::string body,
+                                             ParsedThen then) {
+  return std::make_unique<WholePreparation<openai::ApiRequest>>(
+      [kind, body = std::move(body)] { return openai::parse_api_request(kind, body); },
+      std::move(then));
+}
+
+std::unique_ptr<Preparation> prepare_generations(
+    const GenerationMaker& maker, openai::ApiRequest request,
+    std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then) {
+  return std::make_unique<GenerationsPreparation>(maker, std::move(request), std::move(grammar),
+                                                  std::move(then));
+}
+
+std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
+                                            openai::TokenizeRequest request, uint32_t context_max,
+                                            BodyThen then) {
+  return std::make_unique<BodyPreparation>(
+      [&maker, context_max,
+       request = std::move(request)]() -> std::variant<std::string, openai::ApiError> {
+        const auto tokens = request.messages.empty()
+                                ? maker.tokenize(request.prompt, request.add_special_tokens)
+                                : maker.tokenize(request.messages);
+        if (const auto* error = std::get_if<openai::ApiError>(&tokens)) {
+          return *error;
+        }
+        return openai::tokenize_body(std::get<0>(tokens), context_max);
+      },
+      std::move(then));
+}
+
+std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker, std::vector<Token> tokens,
+                                          BodyThen then) {
+  return std::make_unique<BodyPreparation>(
+      [&maker, tokens = std::move(tokens)]() -> std::variant<std::string, openai::ApiError> {
+        const auto text = maker.detokenize(tokens);
+        if (const auto* error = std::get_if<openai::ApiError>(&text)) {
+          return *error;
+        }
+        return openai::detokenize_body(std::get<std::string>(text));
+      },
+      std::move(then));
+}
+
+}  // namespace pdjob::worker

@@ -1,0 +1,46 @@
+// The work of RequestPreparer for each kind of request. Bodies become requests, prompts become
+// generations one by one, texts become tokens, and tokens become a text. Each passes its result to
+// a function on the loop thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "openai/openai.h"
+#include "openai/tokenize_request.h"
+#include "worker/api/generation_maker.h"
+#include "worker/api/request_preparer.h"
+#include "worker/core/generation.h"
+
+namespace pdjob::worker {
+
+using ParsedThen = std::function<void(std::variant<openai::ApiRequest, openai::ApiError>)>;
+// Parses a long body.
+std::unique_ptr<Preparation> prepare_request(openai::ApiKind kind, std::string body,
+                                             ParsedThen then);
+
+// A request whose generations can start.
+struct PreparedRequest {
+  openai::ApiRequest request;                  // Without its prompts.
+  std::vector<GenerationRequest> generations;  // One per prompt, without ids.
+  std::vector<std::string> echoes;             // Each prompt's text, if the reply begins with it.
+};
+using PreparedThen = std::function<void(std::variant<PreparedRequest, openai::ApiError>)>;
+// Prepares one prompt per step. All follow `grammar`, if there is one. Requires: maker.check()
+// found nothing.
+std::unique_ptr<Preparation> prepare_generations(
+    const GenerationMaker& maker, openai::ApiRequest request,
+    std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then);
+
+// The body of the reply.
+using BodyThen = std::function<void(std::variant<std::string, openai::ApiError>)>;
+std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
+                                            openai::TokenizeRequest request, uint32_t context_max,
+                                            BodyThen then);
+std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker, std::vector<Token> tokens,
+                                          BodyThen then);
+
+}  // namespace pdjob::worker

@@ -1,0 +1,110 @@
+#include "worker/api/request_preparer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace pdjob::worker {
+
+RequestPreparer::RequestPreparer(net::EventLoop& loop)
+    : loop_(loop), inbox_(limits::kRequestsQueuedMax), outbox_(limits::kRequestsQueuedMax) {
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "prepare");
+}
+
+RequestPreparer::~RequestPreparer() {
+  inbox_.push_always(Stop{});
+  thread_.join();
+}
+
+Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Preparation> work) {
+  // A request may exceed the memory limit if it is the only one.
+  const bool room = held_.empty() || bytes_held_ + bytes <= limits::kPreparedBytesMax;
+  if (!room || held_.size() >= limits::kRequestsQueuedMax) {
+    return Error{ErrorCode::kOverloaded, "this worker prepares as many requests as it can hold"};
+  }
+  const uint64_t ticket = next_ticket_++;
+  const bool is_new = by_key_.emplace(key, ticket).second;
+  PDJOB_CHECK(is_new, key);
+  held_[ticket] = {.key = key, .bytes = bytes};
+  bytes_held_ += bytes;
+  // The check of held_ bounds the inbox.
+  inbox_.push_always(Job{.ticket = ticket, .work = std::move(work)});
+  return ok();
+}
+
+void RequestPreparer::cancel(uint64_t key) {
+  if (const auto found = by_key_.find(key); found != by_key_.end()) {
+    inbox_.push_always(Cancel{found->second});
+    by_key_.erase(found);
+  }
+}
+
+void RequestPreparer::run() {
+  std::vector<Command> commands;
+  for (;;) {
+    commands.clear();
+    if (turns_.empty()) {
+      inbox_.wait_and_drain(commands, kNever);
+    } else {
+      inbox_.drain(commands);
+    }
+    for (Command& command : commands) {
+      if (!take(std::move(command))) {
+        return;
+      }
+    }
+    if (turns_.empty()) {
+      continue;
+    }
+    Job job = std::move(turns_.front());
+    turns_.pop_front();
+    if (job.work->step()) {
+      give_back(std::move(job));
+    } else {
+      turns_.push_back(std::move(job));
+    }
+  }
+}
+
+bool RequestPreparer::take(Command command) {
+  if (auto* job = std::get_if<Job>(&command)) {
+    turns_.push_back(std::move(*job));
+  } else if (const auto* cancelled = std::get_if<Cancel>(&command)) {
+    const auto found = std::ranges::find(turns_, cancelled->ticket, &Job::ticket);
+    if (found != turns_.end()) {
+      turns_.erase(found);
+      give_back({.ticket = cancelled->ticket});
+    }
+  }
+  return !std::holds_alternative<Stop>(command);
+}
+
+void RequestPreparer::give_back(Job job) {
+  outbox_.push_always(std::move(job));
+  loop_.post([this] { take_done(); });
+}
+
+void RequestPreparer::take_done() {
+  std::vector<Job> jobs;
+  outbox_.drain(jobs);
+  for (const Job& job : jobs) {
+    const auto held = held_.find(job.ticket);
+    PDJOB_CHECK(held != held_.end(), job.ticket);
+    const uint64_t key = held->second.key;
+    bytes_held_ -= held->second.bytes;
+    held_.erase(held);
+    const auto wanted = by_key_.find(key);
+    if (wanted != by_key_.end() && wanted->second == job.ticket) {
+      by_key_.erase(wanted);
+      job.work->done();
+    }
+  }
+}
+
+}  // namespace pdjob::worker

@@ -1,0 +1,252 @@
+#include "worker/core/batcher.h"
+
+#include <algorithm>
+
+namespace pdjob::worker {
+
+Batcher::Batcher(BatcherOptions options)
+    : options_(options), free_(options.engine.sequences, options.order) {
+  PDJOB_CHECK(options_.engine.sequences > 0);
+  PDJOB_CHECK(options_.engine.batch_tokens >= options_.engine.sequences,
+              options_.engine.batch_tokens);
+}
+
+std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Effect>& effects) {
+  if (free_.size() < request.choices) {
+    return std::nullopt;
+  }
+  Held held;
+  // Fetched rows are not kept: the worker that computed them keeps them. Moving them out of the
+  // next request's way would cost a decode worker a copy per request.
+  if (options_.prefix_cache && request.prompt != nullptr && request.kv != KvMode::kFetch) {
+    PDJOB_CHECK(request.prompt->tokens.size() == request.prompt_tokens, request.request);
+    const PromptCache::Start start = free_.take(*request.prompt, effects);
+    held.sequences.push_back(start.sequence);
+    held.there = {.prompt = request.prompt, .rows = start.rows};
+    effects.push_back(ReportReuse{
+        .request = request.request, .prompt_tokens = request.prompt_tokens, .rows = start.rows});
+  }
+  while (held.sequences.size() < request.choices) {
+    held.sequences.push_back(free_.take(effects));
+  }
+  return held;
+}
+
+void Batcher::give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects) {
+  free_.put(sequence, kept, effects);
+}
+
+void Batcher::start_prompt(RequestId request, const Held& held, uint32_t prompt_tokens,
+                           uint32_t max_tokens) {
+  PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence,
+              prompt_tokens);
+  PDJOB_CHECK(held.there.rows < prompt_tokens, request, held.there.rows);
+  PDJOB_CHECK(max_tokens > 0);
+  Request entry{.prompt = held.there.prompt,
+                .prompt_tokens = prompt_tokens,
+                .prompt_computed = held.there.rows,
+                .max_tokens = max_tokens};
+  for (const SequenceId sequence : held.sequences) {
+    entry.choices.push_back({.sequence = sequence});
+  }
+  const bool is_new = requests_.emplace(request, std::move(entry)).second;
+  PDJOB_CHECK(is_new, request);
+}
+
+void Batcher::start_decoding(RequestId request, const Held& held, uint32_t prompt_tokens,
+                             uint32_t max_tokens) {
+  start_prompt(request, held, prompt_tokens, max_tokens);
+  requests_.at(request).prompt_computed = prompt_tokens;
+}
+
+void Batcher::drop(RequestId request, Rows rows, std::vector<Effect>& effects) {
+  const auto found = requests_.find(request);
+  PDJOB_CHECK(found != requests_.end(), request);
+  const Request entry = std::move(found->second);
+  requests_.erase(found);
+  for (const Choice& choice : entry.choices) {
+    const bool is_first = &choice == &entry.choices.front();
+    if (is_first && !entry.keep_first && (!choice.ended || !entry.forked)) {
+      rows == Rows::kKeep ? give_back_first(entry, effects)
+                          : give_back(choice.sequence, {}, effects);
+    } else if (!is_first && !choice.ended) {
+      give_back(choice.sequence, {}, effects);
+    }
+  }
+}
+
+// The sequence holds the computed rows of the prompt, then rows of generated tokens.
+void Batcher::give_back_first(const Request& request, std::vector<Effect>& effects) {
+  give_back(request.choices.front().sequence,
+            {.prompt = request.prompt, .rows = request.prompt_computed}, effects);
+}
+
+std::vector<BatchItem> Batcher::next_batch() {
+  running_.clear();
+  add_decoding_items(running_);
+  add_prompt_items(running_);
+  std::sort(running_.begin(), running_.end(),
+            [](const BatchItem& a, const BatchItem& b) { return a.sequence < b.sequence; });
+  return running_;
+}
+
+void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
+  for (const auto& [id, request] : requests_) {
+    if (!request.forked) {
+      continue;
+    }
+    for (uint32_t index = 0; index < request.choices.size(); ++index) {
+      const Choice& choice = request.choices[index];
+      if (!choice.ended && choice.behind() == 1) {
+        items.push_back({.sequence = choice.sequence,
+                         .request = id,
+                         .choice = index,
+                         .first = choice.computed,
+                         .samples = 1});
+      }
+    }
+  }
+}
+
+void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
+  const auto decoding = static_cast<uint32_t>(items.size());
+  uint32_t room =
+      std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
+  for (const auto& [id, request] : requests_) {
+    add_continued_items(id, request, room, items);
+    const uint32_t left = request.prompt_tokens - request.prompt_computed;
+    const uint32_t count = std::min(left, room);
+    if (count == 0) {
+      continue;
+    }
+    room -= count;
+    items.push_back({.sequence = request.choices.front().sequence,
+                     .request = id,
+                     .prompt = true,
+                     .first = request.prompt_computed,
+                     .count = count,
+                     .samples = count == left ? static_cast<uint32_t>(request.choices.size()) : 0});
+  }
+}
+
+void Batcher::add_continued_items(RequestId id, const Request& request, uint32_t& room,
+                                  std::vector<BatchItem>& items) const {
+  for (uint32_t index = 0; index < request.choices.size() && request.forked; ++index) {
+    const Choice& choice = request.choices[index];
+    const uint32_t count = std::min(choice.behind(), room);
+    if (choice.ended || choice.behind() <= 1 || count == 0) {
+      continue;
+    }
+    room -= count;
+    items.push_back({.sequence = choice.sequence,
+                     .request = id,
+                     .choice = index,
+                     .first = choice.computed,
+                     .count = count,
+                     .samples = count == choice.behind() ? 1U : 0U});
+  }
+}
+
+std::vector<Batcher::PromptProgress> Batcher::batch_finished() {
+  std::vector<PromptProgress> progress;
+  for (const BatchItem& item : running_) {
+    const auto found = requests_.find(item.request);
+    if (found == requests_.end()) {
+      continue;
+    }
+    Request& request = found->second;
+    if (!item.prompt) {
+      request.choices[item.choice].computed += item.count;
+      continue;
+    }
+    request.prompt_computed += item.count;
+    progress.push_back({.request = item.request,
+                        .sequence = item.sequence,
+                        .rows = request.prompt_computed,
+                        .complete = request.prompt_computed == request.prompt_tokens});
+  }
+  return progress;
+}
+
+bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effects) {
+  Request& request = requests_.at(token.request);
+  PDJOB_CHECK(token.choice < request.choices.size(), token.choice);
+  Choice& choice = request.choices[token.choice];
+  PDJOB_CHECK(!choice.ended, token.request, token.choice);
+  PDJOB_CHECK(token.count > 0, token.request);
+  choice.generated += token.count;
+  // The next step would write row prompt + generated - 1. The last row ends the generation too.
+  const bool full = request.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
+  const bool long_enough = choice.generated >= request.max_tokens || full;
+  const FinishReason finish = token.stopped ? FinishReason::kStop
+                              : long_enough ? FinishReason::kLength
+                                            : FinishReason::kNone;
+  effects.push_back(Deliver{.request = token.request, .choice = token.choice, .finish = finish});
+  if (finish == FinishReason::kNone && !request.forked && token.choice > 0) {
+    effects.push_back(
+        ForkSequence{.from = request.choices.front().sequence, .to = choice.sequence});
+  }
+  if (finish != FinishReason::kNone) {
+    end_choice(request, choice, effects);
+  }
+  if (!request.forked && token.choice + 1 == request.choices.size()) {
+    request.forked = true;
+    // The first sequence outlives its own choice until the others have its rows.
+    if (request.choices.front().ended && !request.keep_first) {
+      give_back_first(request, effects);
+    }
+  }
+  const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(),
+                                     [](const Choice& c) { return c.ended; });
+  if (all_ended) {
+    requests_.erase(token.request);
+  }
+  return all_ended;
+}
+
+void Batcher::end_choice(Request& request, Choice& choice, std::vector<Effect>& effects) {
+  choice.ended = true;
+  if (&choice != &request.choices.front()) {
+    give_back(choice.sequence, {}, effects);
+  } else if (!request.keep_first && request.forked) {
+    give_back_first(request, effects);
+  }
+}
+
+void Batcher::keep_first(RequestId request) { requests_.at(request).keep_first = true; }
+
+std::vector<RequestId> Batcher::requests_in_batch() const {
+  std::vector<RequestId> in_batch;
+  for (const BatchItem& item : running_) {
+    if (requests_.contains(item.request) &&
+        (in_batch.empty() ||
+         std::find(in_batch.begin(), in_batch.end(), item.request) == in_batch.end())) {
+      in_batch.push_back(item.request);
+    }
+  }
+  return in_batch;
+}
+
+uint64_t Batcher::prompt_tokens_left() const {
+  uint64_t left = 0;
+  for (const auto& [id, request] : requests_) {
+    left += request.prompt_tokens - request.prompt_computed;
+  }
+  return left;
+}
+
+uint64_t Batcher::rows_used() const {
+  uint64_t rows = 0;
+  for (const auto& [id, request] : requests_) {
+    for (const Choice& choice : request.choices) {
+      const bool is_first = &choice == &request.choices.front();
+      // Until its first token, a choice after the first has an empty sequence.
+      const bool holds_rows = is_first ? !choice.ended || request.keep_first || !request.forked
+                                       : !choice.ended && choice.generated > 0;
+      rows += holds_rows ? request.prompt_computed + choice.computed : 0;
+    }
+  }
+  return rows;
+}
+
+}  // namespace pdjob::worker

@@ -1,0 +1,123 @@
+// Batcher: tracks which request holds which sequence of one engine, and chooses what the next step
+// runs. Prefill and decode workers share it.
+//
+// A request holds one sequence per choice. Its prompt is computed once, in the first of them, and
+// forked into the others. Then every choice adds a token per step.
+// Decoding goes first in every batch, with one token per choice. Prompts fill the rest in order of
+// arrival. So a batch never waits for a prompt, and a prompt is slowed by at most the sequences
+// that decode beside it. A continued choice starts with many tokens and computes them like a
+// prompt.
+// A sequence that becomes free keeps the rows of its prompt for a later prompt with the same
+// beginning (prompt_cache.h). Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "worker/core/prompt_cache.h"
+#include "worker/core/worker_core.h"
+
+namespace pdjob::worker {
+
+struct BatcherOptions {
+  EngineSize engine;
+  uint32_t prompt_tokens_per_step = 1;  // Total of all prompts in a step.
+  bool prefix_cache = true;             // Free sequences keep rows.
+  PromptCache::Order order = PromptCache::Order::kLowestFirst;
+};
+
+// The sequences that a request holds.
+struct Held {
+  std::vector<SequenceId> sequences;  // One per choice.
+  PromptRows there;                   // The rows already in the first one.
+};
+
+class Batcher {
+ public:
+  explicit Batcher(BatcherOptions options);
+
+  // Returns the request's sequences, or nothing if too few are free. They are empty, except that
+  // the first may hold rows of a prompt that is computed here.
+  std::optional<Held> take(const RequestArrived& request, std::vector<Effect>& effects);
+  // Frees a sequence that no request of this batcher holds any more. Requires: the kept rows are
+  // complete, and no transfer writes them.
+  void give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects);
+
+  // The request computes the missing rows of its prompt, then decodes `max_tokens` per choice.
+  void start_prompt(RequestId request, const Held& held, uint32_t prompt_tokens,
+                    uint32_t max_tokens);
+  // The request's prompt is in its first sequence and its first tokens are being sampled: only
+  // decoding is left.
+  void start_decoding(RequestId request, const Held& held, uint32_t prompt_tokens,
+                      uint32_t max_tokens);
+  // Drops the request and gives back its sequences, except a kept first one.
+  enum class Rows {
+    kKeep,   // The prompt's rows that finished steps have written are right.
+    kClear,  // They may be wrong.
+  };
+  void drop(RequestId request, Rows rows, std::vector<Effect>& effects);
+  bool holds(RequestId request) const { return requests_.contains(request); }
+
+  // The next batch; empty if there is nothing to run.
+  std::vector<BatchItem> next_batch();
+
+  // Progress of the prompts in the batch that just ran: rows computed so far, and whether the
+  // prompt is complete.
+  struct PromptProgress {
+    RequestId request;
+    SequenceId sequence;
+    uint32_t rows = 0;
+    bool complete = false;
+  };
+  std::vector<PromptProgress> batch_finished();
+
+  // Delivers a sampled token, and forks or gives back sequences as needed. Returns true if the
+  // request's last choice has ended. The request is then dropped, and its sequences are given back,
+  // except a kept first one.
+  bool token_sampled(const SampledToken& token, std::vector<Effect>& effects);
+  // Keeps the request's first sequence when the request ends, because its rows are offered.
+  void keep_first(RequestId request);
+
+  // The requests in the last batch: an engine failure fails all of them.
+  std::vector<RequestId> requests_in_batch() const;
+
+  uint32_t sequences_free() const { return free_.size(); }
+  uint64_t prompt_tokens_left() const;
+  // Rows that hold KV of requests now.
+  uint64_t rows_used() const;
+  uint32_t requests() const { return static_cast<uint32_t>(requests_.size()); }
+
+ private:
+  struct Choice {
+    SequenceId sequence;
+    uint32_t generated = 0;
+    uint32_t computed = 0;  // Generated tokens that have rows.
+    bool ended = false;
+    uint32_t behind() const { return generated - computed; }
+  };
+  struct Request {
+    std::vector<Choice> choices;
+    Prompt prompt;
+    uint32_t prompt_tokens = 0;
+    uint32_t prompt_computed = 0;
+    uint32_t max_tokens = 0;
+    bool forked = false;  // Every choice has the prompt's rows.
+    bool keep_first = false;
+  };
+
+  void add_decoding_items(std::vector<BatchItem>& items) const;
+  void add_prompt_items(std::vector<BatchItem>& items) const;
+  void add_continued_items(RequestId id, const Request& request, uint32_t& room,
+                           std::vector<BatchItem>& items) const;
+  void end_choice(Request& request, Choice& choice, std::vector<Effect>& effects);
+  void give_back_first(const Request& request, std::vector<Effect>& effects);
+
+  const BatcherOptions options_;
+  PromptCache free_;
+  std::map<RequestId, Request> requests_;  // In order of arrival: ids ascend.
+  std::vector<BatchItem> running_;         // The batch that the engine runs.
+};
+
+}  // namespace pdjob::worker

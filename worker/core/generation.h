@@ -1,0 +1,80 @@
+// Messages between the loop thread and the engine thread of a worker. Values: moved, never shared.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/generation.h"
+#include "common/id.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "engine/sampler.h"
+#include "kvtransfer/kv_endpoint.h"
+#include "worker/core/worker_core.h"
+
+namespace pdjob::worker {
+
+// One prompt and its choices, ready to run: token ids are in range, the prompt fits, grammars are
+// compiled.
+struct GenerationRequest {
+  RequestId id;
+  std::string tenant;  // The owner; empty if there are no tenants.
+  std::vector<Token> prompt;
+  std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
+  // Per choice, the tokens that another worker generated, end token included, if this one continues
+  // the generation. Empty for a new generation.
+  std::vector<std::vector<Token>> resumed;
+  StopParams stop;
+  bool ignore_eos = false;
+  // Shares rows with prompts that have the same beginning. If false, all of it is computed.
+  bool shares_prompt = true;
+  KvMode kv = KvMode::kLocal;
+  TransferId transfer;       // For kOffer and kFetch: the router's name of it.
+  TransferId link_transfer;  // The name on KV links (transfer_binding.h). EngineThread sets it.
+  bool two_hop = false;      // For kOffer: RequestArrived::two_hop.
+  kvtransfer::EndpointAddress peer;  // For kFetch.
+  Instant deadline = kNever;
+};
+
+// --- engine thread -> loop thread
+
+struct TokenOutput {
+  RequestId request;
+  uint32_t choice = 0;
+  GeneratedToken token;
+  std::string text;      // Text to show now. May be empty, or include earlier tokens' text.
+  bool shown = true;     // False for an end token: counted, but not part of the text.
+  bool resumed = false;  // Generated elsewhere: the asker has it already.
+  FinishReason finish = FinishReason::kNone;
+};
+struct KvFetched {  // Before the first TokenOutput of a kFetch request.
+  RequestId request;
+  uint64_t bytes = 0;
+  Duration duration{};
+  Duration visible{};
+  std::string transport;
+};
+struct PromptReused {  // Sent when a prompt's computation begins here.
+  RequestId request;
+  uint32_t prompt_tokens = 0;
+  uint32_t rows = 0;  // Rows that existed already.
+};
+struct RequestFailed {
+  RequestId request;
+  Error error;
+  std::string kv_suspect;  // The engine whose rows arrive damaged repeatedly; empty if none.
+};
+struct WorkerDrained {};
+
+using Output = std::variant<TokenOutput, KvFetched, PromptReused, RequestFailed, WorkerDrained>;
+
+// All outputs of one turn of the engine thread, and the load after it.
+struct OutputBatch {
+  std::vector<Output> outputs;
+  std::vector<ReportKept> kept;
+  CoreLoad load;
+};
+
+}  // namespace pdjob::worker

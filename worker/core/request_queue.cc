@@ -1,0 +1,98 @@
+#include "worker/core/request_queue.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace pdjob::worker {
+namespace {
+
+void refuse(RequestId request, ErrorCode code, std::string message, std::vector<Effect>& effects) {
+  effects.push_back(FailRequest{request, {code, std::move(message)}});
+  effects.push_back(EndRequest{request});
+}
+
+}  // namespace
+
+RequestQueue::RequestQueue(std::string worker, uint32_t requests_max, uint32_t sequences)
+    : worker_(std::move(worker)), requests_max_(requests_max), sequences_(sequences) {}
+
+void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effects) {
+  if (closed_) {
+    return refuse(request.request, ErrorCode::kUnavailable, "this " + worker_ + " is shutting down",
+                  effects);
+  }
+  if (waiting_.size() >= requests_max_) {
+    return refuse(request.request, ErrorCode::kOverloaded, "this " + worker_ + "'s queue is full",
+                  effects);
+  }
+  if (request.choices > sequences_) {
+    return refuse(request.request, ErrorCode::kInvalidArgument,
+                  "n is " + std::to_string(request.choices) + ", but this " + worker_ +
+                      " runs at most " + std::to_string(sequences_) + " sequences at once",
+                  effects);
+  }
+  waiting_.push_back(request);
+}
+
+bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
+  const auto found = find(request);
+  if (found == waiting_.end()) {
+    return false;
+  }
+  waiting_.erase(found);
+  effects.push_back(EndRequest{request});
+  return true;
+}
+
+RequestArrived RequestQueue::take(RequestId request) {
+  const auto found = find(request);
+  PDJOB_CHECK(found != waiting_.end(), request);
+  const RequestArrived taken = *found;
+  waiting_.erase(found);
+  return taken;
+}
+
+bool RequestQueue::holds(RequestId request) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const RequestArrived& waiting) { return waiting.request == request; });
+}
+
+void RequestQueue::set_awaited(RequestId request, bool awaited) {
+  if (const auto found = find(request); found != waiting_.end()) {
+    found->awaited = awaited;
+  }
+}
+
+std::deque<RequestArrived>::iterator RequestQueue::find(RequestId request) {
+  return std::find_if(waiting_.begin(), waiting_.end(),
+                      [&](const RequestArrived& waiting) { return waiting.request == request; });
+}
+
+void RequestQueue::expire(Instant now, std::vector<Effect>& effects) {
+  std::erase_if(waiting_, [&](const RequestArrived& waiting) {
+    if (waiting.deadline > now) {
+      return false;
+    }
+    refuse(waiting.request, ErrorCode::kTimeout, "waited too long for a free sequence", effects);
+    return true;
+  });
+}
+
+uint64_t RequestQueue::prompt_tokens() const {
+  uint64_t tokens = 0;
+  for (const RequestArrived& waiting : waiting_) {
+    tokens += waiting.prompt_tokens;
+  }
+  return tokens;
+}
+
+Instant RequestQueue::next_deadline() const {
+  Instant next = kNever;
+  for (const RequestArrived& waiting : waiting_) {
+    next = std::min(next, waiting.deadline);
+  }
+  return next;
+}
+
+}  // namespace pdjob::worker

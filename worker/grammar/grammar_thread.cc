@@ -1,0 +1,61 @@
+#include "worker/grammar/grammar_thread.h"
+
+#include <utility>
+
+#include "engine/sampler.h"
+
+namespace pdjob::worker {
+
+GrammarThread::GrammarThread(net::EventLoop& loop, const engine::Vocabulary& vocabulary,
+                             GrammarProgram program)
+    : loop_(loop), vocabulary_(vocabulary), program_(std::move(program)) {}
+
+GrammarThread::~GrammarThread() {
+  if (thread_) {
+    own_loop_.stop();
+    thread_->join();
+  }
+}
+
+void GrammarThread::submit(engine::StructureKind kind, std::string text, StructureDepth depth,
+                           std::string digest, Then then) {
+  if (!thread_) {
+    thread_.emplace([this] {
+      own_loop_.run();
+      process_.reset();  // The child dies with this thread.
+    });
+  }
+  own_loop_.post([this, kind, text = std::move(text), depth, digest = std::move(digest),
+                  then = std::move(then)] { work(kind, text, depth, digest, then); });
+}
+
+void GrammarThread::work(engine::StructureKind kind, const std::string& text, StructureDepth depth,
+                         const std::string& digest, const Then& then) {
+  auto checked = engine::check_structure(kind, text);
+  if (!checked) {
+    return answer(then, checked.error());
+  }
+  if (depth == StructureDepth::kChecked) {
+    return answer(then, Compiled());
+  }
+  if (!process_) {
+    const engine::TokenPieces pieces = engine::grammar_pieces(vocabulary_);
+    tokens_ = engine::open_grammar_tokens(pieces);
+    process_.emplace(own_loop_, program_, pieces);
+  }
+  process_->submit({.kind = kind,
+                    .checked = std::move(*checked),
+                    .digest = digest,
+                    .then = [this, then](Result<std::string> compiled) {
+                      if (!compiled) {
+                        return answer(then, compiled.error());
+                      }
+                      answer(then, engine::CompiledGrammar::read(tokens_, *compiled));
+                    }});
+}
+
+void GrammarThread::answer(const Then& then, Result<Compiled> result) {
+  loop_.post([then, result = std::move(result)] { then(result); });
+}
+
+}  // namespace pdjob::worker

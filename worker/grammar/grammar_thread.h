@@ -1,0 +1,54 @@
+// GrammarThread: the thread that checks grammars, has a GrammarProcess compile them, and reads them
+// back. So the loop and the engine need not wait. It starts with the first grammar, because most
+// workers never get one. Used from the loop thread. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "engine/engine.h"
+#include "engine/grammar/compiled_grammar.h"
+#include "engine/grammar/grammar_compiler.h"
+#include "net/loop/event_loop.h"
+#include "worker/grammar/grammar_process.h"
+
+namespace pdjob::worker {
+
+// How far a structure is processed. kChecked only checks whether it would be refused at once.
+enum class StructureDepth : uint8_t { kChecked, kCompiled };
+
+class GrammarThread {
+ public:
+  // Null if the structure was only checked.
+  using Compiled = std::shared_ptr<const engine::CompiledGrammar>;
+  using Then = std::function<void(Result<Compiled>)>;
+
+  // Answers arrive on `loop`. `loop` and `vocabulary` must outlive this object.
+  GrammarThread(net::EventLoop& loop, const engine::Vocabulary& vocabulary, GrammarProgram program);
+  ~GrammarThread();
+  GrammarThread(const GrammarThread&) = delete;
+  GrammarThread& operator=(const GrammarThread&) = delete;
+
+  // Calls `then` in a later turn of the loop. The caller bounds how many wait.
+  void submit(engine::StructureKind kind, std::string text, StructureDepth depth,
+              std::string digest, Then then);
+
+ private:
+  // These two run on the thread.
+  void work(engine::StructureKind kind, const std::string& text, StructureDepth depth,
+            const std::string& digest, const Then& then);
+  void answer(const Then& then, Result<Compiled> result);
+
+  net::EventLoop& loop_;
+  const engine::Vocabulary& vocabulary_;
+  const GrammarProgram program_;
+  net::EventLoop own_loop_;                              // The thread's.
+  std::shared_ptr<const engine::GrammarTokens> tokens_;  // The thread's.
+  std::optional<GrammarProcess> process_;                // The thread's.
+  std::optional<std::thread> thread_;
+};
+
+}  // namespace pdjob::worker
