@@ -30,7 +30,7 @@ void read(ConfigReader& in, EngineConfig& config) {
   in.field("shared_kv", config.shared_kv,
            {"Keep KV in memory that a prefill worker on the same machine can write directly."});
   in.field("gpu", config.gpu,
-           {"Compute on the GPU that `kvtransfer.nccl.device` names, and keep KV in its memory. "
+           {"Compute on the GPU that `gpu.device` names, and keep KV in its memory. "
             "`llama` needs a build with CUDA: `./dev build cuda`."});
   in.field("gpu_layers", config.gpu_layers,
            {"Layers that the GPU computes, the output counted as one; 0: all with `gpu`, else "

@@ -6,6 +6,7 @@
 
 #include "common/config/config_reader.h"
 #include "common/time.h"
+#include "gpu/gpu_config.h"
 
 namespace pdjob::engine {
 
@@ -27,9 +28,7 @@ struct EngineConfig {
   bool gpu = false;  // The GPU's memory holds the KV and, except for the fake engine, the model.
   // Layers that the GPU computes; the output counts as one. 0: all with `gpu`, otherwise none.
   uint32_t gpu_layers = 0;
-  // The GPU and the CUDA runtime. Their keys are in kvtransfer.nccl.
-  uint32_t device = 0;
-  std::string cuda_library = "libcudart.so.13";
+  GpuConfig cuda;  // The job's section `gpu`. It has no keys here.
   // For tests on machines with only a CPU; has no key. With `gpu`, libllama computes on the CPU, in
   // memory of a simulated GPU that the CPU can access.
   bool cpu_computes_in_gpu_memory = false;

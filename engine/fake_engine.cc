@@ -188,11 +188,11 @@ Status FakeEngine::make_windows() {
 Status FakeEngine::make_windows_in_gpu() {
   const uint64_t bytes =
       uint64_t{config_.sequences} * kWindows * config_.tokens_per_sequence * kRowBytes;
-  PDJOB_TRY(gpu_, Gpu::open(config_.cuda_library, config_.device));
+  PDJOB_TRY(gpu_, Gpu::open(config_.cuda.library, config_.cuda.device));
   PDJOB_TRY(gpu_memory_, gpu_->allocate(bytes));
   add_regions(gpu_memory_.base());
   for (KvRegion& region : regions_) {
-    region.device = config_.device;
+    region.device = config_.cuda.device;
     region.shared_fd = gpu_memory_.fd();
     region.shared_bytes = bytes;
     for (KvWindow& window : region.windows) {

@@ -103,12 +103,12 @@ Result<ggml_backend_dev_t> computing_gpu(const EngineConfig& config) {
                  "engine.gpu or engine.gpu_layers is set, but this build's libllama computes on "
                  "the CPU only: build with `./dev build cuda`, where CUDA's compiler is"};
   }
-  if (const size_t gpus = ggml_backend_reg_dev_count(cuda); config.device >= gpus) {
-    return Error{ErrorCode::kUnsupported, "no GPU " + std::to_string(config.device) +
+  if (const size_t gpus = ggml_backend_reg_dev_count(cuda); config.cuda.device >= gpus) {
+    return Error{ErrorCode::kUnsupported, "no GPU " + std::to_string(config.cuda.device) +
                                               ": libllama sees " + std::to_string(gpus) +
                                               "; look at nvidia-smi and CUDA_VISIBLE_DEVICES"};
   }
-  return ggml_backend_reg_dev_get(cuda, config.device);
+  return ggml_backend_reg_dev_get(cuda, config.cuda.device);
 }
 
 Result<ModelPtr> load_model(const EngineConfig& config, ggml_backend_dev_t gpu) {
@@ -306,7 +306,7 @@ Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
   const llama_context_params params = context_params(
       config_, {config_.sequences, config_.tokens_per_sequence, config_.batch_tokens});
   if (config_.gpu) {
-    PDJOB_TRY(gpu_kv_, GpuKv::open(config_.cuda_library, config_.device,
+    PDJOB_TRY(gpu_kv_, GpuKv::open(config_.cuda.library, config_.cuda.device,
                                    {.sequences = config_.sequences,
                                     .rows = config_.tokens_per_sequence,
                                     .row_bytes = layout_.row_bytes}));

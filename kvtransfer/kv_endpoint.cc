@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include "common/limits.h"
-#include "common/random.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
 #include "kvtransfer/link/socket.h"
 #include "kvtransfer/link/transport.h"
 #include "kvtransfer/open_transport.h"
@@ -87,7 +87,7 @@ class EndpointThread final : public KvEndpoint {
   }
 
   Status open_gpu() {
-    PDJOB_TRY(context_.gpu, Gpu::open(context_.config.nccl.cuda_library, *context_.device));
+    PDJOB_TRY(context_.gpu, Gpu::open(context_.config.nccl.cuda.library, *context_.device));
     return ok();
   }
 

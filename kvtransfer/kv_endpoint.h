@@ -47,7 +47,7 @@ struct EndpointOptions {
   std::optional<LinkKeys> keys;
   Fingerprint fingerprint;
   std::function<void(EndpointEvent)> sink;  // Called on the kv thread; must not block.
-  // The GPU that holds the worker's KV, where regions may be. It equals config.nccl.device.
+  // The GPU that holds the worker's KV, where regions may be. It equals config.nccl.cuda.device.
   std::optional<uint32_t> device;
   // Empty: open_transport(). Tests put faults in front of it (tests/support/fault_transport.h).
   TransportOpener open_transport;

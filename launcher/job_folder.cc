@@ -1,5 +1,6 @@
 #include "launcher/job_folder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -139,6 +140,19 @@ Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std:
     return Error{ErrorCode::kNotFound, "no job called " + job + " is running"};
   }
   return read_address(path + "/launcher.json");
+}
+
+std::vector<std::string> JobFolder::running(const std::string& state_dir) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(state_dir, failed), end; !failed && at != end;
+       at.increment(failed)) {
+    if (is_locked(at->path().string())) {
+      names.push_back(at->path().filename().string());
+    }
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 Result<std::vector<std::string>> JobFolder::worker_keys(const std::string& state_dir,

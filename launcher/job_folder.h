@@ -39,6 +39,8 @@ class JobFolder {
 
   // kNotFound: no job of that name is running.
   static Result<LauncherAddress> find(const std::string& state_dir, const std::string& job);
+  // Returns the names of all running jobs whose folders are there, sorted.
+  static std::vector<std::string> running(const std::string& state_dir);
   // Returns the published keys of these workers.
   static Result<std::vector<std::string>> worker_keys(const std::string& state_dir,
                                                       const std::string& job,

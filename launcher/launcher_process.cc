@@ -315,7 +315,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
       order.spec.link_keys = encode(link_authority_.issue(effect.engine_id));
     }
     order.spec.config_yaml = config_.text;
-    order.spec.config_name = config_.source;
+    order.spec.config_name = std::filesystem::absolute(config_.source).string();
     Result<int64_t> pid = cluster_.spawn(order);
     if (!router) {
       // A dead worker must refuse connections at once. A router's socket stays open, so that

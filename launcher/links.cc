@@ -42,7 +42,7 @@ std::string bytes_text(double bytes) {
 
 std::string rate_text(double gb_per_second) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.2f", gb_per_second);
+  std::snprintf(text, sizeof text, "%.2g", gb_per_second);
   return gb_per_second > 0 ? text : "-";
 }
 

@@ -288,7 +288,10 @@ std::string models_body(std::span<const ModelCard> models) {
     json.key("id").string(model.id).key("object").string("model");
     json.key("created").integer(model.created).key("owned_by").string("pdjob");
     json.key("root").string(model.id).key("parent").null();
-    json.key("max_model_len").integer(model.context_max).end_object();
+    if (model.context_max > 0) {
+      json.key("max_model_len").integer(model.context_max);
+    }
+    json.end_object();
   }
   json.end_array().end_object();
   return body;

@@ -50,6 +50,8 @@ class RouterProcess final : net::JobMember::Handler {
                              .port = listen.port,
                              .listen_fd = options_.spec.listen_fd,
                              .own_port = options_.config.replicas > 1,
+                             // In a job, clients wait until the workers are known.
+                             .accepts_later = !options_.spec.control.empty(),
                              .held_bytes_max = options_.config.request_bytes_max,
                              .account_held_bytes_max = options_.config.tenant_request_bytes_max},
                             [this] { finish_drain(); }));
@@ -168,6 +170,9 @@ class RouterProcess final : net::JobMember::Handler {
   void apply_memberships() {
     for (; !told_.empty(); told_.pop_front()) {
       api_->relay().submit(std::move(told_.front().change));
+      if (!std::exchange(accepting_, true) && !draining_) {
+        api_->server().start_accepting();
+      }
       member_->membership_applied(told_.front().version);
     }
   }
@@ -187,6 +192,7 @@ class RouterProcess final : net::JobMember::Handler {
     uint64_t version = 0;
   };
   std::deque<Told> told_;
+  bool accepting_ = false;
   bool draining_ = false;
 };
 

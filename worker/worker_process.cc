@@ -7,8 +7,8 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/metrics.h"
-#include "common/random.h"
 #include "common/os/stack_dump.h"
+#include "common/random.h"
 #include "engine/engine.h"
 #include "kvtransfer/link/link_keys.h"
 #include "net/control/job_member.h"
@@ -47,10 +47,7 @@ class WorkerProcess final : net::JobMember::Handler {
   }
 
   Status start(const CoreFactory& make_core) {
-    engine::EngineConfig engine = options_.engine;
-    engine.device = options_.kv.nccl.device;
-    engine.cuda_library = options_.kv.nccl.cuda_library;
-    PDJOB_TRY(engine_, engine::open_engine(engine));
+    PDJOB_TRY(engine_, engine::open_engine(options_.engine));
     const engine::EngineConfig& built = engine_->config();
     engine_thread_ = std::make_unique<EngineThread>(
         *engine_,

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "common/check.h"
@@ -101,6 +102,7 @@ struct ConfigReader::State {
   ConfigErrors errors;
   std::optional<ConfigNode> root;  // Nothing: the text cannot be parsed, so only that is reported.
   bool describing = false;
+  std::filesystem::path folder;  // Of the file.
   std::vector<Frame> frames;
   std::map<std::string, Section> sections;
   std::vector<std::string> section_order;
@@ -227,6 +229,7 @@ ConfigReader ConfigReader::parse(std::string name, std::string text) {
     text.erase(0, kByteOrderMark.size());
   }
   auto state = std::make_unique<State>();
+  state->folder = std::filesystem::path(name).parent_path();
   state->errors = ConfigErrors(std::move(name), text);
   state->root = parse_config_document(text, state->errors);
   return ConfigReader(std::move(state));
@@ -251,6 +254,16 @@ void ConfigReader::field(std::string_view key, bool& value, FieldText text) {
     return;
   }
   value = written == "true";
+}
+
+void ConfigReader::path(std::string_view key, std::string& value, FieldText text,
+                        std::string_view ending) {
+  field(key, value, text);
+  const bool is_path =
+      ending.empty() || value.find('/') != std::string::npos || value.ends_with(ending);
+  if (has(key) && is_path && !value.empty() && !value.starts_with('~')) {
+    value = (state_->folder / value).string();
+  }
 }
 
 void ConfigReader::field(std::string_view key, std::string& value, FieldText text) {
@@ -396,6 +409,15 @@ void ConfigReader::fail(std::string_view key, const std::string& message) {
   const ConfigEntry* entry = find_below(*frame.mapping, key);
   state_->errors.add(entry == nullptr ? frame.position : entry->position(),
                      join_path(frame.path, key), message);
+}
+
+void ConfigReader::moved(std::string_view key, std::string_view to) {
+  if (!state_->root || state_->describing) {
+    return;
+  }
+  if (const ConfigEntry* entry = state_->declare(key, "", "", "", {})) {
+    state_->complain(*entry, "has moved: write " + std::string(to));
+  }
 }
 
 bool ConfigReader::has(std::string_view key) const {

@@ -1,5 +1,5 @@
 // ConfigReader: one declaration per key feeds the parser, the error messages and
-// configs/REFERENCE.md.
+// docs/reference/job-file.md.
 //
 // A folder declares its keys in `void read(ConfigReader& in, XConfig& config)`; the values already
 // in `config` are the defaults. Errors are collected, never thrown. All are reported at once, each
@@ -45,7 +45,7 @@ struct FieldRange<Duration> {
 
 class ConfigReader {
  public:
-  // Reads the text of a file; errors show `name` as the file's name. Syntax errors are collected
+  // Reads the text of a file; errors show `name` as the file's path. Syntax errors are collected
   // like all others.
   static ConfigReader parse(std::string name, std::string text);
   // Reads nothing and records every declaration.
@@ -56,6 +56,9 @@ class ConfigReader {
 
   void field(std::string_view key, bool& value, FieldText text);
   void field(std::string_view key, std::string& value, FieldText text);
+  // A path. A relative one starts at the folder of the file that is read. With `ending`, only a
+  // word with that ending or with a '/' is a path; any other is a name.
+  void path(std::string_view key, std::string& value, FieldText text, std::string_view ending = "");
   void field(std::string_view key, uint16_t& value, FieldText text,
              FieldRange<uint16_t> range = {});
   void field(std::string_view key, uint32_t& value, FieldText text,
@@ -93,6 +96,9 @@ class ConfigReader {
   // A mapping whose keys the user chooses; `body` declares the keys of each entry.
   void named_sections(std::string_view key, FieldText text,
                       const std::function<void(const std::string& name, ConfigReader&)>& body);
+
+  // A key of an earlier version. Reports an error that names the key's new place, from the root.
+  void moved(std::string_view key, std::string_view to);
 
   // Reports the failure of a rule that spans keys. `key` is a key of the current section, or
   // "section.key" below it. If the key is absent, the error stands at the section itself.

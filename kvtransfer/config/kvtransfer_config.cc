@@ -22,12 +22,8 @@ void read_nccl(ConfigReader& in, NcclConfig& config) {
   using std::chrono::milliseconds;
   in.field("library", config.library,
            {.doc = "NCCL, at least 2.28.9: a path, or a name that the dynamic linker finds."});
-  in.field("cuda_library", config.cuda_library,
-           {.doc = "The CUDA runtime, at least 13.0, in the same way; also of cuda_ipc."});
-  in.field("device", config.device,
-           {.doc = "The GPU of a worker started by hand, as CUDA counts them, also where its "
-                   "engine keeps its KV; in a job the launcher gives each worker its own."},
-           {.max = 63});
+  in.moved("cuda_library", "gpu.cuda_library");
+  in.moved("device", "gpu.device");
   in.field("ctas_max", config.ctas_max,
            {.doc = "Multiprocessors that one link may take from the GPU while rows move."},
            {.min = 1, .max = 32});

@@ -6,6 +6,7 @@
 
 #include "common/config/config_reader.h"
 #include "common/time.h"
+#include "gpu/gpu_config.h"
 
 namespace pdjob::kvtransfer {
 
@@ -19,8 +20,7 @@ constexpr bool stays_on_machine(TransportKind kind) {
 
 struct NcclConfig {
   std::string library = "libnccl.so.2";
-  std::string cuda_library = "libcudart.so.13";
-  uint32_t device = 0;
+  GpuConfig cuda;           // The job's section `gpu`, also for cuda_ipc. It has no keys here.
   uint32_t ctas_max = 4;    // Multiprocessors that one communicator may use.
   uint32_t links_max = 16;  // Communicators. Beyond that, the one idle longest is closed.
   // NCCL has no deadlines of its own.

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#include "common/os/channel.h"
 #include "common/limits.h"
+#include "common/os/channel.h"
 #include "common/os/real_clock.h"
 #include "gpu/gpu_api.h"
 #include "kvtransfer/nccl/nccl_api.h"
@@ -83,7 +83,7 @@ class DeviceThread final : public NcclDevice {
   // --- on the nccl thread
 
   void run() {
-    gpu_.set_device(static_cast<int>(options_.config.device));
+    gpu_.set_device(static_cast<int>(options_.config.cuda.device));
     SlabRings rings(nccl_, gpu_);
     rings_ = &rings;
     std::vector<Command> commands;
@@ -215,18 +215,18 @@ Status nccl_is_there(const NcclConfig& config) {
   if (const auto nccl = NcclApi::open(config.library); !nccl) {
     return told(nccl.error());
   }
-  const auto gpu = GpuApi::open(config.cuda_library);
+  const auto gpu = GpuApi::open(config.cuda.library);
   if (!gpu) {
     return told(gpu.error());
   }
-  const Status device = gpu->has_device(static_cast<int>(config.device));
+  const Status device = gpu->has_device(static_cast<int>(config.cuda.device));
   return device ? ok() : Status(told(device.error()));
 }
 
 Result<std::unique_ptr<NcclDevice>> NcclDevice::open(Options options) {
   PDJOB_TRY_STATUS(nccl_is_there(options.config));
   PDJOB_TRY(const NcclApi nccl, NcclApi::open(options.config.library));
-  PDJOB_TRY(const GpuApi gpu, GpuApi::open(options.config.cuda_library));
+  PDJOB_TRY(const GpuApi gpu, GpuApi::open(options.config.cuda.library));
   return std::unique_ptr<NcclDevice>(std::make_unique<DeviceThread>(std::move(options), nccl, gpu));
 }
 

@@ -1,16 +1,22 @@
 // The command line of pdjob. The only door to CLI11.
 #include <cstdio>
+#include <map>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <malloc.h>
 
+#include "common/config/config_text.h"
 #include "common/exit_code.h"
 #include "launcher/cli/links_command.h"
+#include "launcher/cli/reference.h"
 #include "launcher/cli/role_command.h"
 #include "launcher/cli/status_command.h"
+#include "launcher/job_folder.h"
 #include "launcher/launcher_process.h"
 #include "launcher/plan/job_config.h"
+#include "openai/headers.h"
 #include "worker/grammar/grammar_helper.h"
 
 namespace pdjob::launcher {
@@ -68,6 +74,17 @@ void give_back_large_blocks() {
 #endif
 }
 
+std::string jobs_text(const std::vector<std::string>& running) {
+  if (running.empty()) {
+    return "no job is running here";
+  }
+  std::string text = std::to_string(running.size()) + " jobs are running";
+  for (const std::string& name : running) {
+    text += (name == running.front() ? " (" : ", ") + name;
+  }
+  return text + ')';
+}
+
 // Prints the errors of a bad job file, which are whole lines.
 int refuse(const Error& error) {
   std::fputs(error.message.c_str(), stderr);
@@ -90,6 +107,7 @@ struct CommandLine {
   RouterFlags router;
   std::string policy;
   std::string protocol;
+  std::string reference_page = "job-file";
 
   CommandLine() {
     app.footer(kExamples);
@@ -102,11 +120,22 @@ struct CommandLine {
     add_worker();
     add_router();
     add_grammar_helper();
-    app.add_subcommand("reference", "Print the reference of all job file keys, as Markdown")
-        ->callback([this] {
-          std::fputs(config_reference().c_str(), stdout);
-          exit_code = kExitOk;
-        });
+    add_reference();
+  }
+
+  void add_reference() {
+    const std::map<std::string, std::string (*)()> pages = {{"job-file", config_reference},
+                                                            {"headers", openai::header_reference},
+                                                            {"metrics", metric_reference}};
+    CLI::App* const reference =
+        app.add_subcommand("reference", "Print a reference page, as Markdown");
+    reference->add_option("PAGE", reference_page, "job-file, headers or metrics")
+        ->check(CLI::IsMember({"job-file", "headers", "metrics"}))
+        ->capture_default_str();
+    reference->callback([this, pages] {
+      std::fputs(pages.at(reference_page)().c_str(), stdout);
+      exit_code = kExitOk;
+    });
   }
 
   void add_plan() {
@@ -146,7 +175,9 @@ struct CommandLine {
   }
 
   void add_which_job(CLI::App* command) {
-    auto* by_name = command->add_option("--job", job_name, "The job's name")->type_name("NAME");
+    auto* by_name =
+        command->add_option("--job", job_name, "The job's name; not needed where one runs")
+            ->type_name("NAME");
     auto* by_file = command
                         ->add_option("--config", config_path,
                                      "The job's file, if its state_dir is not the default")
@@ -158,11 +189,13 @@ struct CommandLine {
   template <class Show>
   int of_job(const std::string& command, const Show& show) {
     if (config_path.empty()) {
-      if (job_name.empty()) {
-        return refuse({ErrorCode::kInvalidArgument,
-                       "pdjob " + command + ": name the job: --job NAME or --config FILE\n"});
+      const std::vector<std::string> running = JobFolder::running(default_state_dir(places));
+      if (job_name.empty() && running.size() != 1) {
+        return refuse(
+            {ErrorCode::kInvalidArgument, "pdjob " + command + ": " + jobs_text(running) +
+                                              ": name one by --job NAME or --config FILE\n"});
       }
-      return show(default_state_dir(places), job_name);
+      return show(default_state_dir(places), job_name.empty() ? running.front() : job_name);
     }
     const auto config = read_job_config(config_path, places);
     return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
@@ -265,10 +298,35 @@ struct CommandLine {
     command->callback([this] { exit_code = worker::run_grammar_helper(channel, vocabulary); });
   }
 
+  // Says which flag or subcommand was meant by the first one that does not exist.
+  void suggest() const {
+    const CLI::App* command = &app;
+    while (!command->get_subcommands().empty()) {
+      command = command->get_subcommands().front();
+    }
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command->get_options()) {
+      known.push_back(option->get_name());
+    }
+    for (const CLI::App* subcommand : command->get_subcommands(
+             [](const CLI::App* each) { return !each->get_group().empty(); })) {
+      known.push_back(subcommand->get_name());
+    }
+    for (const std::string& word : app.remaining(true)) {
+      if (const std::string meant = nearest_word(word, known); !meant.empty()) {
+        std::fprintf(stderr, "pdjob: %s: did you mean %s?\n", word.c_str(), meant.c_str());
+        return;
+      }
+    }
+  }
+
   int run(int argc, char** argv) {
     give_back_large_blocks();
     try {
       app.parse(argc, argv);
+    } catch (const CLI::ExtrasError& error) {
+      suggest();
+      return app.exit(error) == 0 ? kExitOk : kExitUsage;
     } catch (const CLI::ParseError& error) {
       return app.exit(error) == 0 ? kExitOk : kExitUsage;
     }

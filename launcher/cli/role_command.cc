@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "common/crypto/job_keys.h"
@@ -38,7 +39,7 @@ Result<net::ProcessSpec> read_spec(int fd) {
   std::string text;
   std::array<char, 16384> piece{};
   ssize_t got = 0;
-  while (text.size() <= kSpecBytesMax && (got = read(fd, piece.data(), piece.size())) > 0) {
+  while (text.size() <= kSpecBytesMax && (got = ::read(fd, piece.data(), piece.size())) > 0) {
     text.append(piece.data(), static_cast<size_t>(got));
   }
   close(fd);  // It holds secrets.
@@ -48,6 +49,9 @@ Result<net::ProcessSpec> read_spec(int fd) {
   }
   return net::decode_spec(text);
 }
+
+// For ps and ss, which would show "exe". The kernel keeps 15 characters.
+void name_process(const std::string& name) { prctl(PR_SET_NAME, ("pdjob:" + name).c_str()); }
 
 int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
   const bool prefill = spec.role == net::Role::kPrefill;
@@ -90,9 +94,10 @@ Status append_workers(net::Role role, const std::vector<std::string>& urls,
 
 Result<int> worker_by_spec(int spec_fd, const Places& places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  name_process(spec.name);
   PDJOB_TRY(JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
   if (!spec.gpu.empty()) {
-    config.kvtransfer.nccl.device = 0;
+    config.set_gpu({.device = 0, .library = config.kvtransfer.nccl.cuda.library});
   }
   const ModelConfig* const model = config.model_called(spec.model);
   if (model == nullptr) {
@@ -104,6 +109,7 @@ Result<int> worker_by_spec(int spec_fd, const Places& places) {
 
 Result<int> router_by_spec(int spec_fd, const Places& places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  name_process(spec.name);
   PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
   log::start(spec.name, log::Level::kInfo);
   router::RouterOptions options;

@@ -7,6 +7,7 @@
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/parse_number.h"
+#include "openai/headers.h"
 #include "router/relay/leg_body.h"
 
 namespace pdjob::launcher {
@@ -42,9 +43,9 @@ Prober::Prober(net::EventLoop& loop, ProberOptions options, std::function<void(E
 void Prober::start(const Probe& probe) {
   Running running{.probe = probe};
   if (!options_.foreign_router) {
-    std::string pins = "x-pdjob-pin-decode: " + probe.decode + "\r\n";
+    std::string pins = std::string(openai::header::kPinDecode) + ": " + probe.decode + "\r\n";
     if (!probe.prefill.empty()) {
-      pins += "x-pdjob-pin-prefill: " + probe.prefill + "\r\n";
+      pins += std::string(openai::header::kPinPrefill) + ": " + probe.prefill + "\r\n";
     }
     call_router(std::move(running), pins);
   } else if (probe.prefill.empty()) {
@@ -85,8 +86,8 @@ void Prober::on_head(net::CallId id, const net::HttpReplyHead& head) {
   Running& running = running_.at(id);
   running.status = head.status;
   // A foreign router may drop this header, so the decode leg's value stays.
-  running.kv_bytes = std::max(running.kv_bytes,
-                              parse_number<uint64_t>(head.header("x-pdjob-kv-bytes")).value_or(0));
+  running.kv_bytes = std::max(
+      running.kv_bytes, parse_number<uint64_t>(head.header(openai::header::kKvBytes)).value_or(0));
 }
 
 void Prober::on_body(net::CallId id, std::string_view raw) {

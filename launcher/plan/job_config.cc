@@ -58,10 +58,10 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
             {.doc = "A process that died this often without ever being ready fails the job."},
             {1, 1000});
       });
-  in.field(
+  in.path(
       "state_dir", config.state_dir,
       {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
-  in.field(
+  in.path(
       "log_dir", config.log_dir,
       {.doc =
            "Holds one log file per process. Two running jobs cannot share it. pdjob removes only "
@@ -76,6 +76,11 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   read_models(in, overrides, config.models);
   in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
              [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
+  in.section("gpu", {.doc = "The GPU of each worker that uses one."}, [&](ConfigReader& section) {
+    GpuConfig gpu;
+    read(section, gpu);
+    config.set_gpu(gpu);
+  });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
@@ -139,6 +144,14 @@ void check_names(ConfigReader& in, const JobConfig& config) {
 }
 
 }  // namespace
+
+void JobConfig::set_gpu(const GpuConfig& gpu) {
+  kvtransfer.nccl.cuda = gpu;
+  for (ModelConfig& model : models) {
+    model.prefill_engine.cuda = gpu;
+    model.decode_engine.cuda = gpu;
+  }
+}
 
 const ModelConfig* JobConfig::model_called(std::string_view served_name) const {
   const auto found = std::ranges::find(models, served_name, &ModelConfig::served_name);

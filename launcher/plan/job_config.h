@@ -44,6 +44,8 @@ struct JobConfig {
   std::string text;
   std::string source;  // The file's name, for errors.
 
+  // Sets the GPU of all engines and links.
+  void set_gpu(const GpuConfig& gpu);
   // Null if no model has that name.
   const ModelConfig* model_called(std::string_view served_name) const;
   std::vector<std::string> served_names() const;
@@ -66,7 +68,7 @@ Result<std::string> read_config_text(const std::string& path);
 void read_router(ConfigReader& in, router::RouterConfig& config);
 
 std::string default_state_dir(const Places& places);
-// The text of configs/REFERENCE.md.
+// The text of docs/reference/job-file.md.
 std::string config_reference();
 
 }  // namespace pdjob::launcher

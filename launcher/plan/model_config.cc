@@ -112,8 +112,8 @@ bool is_gguf(const std::filesystem::path& path) {
 // before those of the roles. In each section, the job's keys are read before the model's.
 void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>& models) {
   ModelConfig common;
-  in.field("model", common.model,
-           {.doc = "A .gguf file, or the name of a model that `./dev model` installed."});
+  in.path("model", common.model,
+          {.doc = "A .gguf file, or the name of a model that `./dev model` installed."}, ".gguf");
   in.field("served_name", common.served_name,
            {.doc = "What clients call the model. Default: the file's name without its ending."});
   engine::EngineConfig engine;
@@ -125,7 +125,7 @@ void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>
   in.named_sections("models", kModelsText, [&](const std::string& name, ConfigReader& section) {
     ModelConfig& model = models.emplace_back();
     model.name = name;
-    section.field("model", model.model, {.doc = "As `model` of a job."});
+    section.path("model", model.model, {.doc = "As `model` of a job."}, ".gguf");
     section.field("served_name", model.served_name,
                   {.doc = "What clients call the model. Default: its name here."});
     model.prefill_engine = engine;
@@ -220,6 +220,9 @@ Result<std::string> find_model(const std::string& model, const Places& places) {
       candidates.emplace_back(places.models + "/" + model + ".gguf");
     }
     candidates.emplace_back(places.home + "/.cache/pdjob/models/" + model + ".gguf");
+    if (candidates.front() == candidates.back()) {
+      candidates.resize(1);
+    }
   }
   std::string tried;
   for (const auto& candidate : candidates) {

@@ -54,6 +54,7 @@ class HttpServerOverEpoll final : public HttpServer,
   const HeldBytes& held() const override { return held_; }
   bool is_http_1_0(ExchangeId id) const override;
   size_t bytes_queued(ExchangeId id) const override;
+  void start_accepting() override;
   void stop_accepting() override;
   size_t exchanges_alive() const override { return exchanges_.size(); }
 
@@ -63,6 +64,7 @@ class HttpServerOverEpoll final : public HttpServer,
     ExchangeId exchange{};
   };
 
+  Status watch_listeners();
   void on_ready(uint32_t epoll_events) override;  // Called for a listener.
   std::optional<EarlyReply> on_head(HttpRequest& request) override {
     return handler_.on_head(request);
@@ -119,11 +121,23 @@ HttpServerOverEpoll::~HttpServerOverEpoll() {
 }
 
 Status HttpServerOverEpoll::start() {
-  for (const Fd& listener : listeners_) {
-    PDJOB_TRY_STATUS(loop_.watch(listener.get(), EPOLLIN, *this));
+  if (!options_.accepts_later) {
+    PDJOB_TRY_STATUS(watch_listeners());
   }
   sweep();
   return ok();
+}
+
+Status HttpServerOverEpoll::watch_listeners() {
+  for (const Fd& listener : listeners_) {
+    PDJOB_TRY_STATUS(loop_.watch(listener.get(), EPOLLIN, *this));
+  }
+  return ok();
+}
+
+void HttpServerOverEpoll::start_accepting() {
+  const Status watched = watch_listeners();
+  PDJOB_CHECK(watched.has_value());
 }
 
 // --- connections

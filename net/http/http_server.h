@@ -73,6 +73,8 @@ struct HttpServerOptions {
   // Other processes share the port. If true, the server also listens on a free loopback port of its
   // own.
   bool own_port = false;
+  // Connections wait, unaccepted, until start_accepting().
+  bool accepts_later = false;
   size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.
   Duration idle_timeout = std::chrono::seconds(75);     // For a connection between requests.
   Duration request_timeout = std::chrono::seconds(60);  // For a whole request to arrive.
@@ -123,6 +125,8 @@ class HttpServer {
   virtual bool is_http_1_0(ExchangeId id) const = 0;
   virtual size_t bytes_queued(ExchangeId id) const = 0;
 
+  // Once, after open() with `accepts_later`.
+  virtual void start_accepting() = 0;
   // Drain: accepts no connections, closes idle ones now, and busy ones after their reply.
   virtual void stop_accepting() = 0;
   virtual size_t exchanges_alive() const = 0;

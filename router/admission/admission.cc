@@ -8,6 +8,7 @@
 #include "common/crypto/sha256.h"
 #include "common/limits.h"
 #include "net/http/http_parser.h"
+#include "openai/headers.h"
 
 namespace pdjob::router {
 namespace {
@@ -74,9 +75,10 @@ void Admission::Bucket::append_headers(const std::string& of_what, Instant now, 
   }
   const Duration until_full = wait(per_minute_, now);
   const auto left = static_cast<uint64_t>(std::max(0.0, level_));
-  headers.emplace_back("x-ratelimit-limit-" + of_what, std::to_string(per_minute_));
-  headers.emplace_back("x-ratelimit-remaining-" + of_what, std::to_string(left));
-  headers.emplace_back("x-ratelimit-reset-" + of_what, until(until_full));
+  const std::string prefix(openai::header::kRateLimit);
+  headers.emplace_back(prefix + "limit-" + of_what, std::to_string(per_minute_));
+  headers.emplace_back(prefix + "remaining-" + of_what, std::to_string(left));
+  headers.emplace_back(prefix + "reset-" + of_what, until(until_full));
 }
 
 void Admission::Bucket::take(uint64_t amount) {

@@ -4,8 +4,9 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/random.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
+#include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "router/async/async_body.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::string_view kSubmitted = "/v1/async/";
 constexpr std::string_view kKnown = "/pdjob/requests/";
-constexpr std::string_view kCallback = "x-pdjob-callback";
+constexpr std::string_view kCallback = openai::header::kCallback;
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr Duration kExpiryInterval = std::chrono::minutes(1);
 // No HTTP server uses this number for a connection's request, so writes to it are dropped.
@@ -150,6 +151,10 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
     refuse(client, openai::invalid_request("Nobody is there to be streamed to", "stream"));
     return;
   }
+  if (const auto unknown = relay_.core().refusal_of_model(scanned.model())) {
+    refuse(client, *unknown);
+    return;
+  }
   if (row.body.size() > limits::kAsyncBodyBytesMax) {
     refuse(client, openai::invalid_request("The body is too large to be stored", "", "", 413));
     return;
@@ -220,22 +225,23 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
     return;
   }
   const std::string id(request.path.substr(kKnown.size()));
-  if (requests_.state(id, *tenant)) {
+  const bool alive = requests_.state(id, *tenant).has_value();
+  if (alive) {
     requests_.end(id);
     if (const auto running = exchanges_.extract(id); !running.empty()) {
       relay_.client_left(running.mapped());
     }
     start_all();
   }
-  store_.run([this, client, id, tenant = *tenant](AsyncDatabase& database) {
+  store_.run([this, client, id, alive, tenant = *tenant](AsyncDatabase& database) {
     const auto erased = database.erase(id, tenant);
-    return [this, client, id, erased] {
+    return [this, client, id, alive, erased] {
       if (!erased) {
         refuse(client, store_failed(erased.error()));
       } else if (!*erased) {
         refuse(client, unknown_request());
       } else {
-        server_.reply(client, 200, "application/json", async_cancelled_body(id));
+        server_.reply(client, 200, "application/json", async_deleted_body(id, alive));
       }
     };
   });
@@ -290,10 +296,10 @@ void AsyncApi::start(const AsyncRow& row) {
   }
   const net::ExchangeId exchange{kNobody | ++started_};
   exchanges_[row.id] = exchange;
-  net::HttpRequest request{
-      .method = "POST",
-      .path = row.path,
-      .headers = {{"Content-Type", "application/json"}, {"x-request-id", row.id}}};
+  net::HttpRequest request{.method = "POST",
+                           .path = row.path,
+                           .headers = {{"Content-Type", "application/json"},
+                                       {std::string(openai::header::kRequestId), row.id}}};
   relay_.route_admitted(
       exchange, *tenant, request, std::move(scanned),
       std::make_unique<ReplyCapture>(

@@ -51,10 +51,10 @@ std::string async_body(std::string_view id, const AsyncFound& found, std::string
   return body;
 }
 
-std::string async_cancelled_body(std::string_view id) {
+std::string async_deleted_body(std::string_view id, bool was_alive) {
   std::string body;
   JsonWriter json(body);
-  append_head(json, id, "cancelled");
+  append_head(json, id, was_alive ? "cancelled" : "deleted");
   json.key("deleted").boolean(true).end_object();
   return body;
 }

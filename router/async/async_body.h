@@ -10,6 +10,6 @@ namespace pdjob::router {
 
 // `waits`: the status to report while there is no answer.
 std::string async_body(std::string_view id, const AsyncFound& found, std::string_view waits);
-std::string async_cancelled_body(std::string_view id);
+std::string async_deleted_body(std::string_view id, bool was_alive);
 
 }  // namespace pdjob::router

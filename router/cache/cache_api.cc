@@ -5,6 +5,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "net/http/http_parser.h"
+#include "openai/headers.h"
 #include "openai/openai_embedding.h"
 
 namespace pdjob::router {
@@ -35,7 +36,7 @@ bool has_directive(const net::HttpRequest& request, std::string_view directive) 
 }
 
 Wish wish_of(const net::HttpRequest& request) {
-  const std::string_view own = request.header("x-pdjob-cache");
+  const std::string_view own = request.header(openai::header::kCache);
   return {.taken_part = own != "no" && !has_directive(request, "no-store"),
           .look_up = !has_directive(request, "no-cache"),
           .always = own == "always"};
@@ -43,8 +44,8 @@ Wish wish_of(const net::HttpRequest& request) {
 
 // A client that asks for a certain worker wants that worker's answer.
 bool is_pinned(const net::HttpRequest& request) {
-  return !request.header("x-pdjob-pin-prefill").empty() ||
-         !request.header("x-pdjob-pin-decode").empty();
+  return !request.header(openai::header::kPinPrefill).empty() ||
+         !request.header(openai::header::kPinDecode).empty();
 }
 
 net::HttpAddress embedder_of(const CacheConfig& config) {
@@ -179,8 +180,8 @@ void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, Cac
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(found.age);
   relay_.metrics().cached(result);
   relay_.metrics().ended(Outcome::kOk, loop_.now() - asked.arrived);
-  headers->emplace_back("x-request-id", relay_.request_id_of(request));
-  headers->emplace_back("x-pdjob-cache", to_string(result));
+  headers->emplace_back(openai::header::kRequestId, relay_.request_id_of(request));
+  headers->emplace_back(openai::header::kCache, to_string(result));
   headers->emplace_back("age", std::to_string(age.count()));
   server_.reply(asked.client, 200, found.reply.content_type, found.reply.body, *headers);
 }

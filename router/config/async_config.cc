@@ -13,9 +13,9 @@ void read_callbacks(ConfigReader& in, CallbackConfig& config) {
   in.field("allowed", config.allowed,
            {"Who may be called, as host or host:port; each has in_flight_max of its own. Empty: "
             "nobody is."});
-  in.field("secret_file", config.secret_file,
-           {"A file on the router's machine with the secret that signs calls: whsec_ and 24 to 64 "
-            "bytes in base64. Empty: they are not signed."});
+  in.path("secret_file", config.secret_file,
+          {"A file on the router's machine with the secret that signs calls: whsec_ and 24 to 64 "
+           "bytes in base64. Empty: they are not signed."});
   in.field("attempts", config.attempts, {"A call is made so often until a 2xx takes it."},
            {.min = 1, .max = 100});
   in.field("timeout", config.timeout, {"Of one attempt, to the end of its reply."},
@@ -44,9 +44,9 @@ void read(ConfigReader& in, AsyncConfig& config) {
   in.section(
       "async", {"Requests whose answers are fetched later (docs/router.md)."},
       [&](ConfigReader& section) {
-        section.field("file", config.file,
-                      {"Where they and their answers are kept: an SQLite file, made where there is "
-                       "none. Empty: there are none."});
+        section.path("file", config.file,
+                     {"Where they and their answers are kept: an SQLite file, made where there is "
+                      "none. Empty: there are none."});
         section.field("ttl", config.ttl, {"An answer is kept for this long."},
                       {.min = seconds(1), .max = hours(24 * 30)});
         section.field(

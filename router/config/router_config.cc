@@ -37,16 +37,17 @@ void read_policies(ConfigReader& in, RouterConfig& config) {
   in.field("measured_load", config.measured_load,
            {"Weigh the load of each worker by how long it takes for a token, as this router has "
             "measured: for workers of different speed."});
-  in.field("policy_plugin", config.policy_plugin,
-           {"Of policy plugin: the path of a shared library (router/policies/policy_plugin.h)."});
+  in.path("policy_plugin", config.policy_plugin,
+          {"Of policy plugin: the path of a shared library (router/policies/policy_plugin.h)."});
   in.field("policy_options", config.policy_options,
            {"Of policy plugin: what the library is told."});
   const bool wanted =
       config.prefill_policy == PolicyKind::kPlugin || config.decode_policy == PolicyKind::kPlugin;
-  if (wanted && config.policy_plugin.find('/') == std::string::npos) {
-    in.fail("policy_plugin", config.policy_plugin.empty()
-                                 ? "is missing: which library is the policy plugin in?"
-                                 : "must be a path, with a /");
+  if (!config.policy_plugin.empty() && config.policy_plugin.find('/') == std::string::npos) {
+    config.policy_plugin.insert(0, "./");  // The linker would look for a name elsewhere.
+  }
+  if (wanted && config.policy_plugin.empty()) {
+    in.fail("policy_plugin", "is missing: which library is the policy plugin in?");
   }
   for (const char* key : {"policy_plugin", "policy_options"}) {
     if (!wanted && in.has(key)) {
@@ -59,10 +60,11 @@ void read_command(ConfigReader& in, RouterConfig& config) {
   in.field("type", config.kind,
            {{"built_in", RouterKind::kBuiltIn}, {"command", RouterKind::kCommand}},
            {"pdjob's own router, or one of another make that is started by a recipe."});
-  in.field("recipe", config.recipe,
-           {"Of type command: vllm-router, sglang-router, ..., or the path of a recipe file "
-            "(docs/external_routers.md)."});
-  in.field("program", config.program, {"Of type command: instead of the recipe's program."});
+  in.path("recipe", config.recipe,
+          {"Of type command: vllm-router, sglang-router, ..., or the path of a recipe file "
+           "(docs/how-to/other-routers.md)."},
+          ".yaml");
+  in.path("program", config.program, {"Of type command: instead of the recipe's program."}, "/");
   in.field("args", config.args, {"Of type command: more arguments, behind the recipe's."});
   if (config.kind == RouterKind::kBuiltIn) {
     for (const char* key : {"recipe", "program", "args"}) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/json/json_writer.h"
+#include "openai/headers.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::router {
@@ -97,8 +98,8 @@ KvWords offer_at_rank(const HandOver& hand_over) {
   const size_t ranks = openai::json_array_items(hand_over.address).size();
   KvWords words = offer_named(hand_over);
   if (ranks > 0) {
-    words.header_lines =
-        "X-data-parallel-rank: " + std::to_string(rank_of(hand_over.transfer, ranks)) + "\r\n";
+    words.header_lines = std::string(openai::header::kDataParallelRank) + ": " +
+                         std::to_string(rank_of(hand_over.transfer, ranks)) + "\r\n";
   }
   return words;
 }

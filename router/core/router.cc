@@ -324,7 +324,7 @@ void Router::send_second_hop(Request& request, bool kv_params, Turn& turn) {
     return;
   }
   if (!kv_params) {
-    turn.effects.emplace_back(Degraded{request.id});
+    turn.effects.emplace_back(Degraded{.id = request.id, .hand_over_failed = true});
   }
   set_wake(request, request.deadline);
   request.state = State::kDecoding;

@@ -224,6 +224,7 @@ struct Hedged {  // A prefill is slow: another pair is tried beside it.
 };
 struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
+  bool hand_over_failed = false;  // The prefill worker's reply named no KV.
 };
 struct Bypassed {  // The same, because too little is left to prefill for a hand-over to pay.
   RequestId id;
@@ -286,6 +287,8 @@ class Router {
   bool would_wait(const std::string& model) const {
     return !refusal_of_model(model) && !usable(model);
   }
+  // Why no request of this model can ever be served; empty: it can be.
+  std::optional<openai::ApiError> refusal_of_model(const std::string& model) const;
   // The job's models, and those that workers report.
   std::set<std::string> models() const;
   size_t requests_alive() const { return requests_.size(); }
@@ -390,7 +393,6 @@ class Router {
 
   std::optional<openai::ApiError> refusal_of(const RequestFacts& facts) const;
   bool usable(std::string_view model) const;
-  std::optional<openai::ApiError> refusal_of_model(const std::string& model) const;
   bool pins_fit(const RequestFacts& facts) const;
   // `decode`: for a prefill worker, its future partner.
   Pick pick(Stage stage, const Request& request, const std::string& model,

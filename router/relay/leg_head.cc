@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "net/http/http_parser.h"
+#include "openai/headers.h"
 
 namespace pdjob::router {
 namespace {
 
-constexpr std::string_view kTenantHeader = "x-pdjob-tenant";
-
+namespace header = openai::header;
 using net::equal_ignoring_case;
 
 constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
@@ -30,15 +30,15 @@ constexpr std::array<std::string_view, 10> kNotForWorkers = {"host",
                                                              "transfer-encoding",
                                                              "expect",
                                                              "accept-encoding",
-                                                             "x-pdjob-pin-prefill",
-                                                             "x-pdjob-pin-decode",
-                                                             "x-pdjob-continue",
-                                                             kTenantHeader,
-                                                             "x-data-parallel-rank"};
+                                                             header::kPinPrefill,
+                                                             header::kPinDecode,
+                                                             header::kContinue,
+                                                             header::kTenant,
+                                                             header::kDataParallelRank};
 
 // The router makes these anew, or they are for the router alone.
-constexpr std::array<std::string_view, 5> kMarks = {
-    "x-request-id", "x-pdjob-prefill", "x-pdjob-decode", "x-pdjob-cache", "x-pdjob-kv-suspect"};
+constexpr std::array kMarks = {header::kRequestId, header::kPrefill, header::kDecode,
+                               header::kDegraded,  header::kCache,   header::kKvSuspect};
 
 // For the names of all marks, and a Connection line.
 constexpr size_t kAddedBytes = 96;
@@ -69,8 +69,8 @@ bool is_in_list(std::string_view name, std::string_view connection) {
 
 // Several Connection lines are possible.
 bool named_by_connection(std::string_view name, std::span<const net::HttpHeader> from_first) {
-  return std::ranges::any_of(from_first, [name](const net::HttpHeader& header) {
-    return equal_ignoring_case(header.name, "connection") && is_in_list(name, header.value);
+  return std::ranges::any_of(from_first, [name](const net::HttpHeader& each) {
+    return equal_ignoring_case(each.name, "connection") && is_in_list(name, each.value);
   });
 }
 
@@ -87,22 +87,22 @@ void append_line(std::string& lines, std::string_view name, std::string_view val
 size_t bytes_of(const std::vector<net::HttpHeader>& headers) {
   constexpr size_t kSeparators = 4;
   size_t bytes = 0;
-  for (const net::HttpHeader& header : headers) {
-    bytes += header.name.size() + header.value.size() + kSeparators;
+  for (const net::HttpHeader& each : headers) {
+    bytes += each.name.size() + each.value.size() + kSeparators;
   }
   return bytes;
 }
 
 void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& headers,
                        const auto& drop) {
-  const auto first = std::ranges::find_if(headers, [](const net::HttpHeader& header) {
-    return equal_ignoring_case(header.name, "connection");
+  const auto first = std::ranges::find_if(headers, [](const net::HttpHeader& each) {
+    return equal_ignoring_case(each.name, "connection");
   });
   const std::span<const net::HttpHeader> from_first(first, headers.end());
-  for (const net::HttpHeader& header : headers) {
-    if (!is_one_of(header.name, kHopByHop) && !named_by_connection(header.name, from_first) &&
-        !drop(header.name)) {
-      append_line(lines, header.name, header.value);
+  for (const net::HttpHeader& each : headers) {
+    if (!is_one_of(each.name, kHopByHop) && !named_by_connection(each.name, from_first) &&
+        !drop(each.name)) {
+      append_line(lines, each.name, each.value);
     }
   }
 }
@@ -113,12 +113,12 @@ std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how
   std::string lines;
   lines.reserve(bytes_of(request.headers) + kAddedBytes + how.tenant.size());
   append_end_to_end(lines, request.headers, [&how](std::string_view name) {
-    return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, "x-request-id") ||
+    return is_one_of(name, kNotForWorkers) || equal_ignoring_case(name, header::kRequestId) ||
            (how.own_key && equal_ignoring_case(name, "authorization")) ||
            (how.traced && equal_ignoring_case(name, "traceparent"));
   });
   if (!how.tenant.empty()) {
-    append_line(lines, kTenantHeader, how.tenant);
+    append_line(lines, header::kTenant, how.tenant);
   }
   return lines;
 }
@@ -137,12 +137,12 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
     return is_one_of(name, kMarks) ||
            (framing == ReplyFraming::kUntilClose && equal_ignoring_case(name, "transfer-encoding"));
   });
-  append_line(lines, "x-request-id", marks.request_id);
+  append_line(lines, header::kRequestId, marks.request_id);
   if (!marks.prefill.empty()) {
-    append_line(lines, "x-pdjob-prefill", marks.prefill);
+    append_line(lines, header::kPrefill, marks.prefill);
   }
   if (!marks.decode.empty()) {
-    append_line(lines, "x-pdjob-decode", marks.decode);
+    append_line(lines, header::kDecode, marks.decode);
   }
   lines.append(marks.more);
   if (framing == ReplyFraming::kUntilClose) {

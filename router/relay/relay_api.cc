@@ -6,8 +6,9 @@
 #include "common/crypto/sha256.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/parse_number.h"
 #include "common/os/real_clock.h"
+#include "common/parse_number.h"
+#include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "router/prefix_index/prompt_blocks.h"
 #include "router/relay/leg_head.h"
@@ -21,9 +22,8 @@ constexpr size_t kLegsWithABody = 2;
 // Size of a leg's own header lines, without most values.
 constexpr size_t kLegLineBytes = 96;
 
-std::string text_of(const LegId& leg) {
-  return "request " + std::to_string(leg.request.value) +
-         (leg.stage == Stage::kPrefill ? " prefill" : " decode") + " leg, attempt " +
+std::string leg_text(const LegId& leg) {
+  return std::string(leg.stage == Stage::kPrefill ? "prefill" : "decode") + " leg, attempt " +
          std::to_string(leg.attempt);
 }
 
@@ -32,7 +32,7 @@ RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
 // The header is ignored unless it is a whole number of milliseconds.
 Duration timeout_of(const net::HttpRequest& request) {
   const uint32_t milliseconds =
-      parse_number<uint32_t>(request.header("x-request-timeout-ms")).value_or(0);
+      parse_number<uint32_t>(request.header(openai::header::kRequestTimeout)).value_or(0);
   return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
 }
 
@@ -149,7 +149,8 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
                                  .tenant = tenant.name});
   if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
     exchange.record = std::make_unique<StreamRecord>();
-    exchange.header_lines.append("x-pdjob-continue: " + std::to_string(unix_seconds()) + "\r\n");
+    exchange.header_lines.append(openai::header::kContinue)
+        .append(": " + std::to_string(unix_seconds()) + "\r\n");
   }
   exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
@@ -177,8 +178,8 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
                      .weight = tenant.weight,
                      .priority = tenant.priority,
                      .timeout = timeout_of(request),
-                     .pin_prefill = pin("x-pdjob-pin-prefill"),
-                     .pin_decode = pin("x-pdjob-pin-decode")};
+                     .pin_prefill = pin(openai::header::kPinPrefill),
+                     .pin_decode = pin(openai::header::kPinDecode)};
   if (exchange.span) {
     exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
     exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
@@ -193,7 +194,7 @@ std::string_view RelayApi::session_of(const net::HttpRequest& request,
   if (config_.affinity == Affinity::kModel) {
     return body.model();
   }
-  const std::string_view session = request.header("x-session-id");
+  const std::string_view session = request.header(openai::header::kSessionId);
   return session.empty() ? body.user() : session;
 }
 
@@ -214,8 +215,14 @@ Admission::Headers RelayApi::note_denial(const Admission::Denial& denial) {
   return headers;
 }
 
+std::string RelayApi::text_of(RequestId id) const {
+  const auto exchange = exchanges_.find(id);
+  return "request " +
+         (exchange == exchanges_.end() ? std::to_string(id.value) : exchange->second.request_id);
+}
+
 std::string RelayApi::request_id_of(const net::HttpRequest& request) {
-  const std::string_view given = request.header("x-request-id");
+  const std::string_view given = request.header(openai::header::kRequestId);
   return given.empty() ? "req-" + TransferId{entropy(), entropy()}.to_string() : std::string(given);
 }
 
@@ -305,11 +312,11 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   // A foreign engine would begin the stream anew, or end it without a last chunk.
   const bool can_resume = !leg.resumes || head.status >= 300 ||
                           (head.status == 200 && head.framing == net::BodyFraming::kChunked &&
-                           !head.header("x-pdjob-worker").empty());
+                           !head.header(openai::header::kWorker).empty());
   submit(LegAnswered{.leg = leg.id,
                      .status = can_resume ? head.status : 500,
                      .retry_after = !head.header("retry-after").empty(),
-                     .kv_suspect = !head.header("x-pdjob-kv-suspect").empty()});
+                     .kv_suspect = !head.header(openai::header::kKvSuspect).empty()});
   head_ = nullptr;
 }
 
@@ -392,7 +399,7 @@ void RelayApi::on_end(net::CallId call) {
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
   const Leg leg = take_leg(call, error.message);
-  log::info(text_of(leg.id) + " failed: " + error.message);
+  log::info(text_of(leg.id.request) + ": " + leg_text(leg.id) + " failed: " + error.message);
   const StreamRecord* record =
       leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
   if (record != nullptr && record->complete()) {
@@ -467,7 +474,11 @@ void RelayApi::carry_out(const StartLeg& effect) {
   std::string own_lines;
   own_lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size() +
                     key_line.size());
-  own_lines.append("x-request-id: ").append(request_id).append("\r\n").append(words.header_lines);
+  own_lines.append(openai::header::kRequestId)
+      .append(": ")
+      .append(request_id)
+      .append("\r\n")
+      .append(words.header_lines);
   own_lines.append(key_line);
   std::unique_ptr<Span> span;
   if (exchange.span) {
@@ -544,7 +555,7 @@ void RelayApi::carry_out(const Relay& effect) {
   if (exchange.capture) {
     exchange.capture->begin(*head_, leg.worker);
   }
-  if (const auto visible = parse_number<double>(head_->header("x-pdjob-kv-visible-seconds"))) {
+  if (const auto visible = parse_number<double>(head_->header(openai::header::kKvVisibleSeconds))) {
     metrics_.kv_moved(*visible);
   }
   const bool old_client = server_.is_http_1_0(exchange.client);
@@ -563,7 +574,10 @@ void RelayApi::carry_out(const Relay& effect) {
   const bool is_decode = effect.leg.stage == Stage::kDecode;
   std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
   if (exchange.capture) {
-    added.append("x-pdjob-cache: miss\r\n");
+    added.append(openai::header::kCache).append(": miss\r\n");
+  }
+  if (!exchange.degraded.empty()) {
+    added.append(openai::header::kDegraded).append(": ").append(exchange.degraded).append("\r\n");
   }
   const ReplyMarks marks{.request_id = exchange.request_id,
                          .prefill = name_of(is_decode ? leg.peer : leg.worker),
@@ -586,19 +600,18 @@ void RelayApi::carry_out(const PairSuspected& effect) {
 
 void RelayApi::carry_out(const Retried& effect) {
   metrics_.retried(effect.reason);
-  log::warn("request " + std::to_string(effect.id.value) + " is retried: " +
-            std::string(name_of(effect.worker, "a worker")) + ' ' + to_string(effect.reason));
+  log::warn(text_of(effect.id) + " is retried: " + std::string(name_of(effect.worker, "a worker")) +
+            ' ' + to_string(effect.reason));
 }
 
 void RelayApi::carry_out(const OutOfRetries& effect) {
   metrics_.out_of_retries();
-  log::info("request " + std::to_string(effect.id.value) +
-            " is not tried again: too many of late were (retry_budget)");
+  log::info(text_of(effect.id) + " is not tried again: too many of late were (retry_budget)");
 }
 
 void RelayApi::carry_out(const Hedged& effect) {
   metrics_.hedged();
-  log::info("request " + std::to_string(effect.id.value) + " is tried at another pair, too: " +
+  log::info(text_of(effect.id) + " is tried at another pair, too: " +
             std::string(name_of(effect.worker)) + " is slow with its prompt");
 }
 
@@ -616,8 +629,10 @@ void RelayApi::carry_out(const LearnTokens& effect) {
                           .tokens = {}}});
 }
 
-void RelayApi::carry_out(const Degraded& /*effect*/) {
+void RelayApi::carry_out(const Degraded& effect) {
   metrics_.degraded();
+  exchanges_.at(effect.id).degraded =
+      effect.hand_over_failed ? "no_hand_over" : "no_prefill_worker";
   if (degraded_warning_.opens(loop_.now())) {
     log::warn("no prefill worker is usable: decode workers prefill by themselves");
   }
@@ -627,7 +642,7 @@ void RelayApi::carry_out(const Bypassed& /*effect*/) { metrics_.bypassed(); }
 
 void RelayApi::carry_out(const Continued& effect) {
   metrics_.continued();
-  log::warn("request " + std::to_string(effect.id.value) + " goes on elsewhere: " +
+  log::warn(text_of(effect.id) + " goes on elsewhere: " +
             std::string(name_of(effect.worker, "its worker")) + " broke off");
 }
 
@@ -635,8 +650,7 @@ void RelayApi::carry_out(const Blamed& effect) {
   const Exchange& exchange = exchanges_.at(effect.id);
   const std::string& tenant = tenant_config(exchange.tenant).name;
   metrics_.blamed(tenant);
-  log::error("request " + std::to_string(effect.id.value) +
-             (tenant.empty() ? "" : " of tenant " + tenant) +
+  log::error(text_of(effect.id) + (tenant.empty() ? "" : " of tenant " + tenant) +
              " is not given on: " + std::to_string(effect.losses) +
              " workers crashed or hung while they ran it; SHA-256 " +
              (exchange.body.is_empty() ? "unknown" : sha256_of(exchange.body.text())));
@@ -654,11 +668,11 @@ void RelayApi::carry_out(const Complete& effect) {
 void RelayApi::carry_out(const Refuse& effect) {
   const Exchange& exchange = exchanges_.at(effect.id);
   std::vector<std::pair<std::string, std::string>> headers = {
-      {"x-request-id", exchange.request_id}};
+      {std::string(openai::header::kRequestId), exchange.request_id}};
   if (effect.retry_after_seconds > 0) {
     headers.emplace_back("Retry-After", std::to_string(effect.retry_after_seconds));
   }
-  log::info("request " + std::to_string(effect.id.value) + " is refused: " + effect.error.message);
+  log::info(text_of(effect.id) + " is refused: " + effect.error.message);
   if (exchange.legs_began == Instant{}) {
     admission_.give_back(exchange.tenant, exchange.tokens_paid);
   }
@@ -671,7 +685,7 @@ void RelayApi::carry_out(const Refuse& effect) {
 }
 
 void RelayApi::carry_out(const Abort& effect) {
-  log::warn("request " + std::to_string(effect.id.value) + " broke off after its first byte");
+  log::warn(text_of(effect.id) + " broke off after its first byte");
   server_.abort(exchanges_.at(effect.id).client);
   end(effect.id, Outcome::kAborted);
 }

@@ -106,7 +106,8 @@ class RelayApi final : public net::HttpCallHandler {
     Instant last_bytes{};
     int status = 0;  // Status code of the relayed reply.
     bool keep_alive = true;
-    bool begun = false;  // The client has the head.
+    bool begun = false;         // The client has the head.
+    std::string_view degraded;  // Why no KV was handed over; empty: it was.
     Admission::Tenant tenant = 0;
     uint64_t tokens_paid = 0;              // At its arrival.
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
@@ -173,6 +174,8 @@ class RelayApi final : public net::HttpCallHandler {
   void end_trace(Exchange& exchange, Outcome outcome);
   // Counts the end and drops the exchange.
   void end(RequestId id, Outcome outcome, ReplyCapture::End reply = ReplyCapture::End::kBrokenOff);
+  // "request ", and its x-request-id, for the log.
+  std::string text_of(RequestId id) const;
   void arm_timer();
 
   net::EventLoop& loop_;

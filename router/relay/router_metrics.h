@@ -64,6 +64,8 @@ class RouterMetrics {
 
   // Returns Prometheus' text, with the current gauges.
   std::string text(const Router& router, Instant now);
+  // The same, with the gauges as they were.
+  std::string text() const { return metrics_.text(); }
 
  private:
   static constexpr size_t kOutcomes = 6;

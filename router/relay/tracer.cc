@@ -7,6 +7,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/os/real_clock.h"
+#include "openai/headers.h"
 
 namespace pdjob::router {
 namespace {
@@ -29,7 +30,7 @@ Tracer::Tracer(net::EventLoop& loop, const TracingConfig& config)
       instance_(TransferId{new_id(), new_id()}.to_string()) {}
 
 std::unique_ptr<Span> Tracer::begin(const net::HttpRequest& request) {
-  const auto caller = parse_traceparent(request.header("traceparent"));
+  const auto caller = parse_traceparent(request.header(openai::header::kTraceParent));
   if (caller ? !caller->sampled : !random_.chance(ratio_)) {
     return nullptr;
   }

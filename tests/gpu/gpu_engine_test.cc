@@ -72,7 +72,7 @@ class GpuEngine : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (!test_model().empty()) {
-      gpu_ = Gpu::open(in_gpu({}).cuda_library, 0)->release();
+      gpu_ = Gpu::open(in_gpu({}).cuda.library, 0)->release();
       on_gpu_ = open(in_gpu(test_config())).release();
       on_host_ = open(test_config()).release();
       prompt_ = on_host_->vocabulary().tokenize(kPrompt, false, false);
@@ -234,7 +234,7 @@ constexpr std::string_view kStory =
 TestWorker::Options options(const std::string& name, CoreFactory make_core) {
   const engine::EngineConfig engine = engine::in_gpu(engine::test_config());
   kvtransfer::KvTransferConfig kv;
-  kv.nccl.cuda_library = engine.cuda_library;
+  kv.nccl.cuda.library = engine.cuda.library;
   return {.name = name, .make_core = std::move(make_core), .engine = engine, .kv = kv};
 }
 

@@ -27,7 +27,7 @@ TestRegion::Shape big() {
 
 TestEndpoint::Options options(const std::string& engine_id) {
   NcclConfig nccl = fake_nccl();
-  nccl.cuda_library = gpu_library();
+  nccl.cuda.library = gpu_library();
   return {.engine_id = engine_id, .transport = TransportKind::kCudaIpc, .nccl = nccl, .device = 0};
 }
 

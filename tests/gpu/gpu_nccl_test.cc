@@ -42,8 +42,8 @@ TestEndpoint::Options options(const std::string& engine_id, Memory memory, uint3
   ::setenv("NCCL_RAS_ENABLE", "0", 1);
   NcclConfig nccl = fake_nccl();
   nccl.library = setting("PDJOB_GPU_NCCL", nccl.library.c_str());
-  nccl.cuda_library = setting("PDJOB_GPU_CUDART", nccl.cuda_library.c_str());
-  nccl.device = 0;
+  nccl.cuda.library = setting("PDJOB_GPU_CUDART", nccl.cuda.library.c_str());
+  nccl.cuda.device = 0;
   nccl.ctas_max = ctas_max;
   return {.engine_id = engine_id,
           .transport = TransportKind::kNccl,

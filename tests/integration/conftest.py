@@ -186,7 +186,8 @@ def assert_idle(job):
 
 
 # The doubles of a GPU's libraries are beside the program under test.
-FAKE_GPU = "nccl: {{library: {0}/libfakenccl.so, cuda_library: {0}/libfakecudart.so}}".format(pathlib.Path(BIN).resolve().parent)
+FAKE_NCCL = f"nccl: {{library: {pathlib.Path(BIN).resolve().parent}/libfakenccl.so}}"
+FAKE_GPU = f"cuda_library: {pathlib.Path(BIN).resolve().parent}/libfakecudart.so"
 
 
 def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", router="", launcher="", extra=""):
@@ -197,7 +198,8 @@ served_name: smollm2
 engine: {{kv_type: q8_0, threads: 1, tokens_per_sequence: 2048, sequences: 8}}
 prefill: {{workers: {prefill}, {prefill_extra}}}
 decode: {{workers: {decode}, {decode_extra}}}
-kvtransfer: {{transport: {transport}, tcp: {{{tcp}}}, {FAKE_GPU}}}
+kvtransfer: {{transport: {transport}, tcp: {{{tcp}}}, {FAKE_NCCL}}}
+gpu: {{{FAKE_GPU}}}
 router: {{listen: "127.0.0.1:0", {router}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, {launcher}}}
 {extra}"""

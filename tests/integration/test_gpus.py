@@ -13,7 +13,8 @@ CONFIG = f"""\
 name: gpus
 served_name: fake
 engine: {{kind: fake, gpu: true}}
-kvtransfer: {{transport: cuda_ipc, {FAKE_GPU.replace("{", "{device: 3, ")}}}
+kvtransfer: {{transport: cuda_ipc}}
+gpu: {{device: 3, {FAKE_GPU}}}
 router: {{listen: "127.0.0.1:0"}}
 """
 TWO_GPUS = {"CUDA_VISIBLE_DEVICES": "5,GPU-8a1", "FAKE_CUDA_DEVICES": "1"}

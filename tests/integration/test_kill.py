@@ -136,8 +136,12 @@ def test_stop_finishes_what_is_under_way_and_leaves_nothing(sig, code):
         client = threading.Thread(
             target=lambda: answers.append(httpx.post(job.url + "/v1/completions", json={**BODY, "max_tokens": 250, "ignore_eos": True}, timeout=60))
         )
+        def busy():
+            return any(p["load"]["requests_running"] for p in job.processes().values() if p.get("load"))
+
+        eventually(lambda: not busy(), 20, "the launcher's probes have ended")
         client.start()
-        eventually(lambda: any(p["load"]["requests_running"] for p in job.processes().values() if p.get("load")), 20, "request running")
+        eventually(busy, 20, "request running")
         assert job.stop(sig) == code, job.log_tail()
         client.join()
         assert answers[0].status_code == 200
@@ -153,3 +157,18 @@ def test_a_stopped_decode_worker_is_replaced():
             eventually(lambda: job.processes()["decode-0"]["pid"] not in (victim, 0), 60, "hung worker replaced")
             eventually(lambda: all(p["state"] == "ready" for p in job.processes().values()), 60, "all ready again")
             assert httpx.post(job.url + "/v1/completions", json=BODY, timeout=60).status_code == 200
+
+
+def test_the_first_answer_of_a_restarted_router_is_that_it_is_healthy(tmp_path):
+    with running_job(tmp_path) as job:
+        router = job.processes()["router-0"]
+        os.kill(router["pid"], signal.SIGKILL)
+        answers = []
+
+        def ask():
+            with contextlib.suppress(httpx.TransportError):  # The dead one's connections.
+                answers.append(httpx.get(job.url + "/health", timeout=30).status_code)
+            return len(answers) >= 20
+
+        eventually(ask, 30, "the next router answers")
+        assert set(answers) == {200}

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/parse_number.h"
 #include "common/random.h"
+#include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "openai/tokenize_request.h"
 #include "worker/api/kv_report.h"
@@ -180,9 +181,9 @@ void OpenaiApi::on_generate(net::ExchangeId id, openai::ApiKind kind, net::HttpR
     return;
   }
   Asked asked{.http = id,
-              .request_id = std::string(http.header("x-request-id")),
-              .tenant = std::string(http.header("x-pdjob-tenant")),
-              .created = created_by_router(http.header("x-pdjob-continue")),
+              .request_id = std::string(http.header(openai::header::kRequestId)),
+              .tenant = std::string(http.header(openai::header::kTenant)),
+              .created = created_by_router(http.header(openai::header::kContinue)),
               .bytes = bytes};
   if (bytes <= limits::kParsedAtOnceBytesMax) {
     return on_parsed(std::move(asked), openai::parse_api_request(kind, http.body));
@@ -338,7 +339,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
       .choices_left = choices,
       .stream = request.stream,
       .tells = request.stream && asked.created,
-      .headers = {{"x-pdjob-worker", options_.name}},
+      .headers = {{std::string(openai::header::kWorker), options_.name}},
       .arrived = loop_->now()};
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.generations.size());
@@ -507,10 +508,10 @@ void OpenaiApi::take_output(const KvFetched& output) {
     return;
   }
   auto& headers = exchanges_.at(found->second.exchange).headers;
-  headers.emplace_back("x-pdjob-kv-bytes", std::to_string(output.bytes));
-  headers.emplace_back("x-pdjob-kv-seconds", format_seconds(output.duration));
-  headers.emplace_back("x-pdjob-kv-visible-seconds", format_seconds(output.visible));
-  headers.emplace_back("x-pdjob-kv-transport", output.transport);
+  headers.emplace_back(openai::header::kKvBytes, std::to_string(output.bytes));
+  headers.emplace_back(openai::header::kKvSeconds, format_seconds(output.duration));
+  headers.emplace_back(openai::header::kKvVisibleSeconds, format_seconds(output.visible));
+  headers.emplace_back(openai::header::kKvTransport, output.transport);
 }
 
 void OpenaiApi::take_output(const PromptReused& output) {
@@ -534,7 +535,7 @@ void OpenaiApi::take_output(const RequestFailed& output) {
       exchange.headers.emplace_back("Retry-After", "1");
     }
     if (!output.kv_suspect.empty()) {
-      exchange.headers.emplace_back("x-pdjob-kv-suspect", output.kv_suspect);
+      exchange.headers.emplace_back(openai::header::kKvSuspect, output.kv_suspect);
     }
     openai::reply_error(*server_, exchange.http, error, exchange.headers);
   } else {
@@ -575,7 +576,8 @@ void OpenaiApi::drop(ExchangeKey key) {
 void OpenaiApi::refuse(net::ExchangeId id, const openai::ApiError& error) {
   end_waiting(id);
   metrics_.requests_failed.add();
-  std::vector<std::pair<std::string, std::string>> headers = {{"x-pdjob-worker", options_.name}};
+  std::vector<std::pair<std::string, std::string>> headers = {
+      {std::string(openai::header::kWorker), options_.name}};
   if (error.code == to_string(ErrorCode::kOverloaded)) {
     headers.emplace_back("Retry-After", "1");
   }

@@ -131,7 +131,7 @@ std::unique_ptr<Engine> open_in_gpu() {
                       .tokens_per_sequence = 100,
                       .batch_tokens = 64,
                       .gpu = true,
-                      .cuda_library = PDJOB_FAKE_CUDART})
+                      .cuda = {.library = PDJOB_FAKE_CUDART}})
       .value();
 }
 

@@ -16,7 +16,7 @@ inline bool gpu_is_real() { return std::getenv("PDJOB_GPU_CUDART") != nullptr; }
 inline EngineConfig in_gpu(EngineConfig config) {
   config.gpu = true;
   config.cpu_computes_in_gpu_memory = !gpu_is_real();
-  config.cuda_library = gpu_is_real() ? std::getenv("PDJOB_GPU_CUDART") : PDJOB_FAKE_CUDART;
+  config.cuda.library = gpu_is_real() ? std::getenv("PDJOB_GPU_CUDART") : PDJOB_FAKE_CUDART;
   return config;
 }
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "common/random.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -248,7 +248,8 @@ Instant in(Duration duration) { return real_now() + duration; }
 
 NcclConfig fake_nccl() {
   static std::atomic<uint32_t> devices = 0;
-  return {.library = PDJOB_FAKE_NCCL, .cuda_library = PDJOB_FAKE_CUDART, .device = devices++ % 64};
+  return {.library = PDJOB_FAKE_NCCL,
+          .cuda = {.device = devices++ % 64, .library = PDJOB_FAKE_CUDART}};
 }
 
 const char* name_of(TransportKind transport) {

@@ -40,11 +40,11 @@ TEST(Links, TextHasALineForEachEnd) {
   EXPECT_EQ(
       text,
       "PAIR                  SEEN BY    VIA  STATE          EPOCH  RETRIES  TRANSFERS  BYTES  "
-      "  GB/S  ALIVE  LEASES  FAILED                STALLS\n"
+      "  GB/S   ALIVE  LEASES  FAILED                STALLS\n"
       "prefill-0 > decode-0  decode-0   shm  open, suspect  2      1        12         34.5 "
-      "MB  0.07  1      3       3 (1 link, 2 digest)  0\n"
+      "MB  0.069  1      3       3 (1 link, 2 digest)  0\n"
       "prefill-0 > decode-0  prefill-0  shm  open           2      1        12         34.5 "
-      "MB  0.07  1      3       0                     1 (1 push)\n");
+      "MB  0.069  1      3       0                     1 (1 push)\n");
 }
 
 TEST(Links, TextNamesWhoDoesNotAnswerAndPeersThatHaveGone) {

@@ -68,7 +68,7 @@ class TokensUnderFaults : public testing::TestWithParam<Setup> {
     }
     engine.sequences = 2;
     engine.tokens_per_sequence = 512;
-    engine.cuda_library = PDJOB_FAKE_CUDART;
+    engine.cuda.library = PDJOB_FAKE_CUDART;
     engine.cpu_computes_in_gpu_memory = true;
     // A chunk takes longer than its transfer, so each chunk is a range.
     engine.fake_delay_per_token = std::chrono::microseconds(200);

@@ -318,6 +318,34 @@ TEST(ConfigReader, CutsALongListOfErrors) {
   EXPECT_TRUE(errors.ends_with("job.yaml: and 10 more errors\n"));
 }
 
+TEST(ConfigReader, ARelativePathStartsAtTheFolderOfTheFile) {
+  const auto read_path = [](const std::string& file, const std::string& written,
+                            std::string_view ending) {
+    ConfigReader in = ConfigReader::parse(file, "path: " + written + "\n");
+    std::string path = "default";
+    in.path("path", path, {""}, ending);
+    return in.finish() + path;
+  };
+  EXPECT_EQ(read_path("/jobs/job.yaml", "queue.db", ""), "/jobs/queue.db");
+  EXPECT_EQ(read_path("jobs/job.yaml", "../queue.db", ""), "jobs/../queue.db");
+  EXPECT_EQ(read_path("job.yaml", "queue.db", ""), "queue.db");
+  EXPECT_EQ(read_path("/jobs/job.yaml", "/queue.db", ""), "/queue.db");
+  EXPECT_EQ(read_path("/jobs/job.yaml", "~/queue.db", ""), "~/queue.db");
+  EXPECT_EQ(read_path("/jobs/job.yaml", "model.gguf", ".gguf"), "/jobs/model.gguf");
+  EXPECT_EQ(read_path("/jobs/job.yaml", "here/model", ".gguf"), "/jobs/here/model");
+  EXPECT_EQ(read_path("/jobs/job.yaml", "smollm2", ".gguf"), "smollm2");
+  EXPECT_EQ(read_path("/jobs/job.yaml", "\"\"", ""), "");
+}
+
+TEST(ConfigReader, AMovedKeyNamesItsNewPlace) {
+  ConfigReader in = ConfigReader::parse("job.yaml", "old: {port: 1}\n");
+  in.section("old", {""}, [](ConfigReader& section) { section.moved("port", "new.port"); });
+  EXPECT_TRUE(in.finish().starts_with("job.yaml:1:13: old.port: has moved: write new.port\n"));
+  ConfigReader described = ConfigReader::describe();
+  described.moved("port", "new.port");
+  EXPECT_EQ(described.reference().find("port"), std::string::npos);
+}
+
 TEST(ConfigReader, LetsTwoReadersShareASection) {
   ConfigReader in = ConfigReader::parse("job.yaml", "decode: {workers: 2, memory_fraction: 0.5}\n");
   uint32_t workers = 0;

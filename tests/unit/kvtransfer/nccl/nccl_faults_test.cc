@@ -152,7 +152,7 @@ TEST_P(NcclFaults, WhatIsMissingIsToldAtTheStart) {
       start_error(config).find("kvtransfer.transport is nccl, but cannot load libnothing.so.7: "),
       0);
   config = fake_nccl();
-  config.device = 64;
+  config.cuda.device = 64;
   EXPECT_EQ(start_error(config),
             "kvtransfer.transport is nccl, but there is no GPU 64, this machine has 64");
   set("FAKE_CUDA_DEVICES", "0");
@@ -278,7 +278,7 @@ TEST_P(NcclFaults, AbortThatBlocksEndsTheProcess) {
       {
         TestEndpoint receiver(impatient);
         impatient.engine_id = "prefill";
-        impatient.nccl.device += 1;
+        impatient.nccl.cuda.device += 1;
         TestEndpoint sender(impatient);
         TestRegion to = target({});
         receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));

@@ -19,12 +19,12 @@ class RealNccl : public testing::Test {
     ::setenv("NCCL_RAS_ENABLE", "0", 1);
   }
   void skip_with_gpu() const {
-    if (const auto gpu = GpuApi::open(config_.cuda_library); gpu && gpu->has_device(0)) {
+    if (const auto gpu = GpuApi::open(config_.cuda.library); gpu && gpu->has_device(0)) {
       GTEST_SKIP() << "there is a GPU";
     }
   }
   const NcclConfig config_{.library = PDJOB_NCCL_LIB "/libnccl.so.2",
-                           .cuda_library = PDJOB_NCCL_LIB "/libcudart.so.13"};
+                           .cuda = {.library = PDJOB_NCCL_LIB "/libcudart.so.13"}};
 };
 
 TEST_F(RealNccl, HasEveryFunctionAndAVersionThatWillDo) {
@@ -32,7 +32,7 @@ TEST_F(RealNccl, HasEveryFunctionAndAVersionThatWillDo) {
   ASSERT_TRUE(nccl.has_value()) << nccl.error().message;
   EXPECT_EQ(nccl->version, NcclApi::kVersionMin);
   EXPECT_STREQ(nccl->get_error_string(kNcclSuccess), "no error");
-  const Result<GpuApi> gpu = GpuApi::open(config_.cuda_library);
+  const Result<GpuApi> gpu = GpuApi::open(config_.cuda.library);
   ASSERT_TRUE(gpu.has_value()) << gpu.error().message;
   EXPECT_STREQ(gpu->get_error_string(kGpuNotReady), "device not ready");
 }

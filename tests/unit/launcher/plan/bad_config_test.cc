@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "common/limits.h"
+#include "launcher/cli/reference.h"
 #include "launcher/plan/job_config.h"
+#include "openai/headers.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -164,10 +166,18 @@ TEST(JobConfig, AFileThatIsTooLargeIsRefusedUnread) {
   EXPECT_EQ(read_job_config("/dev/zero", kPlaces).error().message, "/dev/zero" + refusal);
 }
 
-TEST(JobConfig, ReferenceFileIsCurrent) {
-  std::ifstream file(PDJOB_SOURCE_DIR "/configs/REFERENCE.md");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  EXPECT_EQ(text, config_reference()) << "run: pdjob reference > configs/REFERENCE.md";
+std::string page(const std::string& name) {
+  std::ifstream file(PDJOB_SOURCE_DIR "/docs/reference/" + name + ".md");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Reference, EachGeneratedPageIsCurrent) {
+  EXPECT_EQ(page("job-file"), config_reference())
+      << "run: pdjob reference job-file > docs/reference/job-file.md";
+  EXPECT_EQ(page("headers"), openai::header_reference())
+      << "run: pdjob reference headers > docs/reference/headers.md";
+  EXPECT_EQ(page("metrics"), metric_reference())
+      << "run: pdjob reference metrics > docs/reference/metrics.md";
 }
 
 TEST(JobConfig, EveryExampleIsValid) {

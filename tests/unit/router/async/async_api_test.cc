@@ -175,14 +175,19 @@ TEST_F(AsyncApiTest, WaitsForTheWorkersOfItsModelAndHoldsUpNoOther) {
   serve();
   const std::string waits = submit(R"({"model":"n","prompt":"Once"})");
   const std::string goes = submit(R"({"model":"m","prompt":"Once"})");
-  const std::string unknown = submit(R"({"model":"other","prompt":"Once"})");
   join();
   ASSERT_TRUE(comes_to(goes, R"("completed")"));
-  ASSERT_TRUE(comes_to(unknown, R"("failed")"));
-  EXPECT_NE(get(unknown).body.find(R"("status_code":404)"), std::string::npos);
   EXPECT_EQ(status(waits), R"("queued")");
   join("n");
   ASSERT_TRUE(comes_to(waits, R"("completed")"));
+}
+
+TEST_F(AsyncApiTest, RefusesAModelThatIsUnknown) {
+  config.models = {"m"};
+  serve();
+  const Reply reply = call("POST", "/v1/async/completions", R"({"model":"other","prompt":"Once"})");
+  EXPECT_EQ(reply.status, 404);
+  EXPECT_EQ(field(reply.body, "status"), "");
 }
 
 TEST_F(AsyncApiTest, KeepsAnErrorAsTheAnswer) {
@@ -238,7 +243,9 @@ TEST_F(AsyncApiTest, CancelsWhatRunsAndForgetsWhatHasEnded) {
   const std::string running = submit();
   ASSERT_TRUE(turn_until(loop, [&] { return worker.asked == 2; }));
   for (const std::string& id : {done, running}) {
-    EXPECT_EQ(call("DELETE", "/pdjob/requests/" + id).status, 200);
+    const Reply reply = call("DELETE", "/pdjob/requests/" + id);
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(field(reply.body, "status"), id == done ? R"("deleted")" : R"("cancelled")");
     EXPECT_EQ(get(id).status, 404);
     EXPECT_EQ(call("DELETE", "/pdjob/requests/" + id).status, 404);
   }

@@ -24,17 +24,18 @@ TEST(RouterConfig, ReadsEveryKey) {
 }
 
 TEST(RouterConfig, APolicyPluginIsNamedByAPathAndOnlyWhereItIsWanted) {
-  const auto errors_of = [](const std::string& text) {
-    ConfigReader in = ConfigReader::parse("job.yaml", text);
-    RouterConfig config;
+  RouterConfig config;
+  const auto errors_of = [&config](const std::string& text) {
+    ConfigReader in = ConfigReader::parse("folder/job.yaml", text);
+    config = {};
     read(in, config);
     return in.finish();
   };
   EXPECT_EQ(errors_of("decode_policy: plugin\npolicy_plugin: ./mine.so\npolicy_options: x\n"), "");
   EXPECT_NE(errors_of("decode_policy: plugin\n").find("policy_plugin: is missing"),
             std::string::npos);
-  EXPECT_NE(errors_of("prefill_policy: plugin\npolicy_plugin: mine.so\n").find("must be a path"),
-            std::string::npos);
+  EXPECT_EQ(errors_of("prefill_policy: plugin\npolicy_plugin: mine.so\n"), "");
+  EXPECT_EQ(config.policy_plugin, "folder/mine.so");
   EXPECT_NE(errors_of("policy_plugin: ./mine.so\n").find("is for prefill_policy: plugin"),
             std::string::npos);
 }

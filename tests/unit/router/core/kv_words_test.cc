@@ -63,7 +63,7 @@ TEST(KvWords, MooncakesBothLegsMeanTheSameRank) {
   for (const uint64_t rank : {0, 1}) {
     const HandOver hand_over{{.high = 4 + rank, .low = 9}, address};
     const KvWords offer = mooncake.offer(hand_over);
-    EXPECT_EQ(offer.header_lines, "X-data-parallel-rank: " + std::to_string(rank) + "\r\n");
+    EXPECT_EQ(offer.header_lines, "x-data-parallel-rank: " + std::to_string(rank) + "\r\n");
     EXPECT_EQ(offer.kv_transfer_params, pdjob().offer(hand_over).kv_transfer_params);
     const KvWords fetch = mooncake.fetch(hand_over);
     EXPECT_EQ(fetch.header_lines, "");
