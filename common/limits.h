@@ -63,7 +63,7 @@ inline constexpr size_t kPreparedAtOnceBytesMax =
     2 * kKiB;  // Up to this size, requests are prepared on the loop thread: 1 to 2 ms.
 inline constexpr size_t kPreparedAtOnceChoicesMax = 64;  // In such a request, over all its prompts.
 
-// Structured output (docs/structured_output.md)
+// Structured output (docs/explanation/structured-output.md)
 inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar, or a JSON schema.
 inline constexpr size_t kGrammarRulesMax = 2048;
 inline constexpr size_t kGrammarDepthMax = 64;           // Nested groups.

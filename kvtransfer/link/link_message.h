@@ -1,6 +1,6 @@
 // The messages of a link and their bytes: a fixed header, then fields in order, little-endian,
 // every count bounded. Row bytes and tails follow their message on the socket; they are not part of
-// it. Format: docs/kv_link.md. Values.
+// it. Format: docs/reference/kv-link.md. Values.
 #pragma once
 
 #include <array>

@@ -35,7 +35,7 @@ void place(LaunchPlan& plan, std::vector<NodeShare>& shares, PlanRow row) {
   plan.rows.push_back(std::move(row));
 }
 
-// docs/determinism.md explains these rules.
+// docs/explanation/determinism.md explains these rules.
 ModelPlan judge_invariance(const ModelConfig& model) {
   ModelPlan plan{.name = model.served_name};
   const engine::EngineConfig& decode = model.decode_engine;

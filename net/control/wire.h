@@ -1,6 +1,6 @@
 // The bytes of a control message: magic, version, type, then fields in order. Numbers are
 // little-endian; strings and lists have a bounded count. A message cannot execute anything, and
-// every decoder is fuzzed (tests/fuzz/wire_fuzz.cc). Format: docs/wire_format.md. Pure.
+// every decoder is fuzzed (tests/fuzz/wire_fuzz.cc). Format: docs/reference/wire-format.md. Pure.
 #pragma once
 
 #include <span>

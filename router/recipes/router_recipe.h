@@ -1,6 +1,6 @@
 // RouterRecipe: how to start an external router in front of a job's workers, how to tell it of
 // changes, and how to see that it is ready. Each recipe is one YAML file; those in router/recipes
-// are part of the program. Words {in_braces} are filled in (docs/external_routers.md). Value; all
+// are part of the program. Words {in_braces} are filled in (docs/how-to/other-routers.md). Value; all
 // functions except find_recipe() are Pure.
 #pragma once
 

@@ -23,7 +23,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 STORY = {"messages": [{"role": "user", "content": "Tell me a story about a river and a mill."}], "max_tokens": 40}
-# On an invariant configuration (docs/determinism.md) each draws the same tokens again.
+# On an invariant configuration (docs/explanation/determinism.md) each draws the same tokens again.
 REQUESTS = {
     "greedy": {**STORY, "temperature": 0},
     "seeded": {**STORY, "temperature": 0.9, "seed": 11, "repetition_penalty": 1.1, "logprobs": True, "top_logprobs": 2},
