@@ -58,11 +58,15 @@ def test_a_stream_is_the_whole_reply_in_parts(client, seeded):
 
 
 def test_stream_never_splits_a_character(client):
-    events = client.completions.create(
-        model=MODEL, prompt="Emoji list: 😀 😃 😄 😁 😆", max_tokens=32, temperature=1, seed=3, stream=True
-    )
-    for event in events:
-        event.choices[0].text.encode()  # Fails on lone surrogates.
+    """A unicorn is three tokens. A part of one would be a replacement character, or a lone surrogate."""
+    ask = dict(model=MODEL, prompt="🦄" * 8, max_tokens=30, temperature=0)
+    whole = client.completions.create(**ask).choices[0].text
+    assert whole == "🦄" * 10
+    pieces = [event.choices[0].text for event in client.completions.create(**ask, stream=True)]
+    assert "".join(pieces) == whole
+    for piece in pieces:
+        assert "\ufffd" not in piece
+        piece.encode()  # Fails on lone surrogates.
 
 
 def test_several_choices_differ_and_are_numbered(client):

@@ -100,10 +100,10 @@ def test_a_second_ctrl_c_ends_everything_at_once(job):
 
     client = threading.Thread(target=ask)
     client.start()
-    time.sleep(1)  # Its 500 tokens take 25 seconds.
+    # Its 500 tokens take 25 seconds.
+    eventually(lambda: "pdjob_router_requests_alive 1" in httpx.get(url + "/metrics").text, 20, "the request is under way")
     job.ctrl_c()
     job.read_until("stopping", 10)
-    time.sleep(0.5)
     assert not all_gone(children), "it finishes what is under way"
     job.ctrl_c()
     asked = time.monotonic()

@@ -79,10 +79,20 @@ TEST_F(ControlChannel, MessagesGoBothWaysUnderTheAllowedName) {
 }
 
 TEST_F(ControlChannel, AnUnknownKeyIsRefused) {
-  server_side_.then = [&](const std::string&, const Message&) { loop_.stop(); };
-  const auto client = connect(client_side_, make_curve_keys());
-  client->send(Drained{});
+  const CurveKeys keys = make_curve_keys();
+  server_->allow("decode-0", keys.public_key);
+  std::vector<std::string> heard;
+  server_side_.then = [&](const std::string& peer, const Message&) {
+    heard.push_back(peer);
+    loop_.stop();
+  };
+  const auto stranger = connect(client_side_, make_curve_keys());
+  stranger->send(Drained{});
   EXPECT_FALSE(run(milliseconds(300)));
+  const auto member = connect(client_side_, keys);
+  member->send(Drained{});
+  EXPECT_TRUE(run(milliseconds(10000))) << "the stranger had the same time, and more";
+  EXPECT_EQ(heard, (std::vector<std::string>{"decode-0"}));
 }
 
 TEST_F(ControlChannel, AWrongServerKeyIsRefusedByTheClient) {
@@ -143,10 +153,25 @@ TEST_F(ControlChannel, ABurstArrivesWholeAndInOrder) {
   EXPECT_EQ(next, kMessages);
 }
 
-TEST_F(ControlChannel, AMessageToNobodyIsDropped) {
-  server_->send("nobody", Shutdown{});
+TEST_F(ControlChannel, AMessageToNobodyIsDroppedAndOthersAreHeard) {
+  const CurveKeys keys = make_curve_keys();
   server_->allow("prefill-0", make_curve_keys().public_key);
-  server_->send("prefill-0", Shutdown{});
+  server_->allow("decode-0", keys.public_key);
+  server_side_.then = [&](const std::string& peer, const Message&) {
+    server_->send("nobody", Shutdown{});
+    server_->send("prefill-0", Shutdown{});  // It never connected.
+    server_->send(peer, Acknowledge{});
+  };
+  std::vector<Message> heard;
+  client_side_.then = [&](Message message) {
+    heard.push_back(std::move(message));
+    loop_.stop();
+  };
+  const auto client = connect(client_side_, keys);
+  client->send(Drained{});
+  ASSERT_TRUE(run(milliseconds(10000)));
+  ASSERT_EQ(heard.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<Acknowledge>(heard.front()));
 }
 
 TEST(ControlClient, BadKeysAreAnErrorNotACrash) {

@@ -211,9 +211,15 @@ TEST(EventLoop, RunsWhatOtherThreadsPost) {
 
 TEST(EventLoop, IsStoppedByAnotherThread) {
   EventLoop loop;
+  bool late = false;
+  loop.call_at(loop.now() + std::chrono::seconds(20), [&] {
+    late = true;
+    loop.stop();
+  });
   std::thread thread([&] { loop.stop(); });
   loop.run();
   thread.join();
+  EXPECT_FALSE(late);
 }
 
 TEST(EventLoop, TellsOfEachEdge) {
