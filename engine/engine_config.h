@@ -17,7 +17,8 @@ struct EngineConfig {
   EngineKind kind = EngineKind::kLlama;
   std::string model_path;   // Absolute path of a GGUF file; empty for the fake engine.
   std::string served_name;  // Empty for the file's name without its extension.
-  // With q8_0, batch composition and chunking do not change the logits (docs/explanation/determinism.md).
+  // With q8_0, batch composition and chunking do not change the logits
+  // (docs/explanation/determinism.md).
   KvType kv_type = KvType::kQ8_0;
   uint32_t threads = 1;
   uint32_t sequences = 8;  // Sequences decoded or held at once.

@@ -29,6 +29,7 @@
 #include "launcher/job/prober.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
+#include "launcher/job_news.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/status.h"
 #include "launcher/view/terminal.h"
@@ -103,6 +104,11 @@ std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
     processes.push_back({.name = row.name, .role = row.role, .model = row.model});
   }
   return processes;
+}
+
+bool is_heartbeat(const Event& event) {
+  const auto* arrived = std::get_if<MessageArrived>(&event);
+  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
 }
 
 // Turns SIGTERM, SIGINT and SIGHUP into an exit code. net::block_signals() has blocked the first
@@ -256,6 +262,9 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
       log_event(events_.front());
       std::vector<Effect> effects;
       job_.step(events_.front(), loop_.now(), effects);
+      if (!is_heartbeat(events_.front())) {
+        tell_news();
+      }
       for (Effect& effect : effects) {
         log_effect(effect);
         std::visit([this](auto& body) { apply(body); }, effect);
@@ -265,6 +274,12 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
       terminal_.progress(progress_line(job_));
     }
     wake_at(job_.next_wakeup());
+  }
+
+  void tell_news() {
+    if (const std::string news = news_.look(job_, loop_.now()); !news.empty()) {
+      terminal_.say(news);
+    }
   }
 
   void wake_at(Instant when) {
@@ -353,6 +368,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   LaunchPlan plan_;
   JobFolder& folder_;
   Terminal& terminal_;
+  JobNews news_;
   Job job_;
   JobMetrics metrics_;
   const bool open_workers_;  // The job's router cannot show a key.

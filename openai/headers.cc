@@ -16,8 +16,9 @@ constexpr std::array kOfClients = {
     Fact{header::kRequestTimeout,
          "Milliseconds until the request times out. Ignored unless it is a whole number."},
     Fact{header::kTraceParent, "The W3C span that the router's spans are children of."},
-    Fact{header::kCache, "`no`: keep out of the response cache. `always`: use it, though another try "
-                         "might give another answer."},
+    Fact{header::kCache,
+         "`no`: keep out of the response cache. `always`: use it, though another try "
+         "might give another answer."},
     Fact{header::kCallback, "The URL that gets the answer of an asynchronous request."},
     Fact{header::kPinPrefill, "The name of the only prefill worker that may serve the request."},
     Fact{header::kPinDecode, "The name of the only decode worker that may serve the request."},

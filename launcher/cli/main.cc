@@ -46,7 +46,7 @@ worker. Both ends count what they see; the table has a line for each.
 
   PAIR       from the prefill worker > to the decode worker
   SEEN BY    the worker that counts
-  VIA        shm (one machine), tcp or nccl
+  VIA        shm or cuda_ipc (one machine), tcp or nccl
   STATE      opening, open, or lost (the line goes a minute later); suspect: KV came damaged twice
              within a minute, and the router avoids the pair for a while if there is another
   EPOCH      of the latest link; grows whenever the decode worker makes one
@@ -233,11 +233,13 @@ struct CommandLine {
 
   void add_router() {
     CLI::App* command = app.add_subcommand("router", "Run the front door by hand");
-    auto* file = command
-                     ->add_option("--config", router.config,
-                                  "Workers and `router` section in a file (docs/router.md), in "
-                                  "place of the flags below")
-                     ->type_name("FILE");
+    auto* file =
+        command
+            ->add_option(
+                "--config", router.config,
+                "Workers and `router` section in a file (docs/how-to/workers-by-hand.md), in "
+                "place of the flags below")
+            ->type_name("FILE");
     command->add_option("--listen", router.listen, "Where to serve")
         ->type_name("HOST:PORT")
         ->capture_default_str()

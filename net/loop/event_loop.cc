@@ -14,9 +14,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "common/os/channel.h"
 #include "common/check.h"
 #include "common/limits.h"
+#include "common/os/channel.h"
 #include "common/os/real_clock.h"
 
 namespace pdjob::net {

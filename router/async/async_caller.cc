@@ -5,8 +5,8 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/random.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
 #include "router/async/async_body.h"
 
 namespace pdjob::router {

@@ -42,7 +42,7 @@ void read(ConfigReader& in, AsyncConfig& config) {
   using std::chrono::hours;
   using std::chrono::seconds;
   in.section(
-      "async", {"Requests whose answers are fetched later (docs/router.md)."},
+      "async", {"Requests whose answers are fetched later (docs/how-to/asynchronous-requests.md)."},
       [&](ConfigReader& section) {
         section.path("file", config.file,
                      {"Where they and their answers are kept: an SQLite file, made where there is "
@@ -60,7 +60,8 @@ void read(ConfigReader& in, AsyncConfig& config) {
                       {"Answers that are kept of each tenant; the oldest go first.", "answers"},
                       {.min = 1, .max = 1'000'000});
         section.section("callbacks",
-                        {"Clients that are called when their answers are there (docs/router.md)."},
+                        {"Clients that are called when their answers are there "
+                         "(docs/how-to/asynchronous-requests.md)."},
                         [&](ConfigReader& below) { read_callbacks(below, config.callbacks); });
         if (config.file.empty() && !config.callbacks.allowed.empty()) {
           section.fail("callbacks.allowed", "is for requests that are kept: file is missing");

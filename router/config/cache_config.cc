@@ -31,21 +31,22 @@ void read_similarity(ConfigReader& in, SimilarityConfig& config) {
 }  // namespace
 
 void read(ConfigReader& in, CacheConfig& config) {
-  in.section(
-      "cache", {"Answers that are given again (docs/router.md)."}, [&](ConfigReader& section) {
-        section.field("bytes_max", config.bytes_max,
-                      {"Memory for answers. 0: none is kept.", "bytes"});
-        section.field("reply_bytes_max", config.reply_bytes_max,
-                      {"A longer answer is not kept.", "bytes"},
-                      {.min = 1, .max = limits::kHttpSendQueueBytesMax});
-        section.field("ttl", config.ttl, {"An older answer is not given again."},
-                      {.min = seconds(1), .max = hours(24 * 30)});
-        section.section("similarity", {"Answers for prompts that mean the same in other words."},
-                        [&](ConfigReader& inner) { read_similarity(inner, config.similarity); });
-        if (config.bytes_max == 0 && !config.similarity.url.empty()) {
-          section.fail("similarity", "needs a cache: set bytes_max");
-        }
-      });
+  in.section("cache", {"Answers that are given again (docs/how-to/response-cache.md)."},
+             [&](ConfigReader& section) {
+               section.field("bytes_max", config.bytes_max,
+                             {"Memory for answers. 0: none is kept.", "bytes"});
+               section.field("reply_bytes_max", config.reply_bytes_max,
+                             {"A longer answer is not kept.", "bytes"},
+                             {.min = 1, .max = limits::kHttpSendQueueBytesMax});
+               section.field("ttl", config.ttl, {"An older answer is not given again."},
+                             {.min = seconds(1), .max = hours(24 * 30)});
+               section.section(
+                   "similarity", {"Answers for prompts that mean the same in other words."},
+                   [&](ConfigReader& inner) { read_similarity(inner, config.similarity); });
+               if (config.bytes_max == 0 && !config.similarity.url.empty()) {
+                 section.fail("similarity", "needs a cache: set bytes_max");
+               }
+             });
 }
 
 }  // namespace pdjob::router

@@ -6,7 +6,7 @@ void read(ConfigReader& in, KvEventsConfig& config) {
   in.section(
       "kv_events",
       {"Of policy prefix_aware: engines say what is in their prefix caches "
-       "(docs/router.md)."},
+       "(docs/how-to/prefix-routing.md)."},
       [&](ConfigReader& section) {
         section.field("own_workers", config.own_workers,
                       {"Listen to pdjob's workers, which need no port."});

@@ -26,7 +26,7 @@ bool is_sha256(const std::string& text) {
 void read_tenant(ConfigReader& in, TenantConfig& tenant) {
   in.field("key_sha256", tenant.key_sha256,
            {"SHA-256 of the tenant's API key, which clients send as `Authorization: Bearer KEY`; "
-            "docs/router.md says how to make it."});
+            "docs/how-to/tenants.md says how to make it."});
   in.field("requests_per_minute", tenant.requests_per_minute,
            {"More are refused with 429. 0: no limit.", "requests"});
   in.field("tokens_per_minute", tenant.tokens_per_minute,

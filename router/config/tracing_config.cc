@@ -6,7 +6,7 @@ namespace pdjob::router {
 
 void read(ConfigReader& in, TracingConfig& config) {
   in.section(
-      "tracing", {"Spans of requests for OpenTelemetry (docs/router.md)."},
+      "tracing", {"Spans of requests for OpenTelemetry (docs/how-to/tracing.md)."},
       [&](ConfigReader& section) {
         section.field("endpoint", config.endpoint,
                       {"A collector that takes OTLP over HTTP, as http://host:4318. Empty: nothing "

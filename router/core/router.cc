@@ -147,6 +147,9 @@ std::optional<openai::ApiError> Router::refusal_of(const RequestFacts& facts) co
   if (draining_) {
     return openai::to_api_error({ErrorCode::kUnavailable, "this router is shutting down"});
   }
+  if (!nobody_there_.empty()) {
+    return openai::to_api_error({ErrorCode::kUnavailable, nobody_there_});
+  }
   if (requests_.size() >= config_.requests_max) {
     return openai::to_api_error({ErrorCode::kOverloaded, "too many requests are alive"});
   }
@@ -741,6 +744,9 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
       lost_.try_emplace(id, LostWorker{.engine_id = worker.entry.engine_id});
     }
   }
+  if (!event.workers.empty()) {
+    nobody_there_.clear();
+  }
   const std::vector<WorkerId> gone = table_.replace(event.workers);
   suspicions_.forget(gone);
   std::erase_if(prefill_paces_,
@@ -791,6 +797,19 @@ void Router::on(const LoadChanged& event, Turn& /*turn*/) {
   const bool stood_still = worker != nullptr && worker->stands_still();
   table_.set_load(event.name, event.engine_id, event.load);
   room_made_ = room_made_ || (stood_still && !worker->stands_still());  // For a suspect.
+}
+
+void Router::on(const NobodyThere& event, Turn& turn) {
+  nobody_there_ = event.why;
+  std::vector<RequestId> waiting;
+  for (const auto& [id, request] : requests_) {
+    if (request.state == State::kQueued) {
+      waiting.push_back(id);
+    }
+  }
+  for (const RequestId id : waiting) {
+    refuse(requests_.at(id), {ErrorCode::kUnavailable, event.why}, turn);
+  }
 }
 
 void Router::on(const WorkerProbed& event, Turn& turn) {

@@ -147,6 +147,9 @@ struct WorkerProbed {  // Stand-alone: the result of a health check.
   bool reachable = false;
   bool silent = false;  // It connects, but has not answered for a while: it gets no new requests.
 };
+struct NobodyThere {  // Stand-alone: no worker has ever answered. Ends with the first that does.
+  std::string why;
+};
 struct KvTold {  // Events of this worker's engine about its prefix cache.
   WorkerId worker;
   std::vector<openai::KvEvent> events;
@@ -166,8 +169,8 @@ struct DrainRequested {};  // No new requests; Drained follows when the last one
 struct TimePassed {};      // Due at next_wakeup().
 
 using RouterEvent = std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft,
-                                 WorkersChanged, LoadChanged, WorkerProbed, KvTold, KvToldAnew,
-                                 TokensLearnt, DrainRequested, TimePassed>;
+                                 WorkersChanged, LoadChanged, WorkerProbed, NobodyThere, KvTold,
+                                 KvToldAnew, TokensLearnt, DrainRequested, TimePassed>;
 
 // --- effects
 // What a leg's body says about the prompt's KV.
@@ -385,6 +388,7 @@ class Router {
   void on(const WorkersChanged& event, Turn& turn);
   void on(const LoadChanged& event, Turn& turn);
   void on(const WorkerProbed& event, Turn& turn);
+  void on(const NobodyThere& event, Turn& turn);
   void on(const KvTold& event, Turn& turn);
   void on(const KvToldAnew& event, Turn& turn);
   void on(const TokensLearnt& event, Turn& turn);
@@ -496,6 +500,7 @@ class Router {
   bool room_made_ = false;                         // A worker got room in this turn.
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
   bool draining_ = false;
+  std::string nobody_there_;  // Why no request can be served yet; empty: a worker has answered.
 };
 
 }  // namespace pdjob::router

@@ -182,10 +182,11 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
   entry.port = known.asked.address.port;
   entry.key = key_;
   known.silences = 0;
+  somebody_answered_ = true;
   if (known.entry != entry) {
     log::info("worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
               known.asked.address.to_string() +
-              (known.foreign ? " is a foreign engine: two-hop" : " is here"));
+              (known.foreign ? " is a foreign engine" : " is here"));
     known.entry = std::move(entry);
     submit_members();
   }
@@ -213,8 +214,25 @@ void StaticWorkers::unwell(size_t row, bool is_there) {
       log::warn("worker " + known.entry->name +
                 " does not answer its health checks: it gets no new requests until it does");
     }
+  } else {
+    note_silence(row);
   }
   poll_later(row);
+}
+
+// A row without a worker: it has never answered, or left.
+void StaticWorkers::note_silence(size_t row) {
+  Row& known = rows_[row];
+  if (!std::exchange(known.warned, true)) {
+    log::warn("no worker answers at " + known.asked.address.to_string() +
+              ": it gets requests once it does");
+  }
+  known.asked_once = true;
+  if (!somebody_answered_ && std::ranges::all_of(rows_, &Row::asked_once)) {
+    submit_(NobodyThere{"no worker has answered yet, of " + std::to_string(rows_.size()) +
+                        " that this router was given, first " +
+                        rows_.front().asked.address.to_string()});
+  }
 }
 
 void StaticWorkers::leave(size_t row) {

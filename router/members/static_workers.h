@@ -42,6 +42,7 @@ class StaticWorkers {
     std::optional<net::WorkerEntry> entry;  // Set if it is a member.
     bool foreign = false;
     bool warned = false;  // A warning about it was logged.
+    bool asked_once = false;
     uint32_t silences = 0;
     net::TimerId timer;
   };
@@ -69,6 +70,7 @@ class StaticWorkers {
   void leave(size_t row);
   void poll_later(size_t row);
   void submit_members();
+  void note_silence(size_t row);
   std::string unique_name(size_t row, const std::string& name) const;
 
   net::EventLoop& loop_;
@@ -77,6 +79,7 @@ class StaticWorkers {
   const std::string key_line_;
   const std::function<void(RouterEvent)> submit_;
   std::vector<Row> rows_;
+  bool somebody_answered_ = false;
   const std::unique_ptr<net::HttpClient> client_;
 };
 

@@ -1,7 +1,7 @@
 // RouterRecipe: how to start an external router in front of a job's workers, how to tell it of
 // changes, and how to see that it is ready. Each recipe is one YAML file; those in router/recipes
-// are part of the program. Words {in_braces} are filled in (docs/how-to/other-routers.md). Value; all
-// functions except find_recipe() are Pure.
+// are part of the program. Words {in_braces} are filled in (docs/how-to/other-routers.md). Value;
+// all functions except find_recipe() are Pure.
 #pragma once
 
 #include <cstdint>

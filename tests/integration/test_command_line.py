@@ -3,10 +3,12 @@
 import os
 import pathlib
 import subprocess
+import time
 
+import httpx
 import pytest
 
-from conftest import BIN, running_job
+from conftest import BIN, Process, eventually, running_job
 
 
 def run(*argv, **more):
@@ -47,3 +49,17 @@ def test_paths_of_a_job_file_start_at_its_own_folder(tmp_path):
     (tmp_path / "jobs" / "job.yaml").write_text("name: here\nmodel: models/m.gguf\nrouter: {listen: '127.0.0.1:0'}\n")
     answer = run("plan", "--config", "jobs/job.yaml", cwd=tmp_path)
     assert answer.returncode == 2 and "not found: no file jobs/models/m.gguf\n" in answer.stderr, answer.stderr
+
+
+def test_a_router_without_workers_says_so_and_refuses_at_once(tmp_path):
+    nobody = "http://127.0.0.1:9"  # The discard port: nothing listens there.
+    router = Process(["pdjob", "router", "--prefill", nobody, "--decode", nobody, "--listen", "127.0.0.1:0"], tmp_path)
+    try:
+        url = router.wait_ready().url
+        eventually(lambda: "no worker answers at 127.0.0.1:9" in router.log_tail(), 20, "it warns of its workers")
+        begun = time.monotonic()
+        reply = httpx.post(url + "/v1/completions", json={"model": "m", "prompt": "x"}, timeout=60)
+        assert reply.status_code == 503 and "no worker has answered yet" in reply.text
+        assert time.monotonic() - begun < 10, "the queue's timeout is 30 s"
+    finally:
+        router.stop()

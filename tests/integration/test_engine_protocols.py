@@ -219,7 +219,8 @@ def test_a_mooncake_prefill_engine_without_a_bootstrap_server_is_no_member(folde
     fleet = Fleet()
     silent, decode = MooncakeDecodeDouble(fleet, "p0"), MooncakeDecodeDouble(fleet, "d0")
     with doubles(silent, decode), router(folder, [], [decode.url], "--protocol", "mooncake", "--prefill", silent.url + "?bootstrap_port=1") as process:
-        assert text_of(ask(process.url, "alone")) == "alone by myself"
+        reply = ask(process.url, "alone")
+        assert text_of(reply) == "alone by myself" and reply.headers["x-pdjob-degraded"] == "no_prefill_worker"
         assert "names no engine" in process.log.read_text()
         assert metric(process.url, "pdjob_router_degraded_total") == 1
 

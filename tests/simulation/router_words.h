@@ -31,6 +31,7 @@ class RouterWording {
     return text("load ", e.name, ' ', e.load.tokens_queued);
   }
   std::string operator()(const router::WorkerProbed& e) const { return text("probed ", e.name); }
+  std::string operator()(const router::NobodyThere&) const { return "nobody there"; }
   std::string operator()(const router::KvTold& e) const {
     return text("kv told by w", e.worker, ' ', e.events.size());
   }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/limits.h"
-#include "common/random.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
 #include "engine/sampler.h"
 #include "worker/core/kv_params.h"
 

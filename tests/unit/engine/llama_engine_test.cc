@@ -198,7 +198,8 @@ float distance(const Logits& a, const Logits& b) {
   return largest;
 }
 
-// docs/explanation/determinism.md: f16 with a short last chunk is outside the invariant configurations.
+// docs/explanation/determinism.md: f16 with a short last chunk is outside the invariant
+// configurations.
 TEST_F(LlamaEngine, LogitsStayCloseOutsideAnInvariantConfiguration) {
   constexpr float kTolerance = 1.5F;
   EngineConfig config = test_config();

@@ -240,7 +240,9 @@ TEST(ModelsBody, ListsModels) {
   EXPECT_EQ(
       models_body(std::vector<ModelCard>{{.id = "m", .created = 5, .context_max = 2048}}),
       R"({"object":"list","data":[{"id":"m","object":"model","created":5,"owned_by":"pdjob","root":"m","parent":null,"max_model_len":2048}]})");
-  EXPECT_EQ(models_body(std::vector<ModelCard>{{.id = "m"}}).find("max_model_len"), std::string::npos) << "unknown";
+  EXPECT_EQ(models_body(std::vector<ModelCard>{{.id = "m"}}).find("max_model_len"),
+            std::string::npos)
+      << "unknown";
 }
 
 }  // namespace

@@ -902,6 +902,14 @@ TEST_F(RouterTest, DecodesAloneWithoutPrefillWorkers) {
   EXPECT_EQ(arrive(), (Words{"degraded", "decode#1@d0"}));
 }
 
+TEST_F(RouterTest, RefusesAtOnceWhileNoWorkerHasEverAnswered) {
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(step(NobodyThere{"no worker yet"}), Words{"refuse 503"});
+  EXPECT_EQ(arrive(), Words{"refuse 503"});
+  workers({entry("d0", net::Role::kDecode)});
+  EXPECT_EQ(arrive(), (Words{"degraded", "decode#1@d0"}));
+}
+
 TEST_F(RouterTest, DecodesAloneWhenTheOnlyPrefillWorkerIsDead) {
   workers(pair);
   arrive();

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/os/channel.h"
 #include "common/limits.h"
+#include "common/os/channel.h"
 #include "common/os/real_clock.h"
 
 namespace pdjob::worker {

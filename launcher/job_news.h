@@ -1,0 +1,20 @@
+// JobNews: what happened to a ready job's processes since the last look, for the console. Value.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/job/job.h"
+
+namespace pdjob::launcher {
+
+class JobNews {
+ public:
+  // Returns whole lines; empty: nothing happened. Call it after each step but heartbeats.
+  std::string look(const Job& job, Instant now);
+
+ private:
+  std::vector<bool> away_;  // By process; empty until the job was ready once.
+};
+
+}  // namespace pdjob::launcher
