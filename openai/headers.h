@@ -9,7 +9,7 @@ namespace pdjob::openai {
 
 namespace header {
 
-// Of clients.
+// Clients send these.
 inline constexpr std::string_view kRequestId = "x-request-id";
 inline constexpr std::string_view kSessionId = "x-session-id";
 inline constexpr std::string_view kRequestTimeout = "x-request-timeout-ms";

@@ -73,9 +73,9 @@ void read(ConfigReader& in, KvTransferConfig& config) {
            "For a link to open; a link whose peer is silent, and a transfer whose rows stop, for "
            "twice as long is given up."},
       {.min = milliseconds(100), .max = hours(1)});
-  in.section("tcp", {.doc = "Of transports tcp and nccl, whose links are TCP connections."},
+  in.section("tcp", {.doc = "For transports tcp and nccl, whose links are TCP connections."},
              [&](ConfigReader& section) { read_tcp(section, config.tcp); });
-  in.section("nccl", {.doc = "Of transport nccl, and of GPUs in general."},
+  in.section("nccl", {.doc = "For transport nccl."},
              [&](ConfigReader& section) { read_nccl(section, config.nccl); });
 }
 

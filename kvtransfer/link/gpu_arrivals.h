@@ -1,4 +1,4 @@
-// What transports between GPUs share: sums of rows that a GPU makes in its own memory.
+// Sums of rows that a GPU makes in its own memory, for all transports between GPUs.
 #pragma once
 
 #include <cstddef>

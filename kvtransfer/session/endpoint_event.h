@@ -1,4 +1,4 @@
-// What a worker and its endpoint tell each other about transfers. Values.
+// The words of a worker and its endpoint about transfers. Values.
 #pragma once
 
 #include <cstddef>

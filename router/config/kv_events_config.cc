@@ -5,7 +5,7 @@ namespace pdjob::router {
 void read(ConfigReader& in, KvEventsConfig& config) {
   in.section(
       "kv_events",
-      {"Of policy prefix_aware: engines say what is in their prefix caches "
+      {"For policy prefix_aware: engines say what is in their prefix caches "
        "(docs/how-to/prefix-routing.md)."},
       [&](ConfigReader& section) {
         section.field("own_workers", config.own_workers,

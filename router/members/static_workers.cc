@@ -220,7 +220,7 @@ void StaticWorkers::unwell(size_t row, bool is_there) {
   poll_later(row);
 }
 
-// A row without a worker: it has never answered, or left.
+// For a row without a worker.
 void StaticWorkers::note_silence(size_t row) {
   Row& known = rows_[row];
   if (!std::exchange(known.warned, true)) {
