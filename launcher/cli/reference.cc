@@ -58,9 +58,12 @@ void append_table(std::string& text, const char* title, const std::string& expos
   for (const auto& [name, family] : families_of(exposition)) {
     std::string labels;
     for (const std::string& label : family.labels) {
-      labels += (labels.empty() ? "`" : ", `") + label + '`';
+      labels.append(labels.empty() ? "`" : ", `").append(label).append("`");
     }
-    text += "| `" + name + "` | " + family.type + " | " + labels + " | " + family.help + " |\n";
+    for (const std::string& cell : {'`' + name + '`', family.type, labels, family.help}) {
+      text.append("| ").append(cell).append(" ");
+    }
+    text += "|\n";
   }
 }
 

@@ -296,10 +296,10 @@ void AsyncApi::start(const AsyncRow& row) {
   }
   const net::ExchangeId exchange{kNobody | ++started_};
   exchanges_[row.id] = exchange;
-  net::HttpRequest request{.method = "POST",
-                           .path = row.path,
-                           .headers = {{"Content-Type", "application/json"},
-                                       {std::string(openai::header::kRequestId), row.id}}};
+  net::HttpRequest request{
+      .method = "POST",
+      .path = row.path,
+      .headers = {{"Content-Type", "application/json"}, {openai::header::kRequestId, row.id}}};
   relay_.route_admitted(
       exchange, *tenant, request, std::move(scanned),
       std::make_unique<ReplyCapture>(
