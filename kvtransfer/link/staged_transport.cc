@@ -29,9 +29,9 @@ class Stage {
       const uint64_t before = uint64_t{window.row_bytes} * range.first;
       const uint64_t in_window = uint64_t{window.row_bytes} * range.count;
       // The address of row 0, which is not in memory here; it is only a base to count from.
+      const auto row_0 = reinterpret_cast<uintptr_t>(here) - before;
       // NOLINTNEXTLINE(performance-no-int-to-ptr)
-      staged_.windows[i].base =
-          reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(here) - before);
+      staged_.windows[i].base = reinterpret_cast<std::byte*>(row_0);
       copies_.push_back({.to = here, .from = window.base + before, .bytes = in_window});
       here += in_window;
     }

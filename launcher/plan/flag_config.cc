@@ -39,9 +39,9 @@ void write(const Tree& tree, const std::string& indent, std::string& yaml) {
   for (const auto& [key, child] : tree.children) {
     yaml += indent + key + ':';
     if (child.children.empty()) {
-      yaml += " " + yaml_value(child.value) + "\n";
+      yaml += " " + yaml_value(child.value) + '\n';
     } else {
-      yaml += "\n";
+      yaml += '\n';
       write(child, indent + "  ", yaml);
     }
   }

@@ -83,7 +83,7 @@ void clear(Engine& engine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int sequences = argc > 2 ? std::atoi(argv[2]) : 0;
+  const int sequences = argc > 2 ? std::stoi(argv[2]) : 0;
   if (sequences < 1) {
     std::fprintf(stderr, "usage: engine_bench MODEL.gguf SEQUENCES [threads]\n");
     return 2;
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
                       .sequences = static_cast<uint32_t>(sequences),
                       .tokens_per_sequence = 1024,
                       .batch_tokens = kStepTokens};
-  config.threads = argc > 3 ? static_cast<uint32_t>(std::atoi(argv[3])) : 1;
+  config.threads = argc > 3 ? static_cast<uint32_t>(std::stoi(argv[3])) : 1;
   auto engine = open_engine(config);
   if (!engine.has_value()) {
     std::fprintf(stderr, "engine_bench: %s\n", engine.error().message.c_str());

@@ -212,7 +212,8 @@ bool Backend::take_request(uint64_t key, Connection& connection) {
   const auto same = [](char a, char b) { return std::tolower(a) == b; };
   const auto* found = std::search(head.begin(), head.end(), kLength.begin(), kLength.end(), same);
   const size_t body_size =
-      found == head.end() ? 0 : static_cast<size_t>(std::atol(found + kLength.size()));
+      found == head.end() ? 0
+                          : static_cast<size_t>(std::strtol(found + kLength.size(), nullptr, 10));
   if (all.size() < head.size() + body_size) {
     return false;
   }
@@ -263,7 +264,7 @@ void Backend::answer_post(uint64_t key, Connection& connection, std::string_view
   }
   const size_t pace = body.find("itl=");
   connection.pace_ns =
-      pace == std::string_view::npos ? 0 : 1000L * std::atol(body.data() + pace + 4);
+      pace == std::string_view::npos ? 0 : 1000L * std::strtol(body.data() + pace + 4, nullptr, 10);
   connection.events_left = kEvents + 1;
   send(connection, kStreamHead);
   send_event(connection);
@@ -339,6 +340,6 @@ int main(int argc, char** argv) {
     std::fputs("router_backend PORT\n", stderr);
     return 2;
   }
-  const auto backend = std::make_unique<Backend>(static_cast<uint16_t>(std::atoi(argv[1])));
+  const auto backend = std::make_unique<Backend>(static_cast<uint16_t>(std::stoi(argv[1])));
   backend->run();
 }

@@ -42,7 +42,7 @@ void follow(const std::shared_ptr<const engine::CompiledGrammar>& compiled) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (!engine::check_gbnf(text) || size > kCompiledBytesMax ||
-      text.find_first_of("{") != std::string_view::npos) {
+      text.find_first_of('{') != std::string_view::npos) {
     return 0;
   }
   if (const auto compiled = engine::compile(engine::StructureKind::kGrammar, text)) {

@@ -31,10 +31,12 @@ constexpr Place threadIdx;
 constexpr Place blockDim{.x = 1, .y = 1};
 
 }  // namespace
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names.
 #define __device__
 #define __global__
 #define __shared__
 #define __syncthreads()
+// NOLINTEND(bugprone-reserved-identifier)
 #include "gpu/row_sum_kernel.cu"
 
 using namespace pdjob;
@@ -148,8 +150,9 @@ struct Mapping {
   void show() const { map_at_address(PROT_READ | PROT_WRITE, MAP_SHARED, allocation->fd); }
   void hide() const { map_at_address(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1); }
   void map_at_address(int protection, int flags, int fd) const {
-    void* const there =
-        ::mmap(reinterpret_cast<void*>(address), bytes, protection, flags | MAP_FIXED, fd, 0);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    auto* const at = reinterpret_cast<void*>(address);
+    void* const there = ::mmap(at, bytes, protection, flags | MAP_FIXED, fd, 0);
     if (there == MAP_FAILED) {
       std::abort();
     }
@@ -347,7 +350,7 @@ GpuResult cuMemAddressFree(GpuAddress address, size_t bytes) {
     return kInvalidValue;
   }
   reservations.erase(found);
-  ::munmap(reinterpret_cast<void*>(address), bytes);
+  ::munmap(reinterpret_cast<void*>(address), bytes);  // NOLINT(performance-no-int-to-ptr)
   --objects;
   return kGpuSuccess;
 }

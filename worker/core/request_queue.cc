@@ -48,7 +48,7 @@ bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
 RequestArrived RequestQueue::take(RequestId request) {
   const auto found = find(request);
   PDJOB_CHECK(found != waiting_.end(), request);
-  const RequestArrived taken = *found;
+  RequestArrived taken = *found;
   waiting_.erase(found);
   return taken;
 }
