@@ -12,7 +12,6 @@ namespace {
 struct Shown {
   std::string text;
   bool stopped = false;
-  friend bool operator==(const Shown&, const Shown&) = default;
 };
 
 Shown run(const StopParams& stop, const std::vector<std::string>& pieces) {

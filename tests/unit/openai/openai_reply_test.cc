@@ -15,9 +15,9 @@ void append_piece(Token token, std::string& out) {
   if (token == 1) {
     out += "Hi";
   } else if (token == 2) {
-    out += "\xc3";
+    out += '\xc3';
   } else if (token == 3) {
-    out += "\xa9";
+    out += '\xa9';
   } else {
     out += "<" + std::to_string(token) + ">";
   }

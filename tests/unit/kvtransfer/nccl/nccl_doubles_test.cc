@@ -216,7 +216,8 @@ TEST_F(FakePair, FlippedBitArrives) {
 
 TEST_F(FakePair, UnknownMemoryCannotBeRegistered) {
   void* handle = nullptr;
-  EXPECT_EQ(nccl().comm_register(a_.communicator, &handle, 8, &handle), kNcclInvalidUsage);
+  uint64_t unknown = 0;
+  EXPECT_EQ(nccl().comm_register(a_.communicator, &unknown, 8, &handle), kNcclInvalidUsage);
   EXPECT_EQ(nccl().comm_register(a_.communicator, a_.memory, 1 << 16, &handle), kNcclSuccess);
   EXPECT_EQ(nccl().comm_deregister(a_.communicator, handle), kNcclSuccess);
 }

@@ -1,9 +1,11 @@
 // Compares the declarations of nccl_api.h and gpu_api.h with those of the real headers. The test is
 // that this file compiles. It is built where `./dev nccl` has fetched the headers. The macros below
 // skip headers that nccl.h includes only for kernels, and that need one more package.
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names.
 #define __CUDA_FP16_H__
 #define __CUDA_BF16_H__
 #define __CUDA_FP8_H__
+// NOLINTEND(bugprone-reserved-identifier)
 #include <cstddef>
 #include <type_traits>
 

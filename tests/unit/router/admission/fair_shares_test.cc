@@ -19,7 +19,7 @@ std::vector<int> counts_of_first(size_t served, const std::vector<uint32_t>& wei
       queue.emplace_back(shares.begin(tenant, weights[tenant], cost), tenant);
     }
   }
-  std::ranges::stable_sort(queue);
+  std::ranges::sort(queue);
   std::vector<int> counts(weights.size());
   for (size_t i = 0; i < served; ++i) {
     counts[queue[i].second] += 1;
