@@ -47,7 +47,8 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
   std::set<std::string> keys;
   in.named_sections(
       "tenants",
-      {"Clients with keys, by name. Without tenants, any client is served, and there are no limits."},
+      {"Clients with keys, by name. Without tenants, any client is served, and there are no "
+       "limits."},
       [&](const std::string& name, ConfigReader& section) {
         TenantConfig tenant{.name = name};
         read_tenant(section, tenant);

@@ -2,7 +2,8 @@
 // earns a share of a retry, and up to a hundred retries can be saved. So a short disturbance is
 // retried in full, and a long one adds at most that share to the load (as Finagle's RetryBudget;
 // Site Reliability Engineering, chapter 22). Retries after an answer and second attempts beside a
-// slow one count. A retry after a lost worker is free, because that worker has stopped computing. Pure.
+// slow one count. A retry after a lost worker is free, because that worker has stopped computing.
+// Pure.
 #pragma once
 
 #include <algorithm>
