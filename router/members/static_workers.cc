@@ -227,8 +227,7 @@ void StaticWorkers::note_silence(size_t row) {
     log::warn("no worker answers at " + known.asked.address.to_string() +
               ": it gets requests once it does");
   }
-  known.asked_once = true;
-  if (!somebody_answered_ && std::ranges::all_of(rows_, &Row::asked_once)) {
+  if (!somebody_answered_ && std::ranges::all_of(rows_, &Row::warned)) {
     submit_(NobodyThere{"no worker has answered yet, of " + std::to_string(rows_.size()) +
                         " that this router was given, first " +
                         rows_.front().asked.address.to_string()});

@@ -42,7 +42,6 @@ class StaticWorkers {
     std::optional<net::WorkerEntry> entry;  // Set if it is a member.
     bool foreign = false;
     bool warned = false;  // A warning about it was logged.
-    bool asked_once = false;
     uint32_t silences = 0;
     net::TimerId timer;
   };

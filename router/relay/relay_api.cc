@@ -599,6 +599,7 @@ void RelayApi::carry_out(const PairSuspected& effect) {
 }
 
 void RelayApi::carry_out(const Retried& effect) {
+  exchanges_.at(effect.id).degraded = {};  // The next attempt may hand over.
   metrics_.retried(effect.reason);
   log::warn(text_of(effect.id) + " is retried: " + std::string(name_of(effect.worker, "a worker")) +
             ' ' + to_string(effect.reason));
