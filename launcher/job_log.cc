@@ -71,18 +71,28 @@ struct EventText {
     return "StopAsked exit_code=" + std::to_string(e.exit_code);
   }
   std::string operator()(const TimePassed&) const { return ""; }
+  std::string operator()(const ProcessAdded& e) const {
+    return "ProcessAdded " + e.plan.name + " role=" + to_string(e.plan.role);
+  }
+  std::string operator()(const RetireAsked& e) const { return "RetireAsked " + e.name; }
+  std::string operator()(const RoleChangeAsked& e) const {
+    return "RoleChangeAsked " + e.name + " role=" + to_string(e.role);
+  }
+  std::string operator()(const NodeJoined& e) const { return "NodeJoined " + e.node.name; }
+  std::string operator()(const NodeLost& e) const { return "NodeLost " + e.name + ": " + e.why; }
 };
 
 struct EffectText {
   std::string operator()(const Spawn& e) const {
-    return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id;
+    return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id +
+           (e.place.node.empty() ? "" : " node=" + e.place.node);
   }
   std::string operator()(const SendSignal& e) const {
     return to_string(e.signal) + id(e.incarnation);
   }
   std::string operator()(const Send& e) const { return with_peer(e.peer, e.message, "to "); }
   std::string operator()(const Probe& e) const {
-    return "Probe probe=" + std::to_string(e.probe) + " model=" + e.model +
+    return "Probe probe=" + std::to_string(e.probe) + " model=" + e.model + " router=" + e.router +
            " prefill=" + e.prefill + " decode=" + e.decode;
   }
   std::string operator()(const ReportReady&) const { return "ReportReady"; }

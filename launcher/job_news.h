@@ -1,8 +1,8 @@
 // JobNews: what happened to a ready job's processes since the last look, for the console. Value.
 #pragma once
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "launcher/job/job.h"
 
@@ -14,7 +14,7 @@ class JobNews {
   std::string look(const Job& job, Instant now);
 
  private:
-  std::vector<bool> away_;  // By process; empty until the job was ready once.
+  std::map<std::string, bool> away_;  // By name; empty until the job was ready once.
 };
 
 }  // namespace pdjob::launcher

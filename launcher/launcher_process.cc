@@ -30,6 +30,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
+#include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/status.h"
 #include "launcher/view/terminal.h"
@@ -67,8 +68,8 @@ bool recipe_without_key(const JobConfig& config) {
   return !recipe || recipe->key_environment.empty() || !config.models.front().disaggregated();
 }
 
-Result<LaunchPlan> plan_here(const JobConfig& config) {
-  PDJOB_TRY(LaunchPlan plan, make_plan(config, {LocalCluster::this_node()}, model_bytes(config)));
+Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes) {
+  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_bytes(config)));
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
     if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
       plan.warnings.push_back(there.error().message + ": no worker will start");
@@ -101,7 +102,12 @@ JobTiming timing_of(const LauncherConfig& config) {
 std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
   std::vector<ProcessPlan> processes;
   for (const PlanRow& row : plan.rows) {
-    processes.push_back({.name = row.name, .role = row.role, .model = row.model});
+    processes.push_back(
+        {.name = row.name,
+         .role = row.role,
+         .model = row.model,
+         .demand = {.cores = row.cores, .gpus = static_cast<uint32_t>(row.gpus.size())},
+         .place = {.node = row.node, .gpus = row.gpus}});
   }
   return processes;
 }
@@ -145,34 +151,32 @@ class StopSignals final : public net::FdHandler {
 
 class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
  public:
-  LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal)
+  LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal,
+                  net::EventLoop& loop, Cluster& cluster)
       : config_(config),
         plan_(std::move(plan)),
         folder_(folder),
         terminal_(terminal),
-        job_(processes_of(plan_), timing_of(config.launcher), new_job_id()),
-        metrics_(job_),
+        loop_(loop),
+        cluster_(cluster),
+        job_(processes_of(plan_), timing_of(config.launcher), new_job_id(),
+             {.nodes = cluster.nodes(), .foreign_router = has_foreign_router()}),
         open_workers_(recipe_without_key(config)),
         link_authority_(root_key_.derive("kv links")),
-        cluster_(loop_, *this, {.logs = folder.logs()}),
-        signals_(loop_, [this](int exit_code) { stop(exit_code); }) {}
+        signals_(loop_, [this](int exit_code) { stop(exit_code); }) {
+    cluster_.report_to(*this);
+  }
 
   Status open() {
-    for (PlanRow& row : plan_.rows) {
-      PDJOB_TRY_STATUS(listen(row));
-    }
-    PDJOB_TRY(control_, net::ControlServer::open(loop_, *this, "127.0.0.1"));
+    PDJOB_TRY(control_, net::ControlServer::open(loop_, *this, config_.launcher.control_host));
     AdminPages pages{.status_json = [this] { return status_json(view()); },
                      .status_text = [this] { return status_text(view()); },
                      .plan_json = [this] { return plan_.to_json(); },
-                     .metrics = [this] { return metrics_.text(job_); },
+                     .metrics = [this] { return job_metrics(job_); },
                      .ready = [this] { return job_.state() == JobState::kReady; }};
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
-    const PlanRow& router = plan_.rows.front();
-    url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
     ProberOptions probing{
-        .foreign_router = config_.router.kind == router::RouterKind::kCommand,
-        .key = config_.router.tenants.empty() ? "" : probe_key(),
+        .key = has_foreign_router() ? "" : probe_key(),
         .worker_key_of = [this](const std::string& name) { return worker_key(name); },
         .address_of = [this](const std::string& name) { return address_of(name); }};
     prober_ = std::make_unique<Prober>(loop_, std::move(probing),
@@ -182,9 +186,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   }
 
   int run() {
-    terminal_.say(plan_.to_text());
-    terminal_.say("logs: " + folder_.logs().path() + "\n");
-    loop_.post([this] { dispatch(Started{}); });
+    open_next_door();
     loop_.run();
     return exit_code_;
   }
@@ -195,21 +197,49 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
   }
 
+  bool has_foreign_router() const { return config_.router.kind == router::RouterKind::kCommand; }
+
   net::HttpAddress address_of(const std::string& name) const {
-    const auto process = std::ranges::find(job_.processes(), name, &Process::name);
-    PDJOB_CHECK(process != job_.processes().end(), name);
+    const Process* const process = job_.find(name);
+    PDJOB_CHECK(process != nullptr, name);
     return {.host = reachable(process->entry.host), .port = process->entry.port};
   }
 
-  // Routers share one port. The first router may choose it.
-  Status listen(PlanRow& row) {
-    if (row.role == net::Role::kRouter) {
-      row.port = plan_.rows.front().port;
+  // The doors of routers are opened one after the other, because they share one port, which the
+  // first may choose. The job starts when all are open.
+  void open_next_door() {
+    const auto row = plan_.rows.begin() + static_cast<ptrdiff_t>(doors_open_);
+    if (row != plan_.rows.end() && row->role == net::Role::kRouter) {
+      const bool shared = config_.router.replicas > 1;
+      cluster_.open_door({.name = row->name,
+                          .node = row->node,
+                          .host = row->host,
+                          .port = plan_.rows.front().port,
+                          .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
+      return;
     }
-    const bool shared = row.role == net::Role::kRouter && config_.router.replicas > 1;
-    PDJOB_TRY(row.port, cluster_.listen(row.name, row.node, row.host, row.port,
-                                        shared ? net::PortUse::kShared : net::PortUse::kAlone));
-    return ok();
+    const PlanRow& router = plan_.rows.front();
+    url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
+    terminal_.say(plan_.to_text());
+    terminal_.say("logs: " + folder_.logs().path() + "\n");
+    dispatch(Started{});
+  }
+
+  void take(const DoorOpened& event) {
+    const auto row = std::ranges::find(plan_.rows, event.name, &PlanRow::name);
+    PDJOB_CHECK(row != plan_.rows.end(), event.name);
+    row->port = event.port;
+    ++doors_open_;
+    open_next_door();
+  }
+  void take(const DoorFailed& event) {
+    terminal_.say("pdjob: " + event.reason + "\n");
+    exit_code_ = kExitNotPlaced;
+    loop_.stop();
+  }
+  template <class JobEvent>
+  void take(const JobEvent& event) {
+    dispatch(event);
   }
 
   JobView view() const {
@@ -222,9 +252,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   std::string probe_key() const { return root_key_.derive("probes"); }
   // A foreign router can show only one key, which all workers accept.
   std::string router_key() const {
-    return config_.router.kind == router::RouterKind::kCommand && !open_workers_
-               ? root_key_.derive("router http")
-               : std::string();
+    return has_foreign_router() && !open_workers_ ? root_key_.derive("router http") : std::string();
   }
   // The workers' keys; only the owner of the job can read them.
   std::map<std::string, std::string> worker_keys() const {
@@ -244,8 +272,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     dispatch(StopAsked{exit_code});
   }
 
-  void on_exited(Incarnation incarnation, const net::ChildExit& exit) override {
-    dispatch(ProcessExited{.incarnation = incarnation, .how = exit.how, .crashed = exit.crashed()});
+  void on_cluster_event(const ClusterEvent& event) override {
+    std::visit([this](const auto& body) { take(body); }, event);
   }
   void on_message(const std::string& peer, net::Message message) override {
     dispatch(MessageArrived{peer, std::move(message)});
@@ -258,11 +286,13 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     if (events_.size() > 1) {
       return;
     }
+    bool changed = false;
     for (; !events_.empty(); events_.pop_front()) {
       log_event(events_.front());
       std::vector<Effect> effects;
       job_.step(events_.front(), loop_.now(), effects);
       if (!is_heartbeat(events_.front())) {
+        changed = true;
         tell_news();
       }
       for (Effect& effect : effects) {
@@ -270,7 +300,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
         std::visit([this](auto& body) { apply(body); }, effect);
       }
     }
-    if (job_.state() == JobState::kStarting) {
+    if (changed && job_.state() == JobState::kStarting) {
       terminal_.progress(progress_line(job_));
     }
     wake_at(job_.next_wakeup());
@@ -283,6 +313,10 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   }
 
   void wake_at(Instant when) {
+    if (wakeup_ && when == wakeup_at_) {
+      return;
+    }
+    wakeup_at_ = when;
     if (wakeup_) {
       loop_.cancel(*std::exchange(wakeup_, std::nullopt));
     }
@@ -295,49 +329,38 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   }
 
   void apply(const Spawn& effect) {
-    const Result<int64_t> pid = spawn(effect);
-    if (pid) {
-      events_.push_back(Spawned{effect.incarnation, *pid});
+    const bool router = effect.role == net::Role::kRouter;
+    const net::CurveKeys keys = net::make_curve_keys();
+    control_->allow(effect.name, keys.public_key);
+    SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
+    net::ProcessSpec& spec = order.spec;
+    spec.job = config_.name;
+    spec.name = effect.name;
+    spec.role = effect.role;
+    spec.engine_id = effect.engine_id;
+    spec.model = effect.model;
+    spec.host = router ? plan_.rows.front().host : host_of(effect.place.node);
+    spec.control = {control_->endpoint(), control_->public_key(), keys};
+    spec.gpus = gpus_text(effect.place.gpus);
+    spec.router_key = router_key();
+    if (router) {
+      spec.probe_key = probe_key();
     } else {
-      events_.push_back(SpawnFailed{effect.incarnation, pid.error().message});
+      spec.key = worker_key(effect.name);
+      spec.link_keys = encode(link_authority_.issue(effect.engine_id));
     }
+    spec.config_yaml = config_.text;
+    spec.config_name = std::filesystem::absolute(config_.source).string();
+    cluster_.spawn(order);
   }
 
-  Result<int64_t> spawn(const Spawn& effect) {
-    const auto row = std::ranges::find(plan_.rows, effect.name, &PlanRow::name);
-    PDJOB_CHECK(row != plan_.rows.end(), effect.name);
-    const bool router = row->role == net::Role::kRouter;
-    if (!cluster_.listening(row->name)) {
-      row->port = router ? row->port : 0;
-      PDJOB_TRY_STATUS(listen(*row));
+  std::string host_of(const std::string& node) const {
+    for (const Node& each : cluster_.nodes()) {
+      if (each.name == node) {
+        return each.host;
+      }
     }
-    const net::CurveKeys keys = net::make_curve_keys();
-    control_->allow(row->name, keys.public_key);
-    SpawnOrder order{.node = row->node, .incarnation = effect.incarnation};
-    order.spec.job = config_.name;
-    order.spec.name = row->name;
-    order.spec.role = row->role;
-    order.spec.engine_id = effect.engine_id;
-    order.spec.model = row->model;
-    order.spec.control = {control_->endpoint(), control_->public_key(), keys};
-    order.spec.gpu = row->gpu;
-    if (router) {
-      order.spec.probe_key = probe_key();
-      order.spec.router_key = router_key();
-    } else {
-      order.spec.key = worker_key(row->name);
-      order.spec.router_key = router_key();
-      order.spec.link_keys = encode(link_authority_.issue(effect.engine_id));
-    }
-    order.spec.config_yaml = config_.text;
-    order.spec.config_name = std::filesystem::absolute(config_.source).string();
-    Result<int64_t> pid = cluster_.spawn(order);
-    if (!router) {
-      // A dead worker must refuse connections at once. A router's socket stays open, so that
-      // clients wait until the router is replaced.
-      cluster_.close_listener(row->name);
-    }
-    return pid;
+    return "127.0.0.1";  // It was lost just now, and the spawn fails.
   }
 
   void apply(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
@@ -348,8 +371,8 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
     terminal_.ready(url_);
   }
   void apply(const CloseDoors&) {
-    for (const PlanRow& row : plan_.rows) {
-      cluster_.close_listener(row.name);
+    for (size_t i = 0; i < doors_open_; ++i) {
+      cluster_.close_door(plan_.rows[i].name);
     }
   }
   void apply(const Finish& effect) {
@@ -368,9 +391,10 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   LaunchPlan plan_;
   JobFolder& folder_;
   Terminal& terminal_;
+  net::EventLoop& loop_;
+  Cluster& cluster_;
   JobNews news_;
   Job job_;
-  JobMetrics metrics_;
   const bool open_workers_;  // The job's router cannot show a key.
   const RootKey root_key_ = RootKey::make();
   const kvtransfer::LinkAuthority link_authority_;
@@ -378,9 +402,9 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   int exit_code_ = kExitFailed;
   std::deque<Event> events_;
   std::optional<net::TimerId> wakeup_;
+  Instant wakeup_at_ = kNever;
 
-  net::EventLoop loop_;
-  LocalCluster cluster_;
+  size_t doors_open_ = 0;
   StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;
   std::unique_ptr<AdminApi> admin_;
@@ -395,7 +419,7 @@ int refuse(int exit_code, const Error& error) {
 }  // namespace
 
 int run_job(const JobConfig& config) {
-  Result<LaunchPlan> plan = plan_here(config);
+  Result<LaunchPlan> plan = plan_on(config, {LocalCluster::this_node()});
   if (!plan) {
     return refuse(kExitNotPlaced, plan.error());
   }
@@ -415,7 +439,9 @@ int run_job(const JobConfig& config) {
   }
   net::block_signals();
   log::start("launcher", log::Level::kInfo);
-  LauncherProcess launcher(config, std::move(*plan), *folder, *terminal);
+  net::EventLoop loop;
+  LocalCluster cluster(loop, {.logs = folder->logs()});
+  LauncherProcess launcher(config, std::move(*plan), *folder, *terminal, loop, cluster);
   if (const Status opened = launcher.open(); !opened) {
     terminal->say("pdjob: " + opened.error().message + "\n");
     return kExitNotPlaced;
@@ -424,7 +450,7 @@ int run_job(const JobConfig& config) {
 }
 
 int show_plan(const JobConfig& config, PlanForm form) {
-  const Result<LaunchPlan> plan = plan_here(config);
+  const Result<LaunchPlan> plan = plan_on(config, {LocalCluster::this_node()});
   if (!plan) {
     return refuse(kExitNotPlaced, plan.error());
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/json/json_writer.h"
+#include "common/metrics.h"
 #include "launcher/view/table.h"
 
 namespace pdjob::launcher {
@@ -23,13 +24,12 @@ std::string duration_text(Duration duration) {
 }
 
 std::string url_of(const Process& process, const LaunchPlan& plan) {
-  for (const PlanRow& row : plan.rows) {
-    if (row.name == process.name) {
-      const uint16_t port = process.entry.port != 0 ? process.entry.port : row.port;
-      return port == 0 ? "-" : "http://" + row.host + ":" + std::to_string(port);
-    }
-  }
-  return "-";
+  const auto row = std::ranges::find(plan.rows, process.name, &PlanRow::name);
+  const bool planned = row != plan.rows.end();
+  const net::WorkerEntry& entry = process.entry;
+  const uint16_t port = entry.port != 0 ? entry.port : planned ? row->port : uint16_t{0};
+  const std::string& host = planned && entry.host.empty() ? row->host : entry.host;
+  return port == 0 ? "-" : "http://" + host + ":" + std::to_string(port);
 }
 
 std::string state_text(const Process& process) {
@@ -61,6 +61,9 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("pid").integer(process.pid);
   json.key("engine_id").string(process.engine_id);
   json.key("url").string(url_of(process, view.plan));
+  if (!process.place.node.empty()) {
+    json.key("node").string(process.place.node);
+  }
   json.key("restarts").integer(process.restarts);
   json.key("crashes").integer(process.crashes);
   json.key("hangs").integer(process.hangs);
@@ -148,37 +151,29 @@ std::string progress_line(const Job& job) {
   return text;
 }
 
-JobMetrics::JobMetrics(const Job& job)
-    : ready_(metrics_.gauge("pdjob_job_ready",
-                            "1 once every process was ready, until the job drains.")) {
+// Made anew each time, because processes come and go.
+std::string job_metrics(const Job& job) {
+  Metrics metrics;
+  metrics.gauge("pdjob_job_ready", "1 once the job is ready, until it drains.")
+      .set(job.state() == JobState::kReady ? 1 : 0);
   for (const Process& process : job.processes()) {
     const Labels labels = {{"name", process.name}, {"role", to_string(process.role)}};
-    processes_.push_back(
-        {.up = metrics_.gauge("pdjob_process_up", "1 while the process serves and is heard of.",
-                              labels),
-         .restarts = metrics_.counter("pdjob_process_restarts_total",
-                                      "Starts of the process after its first.", labels),
-         .crashes = metrics_.counter(
-             "pdjob_process_crashes_total",
-             "Ends of the process by SIGSEGV, SIGABRT and their like, at its own work.", labels),
-         .hangs = metrics_.counter("pdjob_process_hangs_total",
-                                   "Times that the process had work and made no progress for "
-                                   "progress_timeout.",
-                                   labels)});
+    metrics.gauge("pdjob_process_up", "1 while the process serves and is heard of.", labels)
+        .set(process.serving() && !process.suspected ? 1 : 0);
+    metrics
+        .counter("pdjob_process_restarts_total", "Starts of the process after its first.", labels)
+        .add(process.restarts);
+    metrics
+        .counter("pdjob_process_crashes_total",
+                 "Ends of the process by SIGSEGV, SIGABRT and their like, at its own work.", labels)
+        .add(process.crashes);
+    metrics
+        .counter("pdjob_process_hangs_total",
+                 "Times that the process had work and made no progress for progress_timeout.",
+                 labels)
+        .add(process.hangs);
   }
-}
-
-std::string JobMetrics::text(const Job& job) {
-  ready_.set(job.state() == JobState::kReady ? 1 : 0);
-  for (size_t i = 0; i < processes_.size(); ++i) {
-    const Process& process = job.processes()[i];
-    processes_[i].up.set(process.serving() && !process.suspected ? 1 : 0);
-    OfProcess& told = processes_[i];
-    told.restarts.add(process.restarts - std::exchange(told.restarts_counted, process.restarts));
-    told.crashes.add(process.crashes - std::exchange(told.crashes_counted, process.crashes));
-    told.hangs.add(process.hangs - std::exchange(told.hangs_counted, process.hangs));
-  }
-  return metrics_.text();
+  return metrics.text();
 }
 
 }  // namespace pdjob::launcher

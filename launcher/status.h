@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "common/metrics.h"
 #include "launcher/job/job.h"
 #include "launcher/plan/launch_plan.h"
 
@@ -24,24 +23,6 @@ std::string status_json(const JobView& view);
 std::string progress_line(const Job& job);
 
 // The same facts as Prometheus text.
-class JobMetrics {
- public:
-  explicit JobMetrics(const Job& job);
-  std::string text(const Job& job);
-
- private:
-  struct OfProcess {
-    Gauge up;
-    Counter restarts;
-    Counter crashes;
-    Counter hangs;
-    uint32_t restarts_counted = 0;
-    uint32_t crashes_counted = 0;
-    uint32_t hangs_counted = 0;
-  };
-  Metrics metrics_;
-  Gauge ready_;
-  std::vector<OfProcess> processes_;
-};
+std::string job_metrics(const Job& job);
 
 }  // namespace pdjob::launcher

@@ -60,6 +60,7 @@ void append_worker(JsonWriter& json, const Worker& worker, const KvKnowledge* kv
   json.key("port").integer(worker.entry.port);
   json.key("model").string(worker.entry.model);
   json.key("protocol").string(worker.concurrent() ? "concurrent" : "two_hop");
+  json.key("standing").string(net::to_string(worker.entry.standing));
   json.key("health").string(to_string(worker.health(now)));
   json.key("failures").integer(worker.failures);
   json.key("requests_in_flight").integer(worker.requests_in_flight);

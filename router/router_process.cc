@@ -29,6 +29,7 @@ constexpr Duration kCrashWordWait = std::chrono::milliseconds(10);
 // Adds the settings of a job: its workers have keys, and its launcher reports why workers were
 // lost. With tenants, the launcher is one of them.
 RouterOptions in_job(RouterOptions options) {
+  options.config.probe_key = options.spec.probe_key;
   options.config.hears_losses = !options.spec.control.empty();
   if (!options.config.tenants.empty() && !options.spec.probe_key.empty()) {
     options.config.tenants.push_back(probe_tenant(options.spec.probe_key));
@@ -154,7 +155,7 @@ class RouterProcess final : net::JobMember::Handler {
     }
     log::info("membership version " + std::to_string(membership.version) + ": " +
               std::to_string(member_list_.workers().size()) + " workers");
-    api_->members().publish({.routers = member_list_.routers(), .workers = member_list_.workers()});
+    api_->members().publish({.routers = member_list_.routers(), .workers = member_list_.serving()});
     told_.push_back({{member_list_.workers(), membership.left}, membership.version});
     const bool waits = told_.size() > 1 ||
                        std::ranges::any_of(membership.left, [](const net::Departure& departure) {

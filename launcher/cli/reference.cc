@@ -83,7 +83,7 @@ std::string of_routers() {
 
 std::string of_launchers() {
   const Job job({{.name = "router-0", .role = net::Role::kRouter}}, {}, "");
-  return JobMetrics(job).text(job);
+  return job_metrics(job);
 }
 
 }  // namespace

@@ -92,31 +92,36 @@ Status append_workers(net::Role role, const std::vector<std::string>& urls,
   return ok();
 }
 
-Result<int> worker_by_spec(int spec_fd, const Places& places) {
+// Of a job's models, only the worker's own must be on this machine.
+Result<int> worker_by_spec(int spec_fd, Places places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);
+  places.models_here = false;
   PDJOB_TRY(JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
-  if (!spec.gpu.empty()) {
+  if (!spec.gpus.empty()) {
     config.set_gpu({.device = 0, .library = config.kvtransfer.nccl.cuda.library});
   }
-  const ModelConfig* const model = config.model_called(spec.model);
-  if (model == nullptr) {
+  const ModelConfig* const planned = config.model_called(spec.model);
+  if (planned == nullptr) {
     return Error{ErrorCode::kInvalidArgument, "pdjob: the job has no model " + spec.model};
   }
+  ModelConfig model = *planned;
+  if (const Status found = find_files(model, places); !found) {
+    return Error{found.error().code, "pdjob: model: " + found.error().message};
+  }
   log::start(spec.name, log::Level::kInfo);
-  return run_worker_as(std::move(spec), config, *model);
+  return run_worker_as(std::move(spec), config, model);
 }
 
-Result<int> router_by_spec(int spec_fd, const Places& places) {
+Result<int> router_by_spec(int spec_fd, Places places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);
+  places.models_here = false;
   PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
   log::start(spec.name, log::Level::kInfo);
   router::RouterOptions options;
   options.spec = std::move(spec);
   options.config = config.router;
-  // All workers of a job are pdjob's own.
-  options.config.protocol = router::Protocol::kAuto;
   options.config.models = config.served_names();
   options.plain = !config.models.front().disaggregated();
   return router::run_router(options);

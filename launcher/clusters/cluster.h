@@ -1,51 +1,76 @@
-// Cluster: the machines that a job runs on. A node's listening sockets are opened before the
-// processes that use them start. So ports are known early, and waiting connections survive a
-// restart. The Cluster knows nothing about the job: the Job core decides which process to start,
-// and when. Events arrive through the Handler, never inside a call. Loop-bound.
+// Cluster: the machines that a job runs on. It knows nothing about the job: the Job core decides
+// which process to start, where and when. Every order returns at once; what came of it arrives as
+// an event. Loop-bound.
+//
+// A door is a listening socket that the cluster holds for a process, whether it runs or not. So its
+// port is known before it starts, and clients wait while it is replaced.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "common/result.h"
-#include "launcher/job/job.h"
+#include "launcher/job/events.h"
 #include "launcher/plan/node.h"
 #include "net/control/process_spec.h"
-#include "net/loop/child_process.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
 
+struct Door {
+  std::string name;  // Of the process.
+  std::string node;
+  std::string host;
+  uint16_t port = 0;  // 0: any free one.
+  net::PortUse use = net::PortUse::kAlone;
+};
+
+struct DoorOpened {
+  std::string name;
+  uint16_t port = 0;
+};
+struct DoorFailed {
+  std::string name;
+  std::string reason;
+};
+
+// Of each Spawn, Spawned or SpawnFailed comes first, and ProcessExited follows Spawned, once. After
+// NodeLost nothing more is told of that node's processes.
+using ClusterEvent =
+    std::variant<NodeJoined, NodeLost, DoorOpened, DoorFailed, Spawned, SpawnFailed, ProcessExited>;
+
 struct SpawnOrder {
   std::string node;
   Incarnation incarnation;
-  net::ProcessSpec spec;  // The listener of spec.name sets spec.port and spec.listen_fd.
+  // The cluster sets spec.listen_fd and spec.port: the door of spec.name or, without one, a socket
+  // of the process alone, on any free port of spec.host.
+  net::ProcessSpec spec;
 };
 
 class Cluster {
  public:
   class Handler {
    public:
-    // Called once for each spawned process.
-    virtual void on_exited(Incarnation incarnation, const net::ChildExit& exit) = 0;
+    // Never called inside an order.
+    virtual void on_cluster_event(const ClusterEvent& event) = 0;
 
    protected:
     ~Handler() = default;
   };
   virtual ~Cluster() = default;
 
+  // The handler must outlive the cluster, or be replaced.
+  virtual void report_to(Handler& handler) = 0;
+
+  // Those that are there now.
   virtual std::vector<Node> nodes() const = 0;
 
-  // Opens the listening socket of the process `name` and returns its port. Replaces a socket that
-  // is already open.
-  virtual Result<uint16_t> listen(const std::string& name, const std::string& node,
-                                  const std::string& host, uint16_t port, net::PortUse use) = 0;
-  virtual bool listening(const std::string& name) const = 0;
-  virtual void close_listener(const std::string& name) = 0;
+  // Replaces a door that is open already.
+  virtual void open_door(const Door& door) = 0;
+  virtual void close_door(const std::string& name) = 0;
 
-  // Returns the process id on its node.
-  virtual Result<int64_t> spawn(const SpawnOrder& order) = 0;
+  virtual void spawn(const SpawnOrder& order) = 0;
   virtual void signal(Incarnation incarnation, Signal signal) = 0;
 };
 

@@ -80,8 +80,8 @@ uint32_t usable_cores() {
 
 }  // namespace
 
-LocalCluster::LocalCluster(net::EventLoop& loop, Handler& handler, Options options)
-    : loop_(loop), handler_(handler), options_(std::move(options)) {}
+LocalCluster::LocalCluster(net::EventLoop& loop, Options options)
+    : loop_(loop), options_(std::move(options)) {}
 
 LocalCluster::~LocalCluster() = default;
 
@@ -95,43 +95,59 @@ Node LocalCluster::this_node() {
           .gpus = usable_gpus()};
 }
 
-std::vector<Node> LocalCluster::nodes() const { return {this_node()}; }
-
-Result<uint16_t> LocalCluster::listen(const std::string& name, const std::string& /*node*/,
-                                      const std::string& host, uint16_t port, net::PortUse use) {
-  close_listener(name);
-  PDJOB_TRY(net::Fd socket, net::listen_on(host, port, use));
-  const uint16_t bound = net::local_port(socket.get());
-  listeners_.emplace(name, Listener{.socket = std::move(socket), .host = host, .port = bound});
-  return bound;
+void LocalCluster::tell(ClusterEvent event) {
+  loop_.post([this, event = std::move(event)] {
+    PDJOB_CHECK(handler_ != nullptr);
+    handler_->on_cluster_event(event);
+  });
 }
 
-Result<int64_t> LocalCluster::spawn(const SpawnOrder& order) {
-  net::ProcessSpec spec = order.spec;
-  if (const auto listener = listeners_.find(spec.name); listener != listeners_.end()) {
-    spec.listen_fd = listener->second.socket.get();
-    spec.host = listener->second.host;
-    spec.port = listener->second.port;
+void LocalCluster::open_door(const Door& door) {
+  close_door(door.name);
+  Result<net::Fd> socket = net::listen_on(door.host, door.port, door.use);
+  if (!socket) {
+    tell(DoorFailed{door.name, socket.error().message});
+    return;
   }
+  tell(DoorOpened{door.name, net::local_port(socket->get())});
+  doors_.emplace(door.name, std::move(*socket));
+}
+
+void LocalCluster::spawn(const SpawnOrder& order) {
+  const Result<int64_t> pid = start(order);
+  if (pid) {
+    tell(Spawned{order.incarnation, *pid});
+  } else {
+    tell(SpawnFailed{order.incarnation, pid.error().message});
+  }
+}
+
+Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
+  net::ProcessSpec spec = order.spec;
+  net::Fd own;  // Closed here once the process has it: when it is dead, it refuses connections.
+  if (const auto door = doors_.find(spec.name); door != doors_.end()) {
+    spec.listen_fd = door->second.get();
+  } else {
+    PDJOB_TRY(own, net::listen_on(spec.host, 0));
+    spec.listen_fd = own.get();
+  }
+  spec.port = net::local_port(spec.listen_fd);
   PDJOB_TRY(const net::Fd spec_fd, memfd_with(net::encode_spec(spec)));
   PDJOB_TRY(const net::Fd log_fd, options_.logs.open(spec.name));
   net::ChildOptions child{
       .program = options_.program,
       .arguments = {"pdjob " + spec.name, spec.role == net::Role::kRouter ? "router" : "worker",
                     "--spec-fd", std::to_string(spec_fd.get())},
-      .inherited = {spec_fd.get()},
+      .inherited = {spec_fd.get(), spec.listen_fd},
       .output = log_fd.get()};
-  if (spec.listen_fd >= 0) {
-    child.inherited.push_back(spec.listen_fd);
-  }
-  if (!spec.gpu.empty()) {
-    child.environment.emplace_back(kVisibleGpus, spec.gpu);
+  if (!spec.gpus.empty()) {
+    child.environment.emplace_back(kVisibleGpus, spec.gpus);
   }
   const Incarnation incarnation = order.incarnation;
   PDJOB_TRY(auto started,
             net::ChildProcess::start(loop_, child, [this, incarnation](const net::ChildExit& exit) {
               children_.erase(incarnation);
-              handler_.on_exited(incarnation, exit);
+              tell(ProcessExited{incarnation, exit.how, exit.crashed()});
             }));
   const pid_t pid = started->pid();
   children_.emplace(incarnation, std::move(started));

@@ -22,31 +22,27 @@ class LocalCluster final : public Cluster {
     std::string program = "/proc/self/exe";
     LogFolder& logs;  // Must outlive the cluster.
   };
-  LocalCluster(net::EventLoop& loop, Handler& handler, Options options);
+  LocalCluster(net::EventLoop& loop, Options options);
   ~LocalCluster() override;  // Kills and reaps the remaining processes.
 
-  std::vector<Node> nodes() const override;
-  Result<uint16_t> listen(const std::string& name, const std::string& node, const std::string& host,
-                          uint16_t port, net::PortUse use) override;
-  bool listening(const std::string& name) const override { return listeners_.contains(name); }
-  void close_listener(const std::string& name) override { listeners_.erase(name); }
-  Result<int64_t> spawn(const SpawnOrder& order) override;
+  void report_to(Handler& handler) override { handler_ = &handler; }
+  std::vector<Node> nodes() const override { return {this_node()}; }
+  void open_door(const Door& door) override;
+  void close_door(const std::string& name) override { doors_.erase(name); }
+  void spawn(const SpawnOrder& order) override;
   void signal(Incarnation incarnation, Signal signal) override;
 
-  // Describes this machine, before an event loop exists.
+  // Describes this machine, without a cluster.
   static Node this_node();
 
  private:
-  struct Listener {
-    net::Fd socket;
-    std::string host;
-    uint16_t port = 0;
-  };
+  void tell(ClusterEvent event);
+  Result<int64_t> start(const SpawnOrder& order);
 
   net::EventLoop& loop_;
-  Handler& handler_;
   const Options options_;
-  std::map<std::string, Listener> listeners_;
+  Handler* handler_ = nullptr;
+  std::map<std::string, net::Fd> doors_;
   std::map<Incarnation, std::unique_ptr<net::ChildProcess>> children_;
 };
 

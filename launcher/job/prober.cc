@@ -42,25 +42,29 @@ Prober::Prober(net::EventLoop& loop, ProberOptions options, std::function<void(E
 
 void Prober::start(const Probe& probe) {
   Running running{.probe = probe};
-  if (!options_.foreign_router) {
-    std::string pins = std::string(openai::header::kPinDecode) + ": " + probe.decode + "\r\n";
-    if (!probe.prefill.empty()) {
-      pins += std::string(openai::header::kPinPrefill) + ": " + probe.prefill + "\r\n";
-    }
-    call_router(std::move(running), pins);
+  if (!probe.router.empty()) {
+    call_router(std::move(running));
   } else if (probe.prefill.empty()) {
     running.step = Step::kDecodeLeg;
     call_worker(std::move(running), probe.decode, "");
   } else {
     running.step = Step::kPrefillLeg;
     call_worker(std::move(running), probe.prefill,
-                router::dialect_of(router::Protocol::kNixl, false).offer({}).kv_transfer_params);
+                router::dialect_of(net::Protocol::kNixl, false).offer({}).kv_transfer_params);
   }
 }
 
-void Prober::call_router(Running running, const std::string& pins) {
+void Prober::call_router(Running running) {
+  std::string lines = authorization_line(options_.key);
+  const auto pin = [&lines](std::string_view header, const std::string& worker) {
+    if (!worker.empty()) {
+      lines.append(header).append(": ").append(worker).append("\r\n");
+    }
+  };
+  pin(openai::header::kPinDecode, running.probe.decode);
+  pin(openai::header::kPinPrefill, running.probe.prefill);
   const net::HttpAddress to = options_.address_of(running.probe.router);
-  call(std::move(running), to, authorization_line(options_.key) + pins, "");
+  call(std::move(running), to, lines, "");
 }
 
 void Prober::call_worker(Running running, const std::string& name, std::string_view kv_params) {
@@ -117,8 +121,6 @@ void Prober::go_on(const Running& ended) {
       }
       break;
     case Step::kDecodeLeg:
-      call_router(std::move(next), "");
-      break;
     case Step::kRouter:
       report_(ProbeSucceeded{ended.probe.probe, ended.kv_bytes});
       break;

@@ -1,6 +1,6 @@
 // Prober: proves with a one-token request that two workers serve and that KV moves between them.
-// pdjob's router accepts the two workers with the request. A foreign router does not, so the prober
-// sends both legs itself. One more request through that router proves that it serves, too.
+// pdjob's router accepts the two workers with the request. A probe without a router sends both legs
+// itself; one without workers leaves the choice to the router.
 // Loop-bound.
 #pragma once
 
@@ -17,8 +17,7 @@
 namespace pdjob::launcher {
 
 struct ProberOptions {
-  bool foreign_router = false;  // The job's router is not pdjob's.
-  // API key of the router's tenant for probes; empty: the router has no tenants.
+  // The key by which a router knows probes; empty: it knows none.
   std::string key;
   // Returns the key of a worker, by its name; for legs sent directly to a worker.
   std::function<std::string(const std::string& name)> worker_key_of;
@@ -49,7 +48,7 @@ class Prober final : net::HttpCallHandler {
   void on_end(net::CallId id) override;
   void on_error(net::CallId id, const Error& error) override;
 
-  void call_router(Running running, const std::string& pins);
+  void call_router(Running running);
   void call_worker(Running running, const std::string& name, std::string_view kv_params);
   void call(Running running, const net::HttpAddress& to, const std::string& more_lines,
             std::string_view kv_params);

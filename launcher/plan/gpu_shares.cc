@@ -5,17 +5,6 @@
 namespace pdjob::launcher {
 namespace {
 
-bool wants_gpu(const JobConfig& config, const PlanRow& row) {
-  const ModelConfig* const model = config.model_called(row.model);
-  if (model == nullptr) {
-    return false;  // A router.
-  }
-  const engine::EngineConfig& engine =
-      row.role == net::Role::kPrefill ? model->prefill_engine : model->decode_engine;
-  return engine.gpu || engine.gpu_layers > 0 ||
-         config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
-}
-
 bool names_gpu(std::string_view word) {
   return word.starts_with("GPU-") || word.starts_with("MIG-") ||
          (!word.empty() && word.front() >= '0' && word.front() <= '9');
@@ -26,6 +15,18 @@ std::string count_text(size_t count, const std::string& what) {
 }
 
 }  // namespace
+
+uint32_t gpus_wanted(const JobConfig& config, const PlanRow& row) {
+  const ModelConfig* const model = config.model_called(row.model);
+  if (model == nullptr) {
+    return 0;  // A router.
+  }
+  const engine::EngineConfig& engine =
+      row.role == net::Role::kPrefill ? model->prefill_engine : model->decode_engine;
+  const bool computes = engine.gpu || engine.gpu_layers > 0 ||
+                        config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
+  return computes ? 1 : 0;
+}
 
 std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices) {
   std::vector<std::string> gpus;
@@ -41,14 +42,19 @@ std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices) 
   return gpus;
 }
 
-Status share_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {
+std::string gpus_text(const std::vector<std::string>& gpus) {
+  std::string text;
+  for (const std::string& gpu : gpus) {
+    text += (text.empty() ? "" : ",") + gpu;
+  }
+  return text;
+}
+
+Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {
   for (const Node& node : nodes) {
     size_t workers = 0;
-    for (PlanRow& row : plan.rows) {
-      if (row.node == node.name && wants_gpu(config, row)) {
-        row.gpu = node.gpus.empty() ? "" : node.gpus[workers % node.gpus.size()];
-        ++workers;
-      }
+    for (const PlanRow& row : plan.rows) {
+      workers += row.node == node.name ? gpus_wanted(config, row) : 0;
     }
     if (workers <= node.gpus.size()) {
       continue;

@@ -1,4 +1,4 @@
-// Assigns each worker a GPU of its node. Pure.
+// Which workers want a GPU, and whether their nodes have enough. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,14 @@ namespace pdjob::launcher {
 // The words of CUDA_VISIBLE_DEVICES up to the first invalid one, which hides the rest, as in CUDA.
 std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
 
-// Spreads the workers that want a GPU evenly over the GPUs of their node. Warns if workers share a
-// GPU or a node has none. kUnavailable: workers would share one, which NCCL refuses.
-Status share_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan);
+// The same words, of some GPUs.
+std::string gpus_text(const std::vector<std::string>& gpus);
+
+// GPUs that the process of this row wants for itself; 0 for a router.
+uint32_t gpus_wanted(const JobConfig& config, const PlanRow& row);
+
+// Warns if workers share a GPU or a node has none. kUnavailable: workers would share one, which
+// NCCL refuses.
+Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan);
 
 }  // namespace pdjob::launcher

@@ -7,6 +7,7 @@
 
 #include "common/limits.h"
 #include "net/http/http_client.h"
+#include "net/loop/socket.h"
 #include "router/recipes/router_recipe.h"
 
 namespace pdjob::launcher {
@@ -20,6 +21,9 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
   in.field(
       "admin", config.admin,
       {.doc = "Where status, /metrics and /plan are served; loopback only. Port 0: any free one."});
+  in.field("control_host", config.control_host,
+           {.doc = "The address of this machine at which the job's processes reach the launcher. "
+                   "They prove themselves with keys."});
   in.field(
       "start_timeout", config.start_timeout,
       {.doc = "The job must be ready, and a restarted process must have registered, within it."},
@@ -55,7 +59,9 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
                       {seconds(1), hours(24)});
         section.field(
             "attempts", restart.attempts,
-            {.doc = "A process that died this often without ever being ready fails the job."},
+            {.doc = "A process that died this often without ever being ready fails a job that "
+                    "starts, unless another one of its role serves its model. It is tried again "
+                    "all the same."},
             {1, 1000});
       });
   in.path(
@@ -90,6 +96,14 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
                if (!admin || (admin->host != "127.0.0.1" && admin->host != "localhost")) {
                  section.fail("admin", "must be 127.0.0.1:PORT, got " + config.launcher.admin +
                                            "; it has no access control");
+               }
+               if (!net::resolve(config.launcher.control_host, 0, net::HostForm::kNumeric) ||
+                   config.launcher.control_host == "0.0.0.0" ||
+                   config.launcher.control_host == "::") {
+                 section.fail("control_host",
+                              "must be one address of this machine, such as "
+                              "10.0.0.1, got " +
+                                  config.launcher.control_host);
                }
                if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
                  section.fail("hang_timeout", "must not be below heartbeat_timeout");

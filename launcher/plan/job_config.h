@@ -22,6 +22,7 @@ enum class Mode { kServe };
 
 struct LauncherConfig {
   std::string admin = "127.0.0.1:0";
+  std::string control_host = "127.0.0.1";  // Processes reach the launcher there.
   Duration start_timeout = std::chrono::minutes(5);
   Duration stop_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(3);

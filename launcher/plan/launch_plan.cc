@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/json/json_writer.h"
 #include "launcher/plan/gpu_shares.h"
+#include "launcher/plan/placement.h"
 #include "launcher/view/table.h"
 #include "net/http/http_client.h"
 
@@ -14,26 +15,28 @@ namespace pdjob::launcher {
 
 namespace {
 
-struct NodeShare {
-  const Node* node;
-  uint32_t cores_used = 0;
+// Overcommitment is allowed, with a warning: it is slow, not wrong.
+class Placer {
+ public:
+  Placer(const JobConfig& config, const std::vector<Node>& nodes)
+      : config_(config), nodes_(nodes), placement_(nodes) {}
+
+  void place(LaunchPlan& plan, PlanRow row) {
+    const Demand demand{.cores = row.cores, .gpus = gpus_wanted(config_, row)};
+    auto place = placement_.take(demand);
+    place = place ? place : placement_.take({.cores = row.cores});  // check_gpus() tells of it.
+    PDJOB_CHECK(place.has_value());
+    row.node = place->node;
+    row.gpus = place->gpus;
+    row.host = std::ranges::find(nodes_, row.node, &Node::name)->host;
+    plan.rows.push_back(std::move(row));
+  }
+
+ private:
+  const JobConfig& config_;
+  const std::vector<Node>& nodes_;
+  Placement placement_;
 };
-
-// The node with the most free cores; the first one on a tie. Overcommitment is allowed, with a
-// warning: it is slow, not wrong.
-NodeShare& roomiest(std::vector<NodeShare>& shares) {
-  return *std::ranges::max_element(shares, {}, [](const NodeShare& share) {
-    return static_cast<int64_t>(share.node->cores) - share.cores_used;
-  });
-}
-
-void place(LaunchPlan& plan, std::vector<NodeShare>& shares, PlanRow row) {
-  NodeShare& share = roomiest(shares);
-  share.cores_used += row.cores;
-  row.node = share.node->name;
-  row.host = share.node->host;
-  plan.rows.push_back(std::move(row));
-}
 
 // docs/explanation/determinism.md explains these rules.
 ModelPlan judge_invariance(const ModelConfig& model) {
@@ -103,20 +106,18 @@ std::string worker_name(const ModelConfig& model, const char* role, uint32_t num
   return (model.name.empty() ? "" : model.name + "-") + role + "-" + std::to_string(number);
 }
 
-void place_workers(const ModelConfig& model, std::vector<NodeShare>& shares, LaunchPlan& plan) {
+void place_workers(const ModelConfig& model, Placer& placer, LaunchPlan& plan) {
   for (uint32_t i = 0; i < model.prefill_workers; ++i) {
-    place(plan, shares,
-          {.name = worker_name(model, "prefill", i),
-           .role = net::Role::kPrefill,
-           .model = model.served_name,
-           .cores = model.prefill_engine.threads});
+    placer.place(plan, {.name = worker_name(model, "prefill", i),
+                        .role = net::Role::kPrefill,
+                        .model = model.served_name,
+                        .cores = model.prefill_engine.threads});
   }
   for (uint32_t i = 0; i < model.decode_workers; ++i) {
-    place(plan, shares,
-          {.name = worker_name(model, "decode", i),
-           .role = model.disaggregated() ? net::Role::kDecode : net::Role::kBoth,
-           .model = model.served_name,
-           .cores = model.decode_engine.threads});
+    placer.place(plan, {.name = worker_name(model, "decode", i),
+                        .role = model.disaggregated() ? net::Role::kDecode : net::Role::kBoth,
+                        .model = model.served_name,
+                        .cores = model.decode_engine.threads});
   }
 }
 
@@ -152,22 +153,23 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
                          .port = front.port});
   }
 
-  std::vector<NodeShare> shares;
-  for (const Node& node : nodes) {
-    shares.push_back({.node = &node});
-  }
+  Placer placer(config, nodes);
   for (const ModelConfig& model : config.models) {
-    place_workers(model, shares, plan);
+    place_workers(model, placer, plan);
     plan.models.push_back(judge_invariance(model));
   }
-  for (const NodeShare& share : shares) {
-    if (share.cores_used > share.node->cores) {
-      plan.warnings.push_back(
-          "node " + share.node->name + " has " + std::to_string(share.node->cores) + " cores for " +
-          std::to_string(share.cores_used) + " engine threads: expect them to slow each other");
+  for (const Node& node : nodes) {
+    uint32_t used = 0;
+    for (const PlanRow& row : plan.rows) {
+      used += row.node == node.name ? row.cores : 0;
+    }
+    if (used > node.cores) {
+      plan.warnings.push_back("node " + node.name + " has " + std::to_string(node.cores) +
+                              " cores for " + std::to_string(used) +
+                              " engine threads: expect them to slow each other");
     }
   }
-  PDJOB_TRY_STATUS(share_gpus(config, nodes, plan));
+  PDJOB_TRY_STATUS(check_gpus(config, nodes, plan));
   if (config.router.kv_events.port > 0) {
     plan.warnings.emplace_back(
         "router.kv_events.port is for engines that a router is given by address; the workers of a "
@@ -177,14 +179,16 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
 }
 
 std::string LaunchPlan::to_text() const {
-  const bool gpus = std::ranges::any_of(rows, [](const PlanRow& row) { return !row.gpu.empty(); });
+  const bool gpus = std::ranges::any_of(rows, [](const PlanRow& row) { return !row.gpus.empty(); });
   std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
   for (const PlanRow& row : rows) {
     table.push_back({row.name, to_string(row.role), row.node,
                      row.cores == 0 ? "-" : std::to_string(row.cores), address_text(row)});
   }
   for (size_t i = 0; gpus && i < table.size(); ++i) {
-    const std::string gpu = i == 0 ? "GPU" : rows[i - 1].gpu.empty() ? "-" : rows[i - 1].gpu;
+    const std::string gpu = i == 0                     ? "GPU"
+                            : rows[i - 1].gpus.empty() ? "-"
+                                                       : gpus_text(rows[i - 1].gpus);
     table[i].insert(table[i].end() - 1, gpu);
   }
   for (size_t i = 0; several_models() && i < table.size(); ++i) {
@@ -232,8 +236,8 @@ std::string LaunchPlan::to_json() const {
     }
     json.key("node").string(row.node);
     json.key("cores").integer(row.cores);
-    if (!row.gpu.empty()) {
-      json.key("gpu").string(row.gpu);
+    if (!row.gpus.empty()) {
+      json.key("gpu").string(gpus_text(row.gpus));
     }
     json.key("host").string(row.host);
     json.key("port").integer(row.port);

@@ -18,8 +18,8 @@ struct PlanRow {
   net::Role role = net::Role::kBoth;
   std::string model;  // Served name; empty for a router.
   std::string node;
-  uint32_t cores = 0;  // Engine threads; 0 for a router, which needs little.
-  std::string gpu;     // The only GPU it sees; empty: no GPU of its own.
+  uint32_t cores = 0;             // Engine threads; 0 for a router, which needs little.
+  std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
   std::string host;
   uint16_t port = 0;  // 0: any free port, known once the socket is open.
 };

@@ -74,6 +74,10 @@ void check_engines(ConfigReader& in, const ModelConfig& model) {
   }
 }
 
+bool is_path(const std::string& model) {
+  return model.ends_with(".gguf") || model.find('/') != std::string::npos;
+}
+
 void resolve_model(ConfigReader& in, const Places& places, ModelConfig& model) {
   if (model.served_name.empty()) {
     model.served_name = model.name;
@@ -82,12 +86,14 @@ void resolve_model(ConfigReader& in, const Places& places, ModelConfig& model) {
       model.decode_engine.kind == engine::EngineKind::kFake) {
     model.served_name = model.served_name.empty() ? (model.model.empty() ? "fake" : model.model)
                                                   : model.served_name;
-  } else if (const Result<std::string> path = find_model(model.model, places); !path) {
-    in.fail("model", path.error().message);
   } else {
-    model.prefill_engine.model_path = model.decode_engine.model_path = *path;
     if (model.served_name.empty()) {
-      model.served_name = std::filesystem::path(*path).stem().string();
+      model.served_name =
+          is_path(model.model) ? std::filesystem::path(model.model).stem().string() : model.model;
+    }
+    const Status found = places.models_here ? find_files(model, places) : ok();
+    if (!found) {
+      in.fail("model", found.error().message);
     }
   }
   model.prefill_engine.served_name = model.decode_engine.served_name = model.served_name;
@@ -206,14 +212,22 @@ std::string expand_home(const std::string& path, const Places& places) {
   return path == "~" || path.starts_with("~/") ? places.home + path.substr(1) : path;
 }
 
+Status find_files(ModelConfig& model, const Places& places) {
+  if (model.prefill_engine.kind != engine::EngineKind::kFake ||
+      model.decode_engine.kind != engine::EngineKind::kFake) {
+    PDJOB_TRY(model.decode_engine.model_path, find_model(model.model, places));
+    model.prefill_engine.model_path = model.decode_engine.model_path;
+  }
+  return ok();
+}
+
 Result<std::string> find_model(const std::string& model, const Places& places) {
   if (model.empty()) {
     return Error{ErrorCode::kInvalidArgument,
                  "is missing: name a .gguf file or a model that `./dev model` installed"};
   }
-  const bool is_path = model.ends_with(".gguf") || model.find('/') != std::string::npos;
   std::vector<std::filesystem::path> candidates;
-  if (is_path) {
+  if (is_path(model)) {
     candidates.emplace_back(expand_home(model, places));
   } else {
     if (!places.models.empty()) {
@@ -231,7 +245,7 @@ Result<std::string> find_model(const std::string& model, const Places& places) {
     }
     tried += (tried.empty() ? "" : " nor ") + candidate.string();
   }
-  const std::string advice = is_path ? "" : "; `./dev model` installs the default one";
+  const std::string advice = is_path(model) ? "" : "; `./dev model` installs the default one";
   return Error{ErrorCode::kInvalidArgument, "not found: no file " + tried + advice};
 }
 

@@ -23,6 +23,8 @@ struct Places {
   std::string home;        // $HOME
   std::string models;      // $PDJOB_MODELS, may be empty.
   std::string state_home;  // $XDG_STATE_HOME, may be empty.
+  // False: model files are not looked for, because they are on the machines of their workers.
+  bool models_here = true;
 };
 Places places_from_environment();
 
@@ -56,6 +58,8 @@ bool is_job_name(std::string_view name);
 
 // Replaces a leading `~/` by the home folder.
 std::string expand_home(const std::string& path, const Places& places);
+// Sets the paths of the model's files on this machine.
+Status find_files(ModelConfig& model, const Places& places);
 // Finds the file of a model that a job file or a flag names: a path to a .gguf, or a name that
 // `./dev model` installed.
 Result<std::string> find_model(const std::string& model, const Places& places);

@@ -4,14 +4,11 @@
 
 namespace pdjob::launcher {
 
-std::optional<Instant> RestartPolicy::died(Instant now) {
-  if (now - started_at_ >= config_.healthy_after) {
+Instant RestartPolicy::died(Instant now) {
+  if (ever_ready_ && now - started_at_ >= config_.healthy_after) {
     deaths_in_a_row_ = 0;
   }
   ++deaths_in_a_row_;
-  if (!ever_ready_ && deaths_in_a_row_ >= config_.attempts) {
-    return std::nullopt;
-  }
   Duration wait = config_.backoff_min;
   for (uint32_t i = 1; i < deaths_in_a_row_ && wait < config_.backoff_max; ++i) {
     wait *= 2;

@@ -1,8 +1,8 @@
-// RestartPolicy: when to start a dead process again, and when to give up. One per process. Pure.
+// RestartPolicy: when to start a dead process again, and when there is little hope for it. One per
+// process. Pure.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "common/time.h"
 
@@ -21,10 +21,11 @@ class RestartPolicy {
 
   void started(Instant now) { started_at_ = now; }
   void became_ready() { ever_ready_ = true; }
-  // Returns the time of the next start. Empty: it died too often without ever being ready. A
-  // process that was once ready is retried forever, because the rest of the job still serves.
-  std::optional<Instant> died(Instant now);
+  // Returns the time of the next start.
+  Instant died(Instant now);
 
+  // True if it died `attempts` times in a row, and was never ready.
+  bool hopeless() const { return !ever_ready_ && deaths_in_a_row_ >= config_.attempts; }
   uint32_t deaths_in_a_row() const { return deaths_in_a_row_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "net/control/member_list.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <tuple>
 #include <unordered_set>
@@ -41,6 +42,14 @@ bool MemberList::take(const Membership& told) {
   change(workers_, told.workers, told.left);
   change(routers_, told.routers, told.left);
   return true;
+}
+
+std::vector<WorkerEntry> MemberList::serving() const {
+  std::vector<WorkerEntry> serving;
+  std::ranges::copy_if(workers_, std::back_inserter(serving), [](const WorkerEntry& worker) {
+    return worker.standing == Standing::kServing;
+  });
+  return serving;
 }
 
 }  // namespace pdjob::net

@@ -19,6 +19,8 @@ class MemberList {
   // Ordered by role and name: the same for every reader, whatever messages it got.
   const std::vector<WorkerEntry>& workers() const { return workers_; }
   const std::vector<WorkerEntry>& routers() const { return routers_; }
+  // The workers that clients' requests may go to.
+  std::vector<WorkerEntry> serving() const;
 
  private:
   uint64_t version_ = 0;

@@ -18,6 +18,18 @@ const char* to_string(Role role) {
   PDJOB_CHECK(false, static_cast<int>(role));
 }
 
+const char* to_string(Standing standing) {
+  switch (standing) {
+    case Standing::kProving:
+      return "proving";
+    case Standing::kServing:
+      return "serving";
+    case Standing::kLeaving:
+      return "leaving";
+  }
+  return "unknown";
+}
+
 const char* to_string(LossCause cause) {
   switch (cause) {
     case LossCause::kUnknown:

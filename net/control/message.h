@@ -12,6 +12,24 @@ namespace pdjob::net {
 enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
 const char* to_string(Role role);  // "prefill", ...
 
+// What an engine speaks about the hand-over of KV (router/core/kv_words.h).
+enum class Protocol : uint8_t {
+  kAuto = 0,      // pdjob's, if it has a kv_address; otherwise two hops.
+  kPdjob = 1,     // Both legs at once; the decode worker fetches from the kv_address.
+  kNixl = 2,      // vLLM's NixlConnector: two hops.
+  kNixlPush = 3,  // vLLM's NixlPushConnector: both legs at once, after its first reply.
+  kMooncake = 4,  // vLLM's MooncakeConnector: both legs at once, by its bootstrap server.
+  kSglang = 5,    // Both legs at once; they meet in a room of its bootstrap server.
+};
+
+// Which requests a member gets. The launcher decides it.
+enum class Standing : uint8_t {
+  kProving = 1,  // Only the launcher's probes.
+  kServing = 2,
+  kLeaving = 3,  // No new ones; those that run there go on.
+};
+const char* to_string(Standing standing);  // "proving", ...
+
 // A worker as a router needs to know it. `kv_address` is the JSON object for a decode leg's
 // kv_transfer_params (remote_host, remote_port, remote_engine_id, ...). The router does not read
 // it. Empty: the engine supports only the two-hop protocol.
@@ -24,6 +42,11 @@ struct WorkerEntry {
   std::string model;  // Served model name.
   std::string kv_address;
   std::string key;  // API key of its HTTP port (Authorization: Bearer KEY); empty: none. Secret.
+  Protocol protocol = Protocol::kAuto;
+  // The call that frees KV which nobody will fetch, such as "DELETE /pdjob/transfers/{transfer}".
+  // Empty: there is none; closing the connection ends the request, and a lease frees the KV.
+  std::string abort;
+  Standing standing = Standing::kServing;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 

@@ -35,7 +35,7 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("control_server_public_key").string(spec.control.server_public_key);
   json.key("control_public_key").string(spec.control.client.public_key);
   json.key("control_secret_key").string(spec.control.client.secret_key);
-  json.key("gpu").string(spec.gpu);
+  json.key("gpus").string(spec.gpus);
   json.key("key").string(spec.key);
   json.key("router_key").string(spec.router_key);
   json.key("probe_key").string(spec.probe_key);
@@ -62,7 +62,7 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("control_server_public_key", spec.control.server_public_key);
   fields.take("control_public_key", spec.control.client.public_key);
   fields.take("control_secret_key", spec.control.client.secret_key);
-  fields.take("gpu", spec.gpu);
+  fields.take("gpus", spec.gpus);
   fields.take("key", spec.key);
   fields.take("router_key", spec.router_key);
   fields.take("probe_key", spec.probe_key);

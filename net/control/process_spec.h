@@ -22,8 +22,9 @@ struct ProcessSpec {
   uint16_t port = 0;
   int listen_fd = -1;      // Inherited, listening HTTP socket; -1: bind host and port.
   ControlAddress control;  // Empty: stand-alone.
-  std::string gpu;         // The only GPU it sees, as CUDA's number 0; empty: all.
-  std::string key;         // API key of a worker's HTTP port; empty: none. Secret.
+  // The only GPUs it sees, as CUDA's numbers from 0 on: "2,GPU-8a1"; empty: all.
+  std::string gpus;
+  std::string key;  // API key of a worker's HTTP port; empty: none. Secret.
   // Key that a foreign router shows to all workers; empty: none. Secret.
   std::string router_key;
   std::string probe_key;  // Key of the launcher's probes, for a router; empty: none. Secret.

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -33,8 +34,11 @@ class Writer {
     }
   }
   void value(int64_t signed_value) { value(static_cast<uint64_t>(signed_value)); }
-  void value(Role role) { value(static_cast<uint8_t>(role)); }
-  void value(LossCause cause) { value(static_cast<uint8_t>(cause)); }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void value(Enum word) {
+    value(static_cast<uint8_t>(word));
+  }
   void value(const std::string& text) {
     PDJOB_CHECK(text.size() <= limits::kControlStringBytesMax, text.size());
     value(static_cast<uint32_t>(text.size()));
@@ -81,24 +85,10 @@ class Reader {
     value(bits);
     signed_value = static_cast<int64_t>(bits);
   }
-  void value(Role& role) {
-    uint8_t byte = 0;
-    value(byte);
-    if (byte < static_cast<uint8_t>(Role::kPrefill) || byte > static_cast<uint8_t>(Role::kRouter)) {
-      failed_ = true;
-      return;
-    }
-    role = static_cast<Role>(byte);
-  }
-  void value(LossCause& cause) {
-    uint8_t byte = 0;
-    value(byte);
-    if (byte > static_cast<uint8_t>(LossCause::kHang)) {
-      failed_ = true;
-      return;
-    }
-    cause = static_cast<LossCause>(byte);
-  }
+  void value(Role& role) { word(role, Role::kPrefill, Role::kRouter); }
+  void value(LossCause& cause) { word(cause, LossCause::kUnknown, LossCause::kHang); }
+  void value(Protocol& protocol) { word(protocol, Protocol::kAuto, Protocol::kSglang); }
+  void value(Standing& standing) { word(standing, Standing::kProving, Standing::kLeaving); }
   void value(std::string& text) {
     uint32_t size = 0;
     value(size);
@@ -121,6 +111,17 @@ class Reader {
   }
 
  private:
+  template <class Enum>
+  void word(Enum& word, Enum first, Enum last) {
+    uint8_t byte = 0;
+    value(byte);
+    if (byte < static_cast<uint8_t>(first) || byte > static_cast<uint8_t>(last)) {
+      failed_ = true;
+      return;
+    }
+    word = static_cast<Enum>(byte);
+  }
+
   bool has(size_t size) {
     failed_ = failed_ || bytes_.size() < size;
     return !failed_;
@@ -142,6 +143,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.model);
   codec.value(worker.kv_address);
   codec.value(worker.key);
+  codec.value(worker.protocol);
+  codec.value(worker.abort);
+  codec.value(worker.standing);
 }
 
 template <class Codec>

@@ -11,7 +11,7 @@
 
 namespace pdjob::net {
 
-inline constexpr uint16_t kWireVersion = 5;
+inline constexpr uint16_t kWireVersion = 6;
 
 std::string encode(const Message& message);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -8,6 +8,7 @@
 #include "common/config/config_reader.h"
 #include "common/limits.h"
 #include "common/time.h"
+#include "net/control/message.h"
 #include "router/config/async_config.h"
 #include "router/config/cache_config.h"
 #include "router/config/kv_events_config.h"
@@ -15,6 +16,8 @@
 #include "router/config/tracing_config.h"
 
 namespace pdjob::router {
+
+using net::Protocol;
 
 enum class PolicyKind {
   kRoundRobin,
@@ -43,17 +46,6 @@ enum class Affinity {
 enum class Pairing {
   kAny,
   kNear,  // Those of its machine, unless much busier: KV then crosses no network.
-};
-
-// The dialect for workers that the router knows by address.
-enum class Protocol {
-  kAuto,      // Concurrent legs to pdjob workers, two hops to any other engine.
-  kPdjob,     // Only pdjob workers are accepted.
-  kNixl,      // vLLM's two hops to all of them.
-  kNixlPush,  // vLLM's NixlPushConnector: both legs at once, after a prefill worker's first reply.
-  // vLLM's MooncakeConnector: both legs at once, by the prefill worker's bootstrap server.
-  kMooncake,
-  kSglang,  // Both legs at once; they meet in a room of the prefill worker's bootstrap server.
 };
 
 enum class RouterKind {
@@ -94,6 +86,8 @@ struct RouterConfig {
   Duration request_timeout = std::chrono::hours(1);
   Duration queue_timeout = std::chrono::seconds(30);   // To wait for a pair, then 503.
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
+  // The dialect of workers that the router knows by address. kAuto: pdjob workers describe
+  // themselves, any other engine is used in two hops. kPdjob: only pdjob workers are accepted.
   Protocol protocol = Protocol::kAuto;
   uint16_t bootstrap_port = 8998;  // Of prefill workers, unless their URL says otherwise.
   Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then the rest is cut off.
@@ -108,6 +102,7 @@ struct RouterConfig {
   std::vector<std::string> models;
   // Not a key: workers want keys of their own, so a client's Authorization is never for them.
   bool own_keys = false;
+  std::string probe_key;      // Not a key of the file: only the launcher's probes show it.
   bool hears_losses = false;  // Not a key: a launcher reports why workers were lost.
   CacheConfig cache;
   KvEventsConfig kv_events;

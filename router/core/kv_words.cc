@@ -1,5 +1,6 @@
 #include "router/core/kv_words.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -129,7 +130,7 @@ KvWords meet_in_room(const HandOver& hand_over) {
           .bootstrap_room = std::to_string(room_of(hand_over.transfer))};
 }
 
-constexpr KvDialect kPdjob{.offer = offer_named, .fetch = fetch_named, .releases = true};
+constexpr KvDialect kPdjob{.offer = offer_named, .fetch = fetch_named};
 constexpr KvDialect kNixl{.offer = offer_unnamed, .fetch = fetch_returned};
 constexpr KvDialect kNixlPush{
     .offer = offer_to_push, .fetch = await_push, .address_in = pushing_engine};
@@ -154,6 +155,24 @@ const KvDialect& dialect_of(Protocol protocol, bool concurrent) {
       return kSglang;
   }
   return kPdjob;
+}
+
+std::optional<AbortCall> abort_call(std::string_view abort, const TransferId& transfer) {
+  static constexpr std::string_view kTransfer = "{transfer}";
+  const bool printable =
+      std::ranges::all_of(abort, [](char letter) { return letter >= ' ' && letter <= '~'; });
+  std::string text(abort);
+  if (const size_t place = text.find(kTransfer); place != std::string::npos) {
+    text.replace(place, kTransfer.size(), transfer.to_string());
+  }
+  const size_t target = text.find(' ') + 1;
+  if (!printable || target == 0 || target >= text.size() || text[target] != '/') {
+    return std::nullopt;
+  }
+  const size_t end = std::min(text.find(' ', target), text.size());
+  return AbortCall{.method = text.substr(0, target - 1),
+                   .target = text.substr(target, end - target),
+                   .body = text.substr(std::min(end + 1, text.size()))};
 }
 
 std::string bootstrap_address(std::string_view host, uint16_t port) {

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -58,12 +59,19 @@ struct KvDialect {
   // A prefill worker gets the client's whole request, and stops by itself after the prompt.
   bool one_body = false;
   bool several_prompts = false;  // One request may hand over several prompts.
-  bool releases = false;  // A prefill worker can be told to release KV that will not be fetched.
 };
 
 // `concurrent`: the prefill worker's address is known. With Protocol::kAuto, that means a pdjob
 // worker.
 const KvDialect& dialect_of(Protocol protocol, bool concurrent);
+
+// A worker's WorkerEntry::abort for one transfer. Empty: it has none, or it cannot be read.
+struct AbortCall {
+  std::string method;
+  std::string target;
+  std::string body;
+};
+std::optional<AbortCall> abort_call(std::string_view abort, const TransferId& transfer);
 
 // --- addresses of prefill workers
 

@@ -100,6 +100,7 @@ struct RequestFacts {
   // Names of workers that must be used; empty: free choice. A pinned request is tried once.
   std::string pin_prefill;
   std::string pin_decode;
+  bool probes = false;  // The launcher's: its pins may name workers that are not proved yet.
   bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
   Prompt prompt() const { return {.tokens = prompt_tokens, .blocks = blocks, .session = session}; }
   // Tokens of work for a worker of this stage that has none of the prompt in its cache.

@@ -37,7 +37,8 @@ bool Router::pins_fit(const RequestFacts& facts) const {
   const auto fits = [&](const std::string& pin, Stage stage) {
     const Worker* worker = pin.empty() ? nullptr : table_.find(pin);
     return pin.empty() ||
-           (worker != nullptr && worker->serves(stage) && worker->serves(facts.model));
+           (worker != nullptr && worker->serves(stage) && worker->serves(facts.model) &&
+            (facts.probes || worker->entry.standing == net::Standing::kServing));
   };
   return fits(facts.pin_prefill, Stage::kPrefill) && fits(facts.pin_decode, Stage::kDecode) &&
          (facts.pin_prefill.empty() || facts.pin_decode.empty() ||
@@ -98,7 +99,11 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   const double fastest = config_.measured_load ? fastest_of(usable) : 0;
   const bool alone =
       is_suspect(request, now) && (request.alone_until == Instant{} || now < request.alone_until);
+  const Worker* const partner = decode ? table_.find(*decode) : nullptr;
   for (const Worker* worker : usable) {
+    if (partner != nullptr && worker->entry.protocol != partner->entry.protocol) {
+      continue;  // They cannot hand over to each other.
+    }
     const bool has_room = in_flight_max == 0 || worker->requests_in_flight < in_flight_max;
     if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
       full = true;

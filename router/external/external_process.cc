@@ -108,7 +108,7 @@ class ExternalProcess final : net::JobMember::Handler {
   void on_control(const net::Message& message) override {
     if (const auto* membership = std::get_if<net::Membership>(&message)) {
       if (member_list_.take(*membership)) {
-        step(MembersChanged{membership->version, member_list_.workers()});
+        step(MembersChanged{membership->version, member_list_.serving()});
       }
     }
   }

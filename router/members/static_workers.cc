@@ -147,6 +147,7 @@ void StaticWorkers::on_models(size_t row, const Result<net::HttpReply>& reply) {
 void StaticWorkers::meet(size_t row, net::WorkerEntry entry) {
   const StaticWorker& asked = rows_[row].asked;
   const bool prefills = asked.role == net::Role::kPrefill;
+  entry.protocol = protocol_ == Protocol::kAuto ? Protocol::kNixl : protocol_;
   const net::HttpAddress bootstrap{asked.address.host, asked.bootstrap_port};
   if (prefills && protocol_ == Protocol::kMooncake) {
     // Asked each time, because a restarted engine has a new id.

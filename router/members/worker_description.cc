@@ -47,7 +47,7 @@ net::Role parse_role(std::string_view value) {
 
 Result<WorkerDescription> parse_worker_description(const std::string& body) {
   static constexpr std::string_view kNames[] = {"name",     "engine_id",  "role", "model",
-                                                "draining", "kv_address", "load"};
+                                                "draining", "kv_address", "load", "abort"};
   PDJOB_TRY(const JsonObject object, JsonObject::scan(body, kNames));
   WorkerDescription described;
   described.entry.name = string_or_empty(object.value("name"));
@@ -59,6 +59,8 @@ Result<WorkerDescription> parse_worker_description(const std::string& body) {
   described.entry.model = string_or_empty(object.value("model"));
   const std::string_view kv_address = object.value("kv_address");
   described.entry.kv_address = kv_address.starts_with('{') ? kv_address : "";
+  described.entry.protocol = net::Protocol::kPdjob;
+  described.entry.abort = string_or_empty(object.value("abort"));
   described.draining = object.value("draining") == "true";
   described.load = parse_load(object.value("load"));
   return described;

@@ -140,7 +140,7 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
   std::vector<const Worker*> usable;
   std::vector<const Worker*> suspects;
   for (const auto& [id, worker] : workers_) {
-    if (!worker.silent && worker.serves(stage) && worker.serves(model) &&
+    if (worker.accepts() && worker.serves(stage) && worker.serves(model) &&
         std::find(except.begin(), except.end(), id) == except.end()) {
       (worker.health(now) == Health::kSuspect ? suspects : usable).push_back(&worker);
     }
@@ -151,7 +151,7 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
 bool WorkerTable::any(Stage stage, std::string_view model) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& row) {
     const Worker& worker = row.second;
-    return !worker.silent && worker.serves(stage) && worker.serves(model);
+    return worker.accepts() && worker.serves(stage) && worker.serves(model);
   });
 }
 

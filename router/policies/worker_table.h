@@ -53,6 +53,8 @@ struct Worker {
     return std::chrono::milliseconds(reported.standstill_ms) >= limits::kStandstillAvoided;
   }
 
+  // True if it gets new requests that name no worker.
+  bool accepts() const { return entry.standing == net::Standing::kServing && !silent; }
   bool serves(Stage stage) const;
   bool serves(std::string_view model) const;  // Either may be empty: any.
   // Where a decode worker finds KV of this prefill worker; empty: its replies say where.
@@ -82,11 +84,11 @@ class WorkerTable {
   const Worker* find(std::string_view name) const;
   bool knows_model(std::string_view model) const;
 
-  // Workers that serve `stage` and `model`, by id, without silent ones and those in `except`.
+  // Workers that serve `stage` and `model`, by id, if they accept requests and are not in `except`.
   // Returns the healthy ones and due trials or, if there are none, the suspects.
   std::vector<const Worker*> candidates(Stage stage, std::string_view model,
                                         const std::vector<WorkerId>& except, Instant now) const;
-  // True if any worker that is not silent serves this, in whatever health.
+  // True if any worker accepts such requests, in whatever health.
   bool any(Stage stage, std::string_view model) const;
 
   // Records that a leg begins or ends. Ignores unknown ids: the worker has left.

@@ -62,11 +62,11 @@ RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterCo
     : loop_(loop),
       server_(server),
       config_(config),
-      several_prompts_(dialect_of(config.protocol, /*concurrent=*/true).several_prompts),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
       core_(config, std::move(policies), /*seed=*/entropy(), entropy),
       admission_(config.tenants),
+      probe_check_({config.probe_key}),
       tracer_(make_tracer(loop, config.tracing)) {}
 
 RelayApi::~RelayApi() { loop_.cancel(timer_); }
@@ -167,7 +167,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   const auto pin = [&](std::string_view header) {
     return may_pin ? std::string(request.header(header)) : std::string();
   };
-  const bool hands_over = generates && (!body.several_prompts() || several_prompts_);
+  const bool hands_over = generates && (!body.several_prompts() || prefills_several_prompts());
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,
                      .prompt_tokens = body.prompt_tokens(),
@@ -179,7 +179,8 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
                      .priority = tenant.priority,
                      .timeout = timeout_of(request),
                      .pin_prefill = pin(openai::header::kPinPrefill),
-                     .pin_decode = pin(openai::header::kPinDecode)};
+                     .pin_decode = pin(openai::header::kPinDecode),
+                     .probes = is_probe(request, tenant)};
   if (exchange.span) {
     exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
     exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
@@ -187,6 +188,25 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
   server_.hold_more(client, kLegsWithABody * body.text().size());
   exchange.body = std::move(body);
   submit(RequestArrived{id, std::move(facts)});
+}
+
+bool RelayApi::is_probe(const net::HttpRequest& request, const TenantConfig& tenant) const {
+  return tenant.name == kProbeTenant || (admission_.open_to_all() && !probe_check_.open_to_all() &&
+                                         probe_check_.opens(request.header("authorization")));
+}
+
+// True if one request may hand over several prompts, whichever prefill worker it goes to.
+bool RelayApi::prefills_several_prompts() const {
+  bool takes_several = false;
+  for (const auto& [id, worker] : core_.workers().all()) {
+    if (worker.serves(Stage::kPrefill)) {
+      takes_several = dialect_of(worker.entry.protocol, worker.concurrent()).several_prompts;
+      if (!takes_several) {
+        break;
+      }
+    }
+  }
+  return takes_several;
 }
 
 std::string_view RelayApi::session_of(const net::HttpRequest& request,
@@ -440,7 +460,7 @@ KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
   // Null between two hops, if the worker has left after its part.
   const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
   if (offers) {
-    exchange.dialect = &dialect_of(config_.protocol, prefill->concurrent());
+    exchange.dialect = &dialect_of(prefill->entry.protocol, prefill->concurrent());
   }
   const KvDialect& dialect = *exchange.dialect;
   return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
@@ -521,15 +541,16 @@ void RelayApi::carry_out(const ReleaseOffer& effect) {
   if (worker == nullptr) {
     return;  // Its rows are gone, too.
   }
-  if (!dialect_of(config_.protocol, worker->concurrent()).releases) {
+  const auto abort = abort_call(worker->entry.abort, effect.transfer);
+  if (!abort) {
     return;  // Cancelling the leg frees the rows; otherwise their lease expires.
   }
-  const std::string target = "/pdjob/transfers/" + effect.transfer.to_string();
   net::fetch(loop_, *client_,
              {.to = {worker->entry.host, worker->entry.port},
-              .method = "DELETE",
-              .target = target,
+              .method = abort->method,
+              .target = abort->target,
               .header_lines = worker->key_line,
+              .body = abort->body,
               .connect_timeout = config_.connect_timeout,
               .head_timeout = kReleaseTimeout,
               .idle_timeout = kReleaseTimeout},

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/crypto/job_keys.h"
 #include "common/id.h"
 #include "common/warn_gate.h"
 #include "net/http/http_client.h"
@@ -161,6 +162,8 @@ class RelayApi final : public net::HttpCallHandler {
              std::unique_ptr<ReplyCapture> capture);
   void step(const RouterEvent& event);
   // The key for consistent_hash; empty: none.
+  bool is_probe(const net::HttpRequest& request, const TenantConfig& tenant) const;
+  bool prefills_several_prompts() const;
   std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
   // The worker's name; `gone` if it has left.
   std::string_view name_of(WorkerId worker, std::string_view gone = {}) const;
@@ -181,13 +184,13 @@ class RelayApi final : public net::HttpCallHandler {
   net::EventLoop& loop_;
   net::HttpServer& server_;
   const RouterConfig config_;
-  const bool several_prompts_;  // KvDialect::several_prompts of the workers.
   const std::function<void()> on_drained_;
   std::vector<std::function<void()>> on_workers_changed_;
   std::function<void(TokensQuestion)> ask_tokens_;  // Set if the core has kv().
   const std::unique_ptr<net::HttpClient> client_;
   Router core_;
   Admission admission_;
+  const KeyCheck probe_check_;
   RouterMetrics metrics_;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 

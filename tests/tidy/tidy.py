@@ -103,7 +103,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job router/external/external_router router/core/router prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
+CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement router/external/external_router router/core/router prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/event_loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

@@ -24,6 +24,7 @@ constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
 constexpr size_t kQuotedBytesMax = 256;  // Client text quoted in a message.
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
+constexpr const char* kAbort = "DELETE /pdjob/transfers/{transfer}";  // WorkerEntry::abort.
 
 // Whether a request of this size can be prepared at once, on the loop thread.
 bool is_short(size_t body_bytes) { return body_bytes <= limits::kPreparedAtOnceBytesMax; }
@@ -688,6 +689,7 @@ void OpenaiApi::on_worker_info(net::ExchangeId id) {
   json.key("model").string(engine_.facts().name);
   json.key("draining").boolean(draining_);
   json.key("kv_address").raw(kv_address_json(options_.kv));
+  json.key("abort").string(kAbort);
   json.key("load").begin_object();
   json.key("requests_running").integer(now.requests_running);
   json.key("requests_queued").integer(now.requests_queued);
@@ -706,7 +708,9 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .port = port,
           .model = engine_.facts().name,
           .kv_address = kv_address_json(options_.kv),
-          .key = options_.key};
+          .key = options_.key,
+          .protocol = net::Protocol::kPdjob,
+          .abort = kAbort};
 }
 
 net::WorkerLoad OpenaiApi::load() const {

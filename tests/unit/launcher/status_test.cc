@@ -85,13 +85,12 @@ TEST_F(StatusTest, OfSeveralModelsItSaysWhoseEachWorkerIs) {
 }
 
 TEST_F(StatusTest, MetricsCountRestartsOnceEach) {
-  JobMetrics metrics(job_);
-  EXPECT_NE(metrics.text(job_).find("pdjob_job_ready 0"), std::string::npos);
+  EXPECT_NE(job_metrics(job_).find("pdjob_job_ready 0"), std::string::npos);
   tell(ProcessExited{{2}, "exit code 1"});
   job_.step(TimePassed{}, start_ + seconds(1), effects_);
   for (int scrape = 0; scrape < 2; ++scrape) {
     EXPECT_NE(
-        metrics.text(job_).find(R"(pdjob_process_restarts_total{name="decode-0",role="both"} 1)"),
+        job_metrics(job_).find(R"(pdjob_process_restarts_total{name="decode-0",role="both"} 1)"),
         std::string::npos);
   }
 }

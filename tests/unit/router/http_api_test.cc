@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/crypto/job_keys.h"
 #include "common/crypto/sha256.h"
 #include "common/limits.h"
 #include "common/os/real_clock.h"
@@ -803,6 +804,26 @@ TEST_F(HttpApiTest, ObeysPins) {
   workers[1]->die();
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, "x-pdjob-pin-prefill: p1\r\n").status,
             503);
+}
+
+TEST_F(HttpApiTest, OnlyTheLaunchersProbesReachAWorkerThatIsNotProved) {
+  config.probe_key = "the key of the launcher's probes";
+  FakeWorker& worker = add("d0", net::Role::kBoth);
+  serve();
+  net::WorkerEntry proving = worker.entry();
+  proving.standing = net::Standing::kProving;
+  api->relay().submit(WorkersChanged{{proving}});
+  const std::string pin = "x-pdjob-pin-decode: d0\r\n";
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pin).status, 503);
+  EXPECT_EQ(
+      exchange("POST", "/v1/completions", kPrompt, pin + authorization_line("another key")).status,
+      503);
+  EXPECT_TRUE(worker.heard.empty());
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, pin + authorization_line(config.probe_key))
+                .status,
+            200);
+  EXPECT_EQ(exchange("GET", "/pdjob/workers", "").body.find(R"("standing":"serving")"),
+            std::string::npos);
 }
 
 TEST_F(HttpApiTest, PinsOfTenantsDoNotCountAndKeysAreLookedAtBeforeBodies) {

@@ -24,11 +24,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-struct Exits final : Cluster::Handler {
-  std::function<void(Incarnation, const std::string&)> then;
-  void on_exited(Incarnation incarnation, const net::ChildExit& exit) override {
-    then(incarnation, exit.how);
+// Stops the loop with each event but Spawned.
+struct Events final : Cluster::Handler {
+  explicit Events(net::EventLoop& runs) : loop(runs) {}
+  void on_cluster_event(const ClusterEvent& event) override {
+    if (const auto* spawned = std::get_if<Spawned>(&event)) {
+      pid = spawned->pid;
+      if (!stops_when_spawned) {
+        return;
+      }
+    }
+    last = event;
+    loop.stop();
   }
+  net::EventLoop& loop;
+  bool stops_when_spawned = false;
+  int64_t pid = 0;
+  ClusterEvent last;
 };
 
 class LocalClusterTest : public testing::Test {
@@ -38,10 +50,6 @@ class LocalClusterTest : public testing::Test {
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(folder_);
     logs_.emplace(*LogFolder::claim(folder_, "test"));
-    exits_.then = [this](Incarnation, const std::string& how) {
-      how_ = how;
-      loop_.stop();
-    };
   }
 
   // $3 is the number of the spec's descriptor, as for pdjob itself.
@@ -73,25 +81,46 @@ class LocalClusterTest : public testing::Test {
     }
   }
 
+  std::string how() const { return std::get<ProcessExited>(events_.last).how; }
+
+  // Returns the port; 0: it failed, and why_not_ says why.
+  uint16_t open_door(LocalCluster& cluster, const std::string& name, uint16_t port,
+                     net::PortUse use = net::PortUse::kAlone) {
+    cluster.report_to(events_);
+    cluster.open_door(
+        {.name = name, .node = "local", .host = "127.0.0.1", .port = port, .use = use});
+    loop_.run();
+    if (const auto* failed = std::get_if<DoorFailed>(&events_.last)) {
+      why_not_ = failed->reason;
+      return 0;
+    }
+    EXPECT_EQ(std::get<DoorOpened>(events_.last).name, name);
+    return std::get<DoorOpened>(events_.last).port;
+  }
+
+  void spawn(LocalCluster& cluster, const SpawnOrder& what) {
+    cluster.report_to(events_);
+    cluster.spawn(what);
+  }
+
   const std::string folder_;
   std::optional<LogFolder> logs_;
   net::EventLoop loop_;
-  Exits exits_;
-  std::string how_;
+  Events events_{loop_};
+  std::string why_not_;
 };
 
 TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
-  LocalCluster cluster(loop_, exits_,
+  LocalCluster cluster(loop_,
                        script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
-  const auto port = cluster.listen("decode-0", "local", "127.0.0.1", 0, net::PortUse::kAlone);
-  ASSERT_TRUE(port.has_value());
-  EXPECT_GT(*port, 0);
-  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  const uint16_t port = open_door(cluster, "decode-0", 0);
+  ASSERT_GT(port, 0) << why_not_;
+  spawn(cluster, order(1));
   loop_.run();
-  EXPECT_EQ(how_, "exit code 7");
+  EXPECT_EQ(how(), "exit code 7");
   EXPECT_NE(log().find("role worker"), std::string::npos);
   EXPECT_NE(log().find("\"key\":\"a secret\""), std::string::npos);
-  EXPECT_NE(log().find("\"port\":" + std::to_string(*port)), std::string::npos);
+  EXPECT_NE(log().find("\"port\":" + std::to_string(port)), std::string::npos);
   EXPECT_NE(log().find("socket:["), std::string::npos);
 }
 
@@ -99,8 +128,8 @@ TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
 TEST_F(LocalClusterTest, DescriptorsOfTheCallerDoNotReachAChild) {
   const int leaked = open("/dev/full", O_WRONLY);  // NOLINT: without close-on-exec.
   ASSERT_GE(leaked, 0);
-  LocalCluster cluster(loop_, exits_, script("ls -l /proc/$$/fd; echo listed"));
-  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  LocalCluster cluster(loop_, script("ls -l /proc/$$/fd; echo listed"));
+  spawn(cluster, order(1));
   loop_.run();
   EXPECT_NE(log().find("listed"), std::string::npos);
   EXPECT_EQ(log().find("/dev/full"), std::string::npos) << log();
@@ -109,30 +138,30 @@ TEST_F(LocalClusterTest, DescriptorsOfTheCallerDoNotReachAChild) {
 
 TEST_F(LocalClusterTest, AChildSeesTheGpuOfItsOrderAlone) {
   ::setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8a1", 1);
-  LocalCluster cluster(loop_, exits_, script("env | grep -c CUDA_; env | grep CUDA_"));
+  LocalCluster cluster(loop_, script("env | grep -c CUDA_; env | grep CUDA_"));
   EXPECT_EQ(LocalCluster::this_node().gpus, (std::vector<std::string>{"0", "GPU-8a1"}));
   SpawnOrder with_gpu = order(1);
-  with_gpu.spec.gpu = "GPU-8a1";
-  ASSERT_TRUE(cluster.spawn(with_gpu).has_value());
+  with_gpu.spec.gpus = "GPU-8a1";
+  spawn(cluster, with_gpu);
   loop_.run();
   EXPECT_EQ(log(), "1\nCUDA_VISIBLE_DEVICES=GPU-8a1\n");
-  ASSERT_TRUE(cluster.spawn(order(2)).has_value());
+  spawn(cluster, order(2));
   loop_.run();
   EXPECT_TRUE(log().ends_with("1\nCUDA_VISIBLE_DEVICES=0,GPU-8a1\n"));
   ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST_F(LocalClusterTest, ADeathByASignalIsTold) {
-  LocalCluster cluster(loop_, exits_, script("exec sleep 1000"));
-  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  LocalCluster cluster(loop_, script("exec sleep 1000"));
+  spawn(cluster, order(1));
   cluster.signal({1}, Signal::kKill);
   loop_.run();
-  EXPECT_EQ(how_, "signal 9 (Killed)");
+  EXPECT_EQ(how(), "signal 9 (Killed)");
 }
 
 TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
-  LocalCluster cluster(loop_, exits_, script("sleep 1000 & echo grandchild $! started; wait"));
-  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  LocalCluster cluster(loop_, script("sleep 1000 & echo grandchild $! started; wait"));
+  spawn(cluster, order(1));
   wait_for_log("started");
   const int grandchild = std::stoi(log().substr(log().find("grandchild ") + 11));
   ASSERT_GT(grandchild, 1);
@@ -145,38 +174,57 @@ TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
 }
 
 TEST_F(LocalClusterTest, AProgramThatCannotBeExecutedExitsWith127) {
-  LocalCluster cluster(loop_, exits_, {.program = "/nonexistent", .logs = *logs_});
-  ASSERT_TRUE(cluster.spawn(order(1)).has_value());
+  LocalCluster cluster(loop_, {.program = "/nonexistent", .logs = *logs_});
+  spawn(cluster, order(1));
   loop_.run();
-  EXPECT_EQ(how_, "exit code 127");
+  EXPECT_EQ(how(), "exit code 127");
   EXPECT_EQ(log(), "pdjob: cannot execute the program\n");
 }
 
+TEST_F(LocalClusterTest, AChildWithoutADoorGetsASocketOfItsOwn) {
+  LocalCluster cluster(loop_, script("cat /proc/self/fd/$3"));
+  spawn(cluster, order(1));
+  loop_.run();
+  EXPECT_EQ(log().find("\"port\":0"), std::string::npos) << log();
+  EXPECT_EQ(log().find("\"listen_fd\":-1"), std::string::npos) << log();
+}
+
+// A launcher gives its orders in the middle of a step of the Job core.
+TEST_F(LocalClusterTest, NothingIsToldInsideAnOrder) {
+  LocalCluster cluster(loop_, {.program = "/nonexistent", .logs = *logs_});
+  spawn(cluster, order(1));
+  EXPECT_EQ(events_.pid, 0);
+  loop_.run();
+  EXPECT_GT(events_.pid, 0);
+}
+
 TEST_F(LocalClusterTest, APortInUseIsAnErrorThatNamesIt) {
-  LocalCluster cluster(loop_, exits_, script(""));
-  const auto port = cluster.listen("a", "local", "127.0.0.1", 0, net::PortUse::kAlone);
-  ASSERT_TRUE(port.has_value());
-  const auto again = cluster.listen("b", "local", "127.0.0.1", *port, net::PortUse::kAlone);
-  ASSERT_FALSE(again.has_value());
-  EXPECT_NE(again.error().message.find(std::to_string(*port)), std::string::npos);
+  LocalCluster cluster(loop_, script(""));
+  const uint16_t port = open_door(cluster, "a", 0);
+  ASSERT_GT(port, 0) << why_not_;
+  EXPECT_EQ(open_door(cluster, "b", port), 0);
+  EXPECT_NE(why_not_.find(std::to_string(port)), std::string::npos);
+  cluster.close_door("a");
+  EXPECT_EQ(open_door(cluster, "b", port), port);
 }
 
 TEST_F(LocalClusterTest, ProcessesThatSayThatTheyShareAPortMay) {
-  LocalCluster cluster(loop_, exits_, script(""));
-  const auto port = cluster.listen("a", "local", "127.0.0.1", 0, net::PortUse::kShared);
-  ASSERT_TRUE(port.has_value());
-  EXPECT_EQ(*cluster.listen("b", "local", "127.0.0.1", *port, net::PortUse::kShared), *port);
-  EXPECT_FALSE(cluster.listen("c", "local", "127.0.0.1", *port, net::PortUse::kAlone).has_value());
+  LocalCluster cluster(loop_, script(""));
+  const uint16_t port = open_door(cluster, "a", 0, net::PortUse::kShared);
+  ASSERT_GT(port, 0) << why_not_;
+  EXPECT_EQ(open_door(cluster, "b", port, net::PortUse::kShared), port);
+  EXPECT_EQ(open_door(cluster, "c", port), 0);
 }
 
 TEST_F(LocalClusterTest, NothingOutlivesTheCluster) {
-  int64_t pid = 0;
   {
-    LocalCluster cluster(loop_, exits_, script("trap '' TERM; while :; do sleep 1; done"));
-    pid = *cluster.spawn(order(1));
-    EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), 0);
+    LocalCluster cluster(loop_, script("trap '' TERM; while :; do sleep 1; done"));
+    events_.stops_when_spawned = true;
+    spawn(cluster, order(1));
+    loop_.run();
+    EXPECT_EQ(kill(static_cast<pid_t>(events_.pid), 0), 0);
   }
-  EXPECT_NE(kill(static_cast<pid_t>(pid), 0), 0);
+  EXPECT_NE(kill(static_cast<pid_t>(events_.pid), 0), 0);
 }
 
 // A killed launcher cannot clean up, so the kernel does it.
@@ -188,10 +236,13 @@ TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
   const pid_t launcher = fork();
   if (launcher == 0) {
     net::EventLoop loop;
-    LocalCluster cluster(loop, exits_, options);
-    const auto pid = cluster.spawn(order(1));
-    const int64_t value = pid ? *pid : 0;
-    static_cast<void>(!write(report[1], &value, sizeof value));
+    LocalCluster cluster(loop, options);
+    Events events(loop);
+    events.stops_when_spawned = true;
+    cluster.report_to(events);
+    cluster.spawn(order(1));
+    loop.run();
+    static_cast<void>(!write(report[1], &events.pid, sizeof events.pid));
     loop.run();
     _exit(0);
   }

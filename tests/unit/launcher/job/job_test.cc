@@ -38,8 +38,8 @@ std::vector<ProcessPlan> one_of_each() {
 // A Job and its effects. Tests advance the time by hand.
 class World {
  public:
-  explicit World(std::vector<ProcessPlan> plan = one_of_each())
-      : job(std::move(plan), kTiming, "n") {}
+  explicit World(std::vector<ProcessPlan> plan = one_of_each(), JobSetting setting = {})
+      : job(std::move(plan), kTiming, "n", std::move(setting)) {}
 
   Job job;
   Instant now{seconds(1000)};
@@ -151,11 +151,17 @@ class World {
       register_process(std::string(each.name));
     }
   }
+  // Takes the probes that were sent, with all other effects.
+  std::vector<Probe> take_probes() {
+    std::vector<Probe> probes = all<Probe>();
+    effects.clear();
+    return probes;
+  }
   void answer_probes() {
-    while (const Probe* probe = last<Probe>()) {
-      const uint64_t id = probe->probe;
-      effects.clear();
-      tell(ProbeSucceeded{id, 4096});
+    for (std::vector<Probe> probes = take_probes(); !probes.empty(); probes = take_probes()) {
+      for (const Probe& probe : probes) {
+        tell(ProbeSucceeded{probe.probe, 4096});
+      }
     }
   }
   void make_ready() {
@@ -260,11 +266,13 @@ TEST(Job, EachOfSeveralRoutersIsProbedBeforeTheJobIsReady) {
                {"decode-0", net::Role::kDecode}});
   world.start();
   world.register_all();
-  EXPECT_EQ(world.last<Probe>()->router, "router-0");
-  world.tell(ProbeSucceeded{1, 4096});
+  const std::vector<Probe> probes = world.take_probes();
+  ASSERT_EQ(probes.size(), 2U);
+  EXPECT_EQ(probes[0].router, "router-0");
+  EXPECT_EQ(probes[1].router, "router-1");
+  world.tell(ProbeSucceeded{probes[0].probe, 4096});
   EXPECT_EQ(world.job.state(), JobState::kStarting);
-  EXPECT_EQ(world.last<Probe>()->router, "router-1");
-  world.tell(ProbeSucceeded{2, 4096});
+  world.tell(ProbeSucceeded{probes[1].probe, 4096});
   EXPECT_EQ(world.job.state(), JobState::kReady);
 }
 
@@ -359,11 +367,9 @@ TEST(Job, ProbesReachEveryWorkerOfUnequalGroups) {
   world.start();
   world.register_all();
   Names probed;
-  while (const Probe* probe = world.last<Probe>()) {
-    probed.push_back(probe->prefill + ">" + probe->decode);
-    const uint64_t id = probe->probe;
-    world.effects.clear();
-    world.tell(ProbeSucceeded{id, 1});
+  for (const Probe& probe : world.take_probes()) {
+    probed.push_back(probe.prefill + ">" + probe.decode);
+    world.tell(ProbeSucceeded{probe.probe, 1});
   }
   EXPECT_EQ(probed, (Names{"prefill-0>decode-0", "prefill-0>decode-1", "prefill-0>decode-2"}));
   EXPECT_EQ(world.job.state(), JobState::kReady);
@@ -384,16 +390,14 @@ TEST(Job, ProbesPairWorkersOfOneModelOnlyAndNameIt) {
   world.start();
   world.register_all();
   Names probed;
-  while (const Probe* probe = world.last<Probe>()) {
-    probed.push_back(probe->model + ": " + probe->prefill + ">" + probe->decode);
-    const uint64_t id = probe->probe;
+  for (const Probe& probe : world.take_probes()) {
+    probed.push_back(probe.model + ": " + probe.prefill + ">" + probe.decode);
     EXPECT_EQ(world.job.state(), JobState::kStarting);
-    world.effects.clear();
-    world.tell(ProbeSucceeded{id, probe->prefill.empty() ? 0U : 1U});
+    world.tell(ProbeSucceeded{probe.probe, probe.prefill.empty() ? 0U : 1U});
   }
   EXPECT_EQ(probed,
             (Names{"small: small-prefill-0>small-decode-0", "large: large-prefill-0>large-decode-0",
-                   "alone: >alone-decode-0", "large: large-prefill-0>large-decode-1"}));
+                   "large: large-prefill-0>large-decode-1", "alone: >alone-decode-0"}));
   EXPECT_EQ(world.job.state(), JobState::kReady);
 }
 
@@ -417,12 +421,10 @@ TEST(Job, AModelWhoseProbesFailKeepsNoOtherFromBeingReady) {
   world.start();
   world.register_all();
   for (int i = 0; i < 12; ++i) {
-    const Probe* probe = world.last<Probe>();
-    ASSERT_NE(probe, nullptr);
-    const uint64_t id = probe->probe;
-    const bool fails = probe->model == "small";
-    world.effects.clear();
-    world.tell(fails ? Event{ProbeFailed{id, "status 503"}} : Event{ProbeSucceeded{id, 1}});
+    for (const Probe& probe : world.take_probes()) {
+      world.tell(probe.model == "small" ? Event{ProbeFailed{probe.probe, "status 503"}}
+                                        : Event{ProbeSucceeded{probe.probe, 1}});
+    }
     world.pass(milliseconds(200));
     world.beat_all();
   }
@@ -917,6 +919,264 @@ TEST(Job, ADeathWhileDrainingIsNotReplaced) {
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kExited);
   world.pass(seconds(5));
   EXPECT_TRUE(world.all<Spawn>().empty());
+}
+
+// --- processes that come and go
+
+// Two workers of each role.
+std::vector<ProcessPlan> two_of_each() {
+  return {{"router-0", net::Role::kRouter},
+          {"prefill-0", net::Role::kPrefill},
+          {"prefill-1", net::Role::kPrefill},
+          {"decode-0", net::Role::kDecode},
+          {"decode-1", net::Role::kDecode}};
+}
+
+TEST(Job, AnAddedProcessStartsAndIsProvedWhileTheOthersServe) {
+  World world;
+  world.make_ready();
+  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->name, "decode-1");
+  EXPECT_EQ(world.last<Spawn>()->role, net::Role::kDecode);
+  world.register_process("decode-1");
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("decode-1"), ProcessState::kReady);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0", "decode-1"}));
+}
+
+TEST(Job, ANameIsAddedOnce) {
+  World world;
+  world.make_ready();
+  world.tell(ProcessAdded{{"decode-0", net::Role::kDecode}});
+  EXPECT_TRUE(world.all<Spawn>().empty());
+  EXPECT_EQ(world.job.processes().size(), 3U);
+}
+
+TEST(Job, ARetiredWorkerGetsNoRequestsThenDrainsThenIsGone) {
+  World world(two_of_each());
+  world.make_ready();
+  const Incarnation retired = world.process("decode-1").incarnation;
+  world.router_confirms = false;
+  world.tell(RetireAsked{"decode-1"});
+  EXPECT_EQ(world.lists["router-0"].serving().size(), 3U);
+  EXPECT_EQ(world.lists["router-0"].workers().size(), 4U) << "requests that run there go on";
+  EXPECT_FALSE(world.sent<net::Drain>("decode-1")) << "the router may still send requests to it";
+  world.confirm(world.version_sent());
+  EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
+  world.tell(MessageArrived{"decode-1", net::Drained{}});
+  EXPECT_TRUE(world.sent<net::Shutdown>("decode-1"));
+  world.router_confirms = true;
+  world.effects.clear();
+  world.tell(ProcessExited{retired, "exit code 0"});
+  EXPECT_EQ(world.job.find("decode-1"), nullptr);
+  world.pass(seconds(100));
+  EXPECT_TRUE(world.all<Spawn>().empty());
+  EXPECT_EQ(world.lists["router-0"].workers().size(), 3U);
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, ARouterThatDoesNotConfirmDelaysARetirementOnlyForAWhile) {
+  World world(two_of_each());
+  world.make_ready();
+  world.router_confirms = false;
+  world.tell(RetireAsked{"decode-1"});
+  world.pass(seconds(2));
+  EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
+}
+
+TEST(Job, AWorkerThatIsKilledWhileItRetiresIsNotStartedAgain) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RetireAsked{"decode-1"});
+  world.exit_process("decode-1");
+  EXPECT_EQ(world.job.find("decode-1"), nullptr);
+  world.pass(seconds(100));
+  EXPECT_TRUE(world.all<Spawn>().empty());
+}
+
+TEST(Job, ARetiredNameCanBeUsedAgain) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RetireAsked{"decode-1"});
+  world.exit_process("decode-1");
+  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.register_process("decode-1");
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("decode-1"), ProcessState::kReady);
+}
+
+TEST(Job, AWorkerChangesItsRoleByDrainingAndStartingAgain) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  EXPECT_TRUE(world.sent<net::Drain>("prefill-1"));
+  EXPECT_EQ(world.process("prefill-1").role, net::Role::kPrefill);
+  world.effects.clear();
+  world.exit_process("prefill-1", "exit code 0");
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->name, "prefill-1");
+  EXPECT_EQ(world.last<Spawn>()->role, net::Role::kDecode);
+  world.register_process("prefill-1");
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kReady);
+  EXPECT_EQ(world.process("prefill-1").entry.role, net::Role::kDecode);
+}
+
+TEST(Job, ARoleThatAProcessCannotHaveIsIgnored) {
+  World world;
+  world.make_ready();
+  world.tell(RoleChangeAsked{"router-0", net::Role::kDecode});
+  world.tell(RoleChangeAsked{"decode-0", net::Role::kRouter});
+  world.tell(RoleChangeAsked{"decode-0", net::Role::kDecode});
+  world.tell(RoleChangeAsked{"nobody", net::Role::kDecode});
+  world.tell(RetireAsked{"nobody"});
+  EXPECT_TRUE(world.effects.empty());
+}
+
+// A worker that never gets ready.
+TEST(Job, AStartingJobIsReadyWithoutAWorkerThatDiesIfItsRoleHasAnother) {
+  World world(two_of_each());
+  world.start();
+  for (const char* name : {"router-0", "prefill-0", "prefill-1", "decode-0"}) {
+    world.register_process(name);
+  }
+  for (int death = 0; death < 2; ++death) {
+    world.exit_process("decode-1", "exit code 1");
+    world.pass(seconds(2));
+    world.beat_all();
+  }
+  world.answer_probes();
+  EXPECT_EQ(world.job.state(), JobState::kStarting) << "it may still come";
+  world.exit_process("decode-1", "exit code 1");
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+  EXPECT_NE(world.last<ReportReady>(), nullptr);
+  // It is tried again, and joins when it can.
+  world.effects.clear();
+  world.pass(seconds(2));
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  world.register_process("decode-1");
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("decode-1"), ProcessState::kReady);
+}
+
+TEST(Job, AStartingJobFailsWhenAllWorkersOfARoleDie) {
+  World world(two_of_each());
+  world.start();
+  for (int death = 0; death < 3; ++death) {
+    world.exit_process("decode-0", "exit code 1");
+    world.exit_process("decode-1", "exit code 2");
+    if (death < 2) {
+      EXPECT_EQ(world.job.state(), JobState::kStarting);
+      world.pass(seconds(2));
+    }
+  }
+  EXPECT_EQ(world.job.state(), JobState::kDraining);
+}
+
+TEST(Job, AtItsDeadlineAJobIsReadyIfEveryRoleServes) {
+  World world(two_of_each());
+  world.start();
+  for (const char* name : {"router-0", "prefill-0", "decode-0", "decode-1"}) {
+    world.register_process(name);
+  }
+  world.answer_probes();
+  EXPECT_EQ(world.job.state(), JobState::kStarting) << world.job.waiting_for();
+  world.now += seconds(59);
+  world.beat_all();
+  world.pass(seconds(1));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, AWorkerThatNeverGetsReadyDoesNotEndAReadyJob) {
+  World world;
+  world.make_ready();
+  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  for (int death = 0; death < 10; ++death) {
+    world.exit_process("decode-1", "exit code 1");
+    world.pass(seconds(8));
+    world.beat_all();
+    EXPECT_EQ(world.job.state(), JobState::kReady);
+  }
+  EXPECT_EQ(world.state_of("decode-1"), ProcessState::kStarting) << "it is tried again";
+}
+
+TEST(Job, AWorkerWhoseProbesFailForLongIsKilledAndTriedAgain) {
+  World world;
+  world.make_ready();
+  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.register_process("decode-1");
+  const Instant registered = world.now;
+  while (world.all<SendSignal>().empty() && world.now < registered + seconds(100)) {
+    for (const Probe& probe : world.all<Probe>()) {
+      world.tell(ProbeFailed{probe.probe, "status 503"});
+    }
+    world.pass(seconds(1));
+    world.beat_all();
+  }
+  EXPECT_GE(world.now, registered + kTiming.start_timeout);
+  ASSERT_FALSE(world.all<SendSignal>().empty());
+  world.exit_process("decode-1");
+  EXPECT_EQ(world.process("decode-1").last_exit,
+            "no probe went through it (status 503), then signal 9 (Killed)");
+  EXPECT_EQ(world.state_of("decode-1"), ProcessState::kBackoff);
+}
+
+TEST(Job, RoutersLearnThatAWorkerServesOnlyAfterItsProbe) {
+  World world;
+  world.start();
+  world.register_all();
+  EXPECT_TRUE(world.lists["router-0"].serving().empty());
+  EXPECT_EQ(world.lists["router-0"].workers().size(), 2U);
+  world.tell(ProbeSucceeded{1, 4096});
+  EXPECT_EQ(world.lists["router-0"].serving().size(), 2U);
+}
+
+// --- nodes
+
+class NodeWorld : public World {
+ public:
+  NodeWorld()
+      : World({{"router-0", net::Role::kRouter, "", {}, {.node = "a"}},
+               {"prefill-0", net::Role::kPrefill, "", {.cores = 1}, {.node = "a"}},
+               {"decode-0", net::Role::kDecode, "", {.cores = 1, .gpus = 1}, {"b", {"0"}}}},
+              {.nodes = {{.name = "a", .cores = 2}, {.name = "b", .cores = 2, .gpus = {"0"}}}}) {}
+};
+
+TEST(Job, WhatRanOnALostNodeStartsOnAnother) {
+  NodeWorld world;
+  world.make_ready();
+  world.tell(NodeJoined{{.name = "c", .cores = 8, .gpus = {"5"}}});
+  world.tell(NodeLost{"b", "no answer"});
+  EXPECT_TRUE(world.all<SendSignal>().empty()) << "nobody is there to be killed";
+  EXPECT_EQ(world.members(), Names{"prefill-0"});
+  EXPECT_EQ(world.process("decode-0").last_exit, "node b is lost: no answer");
+  world.pass(milliseconds(250));
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->place, (Place{"c", {"5"}}));
+}
+
+TEST(Job, AProcessWithoutAPlaceWaitsForANode) {
+  NodeWorld world;
+  world.make_ready();
+  world.tell(NodeLost{"b", "no answer"});
+  world.pass(milliseconds(250));
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kWaiting);
+  EXPECT_NE(world.job.waiting_for().find("decode-0 is waiting for a node with 1 GPU"),
+            std::string::npos);
+  world.tell(NodeJoined{{.name = "d", .cores = 8}});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kWaiting) << "it has no GPU";
+  world.tell(NodeJoined{{.name = "b", .cores = 2, .gpus = {"0"}}});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
+}
+
+TEST(Job, AnExitToldAfterItsNodeWasLostCountsOnce) {
+  NodeWorld world;
+  world.make_ready();
+  const Incarnation lost = world.process("prefill-0").incarnation;
+  world.tell(NodeLost{"a", "no answer"});
+  world.tell(ProcessExited{lost, "signal 9 (Killed)"});
+  EXPECT_EQ(world.process("prefill-0").last_exit, "node a is lost: no answer");
 }
 
 // For any order of any events: the job never wedges or busy-waits, and stops when told.

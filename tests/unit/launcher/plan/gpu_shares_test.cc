@@ -22,7 +22,7 @@ std::vector<Node> node(const Words& gpus) {
 Words gpus_of(const LaunchPlan& plan) {
   Words gpus;
   for (const PlanRow& row : plan.rows) {
-    gpus.push_back(row.gpu);
+    gpus.push_back(gpus_text(row.gpus));
   }
   return gpus;
 }

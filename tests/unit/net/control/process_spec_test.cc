@@ -17,7 +17,7 @@ ProcessSpec spec() {
           .control = {.endpoint = "tcp://127.0.0.1:1",
                       .server_public_key = "s",
                       .client = {.public_key = "p", .secret_key = "k"}},
-          .gpu = "GPU-8a1",
+          .gpus = "GPU-8a1",
           .key = "the worker's",
           .router_key = "the router's",
           .probe_key = "the probes'",
@@ -35,7 +35,7 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->model, "org/Large-7B");
   EXPECT_EQ(decoded->port, 40001);
   EXPECT_EQ(decoded->listen_fd, 7);
-  EXPECT_EQ(decoded->gpu, "GPU-8a1");
+  EXPECT_EQ(decoded->gpus, "GPU-8a1");
   EXPECT_EQ(decoded->control.client.secret_key, "k");
 }
 

@@ -22,7 +22,10 @@ WorkerEntry worker_entry() {
           .port = 40123,
           .model = "smollm2",
           .kv_address = R"({"remote_port":1})",
-          .key = "a key of sixteen or more"};
+          .key = "a key of sixteen or more",
+          .protocol = Protocol::kSglang,
+          .abort = "DELETE /pdjob/transfers/{transfer}",
+          .standing = Standing::kLeaving};
 }
 
 WorkerLoad worker_load() {
@@ -64,8 +67,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x05\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x05\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x06\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x06\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

@@ -21,7 +21,25 @@ TEST(KvWords, APdjobOfferNamesTheTransfer) {
   EXPECT_EQ(
       pdjob().offer({kTransfer, "{}"}).kv_transfer_params,
       R"({"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
-  EXPECT_TRUE(pdjob().releases);
+}
+
+TEST(KvWords, AWorkersAbortCallNamesTheTransfer) {
+  const auto freed = abort_call("DELETE /pdjob/transfers/{transfer}", kTransfer);
+  ASSERT_TRUE(freed);
+  EXPECT_EQ(freed->method, "DELETE");
+  EXPECT_EQ(freed->target, "/pdjob/transfers/0123456789abcdeffedcba9876543210");
+  EXPECT_EQ(freed->body, "");
+  const auto posted = abort_call(R"(POST /abort {"id": "{transfer}"})", kTransfer);
+  ASSERT_TRUE(posted);
+  EXPECT_EQ(posted->target, "/abort");
+  EXPECT_EQ(posted->body, R"({"id": "0123456789abcdeffedcba9876543210"})");
+}
+
+// A worker chooses the text.
+TEST(KvWords, AnAbortCallThatWouldBreakAHeadIsNone) {
+  for (const char* text : {"", "DELETE", "DELETE ", "DELETE x", "/x", "DELETE /x\r\nHost: y"}) {
+    EXPECT_FALSE(abort_call(text, kTransfer)) << text;
+  }
 }
 
 TEST(KvWords, APdjobFetchExtendsTheAddress) {

@@ -1218,6 +1218,47 @@ TEST_F(RouterTest, RefusesAPinThatIsNotThereOrOfTheWrongRole) {
   EXPECT_EQ(arrive({.pin_prefill = "d0"}), Words{"refuse 503"});
 }
 
+net::WorkerEntry standing(net::WorkerEntry entry, net::Standing standing) {
+  entry.standing = standing;
+  return entry;
+}
+
+TEST_F(RouterTest, AWorkerThatIsNotProvedGetsOnlyTheLaunchersProbes) {
+  workers({standing(entry("p0", net::Role::kPrefill), net::Standing::kProving),
+           standing(entry("d0", net::Role::kDecode), net::Standing::kProving)});
+  EXPECT_EQ(arrive({.pin_prefill = "p0", .pin_decode = "d0"}), Words{"refuse 503"});
+  EXPECT_EQ(arrive({.pin_prefill = "p0", .pin_decode = "d0", .probes = true}),
+            (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  step(ClientLeft{kRequest});
+  EXPECT_EQ(arrive(), Words{}) << "it waits";
+  EXPECT_EQ(workers({entry("p0", net::Role::kPrefill), entry("d0", net::Role::kDecode)}),
+            (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, AWorkerThatLeavesFinishesItsRequestsAndGetsNoNewOnes) {
+  const auto leaving = standing(entry("d0", net::Role::kDecode), net::Standing::kLeaving);
+  workers({entry("p0", net::Role::kPrefill), entry("d0", net::Role::kDecode)});
+  arrive();
+  EXPECT_EQ(workers({entry("p0", net::Role::kPrefill), leaving}), Words{});
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  ended(Stage::kPrefill);
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(workers({entry("p0", net::Role::kPrefill), leaving, entry("d1", net::Role::kDecode)}),
+            (Words{"prefill#1@p0 offer", "decode#1@d1 fetch"}));
+}
+
+// Engines of different makes cannot read each other's KV.
+TEST_F(RouterTest, OnlyWorkersThatSpeakTheSameArePaired) {
+  net::WorkerEntry other = entry("p0", net::Role::kPrefill);
+  other.protocol = net::Protocol::kSglang;
+  workers({other, entry("p1", net::Role::kPrefill), entry("d0", net::Role::kDecode)});
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(arrive(), (Words{"prefill#1@p1 offer", "decode#1@d0 fetch"}));
+    step(ClientLeft{kRequest});
+  }
+}
+
 TEST_F(RouterTest, DrainsWhatIsAliveAndRefusesTheRest) {
   workers(pair);
   arrive();

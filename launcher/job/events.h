@@ -1,0 +1,134 @@
+// The events and effects of the Job core. Values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/time.h"
+#include "launcher/job/process.h"
+#include "launcher/plan/node.h"
+#include "net/control/message.h"
+
+namespace pdjob::launcher {
+
+// --- events
+
+struct Started {};
+struct Spawned {
+  Incarnation incarnation;
+  int64_t pid = 0;
+};
+struct SpawnFailed {
+  Incarnation incarnation;
+  std::string reason;
+};
+struct ProcessExited {
+  Incarnation incarnation;
+  std::string how;       // "exit code 1", "signal 9 (Killed)"
+  bool crashed = false;  // As net::ChildExit::crashed() says.
+};
+// From a process, identified by its key.
+struct MessageArrived {
+  std::string peer;
+  net::Message message;
+};
+struct ProbeSucceeded {
+  uint64_t probe = 0;
+  uint64_t kv_bytes = 0;
+};
+struct ProbeFailed {
+  uint64_t probe = 0;
+  std::string reason;
+};
+struct StopAsked {
+  int exit_code = 0;
+};
+struct TimePassed {};
+
+// One more process. Ignored if the job stops or already has one of that name.
+struct ProcessAdded {
+  ProcessPlan plan;
+};
+// The process goes for good: it gets no more requests, finishes those it has, waits until its KV is
+// fetched, and ends. Its name is then free. Ignored if unknown.
+struct RetireAsked {
+  std::string name;
+};
+// The same, but it starts again with another role: prefill or decode. Ignored for other roles.
+struct RoleChangeAsked {
+  std::string name;
+  net::Role role = net::Role::kBoth;
+};
+struct NodeJoined {
+  Node node;
+};
+// Everything on that node is gone. What ran there is placed on other nodes.
+struct NodeLost {
+  std::string name;
+  std::string why;
+};
+
+using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
+                           ProbeSucceeded, ProbeFailed, StopAsked, TimePassed, ProcessAdded,
+                           RetireAsked, RoleChangeAsked, NodeJoined, NodeLost>;
+
+// --- effects, to be executed in order
+
+struct Spawn {
+  std::string name;
+  net::Role role = net::Role::kBoth;
+  std::string model;
+  Incarnation incarnation;
+  std::string engine_id;
+  Place place;
+};
+struct SendSignal {
+  Incarnation incarnation;
+  Signal signal = Signal::kTerminate;
+};
+struct Send {
+  std::string peer;
+  net::Message message;
+};
+// One token through this router, pinned to these workers. `prefill` is empty if the model is not
+// disaggregated. A router that cannot be pinned is probed alone: then `router` is empty, or both
+// workers are.
+struct Probe {
+  uint64_t probe = 0;
+  std::string model;
+  std::string router;
+  std::string prefill;
+  std::string decode;
+};
+struct ReportReady {};
+// The job accepts no more requests: close the listening sockets held for restarts.
+struct CloseDoors {};
+struct Finish {
+  int exit_code = 0;
+  std::string reason;   // Empty after a clean stop.
+  std::string culprit;  // The process whose log explains more; may be empty.
+};
+
+using Effect = std::variant<Spawn, SendSignal, Send, Probe, ReportReady, CloseDoors, Finish>;
+
+struct JobTiming {
+  Duration start_timeout = std::chrono::minutes(5);
+  Duration stop_timeout = std::chrono::seconds(30);
+  Duration heartbeat_timeout = std::chrono::seconds(3);
+  Duration hang_timeout = std::chrono::seconds(15);
+  Duration progress_timeout = std::chrono::minutes(2);
+  Duration probe_retry = std::chrono::milliseconds(100);
+  Duration membership_retry = std::chrono::milliseconds(500);  // Until a router confirms it.
+  RestartConfig restart;
+};
+
+// One step of a core: when, and where its effects go.
+struct Turn {
+  Instant now;
+  std::vector<Effect>& effects;
+  void emit(Effect effect) { effects.push_back(std::move(effect)); }
+};
+
+}  // namespace pdjob::launcher

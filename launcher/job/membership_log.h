@@ -1,0 +1,81 @@
+// MembershipLog: what routers know about the members of the job, and since which version. A router
+// gets the changes since the version that it confirmed last; everything, if it confirmed none for a
+// while. A change costs as much as there are routers and unconfirmed changes, however many members
+// there are. Pure.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "launcher/job/events.h"
+
+namespace pdjob::launcher {
+
+class MembershipLog {
+ public:
+  // `retry`: routers that confirm nothing get everything again after this time.
+  explicit MembershipLog(Duration retry) : retry_(retry) {}
+
+  // Takes what is to be known of a process now. A registered process is a member that only probes
+  // may use; a ready one serves; a draining one leaves.
+  void update(const Process& process);
+  // The process is gone for good. Routers that have not confirmed it are still told.
+  void forget(const Process& process);
+  // Tells all routers what changed since the last call.
+  void publish(Turn& turn);
+
+  // A router confirmed a version, or sent a heartbeat.
+  void applied(const Process& router, const net::MembershipApplied& message);
+  void beat(const Process& router, Turn& turn);
+  // Passes a worker's load on.
+  void report_load(const Process& worker, Turn& turn) const;
+
+  // True if this router, or every router, has confirmed all that is to be known of the process.
+  bool knows(const std::string& router, const std::string& process) const;
+  bool all_know(const std::string& process) const;
+  // True if every router has confirmed everything.
+  bool confirmed() const;
+
+ private:
+  // What decides whether routers must be told.
+  struct Known {
+    Incarnation incarnation;
+    bool member = false;
+    net::Standing standing = net::Standing::kProving;
+    net::LossCause loss = net::LossCause::kUnknown;
+    friend bool operator==(const Known&, const Known&) = default;
+  };
+  struct Row {
+    std::string name;
+    bool router = false;
+    bool forgotten = false;
+    Known known;
+    net::WorkerEntry entry;                   // If it is a member.
+    std::string engine_id;                    // Of that entry.
+    std::optional<net::Departure> departure;  // Of the last incarnation that was a member.
+    uint64_t changed_in = 0;
+  };
+  struct Listener {
+    std::string engine_id;
+    uint64_t applied = 0;
+    Instant sent_at{};
+  };
+
+  static Known known_of(const Process& process);
+  net::Membership since(uint64_t version) const;
+  void send(const std::string& router, Listener& listener, uint64_t since, Turn& turn);
+  void drop_forgotten();
+
+  const Duration retry_;
+  uint64_t version_ = 1;
+  bool changed_ = false;
+  std::list<Row> rows_;  // Those that changed last are at the end.
+  std::unordered_map<std::string, std::list<Row>::iterator> by_name_;
+  std::map<std::string, Listener> listeners_;  // Routers that serve, by name.
+};
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,293 @@
+#include "launcher/job/probing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace pdjob::launcher {
+
+Probing::Probing(Duration retry, Duration patience, bool foreign_router, Knows knows)
+    : retry_(retry),
+      patience_(patience),
+      foreign_router_(foreign_router),
+      knows_(std::move(knows)) {}
+
+Probing::Kind Probing::kind_of(const Process& process) {
+  return process.is_router() ? kRouter : process.role == net::Role::kPrefill ? kPrefill : kDecode;
+}
+
+Probing::Group& Probing::group(Kind kind, const std::string& model) {
+  return groups_[{kind, kind == kRouter ? "" : model}];
+}
+
+Probing::Subject* Probing::find(Incarnation incarnation) {
+  const auto found = subjects_.find(incarnation);
+  return found == subjects_.end() ? nullptr : &found->second;
+}
+
+void Probing::update(const Process& process) {
+  const auto before = by_name_.find(process.name);
+  if (!process.serving() || process.suspected || process.killed) {
+    remove(process);
+    return;
+  }
+  if (before != by_name_.end() && before->second != process.incarnation) {
+    drop(before->second);
+  }
+  by_name_[process.name] = process.incarnation;
+  const auto [found, is_new] = subjects_.try_emplace(process.incarnation);
+  Subject& subject = found->second;
+  const bool proved = process.state == ProcessState::kReady;
+  if (is_new) {
+    subject.name = process.name;
+    subject.incarnation = process.incarnation;
+    subject.kind = kind_of(process);
+    subject.model = process.model;
+    subject.needs_prefill = process.role == net::Role::kDecode;
+    group(subject.kind, subject.model).emplace(subject.incarnation, &subject);
+  } else if (subject.proved == proved) {
+    return;
+  }
+  subject.proved = proved;
+  proved ? void(unproved_.erase(subject.incarnation)) : void(unproved_.insert(subject.incarnation));
+  changed_ = true;
+}
+
+void Probing::remove(const Process& process) {
+  if (const auto found = by_name_.find(process.name); found != by_name_.end()) {
+    drop(found->second);
+    by_name_.erase(found);
+  }
+}
+
+void Probing::drop(Incarnation incarnation) {
+  if (const Subject* subject = find(incarnation)) {
+    for (auto& [probe, flight] : in_flight_) {  // It may come back meanwhile.
+      if (Incarnation& member = flight.members[subject->kind]; member == incarnation) {
+        member = {};
+        flight.somebody_left = true;
+      }
+    }
+    group(subject->kind, subject->model).erase(incarnation);
+    unproved_.erase(incarnation);
+    subjects_.erase(incarnation);
+    changed_ = true;
+  }
+}
+
+std::optional<Probe> Probing::next(Instant now) {
+  if (!changed_ && now < due_) {
+    return std::nullopt;
+  }
+  due_ = kNever;
+  if (in_flight_.size() >= kAtOnceMax) {
+    return std::nullopt;  // The end of one is a change.
+  }
+  // Those that never failed come first.
+  std::vector<Subject*> waiting;
+  for (const Incarnation incarnation : unproved_) {
+    Subject* const subject = find(incarnation);
+    if (now >= subject->not_before) {
+      waiting.push_back(subject);
+    } else {
+      due_ = std::min(due_, subject->not_before);
+    }
+  }
+  std::ranges::stable_sort(waiting, {}, &Subject::failures);
+  for (Subject* const subject : waiting) {
+    if (auto probe = probe_of(*subject)) {
+      return probe;
+    }
+  }
+  changed_ = false;
+  return std::nullopt;
+}
+
+// Probes it with proved ones, if there are any. Otherwise it takes part in one probe at a time.
+std::optional<Probe> Probing::probe_of(Subject& subject) {
+  for (const bool proved_only : {true, false}) {
+    const bool busy = proved_only ? subject.with_proved > 0 : subject.in_flight > 0;
+    std::array<Subject*, kKinds> members{};
+    if (!busy && choose(subject, members, proved_only)) {
+      return send(subject, members);
+    }
+  }
+  return std::nullopt;
+}
+
+// Chooses who else takes part. Returns false if somebody is missing.
+bool Probing::choose(Subject& subject, std::array<Subject*, kKinds>& members, bool proved_only) {
+  if (foreign_router_ && subject.kind == kRouter) {
+    members[kRouter] = &subject;
+    return std::ranges::any_of(subjects_, [&](const auto& row) {
+      return row.second.kind == kDecode && row.second.proved &&
+             knows_(subject.name, row.second.name);
+    });
+  }
+  members[subject.kind] = &subject;
+  const auto add = [&](Kind kind, const std::string& model) {
+    return members[kind] != nullptr ||
+           (members[kind] = partner_of(subject, kind, model, proved_only, members)) != nullptr;
+  };
+  if (subject.kind != kRouter) {
+    const bool alone = subject.kind == kDecode && !subject.needs_prefill;
+    return (foreign_router_ || add(kRouter, "")) && (alone || add(kPrefill, subject.model)) &&
+           add(kDecode, subject.model);
+  }
+  // A router may be proved with any model.
+  for (const auto& [key, decodes] : groups_) {
+    if (key.first != kDecode) {
+      continue;
+    }
+    members = {};
+    members[kRouter] = &subject;
+    if (add(kDecode, key.second) &&
+        (!members[kDecode]->needs_prefill || add(kPrefill, key.second))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The least busy proved one, or else the one after the last that was tried.
+Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::string& model,
+                                      bool proved_only,
+                                      const std::array<Subject*, kKinds>& members) {
+  const Group& candidates = group(kind, model);
+  Subject* best = nullptr;
+  for (const auto& [incarnation, candidate] : candidates) {
+    if (candidate->proved && fit(*candidate, members) &&
+        (best == nullptr || candidate->in_flight < best->in_flight)) {
+      best = candidate;
+    }
+  }
+  if (best != nullptr || proved_only) {
+    return best;
+  }
+  const auto usable = [&](const Subject& candidate) {
+    return candidate.in_flight < kWithOneMax && fit(candidate, members);
+  };
+  const auto after = candidates.upper_bound(subject.partner[kind]);
+  for (const auto& [from, to] :
+       {std::pair(after, candidates.end()), std::pair(candidates.begin(), after)}) {
+    const auto found =
+        std::find_if(from, to, [&](const auto& candidate) { return usable(*candidate.second); });
+    if (found != to) {
+      return found->second;
+    }
+  }
+  return nullptr;
+}
+
+// The membership and the probe reach a router by different ways: it must know the workers first.
+bool Probing::fit(const Subject& candidate, const std::array<Subject*, kKinds>& members) const {
+  if (candidate.kind == kRouter) {
+    return std::ranges::all_of(members, [&](const Subject* member) {
+      return member == nullptr || knows_(candidate.name, member->name);
+    });
+  }
+  return members[kRouter] == nullptr || knows_(members[kRouter]->name, candidate.name);
+}
+
+Probe Probing::send(Subject& subject, const std::array<Subject*, kKinds>& members) {
+  const auto [router, prefill, decode] = members;
+  InFlight flight{.must_move_kv = prefill != nullptr};
+  const auto is_unproved = [](const Subject* one) { return one != nullptr && !one->proved; };
+  if (std::ranges::count_if(members, is_unproved) == 1) {
+    Subject* const suspect = *std::ranges::find_if(members, is_unproved);
+    flight.suspect = suspect->incarnation;
+    suspect->with_proved += 1;
+  }
+  for (Subject* const member : members) {
+    if (member != nullptr) {
+      flight.members[member->kind] = member->incarnation;
+      member->in_flight += 1;
+      subject.partner[member->kind] = member->incarnation;
+    }
+  }
+  Probe probe{.probe = ++probes_made_};
+  if (router != nullptr) {
+    probe.router = router->name;
+    flight.path = router->name;
+  }
+  if (decode != nullptr) {
+    probe.model = decode->model;
+    probe.decode = decode->name;
+    flight.path = decode->name;
+  }
+  if (prefill != nullptr) {
+    probe.prefill = prefill->name;
+    flight.path = prefill->name + " -> " + decode->name;
+  }
+  in_flight_.emplace(probe.probe, std::move(flight));
+  return probe;
+}
+
+std::vector<Probing::Subject*> Probing::end(uint64_t probe, const InFlight& ended) {
+  std::vector<Subject*> members;
+  for (const Incarnation incarnation : ended.members) {
+    if (Subject* const member = find(incarnation)) {
+      members.push_back(member);
+    }
+  }
+  for (Subject* const member : members) {
+    member->in_flight -= 1;
+    member->with_proved -= ended.suspect == member->incarnation ? 1 : 0;
+  }
+  in_flight_.erase(probe);
+  changed_ = true;
+  return members;
+}
+
+std::vector<std::string> Probing::succeeded(const ProbeSucceeded& event, Instant now) {
+  const auto found = in_flight_.find(event.probe);
+  if (found == in_flight_.end()) {
+    return {};
+  }
+  const InFlight ended = found->second;
+  if (ended.must_move_kv && event.kv_bytes == 0) {
+    fail(event.probe, ended, "answered, but moved no KV", now);
+    return {};
+  }
+  std::vector<std::string> proved;
+  for (const Subject* const member : end(event.probe, ended)) {
+    if (!member->proved) {
+      proved.push_back(member->name);
+    }
+  }
+  last_error_.clear();
+  return proved;
+}
+
+std::vector<std::string> Probing::failed(const ProbeFailed& event, Instant now) {
+  const auto found = in_flight_.find(event.probe);
+  if (found == in_flight_.end()) {
+    return {};
+  }
+  const InFlight ended = found->second;
+  return fail(event.probe, ended, event.reason, now);
+}
+
+std::vector<std::string> Probing::fail(uint64_t probe, const InFlight& ended,
+                                       const std::string& reason, Instant now) {
+  last_error_ = ended.path + ": " + reason.substr(0, kErrorBytesMax);
+  std::vector<std::string> given_up;
+  const std::vector<Subject*> members = end(probe, ended);
+  for (Subject* const member : members) {
+    if (member->proved) {
+      continue;
+    }
+    member->not_before = now + retry_ * (1U << std::min(member->failures, kDoublingsMax));
+    member->failures += 1;
+    if (!ended.somebody_left && ended.suspect == member->incarnation) {
+      member->blamed_since = std::min(member->blamed_since, now);
+      if (now >= member->blamed_since + patience_) {
+        given_up.push_back(member->name);
+      }
+    }
+  }
+  return given_up;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,116 @@
+// Probing: which processes are proved, and which probes to send. A process is proved once a request
+// went through it: through a router, and through a prefill worker and a decode worker of one model.
+// Until then it gets no client's request.
+//
+// Several probes run at a time. A process is probed with proved ones if there are any, so that a
+// bad one keeps nobody from being proved. Otherwise it is probed with one partner after the other.
+// A router of another make cannot be told which workers to use: pairs are then probed directly, and
+// such a router once it knows proved workers. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/job/events.h"
+
+namespace pdjob::launcher {
+
+class Probing {
+ public:
+  static constexpr size_t kAtOnceMax = 32;       // Probes in flight.
+  static constexpr uint32_t kWithOneMax = 4;     // With one process that is not proved itself.
+  static constexpr uint32_t kDoublingsMax = 4;   // Of the time until the next try.
+  static constexpr size_t kErrorBytesMax = 512;  // Of a failure, as kept.
+
+  // True if the router has confirmed that it knows the process.
+  using Knows = std::function<bool(const std::string& router, const std::string& process)>;
+
+  // `retry`: time after the first failure; it doubles. `patience`: a process whose probes with
+  // proved partners have failed for so long is given up.
+  Probing(Duration retry, Duration patience, bool foreign_router, Knows knows);
+
+  // Takes a process as it is now.
+  void update(const Process& process);
+  void remove(const Process& process);
+  // A router confirmed a membership, so that next() may find more.
+  void routers_learnt() { changed_ = true; }
+
+  // Returns the next probe to send; call it until there is none.
+  std::optional<Probe> next(Instant now);
+  // When next() may have a probe that it does not have now; kNever: not before something changes.
+  Instant due() const { return due_; }
+
+  // Both ignore a probe that is not in flight. Returns the processes that are proved now.
+  std::vector<std::string> succeeded(const ProbeSucceeded& event, Instant now);
+  // Returns the processes to give up.
+  std::vector<std::string> failed(const ProbeFailed& event, Instant now);
+
+  // For people; empty after a success.
+  const std::string& last_error() const { return last_error_; }
+
+ private:
+  enum Kind : uint8_t { kRouter, kPrefill, kDecode };
+  static constexpr size_t kKinds = 3;
+
+  struct Subject {
+    std::string name;
+    Incarnation incarnation;
+    Kind kind = kRouter;
+    std::string model;
+    bool needs_prefill = false;  // Of kDecode.
+    bool proved = false;
+    uint32_t in_flight = 0;
+    uint32_t with_proved = 0;  // Of those: it is the suspect.
+    uint32_t failures = 0;
+    Instant not_before{};
+    Instant blamed_since = kNever;              // The first failure with proved ones.
+    std::array<Incarnation, kKinds> partner{};  // Those tried last.
+  };
+  struct InFlight {
+    std::array<Incarnation, kKinds> members{};  // 0: none of this kind, or it has left.
+    bool somebody_left = false;
+    Incarnation suspect;  // The only one that was not proved when it began; 0: several.
+    std::string path;     // "prefill-0 -> decode-0"
+    bool must_move_kv = false;
+  };
+  // The processes of one kind and model, by incarnation. Routers have no model.
+  using Group = std::map<Incarnation, Subject*>;
+
+  static Kind kind_of(const Process& process);
+  Group& group(Kind kind, const std::string& model);
+  Subject* find(Incarnation incarnation);
+  void drop(Incarnation incarnation);
+
+  std::optional<Probe> probe_of(Subject& subject);
+  bool choose(Subject& subject, std::array<Subject*, kKinds>& members, bool proved_only);
+  Subject* partner_of(Subject& subject, Kind kind, const std::string& model, bool proved_only,
+                      const std::array<Subject*, kKinds>& members);
+  bool fit(const Subject& candidate, const std::array<Subject*, kKinds>& members) const;
+  Probe send(Subject& subject, const std::array<Subject*, kKinds>& members);
+  // Ends a probe; returns its members that are still here.
+  std::vector<Subject*> end(uint64_t probe, const InFlight& ended);
+  std::vector<std::string> fail(uint64_t probe, const InFlight& ended, const std::string& reason,
+                                Instant now);
+
+  const Duration retry_;
+  const Duration patience_;
+  const bool foreign_router_;
+  const Knows knows_;
+  std::map<Incarnation, Subject> subjects_;
+  std::map<std::string, Incarnation> by_name_;
+  std::map<std::pair<Kind, std::string>, Group> groups_;
+  std::set<Incarnation> unproved_;
+  std::map<uint64_t, InFlight> in_flight_;
+  uint64_t probes_made_ = 0;
+  bool changed_ = false;  // Since next() found nothing.
+  Instant due_ = kNever;
+  std::string last_error_;
+};
+
+}  // namespace pdjob::launcher

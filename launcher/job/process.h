@@ -1,0 +1,98 @@
+// Process: one process of a job, as planned and as it is. Value.
+//
+//   waiting --> starting --> registered --> ready --> draining --> exited
+//      ^            |            |            |          |
+//      |            |            v            v          |
+//      |            |           hung <---------          |
+//      |            v            |                       |
+//      |--------- backoff <------|------------------------
+//
+// A process waits while no node has a place for it. What follows its end is its fate: it starts
+// again as a new incarnation with a new engine id, or does not, or starts with another role.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/id.h"
+#include "common/time.h"
+#include "launcher/plan/placement.h"
+#include "launcher/plan/restart_policy.h"
+#include "net/control/message.h"
+
+namespace pdjob::launcher {
+
+// One start of one process; never reused.
+using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
+
+enum class ProcessState {
+  kWaiting,
+  kStarting,
+  kRegistered,
+  kReady,
+  kHung,
+  kDraining,
+  kExited,
+  kBackoff
+};
+const char* to_string(ProcessState state);
+
+enum class Signal { kTerminate, kKill, kDumpStacks };
+const char* to_string(Signal signal);
+
+enum class Fate { kRestart, kEnd, kChangeRole };
+
+struct ProcessPlan {
+  std::string name;
+  net::Role role = net::Role::kBoth;
+  std::string model;  // The model it serves; empty for a router.
+  Demand demand{};
+  Place place{};  // Without a node: the job chooses one.
+};
+
+struct Process {
+  uint64_t order = 0;  // Of joining the job.
+  std::string name;
+  net::Role role = net::Role::kBoth;
+  std::string model;  // As planned.
+  Demand demand;
+  Place place;  // Without a node: it has none now.
+  ProcessState state = ProcessState::kWaiting;
+  Fate fate = Fate::kRestart;
+  net::Role next_role = net::Role::kBoth;  // For Fate::kChangeRole.
+  Incarnation incarnation;                 // 0: never started.
+  std::string engine_id;
+  int64_t pid = 0;
+  uint32_t restarts = 0;
+  Instant since{};  // Start of this state.
+  Instant last_heartbeat{};
+  bool suspected = false;     // No heartbeat for heartbeat_timeout: gets no new requests.
+  bool stands_still = false;  // Reported by the last heartbeat; a second one in a row decides.
+  bool drain_sent = false;    // In kDraining: routers know of it, and so does the process.
+  bool killed = false;        // By us; its exit has not been reported yet.
+  std::string killed_for;     // "hung"; empty: not killed, or the state says why.
+  net::WorkerEntry entry;     // As registered.
+  net::WorkerLoad load;
+  net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
+  uint32_t crashes = 0;
+  uint32_t hangs = 0;
+  std::string last_exit;
+  // The deadline of this state: the time of the next start, or the limit for starting, proving,
+  // hanging or draining. kNever in all other states.
+  Instant deadline = kNever;
+  RestartPolicy restart_policy{RestartConfig{}};
+
+  bool is_router() const { return role == net::Role::kRouter; }
+  // Spawned, and its exit has not been reported yet.
+  bool alive() const {
+    return serving() || state == ProcessState::kStarting || state == ProcessState::kHung ||
+           state == ProcessState::kDraining;
+  }
+  bool serving() const {
+    return state == ProcessState::kRegistered || state == ProcessState::kReady;
+  }
+  // It died too often, and was never ready.
+  bool hopeless() const { return restart_policy.hopeless(); }
+};
+
+}  // namespace pdjob::launcher

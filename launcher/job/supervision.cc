@@ -1,0 +1,242 @@
+#include "launcher/job/supervision.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// Time from asking a hung worker for its stacks until it is killed. Writing them takes
+// milliseconds.
+constexpr Duration kDumpGrace = std::chrono::seconds(2);
+// For routers to learn that a worker leaves. A router that confirms later retries elsewhere what
+// the worker refuses.
+constexpr Duration kLeaveGrace = std::chrono::seconds(2);
+// From the end of draining, or a signal, until a process is killed.
+constexpr Duration kExitGrace = std::chrono::seconds(2);
+
+}  // namespace
+
+const char* to_string(ProcessState state) {
+  switch (state) {
+    case ProcessState::kWaiting:
+      return "waiting";
+    case ProcessState::kStarting:
+      return "starting";
+    case ProcessState::kRegistered:
+      return "registered";
+    case ProcessState::kReady:
+      return "ready";
+    case ProcessState::kHung:
+      return "hung";
+    case ProcessState::kDraining:
+      return "draining";
+    case ProcessState::kExited:
+      return "exited";
+    case ProcessState::kBackoff:
+      return "backoff";
+  }
+  PDJOB_CHECK(false, static_cast<int>(state));
+}
+
+const char* to_string(Signal signal) {
+  switch (signal) {
+    case Signal::kTerminate:
+      return "Terminate";
+    case Signal::kKill:
+      return "Kill";
+    case Signal::kDumpStacks:
+      return "DumpStacks";
+  }
+  PDJOB_CHECK(false, static_cast<int>(signal));
+}
+
+Supervision::Supervision(const JobTiming& timing, std::string nonce)
+    : timing_(timing), nonce_(std::move(nonce)) {}
+
+void Supervision::enter(Process& process, ProcessState state, Turn& turn, Instant deadline) {
+  process.state = state;
+  process.since = turn.now;
+  process.deadline = deadline;
+}
+
+void Supervision::start(Process& process, Turn& turn) {
+  PDJOB_CHECK(!process.alive(), process.name);
+  process.restarts += process.incarnation.value > 0 ? 1 : 0;
+  process.incarnation = {++incarnations_made_};
+  process.engine_id = process.name + "." + nonce_ + "." + std::to_string(process.incarnation.value);
+  process.pid = 0;
+  process.suspected = process.stands_still = process.killed = process.drain_sent = false;
+  process.killed_for.clear();
+  process.loss = net::LossCause::kUnknown;
+  process.entry = {};
+  process.load = {};
+  process.restart_policy.started(turn.now);
+  enter(process, ProcessState::kStarting, turn, turn.now + timing_.start_timeout);
+  turn.emit(Spawn{.name = process.name,
+                  .role = process.role,
+                  .model = process.model,
+                  .incarnation = process.incarnation,
+                  .engine_id = process.engine_id,
+                  .place = process.place});
+}
+
+void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
+  process.fate = fate;
+  switch (process.state) {
+    case ProcessState::kRegistered:
+    case ProcessState::kReady:
+      enter(process, ProcessState::kDraining, turn, turn.now + kLeaveGrace);
+      break;
+    case ProcessState::kStarting:
+      enter(process, ProcessState::kDraining, turn, turn.now + kExitGrace);
+      process.drain_sent = true;
+      turn.emit(SendSignal{process.incarnation, Signal::kTerminate});
+      break;
+    case ProcessState::kHung:
+      kill(process, "", turn);
+      enter(process, ProcessState::kDraining, turn);
+      break;
+    case ProcessState::kWaiting:
+    case ProcessState::kBackoff:
+      enter(process, fate == Fate::kEnd ? ProcessState::kExited : ProcessState::kWaiting, turn);
+      break;
+    case ProcessState::kDraining:
+    case ProcessState::kExited:
+      break;
+  }
+}
+
+void Supervision::drain(Process& process, Turn& turn) {
+  drain(process, turn.now + timing_.stop_timeout, turn);
+}
+
+void Supervision::drain(Process& process, Instant deadline, Turn& turn) {
+  const Duration left = std::max(deadline - turn.now, Duration::zero());
+  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+  enter(process, ProcessState::kDraining, turn, deadline + kExitGrace);
+  process.drain_sent = true;
+  turn.emit(Send{process.name, net::Drain{.deadline_ms = static_cast<uint64_t>(left_ms)}});
+}
+
+void Supervision::end_now(Process& process, Turn& turn) {
+  process.fate = Fate::kEnd;
+  kill(process, "", turn);
+  enter(process, process.alive() ? ProcessState::kDraining : ProcessState::kExited, turn);
+}
+
+void Supervision::kill(Process& process, const std::string& why, Turn& turn) {
+  if (process.alive() && !std::exchange(process.killed, true)) {
+    if (process.killed_for.empty()) {
+      process.killed_for = why;
+    }
+    turn.emit(SendSignal{process.incarnation, Signal::kKill});
+  }
+}
+
+void Supervision::registered(Process& process, const net::Registered& message, Turn& turn) {
+  turn.emit(Send{process.name, net::Acknowledge{}});
+  if (process.state != ProcessState::kStarting || process.killed) {
+    return;
+  }
+  process.entry = message.worker;
+  process.entry.name = process.name;  // Names, roles and standings are ours to give.
+  process.entry.role = process.role;
+  process.entry.standing = net::Standing::kProving;
+  process.last_heartbeat = turn.now;
+  enter(process, ProcessState::kRegistered, turn);
+}
+
+void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
+  process.last_heartbeat = turn.now;
+  process.load = message.load;
+  if (process.serving()) {
+    check_progress(process, turn);
+    process.suspected = false;
+  }
+}
+
+// Two reports in a row are needed: a worker that was stopped together with us, and now continues,
+// is not hung.
+void Supervision::check_progress(Process& process, Turn& turn) {
+  const auto still = std::chrono::milliseconds(process.load.standstill_ms);
+  const bool again = std::exchange(process.stands_still, still >= timing_.progress_timeout);
+  if (!again || !process.stands_still || process.killed || process.is_router()) {
+    return;
+  }
+  process.loss = net::LossCause::kHang;
+  process.killed_for = "hung";
+  process.hangs += 1;
+  enter(process, ProcessState::kHung, turn, turn.now + kDumpGrace);
+  turn.emit(SendSignal{process.incarnation, Signal::kDumpStacks});
+}
+
+void Supervision::drained(Process& process, Turn& turn) {
+  if (process.state == ProcessState::kDraining) {
+    turn.emit(Send{process.name, net::Shutdown{}});
+  }
+}
+
+void Supervision::proved(Process& process, Turn& turn) {
+  if (process.state == ProcessState::kRegistered) {
+    enter(process, ProcessState::kReady, turn);
+    process.restart_policy.became_ready();
+  }
+}
+
+void Supervision::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
+  const bool hung = process.loss == net::LossCause::kHang;  // The hang is the cause of death.
+  process.last_exit = process.killed_for.empty() ? how : process.killed_for + ", then " + how;
+  process.loss = hung ? process.loss : cause;
+  process.crashes += process.loss == net::LossCause::kCrash ? 1 : 0;
+  process.pid = 0;
+  process.suspected = false;
+  switch (process.fate) {
+    case Fate::kEnd:
+      enter(process, ProcessState::kExited, turn);
+      break;
+    case Fate::kChangeRole:
+      enter(process, ProcessState::kWaiting, turn);
+      break;
+    case Fate::kRestart:
+      enter(process, ProcessState::kBackoff, turn, process.restart_policy.died(turn.now));
+      break;
+  }
+}
+
+void Supervision::time_passed(Process& process, Turn& turn) {
+  if (process.alive() && turn.now >= process.deadline) {
+    const bool leaving = process.state == ProcessState::kDraining && !process.drain_sent;
+    const bool registering = process.state == ProcessState::kStarting;
+    if (leaving) {
+      drain(process, turn);
+    } else {
+      process.deadline = kNever;
+      kill(process, registering ? "did not register in time" : "", turn);
+    }
+  }
+  if (process.serving() && !process.killed) {
+    check_heartbeat(process, turn);
+  }
+}
+
+void Supervision::check_heartbeat(Process& process, Turn& turn) {
+  const Duration silent = turn.now - process.last_heartbeat;
+  if (silent >= timing_.hang_timeout) {
+    kill(process, "silent", turn);
+  }
+  process.suspected = process.suspected || silent >= timing_.heartbeat_timeout;
+}
+
+Instant Supervision::due(const Process& process) const {
+  if (!process.serving() || process.killed) {
+    return process.deadline;
+  }
+  const Duration silence = process.suspected ? timing_.hang_timeout : timing_.heartbeat_timeout;
+  return std::min(process.deadline, process.last_heartbeat + silence);
+}
+
+}  // namespace pdjob::launcher

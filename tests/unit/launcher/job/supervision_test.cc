@@ -1,0 +1,145 @@
+#include "launcher/job/supervision.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const JobTiming kTiming{.start_timeout = seconds(60),
+                        .stop_timeout = seconds(30),
+                        .heartbeat_timeout = seconds(3),
+                        .hang_timeout = seconds(15),
+                        .progress_timeout = seconds(60),
+                        .restart = {.attempts = 2}};
+
+class SupervisionTest : public testing::Test {
+ protected:
+  SupervisionTest() { supervision_.start(process_, turn_); }
+
+  void register_it() {
+    supervision_.registered(process_, {.worker = {.name = "other", .port = 1}}, turn_);
+  }
+  void prove_it() {
+    register_it();
+    supervision_.proved(process_, turn_);
+    effects_.clear();
+  }
+  void pass_until_due() {
+    now_ = supervision_.due(process_);
+    ASSERT_NE(now_, kNever);
+    turn_.now = now_;
+    supervision_.time_passed(process_, turn_);
+  }
+  template <class T>
+  size_t count() const {
+    size_t found = 0;
+    for (const Effect& effect : effects_) {
+      found += std::holds_alternative<T>(effect) ? 1 : 0;
+    }
+    return found;
+  }
+  template <class M>
+  bool sent() const {
+    for (const Effect& effect : effects_) {
+      const Send* send = std::get_if<Send>(&effect);
+      if (send != nullptr && std::holds_alternative<M>(send->message)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  Supervision supervision_{kTiming, "n"};
+  Process process_{.name = "decode-0",
+                   .role = net::Role::kDecode,
+                   .restart_policy = RestartPolicy(kTiming.restart)};
+  Instant now_{seconds(1000)};
+  std::vector<Effect> effects_;
+  Turn turn_{now_, effects_};
+};
+
+TEST_F(SupervisionTest, ARegistrationTellsNeitherNameNorRoleNorStanding) {
+  register_it();
+  EXPECT_EQ(process_.entry.name, "decode-0");
+  EXPECT_EQ(process_.entry.role, net::Role::kDecode);
+  EXPECT_EQ(process_.entry.standing, net::Standing::kProving);
+}
+
+TEST_F(SupervisionTest, AProcessThatDoesNotRegisterIsKilledAndSaysWhy) {
+  pass_until_due();
+  EXPECT_EQ(now_, Instant(seconds(1060)));
+  EXPECT_EQ(count<SendSignal>(), 1U);
+  supervision_.died(process_, "signal 9 (Killed)", net::LossCause::kOutside, turn_);
+  EXPECT_EQ(process_.last_exit, "did not register in time, then signal 9 (Killed)");
+}
+
+TEST_F(SupervisionTest, SilenceIsSuspectedAtFirstAndKilledLater) {
+  prove_it();
+  pass_until_due();
+  EXPECT_EQ(now_, Instant(seconds(1003)));
+  EXPECT_TRUE(process_.suspected);
+  EXPECT_EQ(count<SendSignal>(), 0U);
+  pass_until_due();
+  EXPECT_EQ(now_, Instant(seconds(1015)));
+  EXPECT_EQ(count<SendSignal>(), 1U);
+  EXPECT_EQ(supervision_.due(process_), kNever);
+}
+
+TEST_F(SupervisionTest, AServingProcessIsToldToDrainOnceRoutersHadTimeToLearnOfIt) {
+  prove_it();
+  supervision_.dismiss(process_, Fate::kEnd, turn_);
+  EXPECT_EQ(process_.state, ProcessState::kDraining);
+  EXPECT_TRUE(effects_.empty());
+  pass_until_due();
+  EXPECT_TRUE(sent<net::Drain>());
+  supervision_.drained(process_, turn_);
+  EXPECT_TRUE(sent<net::Shutdown>());
+  supervision_.died(process_, "exit code 0", net::LossCause::kOutside, turn_);
+  EXPECT_EQ(process_.state, ProcessState::kExited);
+}
+
+TEST_F(SupervisionTest, WhoDoesNotDrainInTimeIsKilled) {
+  prove_it();
+  supervision_.dismiss(process_, Fate::kEnd, turn_);
+  supervision_.drain(process_, turn_);
+  pass_until_due();
+  EXPECT_EQ(now_, Instant(seconds(1032)));
+  EXPECT_EQ(count<SendSignal>(), 1U);
+}
+
+TEST_F(SupervisionTest, AProcessThatStartsIsEndedAtOnceWhenDismissed) {
+  supervision_.dismiss(process_, Fate::kEnd, turn_);
+  EXPECT_EQ(count<SendSignal>(), 1U);
+  pass_until_due();
+  EXPECT_EQ(count<SendSignal>(), 2U);  // It ignored SIGTERM.
+}
+
+TEST_F(SupervisionTest, FateSaysWhatFollowsADeath) {
+  supervision_.died(process_, "exit code 1", net::LossCause::kOutside, turn_);
+  EXPECT_EQ(process_.state, ProcessState::kBackoff);
+  supervision_.start(process_, turn_);
+  prove_it();
+  supervision_.dismiss(process_, Fate::kChangeRole, turn_);
+  supervision_.died(process_, "exit code 0", net::LossCause::kOutside, turn_);
+  EXPECT_EQ(process_.state, ProcessState::kWaiting);
+}
+
+TEST_F(SupervisionTest, WhoDiesOftenWithoutBeingReadyIsHopelessUntilItIs) {
+  supervision_.died(process_, "exit code 1", net::LossCause::kOutside, turn_);
+  EXPECT_FALSE(process_.hopeless());
+  supervision_.start(process_, turn_);
+  supervision_.died(process_, "exit code 1", net::LossCause::kOutside, turn_);
+  EXPECT_TRUE(process_.hopeless());
+  supervision_.start(process_, turn_);
+  prove_it();
+  EXPECT_FALSE(process_.hopeless());
+}
+
+}  // namespace
+}  // namespace pdjob::launcher
