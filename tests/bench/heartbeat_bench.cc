@@ -86,7 +86,8 @@ void measure(size_t processes, double rate, double virtual_seconds) {
   JobOfSize job(processes);
   const Instant ready = real_now();
   const auto rounds = static_cast<int>(rate * virtual_seconds);
-  const auto interval = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(1 / rate));
+  const auto interval =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(1 / rate));
   for (int round = 0; round < rounds; ++round) {
     job.beat_all(interval);
   }
