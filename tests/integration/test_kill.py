@@ -172,3 +172,35 @@ def test_the_first_answer_of_a_restarted_router_is_that_it_is_healthy(tmp_path):
 
         eventually(ask, 30, "the next router answers")
         assert set(answers) == {200}
+
+
+def kill_named(job, name):
+    """Kills the process of that name, if there is one."""
+    for pid in descendants(job.pid):
+        with contextlib.suppress(OSError):
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == f"pdjob:{name}":
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_that_never_gets_ready_keeps_no_job_from_serving_and_joins_when_it_can(tmp_path):
+    job = Job(job_yaml(tmp_path, decode=2, launcher="restart: {attempts: 2, backoff_min: 50ms, backoff_max: 1s}"), tmp_path)
+    killing = True
+
+    def kill_again_and_again():
+        while killing:
+            kill_named(job, "decode-1")
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill_again_and_again)
+    killer.start()
+    try:
+        job.wait_ready()
+        assert job.processes()["decode-1"]["state"] in ("backoff", "starting")
+        assert httpx.post(job.url + "/v1/completions", json=BODY, timeout=60).status_code == 200
+        eventually(lambda: "decode-1 died: signal 9" in job.log_tail(), 10, "the console tells of it")
+    finally:
+        killing = False
+        killer.join()
+    eventually(lambda: job.processes()["decode-1"]["state"] == "ready", 60, "it joins")
+    eventually(lambda: "decode-1 serves again" in job.log_tail(), 10, "the console tells of it")
+    assert job.stop() == 0, job.log_tail()
