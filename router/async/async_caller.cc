@@ -30,58 +30,6 @@ int64_t whole_seconds(Duration duration) {
 
 }  // namespace
 
-// One call under way. It ends exactly once: by its reply, an error or its timeout.
-class AsyncCaller::Attempt final : public net::HttpCallHandler {
- public:
-  Attempt(AsyncCaller& caller, uint64_t number, std::string id, net::HttpClient& client)
-      : id_(std::move(id)), caller_(caller), number_(number), client_(client) {}
-  ~Attempt() { caller_.loop_.cancel(deadline_); }
-  Attempt(const Attempt&) = delete;
-  Attempt& operator=(const Attempt&) = delete;
-
-  void start(net::HttpCall call, Duration timeout) {
-    to_ = call.to.to_string();
-    deadline_ = caller_.loop_.call_at(caller_.loop_.now() + timeout, [this] { cut("timeout"); });
-    call_ = client_.start(std::move(call), *this);
-  }
-
-  const std::string& id() const { return id_; }
-
- private:
-  void on_head(net::CallId /*call*/, const net::HttpReplyHead& head) override {
-    status_ = head.status;
-  }
-  void on_body(net::CallId /*call*/, std::string_view raw) override {
-    bytes_ += raw.size();
-    if (bytes_ > kReplyBytesMax) {
-      cut("a long reply");
-    }
-  }
-  void on_end(net::CallId /*call*/) override { end(""); }
-  void on_error(net::CallId /*call*/, const Error& error) override { end(error.message); }
-
-  void cut(const std::string& why) {
-    client_.cancel(call_);
-    end(why);
-  }
-  // Once a status arrived, it counts, even if the rest of the reply fails.
-  void end(const std::string& error) {
-    const std::string how = status_ == 0 ? error : "status " + std::to_string(status_);
-    // Destroys this object.
-    caller_.ended(number_, to_ + ": " + how, status_ >= 200 && status_ < 300);
-  }
-
-  const std::string id_;
-  AsyncCaller& caller_;
-  const uint64_t number_;
-  net::HttpClient& client_;
-  std::string to_;
-  net::CallId call_;
-  net::TimerId deadline_;
-  int status_ = 0;  // 0: no head yet.
-  size_t bytes_ = 0;
-};
-
 Result<std::unique_ptr<AsyncCaller>> AsyncCaller::open(net::EventLoop& loop, AsyncStore& store,
                                                        RouterMetrics& metrics,
                                                        const AsyncConfig& config) {
@@ -101,11 +49,8 @@ AsyncCaller::AsyncCaller(net::EventLoop& loop, AsyncStore& store, RouterMetrics&
       config_(config),
       secret_(std::move(secret)),
       receivers_(receivers_of(config.callbacks)),
-      calls_(config.callbacks, config.results_max, entropy()) {
-  for (size_t i = 0; i < receivers_.size(); ++i) {
-    clients_.push_back(net::HttpClient::create(loop));
-  }
-}
+      client_(net::OutboundClient::create(loop, config.callbacks.ca_file)),
+      calls_(config.callbacks, config.results_max, entropy()) {}
 
 AsyncCaller::~AsyncCaller() { loop_.cancel(timer_); }
 
@@ -183,44 +128,47 @@ void AsyncCaller::start(const AsyncCallbacks::Call& call, const std::optional<As
   const auto target = find_callback_target(found->callback->url, receivers_);
   std::string body = async_body(call.id, *found, "");
   const int64_t now = unix_seconds();
-  std::string headers =
-      "Content-Type: application/json\r\nConnection: close\r\nwebhook-id: " + call.id +
-      "\r\nwebhook-timestamp: " + std::to_string(now) + "\r\n";
+  net::OutboundCall post{
+      .to = target->url,
+      .headers = {"Content-Type: application/json", "webhook-id: " + call.id,
+                  "webhook-timestamp: " + std::to_string(now)},
+      .body = std::move(body),
+      .connect_timeout = std::min(kConnectTimeoutMax, config_.callbacks.timeout),
+      .timeout = config_.callbacks.timeout,
+      .reply_bytes_max = kReplyBytesMax,
+      .may_connect = [this, host = target->url.address.host](const net::IpAddress& address) {
+        return may_connect(host, address, receivers_);
+      }};
   if (secret_) {
-    headers += "webhook-signature: " + secret_->sign(call.id, now, body) + "\r\n";
+    post.headers.push_back("webhook-signature: " + secret_->sign(call.id, now, post.body));
   }
-  const Duration timeout = config_.callbacks.timeout;
-  auto attempt =
-      std::make_unique<Attempt>(*this, call.number, call.id, *clients_[target->receiver]);
-  Attempt& started = *attempt;
-  attempts_.emplace(call.number, std::move(attempt));
-  started.start({.to = target->to,
-                 .target = target->path,
-                 .header_lines = headers,
-                 .body = std::move(body),
-                 .connect_timeout = std::min(kConnectTimeoutMax, timeout)},
-                timeout);
+  client_->post(std::move(post), [this, call, to = target->url.address.to_string()](
+                                     const Result<net::OutboundReply>& reply) {
+    // Once a status arrived, it counts, even if the rest of the reply failed.
+    const std::string how =
+        reply ? "status " + std::to_string(reply->status) : reply.error().message;
+    ended(call, to + ": " + how, reply && reply->status >= 200 && reply->status < 300);
+  });
 }
 
-void AsyncCaller::ended(uint64_t number, const std::string& how, bool taken) {
-  const auto attempt = std::move(attempts_.extract(number).mapped());
-  const AsyncCallbacks::Ended ended = calls_.end(number, taken, loop_.now());
+void AsyncCaller::ended(const AsyncCallbacks::Call& call, const std::string& how, bool taken) {
+  const AsyncCallbacks::Ended ended = calls_.end(call.number, taken, loop_.now());
   const std::string times = " (attempt " + std::to_string(ended.attempts) + ")";
   switch (ended.outcome) {
     case AsyncCallbacks::Outcome::kDelivered:
       metrics_.called_back(CallbackOutcome::kDelivered);
-      note(attempt->id(), CallbackStatus::kDelivered, ended.attempts, 0);
+      note(call.id, CallbackStatus::kDelivered, ended.attempts, 0);
       break;
     case AsyncCallbacks::Outcome::kAgain:
       metrics_.called_back(CallbackOutcome::kRetried);
-      warn(attempt->id() + " was not taken by " + how + times);
-      note(attempt->id(), CallbackStatus::kPending, ended.attempts,
+      warn(call.id + " was not taken by " + how + times);
+      note(call.id, CallbackStatus::kPending, ended.attempts,
            unix_seconds() + whole_seconds(ended.wait));
       break;
     case AsyncCallbacks::Outcome::kFailed:
       metrics_.called_back(CallbackOutcome::kFailed);
-      warn(attempt->id() + " was never taken by " + how + times);
-      note(attempt->id(), CallbackStatus::kFailed, ended.attempts, 0);
+      warn(call.id + " was never taken by " + how + times);
+      note(call.id, CallbackStatus::kFailed, ended.attempts, 0);
       break;
   }
   start_all();

@@ -1,19 +1,19 @@
 // AsyncCaller calls the clients of asynchronous requests back: it sends the answer by HTTP to a
 // receiver that the job file lists, until the receiver takes it. Pending callbacks are in the
 // store, so the next router continues with them. If the store has no note of a delivered call, the
-// receiver is called again. Redirects are not followed. Loop-bound.
+// receiver is called again. Redirects are not followed, and the address that a name leads to must
+// be allowed, too (callback_url.h). Loop-bound.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/warn_gate.h"
-#include "net/http/http_client.h"
 #include "net/loop/event_loop.h"
+#include "net/outbound/outbound_client.h"
 #include "router/async/async_callbacks.h"
 #include "router/async/async_store.h"
 #include "router/async/webhook_secret.h"
@@ -43,14 +43,12 @@ class AsyncCaller {
   const AsyncCallbacks& calls() const { return calls_; }
 
  private:
-  class Attempt;
-
   AsyncCaller(net::EventLoop& loop, AsyncStore& store, RouterMetrics& metrics,
               const AsyncConfig& config, std::optional<WebhookSecret> secret);
 
   void start_all();
   void start(const AsyncCallbacks::Call& call, const std::optional<AsyncFound>& found);
-  void ended(uint64_t number, const std::string& how, bool taken);
+  void ended(const AsyncCallbacks::Call& call, const std::string& how, bool taken);
   void forget(uint64_t number);
   void note(const std::string& id, CallbackStatus status, uint32_t attempts, int64_t due_at);
   void warn(const std::string& text);
@@ -61,10 +59,8 @@ class AsyncCaller {
   const AsyncConfig config_;
   const std::optional<WebhookSecret> secret_;
   std::vector<CallbackReceiver> receivers_;
-  // One client for each receiver, so a name that is slow to resolve delays no other receiver.
-  std::vector<std::unique_ptr<net::HttpClient>> clients_;
+  const std::unique_ptr<net::OutboundClient> client_;
   AsyncCallbacks calls_;
-  std::map<uint64_t, std::unique_ptr<Attempt>> attempts_;  // Under way.
   bool draining_ = false;
   std::function<void()> when_idle_;
   WarnGate warning_{std::chrono::seconds(10)};

@@ -48,9 +48,13 @@ bool is_pinned(const net::HttpRequest& request) {
          !request.header(openai::header::kPinDecode).empty();
 }
 
-net::HttpAddress embedder_of(const CacheConfig& config) {
-  auto address = net::parse_http_address(config.similarity.url);
-  return address ? *address : net::HttpAddress{};
+net::Url embedder_of(const SimilarityConfig& config) {
+  auto url = net::parse_service_url(config.url);
+  if (!url) {
+    return {};
+  }
+  url->path += "/v1/embeddings";
+  return *std::move(url);
 }
 
 }  // namespace
@@ -63,8 +67,8 @@ CacheApi::CacheApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& rela
       config_(config.cache),
       open_to_all_(config.tenants.empty()),
       cache_(config.cache),
-      embedder_(embedder_of(config.cache)),
-      client_(net::HttpClient::create(loop)) {
+      embedder_(embedder_of(config.cache.similarity)),
+      client_(net::OutboundClient::create(loop, config.cache.similarity.ca_file)) {
   relay_.on_workers_changed([this] { cache_.keep_writers(relay_.core().workers()); });
 }
 
@@ -131,28 +135,26 @@ void CacheApi::ask_for_vector(Asked asked, const RequestDigest& digest) {
   });
   waiting_.emplace(client, std::move(asked));
   embeddings_in_flight_ += 1;
-  net::fetch(loop_, *client_,
-             {.to = embedder_,
-              .method = "POST",
-              .target = "/v1/embeddings",
-              .header_lines = "Content-Type: application/json\r\n",
-              .body = openai::embedding_request(config_.similarity.model, digest.question),
-              .connect_timeout = timeout,
-              .head_timeout = timeout,
-              .idle_timeout = timeout},
-             kVectorReplyBytesMax, [this, client](const Result<net::HttpReply>& reply) {
-               embeddings_in_flight_ -= 1;
-               take_vector(client, reply);
-             });
+  client_->post({.to = embedder_,
+                 .headers = {"Content-Type: application/json"},
+                 .body = openai::embedding_request(config_.similarity.model, digest.question),
+                 .connect_timeout = timeout,
+                 .timeout = timeout,
+                 .reply_bytes_max = kVectorReplyBytesMax},
+                [this, client](const Result<net::OutboundReply>& reply) {
+                  embeddings_in_flight_ -= 1;
+                  take_vector(client, reply);
+                });
 }
 
-void CacheApi::take_vector(net::ExchangeId client, const Result<net::HttpReply>& reply) {
+void CacheApi::take_vector(net::ExchangeId client, const Result<net::OutboundReply>& reply) {
   std::optional<Asked> asked = take_waiting(client);
   if (!asked) {
     return;
   }
-  auto vector = !reply ? Result<std::vector<float>>(reply.error())
-                       : openai::parse_embedding(reply->status == 200 ? reply->body : "");
+  auto vector =
+      !reply ? Result<std::vector<float>>(reply.error())
+             : openai::parse_embedding(reply->status == 200 && reply->complete ? reply->body : "");
   if (!vector) {
     note_failed_embedding(reply && reply->status != 200
                               ? "it answers " + std::to_string(reply->status)

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/warn_gate.h"
-#include "net/http/http_client.h"
 #include "net/http/http_server.h"
 #include "net/loop/event_loop.h"
+#include "net/outbound/outbound_client.h"
 #include "router/cache/request_digest.h"
 #include "router/cache/response_cache.h"
 #include "router/relay/relay_api.h"
@@ -58,7 +58,7 @@ class CacheApi {
 
   bool may_embed(const RequestDigest& digest) const;
   void ask_for_vector(Asked asked, const RequestDigest& digest);
-  void take_vector(net::ExchangeId client, const Result<net::HttpReply>& reply);
+  void take_vector(net::ExchangeId client, const Result<net::OutboundReply>& reply);
   void answer(const Asked& asked, const ResponseCache::Found& found, CacheResult result);
   void pass_on(Asked asked);
   void keep(const ResponseCache::Key& key, std::optional<ResponseCache::Meaning> meaning,
@@ -73,8 +73,8 @@ class CacheApi {
   const CacheConfig config_;
   const bool open_to_all_;
   ResponseCache cache_;
-  const net::HttpAddress embedder_;
-  const std::unique_ptr<net::HttpClient> client_;
+  const net::Url embedder_;
+  const std::unique_ptr<net::OutboundClient> client_;
   std::unordered_map<net::ExchangeId, Asked> waiting_;
   size_t embeddings_in_flight_ = 0;
   WarnGate warning_{std::chrono::seconds(10)};

@@ -11,8 +11,12 @@ void read_callbacks(ConfigReader& in, CallbackConfig& config) {
   using std::chrono::minutes;
   using std::chrono::seconds;
   in.field("allowed", config.allowed,
-           {"Who may be called, as host or host:port; each has in_flight_max of its own. Empty: "
-            "nobody is."});
+           {"Who may be called, as host, host:port, or a block of addresses such as 10.0.0.0/8; "
+            "each has in_flight_max of its own. A name leads to public addresses, and to others "
+            "only if a block has them. Empty: nobody is."});
+  in.path("ca_file", config.ca_file,
+          {"Certificates of the authorities that https receivers are checked against. Empty: the "
+           "system's."});
   in.path("secret_file", config.secret_file,
           {"A file on the router's machine with the secret that signs calls: whsec_ and 24 to 64 "
            "bytes in base64. Empty: they are not signed."});

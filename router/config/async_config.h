@@ -12,6 +12,7 @@ namespace pdjob::router {
 
 struct CallbackConfig {
   std::vector<std::string> allowed;  // Receivers that may be called (callback_url.h). Empty: none.
+  std::string ca_file;               // Of authorities that are trusted; empty: the system's.
   std::string secret_file;           // Empty: calls are not signed.
   uint32_t attempts = 15;            // With the waits between them: about two hours.
   Duration timeout = std::chrono::seconds(10);  // For one attempt.

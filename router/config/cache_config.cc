@@ -1,6 +1,6 @@
 #include "router/config/cache_config.h"
 
-#include "net/http/http_client.h"
+#include "net/outbound/url.h"
 
 namespace pdjob::router {
 namespace {
@@ -11,7 +11,8 @@ using std::chrono::seconds;
 
 void read_similarity(ConfigReader& in, SimilarityConfig& config) {
   in.field("url", config.url,
-           {"Who embeds prompts, as http://host:port: anything that serves /v1/embeddings. Empty: "
+           {"Who embeds prompts, as http://host:port or https://host: anything that serves "
+            "/v1/embeddings. Empty: "
             "only equal requests are answered from the cache."});
   in.field("model", config.model, {"The model that it is asked for; may be empty."});
   in.field("threshold", config.threshold,
@@ -23,8 +24,14 @@ void read_similarity(ConfigReader& in, SimilarityConfig& config) {
   in.field("timeout", config.timeout,
            {"A request waits this long for its vector, and then goes to the workers."},
            {.min = milliseconds(1), .max = seconds(10)});
-  if (!config.url.empty() && !net::parse_http_address(config.url)) {
-    in.fail("url", "must be http://host:port, got " + config.url);
+  in.path("ca_file", config.ca_file,
+          {"Certificates of the authorities that an https url is checked against. Empty: the "
+           "system's."});
+  if (config.url.empty()) {
+    return;
+  }
+  if (const auto url = net::parse_service_url(config.url); !url) {
+    in.fail("url", url.error().message);
   }
 }
 

@@ -13,6 +13,7 @@ namespace pdjob::router {
 struct SimilarityConfig {
   std::string url;  // An engine with /v1/embeddings. Empty: only equal requests match.
   std::string model;
+  std::string ca_file;      // Of authorities that are trusted; empty: the system's.
   double threshold = 0.95;  // Cosine.
   uint32_t vectors_max = 10'000;
   Duration timeout = std::chrono::milliseconds(200);

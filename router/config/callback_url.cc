@@ -7,33 +7,35 @@
 namespace pdjob::router {
 namespace {
 
-constexpr std::string_view kScheme = "http://";
-
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return text;
+bool matches(const CallbackReceiver& receiver, const net::Url& url) {
+  const net::HttpAddress& to = url.address;
+  const auto address = net::parse_ip(to.host);
+  const bool same_host = !receiver.host.empty() && receiver.host == to.host;
+  const bool in_network = receiver.network && address && receiver.network->contains(*address);
+  return (same_host || in_network) && (receiver.port == 0 || receiver.port == to.port);
 }
-
-// Characters that a request line may contain without escaping.
-bool is_path_char(char c) { return c > ' ' && c <= '~' && c != '#'; }
 
 }  // namespace
 
 Result<CallbackReceiver> parse_callback_receiver(std::string_view text) {
-  const Error error{ErrorCode::kInvalidArgument,
-                    "must be host or host:port, got " + std::string(text)};
-  const auto address = text.starts_with(kScheme)
-                           ? Result<net::HttpAddress>(error)
-                           : net::parse_http_address(std::string(kScheme) + std::string(text));
+  if (text.find('/') != std::string_view::npos && text.find("//") == std::string_view::npos) {
+    if (auto network = net::IpNetwork::parse(text)) {
+      return CallbackReceiver{.network = network};
+    }
+  }
+  const auto url = net::parse_url("http://" + std::string(text));
+  if (!url || !url->path.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "must be host, host:port or a block such as 10.0.0.0/8, got " + std::string(text)};
+  }
   const size_t colon = std::min(text.rfind(':'), text.size());
   const bool has_port = colon < text.size() && text.find(']', colon) == std::string_view::npos;
-  if (!address || (has_port && address->port == 0)) {
-    return error;
+  CallbackReceiver receiver{.host = url->address.host,
+                            .port = has_port ? url->address.port : uint16_t{0}};
+  if (net::parse_ip(receiver.host)) {
+    receiver.network = net::IpNetwork::parse(receiver.host);
   }
-  return CallbackReceiver{.host = lower_case(address->host),
-                          .port = has_port ? address->port : uint16_t{0}};
+  return receiver;
 }
 
 Result<CallbackTarget> find_callback_target(std::string_view url,
@@ -42,32 +44,38 @@ Result<CallbackTarget> find_callback_target(std::string_view url,
     return Error{ErrorCode::kInvalidArgument,
                  "Nobody is called back here: router.async.callbacks.allowed is empty"};
   }
-  const size_t host = url.starts_with(kScheme) ? kScheme.size() : url.size();
-  const size_t path = std::min(url.find_first_of("/?", host), url.size());
-  auto address = net::parse_http_address(url.substr(0, path));
-  if (host == path || url.size() > kCallbackUrlBytesMax || !address || address->port == 0 ||
-      !std::ranges::all_of(url.substr(path), is_path_char)) {
+  auto parsed = net::parse_url(url);
+  if (!parsed || url.size() > kCallbackUrlBytesMax) {
     return Error{ErrorCode::kInvalidArgument,
-                 "A callback is http://host:port/path, of at most " +
-                     std::to_string(kCallbackUrlBytesMax) +
-                     " bytes, without a user or a #; there is no https"};
+                 "A callback is http://host:port/path or https://host:port/path, of at most " +
+                     std::to_string(kCallbackUrlBytesMax) + " bytes, without a user or a #"};
   }
-  CallbackTarget target{.to = *std::move(address), .path = std::string(url.substr(path))};
-  target.to.host = lower_case(std::move(target.to.host));
-  if (!target.path.starts_with('/')) {
-    target.path.insert(0, 1, '/');
-  }
-  const auto found = std::ranges::find_if(receivers, [&target](const CallbackReceiver& receiver) {
-    return receiver.host == target.to.host &&
-           (receiver.port == 0 || receiver.port == target.to.port);
-  });
+  CallbackTarget target{.url = *std::move(parsed)};
+  const auto found = std::ranges::find_if(
+      receivers, [&](const CallbackReceiver& receiver) { return matches(receiver, target.url); });
   if (found == receivers.end()) {
     return Error{ErrorCode::kInvalidArgument,
-                 target.to.to_string() +
+                 target.url.address.to_string() +
                      " may not be called: router.async.callbacks.allowed does not list it"};
   }
   target.receiver = static_cast<size_t>(std::distance(receivers.begin(), found));
+  if (target.url.path.empty()) {
+    target.url.path = "/";
+  }
   return target;
+}
+
+bool may_connect(std::string_view host, const net::IpAddress& address,
+                 const std::vector<CallbackReceiver>& receivers) {
+  static const auto this_machine = {*net::IpNetwork::parse("127.0.0.0/8"),
+                                    *net::IpNetwork::parse("::1")};
+  return net::is_public(address) ||
+         (host == "localhost" &&
+          std::ranges::any_of(this_machine,
+                              [&](const auto& one) { return one.contains(address); })) ||
+         std::ranges::any_of(receivers, [&](const CallbackReceiver& receiver) {
+           return receiver.network && receiver.network->contains(address);
+         });
 }
 
 }  // namespace pdjob::router

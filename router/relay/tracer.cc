@@ -22,12 +22,14 @@ uint64_t new_id() { return std::max<uint64_t>(entropy(), 1); }
 
 Tracer::Tracer(net::EventLoop& loop, const TracingConfig& config)
     : loop_(loop),
-      collector_(*net::parse_http_address(config.endpoint)),
+      collector_(*net::parse_service_url(config.endpoint)),
       ratio_(config.ratio),
       unix_offset_(unix_nanoseconds() - real_now().time_since_epoch().count()),
-      client_(net::HttpClient::create(loop)),
+      client_(net::OutboundClient::create(loop, config.ca_file)),
       random_(entropy()),
-      instance_(TransferId{new_id(), new_id()}.to_string()) {}
+      instance_(TransferId{new_id(), new_id()}.to_string()) {
+  collector_.path += "/v1/traces";
+}
 
 std::unique_ptr<Span> Tracer::begin(const net::HttpRequest& request) {
   const auto caller = parse_traceparent(request.header(openai::header::kTraceParent));
@@ -75,23 +77,20 @@ void Tracer::export_some() {
   std::string body = otlp_traces({waiting_.data(), count}, instance_, unix_offset_);
   waiting_.erase(waiting_.begin(), std::next(waiting_.begin(), static_cast<ptrdiff_t>(count)));
   exporting_ = true;
-  net::fetch(loop_, *client_,
-             {.to = collector_,
-              .target = "/v1/traces",
-              .header_lines = "Content-Type: application/json\r\n",
-              .body = std::move(body),
-              .head_timeout = kExportTimeout,
-              .idle_timeout = kExportTimeout},
-             limits::kMiB,
-             [this, count](const Result<net::HttpReply>& reply) { exported(count, reply); });
+  client_->post({.to = collector_,
+                 .headers = {"Content-Type: application/json"},
+                 .body = std::move(body),
+                 .timeout = kExportTimeout,
+                 .reply_bytes_max = limits::kMiB},
+                [this, count](const Result<net::OutboundReply>& reply) { exported(count, reply); });
 }
 
-void Tracer::exported(size_t spans, const Result<net::HttpReply>& reply) {
+void Tracer::exported(size_t spans, const Result<net::OutboundReply>& reply) {
   exporting_ = false;
   if (!reply || reply->status != 200) {
     dropped_ += spans;
     if (warning_.opens(loop_.now())) {
-      log::warn("traces: " + collector_.to_string() + " takes none: " +
+      log::warn("traces: " + collector_.address.to_string() + " takes none: " +
                 (reply ? "status " + std::to_string(reply->status) : reply.error().message));
     }
   }

@@ -10,9 +10,9 @@
 
 #include "common/random.h"
 #include "common/warn_gate.h"
-#include "net/http/http_client.h"
 #include "net/http/http_server.h"
 #include "net/loop/event_loop.h"
+#include "net/outbound/outbound_client.h"
 #include "router/config/tracing_config.h"
 #include "router/relay/trace.h"
 
@@ -40,13 +40,13 @@ class Tracer {
 
  private:
   void export_some();
-  void exported(size_t spans, const Result<net::HttpReply>& reply);
+  void exported(size_t spans, const Result<net::OutboundReply>& reply);
 
   net::EventLoop& loop_;
-  const net::HttpAddress collector_;
+  net::Url collector_;
   const double ratio_;
   const int64_t unix_offset_;
-  const std::unique_ptr<net::HttpClient> client_;
+  const std::unique_ptr<net::OutboundClient> client_;
   Random random_;               // Selects the traced requests; not used for ids.
   const std::string instance_;  // Identifies one incarnation of a router.
   std::vector<Span> waiting_;

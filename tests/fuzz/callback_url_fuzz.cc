@@ -14,15 +14,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   std::vector<CallbackReceiver> receivers = {{.host = "a.b"}, {.host = "::1", .port = 9}};
   if (const auto target = find_callback_target(text, receivers)) {
-    PDJOB_CHECK(target->receiver == 0 ? target->to.host == "a.b"
-                                      : target->to.host == "::1" && target->to.port == 9,
+    const pdjob::net::HttpAddress& to = target->url.address;
+    PDJOB_CHECK(target->receiver == 0 ? to.host == "a.b" : to.host == "::1" && to.port == 9, text);
+    PDJOB_CHECK(to.port != 0 && target->url.path.starts_with('/'), text);
+    PDJOB_CHECK(std::ranges::all_of(target->url.path, [](char c) { return c > ' ' && c <= '~'; }),
                 text);
-    PDJOB_CHECK(target->to.port != 0 && target->path.starts_with('/'), text);
-    PDJOB_CHECK(std::ranges::all_of(target->path, [](char c) { return c > ' ' && c <= '~'; }),
-                text);
+    const auto again = pdjob::net::parse_url(target->url.to_string());
+    PDJOB_CHECK(again && again->to_string() == target->url.to_string(), text);
   }
   // A receiver that may be listed can also be called.
-  if (const auto receiver = parse_callback_receiver(text)) {
+  const auto receiver = parse_callback_receiver(text);
+  if (receiver && !receiver->host.empty()) {
     receivers = {*receiver};
     const pdjob::net::HttpAddress to{.host = receiver->host,
                                      .port = receiver->port == 0 ? uint16_t{7} : receiver->port};

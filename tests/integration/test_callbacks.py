@@ -10,6 +10,8 @@ import os
 import pathlib
 import signal
 import sqlite3
+import ssl
+import subprocess
 import threading
 import time
 
@@ -43,14 +45,18 @@ class Receiver:
         def log_message(self, *_):
             pass
 
-    def __init__(self, *statuses, delay=0.0):
+    def __init__(self, *statuses, delay=0.0, certificate=None):
         self.statuses, self.delay, self.calls = list(statuses), delay, []
         self.lock, self.closed = threading.Lock(), threading.Event()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.Handler)
         self._server.daemon_threads = True
         self._server.receiver = self
         self.host = f"127.0.0.1:{self._server.server_port}"
-        self.url = f"http://{self.host}/done?token=of-the-receiver"
+        self.url = f"{'https' if certificate else 'http'}://{self.host}/done?token=of-the-receiver"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self):
@@ -130,8 +136,8 @@ def test_who_is_not_listed_is_not_called(job, receivers):
     status, reply = submit(job, receivers["well"].url.replace("127.0.0.1", "localhost"))
     assert status == 400 and "may not be called" in reply["error"]["message"]
     assert reply["error"]["param"] == "x-pdjob-callback"
-    status, reply = submit(job, receivers["well"].url.replace("http:", "https:"))
-    assert status == 400 and "there is no https" in reply["error"]["message"]
+    status, reply = submit(job, receivers["well"].url.replace("http:", "ftp:"))
+    assert status == 400 and "A callback is http://host:port/path or https://" in reply["error"]["message"]
 
 
 def test_a_receiver_that_hangs_costs_nobody_else(job, receivers):
@@ -168,3 +174,42 @@ def test_a_router_that_ends_finishes_its_calls_and_leaves_the_rest(tmp_path):
         rows = file.execute("SELECT r.id, c.status, c.attempts FROM callbacks c JOIN requests r USING (arrival)").fetchall()
     delivered, pending = 1, 0  # CallbackStatus of router/async/async_database.h.
     assert sorted(rows) == sorted([(called, delivered, 1), (left, pending, 0)])
+
+
+def make_certificate(folder, name):
+    """Returns a file with a self-signed certificate for 127.0.0.1, and its key."""
+    file = pathlib.Path(folder, name + ".pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=" + name]
+    subprocess.run([*command, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", file, "-out", file], check=True, capture_output=True)
+    return file
+
+
+def test_a_receiver_behind_https_is_called_only_if_its_certificate_is_trusted(tmp_path):
+    known, unknown = (make_certificate(tmp_path, name) for name in ("known", "unknown"))
+    receivers = [Receiver(204, certificate=known), Receiver(204, certificate=unknown)]
+    with calling_job(tmp_path, *receivers, more=f"attempts: 1, ca_file: {known}") as job:
+        good, bad = (submit(job, receiver.url)[1]["id"] for receiver in receivers)
+        eventually(lambda: callback(job, good)["status"] == "delivered", 60, "the call")
+        eventually(lambda: callback(job, bad)["status"] == "failed", 60, "the refused call")
+        log = next(pathlib.Path(tmp_path).glob("logs/**/router-0.log")).read_text()
+        assert "certificate" in log
+    assert receivers[0].ids() == [good] and receivers[1].calls == []
+    for receiver in receivers:
+        receiver.close()
+
+
+def test_a_name_that_leads_inside_is_not_called_unless_its_block_is_listed(tmp_path):
+    """libcurl lets every name under .localhost lead to loopback, as a hostile name server could make any name do."""
+    receiver = Receiver(204)
+    port = receiver.host.rsplit(":", 1)[1]
+    name = "inside.localhost"
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET + "\n")
+    callbacks = f"callbacks: {{allowed: ['{name}:{port}'], secret_file: {secret}, attempts: 1}}"
+    with running_job(tmp_path, router=f"async: {{file: {tmp_path}/requests.db, {callbacks}}}") as job:
+        status, reply = submit(job, f"http://{name}:{port}/done")
+        assert status == 202, reply
+        eventually(lambda: callback(job, reply["id"])["status"] == "failed", 60, "the refused call")
+        assert "is not allowed" in next(pathlib.Path(tmp_path).glob("logs/**/router-0.log")).read_text()
+    assert receiver.calls == []
+    receiver.close()

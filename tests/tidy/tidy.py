@@ -35,6 +35,7 @@ ROOMS = {
     "net/loop": "",
     "net/http": "loop",
     "net/control": "loop",
+    "net/outbound": "loop http",
     "openai/json": "",
     "openai": "json",
     "openai/kv_events": "",
@@ -87,6 +88,7 @@ DOORS = {
     "xxhash": (r"xxh", "engine/*.cc kvtransfer/rows/row_digest.cc router/prefix_index/prompt_blocks.cc"),
     "libsodium": (r"sodium", "kvtransfer/link/link_keys.cc router/async/webhook_secret.cc common/crypto/sha256.cc common/crypto/blake2b.cc"),
     "SQLite": (r"sqlite3", "router/async/async_database.cc tests/unit/router/async/async_database_test.cc"),
+    "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
     "OpenSSL": (r"openssl/", "kvtransfer/link/tls_stream.cc"),
     "CLI11": (r"CLI/", "launcher/cli/main.cc"),
 }

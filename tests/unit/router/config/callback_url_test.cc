@@ -13,19 +13,31 @@ std::vector<CallbackReceiver> receivers(std::initializer_list<const char*> texts
   return all;
 }
 
-// Returns "receiver host:port path", or the error that the client gets.
+// Returns "receiver url", or the error that the client gets.
 std::string target(std::string_view url, std::initializer_list<const char*> allowed) {
   const auto found = find_callback_target(url, receivers(allowed));
-  return found ? std::to_string(found->receiver) + ' ' + found->to.to_string() + ' ' + found->path
+  return found ? std::to_string(found->receiver) + ' ' + found->url.to_string()
                : found.error().message;
 }
 
 TEST(CallbackUrl, IsOfTheFirstReceiverThatIsListed) {
-  EXPECT_EQ(target("http://a:9/done?x=1", {"b", "a:8", "a:9", "a"}), "2 a:9 /done?x=1");
-  EXPECT_EQ(target("http://a:7", {"b", "a:8", "a:9", "a"}), "3 a:7 /");
-  EXPECT_EQ(target("http://A.example?x", {"a.EXAMPLE:80"}), "0 a.example:80 /?x");
-  EXPECT_EQ(target("http://[::1]:9/d", {"[::1]:9"}), "0 [::1]:9 /d");
-  EXPECT_EQ(target("http://[::1]:9/d", {"[::1]"}), "0 [::1]:9 /d");
+  EXPECT_EQ(target("http://a:9/done?x=1", {"b", "a:8", "a:9", "a"}), "2 http://a:9/done?x=1");
+  EXPECT_EQ(target("http://a:7", {"b", "a:8", "a:9", "a"}), "3 http://a:7/");
+  EXPECT_EQ(target("http://A.example?x", {"a.EXAMPLE:80"}), "0 http://a.example:80/?x");
+  EXPECT_EQ(target("http://[::1]:9/d", {"[::1]:9"}), "0 http://[::1]:9/d");
+  EXPECT_EQ(target("http://[::1]:9/d", {"[::1]"}), "0 http://[::1]:9/d");
+}
+
+TEST(CallbackUrl, MayBeHttps) {
+  EXPECT_EQ(target("https://a/done", {"a"}), "0 https://a:443/done");
+  EXPECT_EQ(target("https://a:9/done", {"a:9"}), "0 https://a:9/done");
+  EXPECT_EQ(target("https://[::1]/d", {"[::1]:443"}), "0 https://[::1]:443/d");
+}
+
+TEST(CallbackUrl, MayNameAnAddressOfAListedBlock) {
+  EXPECT_EQ(target("http://10.1.2.3:9/d", {"10.0.0.0/8"}), "0 http://10.1.2.3:9/d");
+  EXPECT_EQ(target("http://11.1.2.3:9/d", {"10.0.0.0/8"}).substr(0, 10), "11.1.2.3:9");
+  EXPECT_NE(target("http://a/", {"0.0.0.0/0"}).find("may not be called"), std::string::npos);
 }
 
 TEST(CallbackUrl, MayNameNobodyElse) {
@@ -39,9 +51,9 @@ TEST(CallbackUrl, MayNameNobodyElse) {
             "Nobody is called back here: router.async.callbacks.allowed is empty");
 }
 
-TEST(CallbackUrl, IsPlainHttpWithoutTricks) {
+TEST(CallbackUrl, IsHttpWithoutTricks) {
   const std::string long_path = "http://a/" + std::string(kCallbackUrlBytesMax, 'x');
-  for (const std::string& url : {std::string("https://a/"),    std::string("a/"),
+  for (const std::string& url : {std::string("ftp://a/"),      std::string("a/"),
                                  std::string("HTTP://a/"),     std::string("/"),
                                  std::string("http://"),       std::string("http:///x"),
                                  std::string("http://?x"),     std::string("http://u@a/"),
@@ -63,9 +75,37 @@ TEST(CallbackReceiver, IsAHostAtOnePortOrAtAny) {
   EXPECT_EQ(parse_callback_receiver("a:080")->port, 80);
   EXPECT_EQ(parse_callback_receiver("[::80]")->port, 0);
   EXPECT_EQ(parse_callback_receiver("[::80]")->host, "::80");
-  for (const char* text : {"", "http://a", "a/", "a:", "a:0", "a:x", "::1", "*", "10.0.0.0/8"}) {
+  for (const char* text :
+       {"", "http://a", "a/", "a:", "a:0", "a:x", "::1", "*", "10.0.0.1/8", "a/8"}) {
     EXPECT_FALSE(parse_callback_receiver(text)) << text;
   }
+}
+
+bool may(std::string_view host, std::string_view address,
+         std::initializer_list<const char*> allowed) {
+  return may_connect(host, *net::parse_ip(address), receivers(allowed));
+}
+
+// A name belongs to whoever answers for it, and may lead to the router's own machine.
+TEST(CallbackReceiver, ANameLeadsToPublicAddressesOrToListedOnes) {
+  EXPECT_TRUE(may("a", "93.184.216.34", {"a"}));
+  for (const char* inside : {"127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1"}) {
+    EXPECT_FALSE(may("a", inside, {"a"})) << inside;
+  }
+  EXPECT_TRUE(may("a", "10.9.9.9", {"a", "10.0.0.0/8"}));
+  EXPECT_TRUE(may("a", "10.0.0.1", {"a", "10.0.0.1:80"}));
+  EXPECT_FALSE(may("a", "10.0.0.2", {"a", "10.0.0.1:80"}));
+}
+
+TEST(CallbackReceiver, AnAddressThatIsListedLeadsToItself) {
+  EXPECT_TRUE(may("127.0.0.1", "127.0.0.1", {"127.0.0.1:9"}));
+  EXPECT_TRUE(may("::1", "::1", {"[::1]:9"}));
+}
+
+TEST(CallbackReceiver, LocalhostIsThisMachine) {
+  EXPECT_TRUE(may("localhost", "127.0.0.1", {"localhost"}));
+  EXPECT_TRUE(may("localhost", "::1", {"localhost"}));
+  EXPECT_FALSE(may("localhost", "10.0.0.1", {"localhost"}));
 }
 
 }  // namespace

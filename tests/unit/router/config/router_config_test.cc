@@ -133,7 +133,7 @@ TEST(RouterConfig, ReadsWhoMayBeCalledBack) {
   EXPECT_NE(errors_of("async: {callbacks: {allowed: [a]}}\n").find("file is missing"),
             std::string::npos);
   EXPECT_NE(errors_of("async: {file: f, callbacks: {allowed: ['http://a']}}\n")
-                .find("must be host or host:port, got http://a"),
+                .find("must be host, host:port or a block such as 10.0.0.0/8, got http://a"),
             std::string::npos);
   std::string many = "x";
   for (int i = 0; i < 64; ++i) {

@@ -1,0 +1,51 @@
+// OutboundClient: HTTP and HTTPS calls to the world outside the job, such as callbacks, traces and
+// embeddings. By libcurl on the event loop, which resolves names in threads of its own. Redirects
+// are not followed, and proxies of the environment are not used. Calls between the job's own
+// processes go through HttpClient. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "common/time.h"
+#include "net/loop/event_loop.h"
+#include "net/outbound/ip_network.h"
+#include "net/outbound/url.h"
+
+namespace pdjob::net {
+
+struct OutboundCall {
+  Url to;
+  std::vector<std::string> headers;  // "Name: value", without line ends.
+  std::string body;                  // POSTed.
+  Duration connect_timeout = std::chrono::seconds(2);
+  Duration timeout = std::chrono::seconds(10);  // Of the whole call.
+  size_t reply_bytes_max = 64 * 1024;
+  // Asked about the address that is about to be connected to, after the name was resolved. Empty:
+  // any may be.
+  std::function<bool(const IpAddress&)> may_connect;
+};
+
+struct OutboundReply {
+  int status = 0;
+  std::string body;
+  bool complete = true;  // False: it broke off, took too long or was too long.
+};
+
+class OutboundClient {
+ public:
+  // kUnavailable: there was no reply, or may_connect refused every address. kTimeout.
+  using Then = std::function<void(Result<OutboundReply>)>;
+
+  // `ca_file`: certificates of the authorities that are trusted; empty: the system's.
+  static std::unique_ptr<OutboundClient> create(EventLoop& loop, const std::string& ca_file);
+  virtual ~OutboundClient() = default;  // Ends running calls without calling `then`.
+
+  // Calls `then` once, after it has returned.
+  virtual void post(OutboundCall call, Then then) = 0;
+};
+
+}  // namespace pdjob::net
