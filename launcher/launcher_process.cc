@@ -411,6 +411,14 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   std::unique_ptr<Prober> prober_;
 };
 
+// Says what would keep the job from starting now: the router's port in use.
+void look_at_port(LaunchPlan& plan) {
+  const PlanRow& router = plan.rows.front();
+  if (const auto socket = net::listen_on(router.host, router.port); !socket) {
+    plan.warnings.push_back("the job cannot start now: " + socket.error().message);
+  }
+}
+
 int refuse(int exit_code, const Error& error) {
   std::fprintf(stderr, "pdjob: %s\n", error.message.c_str());
   return exit_code;
@@ -450,10 +458,11 @@ int run_job(const JobConfig& config) {
 }
 
 int show_plan(const JobConfig& config, PlanForm form) {
-  const Result<LaunchPlan> plan = plan_on(config, {LocalCluster::this_node()});
+  Result<LaunchPlan> plan = plan_on(config, {LocalCluster::this_node()});
   if (!plan) {
     return refuse(kExitNotPlaced, plan.error());
   }
+  look_at_port(*plan);
   std::fputs((form == PlanForm::kJson ? plan->to_json() : plan->to_text()).c_str(), stdout);
   return kExitOk;
 }

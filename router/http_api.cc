@@ -89,6 +89,30 @@ void append_avoided(JsonWriter& json, const WorkerTable& workers, const PairSusp
   json.end_object();
 }
 
+// The first ones: usually there are none, or one wrong setting makes them all.
+void append_pairs_without_hand_over(JsonWriter& json, const WorkerTable& workers) {
+  constexpr int kShownMax = 64;
+  int shown = 0;
+  json.key("pairs_without_hand_over").begin_array();
+  for (const auto& [prefill_id, prefill] : workers.all()) {
+    for (const auto& [decode_id, decode] : workers.all()) {
+      if (prefill.entry.role != net::Role::kPrefill || decode.entry.role != net::Role::kDecode ||
+          shown == kShownMax) {
+        continue;
+      }
+      if (const std::string why = why_no_hand_over(prefill.entry, decode.entry); !why.empty()) {
+        json.begin_object();
+        json.key("prefill").string(prefill.entry.name);
+        json.key("decode").string(decode.entry.name);
+        json.key("why").string(why);
+        json.end_object();
+        ++shown;
+      }
+    }
+  }
+  json.end_array();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const RouterConfig& config,
@@ -240,7 +264,9 @@ void HttpApi::reply_workers(net::ExchangeId id) {
   for (const PairSuspicions::Pair& pair : relay_->core().suspicions().pairs(loop_.now())) {
     append_avoided(json, relay_->core().workers(), pair, loop_.now());
   }
-  json.end_array().end_object();
+  json.end_array();
+  append_pairs_without_hand_over(json, relay_->core().workers());
+  json.end_object();
   reply_json(id, 200, body);
 }
 

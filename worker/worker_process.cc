@@ -70,13 +70,15 @@ class WorkerProcess final : net::JobMember::Handler {
                                   },
                               .device = engine_->kv_region(SequenceId{0}).device}));
     engine_thread_->start(*endpoint_);
-    api_ = std::make_unique<OpenaiApi>(OpenaiApiOptions{.name = options_.spec.name,
-                                                        .role = options_.spec.role,
-                                                        .kv = endpoint_->address(),
-                                                        .key = options_.spec.key,
-                                                        .router_key = options_.spec.router_key},
-                                       *engine_, *engine_thread_, metrics_,
-                                       [this](auto answer) { ask_kv_pairs(std::move(answer)); });
+    api_ = std::make_unique<OpenaiApi>(
+        OpenaiApiOptions{.name = options_.spec.name,
+                         .role = options_.spec.role,
+                         .kv = endpoint_->address(),
+                         .key = options_.spec.key,
+                         .router_key = options_.spec.router_key,
+                         .local_links = options_.spec.link_keys.empty()},
+        *engine_, *engine_thread_, metrics_,
+        [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
                                              {.host = options_.spec.host,
                                               .port = options_.spec.port,

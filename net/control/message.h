@@ -47,6 +47,7 @@ struct WorkerEntry {
   // Empty: there is none; closing the connection ends the request, and a lease frees the KV.
   std::string abort;
   Standing standing = Standing::kServing;
+  bool local_links = false;  // It has no keys for KV links: it hands over on its machine only.
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 

@@ -28,12 +28,14 @@ class Writer {
   explicit Writer(std::string& out) : out_(out) {}
 
   template <std::unsigned_integral T>
+    requires(!std::same_as<T, bool>)
   void value(T value) {
     for (size_t i = 0; i < sizeof(T); ++i) {
       out_.push_back(static_cast<char>(static_cast<uint8_t>(value >> (8 * i))));
     }
   }
   void value(int64_t signed_value) { value(static_cast<uint64_t>(signed_value)); }
+  void value(bool flag) { value(static_cast<uint8_t>(flag ? 1 : 0)); }
   template <class Enum>
     requires std::is_enum_v<Enum>
   void value(Enum word) {
@@ -70,6 +72,7 @@ class Reader {
   bool at_end() const { return bytes_.empty(); }
 
   template <std::unsigned_integral T>
+    requires(!std::same_as<T, bool>)
   void value(T& value) {
     value = 0;
     if (!has(sizeof(T))) {
@@ -79,6 +82,12 @@ class Reader {
       value = static_cast<T>(value | static_cast<T>(std::to_integer<T>(bytes_[i])) << (8 * i));
     }
     bytes_ = bytes_.subspan(sizeof(T));
+  }
+  void value(bool& flag) {
+    uint8_t byte = 0;
+    value(byte);
+    failed_ = failed_ || byte > 1;
+    flag = byte == 1;
   }
   void value(int64_t& signed_value) {
     uint64_t bits = 0;
@@ -146,6 +155,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.protocol);
   codec.value(worker.abort);
   codec.value(worker.standing);
+  codec.value(worker.local_links);
 }
 
 template <class Codec>

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "net/loop/free_text.h"
+#include "net/loop/port_owner.h"
 
 namespace pdjob::net {
 namespace {
@@ -72,8 +73,12 @@ Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use) {
   }
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
       listen(fd.get(), kListenBacklog) != 0) {
-    return system_error(ErrorCode::kUnavailable,
-                        "cannot listen on " + host + ":" + std::to_string(port));
+    const bool in_use = errno == EADDRINUSE;
+    Error error = system_error(ErrorCode::kUnavailable,
+                               "cannot listen on " + host + ":" + std::to_string(port));
+    const std::string owner = in_use ? port_owner(port) : "";
+    error.message += owner.empty() ? "" : " by " + owner;
+    return error;
   }
   return fd;
 }

@@ -157,6 +157,20 @@ const KvDialect& dialect_of(Protocol protocol, bool concurrent) {
   return kPdjob;
 }
 
+std::string why_no_hand_over(const net::WorkerEntry& prefill, const net::WorkerEntry& decode) {
+  const auto machine = [](const std::string& host) {
+    const bool here = host == "localhost" || host == "::1" || host.starts_with("127.");
+    return here ? std::string("localhost") : host;
+  };
+  if (prefill.protocol != decode.protocol) {
+    return "they speak different protocols";
+  }
+  const bool keyless = prefill.local_links || decode.local_links;
+  return keyless && machine(prefill.host) != machine(decode.host)
+             ? "they are on two machines and have no key: start both with the same --key-file"
+             : "";
+}
+
 std::optional<AbortCall> abort_call(std::string_view abort, const TransferId& transfer) {
   static constexpr std::string_view kTransfer = "{transfer}";
   const bool printable =

@@ -189,10 +189,27 @@ void StaticWorkers::found(size_t row, net::WorkerEntry entry) {
               known.asked.address.to_string() +
               (known.foreign ? " is a foreign engine" : " is here"));
     known.entry = std::move(entry);
+    warn_of_pairs(*known.entry);
     submit_members();
   }
   submit_(WorkerProbed{known.entry->name, true});
   poll_later(row);
+}
+
+void StaticWorkers::warn_of_pairs(const net::WorkerEntry& joined) const {
+  for (const Row& row : rows_) {
+    const bool pair = row.entry && row.entry->role != joined.role;
+    if (!pair || (joined.role != net::Role::kPrefill && joined.role != net::Role::kDecode)) {
+      continue;
+    }
+    const bool prefills = joined.role == net::Role::kPrefill;
+    const net::WorkerEntry& prefill = prefills ? joined : *row.entry;
+    const net::WorkerEntry& decode = prefills ? *row.entry : joined;
+    if (const std::string why = why_no_hand_over(prefill, decode); !why.empty()) {
+      log::warn("no KV can go from " + prefill.name + " to " + decode.name + ", so " + decode.name +
+                " computes prompts again: " + why);
+    }
+  }
 }
 
 void StaticWorkers::refuse(size_t row, const std::string& why) {

@@ -62,6 +62,8 @@ class StaticWorkers {
   void meet(size_t row, net::WorkerEntry entry);
   void on_query(size_t row, net::WorkerEntry entry, const Result<net::HttpReply>& reply);
 
+  // Warns of each worker that the new one cannot hand over to, or take over from.
+  void warn_of_pairs(const net::WorkerEntry& joined) const;
   void refuse(size_t row, const std::string& why);
   void found(size_t row, net::WorkerEntry entry);
   // Handles a failed poll. A worker that is there stays a member.

@@ -46,8 +46,9 @@ net::Role parse_role(std::string_view value) {
 }  // namespace
 
 Result<WorkerDescription> parse_worker_description(const std::string& body) {
-  static constexpr std::string_view kNames[] = {"name",     "engine_id",  "role", "model",
-                                                "draining", "kv_address", "load", "abort"};
+  static constexpr std::string_view kNames[] = {"name",  "engine_id", "role",
+                                                "model", "draining",  "kv_address",
+                                                "load",  "abort",     "local_links"};
   PDJOB_TRY(const JsonObject object, JsonObject::scan(body, kNames));
   WorkerDescription described;
   described.entry.name = string_or_empty(object.value("name"));
@@ -61,6 +62,7 @@ Result<WorkerDescription> parse_worker_description(const std::string& body) {
   described.entry.kv_address = kv_address.starts_with('{') ? kv_address : "";
   described.entry.protocol = net::Protocol::kPdjob;
   described.entry.abort = string_or_empty(object.value("abort"));
+  described.entry.local_links = object.value("local_links") == "true";
   described.draining = object.value("draining") == "true";
   described.load = parse_load(object.value("load"));
   return described;

@@ -325,13 +325,15 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
   const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
   openai::ReplyOptions reply = openai::reply_options(request);
-  reply.id = reply_id(asked.request_id);
+  const std::string id = reply_id(asked.request_id);
+  reply.id = id;
   reply.model = engine_.facts().name;
   reply.created = asked.created.value_or(unix_seconds());
   reply.choices = choices;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
   Exchange exchange{
       .http = asked.http,
+      .log_name = id,
       .writer = std::make_unique<openai::ReplyWriter>(
           std::move(reply),
           [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
@@ -346,6 +348,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
     const auto index = static_cast<uint32_t>(exchange.generations.size());
     generation.id = RequestId{next_request_++};
     generation.tenant = asked.tenant;
+    generation.log_name = id;
     exchange.generations.push_back(generation.id);
     exchange.usage.prompt_tokens += generation.prompt.size();
     if (generation.kv == KvMode::kOffer) {
@@ -462,7 +465,7 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
     choice.untold.clear();
   }
   if (server_->bytes_queued(exchange.http) > limits::kHttpSendQueueBytesMax) {
-    log::warn("a client reads too slowly: its stream is cut");
+    log::warn("request " + exchange.log_name + ": its client reads too slowly, the stream is cut");
     server_->abort(exchange.http);
     metrics_.requests_cancelled.add();
     drop(exchange.http.value);
@@ -690,6 +693,7 @@ void OpenaiApi::on_worker_info(net::ExchangeId id) {
   json.key("draining").boolean(draining_);
   json.key("kv_address").raw(kv_address_json(options_.kv));
   json.key("abort").string(kAbort);
+  json.key("local_links").boolean(options_.local_links);
   json.key("load").begin_object();
   json.key("requests_running").integer(now.requests_running);
   json.key("requests_queued").integer(now.requests_queued);
@@ -710,7 +714,8 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .kv_address = kv_address_json(options_.kv),
           .key = options_.key,
           .protocol = net::Protocol::kPdjob,
-          .abort = kAbort};
+          .abort = kAbort,
+          .local_links = options_.local_links};
 }
 
 net::WorkerLoad OpenaiApi::load() const {

@@ -42,6 +42,7 @@ struct OpenaiApiOptions {
   kvtransfer::EndpointAddress kv;  // The address for fetching this worker's rows.
   std::string key;                 // Clients must show this key; empty if none is needed.
   std::string router_key;          // A second valid key, for routers; empty if none.
+  bool local_links = false;        // WorkerEntry::local_links.
   Duration queue_timeout = std::chrono::minutes(10);
   GrammarProgram grammar_program;
 };
@@ -88,6 +89,7 @@ class OpenaiApi final : public net::HttpHandler {
   // One HTTP request: one generation per prompt, one reply.
   struct Exchange {
     net::ExchangeId http;
+    std::string log_name;
     std::unique_ptr<openai::ReplyWriter> writer;
     std::vector<RequestId> generations;       // In order of prompts.
     std::vector<std::vector<Token>> prompts;  // Their tokens, if the reply reports them.

@@ -198,7 +198,8 @@ void EngineThread::take_endpoint_event(const kvtransfer::OfferDone& event) {
 }
 
 void EngineThread::take_endpoint_event(const kvtransfer::OfferFailed& event) {
-  log::info("offer " + live_.at(request_of(event.id)).request.transfer.to_string() +
+  const GenerationRequest& request = live_.at(request_of(event.id)).request;
+  log::info("request " + request.log_name + ": offer " + request.transfer.to_string() +
             " ended: " + event.error.message);
   take_endpoint_event(kvtransfer::OfferDone{.id = event.id});
 }

@@ -20,7 +20,8 @@ namespace pdjob::worker {
 // compiled.
 struct GenerationRequest {
   RequestId id;
-  std::string tenant;  // The owner; empty if there are no tenants.
+  std::string log_name;  // What its reply and log lines call it: the router's x-request-id.
+  std::string tenant;    // The owner; empty if there are no tenants.
   std::vector<Token> prompt;
   std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
   // Per choice, the tokens that another worker generated, end token included, if this one continues

@@ -542,6 +542,39 @@ TEST_F(HttpApiTest, DecodesAloneWhenTheOnlyPrefillWorkerIsDead) {
   EXPECT_NE(metrics().find("pdjob_router_degraded_total 1"), std::string::npos);
 }
 
+TEST_F(HttpApiTest, ARetryThatHandsOverIsNotCalledDegraded) {
+  FakeWorker& alone = add("d0", net::Role::kDecode);
+  alone.answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  serve();
+  RawClient raw(port(), post("/v1/completions", kPrompt));
+  ASSERT_TRUE(turn_until(loop, [&] { return !alone.heard.empty(); }));
+  EXPECT_NE(metrics().find("pdjob_router_degraded_total 1"), std::string::npos);
+  add("p0", net::Role::kPrefill);
+  add("d1", net::Role::kDecode);
+  submit_members();
+  alone.die();
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(" upon"); }));
+  EXPECT_TRUE(raw.received.starts_with("HTTP/1.1 200")) << raw.head();
+  EXPECT_NE(raw.head().find("x-pdjob-prefill: p0"), std::string::npos) << raw.head();
+  EXPECT_EQ(raw.head().find("x-pdjob-degraded"), std::string::npos) << raw.head();
+}
+
+TEST_F(HttpApiTest, PairsThatCannotHandOverAreListedWithTheReason) {
+  add("p0", net::Role::kPrefill);
+  add("d0", net::Role::kDecode);
+  serve();
+  std::vector<net::WorkerEntry> entries = {workers[0]->entry(), workers[1]->entry()};
+  entries[1].local_links = true;
+  api->relay().submit(WorkersChanged{entries});
+  const std::string listed = R"("pairs_without_hand_over":[)";
+  EXPECT_NE(exchange("GET", "/pdjob/workers", "").body.find(listed + "]"), std::string::npos);
+  entries[1].host = "10.0.0.2";
+  api->relay().submit(WorkersChanged{entries});
+  EXPECT_NE(exchange("GET", "/pdjob/workers", "")
+                .body.find(listed + R"({"prefill":"p0","decode":"d0","why":"they are on two)"),
+            std::string::npos);
+}
+
 TEST_F(HttpApiTest, CancelsBothLegsWhenTheClientLeaves) {
   FakeWorker& prefill = add("p0", net::Role::kPrefill);
   FakeWorker& decode = add("d0", net::Role::kDecode);

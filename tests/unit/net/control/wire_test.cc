@@ -25,7 +25,8 @@ WorkerEntry worker_entry() {
           .key = "a key of sixteen or more",
           .protocol = Protocol::kSglang,
           .abort = "DELETE /pdjob/transfers/{transfer}",
-          .standing = Standing::kLeaving};
+          .standing = Standing::kLeaving,
+          .local_links = true};
 }
 
 WorkerLoad worker_load() {

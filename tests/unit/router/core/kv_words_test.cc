@@ -23,6 +23,17 @@ TEST(KvWords, APdjobOfferNamesTheTransfer) {
       R"({"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"0123456789abcdeffedcba9876543210"})");
 }
 
+TEST(KvWords, WorkersWithoutKeysHandOverOnOneMachineOnly) {
+  const net::WorkerEntry here{.host = "127.0.0.1", .local_links = true};
+  net::WorkerEntry there{.host = "10.0.0.2"};
+  EXPECT_EQ(why_no_hand_over(here, {.host = "localhost"}), "");
+  EXPECT_NE(why_no_hand_over(here, there).find("--key-file"), std::string::npos);
+  EXPECT_NE(why_no_hand_over(there, here), "");
+  EXPECT_EQ(why_no_hand_over({.host = "10.0.0.1"}, there), "");
+  there.protocol = net::Protocol::kSglang;
+  EXPECT_EQ(why_no_hand_over({.host = "10.0.0.1"}, there), "they speak different protocols");
+}
+
 TEST(KvWords, AWorkersAbortCallNamesTheTransfer) {
   const auto freed = abort_call("DELETE /pdjob/transfers/{transfer}", kTransfer);
   ASSERT_TRUE(freed);
