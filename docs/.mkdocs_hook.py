@@ -3,10 +3,32 @@
 import pathlib
 import re
 
+import yaml
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+
+
+# Where the routes of each kind of process are in the code: the file, and a pattern with their paths.
+ROUTES = {
+    "router": [("router/http_api.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Endpoint'), ("router/async/async_api.cc", r'request\.path == "(/v1/[^"]*)"')],
+    "worker": [("worker/api/openai_api.cc", r'\{"(/[^"]*)", "(?:GET|POST)",')],
+    "launcher": [("launcher/admin_api.cc", r'request\.path == "(/[^"]*)"')],
+}
+# Routes with an id at their end have no table.
+WITH_ID = {"router": {"/pdjob/requests/{id}"}, "worker": {"/pdjob/transfers/{id}"}, "launcher": set()}
+
+
+def on_pre_build(config):
+    """The routes of openapi.yaml are those of the code."""
+    paths = yaml.safe_load((ROOT / "docs/reference/openapi.yaml").read_text())["paths"]
+    for tag, places in ROUTES.items():
+        written = {path for path, operations in paths.items() for what in operations.values() if "tags" in what and tag in what["tags"]}
+        coded = {path for file, pattern in places for path in re.findall(pattern, (ROOT / file).read_text())} | WITH_ID[tag]
+        if written != coded:
+            raise PluginError(f"docs/reference/openapi.yaml: the {tag}'s routes differ from the code's: {sorted(written ^ coded)}")
 
 
 def on_files(files, config):
