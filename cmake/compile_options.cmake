@@ -25,12 +25,17 @@ function(pdjob_library name)
   target_link_libraries(pdjob_${name} PUBLIC ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS})
 endfunction()
 
-# pdjob_test(NAME SOURCES... LINKS... [LABELS...]): one GoogleTest program, run by ctest.
+# pdjob_test(NAME SOURCES... LINKS... [LABELS...] [SHARDS n]): one GoogleTest program, run by ctest. With SHARDS, in n processes at once: for
+# tests that mostly wait.
 function(pdjob_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LINKS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
+  if(ARG_SHARDS)
+    add_test(NAME ${name} COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/support/shards.py ${ARG_SHARDS} $<TARGET_FILE:${name}>)
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}"
                        ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endfunction()
