@@ -38,7 +38,7 @@ const char* to_string(JobState state) {
 }
 
 Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce,
-         JobSetting setting)
+         const JobSetting& setting)
     : timing_(timing),
       places_(!setting.nodes.empty()),
       placement_(setting.nodes),

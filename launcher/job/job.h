@@ -51,7 +51,7 @@ class Job {
  public:
   // `nonce` distinguishes the engine ids of this run of the job from those of other runs.
   Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce,
-      JobSetting setting = {});
+      const JobSetting& setting = {});
 
   void step(const Event& event, Instant now, std::vector<Effect>& effects);
   // The time when TimePassed is due; kNever: no timer is needed.

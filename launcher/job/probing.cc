@@ -94,7 +94,9 @@ std::optional<Probe> Probing::next(Instant now) {
       due_ = std::min(due_, subject->not_before);
     }
   }
-  std::ranges::stable_sort(waiting, {}, &Subject::failures);
+  std::ranges::sort(waiting, {}, [](const Subject* subject) {
+    return std::pair(subject->failures, subject->incarnation);
+  });
   for (Subject* const subject : waiting) {
     if (auto probe = probe_of(*subject)) {
       return probe;

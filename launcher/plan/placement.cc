@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace pdjob::launcher {
 
@@ -29,10 +30,15 @@ std::optional<Place> Placement::take(const Demand& demand) {
   if (best == nullptr) {
     return std::nullopt;
   }
-  std::vector<std::string> gpus = best->node.gpus;
-  std::ranges::stable_sort(gpus, {}, [&](const std::string& gpu) { return best->gpu_uses[gpu]; });
-  gpus.resize(demand.gpus);
-  Place place{.node = best->node.name, .gpus = std::move(gpus)};
+  std::vector<std::pair<uint32_t, size_t>> uses;  // Of each GPU, with its place in the list.
+  for (const std::string& gpu : best->node.gpus) {
+    uses.emplace_back(best->gpu_uses[gpu], uses.size());
+  }
+  std::ranges::sort(uses);
+  Place place{.node = best->node.name};
+  for (size_t i = 0; i < demand.gpus; ++i) {
+    place.gpus.push_back(best->node.gpus[uses[i].second]);
+  }
   take(place, demand);
   return place;
 }

@@ -59,7 +59,7 @@ std::string port_owner(uint16_t port) {
     if (parse_number<int>(pid) && has_any(process->path(), sockets)) {
       std::string name;
       std::getline(std::ifstream(process->path() / "comm") >> std::ws, name);
-      return name + ", pid " + pid;
+      return name.append(", pid ").append(pid);
     }
   }
   return "";

@@ -23,7 +23,7 @@ struct OutboundCall {
   std::string body;                  // POSTed.
   Duration connect_timeout = std::chrono::seconds(2);
   Duration timeout = std::chrono::seconds(10);  // Of the whole call.
-  size_t reply_bytes_max = 64 * 1024;
+  size_t reply_bytes_max = size_t{64} * 1024;
   // Asked about the address that is about to be connected to, after the name was resolved. Empty:
   // any may be.
   std::function<bool(const IpAddress&)> may_connect;

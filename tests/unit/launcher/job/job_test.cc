@@ -38,8 +38,8 @@ std::vector<ProcessPlan> one_of_each() {
 // A Job and its effects. Tests advance the time by hand.
 class World {
  public:
-  explicit World(std::vector<ProcessPlan> plan = one_of_each(), JobSetting setting = {})
-      : job(std::move(plan), kTiming, "n", std::move(setting)) {}
+  explicit World(std::vector<ProcessPlan> plan = one_of_each(), const JobSetting& setting = {})
+      : job(std::move(plan), kTiming, "n", setting) {}
 
   Job job;
   Instant now{seconds(1000)};
