@@ -1,5 +1,5 @@
 // Accesses libllama's KV cells through the two virtual interfaces behind its state save and
-// restore. This needs neither a patch nor a private symbol.
+// restore. libllama is used as it is, by public symbols.
 //
 // llama_memory_i::state_write and state_read describe a sequence to an "io" object: first its cells
 // (positions), then per window the type, row size and tensor span. An io that copies no data learns

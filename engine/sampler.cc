@@ -256,7 +256,7 @@ Result<Token> TokenSampler::choose_going_on(std::span<const float> logits) {
 }
 
 // Chooses a token first as if there were no grammar. If the grammar refuses it, masks the
-// vocabulary and chooses again, with a separate draw. The effect on the distribution:
+// vocabulary and chooses again, with a separate draw. This is its effect on the distribution.
 // - Greedy: the result is the most likely allowed token.
 // - A draw without top-k, top-p or min-p: exactly the masked distribution, since p(t) + p(refused)
 //   * p(t) / p(allowed) = p(t) / p(allowed).

@@ -29,9 +29,8 @@ class Sampler {
   virtual ~Sampler() = default;
 
   // Chooses and accepts the token at position `tokens seen so far`. `logits` is read only. On an
-  // error the choice has failed:
-  // - kCorrupt: the logits are not numbers, because KV rows were damaged.
-  // - kInvalidArgument: the grammar allows no token, or refused a replayed one.
+  // error the choice has failed. Damaged KV rows, whose logits are not numbers: kCorrupt. A grammar
+  // that allows no token, or refused a replayed one: kInvalidArgument.
   virtual Result<GeneratedToken> sample(std::span<const float> logits) = 0;
   // Accepts a token that was chosen elsewhere (replay), exactly as if it had been sampled.
   virtual void accept(Token token) = 0;
@@ -41,7 +40,7 @@ class Sampler {
 
 // Opens the sampler of one choice. Fails with kInvalidArgument if a parameter is wrong.
 // - `grammar` may be null. Choices share it, and each keeps its own state.
-// - `prompt` counts for the repetition penalty; its length is the position of the first draw.
+// - `prompt` counts for the repetition penalty. Its length is the position of the first draw.
 // - `stop`: only min_tokens and token_ids are used.
 Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const SamplingParams& params,
                                               std::span<const Token> prompt,

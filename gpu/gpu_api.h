@@ -49,7 +49,7 @@ struct GpuApi {
 
   // kUnsupported: the library is missing, too old, or lacks a function that we need.
   static Result<GpuApi> open(const std::string& library);
-  // kUnsupported: there is no driver, or no such device.
+  // kUnsupported: the driver or the device is missing.
   Status has_device(int device) const;
 
   // Each has the name and the arguments of the CUDA function.

@@ -92,7 +92,7 @@ Status append_workers(net::Role role, const std::vector<std::string>& urls,
   return ok();
 }
 
-// Of a job's models, only the worker's own must be on this machine.
+// Only the worker's own model must be on this machine, not the job's others.
 Result<int> worker_by_spec(int spec_fd, Places places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);

@@ -35,7 +35,7 @@ struct DoorFailed {
   std::string reason;
 };
 
-// Of each Spawn, Spawned or SpawnFailed comes first, and ProcessExited follows Spawned, once. After
+// Each spawn is answered by Spawned or SpawnFailed. ProcessExited follows Spawned, once. After
 // NodeLost nothing more is told of that node's processes.
 using ClusterEvent =
     std::variant<NodeJoined, NodeLost, DoorOpened, DoorFailed, Spawned, SpawnFailed, ProcessExited>;

@@ -64,7 +64,7 @@ struct RoleChangeAsked {
 struct NodeJoined {
   Node node;
 };
-// Everything on that node is gone. What ran there is placed on other nodes.
+// Everything on that node is gone. Its processes are placed on other nodes.
 struct NodeLost {
   std::string name;
   std::string why;

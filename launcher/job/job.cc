@@ -267,7 +267,7 @@ void Job::died(Process& process, const std::string& how, net::LossCause cause, T
   ended(process, turn);
 }
 
-// It is not alive any more, or never was.
+// It has died, or was never started.
 void Job::ended(Process& process, Turn& turn) {
   settle(process);
   if (state_ == JobState::kDraining) {

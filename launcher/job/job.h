@@ -1,9 +1,10 @@
-// The Job core: which processes of a job should run, where, and what to do next. It
-// - starts all processes, and places those that have no node;
-// - waits until each has registered, the routers have confirmed it, and a probe went through;
-// - replaces processes that die or hang;
-// - adds, retires and changes the role of processes; follows nodes that join and are lost;
-// - stops all in order.
+// The Job core decides which processes of a job should run, where, and what to do next.
+//
+// It starts all processes, and places those that have no node. It waits until each has registered,
+// the routers have confirmed it, and a probe went through. It replaces processes that die or hang.
+// It adds and retires processes, and changes their roles. It follows nodes that come and go. It
+// stops all in order.
+//
 // It is composed of three cores: supervision.h (the life of one process), membership_log.h (who is
 // told what) and probing.h (who is proved). Each worker serves one of the job's models.
 //

@@ -41,7 +41,7 @@ class MembershipLog {
   bool confirmed() const;
 
  private:
-  // What decides whether routers must be told.
+  // Routers must be told when this changes.
   struct Known {
     Incarnation incarnation;
     bool member = false;

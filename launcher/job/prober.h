@@ -1,6 +1,6 @@
 // Prober: proves with a one-token request that two workers serve and that KV moves between them.
-// pdjob's router accepts the two workers with the request. A probe without a router sends both legs
-// itself; one without workers leaves the choice to the router.
+// pdjob's router accepts the two workers with the request. For a probe of two workers alone, the
+// prober sends both legs itself. In a probe of a router alone, the router chooses the workers.
 // Loop-bound.
 #pragma once
 

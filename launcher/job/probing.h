@@ -43,7 +43,7 @@ class Probing {
 
   // Returns the next probe to send; call it until there is none.
   std::optional<Probe> next(Instant now);
-  // When next() may have a probe that it does not have now; kNever: not before something changes.
+  // When next() may have a probe again, if nothing else happens before; kNever: only then.
   Instant due() const { return due_; }
 
   // Both ignore a probe that is not in flight. Returns the processes that are proved now.

@@ -7,8 +7,8 @@
 //      |            v            |                       |
 //      |--------- backoff <------|------------------------
 //
-// A process waits while no node has a place for it. What follows its end is its fate: it starts
-// again as a new incarnation with a new engine id, or does not, or starts with another role.
+// A process waits while no node has a place for it. Its fate decides how it goes on after its end:
+// usually as a new incarnation with a new engine id.
 #pragma once
 
 #include <cstdint>

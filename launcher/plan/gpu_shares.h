@@ -1,4 +1,4 @@
-// Which workers want a GPU, and whether their nodes have enough. Pure.
+// Finds the workers that want a GPU, and checks that their nodes have enough. Pure.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace pdjob::net {
 enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
 const char* to_string(Role role);  // "prefill", ...
 
-// What an engine speaks about the hand-over of KV (router/core/kv_words.h).
+// The language of an engine for the hand-over of KV (router/core/kv_words.h).
 enum class Protocol : uint8_t {
   kAuto = 0,      // pdjob's, if it has a kv_address; otherwise two hops.
   kPdjob = 1,     // Both legs at once; the decode worker fetches from the kv_address.
@@ -22,7 +22,7 @@ enum class Protocol : uint8_t {
   kSglang = 5,    // Both legs at once; they meet in a room of its bootstrap server.
 };
 
-// Which requests a member gets. The launcher decides it.
+// The launcher decides with it which requests a member gets.
 enum class Standing : uint8_t {
   kProving = 1,  // Only the launcher's probes.
   kServing = 2,

@@ -45,8 +45,8 @@ class HttpCallHandler {
   // Body bytes as received, with chunk framing (ChunkDecoder in http_parser.h removes it).
   virtual void on_body(CallId id, std::string_view raw) = 0;
   virtual void on_end(CallId id) = 0;
-  // kUnavailable: it could not connect, or the connection broke. kTimeout. kCorrupt: the reply is
-  // not HTTP.
+  // kUnavailable: connecting failed, or the connection broke. kTimeout. kCorrupt: the reply is not
+  // HTTP.
   virtual void on_error(CallId id, const Error& error) = 0;
 
  protected:

@@ -65,8 +65,8 @@ void set_no_delay(int fd);
 inline constexpr size_t kSendPiecesMax = 8;
 ssize_t send_pieces(int fd, std::span<const std::string_view> pieces);
 
-// Bytes for one reader. Bytes that the kernel does not take at once wait here; send() then tries
-// nothing until flush(). In the steady state it allocates nothing. Value.
+// Bytes for one reader. Bytes that are too many for the kernel wait here. From then on, send() only
+// appends, until flush(). In the steady state it allocates nothing. Value.
 class SendQueue {
  public:
   // Keeps `bytes` for the next send(), so that a head and the start of its body leave together.

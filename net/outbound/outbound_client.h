@@ -1,6 +1,6 @@
 // OutboundClient: HTTP and HTTPS calls to the world outside the job, such as callbacks, traces and
-// embeddings. By libcurl on the event loop, which resolves names in threads of its own. Redirects
-// are not followed, and proxies of the environment are not used. Calls between the job's own
+// embeddings. By libcurl on the event loop, which resolves names in threads of its own. It
+// ignores redirects, and proxies of the environment. Calls between the job's own
 // processes go through HttpClient. Loop-bound.
 #pragma once
 

@@ -19,10 +19,10 @@ struct Url {
   std::string to_string() const;
 };
 
-// "http://host:port/path" or "https://...". No user, no fragment, no spaces, no escapes in the
-// host.
+// "http://host:port/path" or "https://...". A user, a fragment, spaces, and escapes in the host are
+// refused.
 Result<Url> parse_url(std::string_view text);
-// Of a service that the operator names: without a path, and "host:port" means http.
+// For a service that the operator names: without a path, and "host:port" means http.
 Result<Url> parse_service_url(std::string_view text);
 
 }  // namespace pdjob::net

@@ -1,5 +1,5 @@
-// Who may be called back, and where a call goes. A router calls only receivers that its operator
-// has listed, at addresses that are public or listed. Pure.
+// Decides who may be called back, and where a call goes. A router calls only receivers that its
+// operator has listed, at addresses that are public or listed. Pure.
 #pragma once
 
 #include <cstddef>

@@ -87,7 +87,7 @@ struct RouterConfig {
   Duration queue_timeout = std::chrono::seconds(30);   // To wait for a pair, then 503.
   Duration connect_timeout = std::chrono::seconds(2);  // To a worker.
   // The dialect of workers that the router knows by address. kAuto: pdjob workers describe
-  // themselves, any other engine is used in two hops. kPdjob: only pdjob workers are accepted.
+  // themselves. Any other engine is used in two hops. kPdjob: only pdjob workers are accepted.
   Protocol protocol = Protocol::kAuto;
   uint16_t bootstrap_port = 8998;  // Of prefill workers, unless their URL says otherwise.
   Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then the rest is cut off.

@@ -28,7 +28,7 @@
 // Only two causes count: a hang, and a crash that broke the request's connection. The second such
 // loss ends the request with 422 (`request_kills_workers`), or cuts its stream. The launcher's
 // report comes later than the end of a connection. The router waits for it only before a third
-// worker gets the request:
+// worker gets the request.
 //
 // - After the first loss, the router retries at once.
 // - After the second, it waits for the report, at most kLossWordWait.

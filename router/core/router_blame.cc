@@ -68,8 +68,8 @@ void Router::note_loss(Request& request, const Leg& leg, Instant now) {
   }
 }
 
-// Notes losses for legs that still run. A crash does not count for them: the kernel closed all
-// connections before the crash could be reported, so an open one had never reached the worker.
+// Notes losses for legs that still run, other than crashes. The kernel closes all connections
+// before a crash can be reported, so one that is still open had never reached the worker.
 void Router::note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now) {
   const auto note = [&](const Leg& leg) {
     const auto lost = lost_.find(leg.worker);

@@ -1,8 +1,8 @@
 // grammar_bench MODEL.gguf SCHEMA.json... measures what structured output costs with a model's
-// vocabulary. It prints one line of JSON for each schema:
-// - the time to check, compile and read back the schema, and its compiled size;
-// - the time of a mask of the whole vocabulary, per token along random texts;
-// - the time to ask about one token and accept it, which is all that most tokens need.
+// vocabulary. It prints one line of JSON for each schema.
+// - The time to check, compile and read back the schema, and its compiled size.
+// - The time of a mask of the whole vocabulary, per token along random texts.
+// - The time to ask about one token and accept it, which is all that most tokens need.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

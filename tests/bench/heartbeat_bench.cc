@@ -1,5 +1,5 @@
-// What the Job core needs for heartbeats: simulated processes, each with so many heartbeats a
-// second, on virtual time. Prints the share of a core for each size.
+// Measures what heartbeats cost the Job core. Simulated processes beat so many times a second, on
+// virtual time. Prints the share of a core for each size.
 //
 //   heartbeat_bench [--processes N] [--rate HEARTBEATS_PER_SECOND] [--seconds VIRTUAL_SECONDS]
 #include <algorithm>

@@ -4,14 +4,14 @@
 //   stdin   one order a line: WAY PACE TOKENS
 //   stdout  one JSON line for each: {"seconds": S}
 //
-// WAY is one of:
-// - shm, tcp, tls: ours; tls is tcp with kvtransfer.tcp.encrypt.
+// WAY is one of these.
+// - shm, tcp, tls: ours. tls is tcp with kvtransfer.tcp.encrypt.
 // - socket, socket-default, socket-zerocopy: kv_socket_loop.h.
 // - memcpy: one thread of the sender's process copies the same freshly written rows. It writes to
 //   the same shared memory as shm, by its own mapping. It waits until the receiver has read what
 //   the last way left there.
 //
-// PACE is one of:
+// PACE is one of these.
 // - chunks: the sender writes 256 tokens every 20 ms, as a prefill does.
 // - rest: the same, but everything moves at the end.
 // - at-once: everything is written, and then moves.

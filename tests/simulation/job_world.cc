@@ -24,7 +24,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr Duration kFaultsLast = std::chrono::minutes(3);
-// Of everything that may be on its way: a hang is noticed, two back-offs, a start, a probe.
+// Enough for all that may be on its way: a hang is noticed, two back-offs, a start, a probe.
 constexpr Duration kHealsWithin = std::chrono::minutes(4);
 
 const launcher::JobTiming kTiming{.start_timeout = seconds(40),

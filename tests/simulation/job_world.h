@@ -1,11 +1,9 @@
 // A world around the real Job core on virtual time: a simulated cluster, processes that register,
 // beat, confirm and drain, and a control plane that loses messages. The seed decides the job and
-// the faults:
-// - deaths, crashes and hangs of processes, failed starts, processes that never become ready;
-// - nodes that are lost and join;
-// - lost control messages, probes that fail or take long;
-// - processes that are added, retired and given another role.
-// Then the faults end, everything must be ready within a bound, and the job is stopped.
+// the faults. Processes die, crash, hang, fail to start or never become ready. Nodes are lost and
+// join. Control messages are lost, and probes fail or take long. Processes are added, retired and
+// given another role. Then the faults end, everything must be ready within a bound, and the job is
+// stopped.
 #pragma once
 
 #include <cstdint>

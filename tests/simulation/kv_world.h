@@ -1,9 +1,7 @@
 // A small world of KV endpoints alone, on virtual time, around the real sessions: one sender, two
 // receivers, their memory and the links between them. The seed decides the transfers and the
-// faults:
-// - deaths, restarts and stops of processes;
-// - broken links, stopped and failed pushes, damaged rows;
-// - peers that lose or repeat their messages.
+// faults. Processes die, restart and stop. Links break, pushes stop and fail, rows are damaged.
+// Peers lose or repeat their messages.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SimCluster: simulated machines on virtual time. Nodes join and are lost, processes start slowly,
-// fail to start, and die when told to. What a process does while it lives is the world's business.
+// fail to start, and die when told to. The world decides what a living process does.
 #pragma once
 
 #include <functional>

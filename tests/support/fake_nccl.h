@@ -22,10 +22,9 @@
 
 extern "C" {
 
-// Returns the number of violations so far:
-// - two threads on one device, a use after the end;
-// - different counts on the two ends, a blocking communicator;
-// - a call while another is in progress, memory that cannot be registered.
+// Returns the number of violations so far. They are two threads on one device, a use after the end,
+// different counts on the two ends and a blocking communicator. So are a call while another is in
+// progress, memory that cannot be registered.
 int fakenccl_violations();
 // Returns the number of communicators that are yet to be destroyed or aborted.
 int fakenccl_communicators();

@@ -1,11 +1,11 @@
 // KeptBlocks: the rows that a worker's free sequences keep (prompt_cache.h), as blocks of tokens.
 // Other engines report their prefix caches in the same form (openai/kv_events/kv_events.h).
-// - Equal blocks of two tenants are two blocks. An event names the tenant as an adapter
-//   (openai::tenant_adapter).
-// - Several sequences may keep the same block. It is stored with the first of them and removed with
-//   the last.
-// - Changes are reported once per turn, so a block that moved between sequences within a turn is
-//   not reported.
+//
+// Equal blocks of two tenants are two blocks. An event names the tenant as an adapter
+// (openai::tenant_adapter).
+// Several sequences may keep the same block. It is stored with the first of them and removed with
+// the last. Changes are reported once per turn, so a block that moved between sequences within a
+// turn is not reported.
 // Pure.
 #pragma once
 

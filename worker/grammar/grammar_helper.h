@@ -1,5 +1,5 @@
 // The process that compiles grammars (`pdjob compile-grammar`). Bounds on client input cannot make
-// a library of 28,000 lines safe, so it runs in a process that has nothing to lose:
+// a library of 28,000 lines safe, so it runs in a process that has nothing to lose.
 // - It has the vocabulary, one socket, and limits on CPU time, memory and stack.
 // - It has no files, no environment, no output and no core dump.
 // - If it ends, for any reason, one grammar fails.

@@ -31,10 +31,9 @@ struct GrammarJob {
   engine::StructureKind kind{};
   std::string checked;  // The result of check_structure().
   std::string digest;   // Its name in logs.
-  // Called with the compiled text, or with an error:
-  // - kInvalidArgument: the grammar was refused, or it ended the child.
-  // - kOverloaded: no answer within the deadline.
-  // - kInternal: the child cannot be started.
+  // Called with the compiled text, or with an error. If the grammar was refused, or ended the
+  // child: kInvalidArgument. If the deadline passed: kOverloaded. If the child cannot be started:
+  // kInternal.
   std::function<void(Result<std::string>)> then;
 };
 
