@@ -6,7 +6,6 @@ import random
 import signal
 import tempfile
 import threading
-import time
 
 import httpx
 import pytest
@@ -143,10 +142,13 @@ def test_many_streams_survive_one_death(job):
     def ask(index):
         results[index] = stream(job.url, REQUESTS["seeded"])
 
+    def generated():
+        return metric(job.processes()["decode-0"]["url"], "pdjob_generation_tokens_total")
+
+    before = generated()
     threads = [threading.Thread(target=ask, args=(index,)) for index in range(8)]
     [thread.start() for thread in threads]
-    eventually(lambda: job.processes()["decode-0"]["load"]["requests_running"] >= 2, 30, "streams under way")
-    time.sleep(0.2)
+    eventually(lambda: job.processes()["decode-0"]["load"]["requests_running"] >= 2 and generated() >= before + 4, 30, "streams under way")
     os.kill(job.processes()["decode-0"]["pid"], signal.SIGKILL)
     [thread.join(120) for thread in threads]
     assert [results.get(index) for index in range(8)] == [undisturbed] * 8

@@ -8,7 +8,6 @@ import pathlib
 import signal
 import sys
 import tempfile
-import time
 
 import httpx
 import pytest
@@ -151,6 +150,11 @@ def test_the_tenant_of_a_killer_is_counted():
         assert "of tenant stranger" in log_of(job, "router-0")
 
 
+def busy(job):
+    """Returns the process ids of the decode workers that have a request."""
+    return [p["pid"] for name, p in workers(job).items() if name.startswith("decode") and p["load"]["requests_running"]]
+
+
 def test_a_kill_from_outside_is_never_the_requests_fault():
     body = {"prompt": "innocent", "max_tokens": 200, "stream": True}
     with fake_job(1, 2, "fake_delay_per_token: 20ms", "continuations: 16, attempts: 16") as job:
@@ -159,13 +163,12 @@ def test_a_kill_from_outside_is_never_the_requests_fault():
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             reply = pool.submit(ask, job, body)
             for _ in range(5):
-                eventually(lambda: all_ready(job) or reply.done(), what="the job is whole")
-                if reply.done():
+                eventually(lambda: (all_ready(job) and busy(job)) or reply.done(), what="it runs at a worker, and the job is whole")
+                victims = busy(job)
+                if reply.done() or not victims:
                     break
-                busy = [p for name, p in workers(job).items() if name.startswith("decode") and p["load"]["requests_running"]]
-                for process in busy[:1]:
-                    os.kill(process["pid"], signal.SIGKILL)
-                time.sleep(0.2)
+                os.kill(victims[0], signal.SIGKILL)
+                eventually(lambda: victims[0] not in [p["pid"] for p in workers(job).values()] or reply.done(), what="the launcher knows")
             got = reply.result()
         assert got.status_code == 200
 
