@@ -1,4 +1,4 @@
-// Engine: runs one model for many sequences at once, and owns their KV cells. Scheduling and
+// Engine: runs one model for many sequences at once, and owns their KV rows. Scheduling and
 // requests are the caller's work.
 //
 // A sequence is a slot ("stream") of the context. For its whole life, its KV rows are rows 0 .. n-1

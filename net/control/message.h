@@ -51,7 +51,7 @@ struct WorkerEntry {
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
-// Load of a worker, in tokens and cells rather than in requests.
+// Load of a worker, in tokens and rows rather than in requests.
 struct WorkerLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;

@@ -91,7 +91,7 @@ struct RequestFacts {
   bool hands_over = true;
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
-  std::vector<uint64_t> blocks;  // Prompt::blocks and Prompt::session.
+  std::vector<uint64_t> blocks;  // PromptFacts::blocks and PromptFacts::session.
   uint64_t session = 0;
   uint32_t tenant = 0;  // Tenants of one priority share the queue by weight.
   uint32_t weight = 1;
@@ -102,7 +102,9 @@ struct RequestFacts {
   std::string pin_decode;
   bool probes = false;  // The launcher's: its pins may name workers that are not proved yet.
   bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
-  Prompt prompt() const { return {.tokens = prompt_tokens, .blocks = blocks, .session = session}; }
+  PromptFacts prompt() const {
+    return {.tokens = prompt_tokens, .blocks = blocks, .session = session};
+  }
   // Tokens of work for a worker of this stage that has none of the prompt in its cache.
   uint64_t tokens(Stage stage) const {
     return prompt_tokens + (stage == Stage::kDecode ? output_tokens : 0);

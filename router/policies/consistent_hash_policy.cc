@@ -6,8 +6,8 @@
 
 namespace pdjob::router {
 
-Chosen ConsistentHashPolicy::choose(const Prompt& prompt, std::span<const Candidate> candidates,
-                                    Random& random) const {
+Chosen ConsistentHashPolicy::choose(const PromptFacts& prompt,
+                                    std::span<const Candidate> candidates, Random& random) const {
   PDJOB_CHECK(!candidates.empty());
   if (prompt.session == 0) {
     return without_session_.choose(prompt, candidates, random);

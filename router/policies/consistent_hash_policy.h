@@ -10,7 +10,7 @@ namespace pdjob::router {
 
 class ConsistentHashPolicy final : public PairPolicy {
  public:
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
 
  private:

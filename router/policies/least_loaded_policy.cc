@@ -6,8 +6,8 @@
 
 namespace pdjob::router {
 
-Chosen LeastLoadedPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                                 Random& /*random*/) const {
+Chosen LeastLoadedPolicy::choose(const PromptFacts& /*prompt*/,
+                                 std::span<const Candidate> candidates, Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
   // min_element returns the first minimum, so the lowest id wins.
   return {std::min_element(candidates.begin(), candidates.end(),

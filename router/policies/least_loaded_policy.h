@@ -8,7 +8,7 @@ namespace pdjob::router {
 
 class LeastLoadedPolicy final : public PairPolicy {
  public:
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
 };
 

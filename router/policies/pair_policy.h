@@ -24,7 +24,7 @@ struct Candidate {
 };
 
 // The facts that policies know of a request.
-struct Prompt {
+struct PromptFacts {
   uint64_t tokens = 0;               // Estimated.
   std::span<const uint64_t> blocks;  // prompt_blocks(); empty if no policy wants them.
   uint64_t session = 0;              // name_hash() of the session; 0: none.
@@ -41,13 +41,13 @@ class PairPolicy {
 
   // Requires: `candidates` is not empty and ascends by id. Among equal candidates, the lower id
   // wins. The choice may stay unused, if the other half of the pair has no room.
-  virtual Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  virtual Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                         Random& random) const = 0;
   // The prompt was sent to the chosen worker.
-  virtual void note_sent(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
+  virtual void note_sent(const PromptFacts& /*prompt*/, WorkerId /*worker*/) {}
   // The prompt has ended there, well or not.
-  virtual void note_ended(const Prompt& /*prompt*/, WorkerId /*worker*/) {}
-  // True if the policy reads Prompt::blocks.
+  virtual void note_ended(const PromptFacts& /*prompt*/, WorkerId /*worker*/) {}
+  // True if the policy reads PromptFacts::blocks.
   virtual bool wants_blocks() const { return false; }
 };
 

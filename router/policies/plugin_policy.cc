@@ -8,7 +8,7 @@
 namespace pdjob::router {
 namespace {
 
-pdjob_policy_prompt as_c(const Prompt& prompt) {
+pdjob_policy_prompt as_c(const PromptFacts& prompt) {
   return {.tokens = prompt.tokens,
           .session = prompt.session,
           .blocks = prompt.blocks.data(),
@@ -42,7 +42,7 @@ Result<std::unique_ptr<PairPolicy>> PluginPolicy::open(const std::string& librar
 
 PluginPolicy::~PluginPolicy() { plugin_.close(policy_); }
 
-Chosen PluginPolicy::choose(const Prompt& prompt, std::span<const Candidate> candidates,
+Chosen PluginPolicy::choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                             Random& random) const {
   std::vector<pdjob_policy_candidate> in_c;
   in_c.reserve(candidates.size());
@@ -62,7 +62,7 @@ Chosen PluginPolicy::choose(const Prompt& prompt, std::span<const Candidate> can
           .cached_tokens = std::min(choice.cached_tokens, prompt.tokens)};
 }
 
-void PluginPolicy::note_sent(const Prompt& prompt, WorkerId worker) {
+void PluginPolicy::note_sent(const PromptFacts& prompt, WorkerId worker) {
   if (plugin_.note_sent != nullptr) {
     const pdjob_policy_prompt sent = as_c(prompt);
     plugin_.note_sent(policy_, &sent, worker.value);

@@ -22,9 +22,9 @@ class PluginPolicy final : public PairPolicy {
   PluginPolicy& operator=(const PluginPolicy&) = delete;
   ~PluginPolicy() override;
 
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
-  void note_sent(const Prompt& prompt, WorkerId worker) override;
+  void note_sent(const PromptFacts& prompt, WorkerId worker) override;
   bool wants_blocks() const override { return plugin_.wants_blocks != 0; }
 
  private:

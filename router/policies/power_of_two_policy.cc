@@ -6,8 +6,8 @@
 
 namespace pdjob::router {
 
-Chosen PowerOfTwoPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                                Random& random) const {
+Chosen PowerOfTwoPolicy::choose(const PromptFacts& /*prompt*/,
+                                std::span<const Candidate> candidates, Random& random) const {
   PDJOB_CHECK(!candidates.empty());
   if (candidates.size() == 1) {
     return {candidates.front().id};

@@ -9,7 +9,7 @@ namespace pdjob::router {
 
 class PowerOfTwoPolicy final : public PairPolicy {
  public:
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
 };
 

@@ -6,7 +6,7 @@
 
 namespace pdjob::router {
 
-Chosen PrefixAwarePolicy::choose(const Prompt& prompt, std::span<const Candidate> candidates,
+Chosen PrefixAwarePolicy::choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                                  Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
   const TokenChains::Chain chain =
@@ -32,14 +32,14 @@ Chosen PrefixAwarePolicy::choose(const Prompt& prompt, std::span<const Candidate
   return best;
 }
 
-void PrefixAwarePolicy::note_sent(const Prompt& prompt, WorkerId worker) {
+void PrefixAwarePolicy::note_sent(const PromptFacts& prompt, WorkerId worker) {
   index_.insert(prompt.blocks, worker);
   if (kv_ != nullptr) {
     kv_->note_sent(prompt.blocks, worker);
   }
 }
 
-void PrefixAwarePolicy::note_ended(const Prompt& prompt, WorkerId worker) {
+void PrefixAwarePolicy::note_ended(const PromptFacts& prompt, WorkerId worker) {
   if (kv_ != nullptr) {
     kv_->note_ended(prompt.blocks, worker);
   }

@@ -17,10 +17,10 @@ class PrefixAwarePolicy final : public PairPolicy {
  public:
   explicit PrefixAwarePolicy(uint32_t entries_max, KvKnowledge* kv = nullptr)
       : index_(entries_max), kv_(kv) {}
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
-  void note_sent(const Prompt& prompt, WorkerId worker) override;
-  void note_ended(const Prompt& prompt, WorkerId worker) override;
+  void note_sent(const PromptFacts& prompt, WorkerId worker) override;
+  void note_ended(const PromptFacts& prompt, WorkerId worker) override;
   bool wants_blocks() const override { return true; }
 
  private:

@@ -4,7 +4,7 @@
 
 namespace pdjob::router {
 
-Chosen RandomPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
+Chosen RandomPolicy::choose(const PromptFacts& /*prompt*/, std::span<const Candidate> candidates,
                             Random& random) const {
   PDJOB_CHECK(!candidates.empty());
   return {candidates[random.below(candidates.size())].id};

@@ -7,7 +7,7 @@ namespace pdjob::router {
 
 class RandomPolicy final : public PairPolicy {
  public:
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
 };
 

@@ -13,15 +13,15 @@ constexpr size_t kTurnsMax = 2 * limits::kWorkersMax;
 
 }  // namespace
 
-Chosen RoundRobinPolicy::choose(const Prompt& /*prompt*/, std::span<const Candidate> candidates,
-                                Random& /*random*/) const {
+Chosen RoundRobinPolicy::choose(const PromptFacts& /*prompt*/,
+                                std::span<const Candidate> candidates, Random& /*random*/) const {
   PDJOB_CHECK(!candidates.empty());
   return {std::ranges::min_element(candidates, {}, [this](const Candidate& candidate) {
             return turn_of(candidate.id);
           })->id};
 }
 
-void RoundRobinPolicy::note_sent(const Prompt& /*prompt*/, WorkerId worker) {
+void RoundRobinPolicy::note_sent(const PromptFacts& /*prompt*/, WorkerId worker) {
   turns_[worker] = ++turns_made_;
   if (turns_.size() > kTurnsMax) {
     turns_.erase(

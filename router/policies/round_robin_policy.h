@@ -10,9 +10,9 @@ namespace pdjob::router {
 
 class RoundRobinPolicy final : public PairPolicy {
  public:
-  Chosen choose(const Prompt& prompt, std::span<const Candidate> candidates,
+  Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
-  void note_sent(const Prompt& prompt, WorkerId worker) override;
+  void note_sent(const PromptFacts& prompt, WorkerId worker) override;
 
  private:
   // 0: never picked.

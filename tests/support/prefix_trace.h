@@ -169,7 +169,7 @@ inline ReplayResult replay(const std::vector<TracedPrompt>& trace,
                        trace_tokens(prompt.blocks));
     }
     const auto before = std::chrono::steady_clock::now();
-    const Prompt asked{.tokens = prompt.tokens, .blocks = prompt.blocks};
+    const PromptFacts asked{.tokens = prompt.tokens, .blocks = prompt.blocks};
     const Chosen chosen = policy.choose(asked, candidates, random);
     policy.note_sent(asked, chosen.worker);
     decisions.push_back(

@@ -15,7 +15,7 @@ struct PrefixAwarePolicyTest : testing::Test {
     for (size_t i = 0; i < loads.size(); ++i) {
       candidates.push_back({.id = WorkerId{i}, .load = loads[i]});
     }
-    const Prompt prompt{.tokens = 400, .blocks = blocks};
+    const PromptFacts prompt{.tokens = 400, .blocks = blocks};
     const Chosen chosen = policy.choose(prompt, candidates, random);
     policy.note_sent(prompt, chosen.worker);
     return chosen;

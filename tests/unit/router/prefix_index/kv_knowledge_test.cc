@@ -165,7 +165,7 @@ TEST_F(KvKnowledgeTest, WhatAWorkerKeepsOfOneTenantIsNotThereForAnother) {
 TEST_F(KvKnowledgeTest, ThePolicySendsNothingWhereItWasEvicted) {
   PrefixAwarePolicy policy(1000, &kv);
   Random random(1);
-  const Prompt prompt{.tokens = 256, .blocks = kBlocks};
+  const PromptFacts prompt{.tokens = 256, .blocks = kBlocks};
   const std::vector<Candidate> candidates = {{.id = kWorker}, {.id = kOther, .load = 10}};
   kv.begin(kWorker, /*complete=*/true);
   kv.begin(kOther, /*complete=*/true);
