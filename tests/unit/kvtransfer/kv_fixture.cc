@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include <fcntl.h>
@@ -212,6 +213,12 @@ bool TestEndpoint::becomes_awaited(TransferId id, bool wanted) {
   std::unique_lock lock(mutex_);
   return came_.wait_for(lock, std::chrono::seconds(20),
                         [&] { return awaited_.contains(id) == wanted; });
+}
+
+void TestEndpoint::take_orders() {
+  std::promise<void> taken;
+  endpoint_->report_pairs([&taken](const std::vector<PairStats>&) { taken.set_value(); });
+  taken.get_future().wait();
 }
 
 std::optional<EndpointEvent> TestEndpoint::next(Duration timeout) {

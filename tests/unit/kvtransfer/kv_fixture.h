@@ -142,6 +142,8 @@ class TestEndpoint {
   explicit TestEndpoint(const Options& options);
 
   KvEndpoint* operator->() { return endpoint_.get(); }
+  // Waits until the endpoint's thread has taken all orders so far.
+  void take_orders();
   // Returns whether "is awaited" becomes `wanted` within a generous time.
   bool becomes_awaited(TransferId id, bool wanted);
   // Returns the next event except OfferAwaited, or none within `timeout`.
