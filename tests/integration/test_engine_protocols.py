@@ -43,7 +43,8 @@ def complete(url, prompt, **more):
 
 @pytest.fixture(scope="module")
 def workers(folder):
-    with real_worker("prefill", folder) as first, real_worker("prefill", folder) as second, real_worker("decode", folder) as decode:
+    lease = "kvtransfer.lease=10s"  # They keep KV that nobody fetched for so long when they end.
+    with real_worker("prefill", folder, lease) as first, real_worker("prefill", folder, lease) as second, real_worker("decode", folder) as decode:
         yield [first, second], decode
 
 
