@@ -90,9 +90,11 @@ Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nod
   return plan;
 }
 
-JobTiming timing_of(const LauncherConfig& config) {
+JobTiming timing_of(const JobConfig& job) {
+  const LauncherConfig& config = job.launcher;
   return {.start_timeout = config.start_timeout,
           .stop_timeout = config.stop_timeout,
+          .lease = job.kvtransfer.lease,
           .heartbeat_timeout = config.heartbeat_timeout,
           .hang_timeout = config.hang_timeout,
           .progress_timeout = config.progress_timeout,
@@ -159,7 +161,7 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
         terminal_(terminal),
         loop_(loop),
         cluster_(cluster),
-        job_(processes_of(plan_), timing_of(config.launcher), new_job_id(),
+        job_(processes_of(plan_), timing_of(config), new_job_id(),
              {.nodes = cluster.nodes(), .foreign_router = has_foreign_router()}),
         open_workers_(recipe_without_key(config)),
         link_authority_(root_key_.derive("kv links")),

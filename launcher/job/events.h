@@ -116,6 +116,9 @@ using Effect = std::variant<Spawn, SendSignal, Send, Probe, ReportReady, CloseDo
 struct JobTiming {
   Duration start_timeout = std::chrono::minutes(5);
   Duration stop_timeout = std::chrono::seconds(30);
+  // A prefill worker that retires has this on top of stop_timeout: KV that is not fetched yet is
+  // kept for so long.
+  Duration lease{};
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
   Duration progress_timeout = std::chrono::minutes(2);

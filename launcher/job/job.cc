@@ -123,9 +123,9 @@ void Job::remove(Process& process, Turn& turn) {
   std::erase(leaving_, &process);
   placement_.release(process.place, process.demand);
   not_ready_.erase(&process);
-  const auto row = by_name_.find(process.name);
-  processes_.erase(std::exchange(row->second, processes_.end()));
-  by_name_.erase(row);
+  const Row row = by_name_.at(process.name);
+  by_name_.erase(process.name);  // Its key is the name inside the process.
+  processes_.erase(row);
 }
 
 void Job::settle(Process& process) {
@@ -175,15 +175,15 @@ void Job::dismiss(Process& process, Fate fate, Turn& turn) {
 }
 
 void Job::drain_those_known_to_leave(Turn& turn) {
-  for (Process* process : std::vector(leaving_)) {
-    if (!process->drain_sent && membership_.all_know(process->name)) {
+  std::erase_if(leaving_, [](const Process* process) {
+    return process->drain_sent || process->state != ProcessState::kDraining;
+  });
+  for (Process* process : leaving_) {
+    if (membership_.all_know(process->name)) {
       supervision_.drain(*process, turn);
       settle(*process);
     }
   }
-  std::erase_if(leaving_, [](const Process* process) {
-    return process->drain_sent || process->state != ProcessState::kDraining;
-  });
 }
 
 void Job::on(const NodeJoined& event, Turn& turn) {

@@ -111,7 +111,8 @@ void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
 }
 
 void Supervision::drain(Process& process, Turn& turn) {
-  drain(process, turn.now + timing_.stop_timeout, turn);
+  const Duration lease = process.role == net::Role::kPrefill ? timing_.lease : Duration{};
+  drain(process, turn.now + timing_.stop_timeout + lease, turn);
 }
 
 void Supervision::drain(Process& process, Instant deadline, Turn& turn) {

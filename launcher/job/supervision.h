@@ -24,7 +24,8 @@ class Supervision {
   // The process must go, and `fate` follows. One that serves is told by drain(), once the routers
   // know that it leaves, or soon by time_passed().
   void dismiss(Process& process, Fate fate, Turn& turn);
-  // It finishes its requests until the deadline; without one, for stop_timeout.
+  // It finishes its requests until the deadline. Without one it has stop_timeout, and a prefill
+  // worker its lease.
   void drain(Process& process, Turn& turn);
   void drain(Process& process, Instant deadline, Turn& turn);
   // It goes at once, and does not come back.

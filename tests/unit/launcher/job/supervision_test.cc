@@ -13,6 +13,7 @@ using std::chrono::seconds;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
                         .stop_timeout = seconds(30),
+                        .lease = seconds(7),
                         .heartbeat_timeout = seconds(3),
                         .hang_timeout = seconds(15),
                         .progress_timeout = seconds(60),
@@ -111,6 +112,15 @@ TEST_F(SupervisionTest, WhoDoesNotDrainInTimeIsKilled) {
   pass_until_due();
   EXPECT_EQ(now_, Instant(seconds(1032)));
   EXPECT_EQ(count<SendSignal>(), 1U);
+}
+
+TEST_F(SupervisionTest, APrefillWorkerMayKeepItsKvForItsLeaseOnTop) {
+  process_.role = net::Role::kPrefill;
+  prove_it();
+  supervision_.dismiss(process_, Fate::kEnd, turn_);
+  supervision_.drain(process_, turn_);
+  pass_until_due();
+  EXPECT_EQ(now_, Instant(seconds(1039)));
 }
 
 TEST_F(SupervisionTest, AProcessThatStartsIsEndedAtOnceWhenDismissed) {
