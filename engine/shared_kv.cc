@@ -24,6 +24,15 @@ AllocateBuffer allocate_normally = nullptr;  // The function that PageAlignedBuf
 
 void unmap_buffer(ggml_backend_buffer_t buffer) { munmap(buffer->context, buffer->size); }
 
+// libllama clears its KV while it makes a context. The pages of a new mapping are zero already, and
+// touching them all would cost memory and time.
+void clear_buffer(ggml_backend_buffer_t buffer, uint8_t value) {
+  const bool is_new = allocate_normally != nullptr;
+  if (value != 0 || !is_new) {
+    std::memset(buffer->context, value, buffer->size);
+  }
+}
+
 ggml_backend_buffer_t allocate_pages(ggml_backend_buffer_type_t type, size_t bytes) {
   if (bytes < kBigBytes) {
     return allocate_normally(type, bytes);
@@ -35,6 +44,7 @@ ggml_backend_buffer_t allocate_pages(ggml_backend_buffer_type_t type, size_t byt
   }
   ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(pages, bytes);
   buffer->iface.free_buffer = unmap_buffer;
+  buffer->iface.clear = clear_buffer;
   return buffer;
 }
 

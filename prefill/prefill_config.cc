@@ -5,11 +5,12 @@
 namespace pdjob::prefill {
 
 void read(ConfigReader& in, PrefillConfig& config) {
-  in.field("chunk_tokens", config.chunk_tokens,
-           {.doc = "Most prompt tokens of one step, over all its prompts; a chunk's KV moves while "
-                   "the next is computed.",
-            .unit = "tokens"},
-           {.min = 16, .max = 65536});
+  in.field(
+      "chunk_tokens", config.chunk_tokens,
+      {.doc = "The most prompt tokens of one step, over all its prompts; a chunk's KV moves while "
+              "the next is computed.",
+       .unit = "tokens"},
+      {.min = 16, .max = 65536});
   in.field("requests_queued", config.requests_queued,
            {.doc = "Requests that wait in one prefill worker; beyond, it answers 503."},
            {.min = 1, .max = limits::kRequestsQueuedMax});

@@ -53,7 +53,8 @@ class LinkSocket {
   std::unique_ptr<TlsStream> tls_;
 };
 
-// Most received descriptors that may wait; no correct link has more. Beyond that, errno is EPROTO.
+// The maximum number of received descriptors that may wait; no correct link has more. Beyond that,
+// errno is EPROTO.
 inline constexpr size_t kSharedWaitingMax = 16;
 
 }  // namespace pdjob::kvtransfer

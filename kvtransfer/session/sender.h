@@ -1,5 +1,6 @@
 // Sender: the offering half of an endpoint. It accepts links, matches offers with grants in either
-// order, and pushes rows. SendSession makes the decisions. Loop-bound.
+// order, and pushes rows. SendSession makes the decisions. kv_endpoint.h describes offer(),
+// rows_ready(), commit() and withdraw(). Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,10 @@
 
 namespace pdjob::kvtransfer {
 
-// Most links whose handshake is not complete. Beyond that, the oldest one is closed.
+// The maximum number of links whose handshake is not complete. Beyond it, the oldest one is closed.
 inline constexpr size_t kUnopenedLinksMax = 256;
-// Most grants on one link without an offer: as many as a peer has sequences, and some more.
+// The maximum number of grants on one link that have no offer yet. It exceeds the sequences of any
+// sensible peer.
 inline constexpr size_t kWaitingGrantsOfLinkMax = 512;
 
 class Sender final : private LinkHandler {
@@ -27,10 +29,12 @@ class Sender final : private LinkHandler {
   explicit Sender(EndpointContext& context);
   ~Sender();
 
+  // Begins the handshake of an accepted connection. It must complete within connect_timeout.
   void accept(UniqueFd socket, TransportKind transport);
 
   void offer(TransferId id, Region source, Instant deadline);
   void rows_ready(TransferId id, uint32_t ready);
+  // `ready_at`: when the last row became ready; it travels in COMMIT.
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at);
   void withdraw(TransferId id, Error reason);
 
@@ -45,7 +49,7 @@ class Sender final : private LinkHandler {
     Grant grant;
     std::unique_ptr<RowSender> rows;
   };
-  // A wait that came before its offer.
+  // A WAIT that came before its offer: that offer is kept until `until`.
   struct EarlyWait {
     LinkId link;
     Instant until;
@@ -54,7 +58,8 @@ class Sender final : private LinkHandler {
     std::unique_ptr<Link> link;
     net::TimerId opening;
   };
-  // Sorts transfers of one name side by side. At most one of them has the right proof.
+  // Sorts by name, the lower half of the id. The upper half is a proof (kv_endpoint.h). At most one
+  // transfer of a name has the right one.
   struct ByName {
     bool operator()(const TransferId& a, const TransferId& b) const {
       return std::tie(a.low, a.high) < std::tie(b.low, b.high);

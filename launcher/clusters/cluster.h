@@ -63,14 +63,16 @@ class Cluster {
   // The handler must outlive the cluster, or be replaced.
   virtual void report_to(Handler& handler) = 0;
 
-  // Those that are there now.
+  // The nodes that the job can use now.
   virtual std::vector<Node> nodes() const = 0;
 
-  // Replaces a door that is open already.
+  // Answered by DoorOpened or DoorFailed. Closes a door of the same name first, even if the new one
+  // then fails.
   virtual void open_door(const Door& door) = 0;
   virtual void close_door(const std::string& name) = 0;
 
   virtual void spawn(const SpawnOrder& order) = 0;
+  // Ignored if the process has ended.
   virtual void signal(Incarnation incarnation, Signal signal) = 0;
 };
 

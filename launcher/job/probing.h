@@ -1,11 +1,12 @@
-// Probing: which processes are proved, and which probes to send. A process is proved once a request
-// went through it: through a router, and through a prefill worker and a decode worker of one model.
-// Until then it gets no client's request.
+// Probing: which processes are proved, and which probes to send. A process is proved once a probe
+// has passed through it. A probe passes through a router, a prefill worker and a decode worker of
+// one model. Routers send no client's request to an unproved worker. A router itself may accept
+// clients before it is proved.
 //
-// Several probes run at a time. A process is probed with proved ones if there are any, so that a
-// bad one keeps nobody from being proved. Otherwise it is probed with one partner after the other.
-// A router of another make cannot be told which workers to use: pairs are then probed directly, and
-// such a router once it knows proved workers. Pure.
+// Several probes run at a time. Partners are proved processes if there are any, so that a broken
+// process cannot block a good one. Otherwise the partners are tried in turn. A foreign router
+// cannot be told which workers to use. Its pairs are probed directly. The router is probed once it
+// knows a proved worker. Pure.
 #pragma once
 
 #include <array>
@@ -31,8 +32,9 @@ class Probing {
   // True if the router has confirmed that it knows the process.
   using Knows = std::function<bool(const std::string& router, const std::string& process)>;
 
-  // `retry`: time after the first failure; it doubles. `patience`: a process whose probes with
-  // proved partners have failed for so long is given up.
+  // `retry`: time until the next try after the first failure; it doubles up to four times.
+  // `patience`: how long a process may keep failing with proved partners. After that, failed()
+  // returns it.
   Probing(Duration retry, Duration patience, bool foreign_router, Knows knows);
 
   // Takes a process as it is now.
@@ -48,7 +50,7 @@ class Probing {
 
   // Both ignore a probe that is not in flight. Returns the processes that are proved now.
   std::vector<std::string> succeeded(const ProbeSucceeded& event, Instant now);
-  // Returns the processes to give up.
+  // Returns the processes that the caller should kill: see `patience`.
   std::vector<std::string> failed(const ProbeFailed& event, Instant now);
 
   // For people; empty after a success.

@@ -2,8 +2,8 @@
 // processes exist, where they run and when they must go.
 //
 // A worker is hung when its engine has work and makes no progress for progress_timeout, though
-// heartbeats arrive. It writes its stacks to its log, and is killed. A process that is not heard of
-// is suspected at first, and killed later. Pure.
+// heartbeats arrive. It writes its stacks to its log, and is killed. A process whose heartbeats
+// stop is suspected after heartbeat_timeout, and killed after hang_timeout. Pure.
 #pragma once
 
 #include <string>
@@ -21,11 +21,12 @@ class Supervision {
 
   // Starts a process that is not alive and has a place.
   void start(Process& process, Turn& turn);
-  // The process must go, and `fate` follows. One that serves is told by drain(), once the routers
-  // know that it leaves, or soon by time_passed().
+  // Makes the process leave; `fate` decides what follows its end. A serving process keeps serving
+  // until the caller calls drain(). Call it once all routers know. time_passed() calls drain()
+  // after a while if nobody did. A starting process is terminated, a hung one killed.
   void dismiss(Process& process, Fate fate, Turn& turn);
-  // It finishes its requests until the deadline. Without one it has stop_timeout, and a prefill
-  // worker its lease.
+  // Tells the process to finish its requests before `deadline`; it is killed soon after that. The
+  // default deadline is stop_timeout from now. For a prefill worker, the lease is added.
   void drain(Process& process, Turn& turn);
   void drain(Process& process, Instant deadline, Turn& turn);
   // It goes at once, and does not come back.
@@ -35,12 +36,17 @@ class Supervision {
 
   // --- facts
 
+  // Acknowledges it. A process that was starting is then registered, and still unproved.
   void registered(Process& process, const net::Registered& message, Turn& turn);
+  // Records a heartbeat. One without progress for progress_timeout makes the worker hung.
   void beat(Process& process, const net::HeartbeatSent& message, Turn& turn);
+  // It has finished its requests: tells it to exit.
   void drained(Process& process, Turn& turn);
+  // A probe passed through it: it becomes ready.
   void proved(Process& process, Turn& turn);
+  // Its exit was reported. Its fate decides the next state.
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
-  // Handles what is due of a living process.
+  // Applies the deadlines and timeouts that have passed. Call it when due() says.
   void time_passed(Process& process, Turn& turn);
 
   // When time_passed() has something to do; in kBackoff, when start() is due.

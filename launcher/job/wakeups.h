@@ -1,5 +1,5 @@
-// Wakeups: when each process needs a look. Moving a time later costs nothing: the earlier one
-// stays, and the look is early. So a heartbeat costs O(1). Value.
+// Wakeups: when each process needs a look. A heartbeat moves no time: the look comes early, and
+// finds the later one. So a heartbeat costs O(1). Value.
 #pragma once
 
 #include <map>

@@ -53,16 +53,8 @@ ModelPlan judge_invariance(const ModelConfig& model) {
   } else if (decode.kv_type == engine::KvType::kQ8_0) {
     plan.invariant = true;
     plan.invariant_because = "q8_0 KV";
-  } else if (decode.threads == 1 && model.prefill_engine.threads == 1 &&
-             model.prefill.chunk_tokens >= 64 && !model.prefill.prefix_cache &&
-             !model.decode.prefix_cache) {
-    plan.invariant = true;
-    plan.invariant_because =
-        "one thread per engine, chunks of 64 tokens or more and no prefix_cache";
   } else {
-    plan.invariant_because =
-        "f16 KV; choose q8_0 KV, or one thread per engine, chunks of 64 tokens or more and no "
-        "prefix_cache";
+    plan.invariant_because = "f16 KV; q8_0 KV would be";
   }
   return plan;
 }

@@ -18,7 +18,7 @@ namespace pdjob::router {
 struct Candidate {
   WorkerId id;
   uint64_t load = 0;       // In tokens; comparable among the workers of one stage.
-  uint64_t name_hash = 0;  // name_hash() of its name; its successor has the same.
+  uint64_t name_hash = 0;  // name_hash() of its name. A restart keeps it, but changes `id`.
   const char* name = "";   // Not owned.
   uint32_t requests = 0;   // Of this router, under way there.
 };
@@ -39,13 +39,14 @@ class PairPolicy {
  public:
   virtual ~PairPolicy() = default;
 
-  // Requires: `candidates` is not empty and ascends by id. Among equal candidates, the lower id
-  // wins. The choice may stay unused, if the other half of the pair has no room.
+  // Requires: `candidates` is not empty and ascends by id. A policy that compares candidates takes
+  // the lower id among equals. The router may drop the choice, for instance if the other worker of
+  // the pair has no room. So choose() changes nothing; note_sent() records a choice that was used.
   virtual Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                         Random& random) const = 0;
   // The prompt was sent to the chosen worker.
   virtual void note_sent(const PromptFacts& /*prompt*/, WorkerId /*worker*/) {}
-  // The prompt has ended there, well or not.
+  // The worker has finished with the prompt, or failed. Called once per note_sent().
   virtual void note_ended(const PromptFacts& /*prompt*/, WorkerId /*worker*/) {}
   // True if the policy reads PromptFacts::blocks.
   virtual bool wants_blocks() const { return false; }
