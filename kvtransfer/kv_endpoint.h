@@ -69,7 +69,7 @@ class KvEndpoint {
 
   // Sender. Rows of `source` will become ready, from row 0 up. The offer fails at `deadline` unless
   // a receiver waits for it or fetches it. A live receiver extends the deadline by one lease at a
-  // time. Requires: no other offer of `id` is alive; a second one is ignored without an event.
+  // time. A second offer of a live `id` is ignored, and has no event.
   virtual void offer(TransferId id, Region source, Instant deadline) = 0;
   // Rows [0, ready) are final. They are pushed at once if granted.
   virtual void rows_ready(TransferId id, uint32_t ready) = 0;
@@ -82,8 +82,8 @@ class KvEndpoint {
   // asked to keep the offer until `until`, beyond the lease. Ends with fetch() or cancel(). No
   // event reports whether it worked; the fetch shows it.
   virtual void await(TransferId id, EndpointAddress peer, Instant until) = 0;
-  // Requires: rows <= target.rows_max, and no one else writes them; no other fetch of `id` is alive
-  // (a second one is ignored without an event).
+  // Requires: rows <= target.rows_max, and no one else writes them. A second fetch of a live `id`
+  // is ignored, and has no event.
   virtual void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
                      Instant deadline) = 0;
   // Cancels a fetch, or a wait. No event follows for a wait.

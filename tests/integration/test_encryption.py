@@ -20,16 +20,24 @@ async def ask(url):
         return await asyncio.gather(*(client.post("/v1/completions", json=body) for body in BODIES))
 
 
+def tokens_of(replies):
+    assert all(reply.status_code == 200 for reply in replies), [reply.text for reply in replies]
+    return [reply.json()["choices"][0]["token_ids"] for reply in replies]
+
+
+@pytest.fixture(scope="module")
+def expected(single):
+    return tokens_of(asyncio.run(ask(single.url)))
+
+
 @pytest.mark.parametrize("transport, tcp", [("tcp", "encrypt: true"), ("nccl", "encrypt: true"), ("tcp", "encrypt: true, streams: 3")])
-def test_tokens_of_an_encrypted_job_are_those_of_one_process(single, transport, tcp):
-    expected = [reply.json()["choices"][0]["token_ids"] for reply in asyncio.run(ask(single.url))]
+def test_tokens_of_an_encrypted_job_are_those_of_one_process(expected, transport, tcp):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         with running_job(folder, prefill=2, decode=2, transport=transport, tcp=tcp) as job:
             replies = asyncio.run(ask(job.url))
-    for reply, tokens in zip(replies, expected):
-        assert reply.status_code == 200, reply.text
+    assert tokens_of(replies) == expected
+    for reply in replies:
         assert reply.headers["x-pdjob-kv-transport"] == transport and int(reply.headers["x-pdjob-kv-bytes"]) > 0
-        assert reply.json()["choices"][0]["token_ids"] == tokens
 
 
 def test_a_worker_by_hand_says_that_it_has_no_key():

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <future>
 #include <thread>
 
@@ -18,8 +19,12 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-std::byte pattern(uint64_t seed, size_t window, uint32_t row, uint32_t byte) {
-  return static_cast<std::byte>(mix(seed ^ (window << 48) ^ (uint64_t{row} << 20) ^ byte));
+// Writes the bytes of a row, a function of (seed, window, row).
+void write_row(std::span<std::byte> bytes, uint64_t seed, size_t window, uint32_t row) {
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    const uint64_t word = mix(seed ^ (window << 48) ^ (uint64_t{row} << 20) ^ at);
+    std::memcpy(&bytes[at], &word, std::min(sizeof(word), bytes.size() - at));
+  }
 }
 
 // One GPU for each process: a forked process opens its own.
@@ -128,9 +133,9 @@ void TestRegion::fill(uint64_t seed, uint32_t first, uint32_t count) {
   for (size_t window = 0; window < region_.windows.size(); ++window) {
     const Window& to = region_.windows[window];
     std::vector<std::byte>& part = parts.emplace_back(size_t{count} * to.row_bytes);
-    for (size_t at = 0; at < part.size(); ++at) {
-      part[at] = pattern(seed, window, first + static_cast<uint32_t>(at / to.row_bytes),
-                         static_cast<uint32_t>(at % to.row_bytes));
+    for (uint32_t row = 0; row < count; ++row) {
+      write_row(std::span(part).subspan(size_t{row} * to.row_bytes, to.row_bytes), seed, window,
+                first + row);
     }
     std::byte* const rows = to.base + uint64_t{first} * to.row_bytes;
     if (region_.device) {
@@ -148,12 +153,12 @@ bool TestRegion::holds(uint64_t seed, uint32_t first, uint32_t count) const {
   const std::vector<std::byte> bytes = read();
   for (size_t window = 0; window < region_.windows.size(); ++window) {
     const Window& in_window = region_.windows[window];
+    std::vector<std::byte> expected(in_window.row_bytes);
     for (uint32_t row = first; row < first + count; ++row) {
-      for (uint32_t byte = 0; byte < in_window.row_bytes; ++byte) {
-        if (bytes[in_window.shared_offset + uint64_t{row} * in_window.row_bytes + byte] !=
-            pattern(seed, window, row, byte)) {
-          return false;
-        }
+      write_row(expected, seed, window, row);
+      if (std::memcmp(&bytes[in_window.shared_offset + uint64_t{row} * in_window.row_bytes],
+                      expected.data(), expected.size()) != 0) {
+        return false;
       }
     }
   }

@@ -51,7 +51,7 @@ class TestRegion {
   ~TestRegion();
 
   const Region& region() const { return region_; }
-  // Fills rows [first, first + count) with a function of (seed, window, row, byte).
+  // Fills rows [first, first + count) with a function of (seed, window, row).
   void fill(uint64_t seed, uint32_t first, uint32_t count);
   bool holds(uint64_t seed, uint32_t first, uint32_t count) const;
   void clear();
