@@ -1,10 +1,15 @@
 // Another process of a test, really forked and killed, and the lines that it and the test exchange.
 #pragma once
 
+#include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <thread>
 
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +34,8 @@ class Pipe {
   std::string hear() {
     std::string line;
     for (char byte = 0; byte != '\n';) {
+      pollfd ready{.fd = read_.get(), .events = POLLIN, .revents = 0};
+      PDJOB_CHECK(::poll(&ready, 1, 60'000) == 1, "the other process says nothing");
       PDJOB_CHECK(::read(read_.get(), &byte, 1) == 1, "the other process has ended");
       line += byte;
     }
@@ -61,11 +68,28 @@ class Pipe {
   UniqueFd read_, write_;
 };
 
+// Forks when no thread has begun or ended for a while. In the child, a lock that such a thread holds
+// in the sanitizer would stay locked for ever.
+inline pid_t fork_at_rest() {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         std::filesystem::directory_iterator());
+  };
+  auto before = threads();
+  for (int looks = 0, quiet = 0; looks < 500 && quiet < 5; ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto now = threads();
+    quiet = now == before ? quiet + 1 : 0;
+    before = now;
+  }
+  return ::fork();
+}
+
 // A child that runs `body` and then waits to be killed. Create it before the test has threads.
 class ForkedPeer {
  public:
   explicit ForkedPeer(const std::function<void(Pipe& to_test, Pipe& from_test)>& body) {
-    pid_ = ::fork();
+    pid_ = fork_at_rest();
     PDJOB_CHECK(pid_ >= 0);
     if (pid_ == 0) {
       to_test.only_say();

@@ -210,7 +210,7 @@ TEST_P(KvEndpointMoves, ThousandTransfersLeakNothing) {
     transfer(number);
   }
   EXPECT_EQ(entries("/proc/self/fd"), fds);
-  EXPECT_EQ(entries("/proc/self/task"), threads);
+  EXPECT_LE(entries("/proc/self/task"), threads);  // Those of an earlier test may still be ending.
   EXPECT_EQ(sender_->stats().offers_alive, 0);
   EXPECT_EQ(receiver_->stats().fetches_alive, 0);
 }

@@ -267,7 +267,7 @@ TEST_P(NcclFaults, ErrorOfTheLibraryFailsTheFetchAndTheNextLinkStartsAnew) {
 
 TEST_P(NcclFaults, AbortThatBlocksEndsTheProcess) {
   for (const bool at_the_end : {false, true}) {
-    const pid_t child = ::fork();
+    const pid_t child = fork_at_rest();
     ASSERT_GE(child, 0);
     if (child == 0) {
       TestEndpoint::Options impatient = decode();
@@ -501,7 +501,7 @@ TEST_P(NcclFaults, GpuThatDoesNotComeToRestAfterAnAbortEndsTheProcess) {
   if (!GetParam().to_gpu) {
     GTEST_SKIP() << "its rows are written by the kv thread";
   }
-  const pid_t child = ::fork();
+  const pid_t child = fork_at_rest();
   ASSERT_GE(child, 0);
   if (child == 0) {
     TestEndpoint::Options impatient = decode();
