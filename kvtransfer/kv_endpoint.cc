@@ -10,12 +10,12 @@
 #include "common/limits.h"
 #include "common/os/real_clock.h"
 #include "common/random.h"
+#include "gpu/gpu.h"
 #include "kvtransfer/link/socket.h"
-#include "kvtransfer/link/transport.h"
+#include "kvtransfer/link/stream_socket.h"
+#include "kvtransfer/nccl/nccl_links.h"
 #include "kvtransfer/open_transport.h"
-#include "kvtransfer/session/endpoint_context.h"
-#include "kvtransfer/session/receiver.h"
-#include "kvtransfer/session/sender.h"
+#include "kvtransfer/session/endpoint.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -35,44 +35,85 @@ std::string random_socket_name() {
   return "@pdjob-kv-" + TransferId{.high = entropy(), .low = entropy()}.to_string();
 }
 
+// The sockets of an endpoint. Loop-bound.
+class SocketNetwork final : public LinkNetwork {
+ public:
+  SocketNetwork(net::EventLoop& loop, bool loopback_only)
+      : loop_(loop), loopback_only_(loopback_only) {}
+
+  // Before the first link. Links that leave the machine are then encrypted.
+  Status encrypt(const TlsKey& key) {
+    PDJOB_TRY(tls_, TlsContext::open({.key = key}));
+    return ok();
+  }
+
+  // Listens where `address` says, and completes it.
+  Result<UniqueFd> listen(const TransportTraits& transport, EndpointAddress& address) const {
+    if (transport.unix_name != nullptr) {
+      address.*transport.unix_name = random_socket_name();
+      return listen_unix(address.*transport.unix_name);
+    }
+    PDJOB_TRY(UniqueFd socket, listen_tcp(address.host, address.port));
+    PDJOB_TRY(address.port, bound_port(socket));
+    return socket;
+  }
+
+  Result<std::unique_ptr<LinkSocket>> connect(const EndpointAddress& peer,
+                                              const TransportTraits& transport) override {
+    PDJOB_TRY(UniqueFd socket, transport.unix_name != nullptr
+                                   ? connect_unix(peer.*transport.unix_name)
+                                   : connect_tcp(peer.host, peer.port));
+    return wrap(std::move(socket), transport, TlsSide::kInitiator);
+  }
+
+  std::unique_ptr<LinkSocket> accept(UniqueFd socket, const TransportTraits& transport) {
+    if (transport.unix_name == nullptr) {
+      tune_tcp(socket);
+    }
+    return wrap(std::move(socket), transport, TlsSide::kAcceptor);
+  }
+
+ private:
+  // Links that stay on the machine are not encrypted.
+  std::unique_ptr<LinkSocket> wrap(UniqueFd socket, const TransportTraits& transport,
+                                   TlsSide side) {
+    return std::make_unique<StreamSocket>(
+        loop_, StreamSocket::Options{.socket = std::move(socket),
+                                     .side = side,
+                                     .tls = transport.unix_name != nullptr ? nullptr : tls_.get(),
+                                     .loopback_only = loopback_only_});
+  }
+
+  net::EventLoop& loop_;
+  const bool loopback_only_;
+  std::unique_ptr<TlsContext> tls_;
+};
+
 // Accepts links of one transport. Loop-bound.
 class Listener final : private net::FdHandler {
  public:
-  Listener(UniqueFd socket, TransportKind transport, Sender& sender)
-      : socket_(std::move(socket)), transport_(transport), sender_(sender) {}
+  Listener(UniqueFd socket, const TransportTraits& transport, SocketNetwork& network,
+           Sender& sender)
+      : socket_(std::move(socket)), transport_(transport), network_(network), sender_(sender) {}
 
   Status watch(net::EventLoop& loop) { return loop.watch(socket_.get(), EPOLLIN, *this); }
 
  private:
   void on_ready(uint32_t /*epoll_events*/) override {
     for (UniqueFd socket = accept_next(socket_); socket.valid(); socket = accept_next(socket_)) {
-      sender_.accept(std::move(socket), transport_);
+      sender_.accept(network_.accept(std::move(socket), transport_), transport_.kind);
     }
   }
 
-  UniqueFd socket_;
-  TransportKind transport_;
+  const UniqueFd socket_;
+  const TransportTraits transport_;
+  SocketNetwork& network_;
   Sender& sender_;
 };
 
 class EndpointThread final : public KvEndpoint {
  public:
-  EndpointThread(EndpointOptions options, EndpointAddress address)
-      : address_(std::move(address)),
-        context_{.loop = loop_,
-                 .config = options.config,
-                 .identity = {.engine_id = options.engine_id,
-                              .keys = options.keys ? *options.keys
-                                                   : LinkAuthority("").issue(options.engine_id),
-                              .fingerprint = std::move(options.fingerprint)},
-                 .host_id = address_.host_id,
-                 .loopback_only = !options.keys,
-                 .emit = std::move(options.sink),
-                 .open_transport = options.open_transport ? std::move(options.open_transport)
-                                                          : TransportOpener(open_transport),
-                 .device = options.device},
-        sender_(context_),
-        receiver_(context_) {}
+  explicit EndpointThread(bool loopback_only) : network_(loop_, loopback_only) {}
 
   ~EndpointThread() override {
     loop_.stop();
@@ -81,98 +122,98 @@ class EndpointThread final : public KvEndpoint {
     }
   }
 
-  Status open_tls() {
-    PDJOB_TRY(context_.tls, TlsContext::open({.key = context_.identity.keys.tls}));
-    return ok();
-  }
-
-  Status open_gpu() {
-    PDJOB_TRY(context_.gpu, Gpu::open(context_.config.nccl.cuda.library, *context_.device));
-    return ok();
-  }
-
-  Status open_nccl() {
-    PDJOB_TRY(context_.nccl, NcclLinks::open(loop_, context_.config.nccl));
-    return ok();
-  }
-
-  Status listen(UniqueFd socket, TransportKind transport) {
-    listeners_.push_back(std::make_unique<Listener>(std::move(socket), transport, sender_));
-    return listeners_.back()->watch(loop_);
-  }
-
-  void run() {
+  Status open(EndpointOptions options) {
+    const KvTransferConfig& config = options.config;
+    PDJOB_TRY(std::vector<TransportTraits> transports, transports_of(config, options.device));
+    address_ = {.engine_id = options.engine_id,
+                .host = config.listen_host,
+                .port = config.listen_port,
+                .host_id = machine_id()};
+    std::vector<UniqueFd> sockets;
+    for (const TransportTraits& each : transports) {
+      PDJOB_TRY(UniqueFd socket, network_.listen(each, address_));
+      sockets.push_back(std::move(socket));
+    }
+    const LinkKeys keys = options.keys ? *options.keys : LinkAuthority("").issue(options.engine_id);
+    if (config.tcp.encrypt) {
+      PDJOB_TRY_STATUS(network_.encrypt(keys.tls));
+    }
+    if (options.device) {
+      PDJOB_TRY(gpu_, Gpu::open(config.nccl.cuda.library, *options.device));
+    }
+    if (config.transport == TransportKind::kNccl) {
+      PDJOB_TRY(nccl_, NcclLinks::open(loop_, config.nccl));
+    }
+    endpoint_.emplace(EndpointParts{.timers = loop_,
+                                    .network = network_,
+                                    .config = config,
+                                    .transports = transports,
+                                    .identity = {.engine_id = options.engine_id,
+                                                 .keys = keys,
+                                                 .fingerprint = std::move(options.fingerprint)},
+                                    .host_id = address_.host_id,
+                                    .emit = std::move(options.sink),
+                                    .open_transport = options.open_transport
+                                                          ? std::move(options.open_transport)
+                                                          : TransportOpener(open_transport),
+                                    .device = options.device,
+                                    .devices = {.nccl = nccl_.get(), .gpu = gpu_.get()}});
+    for (size_t i = 0; i < sockets.size(); ++i) {
+      listeners_.push_back(std::make_unique<Listener>(std::move(sockets[i]), transports[i],
+                                                      network_, endpoint_->sender()));
+      PDJOB_TRY_STATUS(listeners_.back()->watch(loop_));
+    }
     thread_ = std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "kv");
       loop_.run();
     });
+    return ok();
   }
 
   const EndpointAddress& address() const override { return address_; }
 
   void offer(TransferId id, Region source, Instant deadline) override {
     loop_.post([=, this, source = std::move(source)]() mutable {
-      sender_.offer(id, std::move(source), deadline);
+      endpoint_->sender().offer(id, std::move(source), deadline);
     });
   }
   void rows_ready(TransferId id, uint32_t ready) override {
-    loop_.post([=, this] { sender_.rows_ready(id, ready); });
+    loop_.post([=, this] { endpoint_->sender().rows_ready(id, ready); });
   }
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) override {
     loop_.post([=, this, tail = std::move(tail), now = real_now()]() mutable {
-      sender_.commit(id, rows, std::move(tail), now);
+      endpoint_->sender().commit(id, rows, std::move(tail), now);
     });
   }
   void withdraw(TransferId id, Error reason) override {
-    loop_.post([=, this] { sender_.withdraw(id, reason); });
+    loop_.post([=, this] { endpoint_->sender().withdraw(id, reason); });
   }
   void await(TransferId id, EndpointAddress peer, Instant until) override {
-    loop_.post([=, this] { receiver_.await(id, peer, until); });
+    loop_.post([=, this] { endpoint_->receiver().await(id, peer, until); });
   }
   void fetch(TransferId id, EndpointAddress peer, Region target, uint32_t rows,
              Instant deadline) override {
     loop_.post([=, this, target = std::move(target)]() mutable {
-      receiver_.fetch(id, peer, std::move(target), rows, deadline);
+      endpoint_->receiver().fetch(id, peer, std::move(target), rows, deadline);
     });
   }
   void cancel(TransferId id) override {
-    loop_.post([=, this] { receiver_.cancel(id); });
+    loop_.post([=, this] { endpoint_->receiver().cancel(id); });
   }
 
   void report_pairs(std::function<void(std::vector<PairStats>)> done) override {
-    loop_.post([this, done = std::move(done)] {
-      std::vector<std::vector<LinkId>> links;
-      std::vector<PairStats> rows = context_.pairs.rows(real_now(), links);
-      for (size_t i = 0; i < rows.size(); ++i) {
-        for (const LinkId link : links[i]) {
-          sender_.count_alive(link, rows[i]);
-          receiver_.count_alive(link, rows[i]);
-        }
-      }
-      done(std::move(rows));
-    });
+    loop_.post([this, done = std::move(done)] { done(endpoint_->pairs()); });
   }
 
-  EndpointStats stats() const override {
-    const EndpointCounters& counters = context_.counters;
-    return {.links = counters.links,
-            .offers_alive = counters.offers_alive,
-            .fetches_alive = counters.fetches_alive,
-            .waits_alive = counters.waits_alive,
-            .bytes_sent = counters.bytes_sent,
-            .bytes_received = counters.bytes_received,
-            .transfers_sent = counters.transfers_sent,
-            .transfers_received = counters.transfers_received,
-            .transfers_failed = counters.transfers_failed,
-            .digest_errors = counters.digest_errors};
-  }
+  EndpointStats stats() const override { return endpoint_->stats(); }
 
  private:
   net::EventLoop loop_;
-  const EndpointAddress address_;
-  EndpointContext context_;
-  Sender sender_;
-  Receiver receiver_;
+  SocketNetwork network_;
+  EndpointAddress address_;
+  std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<NcclLinks> nccl_;
+  std::optional<Endpoint> endpoint_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::thread thread_;
 };
@@ -188,53 +229,8 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
                  "kvtransfer.tcp.encrypt needs the keys of a job: a worker started by hand has "
                  "them by --key-file, and else its peers are on this machine"};
   }
-  EndpointAddress address{
-      .engine_id = options.engine_id, .host = options.config.listen_host, .host_id = machine_id()};
-  const TransportKind wanted = options.config.transport;
-  const bool in_gpu = options.device.has_value();
-  if (wanted == TransportKind::kCudaIpc && !in_gpu) {
-    return Error{
-        ErrorCode::kInvalidArgument,
-        "kvtransfer.transport is cuda_ipc, but the engine keeps its KV in the host's memory"};
-  }
-  UniqueFd tcp;
-  UniqueFd shm;
-  UniqueFd gpu;
-  if (!stays_on_machine(wanted)) {
-    PDJOB_TRY(tcp, listen_tcp(options.config.listen_host, options.config.listen_port));
-    PDJOB_TRY(address.port, bound_port(tcp));
-  }
-  if (wanted == TransportKind::kAuto || wanted == TransportKind::kShm) {
-    address.unix_path = random_socket_name();
-    PDJOB_TRY(shm, listen_unix(address.unix_path));
-  }
-  if (in_gpu && (wanted == TransportKind::kAuto || wanted == TransportKind::kCudaIpc)) {
-    address.gpu_path = random_socket_name();
-    PDJOB_TRY(gpu, listen_unix(address.gpu_path));
-  }
-  const bool encrypt = options.config.tcp.encrypt;
-  auto endpoint = std::make_unique<EndpointThread>(std::move(options), std::move(address));
-  if (encrypt) {
-    PDJOB_TRY_STATUS(endpoint->open_tls());
-  }
-  if (in_gpu) {
-    PDJOB_TRY_STATUS(endpoint->open_gpu());
-  }
-  if (wanted == TransportKind::kNccl) {
-    PDJOB_TRY_STATUS(endpoint->open_nccl());
-  }
-  if (tcp.valid()) {
-    PDJOB_TRY_STATUS(endpoint->listen(std::move(tcp), wanted == TransportKind::kNccl
-                                                          ? TransportKind::kNccl
-                                                          : TransportKind::kTcp));
-  }
-  if (shm.valid()) {
-    PDJOB_TRY_STATUS(endpoint->listen(std::move(shm), TransportKind::kShm));
-  }
-  if (gpu.valid()) {
-    PDJOB_TRY_STATUS(endpoint->listen(std::move(gpu), TransportKind::kCudaIpc));
-  }
-  endpoint->run();
+  auto endpoint = std::make_unique<EndpointThread>(!options.keys);
+  PDJOB_TRY_STATUS(endpoint->open(std::move(options)));
   return std::unique_ptr<KvEndpoint>(std::move(endpoint));
 }
 

@@ -53,12 +53,6 @@ struct EndpointOptions {
   TransportOpener open_transport;
 };
 
-struct EndpointStats {
-  uint64_t links = 0, offers_alive = 0, fetches_alive = 0, waits_alive = 0;
-  uint64_t bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0,
-           transfers_failed = 0, digest_errors = 0;
-};
-
 class KvEndpoint {
  public:
   static Result<std::unique_ptr<KvEndpoint>> start(EndpointOptions options);

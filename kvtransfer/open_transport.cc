@@ -18,6 +18,36 @@ std::unique_ptr<Transport> staged(std::unique_ptr<Transport> transport, LinkStre
 
 }  // namespace
 
+Result<std::vector<TransportTraits>> transports_of(const KvTransferConfig& config,
+                                                   std::optional<uint32_t> device) {
+  const TransportTraits cuda_ipc{.kind = TransportKind::kCudaIpc,
+                                 .unix_name = &EndpointAddress::gpu_path,
+                                 .target = TargetMemory::kGpu};
+  const TransportTraits shm{.kind = TransportKind::kShm,
+                            .unix_name = &EndpointAddress::unix_path,
+                            .target = TargetMemory::kShared};
+  const TransportTraits tcp{.kind = TransportKind::kTcp, .streams = config.tcp.streams};
+  const TransportTraits nccl{.kind = TransportKind::kNccl, .start_max = config.nccl.init_timeout};
+  switch (config.transport) {
+    case TransportKind::kAuto:
+      return device ? std::vector{cuda_ipc, shm, tcp} : std::vector{shm, tcp};
+    case TransportKind::kShm:
+      return std::vector{shm};
+    case TransportKind::kTcp:
+      return std::vector{tcp};
+    case TransportKind::kNccl:
+      return std::vector{nccl};
+    case TransportKind::kCudaIpc:
+      break;
+  }
+  if (!device) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "kvtransfer.transport is cuda_ipc, but the engine keeps its KV in the host's memory"};
+  }
+  return std::vector{cuda_ipc};
+}
+
 std::unique_ptr<Transport> open_transport(TransportKind kind, LinkStream& stream,
                                           TransportSide side, const TransportDevices& devices) {
   switch (kind) {

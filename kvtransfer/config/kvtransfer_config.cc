@@ -45,6 +45,11 @@ void read_nccl(ConfigReader& in, NcclConfig& config) {
 
 }  // namespace
 
+const char* to_string(TransportKind transport) {
+  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl", "cuda_ipc"};
+  return kNames[static_cast<size_t>(transport)];
+}
+
 void read(ConfigReader& in, KvTransferConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;

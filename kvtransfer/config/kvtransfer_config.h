@@ -12,11 +12,7 @@ namespace pdjob::kvtransfer {
 
 // The wire (HELLO) carries these numbers.
 enum class TransportKind { kAuto, kShm, kTcp, kNccl, kCudaIpc };
-
-// The two transports whose links are unix sockets.
-constexpr bool stays_on_machine(TransportKind kind) {
-  return kind == TransportKind::kShm || kind == TransportKind::kCudaIpc;
-}
+const char* to_string(TransportKind transport);
 
 struct NcclConfig {
   std::string library = "libnccl.so.2";

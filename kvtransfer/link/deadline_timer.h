@@ -5,16 +5,16 @@
 #include <utility>
 
 #include "common/time.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/timers.h"
 
 namespace pdjob::kvtransfer {
 
 class DeadlineTimer {
  public:
-  explicit DeadlineTimer(net::EventLoop& loop) : loop_(loop) {}
+  explicit DeadlineTimer(net::Timers& timers) : timers_(timers) {}
   DeadlineTimer(const DeadlineTimer&) = delete;
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
-  ~DeadlineTimer() { loop_.cancel(timer_); }
+  ~DeadlineTimer() { timers_.cancel(timer_); }
 
   // `on_due` runs at `due` or before, and may destroy this timer.
   template <class Work>
@@ -22,16 +22,16 @@ class DeadlineTimer {
     if (due >= due_) {
       return;  // A later deadline is checked when the timer runs.
     }
-    loop_.cancel(timer_);
+    timers_.cancel(timer_);
     due_ = due;
-    timer_ = loop_.call_at(due, [this, on_due = std::move(on_due)] {
+    timer_ = timers_.call_at(due, [this, on_due = std::move(on_due)] {
       due_ = kNever;
       on_due();
     });
   }
 
  private:
-  net::EventLoop& loop_;
+  net::Timers& timers_;
   net::TimerId timer_;
   Instant due_ = kNever;
 };

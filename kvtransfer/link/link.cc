@@ -6,12 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include "common/check.h"
 #include "common/limits.h"
-#include "kvtransfer/link/socket.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -28,36 +24,14 @@ Error lost(const char* how) {
   return {ErrorCode::kUnavailable, std::string("KV link lost: ") + how};
 }
 
-// The side that may send a message once the link is open.
-bool is_from_receiver(const LinkMessage& message) {
-  return std::holds_alternative<Grant>(message) || std::holds_alternative<Committed>(message) ||
-         std::holds_alternative<Cancel>(message) || std::holds_alternative<Renew>(message) ||
-         std::holds_alternative<Wait>(message) || std::holds_alternative<NcclOffer>(message) ||
-         std::holds_alternative<NcclPosted>(message) || std::holds_alternative<NcclLeave>(message);
-}
-bool is_from_sender(const LinkMessage& message) {
-  return std::holds_alternative<Rows>(message) || std::holds_alternative<Commit>(message) ||
-         std::holds_alternative<Cancelled>(message) || std::holds_alternative<Abort>(message) ||
-         std::holds_alternative<Renewed>(message) || std::holds_alternative<Landed>(message) ||
-         std::holds_alternative<NcclSlab>(message) || std::holds_alternative<NcclLeave>(message);
-}
-
-bool is_between_transports(const LinkMessage& message) {
-  return std::holds_alternative<Landed>(message) || std::holds_alternative<NcclOffer>(message) ||
-         std::holds_alternative<NcclPosted>(message) || std::holds_alternative<NcclSlab>(message) ||
-         std::holds_alternative<NcclLeave>(message);
-}
-
 }  // namespace
 
-Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
+Link::Link(net::Timers& timers, LinkHandler& handler, Options options)
     : id_(options.id),
       side_(options.side),
-      loopback_only_(options.loopback_only),
-      loop_(loop),
+      timers_(timers),
       handler_(handler),
-      socket_(std::move(options.socket), options.tls,
-              side_ == Side::kInitiator ? TlsSide::kInitiator : TlsSide::kAcceptor),
+      socket_(std::move(options.socket)),
       handshake_(std::move(options.handshake)),
       transport_(options.open_transport(
           options.transport, *this,
@@ -65,17 +39,15 @@ Link::Link(net::EventLoop& loop, LinkHandler& handler, Options options)
           options.devices)),
       greeted_(side_ == Side::kInitiator),
       input_(limits::kLinkMessageBytesMax + kFrameHeaderBytes) {
-  const Status watched = loop_.watch(socket_.fd().get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this);
-  if (!watched) {
+  if (const Status watched = socket_->watch(*this); !watched) {
     fail(watched.error());
   }
 }
 
 Link::~Link() {
   if (turn_) {
-    loop_.cancel(*turn_);
+    timers_.cancel(*turn_);
   }
-  loop_.unwatch(socket_.fd().get());
 }
 
 // --- turns
@@ -90,7 +62,7 @@ void Link::on_ready(uint32_t /*epoll_events*/) {
 
 void Link::schedule_turn() {
   if (!turn_) {
-    turn_ = loop_.call_at(loop_.now(), [this] { run_turn(); });
+    turn_ = timers_.call_at(timers_.now(), [this] { run_turn(); });
   }
 }
 
@@ -115,32 +87,23 @@ void Link::fail(Error reason) {
 void Link::end(const Error& reason) {
   const bool may_be_written = side_ == Side::kInitiator && state_ == State::kReady &&
                               transport_->capabilities().writes_target &&
-                              !peer_has_closed(socket_.fd());
+                              !socket_->peer_has_closed();
   if (may_be_written) {
     state_ = State::kDraining;
     work_.clear();
     sink_ = nullptr;
-    ::shutdown(socket_.fd().get(), SHUT_WR);
+    socket_->finish_writing();
     schedule_turn();  // The loop does not report bytes again that have already come.
     handler_.on_lost(*this, LinkLoss::kGivenUp, reason);
     return;
   }
-  loop_.unwatch(socket_.fd().get());
+  socket_->unwatch();
   handler_.on_lost(*this, LinkLoss::kClosed, reason);
 }
 
 bool Link::finish_connect() {
-  if (const Status connected = connect_error(socket_.fd()); !connected) {
+  if (const Status connected = socket_->connected(); !connected) {
     fail(connected.error());
-    return false;
-  }
-  if (!peer_has_our_uid(socket_.fd())) {
-    fail({ErrorCode::kUnsupported, "KV link: the peer runs as another user"});
-    return false;
-  }
-  if (loopback_only_ && !peer_is_loopback(socket_.fd())) {
-    fail(
-        {ErrorCode::kUnsupported, "KV link: without keys of a job, peers must be on this machine"});
     return false;
   }
   state_ = State::kOpening;
@@ -187,18 +150,18 @@ bool Link::check_greeting() {
   if (greeted_) {
     return true;
   }
-  const std::optional<LinkSocket::Greeting> greeting = socket_.greeting();
+  const std::optional<LinkSocket::Greeting> greeting = socket_->greeting();
   if (!greeting) {
     return false;
   }
-  greeted_ = (*greeting == LinkSocket::Greeting::kTls) == socket_.encrypted();
+  greeted_ = (*greeting == LinkSocket::Greeting::kTls) == socket_->encrypted();
   if (!greeted_) {
     const Error why{ErrorCode::kUnsupported,
                     std::string("KV link: the sender ") +
-                        (socket_.encrypted() ? "encrypts, the receiver does not"
-                                             : "does not encrypt, the receiver does") +
+                        (socket_->encrypted() ? "encrypts, the receiver does not"
+                                              : "does not encrypt, the receiver does") +
                         ": kvtransfer.tcp.encrypt must be the same on both ends"};
-    socket_.turn_away();
+    socket_->turn_away();
     send(Refuse{why});
     fail(why);
   }
@@ -252,13 +215,13 @@ bool Link::receive(size_t& budget) {
     // Discarded: nothing is buffered while a payload is read.
     pieces[0] = {input_.data(), std::min<uint64_t>(payload_in_left_, input_.size())};
   }
-  const ssize_t received = socket_.read(std::span(pieces).first(count), shared_in_);
+  const ssize_t received = socket_->read(std::span(pieces).first(count), shared_in_);
   if (received < 0 && would_block()) {
     return false;
   }
   if (received <= 0) {
     peer_closed_ = true;
-    fail(received == 0 ? lost("the peer closed it") : socket_.error());
+    fail(received == 0 ? lost("the peer closed it") : socket_->error());
     return false;
   }
   silent_since_ = kNever;
@@ -319,7 +282,7 @@ void Link::on_frame(const FrameHeader& header, std::span<const std::byte> body) 
 
 void Link::open(const LinkMessage& message) {
   std::vector<LinkMessage> replies;
-  handshake_.bind(socket_.channel());
+  handshake_.bind(socket_->channel());
   const LinkHandshake::Outcome outcome = handshake_.step(message, replies);
   std::optional<Error> refused;
   if (outcome == LinkHandshake::Outcome::kFailed) {
@@ -340,14 +303,13 @@ void Link::open(const LinkMessage& message) {
 }
 
 void Link::dispatch(LinkMessage message) {
-  const bool expected =
-      side_ == Side::kAcceptor ? is_from_receiver(message) : is_from_sender(message);
-  const bool for_transport = is_between_transports(message);
-  if (!expected || (for_transport && !transport_->on_message(message))) {
+  const MessageRole role = role_of(message);
+  const bool expected = side_ == Side::kAcceptor ? role.from_receiver : role.from_sender;
+  if (!expected || (role.between_transports && !transport_->on_message(message))) {
     return fail(
         {ErrorCode::kCorrupt, std::string("unexpected ") + name_of(message) + " on a KV link"});
   }
-  if (for_transport) {
+  if (role.between_transports) {
     return;
   }
   if (const auto* rows = std::get_if<Rows>(&message)) {
@@ -424,7 +386,7 @@ size_t Link::write_payload(std::span<const iovec> pieces) {
   if (!flush(LinkSocket::Then::kMore)) {  // ROWS and its rows are one write to the receiver.
     return 0;
   }
-  const ssize_t written = socket_.write(pieces, UniqueFd());
+  const ssize_t written = socket_->write(pieces, UniqueFd(), LinkSocket::Then::kNothing);
   if (written < 0) {
     write_failed();
     return 0;
@@ -452,7 +414,7 @@ void Link::remove_work(LinkWork& work) {
 
 void Link::write_some() {
   const bool open = state_ == State::kOpening || state_ == State::kReady;
-  if (open && !socket_.flush()) {
+  if (open && !socket_->flush()) {
     return write_failed();
   }
   for (size_t works = 0; alive() && open;) {
@@ -517,12 +479,12 @@ ssize_t Link::write(const Outgoing& item, LinkSocket::Then then) {
   const size_t tail = item.written - head;
   pieces[0] = {const_cast<char*>(item.bytes.data()) + head, item.bytes.size() - head};
   pieces[1] = {const_cast<std::byte*>(item.tail.data()) + tail, item.tail.size() - tail};
-  return socket_.write(pieces, item.shared, then);
+  return socket_->write(pieces, item.shared, then);
 }
 
 void Link::write_failed() {
   if (!would_block()) {
-    fail(socket_.error());
+    fail(socket_->error());
   }
 }
 

@@ -67,13 +67,11 @@ class Link final : public LinkStream, private net::FdHandler {
     Side side;
     TransportKind transport;
     const TransportOpener& open_transport;
-    UniqueFd socket;  // Connecting or connected.
+    std::unique_ptr<LinkSocket> socket;  // Connecting or connected.
     LinkHandshake handshake;
-    bool loopback_only = false;
     TransportDevices devices = {};
-    const TlsContext* tls = nullptr;  // Null: the link is not encrypted.
   };
-  Link(net::EventLoop& loop, LinkHandler& handler, Options options);
+  Link(net::Timers& timers, LinkHandler& handler, Options options);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link();
@@ -155,10 +153,9 @@ class Link final : public LinkStream, private net::FdHandler {
 
   const LinkId id_;
   const Side side_;
-  const bool loopback_only_;
-  net::EventLoop& loop_;
+  net::Timers& timers_;
   LinkHandler& handler_;
-  LinkSocket socket_;
+  const std::unique_ptr<LinkSocket> socket_;
   LinkHandshake handshake_;
   std::unique_ptr<Transport> transport_;
   State state_ = State::kConnecting;

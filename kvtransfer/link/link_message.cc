@@ -293,6 +293,38 @@ const char* name_of(const LinkMessage& message) {
   return kNames[message.index()];
 }
 
+MessageRole role_of(const LinkMessage& message) {
+  constexpr MessageRole kOpens{};
+  constexpr MessageRole kReceiver{.from_receiver = true};
+  constexpr MessageRole kSender{.from_sender = true};
+  constexpr MessageRole kReceiverTransport{.from_receiver = true, .between_transports = true};
+  constexpr MessageRole kSenderTransport{.from_sender = true, .between_transports = true};
+  constexpr MessageRole kAnyTransport{
+      .from_receiver = true, .from_sender = true, .between_transports = true};
+  static constexpr MessageRole kRoles[] = {/* HELLO, CHALLENGE, PROVE, WELCOME, REFUSE */ kOpens,
+                                           kOpens,
+                                           kOpens,
+                                           kOpens,
+                                           kOpens,
+                                           /* GRANT, COMMITTED, CANCEL, RENEW */ kReceiver,
+                                           kReceiver,
+                                           kReceiver,
+                                           kReceiver,
+                                           /* ROWS, COMMIT, CANCELLED, ABORT, RENEWED */ kSender,
+                                           kSender,
+                                           kSender,
+                                           kSender,
+                                           kSender,
+                                           /* NCCL_OFFER, NCCL_POSTED */ kReceiverTransport,
+                                           kReceiverTransport,
+                                           /* NCCL_SLAB, NCCL_LEAVE */ kSenderTransport,
+                                           kAnyTransport,
+                                           /* WAIT, LANDED */ kReceiver,
+                                           kSenderTransport};
+  static_assert(std::size(kRoles) == std::variant_size_v<LinkMessage>);
+  return kRoles[message.index()];
+}
+
 std::string encode(const LinkMessage& message) {
   Writer body;
   std::visit([&](const auto& alternative) { fields(body, alternative); }, message);

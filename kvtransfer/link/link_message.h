@@ -169,6 +169,14 @@ using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant
                                  NcclPosted, NcclSlab, NcclLeave, Wait, Landed>;
 const char* name_of(const LinkMessage& message);
 
+// Who may send a message once the link is open, and who takes it.
+struct MessageRole {
+  bool from_receiver = false;
+  bool from_sender = false;
+  bool between_transports = false;  // It goes to Transport::on_message().
+};
+MessageRole role_of(const LinkMessage& message);
+
 inline constexpr size_t kFrameHeaderBytes = 8;
 
 struct FrameHeader {

@@ -1,5 +1,6 @@
 // Transport: how rows of a source region reach a granted target, on one link. Sessions decide when;
-// a transport only moves rows. To add one, implement these classes and name it in open_transport().
+// a transport only moves rows. To add one, implement these classes and name it in
+// open_transport.cc.
 // tests/support/fault_transport.h puts faults in front of any of them, for tests.
 #pragma once
 
@@ -7,13 +8,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <sys/uio.h>
 
 #include "common/limits.h"
 #include "common/result.h"
+#include "common/time.h"
+#include "kvtransfer/link/endpoint_address.h"
 #include "kvtransfer/link/link_message.h"
 #include "kvtransfer/rows/row_cursor.h"
 #include "kvtransfer/rows/unique_fd.h"
@@ -130,6 +135,21 @@ class Transport {
 // Returns the target's windows in the granted memory, which is mapped at `base` and shared_bytes
 // long. kInvalidArgument: a window lies outside it.
 Result<std::vector<Window>> granted_windows(const Grant& grant, std::byte* base);
+
+// The memory into which a fetch wants its rows.
+enum class TargetMemory { kPrivate, kShared, kGpu };
+
+// What an endpoint knows of a transport before it has a link. Value.
+struct TransportTraits {
+  TransportKind kind = TransportKind::kTcp;
+  // The field of an address that names its listener, a unix socket: peers must be on the same
+  // machine. Null: the listener has the address's host and port.
+  std::string EndpointAddress::* unix_name = nullptr;
+  std::optional<TargetMemory> target;  // The only memory that it fills; empty: any.
+  uint32_t streams = 1;                // Links that two endpoints may have at a time.
+  // Time until a range may start: the ends of a link may have to join something first.
+  Duration start_max{};
+};
 
 enum class TransportSide { kReceiver, kSender };
 

@@ -12,6 +12,14 @@ Duration EndpointContext::stall_max(uint64_t bytes) const {
   return silence_max() * std::max<int64_t>(1, ranges);
 }
 
+Duration EndpointContext::start_max() const {
+  Duration longest{};
+  for (const TransportTraits& each : transports) {
+    longest = std::max(longest, each.start_max);
+  }
+  return longest;
+}
+
 Status check_region(const Region& region, uint32_t rows, std::optional<uint32_t> device) {
   const uint64_t row_bytes = bytes_per_row(region.windows);
   bool sound = !region.windows.empty() && region.windows.size() <= limits::kWindowsMax &&

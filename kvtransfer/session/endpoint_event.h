@@ -10,21 +10,9 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "kvtransfer/link/endpoint_address.h"
 
 namespace pdjob::kvtransfer {
-
-// Where an endpoint listens. It travels inside kv_transfer_params.
-struct EndpointAddress {
-  // Id of this incarnation. A restarted worker has another one, and links never survive a restart.
-  std::string engine_id;
-  std::string host;
-  uint16_t port = 0;  // tcp
-  // "@name" (abstract socket) for shm; empty: not offered. Usable only on the same machine
-  // (host_id).
-  std::string unix_path;
-  std::string host_id;   // Boot id and network namespace: equal means same machine.
-  std::string gpu_path;  // Like unix_path, for cuda_ipc.
-};
 
 // Events that the endpoint sends to its worker.
 //

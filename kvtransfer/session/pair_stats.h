@@ -12,8 +12,6 @@
 
 namespace pdjob::kvtransfer {
 
-const char* to_string(TransportKind transport);
-
 // Why a transfer failed.
 enum class FailureCause {
   kCancelled,      // This end's worker cancelled, or withdrew the offer.
@@ -41,6 +39,13 @@ const char* to_string(StallCause cause);
 
 enum class Direction { kReceives, kSends };
 const char* to_string(Direction direction);
+
+// The sums over all peers of an endpoint.
+struct EndpointStats {
+  uint64_t links = 0, offers_alive = 0, fetches_alive = 0, waits_alive = 0;
+  uint64_t bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0,
+           transfers_failed = 0, digest_errors = 0;
+};
 
 struct PairStats {
   enum class State { kOpening, kOpen, kLost };

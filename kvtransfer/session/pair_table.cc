@@ -6,11 +6,6 @@
 
 namespace pdjob::kvtransfer {
 
-const char* to_string(TransportKind transport) {
-  static constexpr const char* kNames[] = {"auto", "shm", "tcp", "nccl", "cuda_ipc"};
-  return kNames[static_cast<size_t>(transport)];
-}
-
 const char* to_string(FailureCause cause) {
   static constexpr const char* kNames[] = {"cancelled", "peer",   "link",           "timeout",
                                            "stalled",   "digest", "broken_promise", "local"};

@@ -7,9 +7,7 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
 #include "kvtransfer/link/deadline_timer.h"
-#include "kvtransfer/link/socket.h"
 
 namespace pdjob::kvtransfer {
 
@@ -21,7 +19,7 @@ struct Receiver::Fetch final : LinkWork {
         target(std::move(region)),
         rows_granted(options.rows),
         session(options),
-        timer(receiver.context_.loop) {}
+        timer(receiver.context_.timers) {}
 
   Progress work(size_t bytes_max) override {
     const Progress progress = rows->advance(bytes_max);
@@ -70,14 +68,14 @@ void Receiver::fetch(TransferId id, const EndpointAddress& peer, Region target, 
   if (const Status sound = check_region(target, rows, context_.device); !sound) {
     return refuse(id, sound.error());
   }
-  const Result<TransportKind> transport =
+  const Result<const TransportTraits*> transport =
       choose(peer, target.device           ? TargetMemory::kGpu
                    : target.shared_fd >= 0 ? TargetMemory::kShared
                                            : TargetMemory::kPrivate);
   if (!transport) {
     return refuse(id, transport.error());
   }
-  const Result<LinkId> link = link_to(peer, *transport);
+  const Result<LinkId> link = link_to(peer, **transport);
   if (!link) {
     return refuse(id, link.error());
   }
@@ -127,48 +125,48 @@ bool Receiver::on_same_machine(const EndpointAddress& peer) const {
   return !peer.host_id.empty() && peer.host_id == context_.host_id;
 }
 
-Result<TransportKind> Receiver::choose(const EndpointAddress& peer, TargetMemory memory) const {
-  const bool same_machine = on_same_machine(peer);
-  const bool shm_possible =
-      same_machine && !peer.unix_path.empty() && memory == TargetMemory::kShared;
-  const bool gpu_possible = same_machine && !peer.gpu_path.empty() && memory == TargetMemory::kGpu;
-  switch (context_.config.transport) {
-    case TransportKind::kTcp:
-    case TransportKind::kNccl:
-      return context_.config.transport;
-    case TransportKind::kAuto:
-      return gpu_possible   ? TransportKind::kCudaIpc
-             : shm_possible ? TransportKind::kShm
-                            : TransportKind::kTcp;
-    case TransportKind::kShm:
-    case TransportKind::kCudaIpc:
-      break;
+// Returns why the transport cannot be used; null: it can.
+const char* Receiver::misfit(const TransportTraits& transport, const EndpointAddress& peer,
+                             TargetMemory memory) const {
+  if (transport.unix_name != nullptr && !on_same_machine(peer)) {
+    return "the peer is on another machine";
   }
-  const bool wants_shm = context_.config.transport == TransportKind::kShm;
-  if (wants_shm ? shm_possible : gpu_possible) {
-    return context_.config.transport;
+  if (transport.unix_name != nullptr && (peer.*transport.unix_name).empty()) {
+    return "the peer does not offer it";
   }
-  const bool offered = !(wants_shm ? peer.unix_path : peer.gpu_path).empty();
-  return Error{ErrorCode::kUnsupported, std::string("kvtransfer.transport is ") +
-                                            to_string(context_.config.transport) + ", but " +
-                                            (!same_machine ? "the peer is on another machine"
-                                             : !offered    ? "the peer does not offer it"
-                                             : wants_shm ? "the target is not shared memory"
-                                                         : "the target is not in a GPU's memory")};
+  if (transport.target && transport.target != memory) {
+    return transport.target == TargetMemory::kGpu ? "the target is not in a GPU's memory"
+                                                  : "the target is not shared memory";
+  }
+  return nullptr;
 }
 
-Result<LinkId> Receiver::link_to(const EndpointAddress& peer, TransportKind transport) {
+Result<const TransportTraits*> Receiver::choose(const EndpointAddress& peer,
+                                                TargetMemory memory) const {
+  const char* reason = nullptr;
+  for (const TransportTraits& each : context_.transports) {
+    reason = misfit(each, peer, memory);
+    if (reason == nullptr) {
+      return &each;
+    }
+  }
+  return Error{ErrorCode::kUnsupported, std::string("kvtransfer.transport is ") +
+                                            to_string(context_.config.transport) + ", but " +
+                                            reason};
+}
+
+Result<LinkId> Receiver::link_to(const EndpointAddress& peer, const TransportTraits& transport) {
   const uint8_t stream = least_busy_stream(peer, transport);
-  const auto known = links_by_peer_.find({peer.engine_id, transport, stream});
+  const auto known = links_by_peer_.find({peer.engine_id, transport.kind, stream});
   return known != links_by_peer_.end() ? known->second : connect(peer, transport, stream);
 }
 
 // Picks the link that the fetch will probably use. If the fetch uses another link, that link holds
 // the offer.
 Result<LinkId> Receiver::link_for_wait(const EndpointAddress& peer) {
-  PDJOB_TRY(const TransportKind transport,
-            choose(peer, context_.gpu != nullptr ? TargetMemory::kGpu : TargetMemory::kShared));
-  return link_to(peer, transport);
+  PDJOB_TRY(const TransportTraits* transport,
+            choose(peer, context_.device ? TargetMemory::kGpu : TargetMemory::kShared));
+  return link_to(peer, *transport);
 }
 
 Link* Receiver::find_ready(LinkId id) {
@@ -177,12 +175,12 @@ Link* Receiver::find_ready(LinkId id) {
 }
 
 // A new stream is opened only when all open ones are busy.
-uint8_t Receiver::least_busy_stream(const EndpointAddress& peer, TransportKind transport) const {
-  const uint32_t streams = transport == TransportKind::kTcp ? context_.config.tcp.streams : 1;
+uint8_t Receiver::least_busy_stream(const EndpointAddress& peer,
+                                    const TransportTraits& transport) const {
   uint8_t best = 0;
   uint64_t fewest = UINT64_MAX;
-  for (uint8_t stream = 0; stream < streams && fewest > 0; ++stream) {
-    const auto known = links_by_peer_.find({peer.engine_id, transport, stream});
+  for (uint8_t stream = 0; stream < transport.streams && fewest > 0; ++stream) {
+    const auto known = links_by_peer_.find({peer.engine_id, transport.kind, stream});
     const bool open = known != links_by_peer_.end();
     if (!open && stream > 0 && peers_.size() >= limits::kLinksMax) {
       continue;  // At the limit: use the open streams.
@@ -206,17 +204,14 @@ uint64_t Receiver::bytes_awaited(LinkId id) const {
   return bytes;
 }
 
-Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind transport,
+Result<LinkId> Receiver::connect(const EndpointAddress& address, const TransportTraits& transport,
                                  uint8_t stream) {
   if (peers_.size() >= limits::kLinksMax) {
     return Error{ErrorCode::kOverloaded, "too many KV links"};
   }
-  PDJOB_TRY(UniqueFd socket, transport == TransportKind::kShm ? connect_unix(address.unix_path)
-                             : transport == TransportKind::kCudaIpc
-                                 ? connect_unix(address.gpu_path)
-                                 : connect_tcp(address.host, address.port));
+  PDJOB_TRY(std::unique_ptr<LinkSocket> socket, context_.network.connect(address, transport));
   const LinkId id = context_.next_link_id();
-  const Hello hello{.transport = transport,
+  const Hello hello{.transport = transport.kind,
                     .epoch = ++epoch_,
                     .engine_id = context_.identity.engine_id,
                     .peer_engine_id = address.engine_id,
@@ -225,29 +220,28 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, TransportKind t
   Peer& peer = peers_[id];
   LinkHandler& handler = *this;
   peer.link =
-      std::make_unique<Link>(context_.loop, handler,
+      std::make_unique<Link>(context_.timers, handler,
                              Link::Options{.id = id,
                                            .side = Link::Side::kInitiator,
-                                           .transport = transport,
+                                           .transport = transport.kind,
                                            .open_transport = context_.open_transport,
                                            .socket = std::move(socket),
                                            .handshake = LinkHandshake(context_.identity, hello),
-                                           .loopback_only = context_.loopback_only,
-                                           .devices = context_.devices(),
-                                           .tls = context_.tls_of(transport)});
-  peer.timer = context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this,
-                                                                                             id] {
-    peers_.at(id).link->fail({ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
-  });
-  links_by_peer_[{address.engine_id, transport, stream}] = id;
-  context_.pairs.link_made(id, {address.engine_id, transport, Direction::kReceives}, hello.epoch,
-                           real_now());
+                                           .devices = context_.devices});
+  peer.timer =
+      context_.timers.call_at(context_.timers.now() + context_.config.connect_timeout, [this, id] {
+        peers_.at(id).link->fail(
+            {ErrorCode::kUnavailable, "the peer did not open a KV link in time"});
+      });
+  links_by_peer_[{address.engine_id, transport.kind, stream}] = id;
+  context_.pairs.link_made(id, {address.engine_id, transport.kind, Direction::kReceives},
+                           hello.epoch, context_.timers.exact_now());
   ++context_.counters.links;
   return id;
 }
 
 Status Receiver::on_opened(Link& link) {
-  context_.loop.cancel(peers_.at(link.id()).timer);
+  context_.timers.cancel(peers_.at(link.id()).timer);
   renew_later(link.id());
   context_.pairs.link_opened(link.id());
   step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
@@ -257,7 +251,7 @@ Status Receiver::on_opened(Link& link) {
 
 void Receiver::renew_later(LinkId id) {
   peers_.at(id).timer =
-      context_.loop.call_at(context_.loop.now() + renew_interval(), [this, id] { renew(id); });
+      context_.timers.call_at(context_.timers.now() + renew_interval(), [this, id] { renew(id); });
 }
 
 Duration Receiver::renew_interval() const {
@@ -268,7 +262,7 @@ void Receiver::renew(LinkId id) {
   Link& link = *peers_.at(id).link;
   const auto silent = [&] {
     return link.silent_since() != kNever &&
-           context_.loop.now() - link.silent_since() > context_.silence_max();
+           context_.timers.now() - link.silent_since() > context_.silence_max();
   };
   if (silent()) {
     link.poll();
@@ -281,7 +275,7 @@ void Receiver::renew(LinkId id) {
     link.fail({ErrorCode::kUnavailable, "KV link lost: rows stopped in the middle"});
   } else {
     link.send(Renew{});
-    link.expect_answer(context_.loop.now());
+    link.expect_answer(context_.timers.now());
   }
   renew_later(id);
 }
@@ -300,10 +294,10 @@ void Receiver::on_lost(Link& link, LinkLoss loss, const Error& reason) {
   // Clients see this error only when no other way is left.
   log::warn("kv: the link to " + link.hello().peer_engine_id + " ended: " + reason.message);
   std::erase_if(links_by_peer_, [&](const auto& entry) { return entry.second == id; });
-  context_.loop.cancel(peers_.at(id).timer);
+  context_.timers.cancel(peers_.at(id).timer);
   step_all_of(id, ReceiveSession::LinkLost{id, loss, reason});
   waits_.on_link_lost(id);
-  context_.pairs.link_lost(id, real_now());
+  context_.pairs.link_lost(id, context_.timers.exact_now());
   if (loss == LinkLoss::kClosed) {
     peers_.erase(id);
     --context_.counters.links;
@@ -353,7 +347,7 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
       fetch->tail = std::move(tail);
       // Clamped to a plausible time: the peer may send any number.
       fetch->ready_at = std::clamp(Instant(Duration(static_cast<int64_t>(commit->ready_at_ns))),
-                                   fetch->granted_at, real_now());
+                                   fetch->granted_at, context_.timers.exact_now());
       step(*fetch, ReceiveSession::CommitReceived{.link = link.id(),
                                                   .rows = commit->rows,
                                                   .bytes = commit->bytes,
@@ -378,7 +372,7 @@ void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
 void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
   std::vector<ReceiveSession::Effect> effects;
   // The turn's start time would be stale: a turn may hash for a millisecond.
-  fetch.session.step(event, real_now(), effects);
+  fetch.session.step(event, context_.timers.exact_now(), effects);
   for (const ReceiveSession::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(fetch, what); }, effect);
   }
@@ -431,7 +425,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
     }
   }
   fetch.rows = link.transport().open_receiver(grant, fetch.target);
-  fetch.granted_at = real_now();
+  fetch.granted_at = context_.timers.exact_now();
   link.send(std::move(grant), std::move(shared), {});
 }
 
@@ -457,7 +451,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::FailLink& effect) {
 }
 
 void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
-  const Instant now = real_now();
+  const Instant now = context_.timers.exact_now();
   --context_.counters.fetches_alive;
   ++context_.counters.transfers_received;
   context_.counters.bytes_received += effect.bytes;
@@ -487,7 +481,8 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportFailed& effect) {
   } else if (effect.cause == FailureCause::kStalled) {
     context_.pairs.stalled(fetch.session.link(), StallCause::kArrival);
   }
-  const bool suspect = context_.pairs.failed(fetch.session.link(), effect.cause, real_now());
+  const bool suspect =
+      context_.pairs.failed(fetch.session.link(), effect.cause, context_.timers.exact_now());
   context_.emit(FetchFailed{
       .id = fetch.id, .error = effect.reason, .region_safe = safe, .pair_suspect = suspect});
 }

@@ -53,12 +53,14 @@ class Receiver final : private LinkHandler, private WaitLinks {
   Link* find_ready(LinkId id) override;
 
   bool on_same_machine(const EndpointAddress& peer) const;
-  enum class TargetMemory { kPrivate, kShared, kGpu };
-  Result<TransportKind> choose(const EndpointAddress& peer, TargetMemory memory) const;
-  Result<LinkId> link_to(const EndpointAddress& peer, TransportKind transport);
-  uint8_t least_busy_stream(const EndpointAddress& peer, TransportKind transport) const;
+  const char* misfit(const TransportTraits& transport, const EndpointAddress& peer,
+                     TargetMemory memory) const;
+  Result<const TransportTraits*> choose(const EndpointAddress& peer, TargetMemory memory) const;
+  Result<LinkId> link_to(const EndpointAddress& peer, const TransportTraits& transport);
+  uint8_t least_busy_stream(const EndpointAddress& peer, const TransportTraits& transport) const;
   uint64_t bytes_awaited(LinkId id) const;
-  Result<LinkId> connect(const EndpointAddress& peer, TransportKind transport, uint8_t stream);
+  Result<LinkId> connect(const EndpointAddress& peer, const TransportTraits& transport,
+                         uint8_t stream);
   void renew(LinkId id);
   void renew_later(LinkId id);
   Duration renew_interval() const;

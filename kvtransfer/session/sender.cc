@@ -4,9 +4,7 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
 #include "kvtransfer/link/deadline_timer.h"
-#include "kvtransfer/link/socket.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -60,7 +58,7 @@ SendSession::Options session_options(const Region& source, Instant deadline,
           .deadline = deadline,
           .lease = context.config.lease,
           .stall_max = context.stall_max(row_bytes),
-          .start_max = context.config.nccl.init_timeout + context.stall_max(row_bytes)};
+          .start_max = context.start_max() + context.stall_max(row_bytes)};
 }
 
 }  // namespace
@@ -71,7 +69,7 @@ struct Sender::Offer final : LinkWork {
         id(transfer),
         source(std::move(region)),
         session(session_options(source, deadline, sender.context_)),
-        timer(sender.context_.loop) {}
+        timer(sender.context_.timers) {}
 
   Progress work(size_t bytes_max) override {
     if (!started) {
@@ -113,28 +111,23 @@ Sender::Sender(EndpointContext& context) : context_(context) {}
 
 Sender::~Sender() = default;
 
-void Sender::accept(UniqueFd socket, TransportKind transport) {
+void Sender::accept(std::unique_ptr<LinkSocket> socket, TransportKind transport) {
   end_oldest_unopened();
-  if (!stays_on_machine(transport)) {
-    tune_tcp(socket);
-  }
   const LinkId id = context_.next_link_id();
   unopened_.push_back(id);
   Peer& peer = peers_[id];
   LinkHandler& handler = *this;
   peer.link = std::make_unique<Link>(
-      context_.loop, handler,
+      context_.timers, handler,
       Link::Options{.id = id,
                     .side = Link::Side::kAcceptor,
                     .transport = transport,
                     .open_transport = context_.open_transport,
                     .socket = std::move(socket),
                     .handshake = LinkHandshake(context_.identity, transport, random_nonce()),
-                    .loopback_only = context_.loopback_only,
-                    .devices = context_.devices(),
-                    .tls = context_.tls_of(transport)});
+                    .devices = context_.devices});
   peer.opening =
-      context_.loop.call_at(context_.loop.now() + context_.config.connect_timeout, [this, id] {
+      context_.timers.call_at(context_.timers.now() + context_.config.connect_timeout, [this, id] {
         if (Link* link = find(id); link != nullptr && !link->ready()) {
           link->fail({ErrorCode::kTimeout, "a KV link did not open in time"});
         }
@@ -148,9 +141,9 @@ void Sender::end_oldest_unopened() {
   if (unopened_.size() < kUnopenedLinksMax) {
     return;
   }
-  if (context_.loop.now() >= warns_again_at_) {
+  if (context_.timers.now() >= warns_again_at_) {
     log::warn("kv: too many links are being opened, the oldest of them end");
-    warns_again_at_ = context_.loop.now() + std::chrono::minutes(1);
+    warns_again_at_ = context_.timers.now() + std::chrono::minutes(1);
   }
   find(unopened_.front())->fail({ErrorCode::kOverloaded, "too many KV links are being opened"});
   unopened_.pop_front();
@@ -176,7 +169,8 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   refuse_impostors(id);
   arm(made);
   if (auto wait = early_waits_.extract(id)) {
-    step(made, SendSession::PeerWaits{wait.mapped().link, wait.mapped().until - real_now()});
+    step(made, SendSession::PeerWaits{wait.mapped().link,
+                                      wait.mapped().until - context_.timers.exact_now()});
   }
   if (auto waiting = waiting_.extract(id)) {
     context_.emit(OfferAwaited{.id = id, .awaited = false});
@@ -254,7 +248,7 @@ Status Sender::on_opened(Link& link) {
   }
   known = link.id();
   context_.pairs.link_made(link.id(), {hello.engine_id, hello.transport, Direction::kSends},
-                           hello.epoch, real_now());
+                           hello.epoch, context_.timers.exact_now());
   context_.pairs.link_opened(link.id());
   return ok();
 }
@@ -282,7 +276,7 @@ void Sender::on_renew(Link& link) {
   }
   // A link renews as long as it lives, so waits for offers that never come expire here.
   std::erase_if(early_waits_, [&](const auto& entry) {
-    return entry.second.link == link.id() && entry.second.until <= real_now();
+    return entry.second.link == link.id() && entry.second.until <= context_.timers.exact_now();
   });
   link.send(Renewed{});
 }
@@ -297,7 +291,8 @@ void Sender::on_wait(Link& link, const Wait& wait) {
   // has only its lease.
   const bool useful = !ended_.contains(wait.id) && !waiting_.contains(wait.id);
   if (useful && (early_waits_.contains(wait.id) || early_waits_.size() < limits::kTransfersMax)) {
-    early_waits_.insert_or_assign(wait.id, EarlyWait{link.id(), real_now() + at_most});
+    early_waits_.insert_or_assign(wait.id,
+                                  EarlyWait{link.id(), context_.timers.exact_now() + at_most});
   }
 }
 
@@ -345,7 +340,7 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
     return end_wait(&offer, *find(link), *why);
   }
   offer.rows = std::move(rows);
-  offer.granted_at = real_now();
+  offer.granted_at = context_.timers.exact_now();
   const uint64_t range_bytes = find(link)->transport().capabilities().range_bytes;
   step(offer, SendSession::Granted{link, granted.rows,
                                    rows_within(range_bytes, bytes_per_row(offer.source.windows))});
@@ -393,10 +388,10 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
     return gone;
   });
   std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == id; });
-  context_.pairs.link_lost(id, real_now());
+  context_.pairs.link_lost(id, context_.timers.exact_now());
   std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
   std::erase(unopened_, id);
-  context_.loop.cancel(peers_.at(id).opening);
+  context_.timers.cancel(peers_.at(id).opening);
   peers_.erase(id);
   --context_.counters.links;
 }
@@ -406,7 +401,7 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
 void Sender::step(Offer& offer, const SendSession::Event& event) {
   std::vector<SendSession::Effect> effects;
   // The turn's start time would be stale: a turn may copy for a millisecond.
-  offer.session.step(event, real_now(), effects);
+  offer.session.step(event, context_.timers.exact_now(), effects);
   for (const SendSession::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(offer, what); }, effect);
   }
@@ -447,7 +442,8 @@ void Sender::apply(Offer& offer, const SendSession::SendCancelled& /*effect*/) {
 void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
   stop_pushing(offer);
   ++context_.counters.transfers_sent;
-  context_.pairs.done(offer.session.link(), effect.bytes, real_now() - offer.granted_at);
+  context_.pairs.done(offer.session.link(), effect.bytes,
+                      context_.timers.exact_now() - offer.granted_at);
   remember(offer.id, {ErrorCode::kUnavailable, "the KV rows were already delivered"});
   tell_end(offer, OfferDone{offer.id, effect.bytes});
 }
@@ -455,7 +451,7 @@ void Sender::apply(Offer& offer, const SendSession::ReportDone& effect) {
 void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
   stop_pushing(offer);
   ++context_.counters.transfers_failed;
-  context_.pairs.failed(offer.session.link(), effect.cause, real_now());
+  context_.pairs.failed(offer.session.link(), effect.cause, context_.timers.exact_now());
   if (effect.cause == FailureCause::kStalled) {
     context_.pairs.stalled(offer.session.link(), StallCause::kPush);
   }

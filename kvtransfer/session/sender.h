@@ -30,7 +30,7 @@ class Sender final : private LinkHandler {
   ~Sender();
 
   // Begins the handshake of an accepted connection. It must complete within connect_timeout.
-  void accept(UniqueFd socket, TransportKind transport);
+  void accept(std::unique_ptr<LinkSocket> socket, TransportKind transport);
 
   void offer(TransferId id, Region source, Instant deadline);
   void rows_ready(TransferId id, uint32_t ready);

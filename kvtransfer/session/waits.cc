@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "common/limits.h"
-#include "common/os/real_clock.h"
 
 namespace pdjob::kvtransfer {
 
 Waits::~Waits() {
   if (retry_) {
-    context_.loop.cancel(*retry_);
+    context_.timers.cancel(*retry_);
   }
 }
 
@@ -57,8 +56,8 @@ uint64_t Waits::count(LinkId link) const {
 
 void Waits::say(const Row& row) {
   if (Link* link = links_.find_ready(row.second.link)) {
-    const Duration left =
-        std::clamp<Duration>(row.second.until - real_now(), Duration(0), limits::kTransferWaitMax);
+    const Duration left = std::clamp<Duration>(row.second.until - context_.timers.exact_now(),
+                                               Duration(0), limits::kTransferWaitMax);
     link->send(Wait{.id = row.first,
                     .at_most_ms = static_cast<uint32_t>(
                         std::chrono::duration_cast<std::chrono::milliseconds>(left).count())});
@@ -77,7 +76,7 @@ void Waits::look_for_link(Row& row) {
 // Retries well within the time for which a sender keeps the offers of a lost link.
 void Waits::retry_later() {
   if (!retry_) {
-    retry_ = context_.loop.call_at(context_.loop.now() + context_.silence_max() / 8, [this] {
+    retry_ = context_.timers.call_at(context_.timers.now() + context_.silence_max() / 8, [this] {
       retry_.reset();
       retry();
     });
@@ -85,7 +84,7 @@ void Waits::retry_later() {
 }
 
 void Waits::retry() {
-  const Instant now = real_now();
+  const Instant now = context_.timers.exact_now();
   context_.counters.waits_alive -=
       std::erase_if(waits_, [now](const Row& row) { return row.second.until <= now; });
   for (Row& row : waits_) {

@@ -261,6 +261,8 @@ void EventLoop::post(std::function<void()> work) {
 
 Instant EventLoop::now() const { return state_->running ? state_->now : real_now(); }
 
+Instant EventLoop::exact_now() const { return real_now(); }
+
 TimerId EventLoop::call_at(Instant when, std::function<void()> work) {
   const TimerId id = state_->add(std::move(work));
   state_->timer_heap.push_back({when, id});

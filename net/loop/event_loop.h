@@ -9,13 +9,11 @@
 #include <functional>
 #include <memory>
 
-#include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "net/loop/timers.h"
 
 namespace pdjob::net {
-
-using TimerId = StrongId<struct TimerTag, uint64_t>;
 
 // Called when a descriptor is ready. Edge-triggered: read (write) until EAGAIN, or you will not be
 // called again.
@@ -36,7 +34,7 @@ class TurnHandler {
   ~TurnHandler() = default;
 };
 
-class EventLoop {
+class EventLoop final : public Timers {
  public:
   EventLoop();
   ~EventLoop();
@@ -54,12 +52,10 @@ class EventLoop {
   // Runs `work` in a later turn. Thread-safe. Work posted after run() returned is dropped.
   void post(std::function<void()> work);
 
-  // The time of this turn.
-  Instant now() const;
-
-  // `work` runs once, not before `when`. Timers are coarse: up to 1 ms late.
-  TimerId call_at(Instant when, std::function<void()> work);
-  void cancel(TimerId timer);  // Does nothing if the timer is unknown or has run.
+  Instant now() const override;
+  Instant exact_now() const override;
+  TimerId call_at(Instant when, std::function<void()> work) override;
+  void cancel(TimerId timer) override;
 
   // Calls `handler` after all other work of this turn, once for each request, and also after the
   // last turn of run(). A request made during these calls counts for the next turn, which starts at

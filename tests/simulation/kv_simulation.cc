@@ -6,8 +6,7 @@ int main(int argc, char** argv) {
   using namespace pdjob::simulation;
   return sim_main(argc, argv,
                   {.replay = "./dev sim kv", .run = [](uint64_t seed, SimTrace::Print print) {
-                     const KvRunResult result =
-                         simulate_kv({.seed = seed, .print = print, .sabotage = {}});
+                     const KvRunResult result = simulate_kv({.seed = seed, .print = print});
                      return SimRun{.violation = result.violation,
                                    .trace_hash = result.trace_hash,
                                    .trace_lines = result.trace_lines,

@@ -1,22 +1,33 @@
 #include "tests/simulation/kv_world.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
-#include "tests/simulation/kv_receiver.h"
-#include "tests/simulation/kv_sender.h"
+#include "kvtransfer/open_transport.h"
+#include "tests/simulation/kv_worker.h"
+#include "tests/simulation/lying_peer.h"
+#include "tests/support/fault_transport.h"
 
 namespace pdjob::simulation {
 namespace {
 
+using kvtransfer::FaultKind;
+using kvtransfer::FaultPlan;
+using kvtransfer::TransportKind;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kTransfers = 12;
+constexpr uint64_t kLateTransfers = 3;  // When all faults have healed.
 constexpr size_t kReceivers = 2;
+constexpr Duration kLease = milliseconds(600);
+constexpr Duration kConnectTimeout = milliseconds(100);
 constexpr Duration kStarts = milliseconds(500);  // All transfers start within this time.
 constexpr Duration kFaults = milliseconds(900);
+constexpr Duration kHealed = milliseconds(3000);
 constexpr Duration kFetchDeadline = milliseconds(800);
-constexpr Duration kWaits = 2 * kv::kLease;    // How long a queued transfer may wait for rows.
-constexpr Duration kAll = milliseconds(5000);  // By then every lease and deadline has ended.
+constexpr Duration kWaits = 2 * kLease;        // How long a queued transfer may wait for rows.
+constexpr Duration kAll = milliseconds(6000);  // By then every lease and deadline has ended.
 constexpr Duration kTcpGivesUp = milliseconds(800);
 constexpr uint64_t kFaultsMax = 6;
 
@@ -24,287 +35,253 @@ Duration below(Random& random, Duration bound) {
   return Duration(random.below(static_cast<uint64_t>(bound.count())));
 }
 
-KvDials draw_dials(Random& random) {
+// How likely things go wrong in a run.
+struct Dials {
+  double transport_fails = 0;
+  Lies lies;
+  bool lying() const { return lies.lost + lies.repeated > 0; }
+};
+
+Dials draw_dials(Random& random) {
   const auto dial = [&](double max) { return random.chance(0.25) ? max * random.unit() : 0; };
-  return {.push_fails = dial(0.02),
-          .push_stalls = dial(0.01),
-          .row_damaged = dial(0.02),
-          .message_lost = dial(0.05),
-          .message_repeated = dial(0.05)};
+  return {.transport_fails = dial(0.3), .lies = {.lost = dial(0.05), .repeated = dial(0.05)}};
 }
 
-}  // namespace
+FaultPlan draw_fault(Random& random) {
+  return {.kind = static_cast<FaultKind>(
+              1 + random.below(static_cast<uint64_t>(FaultKind::kLoseArrival))),
+          .range = static_cast<uint32_t>(random.below(3)),
+          .bit = random.next()};
+}
 
-uint64_t kv::row_value(TransferId id, uint32_t row) { return mix(id.low << 32 | row); }
-
-// --- processes
-
-void KvProcess::post(Instant when, Task task) {
-  world_.loop().at(when, [this, task = std::move(task)]() mutable {
-    if (alive_ && stopped_) {
-      held_.push_back(std::move(task));
-    } else if (alive_) {
-      task();
+class KvWorld {
+ public:
+  explicit KvWorld(const KvRunOptions& options)
+      : faultless_(options.seed % 4 == 0),
+        trace_(options.print),
+        random_(mix(options.seed)),
+        sockets_(loop_, random_.next()),
+        dials_(faultless_ ? Dials{} : draw_dials(random_)),
+        faults_end_(loop_.now() + kFaults),
+        authority_("secret"),
+        scene_{
+            .loop = loop_,
+            .sockets = sockets_,
+            .trace = trace_,
+            .invariants = invariants_,
+            .authority = authority_,
+            .config = {.transport = random_.chance(0.5) ? TransportKind::kShm : TransportKind::kTcp,
+                       .lease = kLease,
+                       .connect_timeout = kConnectTimeout,
+                       .tcp = {.streams = 1 + static_cast<uint32_t>(random_.below(2))}},
+            .open_transport =
+                kvtransfer::with_faults([this](TransferId /*id*/) { return plan_of_transfer(); })} {
+    if (dials_.lying()) {
+      sockets_.each_end_says([this] { return liar(); });
     }
-  });
-}
-
-void KvProcess::trace(const std::string& what) { world_.trace().line(world_.now(), name_, what); }
-
-void KvProcess::go_on() {
-  stopped_ = false;
-  for (; !held_.empty() && alive_; held_.pop_front()) {
-    held_.front()();
-  }
-}
-
-// --- links
-
-LinkId KvWorld::open_link(KvSender& sender, KvReceiver& receiver) {
-  const LinkId id{++links_made_};
-  links_[id] = {.sender = &sender, .receiver = &receiver};
-  if (!sender.alive()) {
-    close_at_sender(id);  // The sender is dead.
-  }
-  return id;
-}
-
-void KvWorld::to_sender(LinkId id, const char* what,
-                        const std::function<void(KvSender&)>& message) {
-  const auto found = links_.find(id);
-  if (found == links_.end() || found->second.muted || fault(dials_.message_lost)) {
-    return;
-  }
-  KvSender* const sender = found->second.sender;
-  for (int copies = fault(dials_.message_repeated) ? 2 : 1; copies > 0; --copies) {
-    sender->post(network_.arrival(found->second.to_sender), [=] {
-      sender->trace(what);
-      message(*sender);
-    });
-  }
-}
-
-void KvWorld::to_receiver(LinkId id, const char* what,
-                          const std::function<void(KvReceiver&)>& message) {
-  const auto found = links_.find(id);
-  if (found == links_.end() || found->second.muted || fault(dials_.message_lost)) {
-    return;
-  }
-  KvReceiver* const receiver = found->second.receiver;
-  for (int copies = fault(dials_.message_repeated) ? 2 : 1; copies > 0; --copies) {
-    receiver->post(network_.arrival(found->second.to_receiver), [=] {
-      receiver->trace(what);
-      message(*receiver);
-    });
-  }
-}
-
-// The end of a connection is never lost or repeated.
-void KvWorld::close_at_sender(LinkId id) {
-  if (auto link = links_.extract(id); link && !link.mapped().muted) {
-    KvReceiver* const receiver = link.mapped().receiver;
-    receiver->post(network_.arrival(link.mapped().to_receiver), [=] { receiver->on_closed(id); });
-  }
-}
-
-void KvWorld::close_at_receiver(LinkId id) {
-  if (const auto found = links_.find(id); found != links_.end() && !found->second.muted) {
-    KvSender* const sender = found->second.sender;
-    sender->post(network_.arrival(found->second.to_sender),
-                 [=] { sender->close(id, "the receiver closed it"); });
-  }
-}
-
-// --- transfers
-
-KvWorld::KvWorld(const KvRunOptions& options)
-    : options_(options),
-      trace_(options.print),
-      random_(mix(options.seed)),
-      network_(loop_, random_.next()),
-      is_shm_(random_.chance(0.5)),
-      dials_(faultless() ? KvDials{} : draw_dials(random_)),
-      faults_end_(loop_.now() + kFaults) {
-  senders_.push_back(std::make_unique<KvSender>(*this, "P" + std::to_string(++lives_)));
-  for (size_t i = 0; i < kReceivers; ++i) {
-    receivers_.push_back(std::make_unique<KvReceiver>(*this, "D" + std::to_string(++lives_)));
-  }
-}
-
-KvWorld::~KvWorld() = default;
-
-void KvWorld::plan_transfers() {
-  for (uint64_t number = 1; number <= kTransfers; ++number) {
-    plan_transfer({.high = 0, .low = number}, loop_.now() + below(random_, kStarts));
-  }
-}
-
-void KvWorld::plan_transfer(TransferId id, Instant start) {
-  const auto unlucky = [&](double chance) { return !faultless() && random_.chance(chance); };
-  const auto rows = static_cast<uint32_t>(random_.below(kv::kRowsMax + 1));
-  const size_t to = random_.below(kReceivers);
-  const Instant offered = start;
-  const bool queues = random_.chance(0.3);
-  if (queues) {
-    loop_.at(start + below(random_, milliseconds(30)), [=, this] { await(id, to); });
-    start += milliseconds(30) + below(random_, kWaits);
-  }
-  if (!unlucky(0.1)) {
-    loop_.at(start + below(random_, milliseconds(30)), [=, this] { fetch(id, to, rows, 50); });
-  } else if (queues) {
-    loop_.at(start, [=, this] { receivers_[to]->cancel(id); });
-  }
-  if (unlucky(0.1)) {
-    loop_.at(start + below(random_, milliseconds(100)), [=, this] { receivers_[to]->cancel(id); });
-    // The transfer may be fetched again at once. A lying peer is excluded: its answer to the first
-    // fetch looks like one to the second.
-    if (!dials_.peers_lie() && unlucky(0.5)) {
-      loop_.at(start + below(random_, milliseconds(150)), [=, this] { fetch(id, to, rows, 5); });
+    sender_ = start('P');
+    for (auto& receiver : receivers_) {
+      receiver = start('D');
     }
   }
-  if (unlucky(0.1)) {
-    return;  // This transfer is never offered.
+
+  KvRunResult run() {
+    for (uint64_t number = 1; number <= kTransfers; ++number) {
+      plan_transfer({.high = 0, .low = number}, loop_.now() + below(random_, kStarts));
+    }
+    const uint64_t faults = faultless_ ? 0 : random_.below(kFaultsMax + 1);
+    for (uint64_t i = 0; i < faults; ++i) {
+      loop_.at(loop_.now() + below(random_, kFaults), [this] { make_fault(); });
+    }
+    for (uint64_t number = 1; number <= kLateTransfers; ++number) {
+      const TransferId id{.high = 0, .low = kTransfers + number};
+      const Instant when = loop_.now() + kHealed;
+      later(when, sender_, [=, this](KvWorker& prefill) { compute(prefill, id, 5, Random(0)); });
+      fetch(when, id, number % kReceivers, 5, 50);
+    }
+    const Instant end = loop_.now() + kAll;
+    while (!invariants_.broken() && loop_.run_next(end)) {
+    }
+    if (!invariants_.broken()) {
+      check_end();
+    }
+    return {.violation = invariants_.violation(),
+            .trace_hash = trace_.hash(),
+            .trace_lines = trace_.lines(),
+            .done = scene_.done,
+            .failed = scene_.failed,
+            .released_late = scene_.released_late};
   }
-  // The offer may come long before the fetch.
-  loop_.at(offered + below(random_, milliseconds(30)), [=, this, seed = random_.next()] {
-    KvSender& sender = *senders_.back();
-    Random random(seed);
-    sender.post(now(), [=, &sender] { sender.offer(id); });
-    Instant when = now();
+
+ private:
+  using Worker = std::shared_ptr<KvWorker>;
+
+  Worker start(char role) {
+    return std::make_shared<KvWorker>(scene_, role + std::to_string(++lives_), unlucky(0.2),
+                                      random_.next());
+  }
+
+  bool faults_last() const { return loop_.now() < faults_end_; }
+  bool unlucky(double chance) { return !faultless_ && random_.chance(chance); }
+
+  // Runs `work` in the worker that is alive in `slot` at that time.
+  template <class Work>
+  void later(Instant when, Worker& slot, Work work) {
+    loop_.at(when, [&slot, work] {
+      KvWorker& worker = *slot;
+      worker.process().post([&worker, work] { work(worker); });
+    });
+  }
+
+  FaultPlan plan_of_transfer() {
+    return faults_last() && random_.chance(dials_.transport_fails) ? draw_fault(random_)
+                                                                   : FaultPlan{};
+  }
+
+  SimSockets::Filter liar() {
+    return [peer = std::make_shared<LyingPeer>(dials_.lies, random_.next()),
+            this](const std::string& bytes) { return peer->says(bytes, faults_last()); };
+  }
+
+  void plan_transfer(TransferId id, Instant start) {
+    const auto rows = static_cast<uint32_t>(1 + random_.below(kKvRowsMax));
+    const size_t to = random_.below(kReceivers);
+    const Instant offered = start;
+    const bool queues = random_.chance(0.3);
+    if (queues) {
+      later(start + below(random_, milliseconds(30)), receivers_[to], [=, this](KvWorker& decode) {
+        decode.await(id, sender_->address(), loop_.now() + 2 * kWaits);
+      });
+      start += milliseconds(30) + below(random_, kWaits);
+    }
+    if (!unlucky(0.1)) {
+      fetch(start + below(random_, milliseconds(30)), id, to, rows, 50);
+    } else if (queues) {
+      later(start, receivers_[to], [=](KvWorker& decode) { decode.cancel(id); });
+    }
+    if (unlucky(0.1)) {
+      later(start + below(random_, milliseconds(100)), receivers_[to],
+            [=](KvWorker& decode) { decode.cancel(id); });
+      // The transfer may be fetched again at once. A lying peer is excluded: its answer to the
+      // first fetch looks like one to the second.
+      if (!dials_.lying() && unlucky(0.5)) {
+        fetch(start + below(random_, milliseconds(150)), id, to, rows, 5);
+      }
+    }
+    if (!unlucky(0.1)) {
+      // The offer may come long before the fetch.
+      later(offered + below(random_, milliseconds(30)), sender_,
+            [=, this, seed = random_.next()](KvWorker& prefill) {
+              compute(prefill, id, rows, Random(seed));
+            });
+    }
+  }
+
+  void compute(KvWorker& prefill, TransferId id, uint32_t rows, Random random) {
+    prefill.offer(id);
+    Instant when = loop_.now();
     for (uint32_t ready = 0; ready < rows;) {
       when += below(random, milliseconds(10));
       ready = std::min(rows, ready + 1 + static_cast<uint32_t>(random.below(12)));
-      sender.post(when, [=, &sender] { sender.rows_ready(id, ready); });
+      prefill.process().call_at(when, [=, &prefill] {
+        prefill.rows_ready(id, ready);
+        if (ready == rows) {
+          prefill.commit(id, rows);
+        }
+      });
     }
-    if (!faultless() && random.chance(0.1)) {
-      sender.post(now() + below(random, milliseconds(60)), [=, &sender] { sender.withdraw(id); });
+    if (faults_last() && !faultless_ && random.chance(0.1)) {
+      prefill.process().call_at(loop_.now() + below(random, milliseconds(60)),
+                                [=, &prefill] { prefill.withdraw(id); });
     }
-    sender.post(when, [=, &sender] { sender.commit(id, rows); });
-  });
-}
-
-void KvWorld::await(TransferId id, size_t receiver) {
-  KvReceiver& process = *receivers_[receiver];
-  process.post(now(),
-               [=, this, &process] { process.await(id, *senders_.back(), now() + 2 * kWaits); });
-}
-
-void KvWorld::fetch(TransferId id, size_t receiver, uint32_t rows, int attempts) {
-  KvReceiver& process = *receivers_[receiver];
-  process.post(now(), [=, this, &process] {
-    const Instant deadline = now() + kFetchDeadline;
-    if (!process.fetch(id, *senders_.back(), rows, deadline) && attempts > 1) {
-      loop_.after(milliseconds(5), [=, this] { fetch(id, receiver, rows, attempts - 1); });
-    }
-  });
-}
-
-// --- faults
-
-void KvWorld::plan_faults() {
-  const Instant start = loop_.now();
-  for (uint64_t left = random_.below(kFaultsMax + 1); left > 0; --left) {
-    loop_.at(start + below(random_, kFaults), [this] { make_fault(); });
   }
-}
 
-void KvWorld::make_fault() {
-  const size_t index = random_.below(kReceivers);
-  switch (random_.below(6)) {
-    case 0:
-      return kill_sender();
-    case 1:
-      return kill_receiver(index);
-    case 2:
-      return stop(*senders_.back());
-    case 3:
-      return stop(*receivers_[index]);
-    default:
-      return break_link();
-  }
-}
-
-void KvWorld::kill_sender() {
-  KvSender& dead = *senders_.back();
-  dead.trace("dies");
-  dead.die();
-  for (const LinkId link : dead.links()) {
-    close_at_sender(link);
-  }
-  senders_.push_back(std::make_unique<KvSender>(*this, "P" + std::to_string(++lives_)));
-}
-
-void KvWorld::kill_receiver(size_t index) {
-  receivers_[index]->trace("dies");
-  receivers_[index]->die();
-  for (const LinkId link : receivers_[index]->links()) {
-    close_at_receiver(link);
-  }
-  dead_receivers_.push_back(std::move(receivers_[index]));
-  receivers_[index] = std::make_unique<KvReceiver>(*this, "D" + std::to_string(++lives_));
-}
-
-void KvWorld::stop(KvProcess& process) {
-  process.trace("stops");
-  process.stop();
-  loop_.after(milliseconds(1) + below(random_, milliseconds(600)), [&process] {
-    process.trace("goes on");
-    process.go_on();
-  });
-}
-
-void KvWorld::break_link() {
-  if (links_.empty()) {
-    return;
-  }
-  const auto chosen =
-      std::next(links_.begin(), static_cast<std::ptrdiff_t>(random_.below(links_.size())));
-  const LinkId id = chosen->first;
-  KvLink& link = chosen->second;
-  KvSender* const sender = link.sender;
-  KvReceiver* const receiver = link.receiver;
-  const Error why{ErrorCode::kUnavailable, "it broke"};
-  switch (random_.below(3)) {
-    case 0:
-      return sender->post(now(), [=] { sender->close(id, "it broke"); });
-    case 1:
-      return receiver->post(now(), [=] { receiver->fail(id, why); });
-    default:
-      if (!is_shm_) {
-        link.muted = true;
-        sender->post(now() + kTcpGivesUp, [=] { sender->close(id, "tcp gave it up"); });
-        receiver->post(now() + kTcpGivesUp, [=] { receiver->fail(id, why); });
+  // Without a deadline only stalls and lost links can end it.
+  void fetch(Instant when, TransferId id, size_t receiver, uint32_t rows, int attempts) {
+    later(when, receivers_[receiver], [=, this](KvWorker& decode) {
+      const Instant deadline =
+          id.low % 4 == 0 ? loop_.now() + 4 * kFetchDeadline : loop_.now() + kFetchDeadline;
+      if (decode.fetch(id, sender_->address(), rows, deadline)) {
+        return;
       }
+      if (attempts > 1) {
+        fetch(loop_.now() + milliseconds(5), id, receiver, rows, attempts - 1);
+      } else {
+        decode.cancel(id);
+      }
+    });
   }
-}
 
-// --- a run
+  // --- faults
 
-void KvWorld::check_end() {
-  invariants_.expect(senders_.back()->idle() || dials_.message_lost > 0,
-                     "every offer and every grant ends");
-  for (const auto& receiver : receivers_) {
-    invariants_.expect(receiver->idle(), "every fetch ends and gives its rows on, at",
-                       receiver->name());
+  void make_fault() {
+    Worker& receiver = receivers_[random_.below(kReceivers)];
+    switch (random_.below(6)) {
+      case 0:
+        return restart(sender_, 'P');
+      case 1:
+        return restart(receiver, 'D');
+      case 2:
+        return stop(sender_);
+      case 3:
+        return stop(receiver);
+      case 4:
+        trace_.line(loop_.now(), "", sockets_.reset_one() ? "a link breaks" : "no link to break");
+        return;
+      default:
+        trace_.line(loop_.now(), "",
+                    sockets_.mute_one(kTcpGivesUp) ? "a link goes dead" : "no link to go dead");
+    }
   }
-  invariants_.expect(!faultless() || result_.done == kTransfers,
-                     "where nothing fails all is done, but only", result_.done);
-}
 
-KvRunResult KvWorld::run() {
-  plan_transfers();
-  if (!faultless()) {
-    plan_faults();
+  void restart(Worker& worker, char role) {
+    worker->trace("dies");
+    worker->die();
+    worker = start(role);
   }
-  const Instant end = loop_.now() + kAll;
-  while (!invariants_.broken() && loop_.run_next(end)) {
+
+  void stop(const Worker& worker) {
+    worker->trace("stops");
+    worker->process().stop();
+    loop_.after(milliseconds(1) + below(random_, milliseconds(600)),
+                [stopped = std::weak_ptr(worker)] {
+                  if (const Worker here = stopped.lock()) {
+                    here->trace("goes on");
+                    here->process().go_on();
+                  }
+                });
   }
-  check_end();
-  result_.violation = invariants_.violation();
-  result_.trace_hash = trace_.hash();
-  result_.trace_lines = trace_.lines();
-  return result_;
-}
+
+  void check_end() {
+    sender_->check_idle(dials_.lying());
+    for (const Worker& receiver : receivers_) {
+      receiver->check_idle(dials_.lying());
+    }
+    invariants_.expect(!faultless_ || scene_.done == kTransfers + kLateTransfers,
+                       "where nothing fails all is done, but only", scene_.done);
+    for (uint64_t number = 1; number <= kLateTransfers; ++number) {
+      const TransferId id{.high = 0, .low = kTransfers + number};
+      invariants_.expect(scene_.fetched.contains(id), "after the faults all is done again, but not",
+                         id);
+    }
+  }
+
+  const bool faultless_;
+  SimTrace trace_;
+  Invariants invariants_;
+  SimLoop loop_;
+  Random random_;
+  SimSockets sockets_;
+  const Dials dials_;
+  const Instant faults_end_;
+  const kvtransfer::LinkAuthority authority_;
+  KvScene scene_;
+  uint64_t lives_ = 0;
+  Worker sender_;
+  std::array<Worker, kReceivers> receivers_;
+};
+
+}  // namespace
 
 KvRunResult simulate_kv(const KvRunOptions& options) { return KvWorld(options).run(); }
 

@@ -7,12 +7,15 @@
 
 #include <unistd.h>
 
+#include "common/log.h"
+
 namespace pdjob::simulation {
 namespace {
 
 struct Arguments {
   uint64_t seed = 1;
   uint64_t runs = 0;  // 0 means one run, with its trace.
+  bool find = false;  // A violation is what is wanted.
 };
 
 // Printed on abort: a failed PDJOB_CHECK of a core must still name the seed.
@@ -38,8 +41,9 @@ bool parse(int argc, char** argv, Arguments& arguments) {
     }
     if (flag == "--seed" || flag == "--from") {
       arguments.seed = value;
-    } else if (flag == "--runs") {
+    } else if (flag == "--runs" || flag == "--find") {
       arguments.runs = value;
+      arguments.find = flag == "--find";
     } else {
       return false;
     }
@@ -99,17 +103,33 @@ bool run_many(const SimProgram& program, const Arguments& arguments) {
   return true;
 }
 
+// An abort counts as found, too: the core noticed by itself.
+bool find_one(const SimProgram& program, uint64_t seeds) {
+  std::signal(SIGABRT, [](int /*signal*/) { ::_exit(0); });
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    remember_seed(program, seed);
+    const SimRun run = program.run(seed, SimTrace::Print::kNo);
+    if (!report(seed, run)) {
+      return true;
+    }
+  }
+  std::printf("no violation in %llu seeds\n", static_cast<unsigned long long>(seeds));
+  return false;
+}
+
 }  // namespace
 
 int sim_main(int argc, char** argv, const SimProgram& program) {
   Arguments arguments;
   if (!parse(argc, argv, arguments)) {
-    std::fprintf(stderr, "usage: %s --seed N | --runs N [--from SEED]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s --seed N | --runs N [--from SEED] | --find N\n", argv[0]);
     return 2;
   }
   std::signal(SIGABRT, on_abort);
-  const bool good =
-      arguments.runs == 0 ? run_one(program, arguments.seed) : run_many(program, arguments);
+  log::start("simulation", log::Level::kError);
+  const bool good = arguments.find        ? find_one(program, arguments.runs)
+                    : arguments.runs == 0 ? run_one(program, arguments.seed)
+                                          : run_many(program, arguments);
   return good ? 0 : 1;
 }
 

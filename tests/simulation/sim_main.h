@@ -2,6 +2,7 @@
 //
 //   PROGRAM --seed N               runs once and prints the trace
 //   PROGRAM --runs N [--from SEED] runs N seeds, each twice
+//   PROGRAM --find N               succeeds if one of N seeds breaks an invariant: for mutants
 //
 // The first run that breaks an invariant ends the program, with exit code 1.
 #pragma once

@@ -46,7 +46,7 @@ ROOMS = {
     "kvtransfer/link": "config rows",
     "kvtransfer/cuda_ipc": "link",
     "kvtransfer/nccl": "config rows link",
-    "kvtransfer/session": "config rows link nccl",
+    "kvtransfer/session": "config rows link",
     "kvtransfer/shm": "rows link",
     "kvtransfer/tcp": "rows link",
     "kvtransfer": "config rows link cuda_ipc nccl session shm tcp",

@@ -68,8 +68,8 @@ class Pipe {
   UniqueFd read_, write_;
 };
 
-// Forks when no thread has begun or ended for a while. In the child, a lock that such a thread holds
-// in the sanitizer would stay locked for ever.
+// Forks when no thread has begun or ended for a while. In the child, a lock that such a thread
+// holds in the sanitizer would stay locked for ever.
 inline pid_t fork_at_rest() {
   const auto threads = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"),

@@ -96,7 +96,9 @@ struct Way {
   // Our own GPU may still be writing a slab when a fetch fails.
   bool writes_late() const { return transport == TransportKind::kNccl && to_gpu; }
   // A stopped sender may still write.
-  bool peer_writes() const { return stays_on_machine(transport); }
+  bool peer_writes() const {
+    return transport == TransportKind::kShm || transport == TransportKind::kCudaIpc;
+  }
 };
 inline constexpr Way kShmWay{.name = "shm", .transport = TransportKind::kShm};
 inline constexpr Way kTcpWay{.name = "tcp", .transport = TransportKind::kTcp};

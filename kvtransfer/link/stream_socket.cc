@@ -1,4 +1,4 @@
-#include "kvtransfer/link/link_socket.h"
+#include "kvtransfer/link/stream_socket.h"
 
 #include <array>
 #include <cerrno>
@@ -7,20 +7,46 @@
 #include <utility>
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "kvtransfer/link/socket.h"
 
 namespace pdjob::kvtransfer {
 
-LinkSocket::LinkSocket(UniqueFd socket, const TlsContext* tls, TlsSide side)
-    : socket_(std::move(socket)),
-      tls_(tls != nullptr ? std::make_unique<TlsStream>(*tls, socket_.get(), side) : nullptr) {}
+StreamSocket::StreamSocket(net::EventLoop& loop, Options options)
+    : loop_(loop),
+      socket_(std::move(options.socket)),
+      loopback_only_(options.loopback_only),
+      tls_(options.tls != nullptr
+               ? std::make_unique<TlsStream>(*options.tls, socket_.get(), options.side)
+               : nullptr) {}
+
+Status StreamSocket::watch(net::FdHandler& handler) {
+  return loop_.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, handler);
+}
+
+Status StreamSocket::connected() const {
+  PDJOB_TRY_STATUS(connect_error(socket_));
+  if (!peer_has_our_uid(socket_)) {
+    return Error{ErrorCode::kUnsupported, "KV link: the peer runs as another user"};
+  }
+  if (loopback_only_ && !peer_is_loopback(socket_)) {
+    return Error{ErrorCode::kUnsupported,
+                 "KV link: without keys of a job, peers must be on this machine"};
+  }
+  return ok();
+}
+
+bool StreamSocket::peer_has_closed() const { return kvtransfer::peer_has_closed(socket_); }
+
+void StreamSocket::finish_writing() { ::shutdown(socket_.get(), SHUT_WR); }
 
 // A ClientHello is {0x16, 3, 1, two bytes of length, 1, ...}. A HELLO is {four bytes of length, 1,
 // 0, ...}. The sixth byte always differs.
-std::optional<LinkSocket::Greeting> LinkSocket::greeting() const {
+std::optional<LinkSocket::Greeting> StreamSocket::greeting() const {
   std::array<unsigned char, 6> begin{};
   const ssize_t seen = ::recv(socket_.get(), begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT);
   if (seen == 0 || (seen < 0 && errno != EAGAIN && errno != EINTR)) {
@@ -34,7 +60,7 @@ std::optional<LinkSocket::Greeting> LinkSocket::greeting() const {
   return is_tls ? Greeting::kTls : Greeting::kPlain;
 }
 
-void LinkSocket::turn_away() {
+void StreamSocket::turn_away() {
   tls_.reset();
   std::array<char, 4 * limits::kKiB> dropped;
   while (::recv(socket_.get(), dropped.data(), dropped.size(), MSG_DONTWAIT) ==
@@ -42,7 +68,7 @@ void LinkSocket::turn_away() {
   }
 }
 
-ssize_t LinkSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) {
+ssize_t StreamSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) {
   if (tls_) {
     return tls_->read(pieces);
   }
@@ -75,7 +101,7 @@ ssize_t LinkSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) 
   return received;
 }
 
-ssize_t LinkSocket::write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) {
+ssize_t StreamSocket::write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) {
   if (tls_) {
     PDJOB_CHECK(!shared.valid());
     return tls_->write(pieces);
@@ -97,7 +123,7 @@ ssize_t LinkSocket::write(std::span<const iovec> pieces, const UniqueFd& shared,
   return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | (then == Then::kMore ? MSG_MORE : 0));
 }
 
-Error LinkSocket::error() const {
+Error StreamSocket::error() const {
   if (errno == EPROTO) {
     return tls_ ? tls_->error()
                 : Error{ErrorCode::kCorrupt, "too many file descriptors came over a KV link"};
