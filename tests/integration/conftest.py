@@ -115,11 +115,10 @@ class Job(Process):
         super().__init__(["pdjob", "--config", str(self.config)], folder, env)
 
     def status(self):
-        answer = subprocess.run(
-            [BIN, "status", "--config", str(self.config), "--json"], capture_output=True, text=True, timeout=30
-        )
-        assert answer.returncode == 0, answer.stderr
-        return json.loads(answer.stdout)
+        """Asks as `pdjob status --json` does, without a process for each question."""
+        found = list(self.folder.glob("state/*/launcher.json"))
+        assert found, "the launcher has not begun"
+        return json.loads(get(f"http://{json.loads(found[0].read_text())['admin']}/status", timeout=30))
 
     def processes(self):
         found = {process["name"]: process for process in self.status()["processes"]}
