@@ -132,6 +132,8 @@ inline constexpr size_t kWorkersMax = 4096;
 // Crashes and hangs of one request; then it is refused.
 inline constexpr size_t kRequestKillsMax = 2;
 inline constexpr std::chrono::seconds kLossWordWait{2};  // For the launcher's report on a loss.
+// After a failed hand-over, for the end of the prefill worker's connection.
+inline constexpr std::chrono::milliseconds kBrokenLegWait{10};
 // After the answer; then other suspects may join.
 inline constexpr std::chrono::seconds kSuspectTrial{1};
 inline constexpr std::chrono::seconds kSuspectWaitMax{10};  // For a worker without another suspect.

@@ -12,7 +12,7 @@ constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
 }  // namespace
 
-Result<std::unique_ptr<AdminApi>> AdminApi::open(net::EventLoop& loop, const std::string& listen,
+Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::string& listen,
                                                  AdminPages pages) {
   PDJOB_TRY(const net::HttpAddress address, net::parse_http_address(listen));
   std::unique_ptr<AdminApi> api(new AdminApi(std::move(pages)));

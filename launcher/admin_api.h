@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::launcher {
 
@@ -24,7 +24,7 @@ struct AdminPages {
 class AdminApi final : net::HttpHandler {
  public:
   // `listen`: "127.0.0.1:0".
-  static Result<std::unique_ptr<AdminApi>> open(net::EventLoop& loop, const std::string& listen,
+  static Result<std::unique_ptr<AdminApi>> open(net::Loop& loop, const std::string& listen,
                                                 AdminPages pages);
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }

@@ -1,19 +1,15 @@
 #include "launcher/launcher_process.h"
 
-#include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdio>
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include <signal.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "common/crypto/job_keys.h"
@@ -21,21 +17,20 @@
 #include "common/hex.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "kvtransfer/link/link_keys.h"
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/job/job.h"
-#include "launcher/job/prober.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
+#include "launcher/job_runner.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/status.h"
 #include "launcher/view/terminal.h"
 #include "net/control/control_channel.h"
-#include "net/control/job_member.h"
+#include "net/loop/signals.h"
 #include "router/external/external_process.h"
 
 namespace pdjob::launcher {
@@ -59,9 +54,13 @@ std::vector<uint64_t> model_bytes(const JobConfig& config) {
   return bytes;
 }
 
+bool has_foreign_router(const JobConfig& config) {
+  return config.router.kind == router::RouterKind::kCommand;
+}
+
 // The job's router cannot show a key to its workers, so they need none.
 bool recipe_without_key(const JobConfig& config) {
-  if (config.router.kind != router::RouterKind::kCommand) {
+  if (!has_foreign_router(config)) {
     return false;
   }
   const auto recipe = router::find_recipe(config.router.recipe);
@@ -75,7 +74,7 @@ Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nod
       plan.warnings.push_back(there.error().message + ": no worker will start");
     }
   }
-  if (config.router.kind == router::RouterKind::kCommand) {
+  if (has_foreign_router(config)) {
     PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
     const auto program =
         router::find_router_program(config.router, recipe, !config.models.front().disaggregated());
@@ -119,39 +118,31 @@ bool is_heartbeat(const Event& event) {
   return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
 }
 
-// Turns SIGTERM, SIGINT and SIGHUP into an exit code. net::block_signals() has blocked the first
-// two.
-class StopSignals final : public net::FdHandler {
- public:
-  StopSignals(net::EventLoop& loop, std::function<void(int)> then)
-      : loop_(loop), then_(std::move(then)) {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
-      sigaddset(&set, number);
-    }
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    fd_ = net::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-    PDJOB_CHECK(fd_.valid() && loop.watch(fd_.get(), EPOLLIN, *this).has_value());
-  }
-  ~StopSignals() { loop_.unwatch(fd_.get()); }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
-  void on_ready(uint32_t /*epoll_events*/) override {
-    signalfd_siginfo info{};
-    while (read(fd_.get(), &info, sizeof info) == sizeof info) {
-      then_(info.ssi_signo == SIGINT ? kExitInterrupted : kExitOk);
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan) {
+  JobRunnerOptions options{.job = config.name,
+                           .processes = processes_of(plan),
+                           .timing = timing_of(config),
+                           .nonce = new_job_id(),
+                           .foreign_router = has_foreign_router(config),
+                           .open_workers = recipe_without_key(config),
+                           .root_key = RootKey::make(),
+                           .config_yaml = config.text,
+                           .config_name = std::filesystem::absolute(config.source).string()};
+  const bool shared = config.router.replicas > 1;
+  for (const PlanRow& row : plan.rows) {
+    if (row.role == net::Role::kRouter) {
+      options.doors.push_back({.name = row.name,
+                               .node = row.node,
+                               .host = row.host,
+                               .port = row.port,
+                               .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
     }
   }
+  return options;
+}
 
- private:
-  net::EventLoop& loop_;
-  const std::function<void(int)> then_;
-  net::Fd fd_;
-};
-
-class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
+// The console, the log and the admin API of a job that runs.
+class LauncherProcess final : JobRunner::Observer {
  public:
   LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal,
                   net::EventLoop& loop, Cluster& cluster)
@@ -160,231 +151,96 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
         folder_(folder),
         terminal_(terminal),
         loop_(loop),
-        cluster_(cluster),
-        job_(processes_of(plan_), timing_of(config), new_job_id(),
-             {.nodes = cluster.nodes(), .foreign_router = has_foreign_router()}),
-        open_workers_(recipe_without_key(config)),
-        link_authority_(root_key_.derive("kv links")),
-        signals_(loop_, [this](int exit_code) { stop(exit_code); }) {
-    cluster_.report_to(*this);
-  }
+        runner_(loop, cluster, runner_options(config, plan_), *this),
+        signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
+                 [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {}
 
   Status open() {
-    PDJOB_TRY(control_, net::ControlServer::open(loop_, *this, config_.launcher.control_host));
+    PDJOB_TRY(control_, net::ControlServer::open(loop_, runner_, config_.launcher.control_host));
     AdminPages pages{.status_json = [this] { return status_json(view()); },
                      .status_text = [this] { return status_text(view()); },
                      .plan_json = [this] { return plan_.to_json(); },
-                     .metrics = [this] { return job_metrics(job_); },
-                     .ready = [this] { return job_.state() == JobState::kReady; }};
+                     .metrics = [this] { return job_metrics(job()); },
+                     .ready = [this] { return job().state() == JobState::kReady; }};
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
-    ProberOptions probing{
-        .key = has_foreign_router() ? "" : probe_key(),
-        .worker_key_of = [this](const std::string& name) { return worker_key(name); },
-        .address_of = [this](const std::string& name) { return address_of(name); }};
-    prober_ = std::make_unique<Prober>(loop_, std::move(probing),
-                                       [this](const Event& event) { dispatch(event); });
     PDJOB_TRY_STATUS(folder_.publish_keys(worker_keys()));
     return folder_.publish({.pid = getpid(), .admin = admin_->address()});
   }
 
   int run() {
-    open_next_door();
+    runner_.start(std::move(control_));
     loop_.run();
     return exit_code_;
   }
 
  private:
-  // "0.0.0.0" is an address to listen on, not to connect to.
-  static std::string reachable(const std::string& host) {
-    return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
-  }
-
-  bool has_foreign_router() const { return config_.router.kind == router::RouterKind::kCommand; }
-
-  net::HttpAddress address_of(const std::string& name) const {
-    const Process* const process = job_.find(name);
-    PDJOB_CHECK(process != nullptr, name);
-    return {.host = reachable(process->entry.host), .port = process->entry.port};
-  }
-
-  // The doors of routers are opened one after the other, because they share one port, which the
-  // first may choose. The job starts when all are open.
-  void open_next_door() {
-    const auto row = plan_.rows.begin() + static_cast<ptrdiff_t>(doors_open_);
-    if (row != plan_.rows.end() && row->role == net::Role::kRouter) {
-      const bool shared = config_.router.replicas > 1;
-      cluster_.open_door({.name = row->name,
-                          .node = row->node,
-                          .host = row->host,
-                          .port = plan_.rows.front().port,
-                          .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
-      return;
-    }
-    const PlanRow& router = plan_.rows.front();
-    url_ = "http://" + reachable(router.host) + ":" + std::to_string(router.port);
-    terminal_.say(plan_.to_text());
-    terminal_.say("logs: " + folder_.logs().path() + "\n");
-    dispatch(Started{});
-  }
-
-  void take(const DoorOpened& event) {
-    const auto row = std::ranges::find(plan_.rows, event.name, &PlanRow::name);
-    PDJOB_CHECK(row != plan_.rows.end(), event.name);
-    row->port = event.port;
-    ++doors_open_;
-    open_next_door();
-  }
-  void take(const DoorFailed& event) {
-    terminal_.say("pdjob: " + event.reason + "\n");
-    exit_code_ = kExitNotPlaced;
-    loop_.stop();
-  }
-  template <class JobEvent>
-  void take(const JobEvent& event) {
-    dispatch(event);
-  }
-
+  const Job& job() const { return runner_.job(); }
   JobView view() const {
-    return {.plan = plan_, .job = job_, .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
+    return {.plan = plan_, .job = job(), .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
   }
 
-  std::string worker_key(const std::string& name) const {
-    return open_workers_ ? std::string() : root_key_.derive("worker http", name);
-  }
-  std::string probe_key() const { return root_key_.derive("probes"); }
-  // A foreign router can show only one key, which all workers accept.
-  std::string router_key() const {
-    return has_foreign_router() && !open_workers_ ? root_key_.derive("router http") : std::string();
-  }
   // The workers' keys; only the owner of the job can read them.
   std::map<std::string, std::string> worker_keys() const {
     std::map<std::string, std::string> keys;
     for (const PlanRow& row : plan_.rows) {
       if (row.role != net::Role::kRouter) {
-        keys.emplace(row.name, worker_key(row.name));
+        keys.emplace(row.name, runner_.worker_key(row.name));
       }
     }
     return keys;
   }
 
   void stop(int exit_code) {
-    const bool again = job_.state() == JobState::kDraining;
+    const bool again = job().state() == JobState::kDraining;
     terminal_.say(again ? "ending everything at once\n"
                         : "stopping: finishing what is under way; ask again to end at once\n");
-    dispatch(StopAsked{exit_code});
+    runner_.submit(StopAsked{exit_code});
   }
 
-  void on_cluster_event(const ClusterEvent& event) override {
-    std::visit([this](const auto& body) { take(body); }, event);
-  }
-  void on_message(const std::string& peer, net::Message message) override {
-    dispatch(MessageArrived{peer, std::move(message)});
+  void on_doors_open(uint16_t port) override {
+    for (PlanRow& row : plan_.rows) {
+      row.port = row.role == net::Role::kRouter ? port : row.port;
+    }
+    url_ = "http://" + reachable(plan_.rows.front().host) + ":" + std::to_string(port);
+    terminal_.say(plan_.to_text());
+    terminal_.say("logs: " + folder_.logs().path() + "\n");
   }
 
-  // Effects may cause events (a spawn that fails). Such events wait until all effects of the
-  // earlier step are done.
-  void dispatch(Event event) {
-    events_.push_back(std::move(event));
-    if (events_.size() > 1) {
+  void on_door_failed(const std::string& reason) override {
+    terminal_.say("pdjob: " + reason + "\n");
+    exit_code_ = kExitNotPlaced;
+    loop_.stop();
+  }
+
+  void on_step(const Event& event, const std::vector<Effect>& effects) override {
+    log_event(event);
+    for (const Effect& effect : effects) {
+      log_effect(effect);
+    }
+    if (is_heartbeat(event)) {
       return;
     }
-    bool changed = false;
-    for (; !events_.empty(); events_.pop_front()) {
-      log_event(events_.front());
-      std::vector<Effect> effects;
-      job_.step(events_.front(), loop_.now(), effects);
-      if (!is_heartbeat(events_.front())) {
-        changed = true;
-        tell_news();
-      }
-      for (Effect& effect : effects) {
-        log_effect(effect);
-        std::visit([this](auto& body) { apply(body); }, effect);
-      }
-    }
-    if (changed && job_.state() == JobState::kStarting) {
-      terminal_.progress(progress_line(job_));
-    }
-    wake_at(job_.next_wakeup());
-  }
-
-  void tell_news() {
-    if (const std::string news = news_.look(job_, loop_.now()); !news.empty()) {
+    if (const std::string news = news_.look(job(), loop_.now()); !news.empty()) {
       terminal_.say(news);
     }
-  }
-
-  void wake_at(Instant when) {
-    if (wakeup_ && when == wakeup_at_) {
-      return;
-    }
-    wakeup_at_ = when;
-    if (wakeup_) {
-      loop_.cancel(*std::exchange(wakeup_, std::nullopt));
-    }
-    if (when != kNever) {
-      wakeup_ = loop_.call_at(when, [this] {
-        wakeup_.reset();
-        dispatch(TimePassed{});
-      });
+    if (job().state() == JobState::kStarting) {
+      terminal_.progress(progress_line(job()));
     }
   }
 
-  void apply(const Spawn& effect) {
-    const bool router = effect.role == net::Role::kRouter;
-    const net::CurveKeys keys = net::make_curve_keys();
-    control_->allow(effect.name, keys.public_key);
-    SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
-    net::ProcessSpec& spec = order.spec;
-    spec.job = config_.name;
-    spec.name = effect.name;
-    spec.role = effect.role;
-    spec.engine_id = effect.engine_id;
-    spec.model = effect.model;
-    spec.host = router ? plan_.rows.front().host : host_of(effect.place.node);
-    spec.control = {control_->endpoint(), control_->public_key(), keys};
-    spec.gpus = gpus_text(effect.place.gpus);
-    spec.router_key = router_key();
-    if (router) {
-      spec.probe_key = probe_key();
-    } else {
-      spec.key = worker_key(effect.name);
-      spec.link_keys = encode(link_authority_.issue(effect.engine_id));
-    }
-    spec.config_yaml = config_.text;
-    spec.config_name = std::filesystem::absolute(config_.source).string();
-    cluster_.spawn(order);
-  }
-
-  std::string host_of(const std::string& node) const {
-    for (const Node& each : cluster_.nodes()) {
-      if (each.name == node) {
-        return each.host;
-      }
-    }
-    return "127.0.0.1";  // It was lost just now, and the spawn fails.
-  }
-
-  void apply(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
-  void apply(const Send& effect) { control_->send(effect.peer, effect.message); }
-  void apply(const Probe& effect) { prober_->start(effect); }
-  void apply(const ReportReady&) {
-    terminal_.progress(progress_line(job_));
+  void on_ready() override {
+    terminal_.progress(progress_line(job()));
     terminal_.ready(url_);
   }
-  void apply(const CloseDoors&) {
-    for (size_t i = 0; i < doors_open_; ++i) {
-      cluster_.close_door(plan_.rows[i].name);
+
+  void on_finish(const Finish& finish) override {
+    exit_code_ = finish.exit_code;
+    if (!finish.reason.empty()) {
+      terminal_.say("pdjob: the job failed: " + finish.reason + "\n");
     }
-  }
-  void apply(const Finish& effect) {
-    exit_code_ = effect.exit_code;
-    if (!effect.reason.empty()) {
-      terminal_.say("pdjob: the job failed: " + effect.reason + "\n");
-    }
-    if (!effect.culprit.empty()) {
-      terminal_.say("--- end of " + folder_.logs().log_path(effect.culprit) + "\n" +
-                    folder_.logs().tail(effect.culprit));
+    if (!finish.culprit.empty()) {
+      terminal_.say("--- end of " + folder_.logs().log_path(finish.culprit) + "\n" +
+                    folder_.logs().tail(finish.culprit));
     }
     loop_.stop();
   }
@@ -394,23 +250,13 @@ class LauncherProcess final : Cluster::Handler, net::ControlServer::Handler {
   JobFolder& folder_;
   Terminal& terminal_;
   net::EventLoop& loop_;
-  Cluster& cluster_;
   JobNews news_;
-  Job job_;
-  const bool open_workers_;  // The job's router cannot show a key.
-  const RootKey root_key_ = RootKey::make();
-  const kvtransfer::LinkAuthority link_authority_;
   std::string url_;
   int exit_code_ = kExitFailed;
-  std::deque<Event> events_;
-  std::optional<net::TimerId> wakeup_;
-  Instant wakeup_at_ = kNever;
-
-  size_t doors_open_ = 0;
-  StopSignals signals_;
-  std::unique_ptr<net::ControlServer> control_;
+  JobRunner runner_;
+  net::StopSignals signals_;
+  std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.
   std::unique_ptr<AdminApi> admin_;
-  std::unique_ptr<Prober> prober_;
 };
 
 // Says what would keep the job from starting now: the router's port in use.

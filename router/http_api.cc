@@ -115,22 +115,31 @@ void append_pairs_without_hand_over(JsonWriter& json, const WorkerTable& workers
 
 }  // namespace
 
-Result<std::unique_ptr<HttpApi>> HttpApi::open(net::EventLoop& loop, const RouterConfig& config,
+Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
+                                               const net::MakeOutboundClient& make_client,
+                                               const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained) {
   PDJOB_TRY(Policies policies, open_policies(config));
   std::unique_ptr<HttpApi> api(new HttpApi(loop));
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
+  api->clients_.emplace(*api->server_);
+  std::unique_ptr<Tracer> tracer;
+  if (!config.tracing.endpoint.empty()) {
+    tracer = std::make_unique<Tracer>(loop, config.tracing, make_client(config.tracing.ca_file));
+  }
   api->relay_ =
-      std::make_unique<RelayApi>(loop, *api->server_, config, std::move(policies),
+      std::make_unique<RelayApi>(loop, config, std::move(policies), std::move(tracer),
                                  [opened = api.get(), then = std::move(on_drained)] {
                                    opened->async_ ? opened->async_->when_idle(then) : then();
                                  });
   if (config.cache.bytes_max > 0) {
-    api->cache_ = std::make_unique<CacheApi>(loop, *api->server_, *api->relay_, config);
+    api->cache_ = std::make_unique<CacheApi>(loop, *api->relay_, config,
+                                             make_client(config.cache.similarity.ca_file));
   }
   if (!config.async.file.empty()) {
-    PDJOB_TRY(api->async_, AsyncApi::open(loop, *api->server_, *api->relay_, config));
+    PDJOB_TRY(api->async_, AsyncApi::open(loop, *api->server_, *api->relay_, config,
+                                          make_client(config.async.callbacks.ca_file)));
   }
   api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
@@ -148,11 +157,19 @@ void HttpApi::drain() {
 }
 
 void HttpApi::on_client_gone(net::ExchangeId id) {
-  if (cache_) {
-    cache_->client_left(id);
-  }
-  relay_->client_left(id);
   members_->client_left(id);
+  if (const auto request = clients_->find(id)) {
+    if (cache_) {
+      cache_->client_left(*request);
+    }
+    relay_->client_left(*request);
+  }
+}
+
+void HttpApi::on_writable(net::ExchangeId id) {
+  if (const auto request = clients_->find(id)) {
+    relay_->client_writable(*request);
+  }
 }
 
 std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
@@ -209,10 +226,12 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
     refuse(id, *error);
   } else {
     auto& scanned = std::get<RequestBody>(body);
+    const RequestId request_id = relay_->next_id();
+    auto sink = clients_->open(id, request_id);
     if (cache_ && generates) {
-      cache_->route(id, request, std::move(scanned));
+      cache_->route(request_id, request, std::move(scanned), std::move(sink));
     } else {
-      relay_->route(id, request, std::move(scanned), generates);
+      relay_->route(request_id, request, std::move(scanned), generates, std::move(sink));
     }
   }
 }
@@ -228,7 +247,8 @@ void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body
 bool HttpApi::knows(net::ExchangeId id, const net::HttpRequest& request) {
   const auto known = relay_->admission().identify(request.header("authorization"));
   if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
-    relay_->deny(id, *denial);
+    const net::EarlyReply reply = relay_->denied(*denial);
+    server_->reply(id, reply.status, "application/json", reply.body, reply.headers);
     return false;
   }
   return true;

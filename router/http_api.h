@@ -11,19 +11,24 @@
 
 #include "common/result.h"
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
+#include "net/outbound/outbound_client.h"
 #include "router/async/async_api.h"
 #include "router/cache/cache_api.h"
 #include "router/members/members_watch.h"
+#include "router/relay/client_sinks.h"
 #include "router/relay/relay_api.h"
 
 namespace pdjob::router {
 
 class HttpApi final : public net::HttpHandler {
  public:
-  // Serves at once. Calls `on_drained` once the core has emitted Drained and no callback is under
-  // way.
-  static Result<std::unique_ptr<HttpApi>> open(net::EventLoop& loop, const RouterConfig& config,
+  // Serves at once. `make_client` makes the clients that reach embedders, callbacks and collectors
+  // of traces, if `config` has any. Calls `on_drained` once the core has emitted Drained and no
+  // callback is under way.
+  static Result<std::unique_ptr<HttpApi>> open(net::Loop& loop,
+                                               const net::MakeOutboundClient& make_client,
+                                               const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained);
 
@@ -38,10 +43,10 @@ class HttpApi final : public net::HttpHandler {
   std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId id) override;
-  void on_writable(net::ExchangeId id) override { relay_->client_writable(id); }
+  void on_writable(net::ExchangeId id) override;
 
  private:
-  explicit HttpApi(net::EventLoop& loop) : loop_(loop) {}
+  explicit HttpApi(net::Loop& loop) : loop_(loop) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
   void refuse(net::ExchangeId id, const openai::ApiError& error);
@@ -54,8 +59,9 @@ class HttpApi final : public net::HttpHandler {
   void reply_workers(net::ExchangeId id);
   void reply_metrics(net::ExchangeId id);
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   std::unique_ptr<net::HttpServer> server_;
+  std::optional<ClientSinks> clients_;  // Empty until the server is open.
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
   std::unique_ptr<CacheApi> cache_;  // If the config has one.

@@ -16,6 +16,7 @@
 #include "net/loop/event_loop.h"
 #include "worker/api/openai_api.h"
 #include "worker/core/engine_thread.h"
+#include "worker/worker_member.h"
 
 namespace pdjob::worker {
 namespace {
@@ -34,7 +35,7 @@ kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
 }
 
 // All parts of one worker, built in the order of their dependencies and destroyed in reverse.
-class WorkerProcess final : net::JobMember::Handler {
+class WorkerProcess {
  public:
   explicit WorkerProcess(const WorkerOptions& options) : options_(options) {}
 
@@ -84,8 +85,13 @@ class WorkerProcess final : net::JobMember::Handler {
                                               .port = options_.spec.port,
                                               .listen_fd = options_.spec.listen_fd}));
     api_->attach(*server_, loop_);
-    PDJOB_TRY(member_, net::JobMember::open(loop_, *this, options_.spec, options_.drain_timeout));
-    member_->serve(api_->entry(options_.spec.host, server_->port()));
+    member_.emplace(WorkerMember::Parts{.api = *api_,
+                                        .server = *server_,
+                                        .drain_engine = [this] { engine_thread_->drain(); },
+                                        .end = [this] { loop_.stop(); }});
+    PDJOB_TRY(auto in_job,
+              net::JobMember::open(loop_, *member_, options_.spec, options_.drain_timeout));
+    member_->serve(std::move(in_job), api_->entry(options_.spec.host, server_->port()));
     if (options_.spec.control.empty()) {
       // Started by hand: stdout tells the port.
       std::printf("ready url=http://%s:%u\n", options_.spec.host.c_str(), server_->port());
@@ -101,11 +107,7 @@ class WorkerProcess final : net::JobMember::Handler {
  private:
   // On the engine thread.
   void post(OutputBatch batch) {
-    loop_.post([this, batch = std::move(batch)]() mutable {
-      if (api_->take(std::move(batch)) && draining_) {
-        finish_drain();
-      }
-    });
+    loop_.post([this, batch = std::move(batch)]() mutable { member_->take(std::move(batch)); });
   }
 
   // Called on the loop thread; the answer comes there too.
@@ -117,37 +119,6 @@ class WorkerProcess final : net::JobMember::Handler {
     });
   }
 
-  void on_drain(Duration within) override {
-    if (std::exchange(draining_, true)) {
-      return;
-    }
-    log::info("draining");
-    api_->start_draining([this] { engine_thread_->drain(); });
-    deadline_ = loop_.call_at(loop_.now() + within, [this] {
-      log::warn("drain deadline passed with requests alive");
-      on_shutdown();
-    });
-  }
-
-  void finish_drain() {
-    server_->stop_accepting();
-    member_->drained();
-    // The last replies are still being written.
-    linger();
-  }
-
-  void linger() {
-    if (server_->exchanges_alive() == 0) {
-      on_shutdown();
-    } else {
-      loop_.call_at(loop_.now() + std::chrono::milliseconds(5), [this] { linger(); });
-    }
-  }
-
-  void on_shutdown() override { loop_.stop(); }
-
-  net::WorkerLoad current_load() override { return api_->load(); }
-
   const WorkerOptions options_;
   Metrics metrics_;
   net::EventLoop loop_;
@@ -156,9 +127,7 @@ class WorkerProcess final : net::JobMember::Handler {
   std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
   std::unique_ptr<OpenaiApi> api_;
   std::unique_ptr<net::HttpServer> server_;
-  std::unique_ptr<net::JobMember> member_;
-  std::optional<net::TimerId> deadline_;
-  bool draining_ = false;
+  std::optional<WorkerMember> member_;
 };
 
 }  // namespace

@@ -139,7 +139,7 @@ Result<std::vector<Window>> granted_windows(const Grant& grant, std::byte* base)
 // The memory into which a fetch wants its rows.
 enum class TargetMemory { kPrivate, kShared, kGpu };
 
-// What an endpoint knows of a transport before it has a link. Value.
+// The facts that an endpoint knows of a transport before it has a link. Value.
 struct TransportTraits {
   TransportKind kind = TransportKind::kTcp;
   // The field of an address that names its listener, a unix socket: peers must be on the same

@@ -211,7 +211,8 @@ void Job::on(const NodeLost& event, Turn& turn) {
 // --- starting, dying, restarting
 
 void Job::on(const Started&, Turn& turn) {
-  PDJOB_CHECK(start_deadline_ == kNever);
+  PDJOB_CHECK(!started_);
+  started_ = true;
   start_deadline_ = turn.now + timing_.start_timeout;
   for (Process& process : processes_) {
     start(process, turn);

@@ -83,7 +83,9 @@ class Job {
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
 
-  bool runs() const { return state_ == JobState::kStarting || state_ == JobState::kReady; }
+  bool runs() const {
+    return started_ && (state_ == JobState::kStarting || state_ == JobState::kReady);
+  }
   Process& add(ProcessPlan plan);
   void start(Process& process, Turn& turn);
   void start_waiting(Turn& turn);
@@ -112,6 +114,7 @@ class Job {
   const JobTiming timing_;
   const bool places_;  // The nodes are known.
   JobState state_ = JobState::kStarting;
+  bool started_ = false;
   std::list<Process> processes_;
   std::unordered_map<std::string_view, Row> by_name_;  // Names of the processes themselves.
   std::unordered_map<uint64_t, Process*> by_incarnation_;

@@ -35,7 +35,7 @@ std::string probe_body(const std::string& model, std::string_view kv_params) {
 
 }  // namespace
 
-Prober::Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report)
+Prober::Prober(net::Loop& loop, ProberOptions options, std::function<void(Event)> report)
     : options_(std::move(options)),
       report_(std::move(report)),
       client_(net::HttpClient::create(loop)) {}

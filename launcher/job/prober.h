@@ -12,7 +12,7 @@
 
 #include "launcher/job/job.h"
 #include "net/http/http_client.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::launcher {
 
@@ -28,7 +28,7 @@ struct ProberOptions {
 class Prober final : net::HttpCallHandler {
  public:
   // Calls `report` with ProbeSucceeded or ProbeFailed, once per probe, never inside start().
-  Prober(net::EventLoop& loop, ProberOptions options, std::function<void(Event)> report);
+  Prober(net::Loop& loop, ProberOptions options, std::function<void(Event)> report);
 
   void start(const Probe& probe);
 

@@ -189,6 +189,10 @@ bool Probing::fit(const Subject& candidate, const std::array<Subject*, kKinds>& 
       return member == nullptr || knows_(candidate.name, member->name);
     });
   }
+  // A worker of both roles fetches no KV, so it proves no prefill worker.
+  if (candidate.kind == kDecode && !candidate.needs_prefill && members[kPrefill] != nullptr) {
+    return false;
+  }
   return members[kRouter] == nullptr || knows_(members[kRouter]->name, candidate.name);
 }
 

@@ -3,8 +3,11 @@
 // second signal ends the process at once. Without a launcher it handles only signals. Loop-bound.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "common/result.h"
 #include "common/time.h"
@@ -12,20 +15,20 @@
 #include "net/control/message.h"
 #include "net/control/process_spec.h"
 #include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
+#include "net/loop/signals.h"
 
 namespace pdjob::net {
 
-// Blocks SIGTERM and SIGINT (for JobMember's signalfd) in this thread and in threads that it
-// starts. Also ignores SIGPIPE. Call it first in a process.
-void block_signals();
-
-class JobMember {
+class JobMember final : public ControlClient::Handler {
  public:
   class Handler {
    public:
-    // Stop accepting requests, finish the running ones in time, then call drained().
-    virtual void on_drain(Duration within) = 0;
-    // End now.
+    // Accept no more requests, finish the running ones, then call drained(). Called once.
+    virtual void on_drain() = 0;
+    // How many replies are still being written after drained().
+    virtual size_t replies_alive() { return 0; }
+    // End now: all is done, it takes too long, or the launcher wants it.
     virtual void on_shutdown() = 0;
     virtual WorkerLoad current_load() = 0;
     // Any other message from the launcher (Membership, LoadReported).
@@ -35,17 +38,48 @@ class JobMember {
     ~Handler() = default;
   };
 
-  // `drain_timeout` bounds a drain that a signal started.
+  // `drain_timeout` bounds a drain that a signal started. The handler must outlive it.
+  JobMember(Loop& loop, Handler& handler, std::string name, Duration drain_timeout);
+  ~JobMember();
+  JobMember(const JobMember&) = delete;
+  JobMember& operator=(const JobMember&) = delete;
+
+  // In a process of its own: with its launcher, if the spec has one, and its signals.
   static Result<std::unique_ptr<JobMember>> open(EventLoop& loop, Handler& handler,
                                                  const ProcessSpec& spec, Duration drain_timeout);
-  virtual ~JobMember() = default;
+  // Before serve(). The client's handler is this object.
+  void attach(std::unique_ptr<ControlClient> launcher) { launcher_ = std::move(launcher); }
 
   // Reports that this process serves as `self`: registers repeatedly until acknowledged.
-  virtual void serve(WorkerEntry self) = 0;
-  // Answers a drain.
-  virtual void drained() = 0;
+  void serve(WorkerEntry self);
+  // Answers a drain. The process ends when its last replies have been written.
+  void drained();
   // Answers a Membership.
-  virtual void membership_applied(uint64_t version) = 0;
+  void membership_applied(uint64_t version);
+  // As by a signal.
+  void stop();
+
+  bool draining() const { return draining_; }
+
+ private:
+  void on_message(Message message) override;
+  void beat();
+  void drain(Duration within);
+  void linger();
+
+  Loop& loop_;
+  Handler& handler_;
+  const std::string name_;
+  const Duration drain_timeout_;
+  std::unique_ptr<ControlClient> launcher_;
+  std::optional<StopSignals> signals_;
+  WorkerEntry self_;
+  TimerId heartbeat_;
+  TimerId deadline_;
+  TimerId linger_;
+  uint64_t beats_ = 0;
+  bool acknowledged_ = false;
+  bool draining_ = false;
 };
 
 }  // namespace pdjob::net

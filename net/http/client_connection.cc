@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include "common/check.h"
 
@@ -19,13 +18,10 @@ constexpr int kReceivesPerTurn = 16;
 
 }  // namespace
 
-ClientConnection::ClientConnection(Owner& owner, Fd fd) : owner_(owner), fd_(std::move(fd)) {}
+ClientConnection::ClientConnection(Owner& owner, std::unique_ptr<Stream> stream)
+    : owner_(owner), stream_(std::move(stream)) {}
 
-ClientConnection::~ClientConnection() { owner_.loop().unwatch(fd_.get()); }
-
-bool ClientConnection::watch() {
-  return owner_.loop().watch(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this).has_value();
-}
+bool ClientConnection::watch() { return stream_->watch(*this).has_value(); }
 
 void ClientConnection::start(const Request& request) {
   PDJOB_CHECK(phase_ == Phase::kConnecting || phase_ == Phase::kIdle);
@@ -65,7 +61,7 @@ void ClientConnection::on_ready(uint32_t epoll_events) {
 }
 
 void ClientConnection::on_connect_decided() {
-  if (const int error = socket_error(fd_.get())) {
+  if (const int error = stream_->connect_error()) {
     fail(ErrorCode::kUnavailable, std::string("connect: ") + strerror(error));
     return;
   }
@@ -99,8 +95,7 @@ void ClientConnection::resume() {
 void ClientConnection::close() {
   if (phase_ != Phase::kClosed) {
     phase_ = Phase::kClosed;
-    owner_.loop().unwatch(fd_.get());
-    fd_.reset();
+    stream_.reset();
     ask_attention();
   }
 }
@@ -110,7 +105,7 @@ void ClientConnection::send() {
     const std::string_view head = request_.head.substr(std::min(sent_, request_.head.size()));
     const std::string_view body =
         request_.body.substr(sent_ - (request_.head.size() - head.size()));
-    const ssize_t count = send_pieces(fd_.get(), std::array{head, body});
+    const ssize_t count = stream_->write(std::array{head, body});
     if (count == -EAGAIN) {
       return;
     }
@@ -133,7 +128,7 @@ void ClientConnection::receive(Ended ended) {
       ask_attention();
       return;
     }
-    const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    const ssize_t count = stream_->read(buffer);
     if (count > 0) {
       take({buffer.data(), static_cast<size_t>(count)});
       // A short read has emptied the socket, and an edge will report more bytes. The end of the
@@ -143,10 +138,10 @@ void ClientConnection::receive(Ended ended) {
       }
     } else if (count == 0) {
       on_stream_end();
-    } else if (errno == EAGAIN) {
+    } else if (count == -EAGAIN) {
       break;
-    } else if (errno != EINTR) {
-      fail(ErrorCode::kUnavailable, std::string("receive: ") + strerror(errno));
+    } else {
+      fail(ErrorCode::kUnavailable, std::string("receive: ") + strerror(static_cast<int>(-count)));
     }
   }
   input_waits_ = paused_;

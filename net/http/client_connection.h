@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@
 #include "common/result.h"
 #include "net/http/http_client.h"
 #include "net/http/http_parser.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::net {
@@ -34,7 +35,7 @@ class ClientConnection final : public FdHandler {
     // may then destroy a closed connection.
     virtual void attend_soon(ClientConnection& connection) = 0;
 
-    virtual EventLoop& loop() = 0;
+    virtual Loop& loop() = 0;
     // For one receive at a time; shared by all connections.
     virtual std::span<char> receive_buffer() = 0;
 
@@ -48,9 +49,9 @@ class ClientConnection final : public FdHandler {
     bool is_head = false;  // The reply has no body.
   };
 
-  // `fd` is connecting.
-  ClientConnection(Owner& owner, Fd fd);
-  ~ClientConnection();
+  // `stream` is connecting.
+  ClientConnection(Owner& owner, std::unique_ptr<Stream> stream);
+  ~ClientConnection() = default;
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
 
@@ -68,6 +69,7 @@ class ClientConnection final : public FdHandler {
   bool closed() const { return phase_ == Phase::kClosed; }
   // A byte of the reply has arrived, so the request must not be retried.
   bool reply_started() const { return reply_started_; }
+  bool nothing_sent() const { return sent_ == 0; }
   bool request_sent() const { return sent_ == request_.head.size() + request_.body.size(); }
 
  private:
@@ -87,7 +89,7 @@ class ClientConnection final : public FdHandler {
   void fail(ErrorCode code, const std::string& message);
 
   Owner& owner_;
-  Fd fd_;
+  std::unique_ptr<Stream> stream_;  // Null: closed.
   Phase phase_ = Phase::kConnecting;
 
   Request request_;

@@ -56,14 +56,14 @@ struct Call {
   ClientConnection* connection = nullptr;
   std::vector<SocketAddress> addresses;  // Still to try.
   bool replaceable = false;              // On a pooled connection, which may be dead already.
-  bool reached = false;                  // There was a connection.
+  bool reached = false;                  // Bytes of it were sent on a connection that broke.
 };
 
 class HttpClientOverEpoll final : public HttpClient,
                                   public TurnHandler,
                                   public ClientConnection::Owner {
  public:
-  explicit HttpClientOverEpoll(EventLoop& event_loop) : loop_(event_loop), resolver_(event_loop) {}
+  explicit HttpClientOverEpoll(Loop& loop) : loop_(loop), resolver_(loop.make_resolver()) {}
   ~HttpClientOverEpoll() override;
 
   CallId start(HttpCall call, HttpCallHandler& handler) override;
@@ -87,7 +87,7 @@ class HttpClientOverEpoll final : public HttpClient,
   void on_end(ClientConnection& connection) override;
   void on_failed(ClientConnection& connection, const Error& error) override;
   void attend_soon(ClientConnection& connection) override;
-  EventLoop& loop() override { return loop_; }
+  Loop& loop() override { return loop_; }
   std::span<char> receive_buffer() override { return buffer_; }
 
   Call& call_of(ClientConnection& connection);
@@ -107,8 +107,8 @@ class HttpClientOverEpoll final : public HttpClient,
   void on_turn_end() override;
   void sweep();
 
-  EventLoop& loop_;
-  Resolver resolver_;
+  Loop& loop_;
+  const std::unique_ptr<Resolver> resolver_;
   std::unordered_map<CallId, Call> calls_;
   uint64_t calls_made_ = 0;
   std::unordered_map<ClientConnection*, Connection> connections_;
@@ -223,7 +223,7 @@ void HttpClientOverEpoll::connect(CallId id, Call& call) {
   std::vector<CallId>& waiting = resolving_[call.to];
   waiting.push_back(id);
   if (waiting.size() == 1) {
-    resolver_.look_up(
+    resolver_->look_up(
         call.to.host, call.to.port,
         [this, to = call.to](const Resolver::Addresses& found) { on_resolved(to, found); });
   }
@@ -257,12 +257,12 @@ std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Er
   while (!call.addresses.empty()) {
     const SocketAddress address = call.addresses.front();
     call.addresses.erase(call.addresses.begin());
-    Result<Fd> fd = connect_to(address);
-    if (!fd) {
-      error = fd.error();
+    auto stream = loop_.connect(address);
+    if (!stream) {
+      error = stream.error();
       continue;
     }
-    auto connection = std::make_unique<ClientConnection>(*this, std::move(*fd));
+    auto connection = std::make_unique<ClientConnection>(*this, std::move(*stream));
     if (!connection->watch()) {
       error = {ErrorCode::kUnavailable, "out of descriptors"};
       continue;
@@ -347,7 +347,6 @@ Call& HttpClientOverEpoll::call_of(ClientConnection& connection) {
 void HttpClientOverEpoll::on_connected(ClientConnection& connection) {
   Call& call = call_of(connection);
   call.awaited = Awaited::kHead;
-  call.reached = true;
   wait(call, call.head_timeout);
 }
 
@@ -397,6 +396,10 @@ void HttpClientOverEpoll::on_failed(ClientConnection& connection, const Error& e
     return;
   }
   call->connection = nullptr;
+  call->reached = call->reached || !connection.nothing_sent();
+  // If the other end died, the idle connections are dead, too, although their ends may come later.
+  // A call on one of them would look as if it had reached that process.
+  forget(failed.address);
   if (call->replaceable && !connection.reply_started()) {
     connect(id, *call);
   } else if (call->awaited == Awaited::kConnection) {
@@ -456,10 +459,11 @@ void HttpClientOverEpoll::sweep() {
   std::ranges::sort(late);
   for (const CallId id : late) {
     if (auto call = calls_.extract(id)) {
+      reached_ = call.mapped().reached;
       if (ClientConnection* connection = call.mapped().connection) {
+        reached_ = reached_ || !connection->nothing_sent();
         connection->close();
       }
-      reached_ = call.mapped().reached;
       call.mapped().handler.on_error(
           id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") +
                                         to_string(call.mapped().awaited) +
@@ -489,7 +493,7 @@ bool is_ipv6_char(char c) {
 
 }  // namespace
 
-std::unique_ptr<HttpClient> HttpClient::create(EventLoop& loop) {
+std::unique_ptr<HttpClient> HttpClient::create(Loop& loop) {
   return std::make_unique<HttpClientOverEpoll>(loop);
 }
 

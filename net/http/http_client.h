@@ -13,7 +13,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "net/http/http_parser.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::net {
 
@@ -69,7 +69,7 @@ struct HttpCall {
 
 class HttpClient {
  public:
-  static std::unique_ptr<HttpClient> create(EventLoop& loop);
+  static std::unique_ptr<HttpClient> create(Loop& loop);
   virtual ~HttpClient() = default;  // Ends running calls without calling their handlers.
 
   // Calls the handler only after it has returned. If a pooled connection fails before the first
@@ -81,8 +81,8 @@ class HttpClient {
   // that were already read.
   virtual void pause(CallId id) = 0;
   virtual void resume(CallId id) = 0;
-  // Valid during on_error(): true if the call had a connection, so that the other end may have
-  // received the request.
+  // Valid during on_error(): true if bytes of the request were sent, so that the other end may have
+  // received it.
   virtual bool reached() const = 0;
   // Closes idle connections to a worker that is gone.
   virtual void forget(const HttpAddress& address) = 0;
@@ -94,7 +94,7 @@ struct HttpReply {
   int status = 0;
   std::string body;
 };
-void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
+void fetch(Loop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
            std::function<void(Result<HttpReply>)> then);
 
 }  // namespace pdjob::net

@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -117,23 +116,21 @@ std::string refusal_body(const HttpRefusal& refusal) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(Owner& owner, Fd fd) : owner_(owner), fd_(std::move(fd)) {
+HttpConnection::HttpConnection(Owner& owner, std::unique_ptr<Stream> stream)
+    : owner_(owner), stream_(std::move(stream)) {
   wait(owner_.options().idle_timeout);
 }
 
 HttpConnection::~HttpConnection() {
-  owner_.loop().unwatch(fd_.get());
   release_body();
   owner_.held_bytes().give_back(0, input_counted_);
 }
 
-bool HttpConnection::watch() {
-  return owner_.loop().watch(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, *this).has_value();
-}
+bool HttpConnection::watch() { return stream_->watch(*this).has_value(); }
 
 void HttpConnection::on_ready(uint32_t epoll_events) {
   if ((epoll_events & EPOLLOUT) != 0 && queue_.blocked()) {
-    broken_ = broken_ || !queue_.flush(fd_.get());
+    broken_ = broken_ || !queue_.flush(*stream_);
     on_flushed();
   }
   broken_ = broken_ || (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
@@ -233,16 +230,12 @@ void HttpConnection::receive(Ended ended) {
     if (!may_receive()) {
       return;
     }
-    const ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
-    if (count < 0) {
-      broken_ = errno != EAGAIN && errno != EINTR;
-      input_waits_ = errno == EINTR;
-      if (errno == EAGAIN) {
-        return;
-      }
-      continue;
-    }
+    const ssize_t count = stream_->read(buffer);
     input_waits_ = false;
+    if (count < 0) {
+      broken_ = count != -EAGAIN;
+      return;
+    }
     input_ended_ = count == 0;
     take({buffer.data(), static_cast<size_t>(count)});
     // A short read has emptied the socket, and an edge will report more bytes. The end of the
@@ -587,8 +580,7 @@ void HttpConnection::abort() {
   if (form_ == ReplyForm::kUntilClose || head_.is_http_1_0 ||
       (form_ == ReplyForm::kRaw && raw_ends_by_closing_)) {
     // An orderly close would look like the reply's end.
-    const ::linger reset{.l_onoff = 1, .l_linger = 0};
-    setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    stream_->reset_when_closed();
   }
   close();
   owner_.on_reply_ended(*this);
@@ -609,13 +601,13 @@ void HttpConnection::send(std::initializer_list<std::string_view> pieces) {
     return;
   }
   const bool was_blocked = queue_.blocked();
-  broken_ = broken_ || queue_.size() > kQueueBytesCut || !queue_.send(fd_.get(), pieces);
+  broken_ = broken_ || queue_.size() > kQueueBytesCut || !queue_.send(*stream_, pieces);
   after_send(was_blocked);
 }
 
 void HttpConnection::flush() {
   if (!broken_ && !queue_.empty() && !queue_.blocked()) {
-    broken_ = !queue_.flush(fd_.get());
+    broken_ = !queue_.flush(*stream_);
     after_send(false);
   }
 }
@@ -667,7 +659,7 @@ void HttpConnection::client_gone() {
 }
 
 void HttpConnection::linger() {
-  shutdown(fd_.get(), SHUT_WR);
+  stream_->finish_writing();
   phase_ = Phase::kLinger;
   wait(kLingerMax);
 }
@@ -675,8 +667,7 @@ void HttpConnection::linger() {
 void HttpConnection::close() {
   phase_ = Phase::kClosed;
   release_body();
-  owner_.loop().unwatch(fd_.get());
-  fd_.reset();
+  stream_.reset();
   ask_attention();
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,8 +19,8 @@
 #include "common/time.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
 #include "net/loop/held_bytes.h"
+#include "net/loop/loop.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::net {
@@ -42,7 +43,7 @@ class HttpConnection final : public FdHandler {
     // Calls attend() at the end of this turn. The connection asks again only after that.
     virtual void attend_soon(HttpConnection& connection) = 0;
 
-    virtual EventLoop& loop() = 0;
+    virtual Loop& loop() = 0;
     virtual const HttpServerOptions& options() const = 0;
     // For one receive at a time; shared by all connections.
     virtual std::span<char> receive_buffer() = 0;
@@ -52,7 +53,7 @@ class HttpConnection final : public FdHandler {
     ~Owner() = default;
   };
 
-  HttpConnection(Owner& owner, Fd fd);
+  HttpConnection(Owner& owner, std::unique_ptr<Stream> stream);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
@@ -134,7 +135,7 @@ class HttpConnection final : public FdHandler {
   void wait(Duration timeout);
 
   Owner& owner_;
-  Fd fd_;
+  std::unique_ptr<Stream> stream_;  // Null: closed.
   Phase phase_ = Phase::kHead;
   Instant deadline_ = kNever;
   bool attention_asked_ = false;

@@ -11,7 +11,7 @@ namespace {
 
 class Fetch final : public HttpCallHandler {
  public:
-  Fetch(EventLoop& loop, HttpClient& client, size_t body_bytes_max,
+  Fetch(Loop& loop, HttpClient& client, size_t body_bytes_max,
         std::function<void(Result<HttpReply>)> then)
       : loop_(loop), client_(client), body_bytes_max_(body_bytes_max), then_(std::move(then)) {}
 
@@ -45,7 +45,7 @@ class Fetch final : public HttpCallHandler {
     then(std::move(result));
   }
 
-  EventLoop& loop_;
+  Loop& loop_;
   HttpClient& client_;
   const size_t body_bytes_max_;
   std::function<void(Result<HttpReply>)> then_;
@@ -57,7 +57,7 @@ class Fetch final : public HttpCallHandler {
 
 }  // namespace
 
-void fetch(EventLoop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
+void fetch(Loop& loop, HttpClient& client, HttpCall call, size_t body_bytes_max,
            std::function<void(Result<HttpReply>)> then) {
   // A timer that never fires owns the exchange. So it ends with the exchange, or with the loop if
   // the client is destroyed first.

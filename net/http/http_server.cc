@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <unordered_map>
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include "common/limits.h"
 #include "net/http/http_connection.h"
-#include "net/loop/socket.h"
 
 namespace pdjob::net {
 namespace {
@@ -30,8 +26,8 @@ class HttpServerOverEpoll final : public HttpServer,
                                   public TurnHandler,
                                   public HttpConnection::Owner {
  public:
-  HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler, HttpServerOptions options,
-                      std::vector<Fd> listeners);
+  HttpServerOverEpoll(Loop& event_loop, HttpHandler& handler, HttpServerOptions options,
+                      std::vector<std::unique_ptr<Listener>> listeners);
   HttpServerOverEpoll(const HttpServerOverEpoll&) = delete;
   HttpServerOverEpoll& operator=(const HttpServerOverEpoll&) = delete;
   ~HttpServerOverEpoll() override;
@@ -74,21 +70,21 @@ class HttpServerOverEpoll final : public HttpServer,
   void on_writable(HttpConnection& connection) override;
   void on_reply_ended(HttpConnection& connection) override;
   void attend_soon(HttpConnection& connection) override;
-  EventLoop& loop() override { return loop_; }
+  Loop& loop() override { return loop_; }
   const HttpServerOptions& options() const override { return options_; }
   std::span<char> receive_buffer() override { return buffer_; }
   HeldBytes& held_bytes() override { return held_; }
 
   HttpConnection* find(ExchangeId id) const;
-  void accept_from(const Fd& listener);
-  void accept(Fd fd);
+  void accept_from(Listener& listener);
+  void accept(std::unique_ptr<Stream> stream);
   void on_turn_end() override;
   void sweep();
 
-  EventLoop& loop_;
+  Loop& loop_;
   HttpHandler& handler_;
   const HttpServerOptions options_;
-  std::vector<Fd> listeners_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
   const uint16_t port_;
   const uint16_t own_port_;
   HeldBytes held_;              // Must outlive the connections.
@@ -102,22 +98,20 @@ class HttpServerOverEpoll final : public HttpServer,
   std::array<char, 128 * limits::kKiB> buffer_;
 };
 
-HttpServerOverEpoll::HttpServerOverEpoll(EventLoop& event_loop, HttpHandler& handler,
-                                         HttpServerOptions options, std::vector<Fd> listeners)
+HttpServerOverEpoll::HttpServerOverEpoll(Loop& event_loop, HttpHandler& handler,
+                                         HttpServerOptions options,
+                                         std::vector<std::unique_ptr<Listener>> listeners)
     : loop_(event_loop),
       handler_(handler),
       options_(std::move(options)),
       listeners_(std::move(listeners)),
-      port_(local_port(listeners_.front().get())),
-      own_port_(local_port(listeners_.back().get())),
+      port_(listeners_.front()->port()),
+      own_port_(listeners_.back()->port()),
       held_(options_.held_bytes_max, options_.account_held_bytes_max) {}
 
 HttpServerOverEpoll::~HttpServerOverEpoll() {
   loop_.forget_turn_end(*this);
   loop_.cancel(sweep_timer_);
-  for (const Fd& listener : listeners_) {
-    loop_.unwatch(listener.get());
-  }
 }
 
 Status HttpServerOverEpoll::start() {
@@ -129,8 +123,8 @@ Status HttpServerOverEpoll::start() {
 }
 
 Status HttpServerOverEpoll::watch_listeners() {
-  for (const Fd& listener : listeners_) {
-    PDJOB_TRY_STATUS(loop_.watch(listener.get(), EPOLLIN, *this));
+  for (const auto& listener : listeners_) {
+    PDJOB_TRY_STATUS(listener->watch(*this));
   }
   return ok();
 }
@@ -144,35 +138,33 @@ void HttpServerOverEpoll::start_accepting() {
 
 void HttpServerOverEpoll::on_ready(uint32_t) {
   accept_failed_ = false;
-  for (const Fd& listener : listeners_) {
-    accept_from(listener);
+  for (const auto& listener : listeners_) {
+    accept_from(*listener);
   }
 }
 
-void HttpServerOverEpoll::accept_from(const Fd& listener) {
+void HttpServerOverEpoll::accept_from(Listener& listener) {
   while (true) {
-    Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd.valid()) {
-      accept(std::move(fd));
-    } else if (errno != EINTR && errno != ECONNABORTED) {
-      accept_failed_ = accept_failed_ || errno != EAGAIN;
+    auto stream = listener.accept();
+    if (!stream || *stream == nullptr) {
+      accept_failed_ = accept_failed_ || !stream;
       return;
     }
+    accept(std::move(*stream));
   }
 }
 
-void HttpServerOverEpoll::accept(Fd fd) {
+void HttpServerOverEpoll::accept(std::unique_ptr<Stream> stream) {
   if (clients_.size() >= options_.connections_max) {
     // Reads what has arrived of its request. Otherwise closing would reset the connection, and the
     // reply would be lost.
-    while (recv(fd.get(), buffer_.data(), buffer_.size(), 0) > 0) {
+    while (stream->read(buffer_) > 0) {
     }
-    send_pieces(fd.get(), std::array{kTooManyConnections});
-    shutdown(fd.get(), SHUT_WR);
+    stream->write(std::array{kTooManyConnections});
+    stream->finish_writing();
     return;
   }
-  set_no_delay(fd.get());
-  auto connection = std::make_unique<HttpConnection>(*this, std::move(fd));
+  auto connection = std::make_unique<HttpConnection>(*this, std::move(stream));
   if (connection->watch()) {
     HttpConnection* const key = connection.get();
     clients_[key].connection = std::move(connection);
@@ -211,9 +203,6 @@ void HttpServerOverEpoll::sweep() {
 }
 
 void HttpServerOverEpoll::stop_accepting() {
-  for (const Fd& listener : listeners_) {
-    loop_.unwatch(listener.get());
-  }
   listeners_.clear();
   for (const auto& [connection, client] : clients_) {
     connection->drain();
@@ -322,7 +311,7 @@ size_t HttpServerOverEpoll::bytes_queued(ExchangeId id) const {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandler& handler,
+Result<std::unique_ptr<HttpServer>> HttpServer::open(Loop& loop, HttpHandler& handler,
                                                      const HttpServerOptions& options) {
   HttpServerOptions filled = options;
   if (filled.body_bytes_max == 0) {
@@ -337,14 +326,14 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(EventLoop& loop, HttpHandle
   if (filled.account_held_bytes_max == 0) {
     filled.account_held_bytes_max = filled.held_bytes_max / 4;
   }
-  std::vector<Fd> listeners(1);
+  std::vector<std::unique_ptr<Listener>> listeners(1);
   PDJOB_TRY(listeners.front(),
-            options.listen_fd >= 0
-                ? adopt_listener(options.listen_fd)
-                : listen_on(options.host, options.port,
-                            options.own_port ? PortUse::kShared : PortUse::kAlone));
+            loop.listen({.host = options.host,
+                         .port = options.port,
+                         .use = options.own_port ? PortUse::kShared : PortUse::kAlone,
+                         .fd = options.listen_fd}));
   if (options.own_port) {
-    PDJOB_TRY(listeners.emplace_back(), listen_on("127.0.0.1", 0));
+    PDJOB_TRY(listeners.emplace_back(), loop.listen({}));
   }
   auto server =
       std::make_unique<HttpServerOverEpoll>(loop, handler, std::move(filled), std::move(listeners));

@@ -19,8 +19,8 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "net/http/http_parser.h"
-#include "net/loop/event_loop.h"
 #include "net/loop/held_bytes.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::net {
 
@@ -85,7 +85,7 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  static Result<std::unique_ptr<HttpServer>> open(EventLoop& loop, HttpHandler& handler,
+  static Result<std::unique_ptr<HttpServer>> open(Loop& loop, HttpHandler& handler,
                                                   const HttpServerOptions& options);
   virtual ~HttpServer() = default;  // Closes all connections.
 

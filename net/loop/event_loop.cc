@@ -18,6 +18,9 @@
 #include "common/limits.h"
 #include "common/os/channel.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
+#include "net/loop/tcp_stream.h"
+#include "net/loop/thread_resolver.h"
 
 namespace pdjob::net {
 namespace {
@@ -281,6 +284,25 @@ void EventLoop::at_turn_end(TurnHandler& handler) { state_->turn_ends.push_back(
 void EventLoop::forget_turn_end(TurnHandler& handler) {
   std::erase(state_->turn_ends, &handler);
   std::ranges::replace(state_->ending, &handler, nullptr);
+}
+
+int64_t EventLoop::unix_seconds() const { return pdjob::unix_seconds(); }
+
+uint64_t EventLoop::entropy() { return pdjob::entropy(); }
+
+Result<std::unique_ptr<Stream>> EventLoop::connect(const SocketAddress& address) {
+  PDJOB_TRY(Fd socket, connect_to(address));
+  return std::unique_ptr<Stream>(std::make_unique<TcpStream>(*this, std::move(socket)));
+}
+
+Result<std::unique_ptr<Listener>> EventLoop::listen(const ListenOptions& options) {
+  PDJOB_TRY(Fd socket, options.fd >= 0 ? adopt_listener(options.fd)
+                                       : listen_on(options.host, options.port, options.use));
+  return std::unique_ptr<Listener>(std::make_unique<TcpListener>(*this, std::move(socket)));
+}
+
+std::unique_ptr<Resolver> EventLoop::make_resolver() {
+  return std::make_unique<ThreadResolver>(*this);
 }
 
 Status EventLoop::watch(int fd, uint32_t epoll_events, FdHandler& handler) {

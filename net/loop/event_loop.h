@@ -11,30 +11,11 @@
 
 #include "common/result.h"
 #include "common/time.h"
-#include "net/loop/timers.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::net {
 
-// Called when a descriptor is ready. Edge-triggered: read (write) until EAGAIN, or you will not be
-// called again.
-class FdHandler {
- public:
-  virtual void on_ready(uint32_t epoll_events) = 0;
-
- protected:
-  ~FdHandler() = default;
-};
-
-// Called at the end of a turn in which it asked for it.
-class TurnHandler {
- public:
-  virtual void on_turn_end() = 0;
-
- protected:
-  ~TurnHandler() = default;
-};
-
-class EventLoop final : public Timers {
+class EventLoop final : public Loop {
  public:
   EventLoop();
   ~EventLoop();
@@ -49,19 +30,21 @@ class EventLoop final : public Timers {
 
   void run();   // Until stop().
   void stop();  // Thread-safe.
-  // Runs `work` in a later turn. Thread-safe. Work posted after run() returned is dropped.
-  void post(std::function<void()> work);
+  void post(std::function<void()> work) override;
 
   Instant now() const override;
   Instant exact_now() const override;
   TimerId call_at(Instant when, std::function<void()> work) override;
   void cancel(TimerId timer) override;
 
-  // Calls `handler` after all other work of this turn, once for each request, and also after the
-  // last turn of run(). A request made during these calls counts for the next turn, which starts at
-  // once. Not owned; not called after forget_turn_end().
-  void at_turn_end(TurnHandler& handler);
-  void forget_turn_end(TurnHandler& handler);
+  void at_turn_end(TurnHandler& handler) override;
+  void forget_turn_end(TurnHandler& handler) override;
+
+  int64_t unix_seconds() const override;
+  uint64_t entropy() override;
+  Result<std::unique_ptr<Stream>> connect(const SocketAddress& address) override;
+  Result<std::unique_ptr<Listener>> listen(const ListenOptions& options) override;
+  std::unique_ptr<Resolver> make_resolver() override;
 
   // The handler is not owned. After unwatch() it is not called, even in the same turn.
   Status watch(int fd, uint32_t epoll_events, FdHandler& handler);

@@ -1,54 +1,23 @@
-// Resolver: turns host names into socket addresses without blocking the loop. getaddrinfo runs in
-// one helper thread, which the first name starts. Loop-bound.
+// Resolver: turns host names into socket addresses without blocking the loop. Loop-bound.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "common/os/channel.h"
 #include "common/result.h"
-#include "net/loop/event_loop.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::net {
 
-class Resolver final : FdHandler {
+class Resolver {
  public:
   using Addresses = Result<std::vector<SocketAddress>>;
 
-  explicit Resolver(EventLoop& loop);
-  // Waits for the current look-up, which the system's resolver bounds.
-  ~Resolver();
-  Resolver(const Resolver&) = delete;
-  Resolver& operator=(const Resolver&) = delete;
-
+  virtual ~Resolver() = default;
   // Calls `then` in a later turn, unless the resolver is destroyed first.
-  void look_up(std::string host, uint16_t port, std::function<void(Addresses)> then);
-
- private:
-  struct Question {
-    std::string host;
-    uint16_t port = 0;
-    std::function<void(Addresses)> then;
-  };
-  struct Answer {
-    std::function<void(Addresses)> then;
-    Addresses addresses;
-  };
-
-  void on_ready(uint32_t epoll_events) override;
-  void run();
-  void answer(Answer answer);
-
-  EventLoop& loop_;
-  Fd answered_;  // eventfd
-  Channel<Question> questions_;
-  Channel<Answer> answers_;
-  std::atomic<bool> stopping_ = false;
-  std::thread thread_;
+  virtual void look_up(std::string host, uint16_t port, std::function<void(Addresses)> then) = 0;
 };
 
 }  // namespace pdjob::net

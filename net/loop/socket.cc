@@ -9,7 +9,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -117,41 +116,12 @@ Result<Fd> connect_to(const SocketAddress& address) {
   return fd;
 }
 
-int socket_error(int fd) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
-}
-
 void set_no_delay(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-ssize_t send_pieces(int fd, std::span<const std::string_view> pieces) {
-  PDJOB_CHECK(pieces.size() <= kSendPiecesMax, pieces.size());
-  std::array<iovec, kSendPiecesMax> parts;
-  msghdr message{};
-  message.msg_iov = parts.data();
-  for (const std::string_view piece : pieces) {
-    if (!piece.empty()) {
-      parts[message.msg_iovlen++] = {const_cast<char*>(piece.data()), piece.size()};
-    }
-  }
-  if (message.msg_iovlen == 0) {
-    return 0;
-  }
-  ssize_t sent = -1;
-  do {
-    // A plain send costs the kernel less.
-    sent = message.msg_iovlen == 1
-               ? send(fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-               : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent < 0 ? -errno : sent;
-}
-
-bool SendQueue::send(int fd, std::span<const std::string_view> pieces) {
+bool SendQueue::send(Stream& stream, std::span<const std::string_view> pieces) {
   if (blocked_) {
     append(pieces, 0);
     return true;
@@ -171,7 +141,7 @@ bool SendQueue::send(int fd, std::span<const std::string_view> pieces) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     all[i + 1] = pieces[i];
   }
-  const ssize_t result = send_pieces(fd, std::span(all).first(pieces.size() + 1));
+  const ssize_t result = stream.write(std::span(all).first(pieces.size() + 1));
   if (result < 0 && result != -EAGAIN) {
     return false;
   }
@@ -187,9 +157,9 @@ bool SendQueue::send(int fd, std::span<const std::string_view> pieces) {
   return true;
 }
 
-bool SendQueue::flush(int fd) {
+bool SendQueue::flush(Stream& stream) {
   blocked_ = false;
-  return empty() || send(fd, {});
+  return empty() || send(stream, {});
 }
 
 void SendQueue::shrink() {

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "common/result.h"
+#include "net/loop/stream.h"
 
 namespace pdjob::net {
 
@@ -53,17 +54,9 @@ Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use = PortU
 // close-on-exec.
 Result<Fd> adopt_listener(int fd);
 uint16_t local_port(int fd);
-// Returns a connected or connecting socket. It becomes writable when the connection succeeds or
-// fails; socket_error() then says which.
+// Returns a connected or connecting socket.
 Result<Fd> connect_to(const SocketAddress& address);
-// 0, or the value of SO_ERROR.
-int socket_error(int fd);
 void set_no_delay(int fd);
-
-// One non-blocking send of at most kSendPiecesMax pieces. Returns the bytes sent, or -errno. Never
-// raises SIGPIPE.
-inline constexpr size_t kSendPiecesMax = 8;
-ssize_t send_pieces(int fd, std::span<const std::string_view> pieces);
 
 // Bytes for one reader. Bytes that are too many for the kernel wait here. From then on, send() only
 // appends, until flush(). In the steady state it allocates nothing. Value.
@@ -72,8 +65,8 @@ class SendQueue {
   // Keeps `bytes` for the next send(), so that a head and the start of its body leave together.
   void hold(std::string_view bytes) { bytes_.append(bytes); }
   // False: the connection is broken.
-  [[nodiscard]] bool send(int fd, std::span<const std::string_view> pieces);
-  [[nodiscard]] bool flush(int fd);
+  [[nodiscard]] bool send(Stream& stream, std::span<const std::string_view> pieces);
+  [[nodiscard]] bool flush(Stream& stream);
   // If the queue is empty, frees memory that only a long reply needs.
   void shrink();
 

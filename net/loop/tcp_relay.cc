@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 namespace pdjob::net {
 namespace {
@@ -18,9 +17,9 @@ constexpr int kReceivesInARow = 16;  // On one connection, before others get the
 // The connection of one client, and the one to its server.
 class TcpRelay::Pipe {
  public:
-  Pipe(TcpRelay& relay, Fd client, Instant wait_until)
+  Pipe(TcpRelay& relay, std::unique_ptr<Stream> client, Instant wait_until)
       : wait_until_(wait_until), relay_(relay), client_(*this), server_(*this) {
-    client_.fd = std::move(client);
+    client_.stream = std::move(client);
   }
   ~Pipe() {
     relay_.loop_.cancel(again_);
@@ -29,33 +28,27 @@ class TcpRelay::Pipe {
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
 
-  bool watch_client() { return watch(client_); }
+  bool watch_client() { return client_.stream->watch(client_).has_value(); }
 
   // False: refused at once.
   bool connect(const SocketAddress& address) {
-    Result<Fd> fd = connect_to(address);
-    if (!fd) {
+    auto stream = relay_.loop_.connect(address);
+    if (!stream) {
       return false;
     }
-    server_.fd = std::move(*fd);
+    server_.stream = std::move(*stream);
     state_ = State::kConnecting;
-    return watch(server_);
+    return server_.stream->watch(server_).has_value();
   }
 
   void disconnect() {
-    if (server_.fd.valid()) {
-      relay_.loop_.unwatch(server_.fd.get());
-      server_.fd.reset();
-    }
+    server_.stream.reset();
     state_ = State::kWaiting;
   }
 
   void close() {
     disconnect();
-    if (client_.fd.valid()) {
-      relay_.loop_.unwatch(client_.fd.get());
-      client_.fd.reset();
-    }
+    client_.stream.reset();
     state_ = State::kClosed;
   }
 
@@ -71,20 +64,15 @@ class TcpRelay::Pipe {
     void on_ready(uint32_t events) override { pipe.on_ready(*this, events); }
 
     Pipe& pipe;
-    Fd fd;
+    std::unique_ptr<Stream> stream;
     SendQueue out;           // To this side.
     bool in_ended = false;   // This side sends no more.
     bool out_ended = false;  // This side was told that no more bytes come.
   };
 
-  bool watch(Side& side) {
-    return relay_.loop_.watch(side.fd.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, side)
-        .has_value();
-  }
-
   void on_ready(Side& side, uint32_t events) {
     if (state_ == State::kConnecting && &side == &server_) {
-      if (socket_error(server_.fd.get()) != 0) {
+      if (server_.stream->connect_error() != 0) {
         return relay_.refused(*this);
       }
       state_ = (events & EPOLLOUT) != 0 ? State::kOpen : state_;
@@ -97,7 +85,7 @@ class TcpRelay::Pipe {
   }
 
   void pump() {
-    const bool alive = client_.out.flush(client_.fd.get()) && server_.out.flush(server_.fd.get()) &&
+    const bool alive = client_.out.flush(*client_.stream) && server_.out.flush(*server_.stream) &&
                        move(client_, server_) && move(server_, client_);
     if (!alive || (client_.out_ended && server_.out_ended)) {
       relay_.drop(*this);
@@ -111,21 +99,18 @@ class TcpRelay::Pipe {
         pump_again();
         return true;
       }
-      const ssize_t got = recv(from.fd.get(), relay_.buffer_.data(), relay_.buffer_.size(), 0);
+      const ssize_t got = from.stream->read(relay_.buffer_);
       if (got < 0) {
-        if (errno == EINTR) {
-          continue;
-        }
-        return errno == EAGAIN;
+        return got == -EAGAIN;
       }
       from.in_ended = got == 0;
       const std::string_view bytes(relay_.buffer_.data(), static_cast<size_t>(got));
-      if (!to.out.send(to.fd.get(), {&bytes, 1})) {
+      if (!to.out.send(*to.stream, {&bytes, 1})) {
         return false;
       }
     }
     if (from.in_ended && to.out.empty() && !std::exchange(to.out_ended, true)) {
-      shutdown(to.fd.get(), SHUT_WR);
+      to.stream->finish_writing();
     }
     return true;
   }
@@ -149,29 +134,19 @@ class TcpRelay::Pipe {
   TimerId again_{};
 };
 
-TcpRelay::TcpRelay(EventLoop& loop, const TcpRelayOptions& options, Fd listener)
+TcpRelay::TcpRelay(Loop& loop, const TcpRelayOptions& options, std::unique_ptr<Listener> listener)
     : loop_(loop), options_(options), listener_(std::move(listener)) {}
 
-Result<std::unique_ptr<TcpRelay>> TcpRelay::open(EventLoop& loop, const TcpRelayOptions& options) {
-  PDJOB_TRY(Fd listener, options.listen_fd >= 0 ? adopt_listener(options.listen_fd)
-                                                : listen_on(options.host, options.port));
+Result<std::unique_ptr<TcpRelay>> TcpRelay::open(Loop& loop, const TcpRelayOptions& options) {
+  PDJOB_TRY(auto listener,
+            loop.listen({.host = options.host, .port = options.port, .fd = options.listen_fd}));
   std::unique_ptr<TcpRelay> relay(new TcpRelay(loop, options, std::move(listener)));
-  PDJOB_TRY_STATUS(loop.watch(relay->listener_.get(), EPOLLIN, *relay));
+  PDJOB_TRY_STATUS(relay->listener_->watch(*relay));
   relay->sweep();
   return relay;
 }
 
-TcpRelay::~TcpRelay() {
-  loop_.cancel(sweep_timer_);
-  stop_accepting();
-}
-
-void TcpRelay::stop_accepting() {
-  if (listener_.valid()) {
-    loop_.unwatch(listener_.get());
-    listener_.reset();
-  }
-}
+TcpRelay::~TcpRelay() { loop_.cancel(sweep_timer_); }
 
 void TcpRelay::pass_to(std::optional<SocketAddress> server) {
   server_ = server;
@@ -179,18 +154,16 @@ void TcpRelay::pass_to(std::optional<SocketAddress> server) {
 }
 
 void TcpRelay::on_ready(uint32_t /*epoll_events*/) {
-  while (listener_.valid() && pipes_.size() < options_.connections_max) {
-    Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (client.valid()) {
-      accept(std::move(client));
-    } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;  // Out of descriptors: the sweep retries.
+  while (listener_ && pipes_.size() < options_.connections_max) {
+    auto client = listener_->accept();
+    if (!client || *client == nullptr) {
+      return;  // If out of descriptors, the sweep retries.
     }
+    accept(std::move(*client));
   }
 }
 
-void TcpRelay::accept(Fd client) {
-  set_no_delay(client.get());
+void TcpRelay::accept(std::unique_ptr<Stream> client) {
   auto made = std::make_unique<Pipe>(*this, std::move(client), loop_.now() + options_.wait);
   Pipe& pipe = *made;
   if (pipe.watch_client()) {
@@ -226,9 +199,7 @@ void TcpRelay::sweep() {
   for (Pipe* pipe : std::exchange(ended_, {})) {
     pipes_.erase(pipe);
   }
-  if (listener_.valid()) {
-    on_ready(EPOLLIN);
-  }
+  on_ready(EPOLLIN);
   sweep_timer_ = loop_.call_at(loop_.now() + kSweepInterval, [this] { sweep(); });
 }
 

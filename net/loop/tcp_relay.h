@@ -16,7 +16,7 @@
 #include "common/limits.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::net {
@@ -32,33 +32,33 @@ struct TcpRelayOptions {
 
 class TcpRelay final : FdHandler {
  public:
-  static Result<std::unique_ptr<TcpRelay>> open(EventLoop& loop, const TcpRelayOptions& options);
+  static Result<std::unique_ptr<TcpRelay>> open(Loop& loop, const TcpRelayOptions& options);
   ~TcpRelay();
   TcpRelay(const TcpRelay&) = delete;
   TcpRelay& operator=(const TcpRelay&) = delete;
 
-  uint16_t port() const { return local_port(listener_.get()); }
+  uint16_t port() const { return listener_->port(); }
   // The server for connections from now on; nullopt: they wait. Existing connections stay.
   void pass_to(std::optional<SocketAddress> server);
   // Accepts no more connections; existing ones continue.
-  void stop_accepting();
+  void stop_accepting() { listener_.reset(); }
   size_t connections() const { return pipes_.size(); }
 
  private:
   class Pipe;
 
-  TcpRelay(EventLoop& loop, const TcpRelayOptions& options, Fd listener);
+  TcpRelay(Loop& loop, const TcpRelayOptions& options, std::unique_ptr<Listener> listener);
 
   void on_ready(uint32_t epoll_events) override;
-  void accept(Fd client);
+  void accept(std::unique_ptr<Stream> client);
   void connect(Pipe& pipe);
   void refused(Pipe& pipe);
   void drop(Pipe& pipe);
   void sweep();
 
-  EventLoop& loop_;
+  Loop& loop_;
   const TcpRelayOptions options_;
-  Fd listener_;
+  std::unique_ptr<Listener> listener_;  // Null: accepts no more.
   std::optional<SocketAddress> server_;
   std::unordered_map<Pipe*, std::unique_ptr<Pipe>> pipes_;
   std::vector<Pipe*> ended_;  // Destroyed in a later turn: their own events may be running.

@@ -48,4 +48,11 @@ class OutboundClient {
   virtual void post(OutboundCall call, Then then) = 0;
 };
 
+// Makes the clients of one loop; `ca_file` as above.
+using MakeOutboundClient =
+    std::function<std::unique_ptr<OutboundClient>(const std::string& ca_file)>;
+inline MakeOutboundClient outbound_clients(EventLoop& loop) {
+  return [&loop](const std::string& ca_file) { return OutboundClient::create(loop, ca_file); };
+}
+
 }  // namespace pdjob::net

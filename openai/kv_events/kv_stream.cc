@@ -43,7 +43,7 @@ Result<std::optional<std::string_view>> KvFrames::next() {
   return std::optional(left.substr(kLengthBytes, length));
 }
 
-KvStream::KvStream(net::EventLoop& loop, net::HttpClient& client, Handler& handler,
+KvStream::KvStream(net::Loop& loop, net::HttpClient& client, Handler& handler,
                    net::HttpAddress worker, const std::string& key)
     : loop_(loop),
       client_(client),

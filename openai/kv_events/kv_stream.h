@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 #include "net/http/http_client.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::openai {
 
@@ -49,7 +49,7 @@ class KvStream final : public net::HttpCallHandler {
   };
 
   // `key` is the worker's API key, or empty.
-  KvStream(net::EventLoop& loop, net::HttpClient& client, Handler& handler, net::HttpAddress worker,
+  KvStream(net::Loop& loop, net::HttpClient& client, Handler& handler, net::HttpAddress worker,
            const std::string& key);
   ~KvStream();
   KvStream(const KvStream&) = delete;
@@ -64,7 +64,7 @@ class KvStream final : public net::HttpCallHandler {
   void on_error(net::CallId id, const Error& error) override;
   void end_call();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   net::HttpClient& client_;
   Handler& handler_;
   const net::HttpAddress worker_;

@@ -9,6 +9,7 @@
 #include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "router/async/async_body.h"
+#include "router/async/async_sink.h"
 
 namespace pdjob::router {
 namespace {
@@ -16,10 +17,7 @@ namespace {
 constexpr std::string_view kSubmitted = "/v1/async/";
 constexpr std::string_view kKnown = "/pdjob/requests/";
 constexpr std::string_view kCallback = openai::header::kCallback;
-constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr Duration kExpiryInterval = std::chrono::minutes(1);
-// No HTTP server uses this number for a connection's request, so writes to it are dropped.
-constexpr uint64_t kNobody = uint64_t{1} << 63;
 
 // The ids cannot be guessed.
 std::string make_id() { return "areq-" + TransferId{entropy(), entropy()}.to_string(); }
@@ -42,28 +40,27 @@ bool several_tenants(const RouterConfig& config) {
   return std::ranges::count_if(config.tenants, submits) > 1;
 }
 
+AsyncAnswer unknown_tenant() {
+  const openai::ApiError error =
+      openai::invalid_request("Its tenant is not known here any more", "", "invalid_api_key", 401);
+  return {error.status, openai::error_body(error)};
+}
+
 const char* wait_of(std::optional<AsyncRequests::State> state) {
   return state == AsyncRequests::State::kRunning ? "in_progress" : "queued";
 }
 
-AsyncAnswer answer_of(std::optional<CapturedReply> reply) {
-  if (reply) {
-    return {reply->status, std::move(reply->body)};
-  }
-  const openai::ApiError error{
-      .status = 502, .type = "server_error", .message = "The answer broke off, or was too long"};
-  return {error.status, openai::error_body(error)};
-}
-
 }  // namespace
 
-Result<std::unique_ptr<AsyncApi>> AsyncApi::open(net::EventLoop& loop, net::HttpServer& server,
-                                                 RelayApi& relay, const RouterConfig& config) {
+Result<std::unique_ptr<AsyncApi>> AsyncApi::open(net::Loop& loop, net::HttpServer& server,
+                                                 RelayApi& relay, const RouterConfig& config,
+                                                 std::unique_ptr<net::OutboundClient> client) {
   PDJOB_TRY(auto database, AsyncDatabase::open(config.async.file));
   PDJOB_TRY(const std::vector<AsyncRow> waiting, database->all_unanswered());
   PDJOB_TRY(const std::vector<PendingCallback> to_be_called, database->pending_callbacks());
   std::unique_ptr<AsyncApi> api(new AsyncApi(loop, server, relay, config, std::move(database)));
-  PDJOB_TRY(api->caller_, AsyncCaller::open(loop, api->store_, relay.metrics(), config.async));
+  PDJOB_TRY(api->caller_,
+            AsyncCaller::open(loop, api->store_, relay.metrics(), config.async, std::move(client)));
   for (const PendingCallback& callback : to_be_called) {
     api->caller_->add(callback);
   }
@@ -75,7 +72,7 @@ Result<std::unique_ptr<AsyncApi>> AsyncApi::open(net::EventLoop& loop, net::Http
   return api;
 }
 
-AsyncApi::AsyncApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& relay,
+AsyncApi::AsyncApi(net::Loop& loop, net::HttpServer& server, RelayApi& relay,
                    const RouterConfig& config, std::unique_ptr<AsyncDatabase> database)
     : loop_(loop),
       server_(server),
@@ -86,7 +83,7 @@ AsyncApi::AsyncApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& rela
 
 AsyncApi::~AsyncApi() {
   loop_.cancel(expiry_);
-  loop_.cancel(patience_);
+  loop_.cancel(next_try_);
 }
 
 bool AsyncApi::takes_body(const net::HttpRequest& request) {
@@ -108,7 +105,7 @@ bool AsyncApi::route(net::ExchangeId client, net::HttpRequest& request) {
 }
 
 void AsyncApi::drain() {
-  draining_ = true;
+  requests_.drain();
   caller_->drain();
 }
 
@@ -116,12 +113,16 @@ void AsyncApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
   openai::reply_error(server_, client, error);
 }
 
+void AsyncApi::deny(net::ExchangeId client, const net::EarlyReply& denial) {
+  server_.reply(client, denial.status, "application/json", denial.body, denial.headers);
+}
+
 std::optional<std::string> AsyncApi::tenant_of(net::ExchangeId client,
                                                const net::HttpRequest& request) {
   const Admission& admission = relay_.admission();
   const auto known = admission.identify(request.header("authorization"));
   if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
-    relay_.deny(client, *denial);
+    deny(client, relay_.denied(*denial));
     return std::nullopt;
   }
   return admission.open_to_all() ? std::string()
@@ -165,10 +166,11 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
       return;
     }
   }
-  if (!relay_.admit_once(client, relay_.tenant_of(request), scanned)) {
+  if (const auto denial = relay_.charge(relay_.tenant_of(request), scanned)) {
+    deny(client, *denial);
     return;
   }
-  if (draining_ || store_.full() || !requests_.submit(row.id, row.tenant)) {
+  if (!requests_.submit(row.id, row.tenant, outside())) {
     openai::reply_error(server_, client,
                         {.status = 503,
                          .type = "overloaded_error",
@@ -228,7 +230,7 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
   const bool alive = requests_.state(id, *tenant).has_value();
   if (alive) {
     requests_.end(id);
-    if (const auto running = exchanges_.extract(id); !running.empty()) {
+    if (const auto running = running_.extract(id); !running.empty()) {
       relay_.client_left(running.mapped());
     }
     start_all();
@@ -249,67 +251,64 @@ void AsyncApi::cancel(net::ExchangeId client, const net::HttpRequest& request) {
 
 // --- running requests
 
+AsyncRequests::Outside AsyncApi::outside() const {
+  return {.usable = relay_.core().usable(),
+          .store_full = store_.full(),
+          .serves = [this](const std::string& model) { return !relay_.core().would_wait(model); }};
+}
+
 void AsyncApi::start_all() {
-  loop_.cancel(patience_);
-  const bool nobody = requests_.alive() > 0 && !relay_.core().usable();
-  // If the disk is slow, finished requests are stored first.
-  const bool full = store_.full();
-  if (nobody || full || requests_.holds_some()) {
-    patience_ = loop_.call_at(loop_.now() + kPatience, [this] { start_all(); });
-  }
-  while (!draining_ && !nobody && !full) {
-    const std::optional<std::string> id = requests_.start_next(
-        [this](const std::string& model) { return !relay_.core().would_wait(model); });
-    if (!id) {
-      return;
-    }
+  const AsyncRequests::Outside around = outside();
+  while (const std::optional<std::string> id = requests_.start_next(around)) {
     store_.run([this, id = *id](AsyncDatabase& database) {
       auto row = database.unanswered(id);
-      return [this, id, row = std::move(row)] {
-        if (draining_) {
-          requests_.end(id);  // The next router will run it.
-        } else if (row && *row && requests_.tenant_of(id) != nullptr) {
-          start(**row);
-        } else {
-          requests_.end(id);  // It was cancelled, or cannot be read: the next router may retry.
-          start_all();
-        }
-      };
+      return [this, id, row = row ? std::move(*row) : std::nullopt] { start(id, row); };
     });
+  }
+  loop_.cancel(next_try_);
+  if (const Instant then = requests_.next_try(around, loop_.now()); then != kNever) {
+    next_try_ = loop_.call_at(then, [this] { start_all(); });
   }
 }
 
-void AsyncApi::start(const AsyncRow& row) {
-  const auto tenant = relay_.admission().find(row.tenant);
-  auto body = RequestBody::scan(row.body);
-  if (!tenant || std::holds_alternative<openai::ApiError>(body)) {
-    const openai::ApiError error = openai::invalid_request("Its tenant is not known here any more",
-                                                           "", "invalid_api_key", 401);
-    end(row, {error.status, openai::error_body(error)});
-    return;
+void AsyncApi::start(const std::string& id, const std::optional<AsyncRow>& row) {
+  std::optional<Admission::Tenant> tenant;
+  std::optional<RequestBody> body;
+  std::optional<AsyncRequests::Stored> stored;
+  if (row) {
+    tenant = relay_.admission().find(row->tenant);
+    auto scanned = RequestBody::scan(row->body);
+    if (auto* valid = std::get_if<RequestBody>(&scanned)) {
+      body = std::move(*valid);
+    }
+    stored = {.valid = tenant && body, .model = body ? body->model() : ""};
   }
-  auto& scanned = std::get<RequestBody>(body);
-  if (relay_.core().would_wait(scanned.model())) {
-    requests_.hold(row.id, scanned.model());
-    start_all();
-    return;
+  switch (requests_.decide(id, stored, outside())) {
+    case AsyncRequests::Verdict::kRun:
+      return run(*row, *tenant, std::move(*body));
+    case AsyncRequests::Verdict::kRefuse:
+      return end(*row, unknown_tenant());
+    case AsyncRequests::Verdict::kHeld:
+    case AsyncRequests::Verdict::kDropped:
+      return start_all();
   }
-  const net::ExchangeId exchange{kNobody | ++started_};
-  exchanges_[row.id] = exchange;
+}
+
+void AsyncApi::run(const AsyncRow& row, Admission::Tenant tenant, RequestBody body) {
+  const RequestId request_id = relay_.next_id();
+  running_[row.id] = request_id;
   net::HttpRequest request{
       .method = "POST",
       .path = row.path,
       .headers = {{"Content-Type", "application/json"}, {openai::header::kRequestId, row.id}}};
   relay_.route_admitted(
-      exchange, *tenant, request, std::move(scanned),
-      std::make_unique<ReplyCapture>(
+      request_id, tenant, request, std::move(body),
+      std::make_unique<AsyncSink>(
           limits::kAsyncReplyBytesMax,
           [this, ended = AsyncRow{.id = row.id, .tenant = row.tenant, .callback = row.callback}](
-              std::optional<CapturedReply> reply) {
-            // If the id is missing, the request was cancelled.
-            if (exchanges_.erase(ended.id) > 0) {
-              end(ended, answer_of(std::move(reply)));
-            }
+              AsyncAnswer answer) {
+            running_.erase(ended.id);
+            end(ended, std::move(answer));
           }));
 }
 

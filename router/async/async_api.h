@@ -7,11 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "router/async/async_caller.h"
 #include "router/async/async_requests.h"
 #include "router/async/async_store.h"
@@ -21,9 +22,10 @@ namespace pdjob::router {
 
 class AsyncApi {
  public:
-  // Requires: `config` has a file.
-  static Result<std::unique_ptr<AsyncApi>> open(net::EventLoop& loop, net::HttpServer& server,
-                                                RelayApi& relay, const RouterConfig& config);
+  // `client` makes the callbacks. Requires: `config` has a file.
+  static Result<std::unique_ptr<AsyncApi>> open(net::Loop& loop, net::HttpServer& server,
+                                                RelayApi& relay, const RouterConfig& config,
+                                                std::unique_ptr<net::OutboundClient> client);
   ~AsyncApi();
   AsyncApi(const AsyncApi&) = delete;
   AsyncApi& operator=(const AsyncApi&) = delete;
@@ -41,34 +43,36 @@ class AsyncApi {
   const AsyncCallbacks& callbacks() const { return caller_->calls(); }
 
  private:
-  AsyncApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& relay,
-           const RouterConfig& config, std::unique_ptr<AsyncDatabase> database);
+  AsyncApi(net::Loop& loop, net::HttpServer& server, RelayApi& relay, const RouterConfig& config,
+           std::unique_ptr<AsyncDatabase> database);
 
   void submit(net::ExchangeId client, net::HttpRequest& request);
   void tell(net::ExchangeId client, const net::HttpRequest& request);
   void cancel(net::ExchangeId client, const net::HttpRequest& request);
   void refuse(net::ExchangeId client, const openai::ApiError& error);
+  void deny(net::ExchangeId client, const net::EarlyReply& denial);
   // The name of the asking tenant. Empty optional: it was denied, and the denial is answered.
   std::optional<std::string> tenant_of(net::ExchangeId client, const net::HttpRequest& request);
 
+  // What the core may know of the workers and the store.
+  AsyncRequests::Outside outside() const;
   void start_all();
-  void start(const AsyncRow& row);
+  // `row` is empty if it could not be read.
+  void start(const std::string& id, const std::optional<AsyncRow>& row);
+  void run(const AsyncRow& row, Admission::Tenant tenant, RequestBody body);
   // `row` may lack its body.
   void end(const AsyncRow& row, AsyncAnswer answer);
   // Deletes answers that are older than the TTL.
   void expire();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   net::HttpServer& server_;
   RelayApi& relay_;
   const AsyncConfig config_;
   AsyncRequests requests_;
-  // Running requests, by id: their exchanges in the relay.
-  std::map<std::string, net::ExchangeId> exchanges_;
-  uint64_t started_ = 0;
-  bool draining_ = false;
+  std::map<std::string, RequestId> running_;  // Requests in the relay, by their ids here.
   net::TimerId expiry_;
-  net::TimerId patience_;  // Retries start_all() until workers are usable and no request is held.
+  net::TimerId next_try_;  // AsyncRequests::next_try().
   AsyncStore store_;
   std::unique_ptr<AsyncCaller> caller_;
 };

@@ -30,26 +30,27 @@ int64_t whole_seconds(Duration duration) {
 
 }  // namespace
 
-Result<std::unique_ptr<AsyncCaller>> AsyncCaller::open(net::EventLoop& loop, AsyncStore& store,
-                                                       RouterMetrics& metrics,
-                                                       const AsyncConfig& config) {
+Result<std::unique_ptr<AsyncCaller>> AsyncCaller::open(
+    net::Loop& loop, AsyncStore& store, RouterMetrics& metrics, const AsyncConfig& config,
+    std::unique_ptr<net::OutboundClient> client) {
   std::optional<WebhookSecret> secret;
   if (!config.callbacks.secret_file.empty()) {
     PDJOB_TRY(secret, WebhookSecret::read(config.callbacks.secret_file));
   }
   return std::unique_ptr<AsyncCaller>(
-      new AsyncCaller(loop, store, metrics, config, std::move(secret)));
+      new AsyncCaller(loop, store, metrics, config, std::move(secret), std::move(client)));
 }
 
-AsyncCaller::AsyncCaller(net::EventLoop& loop, AsyncStore& store, RouterMetrics& metrics,
-                         const AsyncConfig& config, std::optional<WebhookSecret> secret)
+AsyncCaller::AsyncCaller(net::Loop& loop, AsyncStore& store, RouterMetrics& metrics,
+                         const AsyncConfig& config, std::optional<WebhookSecret> secret,
+                         std::unique_ptr<net::OutboundClient> client)
     : loop_(loop),
       store_(store),
       metrics_(metrics),
       config_(config),
       secret_(std::move(secret)),
       receivers_(receivers_of(config.callbacks)),
-      client_(net::OutboundClient::create(loop, config.callbacks.ca_file)),
+      client_(std::move(client)),
       calls_(config.callbacks, config.results_max, entropy()) {}
 
 AsyncCaller::~AsyncCaller() { loop_.cancel(timer_); }

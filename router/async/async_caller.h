@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/warn_gate.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"
 #include "router/async/async_callbacks.h"
 #include "router/async/async_store.h"
@@ -24,9 +24,10 @@ namespace pdjob::router {
 
 class AsyncCaller {
  public:
-  static Result<std::unique_ptr<AsyncCaller>> open(net::EventLoop& loop, AsyncStore& store,
+  static Result<std::unique_ptr<AsyncCaller>> open(net::Loop& loop, AsyncStore& store,
                                                    RouterMetrics& metrics,
-                                                   const AsyncConfig& config);
+                                                   const AsyncConfig& config,
+                                                   std::unique_ptr<net::OutboundClient> client);
   ~AsyncCaller();
   AsyncCaller(const AsyncCaller&) = delete;
   AsyncCaller& operator=(const AsyncCaller&) = delete;
@@ -43,8 +44,8 @@ class AsyncCaller {
   const AsyncCallbacks& calls() const { return calls_; }
 
  private:
-  AsyncCaller(net::EventLoop& loop, AsyncStore& store, RouterMetrics& metrics,
-              const AsyncConfig& config, std::optional<WebhookSecret> secret);
+  AsyncCaller(net::Loop& loop, AsyncStore& store, RouterMetrics& metrics, const AsyncConfig& config,
+              std::optional<WebhookSecret> secret, std::unique_ptr<net::OutboundClient> client);
 
   void start_all();
   void start(const AsyncCallbacks::Call& call, const std::optional<AsyncFound>& found);
@@ -53,7 +54,7 @@ class AsyncCaller {
   void note(const std::string& id, CallbackStatus status, uint32_t attempts, int64_t due_at);
   void warn(const std::string& text);
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   AsyncStore& store_;
   RouterMetrics& metrics_;
   const AsyncConfig config_;

@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
+
 namespace pdjob::router {
 
-bool AsyncRequests::submit(const std::string& id, const std::string& tenant) {
+bool AsyncRequests::submit(const std::string& id, const std::string& tenant,
+                           const Outside& outside) {
+  if (draining_ || outside.store_full) {
+    return false;
+  }
   const size_t room = config_.queue_max - std::min<size_t>(requests_.size(), config_.queue_max);
   if (room == 0 || (several_tenants_ && tenants_[tenant].alive >= room)) {
     return false;
@@ -24,13 +30,12 @@ void AsyncRequests::enqueue(const std::string& id, const std::string& tenant) {
   tenants_[tenant].queue.emplace(arrivals_, id);
 }
 
-std::optional<std::string> AsyncRequests::start_next(
-    const std::function<bool(const std::string& model)>& served) {
-  if (running_ >= config_.in_flight_max) {
+std::optional<std::string> AsyncRequests::start_next(const Outside& outside) {
+  if (draining_ || !outside.usable || outside.store_full || running_ >= config_.in_flight_max) {
     return std::nullopt;
   }
   for (auto& [model, queue] : held_) {
-    if (served(model)) {
+    if (outside.serves(model)) {
       return start_first(queue);
     }
   }
@@ -51,14 +56,38 @@ size_t AsyncRequests::queued() const {
   return queued;
 }
 
-void AsyncRequests::hold(const std::string& id, const std::string& model) {
+AsyncRequests::Verdict AsyncRequests::decide(const std::string& id,
+                                             const std::optional<Stored>& stored,
+                                             const Outside& outside) {
   const auto found = requests_.find(id);
-  if (found != requests_.end() && found->second.state == State::kRunning) {
-    found->second.state = State::kQueued;
-    found->second.held = model;
-    running_ -= 1;
-    held_[model].emplace(found->second.arrival, id);
+  if (found == requests_.end()) {
+    return Verdict::kDropped;  // It was cancelled.
   }
+  PDJOB_CHECK(found->second.state == State::kRunning, id);
+  if (draining_ || !stored) {
+    end(id);  // The next router may run it.
+    return Verdict::kDropped;
+  }
+  if (!stored->valid) {
+    return Verdict::kRefuse;
+  }
+  if (!outside.serves(stored->model)) {
+    hold(id, found->second, stored->model);
+    return Verdict::kHeld;
+  }
+  return Verdict::kRun;
+}
+
+Instant AsyncRequests::next_try(const Outside& outside, Instant now) const {
+  const bool waits = !held_.empty() || !outside.usable || outside.store_full;
+  return waits && !requests_.empty() && !draining_ ? now + kPatience : kNever;
+}
+
+void AsyncRequests::hold(const std::string& id, Request& request, const std::string& model) {
+  request.state = State::kQueued;
+  request.held = model;
+  running_ -= 1;
+  held_[model].emplace(request.arrival, id);
 }
 
 std::string AsyncRequests::start_first(const Queue& queue) {
@@ -103,11 +132,6 @@ std::optional<AsyncRequests::State> AsyncRequests::state(const std::string& id,
   return found == requests_.end() || found->second.tenant != tenant
              ? std::nullopt
              : std::optional(found->second.state);
-}
-
-const std::string* AsyncRequests::tenant_of(const std::string& id) const {
-  const auto found = requests_.find(id);
-  return found == requests_.end() ? nullptr : &found->second.tenant;
 }
 
 }  // namespace pdjob::router

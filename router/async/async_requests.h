@@ -1,6 +1,6 @@
-// AsyncRequests decides which asynchronous requests run now. It limits how many run at once, takes
-// tenants in turn, and serves one tenant in order of arrival. The queue limits how many exist. Only
-// the store knows requests that have ended.
+// AsyncRequests decides which asynchronous requests run now, and when to look again. It limits how
+// many run at once, takes tenants in turn, and serves one tenant in order of arrival. The queue
+// limits how many exist. Only the store knows requests that have ended.
 //
 // With several tenants, none may hold more of the queue than is free, so a later tenant still finds
 // room (dynamic thresholds: Choudhury and Hahne, 1998).
@@ -10,7 +10,9 @@
 //                     |             |  +- held --+  |
 //                     +--- failed   +- cancelled ---+
 //
-// A request whose model has no workers now is held, and other requests pass it. Pure.
+// A request that starts is first read from the store. A request whose model has no workers now is
+// held, and other requests pass it. A draining router starts none: what it leaves, the next router
+// runs. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <optional>
 #include <string>
 
+#include "common/time.h"
 #include "router/config/async_config.h"
 
 namespace pdjob::router {
@@ -26,28 +29,49 @@ namespace pdjob::router {
 class AsyncRequests {
  public:
   enum class State { kStoring, kQueued, kRunning };
+  // What requests wait for, besides their turn.
+  struct Outside {
+    bool usable = true;       // Some worker could get a request now.
+    bool store_full = false;  // The disk is slow: finished requests are stored first.
+    // Returns false if the model exists, but no worker serves it now.
+    std::function<bool(const std::string& model)> serves;
+  };
+  // A started request, as read from the store.
+  struct Stored {
+    bool valid = true;  // Its tenant and its body are.
+    std::string model;
+  };
+  enum class Verdict {
+    kRun,
+    kRefuse,  // It cannot run. It counts as running until end().
+    kHeld,    // No worker serves its model: it is held.
+    kDropped,
+  };
+  // After this time, requests that wait for the outside are tried again.
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);
 
   explicit AsyncRequests(const AsyncConfig& config, bool several_tenants = false)
       : config_(config), several_tenants_(several_tenants) {}
 
   // Counts a request that is being stored. Returns false if there is no room.
-  bool submit(const std::string& id, const std::string& tenant);
+  bool submit(const std::string& id, const std::string& tenant, const Outside& outside);
   // Queues a stored request. An earlier router may have stored it, with a longer queue.
   void enqueue(const std::string& id, const std::string& tenant);
-  // Returns the next request to run, if one may run, and marks it running. Held requests come
-  // first, once `served` returns true for their model.
-  std::optional<std::string> start_next(
-      const std::function<bool(const std::string& model)>& served);
-  // Holds a running request that started too early: no worker serves its model.
-  void hold(const std::string& id, const std::string& model);
-  bool holds_some() const { return !held_.empty(); }
+  // Returns the next request to read and run, if one may run, and marks it running. Held requests
+  // come first, once their model is served.
+  std::optional<std::string> start_next(const Outside& outside);
+  // What becomes of a request from start_next(). `stored` is empty if it could not be read.
+  Verdict decide(const std::string& id, const std::optional<Stored>& stored,
+                 const Outside& outside);
+  // When to try start_next() again although no request has come or ended; kNever: not at all.
+  Instant next_try(const Outside& outside, Instant now) const;
+  // Starts no more requests, and takes no new ones. Those that run may end.
+  void drain() { draining_ = true; }
   // Removes a request that has ended, was cancelled, or could not be stored. Ignores unknown ids.
   void end(const std::string& id);
 
   // Empty: unknown, or another tenant's.
   std::optional<State> state(const std::string& id, const std::string& tenant) const;
-  // Null unless the request is unfinished.
-  const std::string* tenant_of(const std::string& id) const;
   size_t alive() const { return requests_.size(); }
   size_t queued() const;  // Without held requests.
   size_t running() const { return running_; }
@@ -71,6 +95,7 @@ class AsyncRequests {
   // Requires: `queue` is not empty. Marks its first request running.
   std::string start_first(const Queue& queue);
   void add(const std::string& id, Request request);
+  void hold(const std::string& id, Request& request, const std::string& model);
   // Removes the request from its queue, or from the held ones.
   void unqueue(const Request& request);
 
@@ -82,6 +107,7 @@ class AsyncRequests {
   uint64_t arrivals_ = 0;
   uint64_t starts_ = 0;
   size_t running_ = 0;
+  bool draining_ = false;
 };
 
 }  // namespace pdjob::router

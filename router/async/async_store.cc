@@ -12,7 +12,7 @@ int64_t oldest_kept(Duration ttl) {
   return unix_seconds() - std::chrono::duration_cast<std::chrono::seconds>(ttl).count();
 }
 
-AsyncStore::AsyncStore(net::EventLoop& loop, std::unique_ptr<AsyncDatabase> database)
+AsyncStore::AsyncStore(net::Loop& loop, std::unique_ptr<AsyncDatabase> database)
     : loop_(loop),
       database_(std::move(database)),
       commands_(limits::kChannelMax),

@@ -13,7 +13,7 @@
 
 #include "common/os/channel.h"
 #include "common/time.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "router/async/async_database.h"
 
 namespace pdjob::router {
@@ -28,7 +28,7 @@ class AsyncStore {
   using Then = std::function<void()>;
   using Command = std::function<Then(AsyncDatabase&)>;
 
-  AsyncStore(net::EventLoop& loop, std::unique_ptr<AsyncDatabase> database);
+  AsyncStore(net::Loop& loop, std::unique_ptr<AsyncDatabase> database);
   // Runs all submitted commands first.
   ~AsyncStore();
   AsyncStore(const AsyncStore&) = delete;
@@ -49,7 +49,7 @@ class AsyncStore {
 
   void work();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   const std::unique_ptr<AsyncDatabase> database_;
   Channel<Work> commands_;

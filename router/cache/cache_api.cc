@@ -7,6 +7,7 @@
 #include "net/http/http_parser.h"
 #include "openai/headers.h"
 #include "openai/openai_embedding.h"
+#include "router/cache/cache_sink.h"
 
 namespace pdjob::router {
 namespace {
@@ -59,21 +60,20 @@ net::Url embedder_of(const SimilarityConfig& config) {
 
 }  // namespace
 
-CacheApi::CacheApi(net::EventLoop& loop, net::HttpServer& server, RelayApi& relay,
-                   const RouterConfig& config)
+CacheApi::CacheApi(net::Loop& loop, RelayApi& relay, const RouterConfig& config,
+                   std::unique_ptr<net::OutboundClient> client)
     : loop_(loop),
-      server_(server),
       relay_(relay),
       config_(config.cache),
       open_to_all_(config.tenants.empty()),
       cache_(config.cache),
       embedder_(embedder_of(config.cache.similarity)),
-      client_(net::OutboundClient::create(loop, config.cache.similarity.ca_file)) {
+      client_(std::move(client)) {
   relay_.on_workers_changed([this] { cache_.keep_writers(relay_.core().workers()); });
 }
 
 CacheApi::~CacheApi() {
-  for (const auto& [client, asked] : waiting_) {
+  for (const auto& [id, asked] : waiting_) {
     loop_.cancel(asked.deadline);
   }
 }
@@ -86,7 +86,8 @@ net::HttpRequest CacheApi::Asked::request() const {
   return request;
 }
 
-void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body) {
+void CacheApi::route(RequestId id, net::HttpRequest& request, RequestBody body,
+                     std::unique_ptr<ReplySink> sink) {
   const Wish wish = wish_of(request);
   const std::string_view authorization = request.header("authorization");
   const Admission::Tenant tenant = relay_.tenant_of(request);
@@ -96,10 +97,11 @@ void CacheApi::route(net::ExchangeId client, net::HttpRequest& request, RequestB
   }
   if (!digest || !(digest->deterministic || wish.always)) {
     relay_.metrics().cached(CacheResult::kBypass);
-    relay_.route(client, request, std::move(body), /*generates=*/true);
+    relay_.route(id, request, std::move(body), /*generates=*/true, std::move(sink));
     return;
   }
-  Asked asked{.client = client,
+  Asked asked{.id = id,
+              .sink = std::move(sink),
               .account = request.account,
               .body = std::move(body),
               .path = std::string(request.path),
@@ -126,14 +128,14 @@ bool CacheApi::may_embed(const RequestDigest& digest) const {
 }
 
 void CacheApi::ask_for_vector(Asked asked, const RequestDigest& digest) {
-  const net::ExchangeId client = asked.client;
+  const RequestId id = asked.id;
   const Duration timeout = config_.similarity.timeout;
   asked.meaning = ResponseCache::Meaning{.context = digest.context};
-  asked.deadline = loop_.call_at(loop_.now() + timeout, [this, client] {
+  asked.deadline = loop_.call_at(loop_.now() + timeout, [this, id] {
     note_failed_embedding("no answer in time");
-    pass_on(*take_waiting(client));
+    pass_on(*take_waiting(id));
   });
-  waiting_.emplace(client, std::move(asked));
+  waiting_.emplace(id, std::move(asked));
   embeddings_in_flight_ += 1;
   client_->post({.to = embedder_,
                  .headers = {"Content-Type: application/json"},
@@ -141,14 +143,14 @@ void CacheApi::ask_for_vector(Asked asked, const RequestDigest& digest) {
                  .connect_timeout = timeout,
                  .timeout = timeout,
                  .reply_bytes_max = kVectorReplyBytesMax},
-                [this, client](const Result<net::OutboundReply>& reply) {
+                [this, id](const Result<net::OutboundReply>& reply) {
                   embeddings_in_flight_ -= 1;
-                  take_vector(client, reply);
+                  take_vector(id, reply);
                 });
 }
 
-void CacheApi::take_vector(net::ExchangeId client, const Result<net::OutboundReply>& reply) {
-  std::optional<Asked> asked = take_waiting(client);
+void CacheApi::take_vector(RequestId id, const Result<net::OutboundReply>& reply) {
+  std::optional<Asked> asked = take_waiting(id);
   if (!asked) {
     return;
   }
@@ -175,7 +177,7 @@ void CacheApi::take_vector(net::ExchangeId client, const Result<net::OutboundRep
 
 void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, CacheResult result) {
   const net::HttpRequest request = asked.request();
-  auto headers = relay_.admit_free(asked.client, asked.key.tenant);
+  auto headers = relay_.admit_free(*asked.sink, asked.key.tenant);
   if (!headers) {
     return;
   }
@@ -185,7 +187,7 @@ void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, Cac
   headers->emplace_back(openai::header::kRequestId, relay_.request_id_of(request));
   headers->emplace_back(openai::header::kCache, to_string(result));
   headers->emplace_back("age", std::to_string(age.count()));
-  server_.reply(asked.client, 200, found.reply.content_type, found.reply.body, *headers);
+  asked.sink->reply(200, found.reply.content_type, found.reply.body, *headers);
 }
 
 void CacheApi::pass_on(Asked asked) {
@@ -194,15 +196,12 @@ void CacheApi::pass_on(Asked asked) {
     asked.meaning.reset();
   }
   net::HttpRequest request = asked.request();
-  auto capture = std::make_unique<ReplyCapture>(
-      config_.reply_bytes_max,
-      [this, key = asked.key, meaning = asked.meaning](std::optional<CapturedReply> reply) {
-        if (reply) {
-          keep(key, meaning, std::move(*reply));
-        }
+  auto sink = std::make_unique<CacheSink>(
+      std::move(asked.sink), config_.reply_bytes_max,
+      [this, key = asked.key, meaning = asked.meaning](CapturedReply reply) {
+        keep(key, meaning, std::move(reply));
       });
-  relay_.route(asked.client, request, std::move(asked.body), /*generates=*/true,
-               std::move(capture));
+  relay_.route(asked.id, request, std::move(asked.body), /*generates=*/true, std::move(sink));
 }
 
 void CacheApi::keep(const ResponseCache::Key& key, std::optional<ResponseCache::Meaning> meaning,
@@ -218,7 +217,7 @@ void CacheApi::keep(const ResponseCache::Key& key, std::optional<ResponseCache::
                std::move(meaning), loop_.now());
 }
 
-void CacheApi::client_left(net::ExchangeId client) { take_waiting(client); }
+void CacheApi::client_left(RequestId id) { take_waiting(id); }
 
 void CacheApi::let_all_go_on() {
   while (!waiting_.empty()) {
@@ -226,8 +225,8 @@ void CacheApi::let_all_go_on() {
   }
 }
 
-std::optional<CacheApi::Asked> CacheApi::take_waiting(net::ExchangeId client) {
-  auto node = waiting_.extract(client);
+std::optional<CacheApi::Asked> CacheApi::take_waiting(RequestId id) {
+  auto node = waiting_.extract(id);
   if (node.empty()) {
     return std::nullopt;
   }

@@ -300,6 +300,8 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   request.attempt.learnt_address = prefill.learnt_address;
   if (!prefill.concurrent()) {
     request.state = State::kPrefilling;
+    request.attempt.decode.promised = true;
+    table_.promise(request.attempt.decode.worker);
     start_leg(request, Stage::kPrefill,
               {.worker = prefill.id, .kv = KvPart::kOfferUnnamed, .transfer = transfer}, turn);
     return;
@@ -343,6 +345,7 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   Leg& leg = leg_of(request, stage);
   PDJOB_CHECK(!leg.running && leg.worker == effect.worker, request.id);
   leg.running = true;
+  keep_promise(leg);
   leg.begun = stage == Stage::kPrefill ? turn.now : Instant{};
   leg.tokens = request.facts.tokens(stage) - leg.cached_tokens;
   if (!leg.on_trial && is_suspect(request, turn.now)) {
@@ -372,15 +375,24 @@ void Router::end_leg(Request& request, Stage stage) {
   room_made_ = true;
 }
 
+void Router::keep_promise(Leg& leg) {
+  if (std::exchange(leg.promised, false)) {
+    table_.keep_promise(leg.worker);
+    room_made_ = true;
+  }
+}
+
 void Router::cancel_leg(Request& request, Stage stage, Turn& turn) {
   if (leg_of(request, stage).running) {
     end_leg(request, stage);
     turn.effects.emplace_back(CancelLeg{{request.id, request.attempt.number, stage}});
   }
+  keep_promise(leg_of(request, stage));
   end_trial(leg_of(request, stage));
 }
 
 void Router::cancel_legs(Request& request, Turn& turn) {
+  request.hand_over_failed = false;
   drop_rival(request, turn);
   drop_prefill(request, turn);
   cancel_leg(request, Stage::kDecode, turn);
@@ -548,6 +560,16 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& tur
   }
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
+  }
+  // If its prefill worker is dying, that connection breaks in a moment, and makes it a suspect.
+  // Until then another worker is not risked.
+  if (verdict == Verdict::kHandOverFailed && config_.hears_losses && !request.rival &&
+      request.attempt.prefill.running && may_try_again(request) && retries_.left()) {
+    cancel_leg(request, Stage::kDecode, turn);
+    request.last_failure = "status " + std::to_string(answer.status);
+    request.hand_over_failed = true;
+    set_wake(request, std::min(request.deadline, turn.now + limits::kBrokenLegWait));
+    return;
   }
   if (verdict != Verdict::kOverloaded) {
     table_.forget_address(request.attempt.prefill.worker);
@@ -858,6 +880,9 @@ void Router::wake(Request& request, Turn& turn) {
            {ErrorCode::kTimeout, own ? "the request took longer than its own timeout"
                                      : "the request took longer than request_timeout"},
            turn);
+  } else if (request.hand_over_failed) {
+    retries_.spend();
+    retry(request, RetryReason::kFailed, request.attempt.decode.worker, request.last_failure, turn);
   } else if (request.state == State::kConcurrent) {
     hedge(request, turn);
   } else if (turn.now >= request.queue_deadline) {
@@ -909,7 +934,9 @@ void Router::abort(Request& request, Turn& turn) {
 void Router::erase(Request& request) {
   PDJOB_CHECK(!request.attempt.prefill.running && !request.attempt.decode.running && !request.rival,
               request.id);
-  PDJOB_CHECK(!request.attempt.prefill.on_trial && !request.attempt.decode.on_trial, request.id);
+  PDJOB_CHECK(!request.attempt.prefill.on_trial && !request.attempt.decode.on_trial &&
+                  !request.attempt.decode.promised,
+              request.id);
   leave_queue(request);
   wakes_.erase({request.wake, request.id});
   requests_.erase(request.id);

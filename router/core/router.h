@@ -308,6 +308,7 @@ class Router {
     uint64_t tokens = 0;
     uint64_t work = 0;  // Tokens until it is done, including those of requests before it.
     bool running = false;
+    bool promised = false;  // Counted in Worker::promised.
     bool on_trial = false;  // A suspect's, and counted in Worker::suspects.
     Instant begun{};        // Start of its work (a decode leg: its answer); zero: not measured.
   };
@@ -366,6 +367,7 @@ class Router {
     std::vector<WorkerId> accused;    // Answered 5xx, perhaps because of the request itself.
     std::string last_failure;         // For the client, if no further attempt succeeds.
     std::vector<Loss> losses;         // Without those from outside.
+    bool hand_over_failed = false;    // Waits for how its prefill leg ends, for a moment.
     Instant alone_until{};            // Until then, a queued suspect waits for a worker of its own.
   };
   struct Pick {
@@ -461,6 +463,7 @@ class Router {
   static Instant suspect_wakes(const Request& request, Instant now);
   bool is_guilty(const Request& request) const;
   void convict_killer(Request& request, Turn& turn);
+  void keep_promise(Leg& leg);
   void begin_trial(Leg& leg);
   void end_trial(Leg& leg);
 

@@ -104,7 +104,8 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
     if (partner != nullptr && worker->entry.protocol != partner->entry.protocol) {
       continue;  // They cannot hand over to each other.
     }
-    const bool has_room = in_flight_max == 0 || worker->requests_in_flight < in_flight_max;
+    const bool has_room =
+        in_flight_max == 0 || worker->requests_in_flight + worker->promised < in_flight_max;
     if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
       full = true;
     } else {

@@ -86,16 +86,8 @@ class ExternalProcess final : net::JobMember::Handler {
 
   // --- the job
 
-  void on_drain(Duration within) override {
-    if (std::exchange(draining_, true)) {
-      return;
-    }
-    log::info("draining");
+  void on_drain() override {
     relay_->stop_accepting();
-    loop_.call_at(loop_.now() + within, [this] {
-      log::warn("drain deadline passed");
-      on_shutdown();
-    });
     step(DrainAsked{});
   }
 
@@ -295,10 +287,7 @@ class ExternalProcess final : net::JobMember::Handler {
 
   void apply(const MembersApplied& effect) { member_->membership_applied(effect.version); }
 
-  void apply(const ExternalDrained&) {
-    member_->drained();
-    on_shutdown();
-  }
+  void apply(const ExternalDrained&) { member_->drained(); }
 
   void apply(const GiveUp& effect) {
     log::error(recipe_.name + " does not start: " + effect.reason);
@@ -349,7 +338,6 @@ class ExternalProcess final : net::JobMember::Handler {
   uint64_t static_version_ = 0;
   std::deque<ExternalEvent> events_;
   net::TimerId wakeup_{};
-  bool draining_ = false;
   bool announced_ = false;
   int exit_code_ = kExitOk;
 };

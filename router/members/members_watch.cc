@@ -41,7 +41,7 @@ std::string event_of(const std::string& json, uint64_t version) {
 
 }  // namespace
 
-MembersWatch::MembersWatch(net::EventLoop& loop, net::HttpServer& server)
+MembersWatch::MembersWatch(net::Loop& loop, net::HttpServer& server)
     : loop_(loop), server_(server), json_(json_of(members_, version_)) {
   timer_ = loop_.call_at(loop_.now() + kPingInterval, [this] { ping(); });
 }

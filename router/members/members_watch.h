@@ -15,7 +15,7 @@
 
 #include "net/control/message.h"
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::router {
 
@@ -31,7 +31,7 @@ class MembersWatch {
   // Keeps connections alive: middleboxes drop idle ones.
   static constexpr Duration kPingInterval = std::chrono::seconds(15);
 
-  MembersWatch(net::EventLoop& loop, net::HttpServer& server);
+  MembersWatch(net::Loop& loop, net::HttpServer& server);
   ~MembersWatch() { loop_.cancel(timer_); }
   MembersWatch(const MembersWatch&) = delete;
   MembersWatch& operator=(const MembersWatch&) = delete;
@@ -49,7 +49,7 @@ class MembersWatch {
   void tell_all(const std::string& text);
   void ping();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   net::HttpServer& server_;
   Members members_;
   uint64_t version_ = 0;  // Counts the changes that this router saw.

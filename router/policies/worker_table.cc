@@ -172,6 +172,19 @@ void WorkerTable::end(WorkerId id, uint64_t tokens) {
   }
 }
 
+void WorkerTable::promise(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->promised += 1;
+  }
+}
+
+void WorkerTable::keep_promise(WorkerId id) {
+  if (Worker* worker = find_mutable(id)) {
+    PDJOB_CHECK(worker->promised > 0, id);
+    worker->promised -= 1;
+  }
+}
+
 void WorkerTable::begin_trial(WorkerId id) {
   if (Worker* worker = find_mutable(id)) {
     worker->suspects += 1;

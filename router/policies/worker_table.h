@@ -46,6 +46,7 @@ struct Worker {
   Instant retry_at{};     // A suspect is avoided until then.
   bool trial = false;     // A half-open worker's one trial is in flight.
   bool silent = false;    // No answer to health checks for a while: it gets no new requests.
+  uint32_t promised = 0;  // Requests that come here next, once their prompts are computed.
   uint32_t suspects = 0;  // Requests on trial here, which may have killed another worker.
 
   // True if its engine has been at one turn for long; it may hang.
@@ -94,6 +95,9 @@ class WorkerTable {
   // Records that a leg begins or ends. Ignores unknown ids: the worker has left.
   void begin(WorkerId id, uint64_t tokens, Instant now);
   void end(WorkerId id, uint64_t tokens);
+  // Records that a request will come there next, or that it came or does not.
+  void promise(WorkerId id);
+  void keep_promise(WorkerId id);
   // Records that a suspect's trial begins or ends there.
   void begin_trial(WorkerId id);
   void end_trial(WorkerId id);

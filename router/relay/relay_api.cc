@@ -6,10 +6,9 @@
 #include "common/crypto/sha256.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
 #include "common/parse_number.h"
 #include "openai/headers.h"
-#include "openai/reply_error.h"
+#include "openai/openai.h"
 #include "router/prefix_index/prompt_blocks.h"
 #include "router/relay/leg_head.h"
 
@@ -27,8 +26,6 @@ std::string leg_text(const LegId& leg) {
          std::to_string(leg.attempt);
 }
 
-RequestId request_of(net::ExchangeId client) { return RequestId{client.value}; }
-
 // The header is ignored unless it is a whole number of milliseconds.
 Duration timeout_of(const net::HttpRequest& request) {
   const uint32_t milliseconds =
@@ -44,8 +41,8 @@ std::string header_lines(const Admission::Headers& headers) {
   return lines;
 }
 
-std::unique_ptr<Tracer> make_tracer(net::EventLoop& loop, const TracingConfig& config) {
-  return config.endpoint.empty() ? nullptr : std::make_unique<Tracer>(loop, config);
+void reply_json(ReplySink& sink, const net::EarlyReply& reply) {
+  sink.reply(reply.status, "application/json", reply.body, reply.headers);
 }
 
 Outcome outcome_of(int status) {
@@ -57,29 +54,30 @@ Outcome outcome_of(int status) {
 
 }  // namespace
 
-RelayApi::RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-                   Policies policies, std::function<void()> on_drained)
+RelayApi::RelayApi(net::Loop& loop, const RouterConfig& config, Policies policies,
+                   std::unique_ptr<Tracer> tracer, std::function<void()> on_drained)
     : loop_(loop),
-      server_(server),
       config_(config),
       on_drained_(std::move(on_drained)),
       client_(net::HttpClient::create(loop)),
-      core_(config, std::move(policies), /*seed=*/entropy(), entropy),
+      core_(config, std::move(policies), /*seed=*/loop.entropy(),
+            [&loop] { return loop.entropy(); }),
       admission_(config.tenants),
       probe_check_({config.probe_key}),
-      tracer_(make_tracer(loop, config.tracing)) {}
-
-RelayApi::~RelayApi() { loop_.cancel(timer_); }
+      tracer_(std::move(tracer)) {}
 
 // --- events
 
-void RelayApi::route(net::ExchangeId client, net::HttpRequest& request, RequestBody body,
-                     bool generates, std::unique_ptr<ReplyCapture> capture) {
+void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
+                     std::unique_ptr<ReplySink> sink) {
   const uint64_t tokens = body.tokens();
   const Admission::Tenant tenant = tenant_of(request);
-  if (admit(client, tenant, tokens)) {
-    begin(client, tenant, tokens, request, std::move(body), generates, std::move(capture));
+  if (const auto denial = admit(tenant, tokens)) {
+    reply_json(*sink, *denial);
+    return;
   }
+  begin(id, {.sink = std::move(sink), .tenant = tenant, .tokens_paid = tokens}, request,
+        std::move(body), generates);
 }
 
 std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
@@ -95,9 +93,7 @@ std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
   if (!denial) {
     return std::nullopt;
   }
-  return net::EarlyReply{.status = denial->error.status,
-                         .body = openai::error_body(denial->error),
-                         .headers = note_denial(*denial)};
+  return denied(*denial);
 }
 
 Admission::Tenant RelayApi::tenant_of(const net::HttpRequest& request) const {
@@ -113,32 +109,26 @@ const TenantConfig& RelayApi::tenant_config(Admission::Tenant tenant) const {
   return admission_.open_to_all() ? nobody : admission_.tenants()[tenant];
 }
 
-bool RelayApi::admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens) {
+std::optional<net::EarlyReply> RelayApi::admit(Admission::Tenant tenant, uint64_t tokens) {
   const auto admitted = admission_.admit(tenant, tokens, loop_.now());
-  if (const auto* denial = std::get_if<Admission::Denial>(&admitted)) {
-    deny(client, *denial);
-    return false;
-  }
-  return true;
+  const auto* denial = std::get_if<Admission::Denial>(&admitted);
+  return denial == nullptr ? std::nullopt : std::optional(denied(*denial));
 }
 
-void RelayApi::route_admitted(net::ExchangeId client, Admission::Tenant tenant,
+void RelayApi::route_admitted(RequestId id, Admission::Tenant tenant,
                               const net::HttpRequest& request, RequestBody body,
-                              std::unique_ptr<ReplyCapture> capture) {
+                              std::unique_ptr<ReplySink> sink) {
   admission_.enter(tenant);
-  // Its tokens were charged long ago, when it was submitted.
-  begin(client, tenant, /*tokens_paid=*/0, request, std::move(body), /*generates=*/true,
-        std::move(capture));
+  // It pays no tokens: they were charged long ago, when it was submitted.
+  begin(id, {.sink = std::move(sink), .tenant = tenant}, request, std::move(body),
+        /*generates=*/true);
 }
 
-void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_t tokens_paid,
-                     const net::HttpRequest& request, RequestBody body, bool generates,
-                     std::unique_ptr<ReplyCapture> capture) {
-  const RequestId id = request_of(client);
-  Exchange& exchange = exchanges_[id];
-  exchange.tenant = admitted;
-  exchange.tokens_paid = tokens_paid;
-  exchange.client = client;
+void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& request,
+                     RequestBody body, bool generates) {
+  const auto [row, is_new] = exchanges_.emplace(id, std::move(admitted));
+  PDJOB_CHECK(is_new, id);
+  Exchange& exchange = row->second;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
   exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
@@ -147,12 +137,11 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
       leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
                                  .traced = exchange.span != nullptr,
                                  .tenant = tenant.name});
-  if (config_.continuations > 0 && body.stream() && !server_.is_http_1_0(client)) {
+  if (config_.continuations > 0 && body.stream() && exchange.sink->takes_chunks()) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append(openai::header::kContinue)
-        .append(": " + std::to_string(unix_seconds()) + "\r\n");
+        .append(": " + std::to_string(loop_.unix_seconds()) + "\r\n");
   }
-  exchange.capture = std::move(capture);
   exchange.arrived = loop_.now();
   std::vector<uint64_t> blocks;
   if (core_.wants_blocks()) {
@@ -185,7 +174,7 @@ void RelayApi::begin(net::ExchangeId client, Admission::Tenant admitted, uint64_
     exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
     exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
   }
-  server_.hold_more(client, kLegsWithABody * body.text().size());
+  exchange.sink->hold_more(kLegsWithABody * body.text().size());
   exchange.body = std::move(body);
   submit(RequestArrived{id, std::move(facts)});
 }
@@ -218,11 +207,7 @@ std::string_view RelayApi::session_of(const net::HttpRequest& request,
   return session.empty() ? body.user() : session;
 }
 
-void RelayApi::deny(net::ExchangeId client, const Admission::Denial& denial) {
-  openai::reply_error(server_, client, denial.error, note_denial(denial));
-}
-
-Admission::Headers RelayApi::note_denial(const Admission::Denial& denial) {
+net::EarlyReply RelayApi::denied(const Admission::Denial& denial) {
   metrics_.denied(denial.reason);
   if (denial_lines_[static_cast<size_t>(denial.reason)].opens(loop_.now())) {
     log::info(std::string("a request is denied: ") + to_string(denial.reason) + ": " +
@@ -232,7 +217,9 @@ Admission::Headers RelayApi::note_denial(const Admission::Denial& denial) {
   if (denial.retry_after_seconds > 0) {
     headers.emplace_back("Retry-After", std::to_string(denial.retry_after_seconds));
   }
-  return headers;
+  return {.status = denial.error.status,
+          .body = openai::error_body(denial.error),
+          .headers = std::move(headers)};
 }
 
 std::string RelayApi::text_of(RequestId id) const {
@@ -243,61 +230,41 @@ std::string RelayApi::text_of(RequestId id) const {
 
 std::string RelayApi::request_id_of(const net::HttpRequest& request) {
   const std::string_view given = request.header(openai::header::kRequestId);
-  return given.empty() ? "req-" + TransferId{entropy(), entropy()}.to_string() : std::string(given);
+  return given.empty() ? "req-" + TransferId{loop_.entropy(), loop_.entropy()}.to_string()
+                       : std::string(given);
 }
 
-bool RelayApi::admit_once(net::ExchangeId client, Admission::Tenant tenant,
-                          const RequestBody& body) {
-  const bool admitted = admit(client, tenant, body.tokens());
-  if (admitted) {
+std::optional<net::EarlyReply> RelayApi::charge(Admission::Tenant tenant, const RequestBody& body) {
+  auto denial = admit(tenant, body.tokens());
+  if (!denial) {
     admission_.release(tenant);
   }
-  return admitted;
+  return denial;
 }
 
-std::optional<Admission::Headers> RelayApi::admit_free(net::ExchangeId client,
-                                                       Admission::Tenant tenant) {
-  if (!admit(client, tenant, 0)) {
+std::optional<Admission::Headers> RelayApi::admit_free(ReplySink& sink, Admission::Tenant tenant) {
+  if (const auto denial = admit(tenant, 0)) {
+    reply_json(sink, *denial);
     return std::nullopt;
   }
   admission_.release(tenant);
   return admission_.rate_headers(tenant, loop_.now());
 }
 
-void RelayApi::client_left(net::ExchangeId client) {
-  if (exchanges_.contains(request_of(client))) {
-    submit(ClientLeft{request_of(client)});
+void RelayApi::client_left(RequestId id) {
+  if (exchanges_.contains(id)) {
+    submit(ClientLeft{id});
   }
 }
 
-void RelayApi::client_writable(net::ExchangeId client) {
-  const auto exchange = exchanges_.find(request_of(client));
+void RelayApi::client_writable(RequestId id) {
+  const auto exchange = exchanges_.find(id);
   if (exchange != exchanges_.end() && exchange->second.relayed != net::CallId{}) {
     client_->resume(exchange->second.relayed);
   }
 }
 
-void RelayApi::submit(RouterEvent event) {
-  if (stepping_) {
-    waiting_.push_back(std::move(event));
-    return;
-  }
-  stepping_ = true;
-  step(event);
-  while (!waiting_.empty()) {
-    step(waiting_.front());
-    waiting_.pop_front();
-  }
-  stepping_ = false;
-  arm_timer();
-}
-
-void RelayApi::step(const RouterEvent& event) {
-  effects_.clear();
-  core_.step(event, loop_.now(), effects_);
-  for (const RouterEffect& effect : effects_) {
-    std::visit([this](const auto& one) { carry_out(one); }, effect);
-  }
+void RelayApi::carried_out(const RouterEvent& event) {
   if (std::holds_alternative<WorkersChanged>(event)) {
     for (const auto& then : on_workers_changed_) {
       then();
@@ -305,24 +272,10 @@ void RelayApi::step(const RouterEvent& event) {
   }
 }
 
-// A timer that fires too early does nothing. That is cheaper than a new timer for each request.
-void RelayApi::arm_timer() {
-  const Instant due = core_.next_wakeup();
-  if (due >= timer_at_) {
-    return;
-  }
-  loop_.cancel(timer_);
-  timer_at_ = due;
-  timer_ = loop_.call_at(due, [this] {
-    timer_at_ = kNever;
-    submit(TimePassed{});
-  });
-}
-
 // --- events of legs
 
 void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
-  PDJOB_CHECK(!stepping_);
+  PDJOB_CHECK(!runner_.stepping());
   Leg& leg = legs_.at(call);
   leg.framing = head.framing;
   if (leg.span) {
@@ -361,23 +314,14 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
     metrics_.next_bytes(loop_.now() - exchange.last_bytes);
   }
   exchange.last_bytes = loop_.now();
-  if (exchange.capture) {
-    exchange.capture->take(raw);
-  }
   if (exchange.record) {
     scratch_.clear();
     exchange.record->take(raw, scratch_);
     raw = scratch_;
-  } else if (leg.dechunk) {
-    scratch_.clear();
-    leg.decoder.decode(raw, scratch_);
-    raw = scratch_;
   }
   // The write may find that the client has left, which ends the leg and the exchange. Do not touch
   // them after it.
-  const net::ExchangeId client = exchange.client;
-  server_.write_raw(client, raw);
-  if (server_.bytes_queued(client) > limits::kHttpSendQueueBytesMax) {
+  if (!exchange.sink->write(raw)) {
     client_->pause(call);
   }
 }
@@ -567,21 +511,13 @@ void RelayApi::carry_out(const Relay& effect) {
   exchange.relayed = call;
   if (exchange.begun) {
     exchange.record->change_worker();
-    if (exchange.capture) {
-      exchange.capture->give_up();  // Two workers wrote it.
-    }
+    exchange.sink->change_writer();
     return;
   }
   exchange.begun = true;
-  if (exchange.capture) {
-    exchange.capture->begin(*head_, leg.worker);
-  }
   if (const auto visible = parse_number<double>(head_->header(openai::header::kKvVisibleSeconds))) {
     metrics_.kv_moved(*visible);
   }
-  const bool old_client = server_.is_http_1_0(exchange.client);
-  leg.dechunk = old_client && head_->framing == net::BodyFraming::kChunked;
-  exchange.keep_alive = !old_client && head_->framing != net::BodyFraming::kUntilClose;
   exchange.status = head_->status;
   if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
     exchange.record.reset();
@@ -590,23 +526,18 @@ void RelayApi::carry_out(const Relay& effect) {
   // been lost, and Blamed logs the body's digest.
   if (!exchange.record && effect.leg.attempt == 1) {
     exchange.body = {};
-    server_.body_freed(exchange.client);
+    exchange.sink->body_freed();
   }
   const bool is_decode = effect.leg.stage == Stage::kDecode;
   std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
-  if (exchange.capture) {
-    added.append(openai::header::kCache).append(": miss\r\n");
-  }
   if (!exchange.degraded.empty()) {
     added.append(openai::header::kDegraded).append(": ").append(exchange.degraded).append("\r\n");
   }
-  const ReplyMarks marks{.request_id = exchange.request_id,
-                         .prefill = name_of(is_decode ? leg.peer : leg.worker),
-                         .decode = name_of(is_decode ? leg.worker : leg.peer),
-                         .more = added};
-  server_.begin_raw(exchange.client, reply_head(*head_, marks,
-                                                exchange.keep_alive ? ReplyFraming::kAsReceived
-                                                                    : ReplyFraming::kUntilClose));
+  exchange.sink->begin(*head_, leg.worker,
+                       {.request_id = exchange.request_id,
+                        .prefill = name_of(is_decode ? leg.peer : leg.worker),
+                        .decode = name_of(is_decode ? leg.worker : leg.peer),
+                        .more = added});
 }
 
 void RelayApi::carry_out(const PairSuspected& effect) {
@@ -683,8 +614,8 @@ void RelayApi::carry_out(const Complete& effect) {
   if (outcome_of(exchange.status) == Outcome::kOk && exchange.first_bytes != Instant{}) {
     metrics_.decoded(loop_.now() - exchange.first_bytes);
   }
-  server_.end_raw(exchange.client, exchange.keep_alive);
-  end(effect.id, outcome_of(exchange.status), ReplyCapture::End::kWhole);
+  exchange.sink->end();
+  end(effect.id, outcome_of(exchange.status));
 }
 
 void RelayApi::carry_out(const Refuse& effect) {
@@ -698,17 +629,15 @@ void RelayApi::carry_out(const Refuse& effect) {
   if (exchange.legs_began == Instant{}) {
     admission_.give_back(exchange.tenant, exchange.tokens_paid);
   }
-  openai::reply_error(server_, exchange.client, effect.error, headers);
-  if (exchange.capture) {
-    exchange.capture->answer(effect.error.status, openai::error_body(effect.error));
-  }
-  end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused,
-      ReplyCapture::End::kWhole);
+  reply_json(*exchange.sink, {.status = effect.error.status,
+                              .body = openai::error_body(effect.error),
+                              .headers = std::move(headers)});
+  end(effect.id, effect.error.status < 500 ? Outcome::kClientError : Outcome::kRefused);
 }
 
 void RelayApi::carry_out(const Abort& effect) {
   log::warn(text_of(effect.id) + " broke off after its first byte");
-  server_.abort(exchanges_.at(effect.id).client);
+  exchanges_.at(effect.id).sink->abort();
   end(effect.id, Outcome::kAborted);
 }
 
@@ -735,18 +664,14 @@ std::string RelayApi::metrics_text() {
   return metrics_.text(core_, loop_.now());
 }
 
-void RelayApi::end(RequestId id, Outcome outcome, ReplyCapture::End reply) {
+void RelayApi::end(RequestId id, Outcome outcome) {
   const auto exchange = exchanges_.find(id);
   metrics_.ended(outcome, loop_.now() - exchange->second.arrived);
   admission_.release(exchange->second.tenant);
   if (exchange->second.span) {
     end_trace(exchange->second, outcome);
   }
-  const std::unique_ptr<ReplyCapture> capture = std::move(exchange->second.capture);
   exchanges_.erase(exchange);
-  if (capture) {
-    capture->finish(reply);
-  }
 }
 
 }  // namespace pdjob::router

@@ -1,13 +1,10 @@
 // RelayApi runs the Router core against real connections. It turns the core's effects into legs
-// (HTTP calls to workers) and replies to clients, and turns their progress into events. Bytes pass
-// through raw; a slow client pauses its worker (backpressure).
-//
-// Events that arise while effects are carried out are queued, so the core sees one at a time.
-// Loop-bound.
+// (HTTP calls to workers) and replies, and turns their progress into events. It writes each reply
+// to a sink, and does not know who reads it. Bytes pass through raw; a slow reader pauses its
+// worker (backpressure). Loop-bound.
 #pragma once
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,13 +18,14 @@
 #include "net/http/http_client.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/core_runner.h"
+#include "net/loop/loop.h"
 #include "router/admission/admission.h"
 #include "router/core/kv_words.h"
 #include "router/core/router.h"
 #include "router/core/stream_record.h"
 #include "router/relay/leg_body.h"
-#include "router/relay/reply_capture.h"
+#include "router/relay/reply_sink.h"
 #include "router/relay/router_metrics.h"
 #include "router/relay/tracer.h"
 
@@ -43,24 +41,24 @@ struct TokensQuestion {
 
 class RelayApi final : public net::HttpCallHandler {
  public:
-  RelayApi(net::EventLoop& loop, net::HttpServer& server, const RouterConfig& config,
-           Policies policies, std::function<void()> on_drained);
-  ~RelayApi();
-  RelayApi(const RelayApi&) = delete;
-  RelayApi& operator=(const RelayApi&) = delete;
+  // `tracer` may be null.
+  RelayApi(net::Loop& loop, const RouterConfig& config, Policies policies,
+           std::unique_ptr<Tracer> tracer, std::function<void()> on_drained);
 
-  // Takes over the request and answers it. `generates` is false for requests without KV. `capture`
-  // gets a copy of the reply, and the reply says that the response cache had none.
-  void route(net::ExchangeId client, net::HttpRequest& request, RequestBody body, bool generates,
-             std::unique_ptr<ReplyCapture> capture = nullptr);
-  // Takes over a request that generates and was admitted before. `client` need not be the server's.
-  void route_admitted(net::ExchangeId client, Admission::Tenant tenant,
-                      const net::HttpRequest& request, RequestBody body,
-                      std::unique_ptr<ReplyCapture> capture);
-  void client_left(net::ExchangeId client);
-  void client_writable(net::ExchangeId client);
+  // A new id, for one request. The caller has it before the request can end.
+  RequestId next_id() { return RequestId{++ids_}; }
+  // Takes over the request and answers it. `generates` is false for requests without KV.
+  void route(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
+             std::unique_ptr<ReplySink> sink);
+  // Takes over a request that generates and was admitted before.
+  void route_admitted(RequestId id, Admission::Tenant tenant, const net::HttpRequest& request,
+                      RequestBody body, std::unique_ptr<ReplySink> sink);
+  // Nobody wants the reply any more. Ignores requests that have ended.
+  void client_left(RequestId id);
+  // The sink was full and takes bytes again. Ignores requests that have ended.
+  void client_writable(RequestId id);
 
-  void submit(RouterEvent event);
+  void submit(RouterEvent event) { runner_.submit(std::move(event)); }
   void on_workers_changed(std::function<void()> then) {
     on_workers_changed_.push_back(std::move(then));
   }
@@ -74,15 +72,15 @@ class RelayApi final : public net::HttpCallHandler {
   std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
   // Requires: let_in() has seen the request.
   Admission::Tenant tenant_of(const net::HttpRequest& request) const;
-  void deny(net::ExchangeId client, const Admission::Denial& denial);
+  // Counts and logs the denial. Returns the reply to it.
+  net::EarlyReply denied(const Admission::Denial& denial);
   // The client's own, or a new one.
   std::string request_id_of(const net::HttpRequest& request);
-  // Charges the full cost of a request that runs later. Returns false if it is denied, and answers
-  // it.
-  bool admit_once(net::ExchangeId client, Admission::Tenant tenant, const RequestBody& body);
+  // Charges the full cost of a request that runs later. Returns a reply if it is denied.
+  std::optional<net::EarlyReply> charge(Admission::Tenant tenant, const RequestBody& body);
   // Admits a request that the router answers itself; it costs no tokens. Returns the rate headers
   // for its reply. Empty optional: it is denied, and answered.
-  std::optional<Admission::Headers> admit_free(net::ExchangeId client, Admission::Tenant tenant);
+  std::optional<Admission::Headers> admit_free(ReplySink& sink, Admission::Tenant tenant);
   RouterMetrics& metrics() { return metrics_; }
   std::string metrics_text();
 
@@ -92,9 +90,12 @@ class RelayApi final : public net::HttpCallHandler {
   void on_error(net::CallId call, const Error& error) override;
 
  private:
-  // A client's request, until its reply is complete. Its RequestId is its ExchangeId's number.
+  using Runner = net::CoreRunner<RelayApi, Router, RouterEvent, RouterEffect, TimePassed>;
+  friend Runner;
+
+  // A request, until its reply is complete.
   struct Exchange {
-    net::ExchangeId client;
+    std::unique_ptr<ReplySink> sink;
     std::string target;
     std::string header_lines;  // Shared by all legs; each adds its own.
     std::string request_id;
@@ -105,16 +106,14 @@ class RelayApi final : public net::HttpCallHandler {
     Instant legs_began{};
     Instant first_bytes{};
     Instant last_bytes{};
-    int status = 0;  // Status code of the relayed reply.
-    bool keep_alive = true;
-    bool begun = false;         // The client has the head.
+    int status = 0;             // Status code of the relayed reply.
+    bool begun = false;         // The sink has the head.
     std::string_view degraded;  // Why no KV was handed over; empty: it was.
     Admission::Tenant tenant = 0;
     uint64_t tokens_paid = 0;              // At its arrival.
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
-    net::CallId relayed;                   // The leg whose bytes the client gets.
-    std::unique_ptr<ReplyCapture> capture;
-    std::unique_ptr<Span> span;  // If it is traced.
+    net::CallId relayed;                   // The leg whose bytes the sink gets.
+    std::unique_ptr<Span> span;            // If it is traced.
   };
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
@@ -123,7 +122,6 @@ class RelayApi final : public net::HttpCallHandler {
     WorkerId peer;  // StartLeg::peer.
     Instant began{};
     Use use = Use::kDrop;
-    bool dechunk = false;
     bool resumes = false;  // StartLeg::resumes.
     bool failed = false;   // Its reply was bad; reported once its head has been handled.
     net::ChunkDecoder decoder;
@@ -132,6 +130,8 @@ class RelayApi final : public net::HttpCallHandler {
     std::unique_ptr<Span> span;
   };
 
+  void stepped(const RouterEvent& /*event*/, const std::vector<RouterEffect>& /*effects*/) {}
+  void carried_out(const RouterEvent& event);
   void carry_out(const StartLeg& effect);
   void carry_out(const CancelLeg& effect);
   void carry_out(const ReleaseOffer& effect);
@@ -153,14 +153,11 @@ class RelayApi final : public net::HttpCallHandler {
 
   // The name is empty if there are no tenants.
   const TenantConfig& tenant_config(Admission::Tenant tenant) const;
-  // Returns false if the request is denied, and answers it.
-  bool admit(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens);
-  // Counts and logs the denial. Returns the header lines for its reply.
-  Admission::Headers note_denial(const Admission::Denial& denial);
-  void begin(net::ExchangeId client, Admission::Tenant tenant, uint64_t tokens_paid,
-             const net::HttpRequest& request, RequestBody body, bool generates,
-             std::unique_ptr<ReplyCapture> capture);
-  void step(const RouterEvent& event);
+  // Returns a reply if the request is denied.
+  std::optional<net::EarlyReply> admit(Admission::Tenant tenant, uint64_t tokens);
+  // Requires: the sink, the tenant and the paid tokens of the exchange are set.
+  void begin(RequestId id, Exchange admitted, const net::HttpRequest& request, RequestBody body,
+             bool generates);
   // The key for consistent_hash; empty: none.
   bool is_probe(const net::HttpRequest& request, const TenantConfig& tenant) const;
   bool prefills_several_prompts() const;
@@ -176,13 +173,11 @@ class RelayApi final : public net::HttpCallHandler {
   Leg take_leg(net::CallId call, std::string_view error = "");
   void end_trace(Exchange& exchange, Outcome outcome);
   // Counts the end and drops the exchange.
-  void end(RequestId id, Outcome outcome, ReplyCapture::End reply = ReplyCapture::End::kBrokenOff);
+  void end(RequestId id, Outcome outcome);
   // "request ", and its x-request-id, for the log.
   std::string text_of(RequestId id) const;
-  void arm_timer();
 
-  net::EventLoop& loop_;
-  net::HttpServer& server_;
+  net::Loop& loop_;
   const RouterConfig config_;
   const std::function<void()> on_drained_;
   std::vector<std::function<void()>> on_workers_changed_;
@@ -194,20 +189,17 @@ class RelayApi final : public net::HttpCallHandler {
   RouterMetrics metrics_;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
+  uint64_t ids_ = 0;
   std::unordered_map<RequestId, Exchange> exchanges_;
   std::unordered_map<net::CallId, Leg> legs_;
   std::map<LegId, net::CallId> calls_;
 
-  std::deque<RouterEvent> waiting_;
-  std::vector<RouterEffect> effects_;
-  bool stepping_ = false;
   const net::HttpReplyHead* head_ = nullptr;  // Set while the core handles it.
   std::string scratch_;
-  net::TimerId timer_;
-  Instant timer_at_ = kNever;
   WarnGate degraded_warning_{std::chrono::seconds(10)};
   // Clients cause these lines, as many as they like. One gate for each reason.
   std::array<WarnGate, kDenialReasons> denial_lines_;
+  Runner runner_{loop_, core_, *this};
 };
 
 }  // namespace pdjob::router

@@ -1,7 +1,5 @@
 #include "router/relay/reply_capture.h"
 
-#include <utility>
-
 namespace pdjob::router {
 
 void ReplyCapture::begin(const net::HttpReplyHead& head, WorkerId writer) {
@@ -25,27 +23,12 @@ void ReplyCapture::take(std::string_view raw) {
   }
   if (reply_->body.size() > bytes_max_) {
     give_up();
-  } else if (reply_->content_type.starts_with("text/event-stream") &&
-             reply_->body.ends_with("data: [DONE]\n\n")) {
-    finish(End::kWhole);
   }
 }
 
-void ReplyCapture::give_up() { reply_.reset(); }
-
-void ReplyCapture::answer(int status, std::string_view body) {
-  reply_ = CapturedReply{
-      .status = status, .content_type = "application/json", .body = std::string(body)};
-}
-
-void ReplyCapture::finish(End end) {
-  if (std::exchange(finished_, true)) {
-    return;
-  }
-  if (end == End::kBrokenOff) {
-    give_up();
-  }
-  done_(std::exchange(reply_, std::nullopt));
+bool ReplyCapture::has_last_event() const {
+  return reply_ && reply_->content_type.starts_with("text/event-stream") &&
+         reply_->body.ends_with("data: [DONE]\n\n");
 }
 
 }  // namespace pdjob::router

@@ -1,14 +1,12 @@
-// ReplyCapture: a bounded copy of a reply on its way to a client. It keeps a reply only if its end
-// is recognizable, was reached and came within the bound. An event stream is complete at its
-// [DONE]. The copy is then ready before the client has the [DONE] and can send its next request or
-// leave. Pure.
+// ReplyCapture: a bounded copy of a worker's reply, for the sinks that keep replies. It keeps a
+// reply only if its end is recognizable and came within the bound. Pure.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/id.h"
 #include "net/http/http_client.h"
@@ -25,26 +23,22 @@ struct CapturedReply {
 
 class ReplyCapture {
  public:
-  using Done = std::function<void(std::optional<CapturedReply>)>;
-
-  // Calls `done` once: in finish(), or in take() at the end of a stream.
-  ReplyCapture(size_t bytes_max, Done done) : bytes_max_(bytes_max), done_(std::move(done)) {}
+  explicit ReplyCapture(size_t bytes_max) : bytes_max_(bytes_max) {}
 
   void begin(const net::HttpReplyHead& head, WorkerId writer);
   // Body bytes as received.
   void take(std::string_view raw);
-  void give_up();
-  // An answer of the router itself.
-  void answer(int status, std::string_view body);
-  enum class End { kWhole, kBrokenOff };
-  void finish(End end);
+  void give_up() { reply_.reset(); }
+  // True if the reply is an event stream, and its last event ([DONE]) is there.
+  bool has_last_event() const;
+  // Returns the copy once; later calls return nothing. Requires: the reply has ended, or
+  // has_last_event().
+  std::optional<CapturedReply> release() { return std::exchange(reply_, std::nullopt); }
 
  private:
   const size_t bytes_max_;
-  const Done done_;
   std::optional<CapturedReply> reply_;
   bool chunked_ = false;
-  bool finished_ = false;
   net::ChunkDecoder chunks_;
 };
 

@@ -20,12 +20,13 @@ uint64_t new_id() { return std::max<uint64_t>(entropy(), 1); }
 
 }  // namespace
 
-Tracer::Tracer(net::EventLoop& loop, const TracingConfig& config)
+Tracer::Tracer(net::Loop& loop, const TracingConfig& config,
+               std::unique_ptr<net::OutboundClient> client)
     : loop_(loop),
       collector_(*net::parse_service_url(config.endpoint)),
       ratio_(config.ratio),
       unix_offset_(unix_nanoseconds() - real_now().time_since_epoch().count()),
-      client_(net::OutboundClient::create(loop, config.ca_file)),
+      client_(std::move(client)),
       random_(entropy()),
       instance_(TransferId{new_id(), new_id()}.to_string()) {
   collector_.path += "/v1/traces";

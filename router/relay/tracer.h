@@ -11,7 +11,7 @@
 #include "common/random.h"
 #include "common/warn_gate.h"
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"
 #include "router/config/tracing_config.h"
 #include "router/relay/trace.h"
@@ -24,7 +24,7 @@ class Tracer {
   static constexpr size_t kBatchMax = 512;
   static constexpr Duration kInterval = std::chrono::seconds(1);
 
-  Tracer(net::EventLoop& loop, const TracingConfig& config);
+  Tracer(net::Loop& loop, const TracingConfig& config, std::unique_ptr<net::OutboundClient> client);
   ~Tracer() { loop_.cancel(timer_); }
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -42,7 +42,7 @@ class Tracer {
   void export_some();
   void exported(size_t spans, const Result<net::OutboundReply>& reply);
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   net::Url collector_;
   const double ratio_;
   const int64_t unix_offset_;

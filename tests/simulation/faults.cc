@@ -1,46 +1,63 @@
 #include "tests/simulation/faults.h"
 
+#include <algorithm>
+
 namespace pdjob::simulation {
 namespace {
 
-constexpr uint64_t kFaultsMax = 16;
-constexpr uint64_t kFaultlessOneIn = 4;
+constexpr std::array<std::pair<const char*, FaultKind>, 11> kKinds = {
+    {{"kill", &FaultWeights::kill},
+     {"freeze", &FaultWeights::freeze},
+     {"slow", &FaultWeights::slow},
+     {"hang", &FaultWeights::hang},
+     {"step fails", &FaultWeights::step_fails},
+     {"KV link breaks", &FaultWeights::kv_link_breaks},
+     {"connection breaks", &FaultWeights::connection_breaks},
+     {"connection goes dead", &FaultWeights::goes_dead},
+     {"partition", &FaultWeights::partition},
+     {"node lost", &FaultWeights::node_lost},
+     {"reorganise", &FaultWeights::reorganise}}};
 
 }  // namespace
 
-bool FaultPlan::empty() const {
-  return faults.empty() &&
-         dials.push_fails + dials.row_damaged + dials.step_fails + dials.reserve_fails == 0;
+std::string to_string(FaultKind kind) {
+  return std::ranges::find(kKinds, kind, &std::pair<const char*, FaultKind>::second)->first;
 }
 
-FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed) {
-  FaultPlan plan{.end = start + duration};
-  if (seed % kFaultlessOneIn == 0) {
+bool FaultPlan::empty() const {
+  return faults.empty() && std::ranges::all_of(kFaultDials, [this](const auto& dial) {
+           return dials.*dial.second == 0;
+         });
+}
+
+FaultPlan make_fault_plan(const Scenario& scenario, Instant start, uint64_t seed) {
+  FaultPlan plan;
+  Random random(mix(seed));
+  if (random.chance(scenario.faultless)) {
     return plan;
   }
-  Random random(mix(seed));
   // A run draws only a few kinds: if everything fails at once, a run explores little.
-  static constexpr FaultKind kKinds[] = {FaultKind::kKill,       FaultKind::kFreeze,
-                                         FaultKind::kSlow,       FaultKind::kStepFails,
-                                         FaultKind::kLinkBreaks, FaultKind::kLegBreaks};
   std::vector<FaultKind> kinds;
-  for (const FaultKind kind : kKinds) {
-    if (random.chance(0.4)) {
-      kinds.push_back(kind);
+  for (const auto& [name, kind] : kKinds) {
+    if (scenario.weights.*kind > 0 && random.chance(0.4)) {
+      kinds.insert(kinds.end(), scenario.weights.*kind, kind);
     }
   }
-  for (uint64_t left = kinds.empty() ? 0 : random.below(kFaultsMax); left > 0; --left) {
-    Fault fault{.when = start + Duration(random.below(static_cast<uint64_t>(duration.count()))),
-                .kind = kinds[random.below(kinds.size())],
-                .target = random.next(),
-                .duration = std::chrono::microseconds(1000 + random.below(1'500'000))};
-    plan.faults.push_back(fault);
+  for (uint32_t left = kinds.empty() ? 0 : scenario.faults.draw(random); left > 0; --left) {
+    plan.faults.push_back(
+        {.when = start + Duration(random.below(static_cast<uint64_t>(scenario.load.count()))),
+         .kind = kinds[random.below(kinds.size())],
+         .target = random.next(),
+         .duration = std::chrono::microseconds(
+             1000 + random.below(random.chance(0.2) ? 15'000'000 : 1'500'000))});
   }
   const auto dial = [&random](double max) { return random.chance(0.3) ? max * random.unit() : 0; };
-  plan.dials = {.push_fails = dial(0.05),
-                .row_damaged = dial(0.05),
-                .step_fails = dial(0.02),
-                .reserve_fails = dial(0.05)};
+  plan.dials = {.messages_lost = dial(scenario.messages_lost),
+                .push_fails = dial(scenario.push_fails),
+                .row_damaged = dial(scenario.row_damaged),
+                .step_fails = dial(scenario.step_fails),
+                .reserve_fails = dial(scenario.reserve_fails),
+                .spawn_fails = dial(scenario.spawn_fails)};
   return plan;
 }
 

@@ -2,46 +2,51 @@
 // drawn from the seed. Values.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
 #include "common/time.h"
+#include "tests/simulation/scenario.h"
 
 namespace pdjob::simulation {
 
-enum class FaultKind {
-  kKill,        // The process dies and comes back as a new incarnation.
-  kFreeze,      // The process stops, as by SIGSTOP, and continues later.
-  kSlow,        // The steps of the process take longer.
-  kStepFails,   // The next step of the process fails.
-  kLinkBreaks,  // One of the KV links.
-  kLegBreaks,   // One of the router's connections.
-};
+using FaultKind = uint32_t FaultWeights::*;
+std::string to_string(FaultKind kind);
 
 struct Fault {
   Instant when;
-  FaultKind kind = FaultKind::kKill;
+  FaultKind kind = nullptr;
   uint64_t target = 0;  // Taken modulo the number of candidates at that time.
   Duration duration{};
 };
 
+// Chances.
 struct FaultDials {
-  double push_fails = 0;
-  double row_damaged = 0;
-  double step_fails = 0;
-  double reserve_fails = 0;
+  double messages_lost = 0, push_fails = 0, row_damaged = 0, step_fails = 0, reserve_fails = 0,
+         spawn_fails = 0;
 };
+using FaultDial = double FaultDials::*;
+inline constexpr std::array<std::pair<const char*, FaultDial>, 6> kFaultDials = {
+    {{"messages lost", &FaultDials::messages_lost},
+     {"pushes fail", &FaultDials::push_fails},
+     {"rows damaged", &FaultDials::row_damaged},
+     {"steps fail", &FaultDials::step_fails},
+     {"reservations fail", &FaultDials::reserve_fails},
+     {"starts fail", &FaultDials::spawn_fails}}};
 
 struct FaultPlan {
   std::vector<Fault> faults;
   FaultDials dials;
-  Instant end;  // The faults end here.
 
   bool empty() const;
 };
 
-// Every fourth seed gets an empty plan: every request must then succeed.
-FaultPlan make_fault_plan(Instant start, Duration duration, uint64_t seed);
+// An empty plan says that every request must succeed. `start` is the time of the first fault, at
+// the earliest.
+FaultPlan make_fault_plan(const Scenario& scenario, Instant start, uint64_t seed);
 
 }  // namespace pdjob::simulation

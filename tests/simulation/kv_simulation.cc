@@ -4,14 +4,14 @@
 
 int main(int argc, char** argv) {
   using namespace pdjob::simulation;
-  return sim_main(argc, argv,
-                  {.replay = "./dev sim kv", .run = [](uint64_t seed, SimTrace::Print print) {
-                     const KvRunResult result = simulate_kv({.seed = seed, .print = print});
-                     return SimRun{.violation = result.violation,
-                                   .trace_hash = result.trace_hash,
-                                   .trace_lines = result.trace_lines,
-                                   .counts = {{"done", result.done},
-                                              {"failed", result.failed},
-                                              {"released late", result.released_late}}};
-                   }});
+  return sim_main(argc, argv, {.replay = "./dev sim kv", .run = [](const SimCall& call) {
+                                 const KvRunResult result =
+                                     simulate_kv({.seed = call.seed, .print = call.print});
+                                 return SimRun{.violation = result.violation,
+                                               .trace_hash = result.trace_hash,
+                                               .trace_lines = result.trace_lines,
+                                               .counts = {{"done", result.done},
+                                                          {"failed", result.failed},
+                                                          {"released late", result.released_late}}};
+                               }});
 }

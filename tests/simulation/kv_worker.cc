@@ -104,9 +104,10 @@ bool KvRows::holds(uint64_t owner, uint32_t rows) const {
 
 KvWorker::KvWorker(KvScene& scene, const std::string& name, bool slow, uint64_t seed)
     : scene_(scene),
-      process_(scene.loop, name,
-               slow ? Duration(std::chrono::milliseconds(2)) : std::chrono::microseconds(20),
-               seed) {
+      process_(name, {.loop = scene.loop,
+                      .turn_max = slow ? Duration(std::chrono::milliseconds(2))
+                                       : std::chrono::microseconds(20),
+                      .seed = seed}) {
   const auto transports = *kvtransfer::transports_of(scene.config, std::nullopt);
   address_ = {.engine_id = name, .host = name, .unix_path = "@" + name, .host_id = "machine"};
   for (size_t i = 0; i < kSlots; ++i) {

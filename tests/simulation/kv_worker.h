@@ -79,7 +79,7 @@ class KvWorker final : private kvtransfer::LinkNetwork {
              Instant deadline);
   void cancel(TransferId id);
 
-  // At the end: nothing is alive, and no memory was written after it was given on. `lied`: peers
+  // At the end, nothing is alive. All writes to memory came before it was given on. `lied`: peers
   // lost messages, so a grant may wait as long as its link lives.
   void check_idle(bool lied) const;
 

@@ -23,12 +23,21 @@ void SimCluster::tell(launcher::ClusterEvent event) {
 }
 
 void SimCluster::open_door(const launcher::Door& door) {
-  doors_[door.name] = door;
-  tell(launcher::DoorOpened{door.name, 8000});
+  launcher::Door opened = door;
+  opened.port = door.port != 0 ? door.port : 8000;
+  doors_[door.name] = opened;
+  door_changed(opened, true);
+  tell(launcher::DoorOpened{door.name, opened.port});
+}
+
+void SimCluster::close_door(const std::string& name) {
+  if (const auto found = doors_.extract(name)) {
+    door_changed(found.mapped(), false);
+  }
 }
 
 void SimCluster::spawn(const Order& order) {
-  if (!nodes_.contains(order.node) || random_.chance(spawn_failures)) {
+  if (!nodes_.contains(order.node) || spawn_fails()) {
     tell(launcher::SpawnFailed{order.incarnation, "the node refuses"});
     return;
   }
@@ -43,8 +52,8 @@ void SimCluster::signal(Incarnation incarnation, launcher::Signal signal) {
   }
   if (signal == launcher::Signal::kKill) {
     end(incarnation, "signal 9 (Killed)", false);
-  } else {
-    signalled(incarnation, signal);
+  } else if (signal == launcher::Signal::kTerminate) {
+    terminated(incarnation);
   }
 }
 
@@ -55,13 +64,20 @@ void SimCluster::join(const launcher::Node& node) {
 
 void SimCluster::lose(const std::string& node) {
   if (nodes_.erase(node) > 0) {
-    std::erase_if(running_, [&](const auto& row) { return row.second.node == node; });
+    for (auto each = running_.begin(); each != running_.end();) {
+      const auto [incarnation, order] = *each++;
+      if (order.node == node) {
+        running_.erase(incarnation);
+        gone(incarnation);
+      }
+    }
     tell(launcher::NodeLost{node, "no answer"});
   }
 }
 
 void SimCluster::end(Incarnation incarnation, const std::string& how, bool crashed) {
   if (running_.erase(incarnation) > 0) {
+    gone(incarnation);
     tell(launcher::ProcessExited{incarnation, how, crashed});
   }
 }

@@ -19,15 +19,17 @@ class SimCluster final : public launcher::Cluster {
 
   SimCluster(SimLoop& loop, uint64_t seed) : loop_(loop), random_(seed) {}
 
-  // Called when a process begins, and for each signal that is not SIGKILL.
+  // Called when a process begins and when it is gone, for each SIGTERM, and for each door.
   std::function<void(const Order&)> began;
-  std::function<void(launcher::Incarnation, launcher::Signal)> signalled;
-  double spawn_failures = 0;  // Share of the orders.
+  std::function<void(launcher::Incarnation)> gone;
+  std::function<void(launcher::Incarnation)> terminated;
+  std::function<void(const launcher::Door&, bool open)> door_changed;
+  std::function<bool()> spawn_fails = [] { return false; };
 
   void report_to(Handler& handler) override { handler_ = &handler; }
   std::vector<launcher::Node> nodes() const override;
   void open_door(const launcher::Door& door) override;
-  void close_door(const std::string& name) override { doors_.erase(name); }
+  void close_door(const std::string& name) override;
   void spawn(const Order& order) override;
   void signal(launcher::Incarnation incarnation, launcher::Signal signal) override;
 

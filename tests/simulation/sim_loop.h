@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "common/random.h"
@@ -38,6 +39,25 @@ class SimLoop {
   Instant now_{std::chrono::hours(1)};
   uint64_t tasks_made_ = 0;
   std::map<std::pair<Instant, uint64_t>, Task> tasks_;
+};
+
+// Which hosts cannot reach each other now, and until when. What is sent meanwhile arrives later.
+class SimCuts {
+ public:
+  // One direction.
+  void cut(const std::string& from, const std::string& to, Instant until) {
+    Instant& end = until_[{from, to}];
+    end = std::max(end, until);
+  }
+  void heal() { until_.clear(); }
+  // What is sent now can arrive from then on.
+  Instant passes(const std::string& from, const std::string& to, Instant now) const {
+    const auto found = until_.find({from, to});
+    return found == until_.end() ? now : std::max(now, found->second);
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, Instant> until_;
 };
 
 // One direction of one connection. Messages arrive in the order in which they were sent.

@@ -1,10 +1,13 @@
 #include "tests/simulation/sim_main.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -16,14 +19,26 @@ struct Arguments {
   uint64_t seed = 1;
   uint64_t runs = 0;  // 0 means one run, with its trace.
   bool find = false;  // A violation is what is wanted.
+  std::optional<std::set<uint32_t>> only;
 };
 
 // Printed on abort: a failed PDJOB_CHECK of a core must still name the seed.
-char replay_line[64];
+char replay_line[256];
 
-void remember_seed(const SimProgram& program, uint64_t seed) {
-  std::snprintf(replay_line, sizeof replay_line, "replay: %s --seed %llu\n", program.replay,
-                static_cast<unsigned long long>(seed));
+std::string replay_of(const SimProgram& program, const SimCall& call) {
+  std::string line = program.replay + " --seed " + std::to_string(call.seed);
+  if (call.only) {
+    const char* before = " --only ";
+    for (const uint32_t event : *call.only) {
+      line += before + std::to_string(event);
+      before = ",";
+    }
+  }
+  return line;
+}
+
+void remember(const SimProgram& program, const SimCall& call) {
+  std::snprintf(replay_line, sizeof replay_line, "replay: %s\n", replay_of(program, call).c_str());
 }
 
 extern "C" void on_abort(int /*signal*/) {
@@ -32,31 +47,81 @@ extern "C" void on_abort(int /*signal*/) {
 }
 
 bool parse(int argc, char** argv, Arguments& arguments) {
-  for (int i = 1; i < argc; i += 2) {
+  for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
-    char* end = nullptr;
-    const uint64_t value = i + 1 < argc ? std::strtoull(argv[i + 1], &end, 10) : 0;
-    if (end == nullptr || end == argv[i + 1] || *end != '\0') {
-      return false;
+    std::vector<uint64_t> values;
+    for (const char* at = argv[i + 1]; *at != '\0';) {
+      char* end = nullptr;
+      values.push_back(std::strtoull(at, &end, 10));
+      if (end == at || (*end != '\0' && *end != ',')) {
+        return false;
+      }
+      at = *end == ',' ? end + 1 : end;
     }
-    if (flag == "--seed" || flag == "--from") {
-      arguments.seed = value;
+    if (flag == "--only") {
+      arguments.only.emplace(values.begin(), values.end());
+    } else if (values.size() != 1) {
+      return false;
+    } else if (flag == "--seed" || flag == "--from") {
+      arguments.seed = values[0];
     } else if (flag == "--runs" || flag == "--find") {
-      arguments.runs = value;
+      arguments.runs = values[0];
       arguments.find = flag == "--find";
     } else {
       return false;
     }
   }
-  return argc > 1;
+  return argc > 1 && argc % 2 == 1;
 }
 
-bool report(uint64_t seed, const SimRun& run) {
+// Whether it breaks an invariant, or aborts. In a process of its own.
+bool fails(const SimProgram& program, const SimCall& call) {
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGABRT, [](int /*signal*/) { ::_exit(1); });
+    ::_exit(program.run(call).violation.empty() ? 0 : 1);
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && status != 0;
+}
+
+// Leaves out events as long as the run fails without them: first halves, then ever smaller parts
+// (delta debugging: Zeller and Hildebrandt, 2002).
+void minimise(const SimProgram& program, uint64_t seed, uint32_t events) {
+  std::vector<uint32_t> kept(events);
+  std::iota(kept.begin(), kept.end(), 0);
+  const auto call_with = [&](const std::vector<uint32_t>& some) {
+    return SimCall{.seed = seed, .only = std::set<uint32_t>(some.begin(), some.end())};
+  };
+  for (size_t part = std::max<size_t>(kept.size() / 2, 1); part > 0 && !kept.empty();) {
+    bool smaller = false;
+    for (size_t at = 0; at < kept.size();) {
+      std::vector<uint32_t> fewer = kept;
+      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(at),
+                  fewer.begin() + static_cast<ptrdiff_t>(std::min(at + part, kept.size())));
+      if (fails(program, call_with(fewer))) {
+        kept = fewer;
+        smaller = true;
+      } else {
+        at += part;
+      }
+    }
+    part = smaller && part == 1 ? 1 : part / 2;
+  }
+  std::printf("minimised to %zu of %u events: %s\n", kept.size(), events,
+              replay_of(program, call_with(kept)).c_str());
+}
+
+bool report(const SimProgram& program, uint64_t seed, const SimRun& run) {
   if (run.violation.empty()) {
     return true;
   }
-  std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), run.violation.c_str());
-  std::printf("%s", replay_line);
+  std::printf("seed %llu: %s\n%s", static_cast<unsigned long long>(seed), run.violation.c_str(),
+              replay_line);
+  if (run.events > 0) {
+    minimise(program, seed, run.events);
+  }
   return false;
 }
 
@@ -68,26 +133,30 @@ std::string told(const std::vector<std::pair<const char*, uint64_t>>& counts) {
   return text;
 }
 
-bool run_one(const SimProgram& program, uint64_t seed) {
-  remember_seed(program, seed);
-  const SimRun run = program.run(seed, SimTrace::Print::kYes);
+bool run_one(const SimProgram& program, const SimCall& call) {
+  remember(program, call);
+  const SimRun run = program.run(call);
   std::printf("%s; trace %016llx of %llu lines\n", told(run.counts).c_str(),
               static_cast<unsigned long long>(run.trace_hash),
               static_cast<unsigned long long>(run.trace_lines));
-  return report(seed, run);
+  if (!run.violation.empty()) {
+    std::printf("%s\n", run.violation.c_str());
+  }
+  return run.violation.empty();
 }
 
 bool run_many(const SimProgram& program, const Arguments& arguments) {
   std::vector<std::pair<const char*, uint64_t>> sums;
   uint64_t lines = 0;
   for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.runs; ++seed) {
-    remember_seed(program, seed);
-    SimRun run = program.run(seed, SimTrace::Print::kNo);
-    if (run.violation.empty() &&
-        program.run(seed, SimTrace::Print::kNo).trace_hash != run.trace_hash) {
+    const SimCall call{.seed = seed};
+    remember(program, call);
+    SimRun run = program.run(call);
+    if (run.violation.empty() && program.run(call).trace_hash != run.trace_hash) {
       run.violation = "two runs of one seed differ";
+      run.events = 0;
     }
-    if (!report(seed, run)) {
+    if (!report(program, seed, run)) {
       return false;
     }
     lines += run.trace_lines;
@@ -103,13 +172,17 @@ bool run_many(const SimProgram& program, const Arguments& arguments) {
   return true;
 }
 
-// An abort counts as found, too: the core noticed by itself.
+// Each part in a process of its own: an abort counts as found, too, because the core noticed it by
+// itself.
 bool find_one(const SimProgram& program, uint64_t seeds) {
-  std::signal(SIGABRT, [](int /*signal*/) { ::_exit(0); });
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    remember_seed(program, seed);
-    const SimRun run = program.run(seed, SimTrace::Print::kNo);
-    if (!report(seed, run)) {
+    const SimCall call{.seed = seed};
+    if (fails(program, call)) {
+      std::printf("found by seed %llu\n", static_cast<unsigned long long>(seed));
+      if (const uint32_t events = program.run({.seed = seed, .only = std::set<uint32_t>()}).events;
+          events > 0) {
+        minimise(program, seed, events);
+      }
       return true;
     }
   }
@@ -122,13 +195,16 @@ bool find_one(const SimProgram& program, uint64_t seeds) {
 int sim_main(int argc, char** argv, const SimProgram& program) {
   Arguments arguments;
   if (!parse(argc, argv, arguments)) {
-    std::fprintf(stderr, "usage: %s --seed N | --runs N [--from SEED] | --find N\n", argv[0]);
+    std::fprintf(stderr, "usage: %s --seed N [--only LIST] | --runs N [--from SEED] | --find N\n",
+                 argv[0]);
     return 2;
   }
   std::signal(SIGABRT, on_abort);
   log::start("simulation", log::Level::kError);
   const bool good = arguments.find        ? find_one(program, arguments.runs)
-                    : arguments.runs == 0 ? run_one(program, arguments.seed)
+                    : arguments.runs == 0 ? run_one(program, {.seed = arguments.seed,
+                                                              .print = SimTrace::Print::kYes,
+                                                              .only = arguments.only})
                                           : run_many(program, arguments);
   return good ? 0 : 1;
 }

@@ -1,14 +1,18 @@
 // Shared by the simulators' programs.
 //
 //   PROGRAM --seed N               runs once and prints the trace
+//   PROGRAM --seed N --only LIST   the same with these of its events alone, such as 3,17
 //   PROGRAM --runs N [--from SEED] runs N seeds, each twice
 //   PROGRAM --find N               succeeds if one of N seeds breaks an invariant: for mutants
 //
-// The first run that breaks an invariant ends the program, with exit code 1.
+// The first run that breaks an invariant ends the program, with exit code 1. It is minimised: the
+// program says which few of its events suffice.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,12 +25,19 @@ struct SimRun {
   std::string violation;
   uint64_t trace_hash = 0;
   uint64_t trace_lines = 0;
+  uint32_t events = 0;  // Those that it can do without; 0: it is not minimised.
   std::vector<std::pair<const char*, uint64_t>> counts;  // Every run uses the same names.
 };
 
+struct SimCall {
+  uint64_t seed = 0;
+  SimTrace::Print print = SimTrace::Print::kNo;
+  std::optional<std::set<uint32_t>> only;
+};
+
 struct SimProgram {
-  const char* replay;  // The command line to which --seed is added.
-  std::function<SimRun(uint64_t seed, SimTrace::Print print)> run;
+  std::string replay;  // The command line to which --seed is added.
+  std::function<SimRun(const SimCall& call)> run;
 };
 
 // Returns the exit code.

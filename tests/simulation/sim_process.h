@@ -1,6 +1,8 @@
-// SimProcess: one life of one simulated process, with production code on its virtual timers. Each
+// SimProcess: one life of one simulated process, with production code on its virtual loops. Each
 // turn takes time, so that anything can happen between two of them. A dead process runs nothing any
 // more. A stopped one (SIGSTOP) runs what came meanwhile, in order, when it continues.
+//
+// SimThread is one of its threads; the process itself is its first one.
 #pragma once
 
 #include <algorithm>
@@ -10,83 +12,210 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "common/check.h"
 #include "common/random.h"
-#include "net/loop/timers.h"
+#include "net/loop/loop.h"
 #include "tests/simulation/sim_loop.h"
 
 namespace pdjob::simulation {
 
-class SimProcess final : public net::Timers {
+class SimThread;
+
+// Where a thread's streams lead (sim_sockets.h).
+class SimStreams {
+ public:
+  virtual std::unique_ptr<net::Stream> connect_stream(const net::SocketAddress& address,
+                                                      SimThread& thread) = 0;
+  virtual Result<std::unique_ptr<net::Listener>> listen_stream(const net::ListenOptions& options,
+                                                               SimThread& thread) = 0;
+
+ protected:
+  ~SimStreams() = default;
+};
+
+class SimThread : public net::Loop {
  public:
   using Task = std::function<void()>;
 
-  // A turn takes up to `turn_max`.
-  SimProcess(SimLoop& loop, std::string name, Duration turn_max, uint64_t seed)
-      : loop_(loop), name_(std::move(name)), turn_max_(turn_max), random_(seed) {}
-  SimProcess(const SimProcess&) = delete;
-  SimProcess& operator=(const SimProcess&) = delete;
-  ~SimProcess() { die(); }
-
-  const std::string& name() const { return name_; }
-  bool alive() const { return state_->alive; }
-  bool stopped() const { return state_->stopped; }
-  void die() {
-    state_->alive = false;
-    state_->tasks.clear();
-  }
-  void stop() { state_->stopped = true; }
-  void go_on() {
-    state_->stopped = false;
-    while (!state_->held.empty() && !state_->stopped) {
-      const uint64_t task = state_->held.front();
-      state_->held.pop_front();
-      state_->run(task);
-    }
-  }
-
-  Instant now() const override { return loop_.now(); }
-  Instant exact_now() const override { return loop_.now(); }
-  net::TimerId call_at(Instant when, Task work) override {
-    const uint64_t task = ++state_->tasks_made;
-    if (state_->alive) {
-      state_->tasks.emplace(task, std::move(work));
-      const Duration turn(1 + random_.below(static_cast<uint64_t>(turn_max_.count())));
-      loop_.at(std::max(when, now() + turn), [state = state_, task] { state->due(task); });
-    }
-    return net::TimerId{task};
-  }
-  void cancel(net::TimerId timer) override { state_->tasks.erase(timer.value); }
-  void post(Task work) { call_at(now(), std::move(work)); }
-
- private:
-  // Outlives the process, because the loop still has its tasks.
-  struct State {
+  // Shared by all threads of a process.
+  struct Life {
+    std::string name;
+    std::string host;
     bool alive = true;
     bool stopped = false;
+    std::vector<Task> go_on;  // Of each thread.
+  };
+  static constexpr Duration kTurnMax = std::chrono::microseconds(20);
+  struct Setting {
+    SimLoop& loop;
+    Duration turn_max = kTurnMax;  // A turn takes up to this long.
+    uint64_t seed = 0;
+    SimStreams* streams = nullptr;  // Null: it has none.
+    std::string host;               // An address.
+  };
+
+  SimThread(std::shared_ptr<Life> life, const Setting& setting)
+      : setting_(setting),
+        random_(setting.seed),
+        state_(std::make_shared<State>(std::move(life), setting.loop)) {
+    state_->life->go_on.emplace_back([state = std::weak_ptr(state_)] {
+      if (const auto here = state.lock()) {
+        here->run_held();
+      }
+    });
+  }
+  SimThread(const SimThread&) = delete;
+  SimThread& operator=(const SimThread&) = delete;
+  virtual ~SimThread() { state_->tasks.clear(); }
+
+  Instant now() const override { return setting_.loop.now(); }
+  Instant exact_now() const override { return setting_.loop.now(); }
+  net::TimerId call_at(Instant when, Task work) override {
+    return add(std::max(when, now() + turn()), std::move(work));
+  }
+  void cancel(net::TimerId timer) override { state_->tasks.erase(timer.value); }
+  void post(Task work) override { post_at(now(), std::move(work)); }
+  // Runs behind all work that was posted before, and not before `when`.
+  void post_at(Instant when, Task work) {
+    last_post_ = std::max({last_post_, when, now() + turn()});
+    add(last_post_, std::move(work));
+  }
+  void at_turn_end(net::TurnHandler& handler) override {
+    state_->turn_ends.push_back(&handler);
+    if (!state_->in_turn) {
+      add(now() + turn(), [] {});
+    }
+  }
+  void forget_turn_end(net::TurnHandler& handler) override {
+    std::erase(state_->turn_ends, &handler);
+    std::ranges::replace(state_->ending, &handler, nullptr);
+  }
+  // The clocks of hosts differ.
+  int64_t unix_seconds() const override {
+    return 1'700'000'000 + static_cast<int64_t>(std::hash<std::string>()(host()) % 100'000) +
+           std::chrono::duration_cast<std::chrono::seconds>(now().time_since_epoch()).count();
+  }
+  uint64_t entropy() override { return random_.next(); }
+
+  Result<std::unique_ptr<net::Stream>> connect(const net::SocketAddress& address) override {
+    return setting_.streams->connect_stream(address, *this);
+  }
+  Result<std::unique_ptr<net::Listener>> listen(const net::ListenOptions& options) override {
+    return setting_.streams->listen_stream(options, *this);
+  }
+  std::unique_ptr<net::Resolver> make_resolver() override { return std::make_unique<NoNames>(); }
+
+  const std::string& host() const { return life().host; }
+
+ protected:
+  Life& life() const { return *state_->life; }
+  const std::shared_ptr<Life>& shared_life() const { return state_->life; }
+  const Setting& setting() const { return setting_; }
+
+ private:
+  struct NoNames final : net::Resolver {
+    void look_up(std::string host, uint16_t /*port*/,
+                 std::function<void(Addresses)> /*then*/) override {
+      PDJOB_CHECK(false, "simulated hosts have addresses, no names:", host);
+    }
+  };
+
+  // Outlives the thread, because the world's loop still has its tasks.
+  struct State {
+    State(std::shared_ptr<Life> shared, SimLoop& world) : life(std::move(shared)), loop(world) {}
+
+    std::shared_ptr<Life> life;
+    SimLoop& loop;
     uint64_t tasks_made = 0;
     std::map<uint64_t, Task> tasks;
     std::deque<uint64_t> held;
+    std::vector<net::TurnHandler*> turn_ends;
+    std::vector<net::TurnHandler*> ending;  // Those being called; null: forgotten since.
+    bool in_turn = false;
 
     void due(uint64_t task) {
-      if (stopped) {
+      if (life->stopped) {
         held.push_back(task);
       } else {
         run(task);
       }
     }
     void run(uint64_t task) {
-      if (auto found = tasks.extract(task)) {
-        found.mapped()();
+      auto found = tasks.extract(task);
+      if (!found || !life->alive) {
+        return;
+      }
+      in_turn = true;
+      found.mapped()();
+      // A request made here counts for the next turn, which comes at once.
+      while (!turn_ends.empty() && life->alive) {
+        ending.swap(turn_ends);
+        for (size_t i = 0; i < ending.size(); ++i) {
+          if (ending[i] != nullptr) {
+            ending[i]->on_turn_end();
+          }
+        }
+        ending.clear();
+      }
+      in_turn = false;
+    }
+    void run_held() {
+      while (!held.empty() && !life->stopped) {
+        const uint64_t task = held.front();
+        held.pop_front();
+        run(task);
       }
     }
   };
 
-  SimLoop& loop_;
-  const std::string name_;
-  const Duration turn_max_;
+  Duration turn() {
+    return Duration(1 + random_.below(static_cast<uint64_t>(setting_.turn_max.count())));
+  }
+  net::TimerId add(Instant when, Task work) {
+    const uint64_t task = ++state_->tasks_made;
+    if (state_->life->alive) {
+      state_->tasks.emplace(task, std::move(work));
+      if (when != kNever) {  // One that never runs still owns what its work owns.
+        setting_.loop.at(when, [state = state_, task] { state->due(task); });
+      }
+    }
+    return net::TimerId{task};
+  }
+
+  const Setting setting_;
   Random random_;
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  Instant last_post_{};
+  const std::shared_ptr<State> state_;
+};
+
+class SimProcess final : public SimThread {
+ public:
+  SimProcess(std::string name, const Setting& setting)
+      : SimThread(std::make_shared<Life>(Life{.name = std::move(name), .host = setting.host}),
+                  setting) {}
+  ~SimProcess() override { die(); }
+
+  // Another thread of this process.
+  std::unique_ptr<SimThread> make_thread() {
+    Setting setting = this->setting();
+    setting.seed = entropy();
+    return std::make_unique<SimThread>(shared_life(), setting);
+  }
+
+  const std::string& name() const { return life().name; }
+  bool alive() const { return life().alive; }
+  bool stopped() const { return life().stopped; }
+  void die() { life().alive = false; }
+  void stop() { life().stopped = true; }
+  void go_on() {
+    life().stopped = false;
+    const std::shared_ptr<Life> here = shared_life();  // A task may end the process.
+    for (const Task& each : here->go_on) {
+      each();
+    }
+  }
 };
 
 }  // namespace pdjob::simulation

@@ -1,93 +1,72 @@
-// The simulated router process: the real Router core, in a shell that holds the results of legs
-// until they are relayed.
+// SimRouter: one life of one router process: the production shells and core.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <optional>
+#include <functional>
+#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "router/core/router.h"
+#include "net/control/process_spec.h"
+#include "router/http_api.h"
+#include "router/router_member.h"
 #include "tests/simulation/sim_worker.h"
 
 namespace pdjob::simulation {
 
-class SimRouter {
+class SimRouter final : public SimMember {
  public:
-  SimRouter(SimWorld& world, const router::RouterConfig& config, uint64_t seed)
-      : world_(world), config_(config), core_(config, seed) {}
+  // `door`: where clients come. Calls `end` when the process ends by itself.
+  SimRouter(const SimScene& scene, const net::ProcessSpec& spec, router::RouterConfig config,
+            const net::HttpAddress& door, uint64_t seed, std::function<void()> end)
+      : scene_(scene),
+        process_(spec.engine_id,
+                 {.loop = scene.loop, .seed = seed, .streams = &scene.http, .host = door.host}),
+        api_(*router::HttpApi::open(
+            process_, {}, router::in_job(std::move(config), spec),
+            {.host = door.host, .port = door.port, .own_port = true, .accepts_later = true},
+            [this] { member_.drained(); })),
+        member_(process_, *api_, std::move(end)) {
+    auto in_job = join_job(scene, process_, member_, spec);
+    in_job_ = in_job.get();
+    member_.serve(std::move(in_job), {.name = spec.name,
+                                      .engine_id = spec.engine_id,
+                                      .role = net::Role::kRouter,
+                                      .host = "127.0.0.1",  // The own port's.
+                                      .port = api_->server().own_port()});
+  }
+  SimRouter(const SimRouter&) = delete;
+  SimRouter& operator=(const SimRouter&) = delete;
+  // As by kill -9.
+  ~SimRouter() override {
+    process_.die();
+    scene_.http.forget(process_);
+  }
 
-  // Events from clients and the launcher.
-  void arrive(const Ask& ask);
-  void client_left(RequestId id);
-  void on_workers_changed(const std::vector<net::WorkerEntry>& workers,
-                          const std::vector<net::Departure>& left);
-  void on_load(const std::string& name, Incarnation incarnation, const net::WorkerLoad& load);
-  void drain();
-
-  // Events from workers, over the connections of legs.
-  void on_head(const router::LegAnswered& head);
-  void on_chunk(const router::LegId& leg, const TokenChunk& chunk);
-  void on_end(const router::LegId& leg, const std::optional<KvPlace>& place);
-  // Returns whether this is the first end of the leg that the core heard of.
-  bool on_broken(const router::LegId& leg, bool reached = true);
-
-  // A connection breaks halfway. Both ends notice.
-  void break_leg(uint64_t draw);
-
-  bool idle() const { return core_.requests_alive() == 0 && legs_.empty(); }
-  bool drained() const { return drained_; }
-  uint64_t pairs_suspected() const { return pairs_suspected_; }
-  uint64_t streams_continued() const { return streams_continued_; }
+  SimProcess& process() override { return process_; }
+  void terminate() override {
+    process_.post([this] { in_job_->stop(); });
+  }
+  std::string busy_with() const override {
+    const size_t requests = core().requests_alive();
+    const size_t exchanges = api_->server().exchanges_alive();
+    return requests + exchanges == 0 ? ""
+                                     : " " + std::to_string(requests) + " requests " +
+                                           std::to_string(exchanges) + " exchanges";
+  }
+  const router::Router& core() const { return api_->relay().core(); }
+  // A counter without labels.
+  uint64_t metric(const std::string& name) {
+    const std::string text = "\n" + api_->relay().metrics_text();
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
+  }
 
  private:
-  struct Leg {
-    Incarnation worker;
-    std::optional<int> status;
-    std::vector<TokenChunk> held;
-    bool relayed = false;
-    SimChannel to_worker;
-  };
-
-  void step(const router::RouterEvent& event);
-  void wake_at(Instant when);
-  void apply(const router::StartLeg& effect);
-  void apply(const router::CancelLeg& effect);
-  void apply(const router::ReleaseOffer& effect);
-  void apply(const router::Relay& effect);
-  void apply(const router::Complete& effect);
-  void apply(const router::Refuse& effect);
-  void apply(const router::Abort& effect);
-  void apply(const router::Forget& effect);
-  void apply(const router::LearnTokens& /*effect*/) {}  // Simulated workers report no caches.
-  void apply(const router::Retried& /*effect*/) {}
-  void apply(const router::PairSuspected& /*effect*/) { ++pairs_suspected_; }
-  void apply(const router::OutOfRetries& /*effect*/) {}
-  void apply(const router::Hedged& /*effect*/) {}
-  void apply(const router::Degraded& /*effect*/) {}
-  void apply(const router::Bypassed& /*effect*/) {}
-  void apply(const router::Continued& /*effect*/) { ++streams_continued_; }
-  void apply(const router::Blamed& /*effect*/) {}
-  void apply(const router::Drained& /*effect*/) { drained_ = true; }
-
-  bool learns_addresses() const { return config_.protocol == router::Protocol::kNixlPush; }
-  Incarnation incarnation_of(WorkerId worker) const;
-  Incarnation address_of(WorkerId worker) const;
-  void pass_on(RequestId request, const TokenChunk& chunk);
-  void close_at_worker(const router::LegId& id, Leg& leg);
-
-  SimWorld& world_;
-  const router::RouterConfig config_;
-  router::Router core_;
-  Instant wake_ = kNever;
-  std::map<router::LegId, Leg> legs_;    // Those whose end the core has yet to see.
-  std::map<RequestId, KvPlace> places_;  // From the reply of the newest prefill leg.
-  // The tokens of each choice that the client has.
-  std::map<RequestId, std::vector<std::vector<Token>>> passed_;
-  bool drained_ = false;
-  uint64_t pairs_suspected_ = 0;
-  uint64_t streams_continued_ = 0;
+  const SimScene scene_;
+  SimProcess process_;
+  std::unique_ptr<router::HttpApi> api_;
+  router::RouterMember member_;
+  net::JobMember* in_job_ = nullptr;  // The member's.
 };
 
 }  // namespace pdjob::simulation

@@ -4,7 +4,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
 
 namespace pdjob::simulation {
 namespace {
@@ -28,7 +31,8 @@ struct SimSockets::Direction {
 
 struct SimSockets::Connection : std::enable_shared_from_this<Connection> {
   struct Side {
-    net::Timers* timers = nullptr;  // Of its process.
+    SimThread* thread = nullptr;
+    std::string host;
     net::FdHandler* handler = nullptr;
     bool closed = false;
     bool notified = false;
@@ -45,7 +49,7 @@ struct SimSockets::Connection : std::enable_shared_from_this<Connection> {
       return;
     }
     side.notified = true;
-    side.timers->call_at(side.timers->now(), [self = shared_from_this(), index] {
+    side.thread->call_at(side.thread->now(), [self = shared_from_this(), index] {
       Side& ready = self->sides[index];
       ready.notified = false;
       if (ready.handler != nullptr) {
@@ -60,13 +64,21 @@ struct SimSockets::Connection : std::enable_shared_from_this<Connection> {
       return;
     }
     const size_t to = 1 - from;
-    sockets.loop_.at(sockets.arrival(sides[to].in),
+    sockets.loop_.at(sockets.arrival(sides[to].in, sides[from].host, sides[to].host),
                      [self = shared_from_this(), to, work = std::move(work)] {
                        if (!self->sides[to].closed && !self->muted) {
                          work(self->sides[to]);
                          self->notify(to);
                        }
                      });
+  }
+
+  // The peer reads the end of the stream.
+  void close(size_t index) {
+    sides[index].handler = nullptr;
+    if (!std::exchange(sides[index].closed, true)) {
+      deliver(index, [](Side& peer) { peer.in.ended = true; });
+    }
   }
 
   void fail(int error) {
@@ -85,20 +97,17 @@ struct SimSockets::Connection : std::enable_shared_from_this<Connection> {
 
 class SimSockets::End final : public LinkSocket {
  public:
-  End(std::shared_ptr<Connection> connection, size_t index, net::Timers& timers)
+  End(std::shared_ptr<Connection> connection, size_t index, SimThread& thread)
       : connection_(std::move(connection)), index_(index) {
-    side().timers = &timers;
+    side().thread = &thread;
+    side().host = thread.host();
     if (connection_->sockets.make_filter_) {
       filter_ = connection_->sockets.make_filter_();
     }
   }
   End(const End&) = delete;
   End& operator=(const End&) = delete;
-  ~End() override {
-    finish_writing();
-    side().handler = nullptr;
-    side().closed = true;
-  }
+  ~End() override { connection_->close(index_); }
 
   Status watch(net::FdHandler& handler) override {
     side().handler = &handler;
@@ -118,6 +127,9 @@ class SimSockets::End final : public LinkSocket {
   void finish_writing() override {
     connection_->deliver(index_, [](Connection::Side& peer) { peer.in.ended = true; });
   }
+  int broken() const { return side().error; }
+  bool ended() const { return side().in.ended; }
+  void reset() { connection_->fail(ECONNRESET); }
   bool encrypted() const override { return false; }
   std::optional<Greeting> greeting() const override { return Greeting::kPlain; }
   void turn_away() override {}
@@ -161,12 +173,14 @@ class SimSockets::End final : public LinkSocket {
     const size_t all = connection_->sockets.buffer_bytes_;
     const size_t room = all - std::min(used, all);
     std::string bytes;
+    size_t asked = 0;
     for (const iovec& piece : pieces) {
+      asked += piece.iov_len;
       bytes.append(static_cast<const char*>(piece.iov_base),
                    std::min(piece.iov_len, room - bytes.size()));
     }
+    out.writer_waits = out.writer_waits || bytes.size() < asked;
     if (bytes.empty()) {
-      out.writer_waits = true;
       errno = EAGAIN;
       return -1;
     }
@@ -201,38 +215,201 @@ class SimSockets::End final : public LinkSocket {
   Filter filter_;
 };
 
-SimSockets::SimSockets(SimLoop& loop, uint64_t seed)
+// An End as a net::Stream.
+class SimSockets::StreamEnd final : public net::Stream, net::FdHandler {
+ public:
+  explicit StreamEnd(Socket socket)
+      : socket_(std::move(socket)), end_(static_cast<End&>(*socket_)) {}
+  StreamEnd(const StreamEnd&) = delete;
+  StreamEnd& operator=(const StreamEnd&) = delete;
+  ~StreamEnd() override {
+    if (reset_) {
+      end_.unwatch();
+      end_.reset();
+    }
+  }
+
+  Status watch(net::FdHandler& handler) override {
+    handler_ = &handler;
+    return end_.watch(*this);
+  }
+  int connect_error() const override { return end_.broken(); }
+  ssize_t read(std::span<char> to) override {
+    iovec piece{.iov_base = to.data(), .iov_len = to.size()};
+    std::deque<UniqueFd> none;
+    const ssize_t count = end_.read({&piece, 1}, none);
+    return count < 0 ? -errno : count;
+  }
+  ssize_t write(std::span<const std::string_view> pieces) override {
+    std::vector<iovec> parts;
+    for (const std::string_view piece : pieces) {
+      if (!piece.empty()) {
+        parts.push_back({.iov_base = const_cast<char*>(piece.data()), .iov_len = piece.size()});
+      }
+    }
+    if (parts.empty()) {
+      return 0;
+    }
+    const ssize_t count = end_.write(parts, UniqueFd(), LinkSocket::Then::kNothing);
+    return count < 0 ? -errno : count;
+  }
+  void finish_writing() override { end_.finish_writing(); }
+  void reset_when_closed() override { reset_ = true; }
+
+ private:
+  void on_ready(uint32_t /*epoll_events*/) override {
+    const uint32_t ended = end_.ended() ? uint32_t{EPOLLRDHUP} : 0;
+    const uint32_t broken = end_.broken() != 0 ? uint32_t{EPOLLERR | EPOLLHUP | EPOLLRDHUP} : 0;
+    handler_->on_ready(EPOLLIN | EPOLLOUT | ended | broken);
+  }
+
+  const Socket socket_;
+  End& end_;
+  net::FdHandler* handler_ = nullptr;
+  bool reset_ = false;
+};
+
+class SimSockets::StreamListener final : public net::Listener {
+ public:
+  StreamListener(SimSockets& sockets, std::string name, uint16_t port, SimThread& thread)
+      : sockets_(sockets), name_(std::move(name)), port_(port), thread_(thread) {
+    sockets_.listen(name_, thread, [queue = std::weak_ptr(queue_)](Socket socket) {
+      if (const auto here = queue.lock()) {
+        here->arrived.push_back(std::make_unique<StreamEnd>(std::move(socket)));
+        if (here->handler != nullptr) {
+          here->handler->on_ready(EPOLLIN);
+        }
+      }
+    });
+  }
+  StreamListener(const StreamListener&) = delete;
+  StreamListener& operator=(const StreamListener&) = delete;
+  ~StreamListener() override { sockets_.unlisten(name_, thread_); }
+
+  Status watch(net::FdHandler& handler) override {
+    queue_->handler = &handler;
+    return ok();
+  }
+  Result<std::unique_ptr<net::Stream>> accept() override {
+    if (queue_->arrived.empty()) {
+      return std::unique_ptr<net::Stream>();
+    }
+    auto next = std::move(queue_->arrived.front());
+    queue_->arrived.pop_front();
+    return next;
+  }
+  uint16_t port() const override { return port_; }
+
+ private:
+  struct Queue {  // Connections may still arrive when the listener is gone.
+    std::deque<std::unique_ptr<net::Stream>> arrived;
+    net::FdHandler* handler = nullptr;
+  };
+
+  SimSockets& sockets_;
+  const std::string name_;
+  const uint16_t port_;
+  const SimThread& thread_;
+  const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+};
+
+SimSockets::SimSockets(SimLoop& loop, uint64_t seed, const SimCuts* cuts)
     : loop_(loop),
+      cuts_(cuts),
       random_(seed),
       slowest_(std::chrono::microseconds(20 + random_.below(1500))),
       buffer_bytes_(size_t{512} << random_.below(6)) {}
 
-void SimSockets::listen(const std::string& name, SimProcess& process, Accept accept) {
-  listeners_[name] = {.process = &process, .accept = std::move(accept)};
+void SimSockets::listen(const std::string& name, SimThread& thread, Accept accept) {
+  listeners_[name].push_back({.thread = &thread, .accept = std::move(accept)});
+  if (const auto door = doors_.find(name); door != doors_.end()) {
+    for (const auto& made : std::exchange(door->second, {})) {
+      arrive(name, made);
+    }
+  }
 }
 
-void SimSockets::forget(const SimProcess& process) {
-  std::erase_if(listeners_, [&](const auto& each) { return each.second.process == &process; });
+void SimSockets::unlisten(const std::string& name, const SimThread& thread) {
+  if (const auto found = listeners_.find(name); found != listeners_.end()) {
+    std::erase_if(found->second, [&](const Listener& each) { return each.thread == &thread; });
+    if (found->second.empty()) {
+      listeners_.erase(found);
+    }
+  }
 }
 
-SimSockets::Socket SimSockets::connect(const std::string& name, SimProcess& process, Reach reach) {
+void SimSockets::close_door(const std::string& name) {
+  for (const auto& made : doors_[name]) {
+    made->fail(ECONNREFUSED);
+  }
+  doors_.erase(name);
+}
+
+std::string SimSockets::host_of(const std::string& name) const {
+  const auto found = listeners_.find(name);
+  return found == listeners_.end() ? name.substr(0, name.find(':'))
+                                   : found->second.front().thread->host();
+}
+
+void SimSockets::forget(const SimThread& thread) {
+  for (auto each = listeners_.begin(); each != listeners_.end();) {
+    unlisten((each++)->first, thread);
+  }
+  for (const auto& each : connections_) {
+    const auto connection = each.lock();
+    for (size_t index : {0, 1}) {
+      if (connection && connection->sides[index].thread == &thread) {
+        connection->close(index);
+      }
+    }
+  }
+}
+
+SimSockets::Socket SimSockets::connect(const std::string& name, SimThread& thread, Reach reach) {
   const auto made = std::make_shared<Connection>(*this, reach);
   connections_.emplace_back(made);
-  auto ours = std::make_unique<End>(made, 0, process);
-  loop_.at(arrival(made->sides[1].in), [this, name, made] {
-    const auto listener = listeners_.find(name);
-    made->connected = true;
-    if (listener == listeners_.end()) {
-      made->fail(ECONNREFUSED);
-      return;
-    }
-    // The kernel accepts, even if the process is stopped.
-    SimProcess& acceptor = *listener->second.process;
-    made->deliver(1, [](Connection::Side& /*client*/) {});
-    auto theirs = std::make_shared<Socket>(std::make_unique<End>(made, 1, acceptor));
-    acceptor.post([accept = listener->second.accept, theirs] { accept(std::move(*theirs)); });
-  });
+  auto ours = std::make_unique<End>(made, 0, thread);
+  loop_.at(arrival(made->sides[1].in, thread.host(), host_of(name)),
+           [this, name, made] { arrive(name, made); });
   return ours;
+}
+
+void SimSockets::arrive(const std::string& name, const std::shared_ptr<Connection>& made) {
+  const auto listeners = listeners_.find(name);
+  if (listeners == listeners_.end()) {
+    if (const auto door = doors_.find(name); door != doors_.end()) {
+      door->second.push_back(made);
+    } else {
+      made->connected = true;
+      made->fail(ECONNREFUSED);
+    }
+    return;
+  }
+  // The kernel accepts, even if the process is stopped.
+  const Listener& listener = listeners->second[++accepted_ % listeners->second.size()];
+  made->connected = true;
+  auto theirs = std::make_shared<Socket>(std::make_unique<End>(made, 1, *listener.thread));
+  made->deliver(1, [](Connection::Side& /*client*/) {});
+  listener.thread->post([accept = listener.accept, theirs] { accept(std::move(*theirs)); });
+}
+
+std::unique_ptr<net::Stream> SimSockets::connect_stream(const net::SocketAddress& address,
+                                                        SimThread& thread) {
+  const auto& where = reinterpret_cast<const sockaddr_in&>(address.storage);
+  const std::string name =
+      std::string(::inet_ntoa(where.sin_addr)) + ":" + std::to_string(ntohs(where.sin_port));
+  return std::make_unique<StreamEnd>(connect(name, thread, Reach::kNetwork));
+}
+
+Result<std::unique_ptr<net::Listener>> SimSockets::listen_stream(const net::ListenOptions& options,
+                                                                 SimThread& thread) {
+  const uint16_t port = options.port == 0 ? ++ports_used_ : options.port;
+  const std::string name = options.host + ":" + std::to_string(port);
+  if (options.use == net::PortUse::kAlone && listeners_.contains(name)) {
+    return Error{ErrorCode::kUnavailable, "cannot listen on " + name + ": in use"};
+  }
+  return std::unique_ptr<net::Listener>(
+      std::make_unique<StreamListener>(*this, name, port, thread));
 }
 
 bool SimSockets::reset_one() {
@@ -264,9 +441,10 @@ std::shared_ptr<SimSockets::Connection> SimSockets::choose(bool of_network) {
   return candidates.empty() ? nullptr : candidates[random_.below(candidates.size())];
 }
 
-Instant SimSockets::arrival(Direction& direction) {
+Instant SimSockets::arrival(Direction& direction, const std::string& from, const std::string& to) {
   const Duration delay(1 + random_.below(static_cast<uint64_t>(slowest_.count())));
-  direction.last_arrival = std::max(direction.last_arrival, loop_.now() + delay);
+  const Instant leaves = cuts_ != nullptr ? cuts_->passes(from, to, loop_.now()) : loop_.now();
+  direction.last_arrival = std::max(direction.last_arrival, leaves + delay);
   return direction.last_arrival;
 }
 

@@ -1,195 +1,142 @@
-// One life of one simulated worker process: the real core of its role, in a shell on virtual time.
-// The shell does the work of worker/api/openai_api, worker/core/engine_thread and
-// kvtransfer/kv_endpoint.
-//
-// The engine is busy while a step runs. Events that arrive meanwhile wait in the inbox, as in the
-// channel of the engine thread.
+// SimWorker: one life of one worker process: the production shells and cores of a worker, on the
+// virtual loops of three threads. Its doubles are the engine (sim_engine.h), and the queues between
+// the threads. A SimMember is one life of any process of a job.
 #pragma once
 
-#include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "net/control/message.h"
-#include "router/core/router.h"
+#include "common/metrics.h"
+#include "kvtransfer/session/endpoint.h"
+#include "net/control/process_spec.h"
+#include "net/http/http_server.h"
 #include "tests/simulation/invariants.h"
-#include "tests/simulation/sim_links.h"
-#include "tests/simulation/sim_receiver.h"
-#include "tests/simulation/sim_sender.h"
-#include "tests/simulation/toy_engine.h"
-#include "tests/simulation/workload.h"
-#include "worker/core/worker_core.h"
+#include "tests/simulation/sim_control.h"
+#include "tests/simulation/sim_engine.h"
+#include "tests/simulation/sim_process.h"
+#include "tests/simulation/sim_sockets.h"
+#include "worker/api/openai_api.h"
+#include "worker/core/engine_loop.h"
+#include "worker/core/engine_queue.h"
+#include "worker/worker_member.h"
 
 namespace pdjob::simulation {
 
-// Where a prompt's KV is, as a prefill worker's reply says in the two-hop protocol.
-struct KvPlace {
-  Incarnation worker;
-  TransferId transfer;
+// Wraps every core that the world makes, so that canaries can break it.
+using Sabotage =
+    std::function<std::unique_ptr<worker::WorkerCore>(std::unique_ptr<worker::WorkerCore>)>;
+
+struct SimWorkerOptions {
+  net::ProcessSpec spec;
+  worker::EngineSize engine;
+  uint32_t requests_queued = 0;
+  bool shared_kv = true;
+  bool two_hop = false;  // It does not tell its KV address in advance.
+  worker::CoreFactory make_core;
+  Sabotage sabotage;
+  kvtransfer::KvTransferConfig kv;
+  kvtransfer::TransportOpener open_transport;
+  SimEngine::Faults faults;
 };
 
-// A leg's HTTP request.
-struct LegAsk {
-  router::LegId leg;
-  Ask ask;
-  worker::KvMode kv = worker::KvMode::kLocal;
-  KvPlace place;         // For kOffer only the transfer is set.
-  bool two_hop = false;  // The decode leg follows this leg.
-  // For a continued stream: the tokens that each choice already has.
-  std::vector<std::vector<Token>> resumed;
+// Shared by all processes of a run.
+struct SimScene {
+  SimLoop& loop;
+  SimSockets& http;
+  SimSockets& kv;
+  SimControl& control;
+  Invariants& invariants;
+  std::function<void(const std::string& who, const std::string& what)> trace;
 };
 
-struct TokenChunk {
-  uint32_t choice = 0;
-  Token token = 0;
-  FinishReason finish = FinishReason::kNone;
-};
-
-class SimWorker {
+class SimMember {
  public:
-  SimWorker(SimWorld& world, Incarnation incarnation, std::string name, net::Role role,
-            std::unique_ptr<worker::WorkerCore> core, uint32_t queue_max);
+  virtual ~SimMember() = default;
+  virtual SimProcess& process() = 0;
+  // SIGTERM.
+  virtual void terminate() = 0;
+  // What is still alive in it; empty: nothing.
+  virtual std::string busy_with() const = 0;
+};
 
-  Incarnation incarnation() const { return incarnation_; }
-  net::Role role() const { return role_; }
-  SimSender& sender() { return sender_; }
-  SimReceiver& receiver() { return receiver_; }
-  ToyEngine& engine() { return engine_; }
+// The member's duties in a simulated process.
+std::unique_ptr<net::JobMember> join_job(const SimScene& scene, SimProcess& process,
+                                         net::JobMember::Handler& handler,
+                                         const net::ProcessSpec& spec);
 
-  // From the router, or any other HTTP client.
-  void on_leg(const LegAsk& ask);
-  void on_leg_closed(const router::LegId& leg);
-  void on_release(TransferId transfer);
-  std::vector<router::LegId> legs() const;
-  void drain();
+class SimWorker final : public SimMember,
+                        worker::EngineQueue,
+                        kvtransfer::KvTransfers,
+                        kvtransfer::LinkNetwork {
+ public:
+  // Calls `end` when the process ends by itself.
+  SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t seed,
+            std::function<void()> end);
+  SimWorker(const SimWorker&) = delete;
+  SimWorker& operator=(const SimWorker&) = delete;
+  ~SimWorker() override;
 
-  // From the KV endpoint.
-  void offer_awaited(TransferId id, bool awaited);
-  void offer_ended(TransferId id);
-  void fetch_done(TransferId id, uint64_t tail);
-  struct FailedFetch {
-    Error error;
-    bool region_safe = true;
-    bool pair_suspect = false;
-  };
-  void fetch_failed(TransferId id, const FailedFetch& failed);
-  void fetch_released(TransferId id);
-  // A transfer writes rows of this process or of another one.
-  void write_rows(TransferId id, SequenceId target, uint32_t first, const std::vector<Row>& rows);
-
-  // Faults.
-  void fail_next_step() { next_step_fails_ = true; }
-  void set_slowness(uint32_t factor) { slowness_ = factor; }
-
-  bool idle() const;
-  bool drained() const { return drained_; }
-  worker::CoreLoad load() const { return core_->load(); }
+  SimProcess& process() override { return process_; }
+  SimEngine& engine() { return engine_; }
+  void terminate() override;
+  std::string busy_with() const override;
+  uint64_t rows_reused() const { return rows_reused_; }
 
  private:
-  struct Exchange {
-    LegAsk ask;
-    RequestId request;
-    bool begun = false;
-    uint32_t choices_left = 0;
-    std::vector<TokenChunk> held;  // Chunks of a reply that is sent whole.
-    SimChannel out;
-  };
-  struct Choice {
-    Token newest = 0;
-    bool known = false;  // The newest is the last token that the continued stream already had.
-    uint32_t generated = 0;
-  };
-  struct Live {
-    LegAsk ask;
-    std::vector<Choice> choices;
-    Instant deadline;
-    std::optional<uint64_t> tail;
-    bool ended = false;
-    bool transferring = false;
-    bool awaiting = false;
-    bool pair_suspect = false;
-  };
-  using Command = std::function<void()>;
+  class WatchedCore;
 
-  // The engine thread.
-  void enqueue(Command command);
+  // The API's calls.
+  Status submit(worker::GenerationRequest request) override;
+  void cancel(RequestId request) override { command(worker::RequestCancelled{request}); }
+  void release(TransferId transfer) override { command(worker::ReleaseOffer{transfer}); }
+  Duration standstill() const override;
+
+  // The engine's calls: they reach the KV thread.
+  void offer(TransferId id, kvtransfer::Region source, Instant deadline) override;
+  void rows_ready(TransferId id, uint32_t ready) override;
+  void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) override;
+  void withdraw(TransferId id, Error reason) override;
+  void await(TransferId id, kvtransfer::EndpointAddress peer, Instant until) override;
+  void fetch(TransferId id, kvtransfer::EndpointAddress peer, kvtransfer::Region target,
+             uint32_t rows, Instant deadline) override;
+  void cancel(TransferId id) override;
+  void to_kv(std::function<void()> call) { kv_thread_->post_at(engine_now(), std::move(call)); }
+
+  Result<std::unique_ptr<kvtransfer::LinkSocket>> connect(
+      const kvtransfer::EndpointAddress& peer,
+      const kvtransfer::TransportTraits& transport) override;
+
+  // The engine thread. A turn is computed at its beginning, and lasts until engine_now().
+  void command(worker::EngineCommand command);
+  void wake(Instant when);
   void turn();
-  void wake_at(Instant when);
-  void feed(const worker::Event& event);
-  void finish_step(const worker::RunStep& step);
-  bool dies_of(const worker::BatchItem& item);
-  void sample(const worker::BatchItem& item, uint64_t logits, worker::StepFinished& outcome);
-  void forget(RequestId request);
-  Live& live(RequestId request);
-  RequestId request_of(TransferId id);
-  // Calls between the engine thread and the endpoint, in both directions.
-  void to_kv(std::function<void(SimWorker&)> call);
-  void from_kv(Command command);
+  Instant engine_now();
+  void take_outputs(worker::OutputBatch batch);
 
-  void apply(const worker::RunStep& effect, std::vector<worker::Event>& events);
-  void apply(const worker::AwaitFetch& effect, std::vector<worker::Event>& events);
-  void apply(const worker::StartFetch& effect, std::vector<worker::Event>& events);
-  void apply(const worker::CancelFetch& effect, std::vector<worker::Event>& events);
-  void apply(const worker::SampleTail& effect, std::vector<worker::Event>& events);
-  void apply(const worker::StartOffer& effect, std::vector<worker::Event>& events);
-  void apply(const worker::OfferRows& effect, std::vector<worker::Event>& events);
-  void apply(const worker::CommitOffer& effect, std::vector<worker::Event>& events);
-  void apply(const worker::WithdrawOffer& effect, std::vector<worker::Event>& events);
-  void apply(const worker::ForkSequence& effect, std::vector<worker::Event>& events);
-  void apply(const worker::ClearSequence& effect, std::vector<worker::Event>& events);
-  void apply(const worker::TrimSequence& effect, std::vector<worker::Event>& events);
-  void apply(const worker::ReportReuse& effect, std::vector<worker::Event>& events);
-  void apply(const worker::ReportKept& effect, std::vector<worker::Event>& events);
-  void apply(const worker::EndRequest& effect, std::vector<worker::Event>& events);
-  void apply(const worker::ReportDrained& effect, std::vector<worker::Event>& events);
-  void apply(const worker::Deliver& effect, std::vector<worker::Event>& events);
-  void apply(const worker::FailRequest& effect, std::vector<worker::Event>& events);
-
-  // The API.
-  Exchange* exchange_of(RequestId request);
-  // `known`: the client already has the token.
-  void deliver(Exchange& exchange, const TokenChunk& chunk, bool known);
-  void finish(Exchange& exchange);
-  void drop(RequestId request);
-  struct Head {
-    int status = 200;
-    bool retry_after = false;
-    bool kv_suspect = false;
-  };
-  void send_head(Exchange& exchange, const Head& head);
-  void send_chunk(Exchange& exchange, const TokenChunk& chunk);
-
-  SimWorld& world_;
-  const Incarnation incarnation_;
-  const std::string name_;
-  const net::Role role_;
-  std::unique_ptr<worker::WorkerCore> core_;
+  const SimScene scene_;
+  const SimWorkerOptions options_;
+  SimProcess process_;
+  const std::unique_ptr<SimThread> engine_thread_;
+  const std::unique_ptr<SimThread> kv_thread_;
+  SimEngine engine_;
   CoreWatch watch_;
-  ToyEngine engine_;
-  SimSender sender_;
-  SimReceiver receiver_;
+  worker::EngineLoop engine_loop_;
+  kvtransfer::EndpointAddress kv_address_;
+  kvtransfer::Endpoint endpoint_;
+  Metrics metrics_;
+  std::unique_ptr<worker::OpenaiApi> api_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::optional<worker::WorkerMember> member_;
+  net::JobMember* in_job_ = nullptr;  // The member's.
 
-  std::deque<Command> inbox_;
-  bool busy_ = false;
-  bool next_step_fails_ = false;
-  uint32_t slowness_ = 1;
-  Instant wake_ = kNever;
-  std::map<RequestId, Live> live_;
-  std::map<TransferId, RequestId> transfers_;
-  std::set<TransferId> awaited_;
-  SimChannel to_kv_;
-  SimChannel from_kv_;
-
-  std::map<router::LegId, Exchange> exchanges_;
-  std::map<RequestId, router::LegId> generations_;
-  uint64_t requests_made_ = 0;
-  bool drained_ = false;
+  std::vector<worker::EngineCommand> inbox_;
+  Instant busy_until_{};
+  Instant wakes_ = kNever;
+  bool in_turn_ = false;
+  uint64_t rows_reused_ = 0;
 };
 
 }  // namespace pdjob::simulation

@@ -1,57 +1,105 @@
 #include "tests/simulation/sim_world.h"
 
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "decode/decode_worker.h"
+#include "kvtransfer/open_transport.h"
+#include "launcher/job_runner.h"
 #include "prefill/prefill_worker.h"
+#include "tests/simulation/faults.h"
+#include "tests/simulation/sim_cluster.h"
+#include "tests/simulation/sim_control.h"
+#include "tests/simulation/sim_router.h"
+#include "tests/support/fault_transport.h"
 
 namespace pdjob::simulation {
 namespace {
 
+using launcher::Incarnation;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Instant kStart{std::chrono::hours(1)};
-constexpr Duration kFaultsDuration = seconds(3);
+constexpr Duration kReadyWithin = seconds(30);
 // How long after the last fault and arrival every request must have ended.
 constexpr Duration kLivenessBound = seconds(20);
-// How long after the last request's end everything must be cleaned up. Leases and silences have
-// timed out by then.
+// How long the job may take to get well. A hang is noticed, and a process starts again after a
+// back-off, and is proved.
+constexpr Duration kHealsWithin = seconds(60);
+// How long after that everything must be cleaned up. Leases and silences have timed out by then.
 constexpr Duration kCleanupBound = seconds(5);
-constexpr Duration kHeartbeatTimeout = milliseconds(400);
-constexpr Duration kLoadInterval = milliseconds(50);
-// How long a crashed worker takes to restart.
-constexpr Duration kRestartTime = milliseconds(100);
+// Requests queue for far longer, so a lease that were not renewed would show.
+constexpr Duration kLease = milliseconds(800);
+// How long a KV link may take to open, and half of how long its peer may be silent.
+constexpr Duration kConnectTimeout = milliseconds(150);
+// A TCP connection over which nothing passes breaks after this time.
+constexpr Duration kTcpGivesUp = seconds(4);
 
-std::vector<Ask> workload_of(const WorkloadShape& shape, uint64_t seed) {
-  return make_workload(shape, kStart, mix(seed + 1));
-}
+const launcher::JobTiming kTiming{
+    .start_timeout = seconds(10),
+    .stop_timeout = seconds(10),
+    .lease = kLease,
+    .heartbeat_timeout = seconds(2),
+    .hang_timeout = seconds(4),
+    .progress_timeout = seconds(4),
+    .restart = {.backoff_min = milliseconds(50), .backoff_max = seconds(2), .attempts = 3}};
 
-}  // namespace
+const net::HttpAddress kDoor{"10.0.0.1", 8000};
+const std::string kHead = "head";  // The node of the routers; it is never lost.
+const std::string kLauncherHost = "10.0.0.9";
 
-RunResult simulate(const RunOptions& options) { return SimWorld(options).run(); }
+// The kind of job that a seed makes.
+struct Shape {
+  worker::EngineSize prefill_engine;
+  worker::EngineSize engine;  // The engine of the other roles.
+  uint32_t nodes = 1;
+  uint32_t routers = 1;
+  uint32_t prefill_workers = 1;
+  uint32_t decode_workers = 1;
+  uint32_t both_workers = 0;
+  uint32_t chunk_tokens = 8;
+  uint32_t requests_queued = 256;
+  bool prefix_cache = true;
+  bool shared_kv = true;
+  bool two_hop = false;
+  router::RouterConfig router;
+  WorkloadShape workload;
+};
 
-SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
+Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   Random random(mix(seed + 2));
-  const auto draw = [&random](uint64_t low, uint64_t high) {
-    return static_cast<uint32_t>(low + random.below(high - low + 1));
-  };
   Shape shape;
-  shape.engine = {.sequences = draw(3, 8), .rows_per_sequence = 80, .batch_tokens = draw(8, 64)};
-  shape.prefill_engine = {
-      .sequences = draw(1, 8), .rows_per_sequence = 80, .batch_tokens = draw(8, 64)};
-  shape.prefill_workers = draw(1, 3);
-  shape.decode_workers = draw(1, 3);
-  shape.both_workers = random.chance(0.15) ? 1 : 0;
-  shape.chunk_tokens = draw(4, 64);
-  shape.shared_kv = random.chance(0.6);
-  shape.two_hop = random.chance(0.35);
+  const uint32_t rows = scenario.rows.draw(random);
+  const auto draw_engine = [&] {
+    return worker::EngineSize{.sequences = scenario.sequences.draw(random),
+                              .rows_per_sequence = rows,
+                              .batch_tokens = scenario.batch_tokens.draw(random)};
+  };
+  shape.prefill_engine = draw_engine();
+  shape.engine = draw_engine();
+  // A request with several choices needs a sequence for each.
+  shape.engine.sequences = std::max(shape.engine.sequences, scenario.choices.high);
+  shape.nodes = scenario.nodes.draw(random);
+  shape.routers = scenario.routers.draw(random);
+  shape.prefill_workers = scenario.prefill.draw(random);
+  shape.decode_workers = scenario.decode.draw(random);
+  shape.both_workers = random.chance(0.3) ? scenario.both.draw(random) : scenario.both.low;
+  shape.chunk_tokens = scenario.chunk_tokens.draw(random);
+  shape.shared_kv = random.chance(scenario.shared_kv);
+  shape.two_hop = random.chance(scenario.two_hop);
   if (shape.two_hop && random.chance(0.5)) {
     shape.router.protocol = router::Protocol::kNixlPush;  // Uses two hops at first.
   }
-  shape.router.prefill_policy = static_cast<router::PolicyKind>(random.below(6));
-  shape.router.decode_policy = static_cast<router::PolicyKind>(random.below(6));
-  if (random.chance(0.3)) {
+  const auto draw_policy = [&] {
+    return random.chance(scenario.any_policy) ? static_cast<router::PolicyKind>(random.below(6))
+                                              : router::PolicyKind::kRoundRobin;
+  };
+  shape.router.prefill_policy = draw_policy();
+  shape.router.decode_policy = draw_policy();
+  if (random.chance(scenario.limits)) {
     shape.router.prefill_in_flight = static_cast<uint32_t>(1 + random.below(3));
     shape.router.decode_in_flight = static_cast<uint32_t>(random.below(4));
   }
@@ -60,277 +108,485 @@ SimWorld::Shape SimWorld::draw_shape(uint64_t seed) {
   shape.router.fallback =
       random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
   shape.router.queue_timeout = seconds(2);
-  shape.workload = {.asks = draw(10, 60),
-                    .duration = milliseconds(random.chance(0.3) ? draw(1, 20) : draw(100, 3000)),
-                    .prompt_tokens_max = draw(1, 70),
-                    .max_tokens_max = draw(1, 30),
-                    .choices_max = 3,
-                    .leaving = random.chance(0.5) ? 0.2 : 0.0};
-  if (!make_fault_plan(kStart, kFaultsDuration, seed).empty()) {
-    shape.workload.poisoned = 0.05;
-    shape.router.requests_max = random.chance(0.2) ? draw(2, 20) : 4096;
-    shape.requests_queued = random.chance(0.2) ? draw(1, 4) : 256;
+  shape.router.drain_timeout = seconds(5);
+  const bool burst = random.chance(0.3);
+  shape.workload = {.models = {},
+                    .asks = scenario.requests.draw(random),
+                    .duration = burst ? Duration(milliseconds(20)) : scenario.load,
+                    .prompt_tokens_max = scenario.prompt_tokens.draw(random),
+                    .max_tokens_max = scenario.output_tokens.draw(random),
+                    .choices_max = scenario.choices.high,
+                    .leaving = random.chance(0.5) ? scenario.leaving : 0.0,
+                    .killer = Kills::kNobody,
+                    .families = static_cast<uint32_t>(random.below(5))};
+  if (!faultless) {
+    const bool tight = random.chance(scenario.short_queues);
+    shape.router.requests_max = tight ? static_cast<uint32_t>(2 + random.below(19)) : 4096;
+    shape.requests_queued =
+        random.chance(scenario.short_queues) ? static_cast<uint32_t>(1 + random.below(4)) : 256;
+  } else {
+    shape.router.requests_max = 1U << 20;
   }
-  if (Random(mix(seed + 6)).chance(0.3)) {
-    shape.workload.models = {"m", "n"};
+  for (uint32_t i = 0, count = scenario.models.draw(random); i < count; ++i) {
+    shape.workload.models.push_back(std::string(1, static_cast<char>('m' + i)));
   }
-  Random beginnings(mix(seed + 7));
-  shape.prefix_cache = beginnings.chance(0.9);
-  shape.workload.families = static_cast<uint32_t>(beginnings.below(5));
+  shape.prefix_cache = random.chance(0.9);
   shape.router.models = shape.workload.models;
-  shape.router.hears_losses = true;
-  Random killers(mix(seed + 8));
-  if (killers.chance(0.4)) {
-    shape.workload.killer = killers.chance(0.5) ? Kills::kPrompt : Kills::kToken;
+  if (random.chance(scenario.killer)) {
+    shape.workload.killer = random.chance(0.5) ? Kills::kPrompt : Kills::kToken;
   }
   return shape;
 }
 
-SimWorld::SimWorld(const RunOptions& options)
-    : options_(options),
-      shape_(draw_shape(options.seed)),
-      trace_(options.print),
-      random_(mix(options.seed + 3)),
-      plan_(make_fault_plan(kStart, kFaultsDuration, options.seed)),
-      network_(loop_, mix(options.seed + 4)),
-      links_(*this),
-      clients_(invariants_, workload_of(shape_.workload, options.seed),
-               shape_.engine.rows_per_sequence),
-      router_(*this, shape_.router, mix(options.seed + 5)) {}
+class SimWorld final : public launcher::JobRunner::Observer {
+ public:
+  explicit SimWorld(const RunOptions& options)
+      : options_(options),
+        plan_(make_fault_plan(options.scenario, Instant(), options.seed)),
+        faultless_(plan_.empty()),
+        shape_(draw_shape(options.scenario, faultless_, options.seed)),
+        trace_(options.print),
+        random_(mix(options.seed + 3)),
+        http_(loop_, random_.next(), &cuts_),
+        kv_(loop_, random_.next(), &cuts_),
+        control_(loop_, cuts_, random_.next()),
+        cluster_(loop_, random_.next()),
+        watch_(invariants_, cluster_),
+        scene_{.loop = loop_,
+               .http = http_,
+               .kv = kv_,
+               .control = control_,
+               .invariants = invariants_,
+               .trace = [this](const std::string& who,
+                               const std::string& what) { trace_.line(now(), who, what); }},
+        oracle_(shape_.engine.rows_per_sequence),
+        client_("client",
+                {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = "10.0.0.8"}),
+        clients_(client_, invariants_, oracle_,
+                 [this](const std::string& what) { trace_.line(now(), "client", what); }),
+        launcher_(
+            "launcher",
+            {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = kLauncherHost}) {
+    cluster_.began = [this](const SimCluster::Order& order) { begin(order); };
+    cluster_.gone = [this](Incarnation who) { gone(who); };
+    cluster_.terminated = [this](Incarnation who) {
+      if (members_.contains(who)) {
+        members_.at(who)->terminate();
+      }
+    };
+    cluster_.door_changed = [this](const launcher::Door& door, bool open) {
+      const std::string name = door.host + ":" + std::to_string(door.port);
+      open ? http_.hold(name) : http_.close_door(name);
+    };
+    cluster_.spawn_fails = [this] { return fault(plan_.dials.spawn_fails); };
+    control_.loses = [this] { return fault(plan_.dials.messages_lost); };
+  }
+  ~SimWorld() {
+    members_.clear();
+    job_.reset();
+  }
+  SimWorld(const SimWorld&) = delete;
+  SimWorld& operator=(const SimWorld&) = delete;
 
-SimWorld::~SimWorld() = default;
+  RunResult run();
 
-// --- processes
+ private:
+  Instant now() const { return loop_.now(); }
+  bool fault(double chance) { return faulty_ && chance > 0 && random_.chance(chance); }
 
-SimWorker* SimWorld::find(Incarnation incarnation) {
-  Slot* slot = slot_of(incarnation);
-  return slot == nullptr ? nullptr : slot->worker.get();
-}
+  // --- the job
+  void start_job();
+  launcher::JobRunnerOptions job_options();
+  worker::CoreFactory core_factory(net::Role role) const;
+  void begin(const SimCluster::Order& order);
+  std::unique_ptr<SimMember> make_worker(const SimCluster::Order& order);
+  void gone(Incarnation who);
+  // Later, because the process may be at work just now.
+  void end(Incarnation who, const std::string& how, bool crashed) {
+    loop_.at(now(), [this, who, how, crashed] { cluster_.end(who, how, crashed); });
+  }
 
-SimWorld::Slot* SimWorld::slot_of(Incarnation incarnation) {
-  for (Slot& slot : slots_) {
-    if (slot.worker && slot.incarnation == incarnation) {
-      return &slot;
+  void on_doors_open(uint16_t /*port*/) override {}
+  void on_door_failed(const std::string& reason) override {
+    invariants_.expect(false, "doors open, but", reason);
+  }
+  void on_step(const launcher::Event& event, const std::vector<launcher::Effect>& effects) override;
+  void on_ready() override {}
+  void on_finish(const launcher::Finish& finish) override {
+    ++finished_;
+    invariants_.expect(finish.reason.empty(), "a job does not fail, but", finish.reason);
+  }
+  const launcher::Job& job() const { return job_->job(); }
+  // Clients' requests go where a router thinks that a worker serves.
+  void check_routers();
+
+  // --- faults
+  void strike(const Fault& fault);
+  SimMember* choose(uint64_t target, Incarnation* who = nullptr);
+  void freeze(uint64_t target, Duration duration);
+  void cut(uint64_t target, Duration duration);
+  void lose_node(uint64_t target, Duration duration);
+  void reorganise(uint64_t target);
+  void heal();
+
+  // --- the run
+  // Whether the event takes place.
+  bool takes_part() {
+    const uint32_t number = events_++;
+    return !options_.only || options_.only->contains(number);
+  }
+  // Runs tasks until `when`, until `done`, or until an invariant is broken.
+  template <class Done>
+  void run_until(Instant when, const Done& done) {
+    while (!invariants_.broken() && now() < when && !done()) {
+      const Instant step = std::min(when, now() + milliseconds(50));
+      while (!invariants_.broken() && loop_.run_next(step)) {
+      }
+      loop_.at(step, [] {});  // Time passes even if nothing happens.
+      loop_.run_next(step);
     }
   }
-  return nullptr;
+  void run_until(Instant when) {
+    run_until(when, [] { return false; });
+  }
+  void load_and_faults();
+  void finish();
+  void stop_job();
+  void expect_idle();
+  void count(SimMember& member);
+
+  const RunOptions& options_;
+  FaultPlan plan_;
+  const bool faultless_;
+  const Shape shape_;
+  SimLoop loop_;
+  SimTrace trace_;
+  Invariants invariants_;
+  Random random_;
+  SimCuts cuts_;
+  SimSockets http_;
+  SimSockets kv_;
+  SimControl control_;
+  SimCluster cluster_;
+  JobWatch watch_;
+  const SimScene scene_;
+  Oracle oracle_;
+  SimProcess client_;
+  SimClients clients_;
+  SimProcess launcher_;
+  std::vector<launcher::Node> nodes_;  // Of workers; all that ever joined.
+  std::unique_ptr<launcher::JobRunner> job_;
+  std::map<Incarnation, std::unique_ptr<SimMember>> members_;
+  bool faulty_ = false;
+  uint32_t events_ = 0;
+  uint32_t added_ = 0;
+  uint32_t finished_ = 0;
+  RunResult result_;
+};
+
+// --- the job
+
+worker::CoreFactory SimWorld::core_factory(net::Role role) const {
+  return role == net::Role::kPrefill
+             ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens,
+                                      .requests_queued = shape_.requests_queued,
+                                      .prefix_cache = shape_.prefix_cache})
+             : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
+                                     .requests_queued = shape_.requests_queued,
+                                     .prefix_cache = shape_.prefix_cache});
 }
 
-void SimWorld::post(Instant when, Incarnation incarnation, std::function<void(SimWorker&)> task) {
-  loop_.at(when, [this, incarnation, task = std::move(task)] {
-    Slot* slot = slot_of(incarnation);
-    if (slot != nullptr && slot->frozen) {
-      slot->backlog.push_back(task);
-    } else if (slot != nullptr) {
-      task(*slot->worker);
-    }
-  });
-}
-
-void SimWorld::to_router(SimChannel& channel, std::function<void(SimRouter&)> message) {
-  loop_.at(network_.arrival(channel), [this, message = std::move(message)] { message(router_); });
-}
-
-std::unique_ptr<worker::WorkerCore> SimWorld::make_core(net::Role role) const {
-  const auto factory = role == net::Role::kPrefill
-                           ? prefill::core_factory({.chunk_tokens = shape_.chunk_tokens,
-                                                    .requests_queued = shape_.requests_queued,
-                                                    .prefix_cache = shape_.prefix_cache})
-                           : decode::core_factory({.local_chunk_tokens = shape_.chunk_tokens,
-                                                   .requests_queued = shape_.requests_queued,
-                                                   .prefix_cache = shape_.prefix_cache});
-  auto core = factory(engine_size(role));
-  return options_.sabotage ? options_.sabotage(std::move(core)) : std::move(core);
-}
-
-void SimWorld::start_job() {
-  const auto add = [this](const std::string& model, const char* word, net::Role role,
-                          uint32_t count) {
+launcher::JobRunnerOptions SimWorld::job_options() {
+  launcher::JobRunnerOptions options{.job = "simulated",
+                                     .processes = {},
+                                     .timing = kTiming,
+                                     .nonce = "n",
+                                     .doors = {},
+                                     .root_key = RootKey::of("simulated"),
+                                     .config_yaml = "",
+                                     .config_name = ""};
+  const auto add = [&](const std::string& model, const std::string& word, net::Role role,
+                       uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
-      Slot& slot = slots_.emplace_back();
-      slot.name = (model == "m" ? "" : model + "-") + word + std::to_string(i);
-      slot.role = role;
-      slot.model = model;
+      launcher::ProcessPlan process{
+          .name = (model == "m" ? "" : model + "-") + word + std::to_string(i),
+          .role = role,
+          .model = model,
+          .demand = {.cores = 1}};
+      watch_.planned(process.name);
+      options.processes.push_back(std::move(process));
     }
   };
+  for (uint32_t i = 0; i < shape_.routers; ++i) {
+    const std::string name = "r" + std::to_string(i);
+    watch_.planned(name);
+    options.processes.push_back(
+        {.name = name, .role = net::Role::kRouter, .place = {.node = kHead}});
+    options.doors.push_back({.name = name,
+                             .node = kHead,
+                             .host = kDoor.host,
+                             .port = i == 0 ? kDoor.port : uint16_t{0},
+                             .use = net::PortUse::kShared});
+  }
   for (const std::string& model : shape_.workload.models) {
     add(model, "p", net::Role::kPrefill, shape_.prefill_workers);
     add(model, "d", net::Role::kDecode, shape_.decode_workers);
     add(model, "b", net::Role::kBoth, shape_.both_workers);
   }
-  for (Slot& slot : slots_) {
-    start_worker(slot);
+  return options;
+}
+
+void SimWorld::start_job() {
+  cluster_.join({.name = kHead, .host = kDoor.host, .cores = 0});
+  launcher::JobRunnerOptions options = job_options();
+  const auto cores = static_cast<uint32_t>(options.processes.size() / shape_.nodes + 2);
+  for (uint32_t i = 0; i < shape_.nodes; ++i) {
+    nodes_.push_back({.name = "n" + std::to_string(i),
+                      .host = "10.0.1." + std::to_string(i + 1),
+                      .cores = cores});
+    cluster_.join(nodes_.back());
   }
-  publish();
-  report_loads();
+  job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster_, std::move(options), *this);
+  launcher_.post([this] { job_->start(control_.serve(launcher_, *job_)); });
 }
 
-void SimWorld::start_worker(Slot& slot) {
-  slot.incarnation = Incarnation{++incarnations_made_};
-  slot.worker = std::make_unique<SimWorker>(
-      *this, slot.incarnation, slot.name + "#" + std::to_string(slot.incarnation.value), slot.role,
-      make_core(slot.role), shape_.requests_queued);
-  slot.visible = true;
-}
-
-// --- the launcher
-
-void SimWorld::publish() {
-  std::vector<net::WorkerEntry> entries;
-  for (const Slot& slot : slots_) {
-    if (slot.visible) {
-      const bool concurrent = slot.role == net::Role::kPrefill && !shape_.two_hop;
-      entries.push_back({.name = slot.name,
-                         .engine_id = std::to_string(slot.incarnation.value),
-                         .role = slot.role,
-                         .host = "h",
-                         .port = 1,
-                         .model = slot.model,
-                         .kv_address = concurrent ? "{}" : ""});
+void SimWorld::begin(const SimCluster::Order& order) {
+  const Duration takes = milliseconds(20 + random_.below(300));
+  loop_.after(takes, [this, order] {
+    if (!cluster_.runs(order.incarnation)) {
+      return;
     }
-  }
-  to_router(to_router_, [entries, left = left_](SimRouter& router) {
-    router.on_workers_changed(entries, left);
+    trace_.line(now(), order.spec.engine_id, "begins");
+    members_[order.incarnation] =
+        order.spec.role == net::Role::kRouter
+            ? std::make_unique<SimRouter>(
+                  scene_, order.spec, shape_.router, kDoor, random_.next(),
+                  [this, who = order.incarnation] { end(who, "exit code 0", false); })
+            : make_worker(order);
   });
 }
 
-void SimWorld::report_loads() {
-  for (const Slot& slot : slots_) {
-    if (slot.worker && !slot.frozen) {
-      const worker::CoreLoad load = slot.worker->load();
-      const net::WorkerLoad reported{.requests_running = load.requests_running,
-                                     .requests_queued = load.requests_queued,
-                                     .tokens_queued = load.tokens_queued,
-                                     .kv_rows_used = load.rows_used,
-                                     .kv_rows_max = load.rows_max};
-      to_router(to_router_,
-                [name = slot.name, incarnation = slot.incarnation, reported](SimRouter& router) {
-                  router.on_load(name, incarnation, reported);
-                });
+std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order) {
+  const net::Role role = order.spec.role;
+  return std::make_unique<SimWorker>(
+      scene_,
+      SimWorkerOptions{
+          .spec = order.spec,
+          .engine = role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine,
+          .requests_queued = shape_.requests_queued,
+          .shared_kv = shape_.shared_kv,
+          .two_hop = shape_.two_hop,
+          .make_core = core_factory(role),
+          .sabotage = options_.sabotage,
+          .kv = {.transport = shape_.shared_kv ? kvtransfer::TransportKind::kAuto
+                                               : kvtransfer::TransportKind::kTcp,
+                 .lease = kLease,
+                 .connect_timeout = kConnectTimeout},
+          .open_transport = kvtransfer::with_faults([this](TransferId /*id*/) {
+            using kvtransfer::FaultKind;
+            return kvtransfer::FaultPlan{.kind = fault(plan_.dials.row_damaged)
+                                                     ? FaultKind::kFlipBit
+                                                 : fault(plan_.dials.push_fails) ? FaultKind::kFail
+                                                                                 : FaultKind::kNone,
+                                         .bit = random_.next()};
+          }),
+          .faults = {.step_fails = [this] { return fault(plan_.dials.step_fails); },
+                     .reserve_fails = [this] { return fault(plan_.dials.reserve_fails); },
+                     .crash =
+                         [this, who = order.incarnation] {
+                           clients_.on_kill();
+                           end(who, "signal 11 (Segmentation fault)", true);
+                         },
+                     .now = [this] { return now(); }}},
+      random_.next(), [this, who = order.incarnation] { end(who, "exit code 0", false); });
+}
+
+void SimWorld::gone(Incarnation who) {
+  if (const auto member = members_.extract(who)) {
+    trace_.line(now(), member.mapped()->process().name(), "is gone");
+    count(*member.mapped());
+  }
+}
+
+void SimWorld::count(SimMember& member) {
+  if (auto* worker = dynamic_cast<SimWorker*>(&member)) {
+    result_.rows_reused += worker->rows_reused();
+  } else if (auto* router = dynamic_cast<SimRouter*>(&member)) {
+    result_.pairs_suspected += router->metric("pdjob_router_pairs_suspected_total");
+    result_.streams_continued += router->metric("pdjob_router_continuations_total");
+  }
+}
+
+void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher::Effect>& effects) {
+  watch_.after(job(), event, effects, now());
+  for (const std::string& line : job_words(event, effects)) {
+    trace_.line(now(), "launcher", line);
+  }
+}
+
+void SimWorld::check_routers() {
+  const bool probed = watch_.probes(now());  // Probes pass every limit.
+  for (const auto& [who, member] : members_) {
+    const auto* router = dynamic_cast<const SimRouter*>(member.get());
+    if (router == nullptr) {
+      continue;
+    }
+    for (const auto& [id, worker] : router->core().workers().all()) {
+      invariants_.expect(
+          worker.entry.standing != net::Standing::kServing || watch_.proved(worker.entry.engine_id),
+          "clients' requests go to proved workers, but to", worker.entry.engine_id);
+      const uint32_t limit = worker.entry.role == net::Role::kPrefill
+                                 ? shape_.router.prefill_in_flight
+                                 : shape_.router.decode_in_flight;
+      invariants_.expect(limit == 0 || probed || worker.requests_in_flight <= limit,
+                         "a worker has at most its limit of requests, but", worker.entry.name,
+                         worker.requests_in_flight);
     }
   }
-  loop_.after(kLoadInterval, [this] { report_loads(); });
 }
 
 // --- faults
 
+SimMember* SimWorld::choose(uint64_t target, Incarnation* who) {
+  if (members_.empty()) {
+    return nullptr;
+  }
+  auto member = members_.begin();
+  std::advance(member, static_cast<ptrdiff_t>(target % members_.size()));
+  if (who != nullptr) {
+    *who = member->first;
+  }
+  return member->second.get();
+}
+
 void SimWorld::strike(const Fault& fault) {
-  Slot& slot = slots_[fault.target % slots_.size()];
-  switch (fault.kind) {
-    case FaultKind::kKill:
-      return kill(slot, fault.duration);
-    case FaultKind::kFreeze:
-      return freeze(slot, fault.duration);
-    case FaultKind::kLinkBreaks:
-      return break_link(fault.target);
-    case FaultKind::kLegBreaks:
-      return router_.break_leg(fault.target);
-    case FaultKind::kStepFails:
-      if (slot.worker) {
-        slot.worker->fail_next_step();
-      }
-      return;
-    case FaultKind::kSlow:
-      if (slot.worker) {
-        slot.worker->set_slowness(20);
-        post(now() + fault.duration, slot.incarnation,
-             [](SimWorker& worker) { worker.set_slowness(1); });
-      }
-      return;
-  }
-}
-
-void SimWorld::crash(Incarnation incarnation, RequestId killer) {
-  loop_.at(now(), [this, incarnation, killer] {
-    if (Slot* slot = slot_of(incarnation)) {
-      kill(*slot, kRestartTime, killer);
+  trace_.line(now(), "fault", to_string(fault.kind));
+  Incarnation who;
+  SimMember* const member = choose(fault.target, &who);
+  auto* const worker = dynamic_cast<SimWorker*>(member);
+  if (fault.kind == &FaultWeights::kill) {
+    if (member != nullptr) {
+      cluster_.end(who, "signal 9 (Killed)", false);
     }
-  });
-}
-
-void SimWorld::kill(Slot& slot, Duration down, std::optional<RequestId> killer) {
-  if (!slot.worker) {
-    return;
-  }
-  trace(slot.name, killer ? "crashes" : "killed");
-  SimChannel sockets;
-  for (const router::LegId& leg : slot.worker->legs()) {
-    to_router(sockets, [this, leg, killer, died = slot.incarnation](SimRouter& router) {
-      if (router.on_broken(leg) && leg.request == killer) {
-        clients_.on_kill(leg.request, died);
-      }
-    });
-  }
-  slot.worker.reset();
-  slot.frozen = false;
-  slot.backlog.clear();
-  const auto notice = [this, &slot, died = slot.incarnation, killer] {
-    left_.push_back({.name = slot.name,
-                     .engine_id = std::to_string(died.value),
-                     .cause = killer ? net::LossCause::kCrash : net::LossCause::kOutside});
-    slot.visible = slot.visible && slot.incarnation != died;
-    publish();
-  };
-  if (killer) {
-    // The kernel first closes all connections of a process, then reports its end. So the router
-    // sees what broke before it hears what other processes made of it.
-    to_router(sockets, [this, died = slot.incarnation, notice](SimRouter& /*router*/) {
-      links_.process_died(died);
-      notice();
-    });
+  } else if (fault.kind == &FaultWeights::freeze) {
+    freeze(fault.target, fault.duration);
+  } else if (fault.kind == &FaultWeights::slow) {
+    if (worker != nullptr) {
+      worker->engine().set_slowness(20);
+      loop_.after(fault.duration, [this, who] {
+        if (members_.contains(who)) {
+          static_cast<SimWorker&>(*members_.at(who)).engine().set_slowness(1);
+        }
+      });
+    }
+  } else if (fault.kind == &FaultWeights::hang) {
+    if (worker != nullptr) {
+      clients_.on_connection_broken();
+      worker->engine().hang();
+    }
+  } else if (fault.kind == &FaultWeights::step_fails) {
+    if (worker != nullptr) {
+      worker->engine().fail_next_step();
+    }
+  } else if (fault.kind == &FaultWeights::kv_link_breaks) {
+    kv_.reset_one();
+  } else if (fault.kind == &FaultWeights::connection_breaks) {
+    clients_.on_connection_broken();
+    http_.reset_one();
+  } else if (fault.kind == &FaultWeights::goes_dead) {
+    clients_.on_connection_broken();
+    (fault.target % 2 == 0 ? http_ : kv_).mute_one(kTcpGivesUp);
+  } else if (fault.kind == &FaultWeights::partition) {
+    cut(fault.target, fault.duration);
+  } else if (fault.kind == &FaultWeights::node_lost) {
+    lose_node(fault.target, fault.duration);
   } else {
-    links_.process_died(slot.incarnation);
-    loop_.after(network_.delay(), notice);
+    reorganise(fault.target);
   }
-  loop_.after(down, [this, &slot] {
-    trace(slot.name, "started again");
-    start_worker(slot);
-    publish();
-  });
 }
 
-void SimWorld::freeze(Slot& slot, Duration duration) {
-  if (!slot.worker || slot.frozen) {
+// The launcher may be stopped, too.
+void SimWorld::freeze(uint64_t target, Duration duration) {
+  if (target % (members_.size() + 1) == members_.size()) {
+    launcher_.stop();
+    loop_.after(duration, [this] { launcher_.go_on(); });
     return;
   }
-  trace(slot.name, "frozen");
-  slot.frozen = true;
-  const Incarnation incarnation = slot.incarnation;
-  const auto still_frozen = [&slot, incarnation] {
-    return slot.worker && slot.incarnation == incarnation && slot.frozen;
-  };
-  loop_.after(kHeartbeatTimeout, [this, &slot, still_frozen] {
-    if (still_frozen()) {
-      slot.visible = false;
-      publish();
-    }
-  });
-  loop_.after(duration, [this, &slot, still_frozen] {
-    if (still_frozen()) {
-      thaw(slot);
+  Incarnation who;
+  choose(target % (members_.size() + 1), &who)->process().stop();
+  loop_.after(duration, [this, who] {
+    if (members_.contains(who)) {
+      members_.at(who)->process().go_on();
     }
   });
 }
 
-void SimWorld::thaw(Slot& slot) {
-  trace(slot.name, "goes on");
-  slot.frozen = false;
-  // One by one: each task may kill the process.
-  for (auto& task : std::exchange(slot.backlog, {})) {
-    post(now(), slot.incarnation, std::move(task));
+void SimWorld::cut(uint64_t target, Duration duration) {
+  std::vector<std::string> hosts = {kDoor.host, kLauncherHost};
+  for (const launcher::Node& node : nodes_) {
+    hosts.push_back(node.host);
   }
-  slot.visible = true;
-  publish();
+  const std::string& a = hosts[target % hosts.size()];
+  const std::string& b = hosts[target / hosts.size() % hosts.size()];
+  cuts_.cut(a, b, now() + duration);
+  if (target % 3 != 0) {  // Otherwise only one direction.
+    cuts_.cut(b, a, now() + duration);
+  }
 }
 
-void SimWorld::break_link(uint64_t draw) {
-  const std::vector<LinkId> all = links_.all();
-  if (!all.empty()) {
-    const LinkId link = all[draw % all.size()];
-    trace("link", "breaks: " + std::to_string(link.value));
-    post(now(), links_.receiver(link), [link](SimWorker& worker) {
-      worker.receiver().fail(link, {ErrorCode::kUnavailable, "the KV link broke"});
-    });
+void SimWorld::lose_node(uint64_t target, Duration duration) {
+  clients_.on_connection_broken();
+  const launcher::Node& node = nodes_[target % nodes_.size()];
+  if (cluster_.has(node.name)) {
+    ++result_.nodes_lost;
+    cluster_.lose(node.name);
+    loop_.after(duration, [this, node] { cluster_.join(node); });
+  }
+}
+
+// Orders, as an autoscaler gives them.
+void SimWorld::reorganise(uint64_t target) {
+  if (job().state() != launcher::JobState::kReady) {
+    return;
+  }
+  Random random(target);
+  const std::string& model = shape_.workload.models.front();
+  const net::Role role = random.chance(0.5) ? net::Role::kPrefill : net::Role::kDecode;
+  const net::Role other = role == net::Role::kPrefill ? net::Role::kDecode : net::Role::kPrefill;
+  std::vector<std::string> names;
+  for (const launcher::Process& process : job().processes()) {
+    if (process.role == role && process.model == model &&
+        process.fate == launcher::Fate::kRestart) {
+      names.push_back(process.name);
+    }
+  }
+  launcher::Event order = launcher::RetireAsked{};
+  if (names.size() < 2 || random.chance(0.4)) {
+    const std::string name = "more-" + std::to_string(++added_);
+    watch_.planned(name);
+    order = launcher::ProcessAdded{
+        {.name = name, .role = role, .model = model, .demand = {.cores = 1}}};
+  } else if (random.chance(0.5)) {
+    watch_.retired(names.front());
+    order = launcher::RetireAsked{names.front()};
+  } else {
+    watch_.role_asked(names.back(), other);
+    order = launcher::RoleChangeAsked{names.back(), other};
+  }
+  launcher_.post([this, order] { job_->submit(order); });
+}
+
+void SimWorld::heal() {
+  faulty_ = false;
+  cuts_.heal();
+  launcher_.go_on();
+  for (const auto& [who, member] : members_) {
+    member->process().go_on();
+  }
+  for (const launcher::Node& node : nodes_) {
+    if (!cluster_.has(node.name)) {
+      cluster_.join(node);
+    }
   }
 }
 
@@ -338,73 +594,98 @@ void SimWorld::break_link(uint64_t draw) {
 
 RunResult SimWorld::run() {
   start_job();
-  for (const Ask& ask : workload_of(shape_.workload, options_.seed)) {
-    loop_.at(ask.arrives, [this, ask] { router_.arrive(ask); });
+  run_until(now() + kReadyWithin, [this] { return watch_.well(job()); });
+  watch_.expect_all_well(job());
+  load_and_faults();
+  finish();
+  stop_job();
+  for (const auto& [who, member] : members_) {
+    count(*member);
+  }
+  result_.violation = invariants_.violation();
+  result_.trace_hash = trace_.hash();
+  result_.trace_lines = trace_.lines();
+  result_.events = events_;
+  result_.counts = clients_.counts();
+  result_.job = watch_.counts();
+  return result_;
+}
+
+void SimWorld::load_and_faults() {
+  const Instant begins = now();
+  const auto told = [this](const std::string& what) {
+    trace_.line(now(), "", "event " + std::to_string(events_ - 1) + ": " + what);
+  };
+  for (const Ask& ask : make_workload(shape_.workload, begins, mix(mix(options_.seed) + 1))) {
+    if (!takes_part()) {
+      continue;
+    }
+    told("request " + std::to_string(ask.id.value));
+    loop_.at(ask.arrives, [this, ask] { clients_.send(ask, kDoor); });
     if (ask.leaves != kNever) {
-      loop_.at(ask.leaves, [this, id = ask.id] { router_.client_left(id); });
+      loop_.at(ask.leaves, [this, id = ask.id] { clients_.leave(id); });
     }
   }
   for (const Fault& fault : plan_.faults) {
-    loop_.at(fault.when, [this, fault] { strike(fault); });
+    if (takes_part()) {
+      told("fault: " + to_string(fault.kind));
+      loop_.at(begins + (fault.when - Instant()), [this, fault] { strike(fault); });
+    }
   }
-  // The last fault may have lasted until now.
-  run_until(plan_.end + seconds(2));
-  finish();
-  return {.violation = invariants_.violation(),
-          .trace_hash = trace_.hash(),
-          .trace_lines = trace_.lines(),
-          .counts = clients_.counts(),
-          .pairs_suspected = router_.pairs_suspected(),
-          .streams_continued = router_.streams_continued(),
-          .rows_reused = rows_reused_};
-}
-
-void SimWorld::run_until(Instant when) {
-  while (!invariants_.broken() && loop_.run_next(when)) {
+  for (const auto& [name, dial] : kFaultDials) {
+    if (plan_.dials.*dial > 0 && !takes_part()) {
+      plan_.dials.*dial = 0;
+    } else if (plan_.dials.*dial > 0) {
+      told(name);
+    }
   }
+  if (shape_.routers > 1) {
+    clients_.on_connection_broken();  // Routers do not tell each other which requests they suspect.
+  }
+  faulty_ = true;
+  run_until(begins + options_.scenario.load, [this] {
+    check_routers();
+    return false;
+  });
+  heal();
 }
 
 void SimWorld::finish() {
-  for (const Instant end = now() + kLivenessBound;
-       clients_.waiting_count() > 0 && now() < end && !invariants_.broken();) {
-    run_until(now() + milliseconds(100));
-    loop_.at(now() + milliseconds(100), [] {});
-  }
+  run_until(now() + kLivenessBound, [this] { return clients_.waiting_count() == 0; });
   invariants_.expect(
       clients_.waiting_count() == 0,
       "every request has its end soon after the last fault, but not:", clients_.list_waiting());
-  const Clients::Counts& counts = clients_.counts();
-  const bool faultless = plan_.empty() && shape_.workload.killer == Kills::kNobody;
+  const SimClients::Counts& counts = clients_.counts();
+  const bool faultless = faultless_ && shape_.workload.killer == Kills::kNobody;
   invariants_.expect(!faultless || counts.failed + counts.refused + counts.aborted == 0,
                      "without faults every request is served, but not", counts.failed,
                      counts.refused, counts.aborted);
+  // What a fault does may begin later: a frozen process that goes on is found dead.
+  run_until(now() + kTcpGivesUp);
+  run_until(now() + kHealsWithin, [this] { return watch_.well(job()); });
+  watch_.expect_all_well(job());
   run_until(now() + kCleanupBound);
-  expect_idle("after the last request");
-  // Every sequence must be free now: a request that needs all of them must succeed.
-  for (Slot& slot : slots_) {
-    const Ask probe{.id = RequestId{1'000'000},
-                    .prompt = {.tokens = 1, .max_tokens = 2, .choices = shape_.engine.sequences}};
-    post(now(), slot.incarnation, [probe](SimWorker& worker) {
-      worker.on_leg({.leg = {.request = probe.id}, .ask = probe});
-    });
-    post(now() + seconds(1), slot.incarnation, [](SimWorker& worker) { worker.drain(); });
-  }
-  router_.drain();
-  run_until(now() + seconds(2));
-  expect_idle("after a request for all sequences");
-  for (const Slot& slot : slots_) {
-    invariants_.expect(slot.worker && slot.worker->drained(),
-                       "an idle worker is drained at once, but not", slot.name);
-  }
-  invariants_.expect(router_.drained(), "an idle router is drained at once");
+  check_routers();
+  expect_idle();
 }
 
-void SimWorld::expect_idle(const char* when) {
-  for (const Slot& slot : slots_) {
-    invariants_.expect(slot.worker && slot.worker->idle(), "nothing is left", when, "but at",
-                       slot.name);
-  }
-  invariants_.expect(router_.idle(), "nothing is left", when, "but at the router");
+void SimWorld::stop_job() {
+  launcher_.post([this] { job_->submit(launcher::StopAsked{0}); });
+  run_until(now() + seconds(3), [this] { return finished_ > 0 && cluster_.running().empty(); });
+  invariants_.expect(finished_ == 1, "an idle job stops at once, but");
+  invariants_.expect(cluster_.running().empty(), "nothing outlives the job");
 }
+
+void SimWorld::expect_idle() {
+  for (const auto& [who, member] : members_) {
+    const std::string busy = member->busy_with();
+    invariants_.expect(busy.empty(), "nothing is left after the last request, but at",
+                       member->process().name(), busy);
+  }
+}
+
+}  // namespace
+
+RunResult simulate(const RunOptions& options) { return SimWorld(options).run(); }
 
 }  // namespace pdjob::simulation

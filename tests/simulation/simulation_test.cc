@@ -2,10 +2,14 @@
 // broken on purpose.
 #include <gtest/gtest.h>
 
+#include "common/log.h"
 #include "tests/simulation/sim_world.h"
 
 namespace pdjob::simulation {
 namespace {
+
+// The shells' log would hide what a test says.
+const bool kQuiet = (log::start("simulation", log::Level::kError), true);
 
 using worker::Effect;
 using worker::Event;
@@ -62,52 +66,49 @@ TEST(Simulation, ServesABurstWhoseLegsOvertakeEachOther) {
   EXPECT_EQ(simulate({.seed = 3260}).violation, "");
 }
 
-// Damaged rows are redone elsewhere and the pair is suspected. Every client's tokens are checked.
-TEST(Simulation, ServesTheRightTokensAlsoFromPairsThatDamageThem) {
-  uint64_t suspected = 0;
-  for (uint64_t seed = 1; seed <= 400 && suspected == 0; ++seed) {
+// The first seeds, together.
+constexpr uint64_t kSeeds = 120;
+RunResult first_seeds() {
+  RunResult all;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const RunResult result = simulate({.seed = seed});
     EXPECT_EQ(result.violation, "") << seed;
-    suspected += result.pairs_suspected;
+    all.counts.kills += result.counts.kills;
+    all.counts.blamed += result.counts.blamed;
+    all.pairs_suspected += result.pairs_suspected;
+    all.streams_continued += result.streams_continued;
+    all.rows_reused += result.rows_reused;
   }
-  EXPECT_GT(suspected, 0U);
+  return all;
 }
 
-// A stream whose worker died continues at another one, with the same tokens.
-TEST(Simulation, GoesOnWithTheStreamsOfWorkersThatDied) {
-  uint64_t continued = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
-    const RunResult result = simulate({.seed = seed});
-    EXPECT_EQ(result.violation, "") << seed;
-    continued += result.streams_continued;
-  }
-  EXPECT_GT(continued, 20U);
+// In each run, every complete reply has the oracle's text, which depends on every row. So these
+// counts say that the hard ways to it were taken.
+TEST(Simulation, GivesTheRightTextsOnEveryWay) {
+  const RunResult all = first_seeds();
+  // Rows that arrive damaged are redone elsewhere, and the pair is suspected.
+  EXPECT_GT(all.pairs_suspected, 0U);
+  // A stream whose worker died goes on at another one.
+  EXPECT_GT(all.streams_continued, 20U);
+  // Prompts use the rows of others that begin alike.
+  EXPECT_GT(all.rows_reused, 3000U);
+  // One request crashes each worker that runs it. After two crashes it is refused; the others keep
+  // their ends and texts.
+  EXPECT_GT(all.counts.kills, 50U);
+  EXPECT_GT(all.counts.blamed, 10U);
 }
 
-// Every client's tokens are checked, and they depend on every row.
-TEST(Simulation, ServesTheRightTokensFromTheRowsOfOtherPrompts) {
-  uint64_t reused = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
-    const RunResult result = simulate({.seed = seed});
-    EXPECT_EQ(result.violation, "") << seed;
-    reused += result.rows_reused;
+// A crash ends all connections of a worker, one after the other. The next suspect went to the dead
+// worker over an idle connection, whose end came later, and shared the blame.
+TEST(Simulation, BlamesNobodyWhoseConnectionWasDeadBefore) {
+  for (const uint64_t seed : {137, 147, 1008}) {
+    EXPECT_EQ(simulate({.seed = seed}).violation, "") << seed;
   }
-  EXPECT_GT(reused, 3000U);
 }
 
-// One request crashes each worker that runs it. After two crashes it is refused. The other requests
-// keep their ends and tokens, despite other faults.
-TEST(Simulation, RefusesARequestThatKillsAndServesTheOthers) {
-  uint32_t kills = 0;
-  uint32_t blamed = 0;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    const RunResult result = simulate({.seed = seed});
-    EXPECT_EQ(result.violation, "") << seed;
-    kills += result.counts.kills;
-    blamed += result.counts.blamed;
-  }
-  EXPECT_GT(kills, 100U);
-  EXPECT_GT(blamed, 20U);
+// A connection broke under a request, which was sent again and met itself at its worker.
+TEST(Simulation, BlamesNoClientForARequestThatWasSentTwice) {
+  EXPECT_EQ(simulate({.seed = 1231}).violation, "");
 }
 
 // Leaks the rows of an offer that has ended.
@@ -138,7 +139,7 @@ struct DeliversTwice final : BrokenCore {
   }
 };
 TEST(SimulationCanary, FindsATokenDeliveredTwice) {
-  EXPECT_NE(caught<DeliversTwice>().find("the reference's tokens"), std::string::npos);
+  EXPECT_NE(caught<DeliversTwice>().find("the oracle's text"), std::string::npos);
 }
 
 // Ends a request twice.
@@ -204,7 +205,7 @@ struct TellsNoPromptsApart final : BrokenCore {
   }
 };
 TEST(SimulationCanary, FindsRowsOfAnotherPrompt) {
-  EXPECT_NE(caught<TellsNoPromptsApart>().find("the reference's tokens"), std::string::npos);
+  EXPECT_NE(caught<TellsNoPromptsApart>().find("the oracle's text"), std::string::npos);
 }
 
 // Keeps more rows than it reports.

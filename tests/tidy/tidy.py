@@ -95,7 +95,7 @@ DOORS = {
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
 BANNED = {
-    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/resolver.h router/async/async_store.h worker/core/engine_thread.h worker/grammar/grammar_thread.h worker/api/request_preparer.h"),
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/thread_resolver.h router/async/async_store.h worker/core/engine_thread.h worker/grammar/grammar_thread.h worker/api/request_preparer.h"),
     "<mutex>": (r"#include <(shared_)?mutex>", "common/os/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
@@ -105,8 +105,8 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement router/external/external_router router/core/router prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
-NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/event_loop\.h)"'
+CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement router/external/external_router router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
+NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70
 ROOM_MODULES = 15  # A folder with more gets rooms.

@@ -35,7 +35,7 @@ openai::KvTransferParams offer_in_room(const openai::BootstrapParams& params) {
   return {.do_remote_decode = true, .transfer = transfer_of_room(params.room)};
 }
 
-Bootstrap::Bootstrap(net::EventLoop& loop) : loop_(loop), client_(net::HttpClient::create(loop)) {}
+Bootstrap::Bootstrap(net::Loop& loop) : loop_(loop), client_(net::HttpClient::create(loop)) {}
 
 void Bootstrap::look_up(const openai::BootstrapParams& params, Then then) {
   const net::HttpAddress server{.host = params.host, .port = params.port};

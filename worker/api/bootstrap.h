@@ -11,7 +11,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "net/http/http_client.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "openai/openai.h"
 
 namespace pdjob::worker {
@@ -26,7 +26,7 @@ class Bootstrap {
  public:
   using Then = std::function<void(Result<openai::KvTransferParams>)>;
 
-  explicit Bootstrap(net::EventLoop& loop);
+  explicit Bootstrap(net::Loop& loop);
 
   // Finds the decode worker's parameters. Fails with kPeerFailed if the bootstrap server gives no
   // KV address. Calls `then` in a later turn. Every request asks again, because the prefill worker
@@ -34,7 +34,7 @@ class Bootstrap {
   void look_up(const openai::BootstrapParams& params, Then then);
 
  private:
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   std::unique_ptr<net::HttpClient> client_;
 };
 

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "common/limits.h"
-#include "common/os/real_clock.h"
-#include "common/random.h"
 #include "engine/sampler.h"
 #include "worker/core/kv_params.h"
 
@@ -109,13 +107,12 @@ std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
                                .stop = request.stop,
                                .ignore_eos = request.sampling.ignore_eos,
                                .shares_prompt = request.cache_salt.empty(),
-                               .kv = std::get<KvMode>(mode),
-                               .deadline = real_now() + queue_timeout_};
+                               .kv = std::get<KvMode>(mode)};
   if (auto error = open_choices(request, seed, grammar, generation)) {
     return *std::move(error);
   }
   if (request.kv_transfer) {
-    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{entropy(), entropy()});
+    generation.transfer = request.kv_transfer->transfer.value_or(TransferId{});
     generation.two_hop = !request.kv_transfer->transfer;
     generation.peer = peer_address(*request.kv_transfer);
   }

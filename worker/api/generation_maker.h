@@ -22,17 +22,17 @@ namespace pdjob::worker {
 
 class GenerationMaker {
  public:
-  GenerationMaker(const engine::Engine& engine, net::Role role, Duration queue_timeout)
-      : engine_(engine), role_(role), queue_timeout_(queue_timeout) {}
+  GenerationMaker(const engine::Engine& engine, net::Role role) : engine_(engine), role_(role) {}
 
   // Returns the request's error, if its lengths and fields show one. Reads no text, so it is cheap
   // for a request of any length.
   std::optional<openai::ApiError> check(const openai::ApiRequest& request) const;
 
   static size_t prompts(const openai::ApiRequest& request);
-  // Makes the generation of one prompt, without an id. Choice c is sampled with `seed` + c. The
-  // prompt is moved out of the request. `grammar` is the request's compiled structure, or null; a
-  // prompt that is only offered ignores it. Requires: check() found nothing, index < prompts().
+  // Makes the generation of one prompt. The caller adds an id, a deadline, and the id of a transfer
+  // that the request leaves open. Choice c is sampled with `seed` + c. The prompt is moved out of
+  // the request. `grammar` is the request's compiled structure, or null; a prompt that is only
+  // offered ignores it. Requires: check() found nothing, index < prompts().
   std::variant<GenerationRequest, openai::ApiError> make(
       openai::ApiRequest& request, size_t index, uint64_t seed,
       const std::shared_ptr<const engine::CompiledGrammar>& grammar = {}) const;
@@ -67,7 +67,6 @@ class GenerationMaker {
 
   const engine::Engine& engine_;
   const net::Role role_;
-  const Duration queue_timeout_;
 };
 
 }  // namespace pdjob::worker

@@ -24,7 +24,7 @@ std::string frames_of(std::span<const openai::KvEvent> events) {
 
 }  // namespace
 
-KvWatch::KvWatch(net::EventLoop& loop, net::HttpServer& server) : loop_(loop), server_(server) {
+KvWatch::KvWatch(net::Loop& loop, net::HttpServer& server) : loop_(loop), server_(server) {
   timer_ = loop_.call_at(loop_.now() + openai::kKvPingInterval, [this] { ping(); });
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "net/http/http_server.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 #include "worker/core/generation.h"
 #include "worker/core/kept_blocks.h"
 
@@ -19,7 +19,7 @@ class KvWatch {
  public:
   static constexpr size_t kSubscribersMax = 256;
 
-  KvWatch(net::EventLoop& loop, net::HttpServer& server);
+  KvWatch(net::Loop& loop, net::HttpServer& server);
   ~KvWatch() { loop_.cancel(timer_); }
   KvWatch(const KvWatch&) = delete;
   KvWatch& operator=(const KvWatch&) = delete;
@@ -37,7 +37,7 @@ class KvWatch {
   void tell_all(const std::string& frames);
   void ping();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   net::HttpServer& server_;
   KeptBlocks blocks_;
   // Per subscriber, how many bytes of its first, full report may still be unsent.

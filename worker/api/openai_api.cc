@@ -9,12 +9,10 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/parse_number.h"
-#include "common/random.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "openai/tokenize_request.h"
 #include "worker/api/kv_report.h"
-#include "worker/core/engine_thread.h"
 #include "worker/core/kv_params.h"
 
 namespace pdjob::worker {
@@ -37,14 +35,14 @@ std::string format_seconds(Duration duration) {
 
 // Like vLLM, uses the id that the request came with, so that it can be found in the logs of every
 // process.
-std::string reply_id(std::string_view request_id) {
+std::string reply_id(std::string_view request_id, net::Loop& loop) {
   const bool plain = std::ranges::all_of(request_id, [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
            c == '_' || c == '.';
   });
   return plain && !request_id.empty() && request_id.size() <= kReplyIdBytesMax
              ? std::string(request_id)
-             : TransferId{entropy(), entropy()}.to_string();
+             : TransferId{loop.entropy(), loop.entropy()}.to_string();
 }
 
 // A stream that may continue at another worker gets its creation time from the router, so that it
@@ -57,19 +55,19 @@ std::optional<int64_t> created_by_router(std::string_view value) {
 }  // namespace
 
 OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
-                     EngineThread& engine_thread, Metrics& metrics, KvPairsAsker ask_kv_pairs)
+                     EngineQueue& engine_queue, Metrics& metrics, KvPairsAsker ask_kv_pairs)
     : options_(std::move(options)),
       door_({options_.key, options_.router_key}),
       engine_(engine),
-      maker_(engine, options_.role, options_.queue_timeout),
-      engine_thread_(engine_thread),
+      maker_(engine, options_.role),
+      engine_queue_(engine_queue),
       metrics_(metrics),
       registry_(metrics),
       ask_kv_pairs_(std::move(ask_kv_pairs)) {
   load_.rows_max = uint64_t{engine.config().sequences} * engine.config().tokens_per_sequence;
 }
 
-void OpenaiApi::attach(net::HttpServer& server, net::EventLoop& loop) {
+void OpenaiApi::attach(net::HttpServer& server, net::Loop& loop) {
   server_ = &server;
   loop_ = &loop;
   bootstrap_.emplace(loop);
@@ -165,7 +163,7 @@ std::optional<net::EarlyReply> OpenaiApi::on_head(net::HttpRequest& request) {
 
 void OpenaiApi::on_release(net::ExchangeId id, std::string_view transfer) {
   if (const auto parsed = TransferId::parse(transfer)) {
-    engine_thread_.release(*parsed);
+    engine_queue_.release(*parsed);
     server_->reply(id, 204, kJson, "");
   } else {
     refuse(id, openai::invalid_request("a transfer id is 32 hexadecimal digits", "transfer_id"));
@@ -271,7 +269,7 @@ void OpenaiApi::prepare(const Asked& asked, openai::ApiRequest request,
   const bool small = is_short(asked.bytes) && choices <= limits::kPreparedAtOnceChoicesMax;
   prepare(
       asked.http, asked.bytes, small ? Size::kSmall : Size::kLarge,
-      prepare_generations(maker_, std::move(request), std::move(grammar),
+      prepare_generations(maker_, std::move(request), loop_->entropy(), std::move(grammar),
                           [this, asked](std::variant<PreparedRequest, openai::ApiError> outcome) {
                             if (const auto* error = std::get_if<openai::ApiError>(&outcome)) {
                               return refuse(asked.http, *error);
@@ -325,10 +323,10 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
   const auto choices = choices_per_prompt * static_cast<uint32_t>(generations.size());
   openai::ReplyOptions reply = openai::reply_options(request);
-  const std::string id = reply_id(asked.request_id);
+  const std::string id = reply_id(asked.request_id, *loop_);
   reply.id = id;
   reply.model = engine_.facts().name;
-  reply.created = asked.created.value_or(unix_seconds());
+  reply.created = asked.created.value_or(loop_->unix_seconds());
   reply.choices = choices;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
   Exchange exchange{
@@ -348,6 +346,10 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
     const auto index = static_cast<uint32_t>(exchange.generations.size());
     generation.id = RequestId{next_request_++};
     generation.tenant = asked.tenant;
+    generation.deadline = loop_->now() + options_.queue_timeout;
+    if (generation.kv == KvMode::kOffer && generation.two_hop) {
+      generation.transfer = {loop_->entropy(), loop_->entropy()};
+    }
     generation.log_name = id;
     exchange.generations.push_back(generation.id);
     exchange.usage.prompt_tokens += generation.prompt.size();
@@ -366,7 +368,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   exchanges_.emplace(asked.http.value, std::move(exchange));
   for (GenerationRequest& generation : generations) {
     const RequestId request_id = generation.id;
-    if (const Status submitted = engine_thread_.submit(std::move(generation)); !submitted) {
+    if (const Status submitted = engine_queue_.submit(std::move(generation)); !submitted) {
       return take_output(RequestFailed{.request = request_id, .error = submitted.error()});
     }
   }
@@ -571,7 +573,7 @@ void OpenaiApi::drop(ExchangeKey key) {
   const auto found = exchanges_.find(key);
   for (const RequestId generation : found->second.generations) {
     if (generations_.erase(generation) > 0) {
-      engine_thread_.cancel(generation);
+      engine_queue_.cancel(generation);
     }
   }
   exchanges_.erase(found);
@@ -637,7 +639,7 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
 
 void OpenaiApi::on_models(net::ExchangeId id) {
   const openai::ModelCard card{.id = engine_.facts().name,
-                               .created = unix_seconds(),
+                               .created = loop_->unix_seconds(),
                                .context_max = engine_.config().tokens_per_sequence};
   server_->reply(id, 200, kJson, openai::models_body({&card, 1}));
 }
@@ -725,7 +727,7 @@ net::WorkerLoad OpenaiApi::load() const {
           .kv_rows_used = load_.rows_used,
           .kv_rows_max = load_.rows_max,
           .standstill_ms = static_cast<uint64_t>(
-              std::chrono::duration_cast<std::chrono::milliseconds>(engine_thread_.standstill())
+              std::chrono::duration_cast<std::chrono::milliseconds>(engine_queue_.standstill())
                   .count())};
 }
 

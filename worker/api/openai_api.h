@@ -28,13 +28,12 @@
 #include "worker/api/preparations.h"
 #include "worker/api/request_preparer.h"
 #include "worker/api/worker_metrics.h"
+#include "worker/core/engine_queue.h"
 #include "worker/core/generation.h"
 #include "worker/grammar/grammar_store.h"
 #include "worker/grammar/grammar_thread.h"
 
 namespace pdjob::worker {
-
-class EngineThread;
 
 struct OpenaiApiOptions {
   std::string name;  // The worker's name, for x-pdjob-worker.
@@ -54,12 +53,12 @@ using KvPairsAsker =
 
 class OpenaiApi final : public net::HttpHandler {
  public:
-  OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineThread& engine_thread,
+  OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine, EngineQueue& engine_queue,
             Metrics& metrics, KvPairsAsker ask_kv_pairs);
 
   // Sets the server for replies, whose construction needs this handler. Must come before the first
   // request.
-  void attach(net::HttpServer& server, net::EventLoop& loop);
+  void attach(net::HttpServer& server, net::Loop& loop);
 
   // Refuses a client without a key before the body is read.
   std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
@@ -169,12 +168,12 @@ class OpenaiApi final : public net::HttpHandler {
   const KeyCheck door_;
   const engine::Engine& engine_;
   const GenerationMaker maker_;
-  EngineThread& engine_thread_;
+  EngineQueue& engine_queue_;
   WorkerMetrics metrics_;
   Metrics& registry_;
   const KvPairsAsker ask_kv_pairs_;
   net::HttpServer* server_ = nullptr;
-  net::EventLoop* loop_ = nullptr;
+  net::Loop* loop_ = nullptr;
   std::optional<Bootstrap> bootstrap_;
   std::optional<KvWatch> kv_watch_;
   // Body sizes, in bytes, of requests that have not started: their KV address is looked up, or they

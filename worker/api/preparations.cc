@@ -2,19 +2,17 @@
 
 #include <utility>
 
-#include "common/random.h"
-
 namespace pdjob::worker {
 namespace {
 
 class GenerationsPreparation final : public Preparation {
  public:
-  GenerationsPreparation(const GenerationMaker& maker, openai::ApiRequest request,
+  GenerationsPreparation(const GenerationMaker& maker, openai::ApiRequest request, uint64_t seed,
                          std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then)
       : maker_(maker),
         grammar_(std::move(grammar)),
         prompts_(GenerationMaker::prompts(request)),
-        seed_(request.seeded ? request.sampling.seed : entropy()),
+        seed_(request.seeded ? request.sampling.seed : seed),
         then_(std::move(then)) {
     prepared_.request = std::move(request);
     prepared_.generations.reserve(prompts_);
@@ -87,10 +85,10 @@ std::unique_ptr<Preparation> prepare_request(openai::ApiKind kind, std::string b
 }
 
 std::unique_ptr<Preparation> prepare_generations(
-    const GenerationMaker& maker, openai::ApiRequest request,
+    const GenerationMaker& maker, openai::ApiRequest request, uint64_t seed,
     std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then) {
-  return std::make_unique<GenerationsPreparation>(maker, std::move(request), std::move(grammar),
-                                                  std::move(then));
+  return std::make_unique<GenerationsPreparation>(maker, std::move(request), seed,
+                                                  std::move(grammar), std::move(then));
 }
 
 std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,

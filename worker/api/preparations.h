@@ -3,6 +3,7 @@
 // a function on the loop thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,10 +30,10 @@ struct PreparedRequest {
   std::vector<std::string> echoes;             // Each prompt's text, if the reply begins with it.
 };
 using PreparedThen = std::function<void(std::variant<PreparedRequest, openai::ApiError>)>;
-// Prepares one prompt per step. All follow `grammar`, if there is one. Requires: maker.check()
-// found nothing.
+// Prepares one prompt per step. All follow `grammar`, if there is one. `seed` is for a request
+// without one. Requires: maker.check() found nothing.
 std::unique_ptr<Preparation> prepare_generations(
-    const GenerationMaker& maker, openai::ApiRequest request,
+    const GenerationMaker& maker, openai::ApiRequest request, uint64_t seed,
     std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then);
 
 // The body of the reply.

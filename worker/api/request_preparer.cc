@@ -11,15 +11,14 @@
 
 namespace pdjob::worker {
 
-RequestPreparer::RequestPreparer(net::EventLoop& loop)
-    : loop_(loop), inbox_(limits::kRequestsQueuedMax), outbox_(limits::kRequestsQueuedMax) {
-  thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "prepare");
-}
+RequestPreparer::RequestPreparer(net::Loop& loop)
+    : loop_(loop), inbox_(limits::kRequestsQueuedMax), outbox_(limits::kRequestsQueuedMax) {}
 
 RequestPreparer::~RequestPreparer() {
-  inbox_.push_always(Stop{});
-  thread_.join();
+  if (thread_.joinable()) {
+    inbox_.push_always(Stop{});
+    thread_.join();
+  }
 }
 
 Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Preparation> work) {
@@ -27,6 +26,10 @@ Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Prepa
   const bool room = held_.empty() || bytes_held_ + bytes <= limits::kPreparedBytesMax;
   if (!room || held_.size() >= limits::kRequestsQueuedMax) {
     return Error{ErrorCode::kOverloaded, "this worker prepares as many requests as it can hold"};
+  }
+  if (!thread_.joinable()) {
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "prepare");
   }
   const uint64_t ticket = next_ticket_++;
   const bool is_new = by_key_.emplace(key, ticket).second;

@@ -1,5 +1,6 @@
 // RequestPreparer: does the slow work before a request reaches the engine, away from the loop
-// thread: chat templates, tokenizing, samplers. It has one thread, "prepare".
+// thread: chat templates, tokenizing, samplers. It has one thread, "prepare", which the first work
+// starts.
 //
 // A preparation consists of steps, and preparations take turns step by step. So a short one waits
 // for at most one step of each other preparation. The preparer knows nothing about requests.
@@ -16,7 +17,7 @@
 
 #include "common/os/channel.h"
 #include "common/result.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::worker {
 
@@ -33,7 +34,7 @@ class Preparation {
 
 class RequestPreparer {
  public:
-  explicit RequestPreparer(net::EventLoop& loop);
+  explicit RequestPreparer(net::Loop& loop);
   // Joins the thread and drops unfinished preparations.
   ~RequestPreparer();
   RequestPreparer(const RequestPreparer&) = delete;
@@ -70,7 +71,7 @@ class RequestPreparer {
   // On the loop thread.
   void take_done();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   uint64_t next_ticket_ = 1;
   size_t bytes_held_ = 0;
   std::unordered_map<uint64_t, Held> held_;        // By ticket, until the thread gives it back.

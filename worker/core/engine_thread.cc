@@ -1,86 +1,40 @@
 #include "worker/core/engine_thread.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <pthread.h>
 
 #include "common/limits.h"
-#include "common/log.h"
 #include "common/os/real_clock.h"
-#include "worker/core/transfer_binding.h"
 
 namespace pdjob::worker {
-namespace {
-
-kvtransfer::Region to_region(const engine::KvRegion& region) {
-  kvtransfer::Region result{.rows_max = region.rows_max,
-                            .shared_fd = region.shared_fd,
-                            .shared_bytes = region.shared_bytes,
-                            .device = region.device};  // All KV of a worker is in one memory.
-  result.windows.reserve(region.windows.size());
-  for (const engine::KvWindow& window : region.windows) {
-    result.windows.push_back({.base = window.base,
-                              .shared_offset = window.shared_offset,
-                              .row_bytes = window.row_bytes});
-  }
-  return result;
-}
-
-std::vector<std::byte> to_bytes(std::span<const float> logits) {
-  const auto bytes = std::as_bytes(logits);
-  return {bytes.begin(), bytes.end()};
-}
-
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
-template <class... Handlers>
-Overloaded(Handlers...) -> Overloaded<Handlers...>;  // clang 14 does not find it by itself.
-
-}  // namespace
 
 EngineThread::EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core,
                            Duration kv_lease, Sink sink)
-    : engine_(engine),
-      core_(std::move(core)),
-      kv_lease_(kv_lease),
-      sink_(std::move(sink)),
+    : loop_(engine, std::move(core),
+            {.kv_lease = kv_lease, .now = real_now, .sink = std::move(sink)}),
       inbox_(limits::kChannelMax) {}
 
 EngineThread::~EngineThread() { stop(); }
 
-void EngineThread::start(kvtransfer::KvEndpoint& endpoint) {
-  endpoint_ = &endpoint;
+void EngineThread::start(kvtransfer::KvTransfers& transfers) {
+  loop_.attach(transfers);
   thread_ = std::thread([this] { run(); });
 }
 
 void EngineThread::stop() {
-  inbox_.push_always(StopCommand{});
+  inbox_.close();
   if (thread_.joinable()) {
     thread_.join();
   }
 }
 
 Status EngineThread::submit(GenerationRequest request) {
-  if (request.kv != KvMode::kLocal) {
-    request.link_transfer = bound_transfer(request.transfer, request.prompt, request.tenant);
-  }
-  if (!inbox_.try_push(std::move(request))) {
+  if (!inbox_.try_push(bound(std::move(request)))) {
     return Error{ErrorCode::kOverloaded, "this worker's inbox is full"};
   }
   return ok();
-}
-
-void EngineThread::cancel(RequestId request) { inbox_.push_always(CancelCommand{request}); }
-
-void EngineThread::release(TransferId transfer) { inbox_.push_always(ReleaseCommand{transfer}); }
-
-void EngineThread::drain() { inbox_.push_always(DrainCommand{}); }
-
-void EngineThread::on_endpoint_event(kvtransfer::EndpointEvent event) {
-  inbox_.push_always(std::move(event));
 }
 
 Duration EngineThread::standstill() const {
@@ -91,401 +45,19 @@ Duration EngineThread::standstill() const {
 
 void EngineThread::run() {
   pthread_setname_np(pthread_self(), "engine");
-  std::vector<Command> commands;
-  while (!stopping_) {
+  std::vector<EngineCommand> commands;
+  Instant due = Instant::min();
+  while (!inbox_.closed()) {
     commands.clear();
-    if (stepped_) {
+    if (due == Instant::min()) {
       inbox_.drain(commands);
     } else {
       turn_began_ = kNever;
-      inbox_.wait_and_drain(commands, core_->next_deadline());
+      inbox_.wait_and_drain(commands, due);
     }
     turn_began_ = real_now();
-    load_changed_ = !commands.empty();
-    for (Command& command : commands) {
-      take(std::move(command));
-    }
-    if (core_->next_deadline() <= real_now()) {
-      feed(TimePassed{});
-    }
-    if (!outputs_.empty()) {
-      deliver_outputs();  // A first token from fetched logits does not wait for a step.
-    }
-    stepped_ = false;
-    feed(EngineFree{});
-    deliver_outputs();
+    due = loop_.turn(commands);
   }
-}
-
-void EngineThread::take(Command command) {
-  std::visit(
-      Overloaded{
-          [this](GenerationRequest& request) {
-            const Prompt prompt = make_prompt(std::move(request.prompt), request.tenant);
-            const RequestArrived arrived{
-                .request = request.id,
-                .prompt_tokens = static_cast<uint32_t>(prompt->tokens.size()),
-                .choices = static_cast<uint32_t>(request.samplers.size()),
-                .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
-                .kv = request.kv,
-                .deadline = request.deadline,
-                .prompt = request.shares_prompt ? prompt : nullptr,
-                .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.link_transfer),
-                .two_hop = request.two_hop};
-            if (request.kv != KvMode::kLocal &&
-                !transfers_.emplace(request.link_transfer, request.id).second) {
-              outputs_.push_back(RequestFailed{
-                  .request = request.id,
-                  .error = {
-                      ErrorCode::kInvalidArgument,
-                      "transfer " + request.transfer.to_string() + " is under way here already"}});
-              return;
-            }
-            Live live{.request = std::move(request), .prompt = prompt};
-            for (size_t i = 0; i < live.request.samplers.size(); ++i) {
-              live.choices.push_back({.text = engine::TextStream(live.request.stop)});
-            }
-            const bool is_new = live_.emplace(arrived.request, std::move(live)).second;
-            PDJOB_CHECK(is_new, arrived.request);
-            feed(arrived);
-          },
-          [this](const CancelCommand& cancelled) { feed(RequestCancelled{cancelled.request}); },
-          [this](const ReleaseCommand& released) { release_offer(released.transfer); },
-          [this](const DrainCommand&) { feed(DrainAsked{}); },
-          [this](const StopCommand&) { stopping_ = true; },
-          [this](kvtransfer::EndpointEvent& event) {
-            std::visit([this](auto& e) { take_endpoint_event(e); }, event);
-          },
-      },
-      command);
-}
-
-// Searches by the router's name of the transfer. Releases are rare, so there is no index.
-void EngineThread::release_offer(TransferId transfer) {
-  for (const auto& [id, live] : live_) {
-    const GenerationRequest& request = live.request;
-    if (request.kv == KvMode::kOffer && request.transfer == transfer && live.transferring) {
-      endpoint_->withdraw(request.link_transfer,
-                          {ErrorCode::kCancelled, "the router gave up the request"});
-    }
-  }
-}
-
-RequestId EngineThread::request_of(TransferId transfer) const {
-  const auto found = transfers_.find(transfer);
-  PDJOB_CHECK(found != transfers_.end(), transfer);
-  return found->second;
-}
-
-void EngineThread::take_endpoint_event(const kvtransfer::OfferAwaited& event) {
-  if (event.awaited) {
-    awaited_.insert(event.id);
-  } else {
-    awaited_.erase(event.id);
-  }
-  // A peer may wait for any id, even one that is not an offer.
-  const auto found = transfers_.find(event.id);
-  if (found != transfers_.end() && live_.at(found->second).request.kv == KvMode::kOffer) {
-    feed(OfferAwaited{.request = found->second, .awaited = event.awaited});
-  }
-}
-
-void EngineThread::take_endpoint_event(const kvtransfer::OfferDone& event) {
-  const RequestId request = request_of(event.id);
-  live_.at(request).transferring = false;
-  feed(OfferEnded{request});
-  forget(request);
-}
-
-void EngineThread::take_endpoint_event(const kvtransfer::OfferFailed& event) {
-  const GenerationRequest& request = live_.at(request_of(event.id)).request;
-  log::info("request " + request.log_name + ": offer " + request.transfer.to_string() +
-            " ended: " + event.error.message);
-  take_endpoint_event(kvtransfer::OfferDone{.id = event.id});
-}
-
-void EngineThread::take_endpoint_event(kvtransfer::FetchDone& event) {
-  const RequestId request = request_of(event.id);
-  Live& live = live_.at(request);
-  live.transferring = false;
-  const auto fail = [&](const std::string& what) {
-    feed(FetchFailed{.request = request,
-                     .error = {ErrorCode::kPeerFailed, "the prefill worker sent " + what}});
-  };
-  // A sender pushes the rows that it has. They belong to another prompt if a transfer id was used
-  // twice. Rows that do not arrive still belong to the sequence's previous request.
-  if (const size_t wanted = live.prompt->tokens.size(); event.rows != wanted) {
-    return fail("the KV of " + std::to_string(event.rows) + " tokens for a prompt of " +
-                std::to_string(wanted));
-  }
-  if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
-    return fail(std::to_string(event.tail.size()) + " bytes of logits, not one row");
-  }
-  live.tail = std::move(event.tail);
-  outputs_.push_back(KvFetched{.request = request,
-                               .bytes = event.bytes,
-                               .duration = event.duration,
-                               .visible = event.visible,
-                               .transport = std::move(event.transport)});
-  feed(RowsFetched{request});
-}
-
-void EngineThread::take_endpoint_event(const kvtransfer::FetchFailed& event) {
-  const RequestId request = request_of(event.id);
-  live_.at(request).transferring = !event.region_safe;
-  live_.at(request).pair_suspect = event.pair_suspect;
-  feed(FetchFailed{
-      .request = request,
-      .error = {ErrorCode::kPeerFailed, "the prompt's KV did not come: " + event.error.message},
-      .region_safe = event.region_safe});
-  forget(request);
-}
-
-void EngineThread::take_endpoint_event(const kvtransfer::FetchReleased& event) {
-  const RequestId request = request_of(event.id);
-  live_.at(request).transferring = false;
-  feed(FetchReleased{request});
-  forget(request);
-}
-
-void EngineThread::feed(Event event) {
-  std::vector<Event> events{std::move(event)};
-  for (size_t next = 0; next < events.size(); ++next) {
-    effects_.clear();
-    core_->step(events[next], real_now(), effects_);
-    for (Effect& effect : effects_) {
-      apply(effect, events);
-    }
-  }
-}
-
-void EngineThread::apply(Effect& effect, std::vector<Event>& events) {
-  std::visit(
-      Overloaded{
-          [&](const RunStep& e) { apply_step(e, events); },
-          [&](const AwaitFetch& e) {
-            Live& live = live_.at(e.request);
-            live.awaiting = true;
-            endpoint_->await(live.request.link_transfer, live.request.peer, live.request.deadline);
-          },
-          [&](const StartFetch& e) { apply_fetch(e, events); },
-          [&](const CancelFetch& e) {
-            endpoint_->cancel(live_.at(e.request).request.link_transfer);
-          },
-          [&](const SampleTail& e) {
-            Live& live = live_.at(e.request);
-            TailSampled outcome;
-            const std::span<const float> logits(reinterpret_cast<const float*>(live.tail.data()),
-                                                live.tail.size() / sizeof(float));
-            sample(live, 0, e.choices, logits, outcome.sampled, outcome.failed);
-            live.tail = {};
-            events.emplace_back(std::move(outcome));
-          },
-          [&](const StartOffer& e) {
-            Live& live = live_.at(e.request);
-            live.transferring = true;
-            endpoint_->offer(live.request.link_transfer, to_region(engine_.kv_region(e.sequence)),
-                             real_now() + kv_lease_);
-          },
-          [&](const OfferRows& e) {
-            endpoint_->rows_ready(live_.at(e.request).request.link_transfer, e.ready);
-          },
-          [&](const CommitOffer& e) {
-            endpoint_->commit(live_.at(e.request).request.link_transfer, e.rows,
-                              to_bytes(engine_.logits(e.sequence)));
-          },
-          [&](const WithdrawOffer& e) {
-            endpoint_->withdraw(
-                live_.at(e.request).request.link_transfer,
-                {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
-          },
-          [&](const ForkSequence& e) {
-            if (const Status forked = engine_.fork(e.from, e.to); !forked) {
-              PDJOB_CHECK(false, "fork of a sequence into a free one:", forked.error().message);
-            }
-          },
-          [&](const ClearSequence& e) { engine_.clear(e.sequence); },
-          [&](const TrimSequence& e) { engine_.trim(e.sequence, e.rows); },
-          [&](const ReportReuse& e) {
-            outputs_.push_back(PromptReused{
-                .request = e.request, .prompt_tokens = e.prompt_tokens, .rows = e.rows});
-          },
-          [&](const ReportKept& e) { kept_.push_back(e); },
-          [&](const Deliver& e) { apply_deliver(e); },
-          [&](const EndRequest& e) {
-            Live& live = live_.at(e.request);
-            live.ended = true;
-            if (std::exchange(live.awaiting, false)) {
-              endpoint_->cancel(live.request.link_transfer);
-            }
-            forget(e.request);
-          },
-          [&](FailRequest& e) {
-            const Live& live = live_.at(e.request);
-            outputs_.push_back(RequestFailed{
-                .request = e.request,
-                .error = std::move(e.error),
-                .kv_suspect = live.pair_suspect ? live.request.peer.engine_id : std::string()});
-          },
-          [&](const ReportDrained&) { outputs_.push_back(WorkerDrained{}); },
-      },
-      effect);
-}
-
-std::span<const Token> EngineThread::tokens_of(const Live& live, const BatchItem& item) {
-  if (item.prompt) {
-    return std::span<const Token>(live.prompt->tokens).subspan(item.first, item.count);
-  }
-  const auto& resumed = live.request.resumed;
-  if (item.choice < resumed.size() && item.first < resumed[item.choice].size()) {
-    return std::span<const Token>(resumed[item.choice]).subspan(item.first, item.count);
-  }
-  return {&live.choices[item.choice].newest, 1};
-}
-
-void EngineThread::apply_step(const RunStep& effect, std::vector<Event>& events) {
-  std::vector<engine::StepItem> items;
-  items.reserve(effect.items.size());
-  for (const BatchItem& item : effect.items) {
-    const Live& live = live_.at(item.request);
-    // Reused rows belong to the tokens before `first`.
-    PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
-                item.first);
-    items.push_back({.sequence = item.sequence,
-                     .tokens = tokens_of(live, item),
-                     .wants_logits = item.samples > 0});
-  }
-  stepped_ = true;
-  if (const Status done = engine_.step(items); !done) {
-    log::error("engine step failed: " + done.error().message);
-    events.emplace_back(StepFailed{done.error()});
-    return;
-  }
-  StepFinished outcome;
-  for (const BatchItem& item : effect.items) {
-    if (item.samples > 0) {
-      sample(live_.at(item.request), item.choice, item.samples, engine_.logits(item.sequence),
-             outcome.sampled, outcome.failed);
-    }
-  }
-  events.emplace_back(std::move(outcome));
-}
-
-void EngineThread::apply_fetch(const StartFetch& effect, std::vector<Event>& events) {
-  Live& live = live_.at(effect.request);
-  if (const Status reserved = engine_.reserve(effect.sequence, effect.rows); !reserved) {
-    events.emplace_back(FetchFailed{.request = effect.request,
-                                    .error = reserved.error().during("reserving KV rows")});
-    return;
-  }
-  live.transferring = true;
-  live.awaiting = false;
-  // The fetch uses the request's deadline, not the lease: a prompt may wait longer than that at a
-  // busy prefill worker. The link detects a dead one.
-  endpoint_->fetch(live.request.link_transfer, live.request.peer,
-                   to_region(engine_.kv_region(effect.sequence)), effect.rows,
-                   live.request.deadline);
-}
-
-void EngineThread::sample(Live& live, uint32_t choice, uint32_t count,
-                          std::span<const float> logits, std::vector<SampledToken>& sampled,
-                          std::vector<SampleFailure>& failed) {
-  for (uint32_t index = choice; index < choice + count; ++index) {
-    if (index < live.request.resumed.size() && !live.choices[index].begun &&
-        !live.request.resumed[index].empty()) {
-      if (auto known = resume(live, index, live.request.resumed[index])) {
-        sampled.push_back(*known);
-        continue;
-      } else {
-        failed.push_back({.request = live.request.id, .error = known.error()});
-        return;
-      }
-    }
-    auto token = live.request.samplers[index]->sample(logits);
-    if (!token) {
-      failed.push_back({.request = live.request.id, .error = token.error()});
-      return;
-    }
-    const bool stopped = take_token(live, live.choices[index], std::move(*token));
-    sampled.push_back({.request = live.request.id, .choice = index, .stopped = stopped});
-  }
-}
-
-Result<SampledToken> EngineThread::resume(Live& live, uint32_t index,
-                                          const std::vector<Token>& tokens) {
-  Choice& choice = live.choices[index];
-  bool stopped = false;
-  for (const Token& token : tokens) {
-    if (stopped) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "the generation to go on with had ended before its last token"};
-    }
-    live.request.samplers[index]->accept(token);
-    stopped = take_token(live, choice, {.token = token});
-    choice.output.resumed = true;
-    if (&token != &tokens.back()) {
-      choice.output.request = live.request.id;
-      choice.output.choice = index;
-      outputs_.push_back(std::exchange(choice.output, {}));
-    }
-  }
-  return SampledToken{.request = live.request.id,
-                      .choice = index,
-                      .stopped = stopped,
-                      .count = static_cast<uint32_t>(tokens.size())};
-}
-
-bool EngineThread::take_token(Live& live, Choice& choice, GeneratedToken token) {
-  const engine::Vocabulary& vocabulary = engine_.vocabulary();
-  const StopParams& stop = live.request.stop;
-  choice.newest = token.token;
-  choice.begun = true;
-  choice.output.resumed = false;
-  choice.output.token = std::move(token);
-  choice.output.text.clear();
-  const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;
-  const bool is_stop_token = std::find(stop.token_ids.begin(), stop.token_ids.end(),
-                                       choice.newest) != stop.token_ids.end();
-  // Before min_tokens, the sampler chooses such a token only if no other can follow.
-  choice.output.shown = !is_end && !is_stop_token;
-  if (!choice.output.shown) {
-    return true;
-  }
-  // A stop string always ends the text, even before min_tokens: shown text cannot be taken back.
-  return choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens),
-                          choice.output.text);
-}
-
-void EngineThread::apply_deliver(const Deliver& effect) {
-  Choice& choice = live_.at(effect.request).choices[effect.choice];
-  TokenOutput& output = choice.output;
-  output.request = effect.request;
-  output.choice = effect.choice;
-  output.finish = effect.finish;
-  if (effect.finish != FinishReason::kNone) {
-    choice.text.finish(output.text);
-  }
-  outputs_.push_back(std::move(output));
-}
-
-void EngineThread::forget(RequestId request) {
-  const auto found = live_.find(request);
-  if (found == live_.end() || !found->second.ended || found->second.transferring) {
-    return;
-  }
-  if (found->second.request.kv != KvMode::kLocal) {
-    transfers_.erase(found->second.request.link_transfer);
-  }
-  live_.erase(found);
-}
-
-void EngineThread::deliver_outputs() {
-  if (outputs_.empty() && kept_.empty() && !load_changed_) {
-    return;
-  }
-  sink_({.outputs = std::exchange(outputs_, {}),
-         .kept = std::exchange(kept_, {}),
-         .load = core_->load()});
 }
 
 }  // namespace pdjob::worker

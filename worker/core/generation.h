@@ -32,12 +32,16 @@ struct GenerationRequest {
   // Shares rows with prompts that have the same beginning. If false, all of it is computed.
   bool shares_prompt = true;
   KvMode kv = KvMode::kLocal;
-  TransferId transfer;       // For kOffer and kFetch: the router's name of it.
-  TransferId link_transfer;  // The name on KV links (transfer_binding.h). EngineThread sets it.
-  bool two_hop = false;      // For kOffer: RequestArrived::two_hop.
+  TransferId transfer;               // For kOffer and kFetch: the router's name of it.
+  TransferId link_transfer;          // The name on KV links. bound() sets it.
+  bool two_hop = false;              // For kOffer: RequestArrived::two_hop.
   kvtransfer::EndpointAddress peer;  // For kFetch.
   Instant deadline = kNever;
 };
+
+// Sets the name of the request's transfer on KV links (transfer_binding.h). Must come before the
+// engine takes the request. Hashes the prompt.
+GenerationRequest bound(GenerationRequest request);
 
 // --- engine thread -> loop thread
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/crypto/blake2b.h"
+#include "worker/core/generation.h"
 
 namespace pdjob::worker {
 
@@ -21,6 +22,13 @@ TransferId bound_transfer(TransferId transfer, std::span<const Token> prompt,
   static_assert(sizeof bound.high <= sizeof digest);
   std::memcpy(&bound.high, digest.data(), sizeof bound.high);
   return bound;
+}
+
+GenerationRequest bound(GenerationRequest request) {
+  if (request.kv != KvMode::kLocal) {
+    request.link_transfer = bound_transfer(request.transfer, request.prompt, request.tenant);
+  }
+  return request;
 }
 
 }  // namespace pdjob::worker

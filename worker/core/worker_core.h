@@ -1,7 +1,7 @@
 // The core of an engine worker decides which request gets which sequence, and what the engine runs
 // next. Prefill and decode workers have different cores (prefill/prefill_worker.h,
 // decode/decode_worker.h). This file is their interface to the shell that runs either
-// (engine_thread.h).
+// (engine_loop.h).
 //
 // A core knows the tokens of a prompt, because it decides which of its rows exist already. It knows
 // only the number of generated tokens. Samplers and texts stay in the shell, keyed by RequestId.

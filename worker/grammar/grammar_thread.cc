@@ -6,13 +6,13 @@
 
 namespace pdjob::worker {
 
-GrammarThread::GrammarThread(net::EventLoop& loop, const engine::Vocabulary& vocabulary,
+GrammarThread::GrammarThread(net::Loop& loop, const engine::Vocabulary& vocabulary,
                              GrammarProgram program)
     : loop_(loop), vocabulary_(vocabulary), program_(std::move(program)) {}
 
 GrammarThread::~GrammarThread() {
   if (thread_) {
-    own_loop_.stop();
+    own_loop_->stop();
     thread_->join();
   }
 }
@@ -20,13 +20,14 @@ GrammarThread::~GrammarThread() {
 void GrammarThread::submit(engine::StructureKind kind, std::string text, StructureDepth depth,
                            std::string digest, Then then) {
   if (!thread_) {
+    own_loop_.emplace();
     thread_.emplace([this] {
-      own_loop_.run();
+      own_loop_->run();
       process_.reset();  // The child dies with this thread.
     });
   }
-  own_loop_.post([this, kind, text = std::move(text), depth, digest = std::move(digest),
-                  then = std::move(then)] { work(kind, text, depth, digest, then); });
+  own_loop_->post([this, kind, text = std::move(text), depth, digest = std::move(digest),
+                   then = std::move(then)] { work(kind, text, depth, digest, then); });
 }
 
 void GrammarThread::work(engine::StructureKind kind, const std::string& text, StructureDepth depth,
@@ -41,7 +42,7 @@ void GrammarThread::work(engine::StructureKind kind, const std::string& text, St
   if (!process_) {
     const engine::TokenPieces pieces = engine::grammar_pieces(vocabulary_);
     tokens_ = engine::open_grammar_tokens(pieces);
-    process_.emplace(own_loop_, program_, pieces);
+    process_.emplace(*own_loop_, program_, pieces);
   }
   process_->submit({.kind = kind,
                     .checked = std::move(*checked),

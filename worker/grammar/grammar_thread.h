@@ -27,7 +27,7 @@ class GrammarThread {
   using Then = std::function<void(Result<Compiled>)>;
 
   // Answers arrive on `loop`. `loop` and `vocabulary` must outlive this object.
-  GrammarThread(net::EventLoop& loop, const engine::Vocabulary& vocabulary, GrammarProgram program);
+  GrammarThread(net::Loop& loop, const engine::Vocabulary& vocabulary, GrammarProgram program);
   ~GrammarThread();
   GrammarThread(const GrammarThread&) = delete;
   GrammarThread& operator=(const GrammarThread&) = delete;
@@ -42,10 +42,10 @@ class GrammarThread {
             const std::string& digest, const Then& then);
   void answer(const Then& then, Result<Compiled> result);
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   const engine::Vocabulary& vocabulary_;
   const GrammarProgram program_;
-  net::EventLoop own_loop_;                              // The thread's.
+  std::optional<net::EventLoop> own_loop_;               // The thread's.
   std::shared_ptr<const engine::GrammarTokens> tokens_;  // The thread's.
   std::optional<GrammarProcess> process_;                // The thread's.
   std::optional<std::thread> thread_;

@@ -20,6 +20,7 @@
 #include "common/crypto/sha256.h"
 #include "common/limits.h"
 #include "common/os/real_clock.h"
+#include "net/loop/event_loop.h"
 #include "router/members/static_workers.h"
 
 namespace pdjob::router {
@@ -199,7 +200,8 @@ std::string post(const std::string& path, const std::string& body, const std::st
 
 struct HttpApiTest : testing::Test {
   void serve() {
-    auto opened = HttpApi::open(loop, config, {}, [this] { drained = true; });
+    auto opened =
+        HttpApi::open(loop, net::outbound_clients(loop), config, {}, [this] { drained = true; });
     ASSERT_TRUE(opened) << opened.error().message;
     api = std::move(*opened);
     client = net::HttpClient::create(loop);

@@ -277,6 +277,26 @@ TEST_F(HttpClientTest, ReplacesAPooledConnectionOnlyOnce) {
   EXPECT_FALSE(server.somebody_waits());
 }
 
+// A process that dies closes its connections one after the other. A call on one that is dead
+// already must not look as if it had reached the process.
+TEST_F(HttpClientTest, TrustsNoIdleConnectionOfAServerThatBrokeOff) {
+  Recorder idle;
+  Recorder broken;
+  client->start(get("/idle"), idle);
+  client->start(get("/broken"), broken);
+  ASSERT_TRUE(server.accept());
+  ASSERT_TRUE(server.accept());
+  ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));
+  ASSERT_TRUE(server.wait_for(1, "\r\n\r\n"));
+  const size_t answered = server.take(0).find("/idle") == std::string::npos ? 1 : 0;
+  server.send(answered, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(finished(idle));
+  server.close(1 - answered);
+  ASSERT_TRUE(finished(broken));
+  ASSERT_TRUE(broken.error);
+  EXPECT_TRUE(server.wait_for_end(answered));
+}
+
 TEST_F(HttpClientTest, NeverSendsAgainAfterAReplyByte) {
   warm_up();
   Recorder recorder;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/limits.h"
+#include "net/loop/event_loop.h"
 #include "tests/unit/net/loop_test_support.h"
 
 namespace pdjob::openai {

@@ -14,6 +14,7 @@
 
 #include "common/crypto/sha256.h"
 #include "common/limits.h"
+#include "net/loop/event_loop.h"
 #include "openai/json/json_edit.h"
 #include "router/async/webhook_secret.h"
 #include "router/http_api.h"
@@ -39,7 +40,8 @@ struct AsyncApiTest : testing::Test {
   }
   void serve() {
     api.reset();
-    auto opened = HttpApi::open(loop, config, {}, [this] { drained = true; });
+    auto opened =
+        HttpApi::open(loop, net::outbound_clients(loop), config, {}, [this] { drained = true; });
     ASSERT_TRUE(opened) << opened.error().message;
     api = std::move(*opened);
     client = net::HttpClient::create(loop);
@@ -518,9 +520,9 @@ TEST_F(AsyncApiTest, ADrainLeavesWhatIsAboutToRunToTheNextRouter) {
 
 TEST_F(AsyncApiTest, DoesNotServeWithASecretThatIsNone) {
   config.async.callbacks.secret_file = folder / "secret";
-  EXPECT_FALSE(HttpApi::open(loop, config, {}, [] {}));
+  EXPECT_FALSE(HttpApi::open(loop, net::outbound_clients(loop), config, {}, [] {}));
   std::ofstream(config.async.callbacks.secret_file) << "hunter2";
-  const auto opened = HttpApi::open(loop, config, {}, [] {});
+  const auto opened = HttpApi::open(loop, net::outbound_clients(loop), config, {}, [] {});
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().message,
             config.async.callbacks.secret_file + ": must be whsec_ and 24 to 64 bytes in base64");

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/limits.h"
+#include "net/loop/event_loop.h"
 
 namespace pdjob::router {
 namespace {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "common/crypto/sha256.h"
+#include "net/loop/event_loop.h"
 #include "router/http_api.h"
 #include "tests/support/http_peers.h"
 
@@ -30,7 +31,8 @@ struct CacheApiTest : testing::Test {
     config.attempts = 1;
   }
   void serve() {
-    auto opened = HttpApi::open(loop, config, {}, [this] { drained = true; });
+    auto opened =
+        HttpApi::open(loop, net::outbound_clients(loop), config, {}, [this] { drained = true; });
     ASSERT_TRUE(opened) << opened.error().message;
     api = std::move(*opened);
     client = net::HttpClient::create(loop);

@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "net/loop/event_loop.h"
 #include "net/loop/socket.h"
 #include "router/http_api.h"
 
@@ -181,7 +182,7 @@ class RouterThread {
   void run(const std::vector<net::WorkerEntry>& workers) {
     counted = true;
     loop_ = std::make_unique<net::EventLoop>();
-    auto api = std::move(*HttpApi::open(*loop_, {}, {}, [] {}));
+    auto api = std::move(*HttpApi::open(*loop_, {}, {}, {}, [] {}));
     api->relay().submit(WorkersChanged{workers});
     port_promise_.set_value(api->server().port());
     loop_->run();

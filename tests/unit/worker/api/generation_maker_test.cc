@@ -37,7 +37,7 @@ struct GenerationMakerTest : testing::Test {
                                              .sequences = 2,
                                              .tokens_per_sequence = kRoom,
                                              .batch_tokens = 32})};
-  GenerationMaker maker{engine, net::Role::kBoth, std::chrono::minutes(1)};
+  GenerationMaker maker{engine, net::Role::kBoth};
 };
 
 TEST_F(GenerationMakerTest, ATextThatIsMuchTooLongIsRefusedByItsBeginning) {
@@ -115,7 +115,7 @@ size_t memory_used() {
 TEST_F(GenerationMakerTest, ChoicesThatWaitHoldNoTableOfTheVocabulary) {
   const WatchedEngine large(engine::open_engine({.kind = engine::EngineKind::kFake}).value(),
                             200'000);
-  const GenerationMaker of_large(large, net::Role::kBoth, std::chrono::minutes(1));
+  const GenerationMaker of_large(large, net::Role::kBoth);
   openai::ApiRequest request{.prompts = std::vector<std::string>(limits::kPromptsMax, "abc"),
                              .sampling = {.repetition_penalty = 1.2F},
                              .choices = limits::kChoicesMax};

@@ -13,6 +13,7 @@
 #include "decode/decode_worker.h"
 #include "engine/fake_engine.h"
 #include "net/http/http_client.h"
+#include "net/loop/event_loop.h"
 #include "prefill/prefill_worker.h"
 #include "tests/support/fault_transport.h"
 #include "tests/unit/worker/watched_engine.h"

@@ -10,6 +10,7 @@
 #include "common/limits.h"
 #include "common/os/channel.h"
 #include "common/os/real_clock.h"
+#include "net/loop/event_loop.h"
 
 namespace pdjob::worker {
 namespace {

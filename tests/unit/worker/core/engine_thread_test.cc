@@ -110,7 +110,7 @@ TEST_F(EngineThreadTest, RefusesATransferThatIsUnderWay) {
       prefill.thread().submit(prefill.request({.id = 2, .kv = KvMode::kOffer, .max_tokens = 1})));
   const auto refused = prefill.expect<RequestFailed>();
   EXPECT_EQ(refused.request, RequestId{2});
-  EXPECT_EQ(refused.error.code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.error.code, ErrorCode::kUnavailable);
 }
 
 // Regression: a prompt waited longer than a lease for its turn at a busy prefill worker, and its

@@ -1,4 +1,4 @@
-#include "net/loop/resolver.h"
+#include "net/loop/thread_resolver.h"
 
 #include <utility>
 
@@ -12,7 +12,7 @@
 
 namespace pdjob::net {
 
-Resolver::Resolver(EventLoop& loop)
+ThreadResolver::ThreadResolver(EventLoop& loop)
     : loop_(loop),
       answered_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       questions_(limits::kNamesLookedUpMax),
@@ -22,7 +22,7 @@ Resolver::Resolver(EventLoop& loop)
   PDJOB_CHECK(watched.has_value());
 }
 
-Resolver::~Resolver() {
+ThreadResolver::~ThreadResolver() {
   loop_.unwatch(answered_.get());
   stopping_ = true;
   questions_.close();
@@ -31,7 +31,7 @@ Resolver::~Resolver() {
   }
 }
 
-void Resolver::look_up(std::string host, uint16_t port, std::function<void(Addresses)> then) {
+void ThreadResolver::look_up(std::string host, uint16_t port, std::function<void(Addresses)> then) {
   if (!thread_.joinable()) {
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "resolver");
@@ -41,13 +41,13 @@ void Resolver::look_up(std::string host, uint16_t port, std::function<void(Addre
   }
 }
 
-void Resolver::answer(Answer answer) {
+void ThreadResolver::answer(Answer answer) {
   answers_.push_always(std::move(answer));
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t bytes = write(answered_.get(), &one, sizeof one);
 }
 
-void Resolver::run() {
+void ThreadResolver::run() {
   std::vector<Question> questions;
   do {
     questions.clear();
@@ -62,7 +62,7 @@ void Resolver::run() {
   } while (!questions.empty());
 }
 
-void Resolver::on_ready(uint32_t) {
+void ThreadResolver::on_ready(uint32_t) {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t bytes = read(answered_.get(), &count, sizeof count);
   std::vector<Answer> answers;

@@ -1,0 +1,112 @@
+#include "launcher/job_runner.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "launcher/plan/gpu_shares.h"
+
+namespace pdjob::launcher {
+
+std::string reachable(const std::string& host) {
+  return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
+}
+
+JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options,
+                     Observer& observer)
+    : options_(std::move(options)),
+      observer_(observer),
+      cluster_(cluster),
+      link_authority_(options_.root_key.derive("kv links")),
+      job_(options_.processes, options_.timing, options_.nonce,
+           {.nodes = cluster.nodes(), .foreign_router = options_.foreign_router}),
+      prober_(loop,
+              {.key = options_.foreign_router ? "" : probe_key(),
+               .worker_key_of = [this](const std::string& name) { return worker_key(name); },
+               .address_of = [this](const std::string& name) { return address_of(name); }},
+              [this](const Event& event) { submit(event); }),
+      runner_(loop, job_, *this) {
+  cluster_.report_to(*this);
+}
+
+void JobRunner::start(std::unique_ptr<net::ControlServer> control) {
+  control_ = std::move(control);
+  open_next_door();
+}
+
+// The job starts when all are open.
+void JobRunner::open_next_door() {
+  if (doors_open_ < options_.doors.size()) {
+    cluster_.open_door(options_.doors[doors_open_]);
+    return;
+  }
+  observer_.on_doors_open(options_.doors.empty() ? 0 : options_.doors.front().port);
+  submit(Started{});
+}
+
+void JobRunner::take(const DoorOpened& event) {
+  PDJOB_CHECK(event.name == options_.doors[doors_open_].name, event.name);
+  ++doors_open_;
+  for (Door& door : options_.doors) {
+    door.port = event.port;
+  }
+  open_next_door();
+}
+
+std::string JobRunner::worker_key(const std::string& name) const {
+  return options_.open_workers ? std::string() : options_.root_key.derive("worker http", name);
+}
+
+// A foreign router can show only one key, which all workers accept.
+std::string JobRunner::router_key() const {
+  return options_.foreign_router && !options_.open_workers ? options_.root_key.derive("router http")
+                                                           : std::string();
+}
+
+net::HttpAddress JobRunner::address_of(const std::string& name) const {
+  const Process* const process = job_.find(name);
+  PDJOB_CHECK(process != nullptr, name);
+  return {.host = reachable(process->entry.host), .port = process->entry.port};
+}
+
+std::string JobRunner::host_of(const std::string& node) const {
+  for (const Node& each : cluster_.nodes()) {
+    if (each.name == node) {
+      return each.host;
+    }
+  }
+  return "127.0.0.1";  // It was lost just now, and the spawn fails.
+}
+
+void JobRunner::carry_out(const Spawn& effect) {
+  const bool router = effect.role == net::Role::kRouter;
+  const net::CurveKeys keys = net::make_curve_keys();
+  control_->allow(effect.name, keys.public_key);
+  SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
+  net::ProcessSpec& spec = order.spec;
+  spec.job = options_.job;
+  spec.name = effect.name;
+  spec.role = effect.role;
+  spec.engine_id = effect.engine_id;
+  spec.model = effect.model;
+  spec.host = router ? options_.doors.front().host : host_of(effect.place.node);
+  spec.control = {control_->endpoint(), control_->public_key(), keys};
+  spec.gpus = gpus_text(effect.place.gpus);
+  spec.router_key = router_key();
+  if (router) {
+    spec.probe_key = probe_key();
+  } else {
+    spec.key = worker_key(effect.name);
+    spec.link_keys = encode(link_authority_.issue(effect.engine_id));
+  }
+  spec.config_yaml = options_.config_yaml;
+  spec.config_name = options_.config_name;
+  cluster_.spawn(order);
+}
+
+void JobRunner::carry_out(const CloseDoors& /*effect*/) {
+  for (size_t i = 0; i < doors_open_; ++i) {
+    cluster_.close_door(options_.doors[i].name);
+  }
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,115 @@
+// JobRunner: the shell of the Job core. It opens the job's doors, gives the core's orders to the
+// cluster, the control plane and the prober, and brings their news back. Loop-bound.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/crypto/job_keys.h"
+#include "kvtransfer/link/link_keys.h"
+#include "launcher/clusters/cluster.h"
+#include "launcher/job/job.h"
+#include "launcher/job/prober.h"
+#include "net/control/control_channel.h"
+#include "net/loop/core_runner.h"
+#include "net/loop/loop.h"
+
+namespace pdjob::launcher {
+
+struct JobRunnerOptions {
+  std::string job;  // Its name.
+  std::vector<ProcessPlan> processes;
+  JobTiming timing;
+  std::string nonce;
+  bool foreign_router = false;  // It cannot be told which workers to use.
+  bool open_workers = false;    // Its router cannot show a key to workers.
+  // Of routers. They are opened one after the other, because they may share one port, which the
+  // first one chooses.
+  std::vector<Door> doors;
+  RootKey root_key;
+  std::string config_yaml;
+  std::string config_name;
+};
+
+class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
+ public:
+  // The launcher's other parts. None of its calls may come back to the runner.
+  class Observer {
+   public:
+    // Clients can connect.
+    virtual void on_doors_open(uint16_t port) = 0;
+    virtual void on_door_failed(const std::string& reason) = 0;
+    // The core has taken the event; its effects come next.
+    virtual void on_step(const Event& event, const std::vector<Effect>& effects) = 0;
+    virtual void on_ready() = 0;
+    virtual void on_finish(const Finish& finish) = 0;
+
+   protected:
+    ~Observer() = default;
+  };
+
+  // All but the options must outlive it.
+  JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options, Observer& observer);
+  JobRunner(const JobRunner&) = delete;
+  JobRunner& operator=(const JobRunner&) = delete;
+
+  // The control plane's handler is this object.
+  void start(std::unique_ptr<net::ControlServer> control);
+  void submit(Event event) { runner_.submit(std::move(event)); }
+
+  const Job& job() const { return job_; }
+  // The API key of a worker's HTTP port; empty: it needs none.
+  std::string worker_key(const std::string& name) const;
+
+ private:
+  using Runner = net::CoreRunner<JobRunner, Job, Event, Effect, TimePassed>;
+  friend Runner;
+
+  void on_message(const std::string& peer, net::Message message) override {
+    submit(MessageArrived{peer, std::move(message)});
+  }
+  void on_cluster_event(const ClusterEvent& event) override {
+    std::visit([this](const auto& body) { take(body); }, event);
+  }
+  void take(const DoorOpened& event);
+  void take(const DoorFailed& event) { observer_.on_door_failed(event.reason); }
+  template <class JobEvent>
+  void take(const JobEvent& event) {
+    submit(event);
+  }
+  void open_next_door();
+
+  void stepped(const Event& event, const std::vector<Effect>& effects) {
+    observer_.on_step(event, effects);
+  }
+  void carried_out(const Event& /*event*/) {}
+  void carry_out(const Spawn& effect);
+  void carry_out(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
+  void carry_out(const Send& effect) { control_->send(effect.peer, effect.message); }
+  void carry_out(const Probe& effect) { prober_.start(effect); }
+  void carry_out(const ReportReady& /*effect*/) { observer_.on_ready(); }
+  void carry_out(const CloseDoors& effect);
+  void carry_out(const Finish& effect) { observer_.on_finish(effect); }
+
+  net::HttpAddress address_of(const std::string& name) const;
+  std::string host_of(const std::string& node) const;
+  std::string probe_key() const { return options_.root_key.derive("probes"); }
+  std::string router_key() const;
+
+  JobRunnerOptions options_;
+  Observer& observer_;
+  Cluster& cluster_;
+  const kvtransfer::LinkAuthority link_authority_;
+  Job job_;
+  std::unique_ptr<net::ControlServer> control_;
+  Prober prober_;
+  size_t doors_open_ = 0;
+  Runner runner_;
+};
+
+// "0.0.0.0" is an address to listen on, not to connect to.
+std::string reachable(const std::string& host);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,281 @@
+#include "router/members/static_members.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "router/core/kv_words.h"
+#include "router/members/worker_description.h"
+
+namespace pdjob::router {
+namespace {
+
+using Answered = StaticMembers::Answered;
+
+std::string_view path_of(StaticMembers::Question question) {
+  switch (question) {
+    case StaticMembers::Question::kDescription:
+      return "/pdjob/worker";
+    case StaticMembers::Question::kHealth:
+      return "/health";
+    case StaticMembers::Question::kModels:
+      return "/v1/models";
+    case StaticMembers::Question::kEngines:
+      return "/query";
+  }
+  return "";
+}
+
+bool is_ok(const Answered& answer) { return answer.status >= 200 && answer.status < 300; }
+
+bool is_there(const Answered& answer) {
+  return answer.how == Answered::How::kReply || answer.how == Answered::How::kSilence;
+}
+
+net::HttpAddress bootstrap_of(const StaticWorker& worker) {
+  return {worker.address.host, worker.bootstrap_port};
+}
+
+}  // namespace
+
+StaticMembers::StaticMembers(const std::vector<StaticWorker>& workers, std::string key,
+                             const RouterConfig& config)
+    : key_(std::move(key)), protocol_(config.protocol) {
+  for (const StaticWorker& worker : workers) {
+    rows_.push_back({.given = worker});
+    if (worker.bootstrap_port == 0) {
+      rows_.back().given.bootstrap_port = config.bootstrap_port;
+    }
+  }
+}
+
+void StaticMembers::step(const Event& event, Instant now, std::vector<Effect>& effects) {
+  now_ = now;
+  effects_ = &effects;
+  std::visit([this](const auto& one) { on(one); }, event);
+}
+
+Instant StaticMembers::next_wakeup() const {
+  Instant next = kNever;
+  for (const Row& row : rows_) {
+    next = std::min(next, row.next_poll);
+  }
+  return next;
+}
+
+void StaticMembers::on(const TimePassed& /*event*/) {
+  for (Row& row : rows_) {
+    if (row.next_poll <= now_) {
+      ask(row, may_describe_itself(row) ? Question::kDescription : Question::kHealth);
+    }
+  }
+}
+
+void StaticMembers::on(const Answered& answer) {
+  Row& row = rows_.at(answer.worker);
+  switch (answer.question) {
+    case Question::kDescription:
+      return on_description(row, answer);
+    case Question::kHealth:
+      return on_health(row, answer);
+    case Question::kModels:
+      return on_models(row, answer);
+    case Question::kEngines:
+      return on_engines(row, answer);
+  }
+}
+
+// After a silence, a foreign engine is asked again for a description: another worker may have its
+// address now.
+bool StaticMembers::may_describe_itself(const Row& row) const {
+  return !row.foreign && (protocol_ == Protocol::kAuto || protocol_ == Protocol::kPdjob);
+}
+
+void StaticMembers::ask(Row& row, Question question) {
+  row.next_poll = kNever;
+  emit(Ask{.worker = static_cast<size_t>(&row - rows_.data()),
+           .question = question,
+           .address = question == Question::kEngines ? bootstrap_of(row.given) : row.given.address,
+           .path = path_of(question)});
+}
+
+void StaticMembers::on_description(Row& row, const Answered& answer) {
+  // A description that is too long comes from another program.
+  if (answer.how != Answered::How::kReply && answer.how != Answered::How::kGarbage) {
+    unwell(row, is_there(answer));
+    return;
+  }
+  if (answer.status == 401 && answer.body.find("pdjob worker") != std::string::npos) {
+    refuse(row, "it wants a key: start this router with --worker-key-file");
+    return;
+  }
+  auto description = is_ok(answer) ? parse_worker_description(answer.body)
+                                   : Error{ErrorCode::kUnsupported, "no pdjob worker"};
+  if (!description && protocol_ == Protocol::kPdjob) {
+    refuse(row, "it is no pdjob worker, and router.protocol asks for one");
+    return;
+  }
+  if (!description) {
+    row.foreign = true;
+    ask(row, Question::kHealth);
+    return;
+  }
+  if (description->draining) {
+    leave(row);
+    row.next_poll = now_ + kPollInterval;
+    return;
+  }
+  found(row, std::move(description->entry));
+  tell(LoadChanged{row.entry->name, row.entry->engine_id, description->load});
+}
+
+void StaticMembers::on_health(Row& row, const Answered& answer) {
+  const bool has_no_such_path = answer.status == 404 || answer.status == 405;
+  if (!has_no_such_path && !is_ok(answer)) {
+    row.foreign = false;
+    unwell(row, is_there(answer));
+  } else if (!has_no_such_path && row.entry && !row.entry->model.empty()) {
+    meet(row, *row.entry);
+  } else {
+    ask(row, Question::kModels);
+  }
+}
+
+// Without an answer that it can use (some engines want a key), the worker serves any model.
+void StaticMembers::on_models(Row& row, const Answered& answer) {
+  if (answer.how != Answered::How::kReply) {
+    row.foreign = false;
+    unwell(row, is_there(answer));
+    return;
+  }
+  meet(row, {.name = row.given.address.to_string(),
+             .model = is_ok(answer) ? only_model(answer.body) : ""});
+}
+
+void StaticMembers::meet(Row& row, net::WorkerEntry entry) {
+  const bool prefills = row.given.role == net::Role::kPrefill;
+  entry.protocol = protocol_ == Protocol::kAuto ? Protocol::kNixl : protocol_;
+  if (prefills && protocol_ == Protocol::kMooncake) {
+    row.met = std::move(entry);
+    ask(row, Question::kEngines);  // Each time, because a restarted engine has a new id.
+    return;
+  }
+  if (prefills && protocol_ == Protocol::kSglang) {
+    const net::HttpAddress bootstrap = bootstrap_of(row.given);
+    entry.kv_address = bootstrap_address(bootstrap.host, bootstrap.port);
+  }
+  found(row, std::move(entry));
+}
+
+void StaticMembers::on_engines(Row& row, const Answered& answer) {
+  const std::string server = bootstrap_of(row.given).to_string();
+  row.met.kv_address = is_ok(answer) ? mooncake_address(server, answer.body) : "";
+  if (row.met.kv_address.empty()) {
+    refuse(row, "its bootstrap server " + server + " names no engine");
+  } else {
+    found(row, row.met);
+  }
+}
+
+void StaticMembers::found(Row& row, net::WorkerEntry entry) {
+  entry.name = unique_name(row, entry.name);
+  entry.role = row.given.role;
+  entry.host = row.given.address.host;
+  entry.port = row.given.address.port;
+  entry.key = key_;
+  row.silences = 0;
+  row.next_poll = now_ + kPollInterval;
+  somebody_answered_ = true;
+  if (row.entry != entry) {
+    emit(Note{.is_warning = false,
+              .text = "worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
+                      row.given.address.to_string() +
+                      (row.foreign ? " is a foreign engine" : " is here")});
+    row.entry = std::move(entry);
+    warn_of_pairs(*row.entry);
+    tell_members();
+  }
+  tell(WorkerProbed{row.entry->name, true});
+}
+
+void StaticMembers::warn_of_pairs(const net::WorkerEntry& joined) {
+  for (const Row& row : rows_) {
+    const bool pair = row.entry && row.entry->role != joined.role;
+    if (!pair || (joined.role != net::Role::kPrefill && joined.role != net::Role::kDecode)) {
+      continue;
+    }
+    const bool prefills = joined.role == net::Role::kPrefill;
+    const net::WorkerEntry& prefill = prefills ? joined : *row.entry;
+    const net::WorkerEntry& decode = prefills ? *row.entry : joined;
+    if (const std::string why = why_no_hand_over(prefill, decode); !why.empty()) {
+      warn("no KV can go from " + prefill.name + " to " + decode.name + ", so " + decode.name +
+           " computes prompts again: " + why);
+    }
+  }
+}
+
+void StaticMembers::refuse(Row& row, const std::string& why) {
+  if (!std::exchange(row.warned, true)) {
+    warn(row.given.address.to_string() + " is of no use: " + why);
+  }
+  unwell(row, /*is_there=*/false);
+}
+
+void StaticMembers::unwell(Row& row, bool is_there) {
+  row.next_poll = now_ + kPollInterval;
+  if (!row.entry) {
+    note_silence(row);
+    return;
+  }
+  row.silences += 1;
+  const bool for_long = row.silences >= kSilencesMax;
+  tell(WorkerProbed{.name = row.entry->name, .reachable = false, .silent = is_there && for_long});
+  if (for_long && !is_there) {
+    leave(row);
+  } else if (row.silences == kSilencesMax) {
+    warn("worker " + row.entry->name +
+         " does not answer its health checks: it gets no new requests until it does");
+  }
+}
+
+void StaticMembers::note_silence(Row& row) {
+  if (!std::exchange(row.warned, true)) {
+    warn("no worker answers at " + row.given.address.to_string() +
+         ": it gets requests once it does");
+  }
+  if (!somebody_answered_ && std::ranges::all_of(rows_, &Row::warned)) {
+    tell(NobodyThere{"no worker has answered yet, of " + std::to_string(rows_.size()) +
+                     " that this router was given, first " +
+                     rows_.front().given.address.to_string()});
+  }
+}
+
+void StaticMembers::leave(Row& row) {
+  if (row.entry) {
+    warn("worker " + row.entry->name + " is gone");
+    row.entry.reset();
+    emit(Left{row.given.address});
+    tell_members();
+  }
+}
+
+void StaticMembers::tell_members() {
+  std::vector<net::WorkerEntry> members;
+  for (const Row& row : rows_) {
+    if (row.entry) {
+      members.push_back(*row.entry);
+    }
+  }
+  tell(WorkersChanged{std::move(members)});
+}
+
+// Workers started by hand may all have the same name.
+std::string StaticMembers::unique_name(const Row& row, const std::string& name) const {
+  for (const Row& other : rows_) {
+    if (&other != &row && other.entry && other.entry->name == name) {
+      return row.given.address.to_string();
+    }
+  }
+  return name;
+}
+
+}  // namespace pdjob::router

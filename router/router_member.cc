@@ -1,0 +1,80 @@
+#include "router/router_member.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/log.h"
+
+namespace pdjob::router {
+namespace {
+
+constexpr Duration kCrashWordWait = std::chrono::milliseconds(10);
+
+}  // namespace
+
+RouterConfig in_job(RouterConfig config, const net::ProcessSpec& spec) {
+  config.probe_key = spec.probe_key;
+  config.hears_losses = !spec.control.empty();
+  config.own_keys = !spec.control.empty();
+  if (!config.tenants.empty() && !spec.probe_key.empty()) {
+    config.tenants.push_back(probe_tenant(spec.probe_key));
+  }
+  return config;
+}
+
+void RouterMember::serve(std::unique_ptr<net::JobMember> member, net::WorkerEntry self) {
+  member_ = std::move(member);
+  member_->serve(std::move(self));
+}
+
+void RouterMember::on_drain() {
+  api_.server().stop_accepting();
+  api_.drain();
+}
+
+net::WorkerLoad RouterMember::current_load() {
+  const Router& core = api_.relay().core();
+  const size_t queued = core.requests_queued();
+  return {.requests_running = static_cast<uint32_t>(core.requests_alive() - queued),
+          .requests_queued = static_cast<uint32_t>(queued)};
+}
+
+void RouterMember::on_control(const net::Message& message) {
+  if (const auto* membership = std::get_if<net::Membership>(&message)) {
+    take(*membership);
+  } else if (const auto* load = std::get_if<net::LoadReported>(&message)) {
+    api_.relay().submit(LoadChanged{load->name, load->engine_id, load->load});
+  }
+}
+
+void RouterMember::take(const net::Membership& membership) {
+  if (!list_.take(membership)) {
+    return;
+  }
+  log::info("membership version " + std::to_string(membership.version) + ": " +
+            std::to_string(list_.workers().size()) + " workers");
+  api_.members().publish({.routers = list_.routers(), .workers = list_.serving()});
+  told_.push_back({{list_.workers(), membership.left}, membership.version});
+  const bool waits =
+      told_.size() > 1 || std::ranges::any_of(membership.left, [](const net::Departure& departure) {
+        return departure.cause == net::LossCause::kCrash;
+      });
+  if (!waits) {
+    apply();
+  } else if (told_.size() == 1) {
+    timer_ = loop_.call_at(loop_.now() + kCrashWordWait, [this] { apply(); });
+  }
+}
+
+void RouterMember::apply() {
+  for (; !told_.empty(); told_.pop_front()) {
+    api_.relay().submit(std::move(told_.front().change));
+    if (!std::exchange(accepting_, true) && !member_->draining()) {
+      api_.server().start_accepting();
+    }
+    member_->membership_applied(told_.front().version);
+  }
+}
+
+}  // namespace pdjob::router

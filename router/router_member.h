@@ -1,0 +1,65 @@
+// RouterMember: a router as a member of its job. Its workers follow what the launcher tells, it
+// reports its load, and it drains. Loop-bound.
+//
+// A crash ends connections, and the core blames the requests on them. So a report of a crash waits
+// until the loop has read those ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "net/control/job_member.h"
+#include "net/control/member_list.h"
+#include "net/control/message.h"
+#include "net/control/process_spec.h"
+#include "net/loop/loop.h"
+#include "router/http_api.h"
+
+namespace pdjob::router {
+
+// Adds the settings of a job: its workers have keys, and its launcher reports why workers were
+// lost. With tenants, the launcher is one of them.
+RouterConfig in_job(RouterConfig config, const net::ProcessSpec& spec);
+
+class RouterMember final : public net::JobMember::Handler {
+ public:
+  // Calls `end` when the process is to end.
+  RouterMember(net::Loop& loop, HttpApi& api, std::function<void()> end)
+      : loop_(loop), api_(api), end_(std::move(end)) {}
+  ~RouterMember() { loop_.cancel(timer_); }
+  RouterMember(const RouterMember&) = delete;
+  RouterMember& operator=(const RouterMember&) = delete;
+
+  // The member's handler is this object.
+  void serve(std::unique_ptr<net::JobMember> member, net::WorkerEntry self);
+  // The HttpApi has no request any more.
+  void drained() { member_->drained(); }
+
+ private:
+  void on_drain() override;
+  size_t replies_alive() override { return api_.server().exchanges_alive(); }
+  void on_shutdown() override { end_(); }
+  net::WorkerLoad current_load() override;
+  void on_control(const net::Message& message) override;
+  void take(const net::Membership& membership);
+  void apply();
+
+  struct Told {
+    WorkersChanged change;
+    uint64_t version = 0;
+  };
+
+  net::Loop& loop_;
+  HttpApi& api_;
+  const std::function<void()> end_;
+  std::unique_ptr<net::JobMember> member_;
+  net::MemberList list_;
+  std::deque<Told> told_;  // Waits for the ends of broken connections.
+  net::TimerId timer_;
+  bool accepting_ = false;
+};
+
+}  // namespace pdjob::router

@@ -1,0 +1,64 @@
+// JobWatch: looks at a Job core from outside, after each of its steps. Only processes that a probe
+// went through get ready. A process is started only when it does not run, and never after it was
+// retired. It follows which processes there should be.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/job_runner.h"
+#include "tests/simulation/invariants.h"
+#include "tests/simulation/sim_cluster.h"
+
+namespace pdjob::simulation {
+
+// What a step is about, for the trace. Nothing for heartbeats and loads.
+std::vector<std::string> job_words(const launcher::Event& event,
+                                   const std::vector<launcher::Effect>& effects);
+
+class JobWatch {
+ public:
+  struct Counts {
+    uint64_t starts = 0, probes = 0, retired = 0;
+  };
+
+  JobWatch(Invariants& invariants, const SimCluster& cluster)
+      : invariants_(invariants), cluster_(cluster) {}
+
+  void planned(const std::string& name) { planned_.insert(name); }
+  void retired(const std::string& name);
+  void role_asked(const std::string& name, net::Role role) { roles_[name] = role; }
+
+  void after(const launcher::Job& job, const launcher::Event& event,
+             const std::vector<launcher::Effect>& effects, Instant now);
+  // Whether a probe may be under way.
+  bool probes(Instant now) const {
+    return !probes_.empty() || now - last_probe_ < std::chrono::seconds(1);
+  }
+  bool proved(const std::string& engine_id) const { return proved_.contains(engine_id); }
+  // Once faults have ended and the job has had time: everything is as it was asked for.
+  void expect_all_well(const launcher::Job& job);
+  bool well(const launcher::Job& job) const;
+  const Counts& counts() const { return counts_; }
+
+ private:
+  void on(const launcher::Job& job, const launcher::Probe& probe);
+  void on(const launcher::Spawn& spawn);
+  void on_success(const launcher::ProbeSucceeded& event);
+
+  Invariants& invariants_;
+  const SimCluster& cluster_;
+  std::map<uint64_t, std::vector<std::string>> probes_;  // The engine ids that each goes through.
+  std::set<std::string> proved_;                         // Engine ids.
+  std::set<std::string> planned_;
+  std::set<std::string> retired_;  // The job forgets them once they have ended.
+  std::map<std::string, net::Role> roles_;
+  Counts counts_;
+  Instant last_probe_{};
+};
+
+}  // namespace pdjob::simulation

@@ -1,0 +1,62 @@
+// Scenario: the kind of jobs, load and faults that a simulation draws from. A file in
+// tests/simulation/scenarios; the seed chooses within its ranges. Value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/random.h"
+#include "common/result.h"
+#include "common/time.h"
+
+namespace pdjob::simulation {
+
+// Both ends are possible. In a file: "3" or "1..8".
+struct Range {
+  uint32_t low = 0;
+  uint32_t high = 0;
+  uint32_t draw(Random& random) const {
+    return low + static_cast<uint32_t>(random.below(uint64_t{high} - low + 1));
+  }
+};
+
+// Each weight says how often that fault is chosen, against the others of its run.
+struct FaultWeights {
+  uint32_t kill = 0, freeze = 0, slow = 0, hang = 0;
+  uint32_t step_fails = 0;
+  uint32_t kv_link_breaks = 0, connection_breaks = 0, goes_dead = 0, partition = 0;
+  uint32_t node_lost = 0;
+  uint32_t reorganise = 0;  // An order: one more process, one less, or another role.
+};
+
+struct Scenario {
+  std::string name;
+
+  Range nodes{2, 4};
+  Range routers{1, 1};
+  Range models{1, 1};
+  Range prefill{1, 3}, decode{1, 3}, both{0, 0};  // Workers of each model.
+  Range sequences{1, 8}, rows{128, 128}, batch_tokens{8, 64}, chunk_tokens{4, 64};
+  double shared_kv = 0.5;  // The share of the runs that have it; so for all shares.
+  double two_hop = 0.3;
+  double limits = 0.3;  // Few requests at once for each worker.
+  double short_queues = 0.2;
+  double any_policy = 1;  // Otherwise round robin.
+
+  Range requests{10, 60};
+  Duration load{};
+  Range prompt_tokens{1, 70}, output_tokens{1, 30}, choices{1, 3};
+  double leaving = 0.2;
+  double killer = 0.3;
+
+  double faultless = 0.25;
+  Range faults{0, 12};
+  FaultWeights weights;
+  double messages_lost = 0;  // Chances, in a run with faults.
+  double push_fails = 0, row_damaged = 0, step_fails = 0, reserve_fails = 0, spawn_fails = 0;
+};
+
+// kInvalidArgument: all errors of the file.
+Result<Scenario> read_scenario(const std::string& path);
+
+}  // namespace pdjob::simulation

@@ -1,0 +1,48 @@
+// SimControl: the control plane of a simulated job. Messages travel as bytes, in order; some are
+// lost, as with ZeroMQ when a peer does not read or connects anew.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "net/control/control_channel.h"
+#include "tests/simulation/sim_loop.h"
+#include "tests/simulation/sim_process.h"
+
+namespace pdjob::simulation {
+
+class SimControl {
+ public:
+  SimControl(SimLoop& loop, const SimCuts& cuts, uint64_t seed)
+      : cuts_(cuts), network_(loop, seed) {}
+
+  std::function<bool()> loses = [] { return false; };
+
+  std::unique_ptr<net::ControlServer> serve(SimProcess& launcher,
+                                            net::ControlServer::Handler& handler);
+  // `key` is the client's; the server must have allowed it.
+  std::unique_ptr<net::ControlClient> join(SimProcess& process,
+                                           net::ControlClient::Handler& handler,
+                                           const std::string& name, const std::string& key);
+
+ private:
+  class Server;
+  class Client;
+
+  // Later than a turn takes, so that the order stays.
+  Instant arrival(SimChannel& channel, const SimThread& from, const SimThread& to) {
+    channel.last_arrival =
+        std::max(channel.last_arrival, cuts_.passes(from.host(), to.host(), from.now()) +
+                                           SimThread::kTurnMax + network_.delay());
+    return channel.last_arrival;
+  }
+
+  const SimCuts& cuts_;
+  SimNetwork network_;
+  Server* server_ = nullptr;
+  std::map<std::string, Client*> clients_;  // The newest of each name.
+};
+
+}  // namespace pdjob::simulation

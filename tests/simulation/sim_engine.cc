@@ -1,0 +1,98 @@
+#include "tests/simulation/sim_engine.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "engine/sampler.h"
+#include "engine/text_stream.h"
+
+namespace pdjob::simulation {
+namespace {
+
+constexpr Duration kStepDuration = std::chrono::microseconds(500);
+constexpr Duration kTokenDuration = std::chrono::microseconds(50);
+
+std::unique_ptr<engine::Engine> fake(const worker::EngineSize& size, bool shared_kv,
+                                     const std::string& model) {
+  return *engine::open_engine({.kind = engine::EngineKind::kFake,
+                               .served_name = model,
+                               .sequences = size.sequences,
+                               .tokens_per_sequence = size.rows_per_sequence,
+                               .batch_tokens = size.batch_tokens,
+                               .shared_kv = shared_kv});
+}
+
+}  // namespace
+
+SimEngine::SimEngine(const worker::EngineSize& size, bool shared_kv, const std::string& model,
+                     Faults faults)
+    : inner_(fake(size, shared_kv, model)), faults_(std::move(faults)) {}
+
+Status SimEngine::step(std::span<const engine::StepItem> items) {
+  if (std::exchange(hang_asked_, false)) {
+    hangs_ = true;
+    hangs_since_ = faults_.now();
+    time_ += std::chrono::hours(1);
+    return Error{ErrorCode::kInternal, "the step never ends"};
+  }
+  time_ += kStepDuration;
+  for (const engine::StepItem& item : items) {
+    time_ += kTokenDuration * slowness_ * item.tokens.size();
+    if (std::ranges::find(item.tokens, kKillingToken) != item.tokens.end()) {
+      faults_.crash();
+      return Error{ErrorCode::kInternal, "the process crashes"};
+    }
+  }
+  if (std::exchange(next_step_fails_, false) || faults_.step_fails()) {
+    return Error{ErrorCode::kInternal, "the engine failed"};
+  }
+  return inner_->step(items);
+}
+
+Status SimEngine::reserve(SequenceId sequence, uint32_t rows) {
+  if (faults_.reserve_fails()) {
+    return Error{ErrorCode::kOverloaded, "no rows"};
+  }
+  return inner_->reserve(sequence, rows);
+}
+
+Oracle::Oracle(uint32_t rows_per_sequence)
+    : engine_(fake({.sequences = 1, .rows_per_sequence = rows_per_sequence, .batch_tokens = 512},
+                   /*shared_kv=*/false, "oracle")) {}
+
+std::vector<SimText> Oracle::texts_of(const Ask& ask) {
+  const SequenceId sequence{0};
+  const auto run = [&](std::span<const Token> tokens) {
+    const engine::StepItem item{.sequence = sequence, .tokens = tokens, .wants_logits = true};
+    PDJOB_CHECK(engine_->step({&item, 1}).has_value());
+  };
+  std::vector<SimText> texts;
+  for (uint32_t choice = 0; choice < ask.choices; ++choice) {
+    const StopParams stop{.max_tokens = static_cast<int32_t>(ask.max_tokens)};
+    const auto sampler =
+        *engine::open_sampler(*engine_, {.seed = ask.seed + choice}, ask.prompt, stop);
+    engine_->clear(sequence);
+    run(ask.prompt);
+    engine::TextStream stream(stop);
+    SimText text;
+    for (uint32_t tokens = 1; text.finish.empty(); ++tokens) {
+      const Token token = sampler->sample(engine_->logits(sequence))->token;
+      if (engine_->vocabulary().is_end(token)) {
+        text.finish = "stop";
+        break;
+      }
+      stream.push(engine_->vocabulary().piece(token, false), text.text);
+      if (tokens == ask.max_tokens) {
+        text.finish = "length";
+      } else {
+        run({&token, 1});
+      }
+    }
+    stream.finish(text.text);
+    texts.push_back(std::move(text));
+  }
+  engine_->clear(sequence);
+  return texts;
+}
+
+}  // namespace pdjob::simulation

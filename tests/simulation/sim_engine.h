@@ -1,0 +1,77 @@
+// SimEngine: the fake engine (engine/fake_engine.h) in a simulated process. Its steps take virtual
+// time, fail, and crash the process at the killer's token.
+//
+// Oracle: the text that one such engine alone gives a request.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/simulation/workload.h"
+#include "worker/core/worker_core.h"
+
+namespace pdjob::simulation {
+
+class SimEngine final : public engine::Engine {
+ public:
+  struct Faults {
+    std::function<bool()> step_fails;
+    std::function<bool()> reserve_fails;
+    std::function<void()> crash;  // The process is to die at once.
+    std::function<Instant()> now;
+  };
+  SimEngine(const worker::EngineSize& size, bool shared_kv, const std::string& model,
+            Faults faults);
+
+  // The virtual time that steps have taken since the last call.
+  Duration take_time() { return std::exchange(time_, Duration::zero()); }
+  void set_slowness(uint32_t factor) { slowness_ = factor; }
+  void fail_next_step() { next_step_fails_ = true; }
+  // The next step never ends.
+  void hang() { hang_asked_ = true; }
+  bool hangs() const { return hangs_; }
+  Instant hangs_since() const { return hangs_since_; }
+
+  const engine::ModelFacts& facts() const override { return inner_->facts(); }
+  const engine::EngineConfig& config() const override { return inner_->config(); }
+  const engine::Vocabulary& vocabulary() const override { return inner_->vocabulary(); }
+  const engine::KvRegion& kv_region(SequenceId sequence) const override {
+    return inner_->kv_region(sequence);
+  }
+  Status step(std::span<const engine::StepItem> items) override;
+  std::span<const float> logits(SequenceId sequence) const override {
+    return inner_->logits(sequence);
+  }
+  uint32_t length(SequenceId sequence) const override { return inner_->length(sequence); }
+  Status reserve(SequenceId sequence, uint32_t rows) override;
+  Status fork(SequenceId from, SequenceId to) override { return inner_->fork(from, to); }
+  void clear(SequenceId sequence) override { inner_->clear(sequence); }
+  void trim(SequenceId sequence, uint32_t rows) override { inner_->trim(sequence, rows); }
+
+ private:
+  const std::unique_ptr<engine::Engine> inner_;
+  const Faults faults_;
+  Duration time_{};
+  uint32_t slowness_ = 1;
+  bool next_step_fails_ = false;
+  bool hang_asked_ = false;
+  bool hangs_ = false;
+  Instant hangs_since_{};
+};
+
+class Oracle {
+ public:
+  explicit Oracle(uint32_t rows_per_sequence);
+  // By choice.
+  std::vector<SimText> texts_of(const Ask& ask);
+
+ private:
+  const std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace pdjob::simulation

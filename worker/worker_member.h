@@ -1,0 +1,50 @@
+// WorkerMember: a worker as a member of its job: it reports its load, and it drains. Loop-bound.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "net/control/job_member.h"
+#include "net/http/http_server.h"
+#include "worker/api/openai_api.h"
+
+namespace pdjob::worker {
+
+class WorkerMember final : public net::JobMember::Handler {
+ public:
+  // All must outlive it.
+  struct Parts {
+    OpenaiApi& api;
+    net::HttpServer& server;
+    std::function<void()> drain_engine;
+    std::function<void()> end;  // The process is to end.
+  };
+  explicit WorkerMember(Parts parts) : parts_(std::move(parts)) {}
+
+  // The member's handler is this object.
+  void serve(std::unique_ptr<net::JobMember> member, net::WorkerEntry self) {
+    member_ = std::move(member);
+    member_->serve(std::move(self));
+  }
+
+  // What the engine thread has put out.
+  void take(OutputBatch batch) {
+    if (parts_.api.take(std::move(batch)) && member_ && member_->draining()) {
+      parts_.server.stop_accepting();
+      member_->drained();
+    }
+  }
+
+ private:
+  void on_drain() override { parts_.api.start_draining(parts_.drain_engine); }
+  size_t replies_alive() override { return parts_.server.exchanges_alive(); }
+  void on_shutdown() override { parts_.end(); }
+  net::WorkerLoad current_load() override { return parts_.api.load(); }
+
+  const Parts parts_;
+  std::unique_ptr<net::JobMember> member_;
+};
+
+}  // namespace pdjob::worker
