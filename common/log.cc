@@ -22,6 +22,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
       return spdlog::level::warn;
     case Level::kError:
       return spdlog::level::err;
+    case Level::kNothing:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }

@@ -8,7 +8,7 @@
 
 namespace pdjob::log {
 
-enum class Level { kDebug, kInfo, kWarn, kError };
+enum class Level { kDebug, kInfo, kWarn, kError, kNothing };
 
 // Puts the process's name into every line. Earlier lines go to stderr without a name.
 void start(const std::string& process_name, Level level);

@@ -343,6 +343,11 @@ void NcclLink::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
       return fail({ErrorCode::kTimeout, "the peer did not leave an NCCL communicator in time"}, now,
                   effects);
     case State::kAborting:
+      // A process that was stopped meanwhile gets a little time to read NCCL's word.
+      if (!std::exchange(looks_again_, true)) {
+        deadline_ = now + options_.abort_timeout / 4;
+        return;
+      }
       deadline_ = kNever;
       effects.push_back(ReportStuck{});
       return;
@@ -366,6 +371,7 @@ void NcclLink::abort(Instant now, Effects& effects) {
   }
   const bool exists = open();
   state_ = exists ? State::kAborting : State::kClosed;
+  looks_again_ = false;
   deadline_ = exists ? now + options_.abort_timeout : kNever;
   waiting_.clear();
   if (exists) {

@@ -212,6 +212,7 @@ class NcclLink {
   uint32_t epoch_ = 0;
   Instant deadline_ = kNever;  // Deadline of the state.
   bool wanted_ = false;
+  bool looks_again_ = false;  // kAborting: its deadline has passed once.
   // The communicator is to close. Sender: it fills no more slabs in this epoch.
   bool leaving_ = false;
   bool peer_left_ = false;               // Receiver: the sender has sent its last slab.

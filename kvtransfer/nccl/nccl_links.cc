@@ -9,7 +9,6 @@
 #include "common/exit_code.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
 
 namespace pdjob::kvtransfer {
 namespace {
@@ -26,17 +25,22 @@ namespace {
 
 }  // namespace
 
-Result<std::unique_ptr<NcclLinks>> NcclLinks::open(net::EventLoop& loop, const NcclConfig& config) {
-  std::unique_ptr<NcclLinks> links(new NcclLinks(loop, config));
-  PDJOB_TRY(links->device_,
-            NcclDevice::open({.config = config,
-                              .report =
-                                  [&loop, self = links.get()](NcclDevice::Report report) {
-                                    loop.post([self, report = std::move(report)] {
-                                      self->on_report(report);
-                                    });
-                                  },
-                              .on_stuck = end_process}));
+Result<std::unique_ptr<NcclLinks>> NcclLinks::open(net::Loop& loop, const NcclConfig& config) {
+  return open(loop, config, NcclDevice::open, end_process);
+}
+
+Result<std::unique_ptr<NcclLinks>> NcclLinks::open(net::Loop& loop, const NcclConfig& config,
+                                                   const OpenDevice& open_device,
+                                                   std::function<void()> on_stuck) {
+  std::unique_ptr<NcclLinks> links(new NcclLinks(loop, config, on_stuck));
+  PDJOB_TRY(
+      links->device_,
+      open_device({.config = config,
+                   .report =
+                       [&loop, self = links.get()](NcclDevice::Report report) {
+                         loop.post([self, report = std::move(report)] { self->on_report(report); });
+                       },
+                   .on_stuck = std::move(on_stuck)}));
   return links;
 }
 
@@ -89,7 +93,7 @@ void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
   const bool stayed = entry.core.stays();
   entry.last_used = ++uses_;
   std::vector<NcclLink::Effect> effects;
-  entry.core.step(event, real_now(), effects);
+  entry.core.step(event, loop_.exact_now(), effects);
   const NcclCommKey comm{key.value, entry.core.epoch()};
   for (const NcclLink::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(comm, entry, what); }, effect);
@@ -197,7 +201,7 @@ void NcclLinks::apply(NcclCommKey /*key*/, Entry& entry, const NcclLink::FailLin
 
 void NcclLinks::apply(NcclCommKey /*key*/, Entry& /*entry*/,
                       const NcclLink::ReportStuck& /*effect*/) {
-  end_process();
+  on_stuck_();
 }
 
 // --- time and bounds

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/id.h"
@@ -20,7 +21,7 @@
 #include "kvtransfer/link/deadline_timer.h"
 #include "kvtransfer/nccl/nccl_device.h"
 #include "kvtransfer/nccl/nccl_link.h"
-#include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::kvtransfer {
 
@@ -48,8 +49,15 @@ class NcclLinkUser {
 
 class NcclLinks {
  public:
-  // kUnsupported: like nccl_is_there().
-  static Result<std::unique_ptr<NcclLinks>> open(net::EventLoop& loop, const NcclConfig& config);
+  using OpenDevice = std::function<Result<std::unique_ptr<NcclDevice>>(NcclDevice::Options)>;
+
+  // kUnsupported: like nccl_is_there(). The process ends if NCCL hangs beyond its timeouts.
+  static Result<std::unique_ptr<NcclLinks>> open(net::Loop& loop, const NcclConfig& config);
+  // With another device. It may be called by any thread, and so may `on_stuck`, which must not
+  // return to NCCL's thread.
+  static Result<std::unique_ptr<NcclLinks>> open(net::Loop& loop, const NcclConfig& config,
+                                                 const OpenDevice& open_device,
+                                                 std::function<void()> on_stuck);
   NcclLinks(const NcclLinks&) = delete;
   NcclLinks& operator=(const NcclLinks&) = delete;
   ~NcclLinks() = default;  // The loop has stopped.
@@ -83,7 +91,8 @@ class NcclLinks {
     uint64_t last_used = 0;
   };
 
-  NcclLinks(net::EventLoop& loop, const NcclConfig& config) : loop_(loop), config_(config) {}
+  NcclLinks(net::Loop& loop, const NcclConfig& config, std::function<void()> on_stuck)
+      : loop_(loop), config_(config), on_stuck_(std::move(on_stuck)) {}
 
   void on_report(const NcclDevice::Report& report);
   void take(const NcclDevice::IdMade& report);
@@ -107,8 +116,9 @@ class NcclLinks {
 
   void close_one_at_rest();
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   const NcclConfig config_;
+  const std::function<void()> on_stuck_;
   std::map<NcclLinkKey, std::unique_ptr<Entry>> entries_;
   uint64_t links_made_ = 0;
   uint64_t uses_ = 0;

@@ -11,7 +11,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "net/control/wire.h"
-#include "net/loop/zeromq_socket.h"
+#include "net/zeromq/zeromq_socket.h"
 
 namespace pdjob::net {
 

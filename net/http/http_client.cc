@@ -79,6 +79,7 @@ class HttpClientOverEpoll final : public HttpClient,
     HttpAddress address;
     CallId call{};
     Instant idle_since{};
+    uint64_t number = 0;
   };
 
   void on_connected(ClientConnection& connection) override;
@@ -112,6 +113,7 @@ class HttpClientOverEpoll final : public HttpClient,
   std::unordered_map<CallId, Call> calls_;
   uint64_t calls_made_ = 0;
   std::unordered_map<ClientConnection*, Connection> connections_;
+  uint64_t connections_made_ = 0;
   std::map<HttpAddress, std::vector<ClientConnection*>> idle_;  // The last one is the warmest.
   std::map<HttpAddress, std::vector<SocketAddress>> resolved_;
   std::map<HttpAddress, std::vector<CallId>> resolving_;
@@ -268,7 +270,8 @@ std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Er
       continue;
     }
     ClientConnection* const socket = connection.get();
-    connections_[socket] = {.socket = std::move(connection), .address = call.to};
+    connections_[socket] = {
+        .socket = std::move(connection), .address = call.to, .number = ++connections_made_};
     attach(id, call, *socket);
     return std::nullopt;
   }
@@ -470,11 +473,16 @@ void HttpClientOverEpoll::sweep() {
                                         call.mapped().to.to_string()});
     }
   }
+  // In the order in which they were made: that of pointers differs from run to run.
+  std::map<uint64_t, ClientConnection*> too_long_idle;
   for (const auto& [socket, connection] : connections_) {
     if (socket->idle() && connection.idle_since + kIdleMax <= loop_.now()) {
-      remove_idle(*socket);
-      socket->close();
+      too_long_idle.emplace(connection.number, socket);
     }
+  }
+  for (const auto& [number, socket] : too_long_idle) {
+    remove_idle(*socket);
+    socket->close();
   }
   std::erase_if(idle_, [](const auto& pool) { return pool.second.empty(); });
   if (sweep_timer_ == TimerId{} && !(calls_.empty() && connections_.empty())) {

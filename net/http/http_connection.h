@@ -19,7 +19,7 @@
 #include "common/time.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
-#include "net/loop/held_bytes.h"
+#include "net/http/held_bytes.h"
 #include "net/loop/loop.h"
 #include "net/loop/socket.h"
 

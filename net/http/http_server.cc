@@ -58,6 +58,7 @@ class HttpServerOverEpoll final : public HttpServer,
   struct Client {
     std::unique_ptr<HttpConnection> connection;
     ExchangeId exchange{};
+    uint64_t number = 0;
   };
 
   Status watch_listeners();
@@ -76,6 +77,8 @@ class HttpServerOverEpoll final : public HttpServer,
   HeldBytes& held_bytes() override { return held_; }
 
   HttpConnection* find(ExchangeId id) const;
+  // As they arrived: the order of pointers differs from run to run.
+  std::vector<HttpConnection*> in_order() const;
   void accept_from(Listener& listener);
   void accept(std::unique_ptr<Stream> stream);
   void on_turn_end() override;
@@ -91,6 +94,7 @@ class HttpServerOverEpoll final : public HttpServer,
   bool accept_failed_ = false;  // Out of descriptors: the sweep retries.
   std::unordered_map<HttpConnection*, Client> clients_;
   std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
+  uint64_t clients_made_ = 0;
   uint64_t exchanges_made_ = 0;
   std::vector<HttpConnection*> attention_;
   std::vector<HttpConnection*> attending_;  // Empty except during on_turn_end().
@@ -167,7 +171,7 @@ void HttpServerOverEpoll::accept(std::unique_ptr<Stream> stream) {
   auto connection = std::make_unique<HttpConnection>(*this, std::move(stream));
   if (connection->watch()) {
     HttpConnection* const key = connection.get();
-    clients_[key].connection = std::move(connection);
+    clients_[key] = {.connection = std::move(connection), .number = ++clients_made_};
   }
 }
 
@@ -190,8 +194,23 @@ void HttpServerOverEpoll::on_turn_end() {
   attending_.clear();
 }
 
-void HttpServerOverEpoll::sweep() {
+std::vector<HttpConnection*> HttpServerOverEpoll::in_order() const {
+  std::vector<std::pair<uint64_t, HttpConnection*>> numbered;
+  numbered.reserve(clients_.size());
   for (const auto& [connection, client] : clients_) {
+    numbered.emplace_back(client.number, connection);
+  }
+  std::ranges::sort(numbered);
+  std::vector<HttpConnection*> connections;
+  connections.reserve(numbered.size());
+  for (const auto& [number, connection] : numbered) {
+    connections.push_back(connection);
+  }
+  return connections;
+}
+
+void HttpServerOverEpoll::sweep() {
+  for (HttpConnection* const connection : in_order()) {
     connection->check_deadline(loop_.now());
   }
   if (accept_failed_) {
@@ -204,7 +223,7 @@ void HttpServerOverEpoll::sweep() {
 
 void HttpServerOverEpoll::stop_accepting() {
   listeners_.clear();
-  for (const auto& [connection, client] : clients_) {
+  for (HttpConnection* const connection : in_order()) {
     connection->drain();
   }
 }

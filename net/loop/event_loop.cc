@@ -20,6 +20,7 @@
 #include "common/os/real_clock.h"
 #include "common/random.h"
 #include "net/loop/tcp_stream.h"
+#include "net/loop/thread_helper.h"
 #include "net/loop/thread_resolver.h"
 
 namespace pdjob::net {
@@ -303,6 +304,10 @@ Result<std::unique_ptr<Listener>> EventLoop::listen(const ListenOptions& options
 
 std::unique_ptr<Resolver> EventLoop::make_resolver() {
   return std::make_unique<ThreadResolver>(*this);
+}
+
+std::unique_ptr<Helper> EventLoop::make_helper(const std::string& name) {
+  return std::make_unique<ThreadHelper>(name);
 }
 
 Status EventLoop::watch(int fd, uint32_t epoll_events, FdHandler& handler) {

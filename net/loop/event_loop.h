@@ -45,6 +45,7 @@ class EventLoop final : public Loop {
   Result<std::unique_ptr<Stream>> connect(const SocketAddress& address) override;
   Result<std::unique_ptr<Listener>> listen(const ListenOptions& options) override;
   std::unique_ptr<Resolver> make_resolver() override;
+  std::unique_ptr<Helper> make_helper(const std::string& name) override;
 
   // The handler is not owned. After unwatch() it is not called, even in the same turn.
   Status watch(int fd, uint32_t epoll_events, FdHandler& handler);

@@ -25,6 +25,15 @@ class TurnHandler {
   ~TurnHandler() = default;
 };
 
+// A thread of its own that runs work which may block: one piece after the other, in order. Its end
+// runs all work that was given before. Loop-bound; the work runs on that thread.
+class Helper {
+ public:
+  virtual ~Helper() = default;
+  // Takes any number of pieces, so its callers must bound themselves.
+  virtual void run(std::function<void()> work) = 0;
+};
+
 struct ListenOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port.
@@ -52,6 +61,8 @@ class Loop : public Timers {
   virtual Result<std::unique_ptr<Stream>> connect(const SocketAddress& address) = 0;
   virtual Result<std::unique_ptr<Listener>> listen(const ListenOptions& options) = 0;
   virtual std::unique_ptr<Resolver> make_resolver() = 0;
+  // `name`: of its thread, at most 15 bytes.
+  virtual std::unique_ptr<Helper> make_helper(const std::string& name) = 0;
 
  protected:
   ~Loop() = default;

@@ -4,8 +4,6 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
-#include "common/random.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "router/async/async_body.h"
@@ -20,7 +18,9 @@ constexpr std::string_view kCallback = openai::header::kCallback;
 constexpr Duration kExpiryInterval = std::chrono::minutes(1);
 
 // The ids cannot be guessed.
-std::string make_id() { return "areq-" + TransferId{entropy(), entropy()}.to_string(); }
+std::string make_id(net::Loop& loop) {
+  return "areq-" + TransferId{loop.entropy(), loop.entropy()}.to_string();
+}
 
 std::string path_of(std::string_view submitted) {
   return "/v1/" + std::string(submitted.substr(kSubmitted.size()));
@@ -136,11 +136,11 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
   if (!tenant) {
     return;
   }
-  AsyncRow row{.id = make_id(),
+  AsyncRow row{.id = make_id(loop_),
                .tenant = *tenant,
                .path = path_of(request.path),
                .body = request.body,
-               .created_at = unix_seconds(),
+               .created_at = loop_.unix_seconds(),
                .callback = std::string(request.header(kCallback))};
   const auto body = RequestBody::scan(std::move(request.body));
   if (const auto* error = std::get_if<openai::ApiError>(&body)) {
@@ -166,16 +166,17 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
       return;
     }
   }
-  if (const auto denial = relay_.charge(relay_.tenant_of(request), scanned)) {
-    deny(client, *denial);
-    return;
-  }
   if (!requests_.submit(row.id, row.tenant, outside())) {
     openai::reply_error(server_, client,
                         {.status = 503,
                          .type = "overloaded_error",
                          .message = "Too many requests wait for their answers"},
                         {{"Retry-After", "1"}});
+    return;
+  }
+  if (const auto denial = relay_.charge(relay_.tenant_of(request), scanned)) {
+    requests_.end(row.id);
+    deny(client, *denial);
     return;
   }
   const size_t bytes = row.body.size();
@@ -204,7 +205,7 @@ void AsyncApi::tell(net::ExchangeId client, const net::HttpRequest& request) {
   if (!tenant) {
     return;
   }
-  const int64_t ended_since = oldest_kept(config_.ttl);
+  const int64_t ended_since = oldest_kept(loop_, config_.ttl);
   const std::string id(request.path.substr(kKnown.size()));
   store_.run([this, client, id, tenant = *tenant, ended_since](AsyncDatabase& database) {
     auto found = database.find(id, tenant, ended_since);
@@ -316,9 +317,9 @@ void AsyncApi::end(const AsyncRow& row, AsyncAnswer answer) {
   const size_t bytes = answer.body.size();
   PendingCallback callback{.id = row.id, .url = row.callback, .tenant = row.tenant};
   const auto store = [this, callback = std::move(callback), answer = std::move(answer),
-                      results_max =
-                          config_.results_max](AsyncDatabase& database) -> AsyncStore::Then {
-    const Status stored = database.answer(callback.id, answer, unix_seconds(), results_max);
+                      ended_at = loop_.unix_seconds(), results_max = config_.results_max](
+                         AsyncDatabase& database) -> AsyncStore::Then {
+    const Status stored = database.answer(callback.id, answer, ended_at, results_max);
     if (!stored) {
       return [id = callback.id, stored] {
         log::error(
@@ -337,7 +338,7 @@ void AsyncApi::end(const AsyncRow& row, AsyncAnswer answer) {
 }
 
 void AsyncApi::expire() {
-  const int64_t ended_since = oldest_kept(config_.ttl);
+  const int64_t ended_since = oldest_kept(loop_, config_.ttl);
   store_.run([ended_since](AsyncDatabase& database) -> AsyncStore::Then {
     const Status erased = database.erase_ended_before(ended_since);
     if (erased) {

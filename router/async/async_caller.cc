@@ -5,8 +5,6 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
-#include "common/random.h"
 #include "router/async/async_body.h"
 
 namespace pdjob::router {
@@ -51,7 +49,7 @@ AsyncCaller::AsyncCaller(net::Loop& loop, AsyncStore& store, RouterMetrics& metr
       secret_(std::move(secret)),
       receivers_(receivers_of(config.callbacks)),
       client_(std::move(client)),
-      calls_(config.callbacks, config.results_max, entropy()) {}
+      calls_(config.callbacks, config.results_max, loop.entropy()) {}
 
 AsyncCaller::~AsyncCaller() { loop_.cancel(timer_); }
 
@@ -74,7 +72,7 @@ void AsyncCaller::add(const PendingCallback& callback) {
     return;
   }
   // The system clock may have been set since, so the wait is limited to `wait_max`.
-  const auto wait = std::clamp<int64_t>(callback.due_at - unix_seconds(), 0,
+  const auto wait = std::clamp<int64_t>(callback.due_at - loop_.unix_seconds(), 0,
                                         whole_seconds(config_.callbacks.wait_max));
   calls_.add(callback.id, callback.tenant, target->receiver, callback.attempts,
              loop_.now() + std::chrono::seconds(wait));
@@ -103,18 +101,18 @@ void AsyncCaller::start_all() {
     return;
   }
   while (const auto call = calls_.start_next(loop_.now())) {
-    store_.run(
-        [this, call = *call, ended_since = oldest_kept(config_.ttl)](AsyncDatabase& database) {
-          auto found = database.find(call.id, std::nullopt, ended_since);
-          return [this, call, found = std::move(found)] {
-            if (found) {
-              start(call, *found);
-            } else {
-              warn(call.id + ": the store failed: " + found.error().message);
-              forget(call.number);  // The next router may retry.
-            }
-          };
-        });
+    store_.run([this, call = *call,
+                ended_since = oldest_kept(loop_, config_.ttl)](AsyncDatabase& database) {
+      auto found = database.find(call.id, std::nullopt, ended_since);
+      return [this, call, found = std::move(found)] {
+        if (found) {
+          start(call, *found);
+        } else {
+          warn(call.id + ": the store failed: " + found.error().message);
+          forget(call.number);  // The next router may retry.
+        }
+      };
+    });
   }
   if (const Instant next = calls_.next_due(); next != kNever) {
     timer_ = loop_.call_at(next, [this] { start_all(); });
@@ -128,7 +126,7 @@ void AsyncCaller::start(const AsyncCallbacks::Call& call, const std::optional<As
   }
   const auto target = find_callback_target(found->callback->url, receivers_);
   std::string body = async_body(call.id, *found, "");
-  const int64_t now = unix_seconds();
+  const int64_t now = loop_.unix_seconds();
   net::OutboundCall post{
       .to = target->url,
       .headers = {"Content-Type: application/json", "webhook-id: " + call.id,
@@ -164,7 +162,7 @@ void AsyncCaller::ended(const AsyncCallbacks::Call& call, const std::string& how
       metrics_.called_back(CallbackOutcome::kRetried);
       warn(call.id + " was not taken by " + how + times);
       note(call.id, CallbackStatus::kPending, ended.attempts,
-           unix_seconds() + whole_seconds(ended.wait));
+           loop_.unix_seconds() + whole_seconds(ended.wait));
       break;
     case AsyncCallbacks::Outcome::kFailed:
       metrics_.called_back(CallbackOutcome::kFailed);

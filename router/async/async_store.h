@@ -1,4 +1,4 @@
-// AsyncStore runs the database of asynchronous requests on its own thread, because a write waits
+// AsyncStore runs the database of asynchronous requests on a helper thread, because a write waits
 // for the disk. Commands run in order of arrival; their results are handled on the loop.
 // Loop-bound.
 #pragma once
@@ -9,18 +9,16 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
-#include "common/os/channel.h"
 #include "common/time.h"
 #include "net/loop/loop.h"
 #include "router/async/async_database.h"
 
 namespace pdjob::router {
 
-// The newest end time, in Unix time, that is older than `ttl`: what ended then or before is
+// The newest end time, in Unix time, that is older than `ttl` now: what ended then or before is
 // dropped.
-int64_t oldest_kept(Duration ttl);
+int64_t oldest_kept(const net::Loop& loop, Duration ttl);
 
 class AsyncStore {
  public:
@@ -29,8 +27,8 @@ class AsyncStore {
   using Command = std::function<Then(AsyncDatabase&)>;
 
   AsyncStore(net::Loop& loop, std::unique_ptr<AsyncDatabase> database);
-  // Runs all submitted commands first.
-  ~AsyncStore();
+  // Its end runs all submitted commands first.
+  ~AsyncStore() = default;
   AsyncStore(const AsyncStore&) = delete;
   AsyncStore& operator=(const AsyncStore&) = delete;
 
@@ -42,19 +40,11 @@ class AsyncStore {
   bool full() const;
 
  private:
-  struct Work {
-    Command command;
-    size_t bytes = 0;
-  };
-
-  void work();
-
   net::Loop& loop_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   const std::unique_ptr<AsyncDatabase> database_;
-  Channel<Work> commands_;
   std::atomic<size_t> bytes_waiting_ = 0;
-  std::thread thread_;
+  const std::unique_ptr<net::Helper> disk_;
 };
 
 }  // namespace pdjob::router

@@ -26,9 +26,10 @@
 // A request that kills workers must not be retried forever. If a launcher reports why workers were
 // lost (RouterConfig::hears_losses), each request notes the workers that it lost, in either leg.
 // Only two causes count: a hang, and a crash that broke the request's connection. The second such
-// loss ends the request with 422 (`request_kills_workers`), or cuts its stream. The launcher's
-// report comes later than the end of a connection. The router waits for it only before a third
-// worker gets the request.
+// loss ends the request with 422 (`request_kills_workers`), or cuts its stream. Two workers that a
+// hedged request lost at once are one loss: it may have had the same neighbour at both. The
+// launcher's report comes later than the end of a connection. The router waits for it only before a
+// third worker gets the request.
 //
 // - After the first loss, the router retries at once.
 // - After the second, it waits for the report, at most kLossWordWait.
@@ -308,9 +309,10 @@ class Router {
     uint64_t tokens = 0;
     uint64_t work = 0;  // Tokens until it is done, including those of requests before it.
     bool running = false;
-    bool promised = false;  // Counted in Worker::promised.
-    bool on_trial = false;  // A suspect's, and counted in Worker::suspects.
-    Instant begun{};        // Start of its work (a decode leg: its answer); zero: not measured.
+    bool promised = false;    // Counted in Worker::promised.
+    bool on_trial = false;    // A suspect's, and counted in Worker::suspects.
+    bool as_suspect = false;  // It began as one.
+    Instant begun{};          // Start of its work (a decode leg: its answer); zero: not measured.
   };
   // One attempt on one pair.
   struct Attempt {
@@ -326,7 +328,8 @@ class Router {
     WorkerId worker;
     Instant noted{};
     net::LossCause cause = net::LossCause::kUnknown;
-    bool on_trial = false;  // The request was on trial there.
+    bool on_trial = false;    // The request was on trial there.
+    bool as_suspect = false;  // It was a suspect when it came there.
     bool killed() const { return cause >= net::LossCause::kCrash; }
     // True while the launcher may still report the cause.
     bool open(Instant now) const {
@@ -461,6 +464,8 @@ class Router {
   static bool awaits_word(const Request& request, Instant now);
   // When a queued suspect's state changes with time alone; kNever: it does not.
   static Instant suspect_wakes(const Request& request, Instant now);
+  template <class Counts>
+  static size_t count_losses(const Request& request, const Counts& counts);
   bool is_guilty(const Request& request) const;
   void convict_killer(Request& request, Turn& turn);
   void keep_promise(Leg& leg);

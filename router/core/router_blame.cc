@@ -11,11 +11,24 @@ bool Router::is_suspect(const Request& request, Instant now) {
                              [now](const Loss& loss) { return loss.killed() || loss.open(now); });
 }
 
+// Losses of legs that began before any of them count as one: a request that is hedged may have had
+// the same neighbour at two workers.
+template <class Counts>
+size_t Router::count_losses(const Request& request, const Counts& counts) {
+  size_t as_suspect = 0;
+  bool before = false;
+  for (const Loss& loss : request.losses) {
+    as_suspect += counts(loss) && loss.as_suspect ? 1 : 0;
+    before = before || (counts(loss) && !loss.as_suspect);
+  }
+  return as_suspect + (before ? 1 : 0);
+}
+
 bool Router::awaits_word(const Request& request, Instant now) {
-  const auto killed = std::ranges::count_if(request.losses, &Loss::killed);
-  const auto open =
-      std::ranges::count_if(request.losses, [now](const Loss& loss) { return loss.open(now); });
-  return open > 0 && killed + open >= static_cast<ptrdiff_t>(limits::kRequestKillsMax);
+  const auto open = [now](const Loss& loss) { return loss.open(now); };
+  return std::ranges::any_of(request.losses, open) && count_losses(request, [&](const Loss& loss) {
+                                                        return loss.killed() || open(loss);
+                                                      }) >= limits::kRequestKillsMax;
 }
 
 Instant Router::suspect_wakes(const Request& request, Instant now) {
@@ -29,12 +42,12 @@ Instant Router::suspect_wakes(const Request& request, Instant now) {
 }
 
 bool Router::is_guilty(const Request& request) const {
-  return std::ranges::count_if(request.losses, &Loss::killed) >=
-         static_cast<ptrdiff_t>(limits::kRequestKillsMax);
+  return count_losses(request, [](const Loss& loss) { return loss.killed(); }) >=
+         limits::kRequestKillsMax;
 }
 
 void Router::begin_trial(Leg& leg) {
-  leg.on_trial = true;
+  leg.on_trial = leg.as_suspect = true;
   table_.begin_trial(leg.worker);
 }
 
@@ -57,7 +70,8 @@ void Router::note_loss(Request& request, const Leg& leg, Instant now) {
     lost->second.engine_id = worker->entry.engine_id;
   }
   lost->second.had_suspect = lost->second.had_suspect || leg.on_trial;
-  const Loss loss{.worker = leg.worker, .noted = now, .on_trial = leg.on_trial};
+  const Loss loss{
+      .worker = leg.worker, .noted = now, .on_trial = leg.on_trial, .as_suspect = leg.as_suspect};
   if (known != request.losses.end()) {
     *known = loss;  // Its connection broke before, and the worker continued.
   } else {

@@ -10,8 +10,8 @@
 
 #include "net/http/http_client.h"
 #include "net/loop/event_loop.h"
-#include "net/loop/kv_subscription.h"
-#include "net/loop/zeromq_socket.h"
+#include "net/zeromq/kv_subscription.h"
+#include "net/zeromq/zeromq_socket.h"
 #include "openai/kv_events/kv_stream.h"
 #include "router/members/static_workers.h"
 #include "router/relay/relay_api.h"

@@ -57,7 +57,8 @@ FaultPlan make_fault_plan(const Scenario& scenario, Instant start, uint64_t seed
                 .row_damaged = dial(scenario.row_damaged),
                 .step_fails = dial(scenario.step_fails),
                 .reserve_fails = dial(scenario.reserve_fails),
-                .spawn_fails = dial(scenario.spawn_fails)};
+                .spawn_fails = dial(scenario.spawn_fails),
+                .messages_twice = dial(scenario.messages_twice)};
   return plan;
 }
 

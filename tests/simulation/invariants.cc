@@ -66,6 +66,14 @@ void CoreWatch::on(const worker::RunStep& effect) {
            "decoding starts only when the rows have come, but request", item.request, "runs");
     if (item.prompt && !owners_.contains(item.sequence)) {
       own(item.sequence, item.request);
+      const worker::Prompt& own = request->asked.prompt;
+      const worker::Prompt& there = written_by_[item.sequence];
+      expect(item.first == 0 || (own && there && own->tenant == there->tenant),
+             "nothing of one tenant reaches another, but request", item.request, "uses rows of",
+             there ? there->tenant : "nobody");
+    }
+    if (item.prompt) {
+      written_by_[item.sequence] = request->asked.prompt;
     }
     const auto owner = owners_.find(item.sequence);
     expect(owner != owners_.end() && owner->second == item.request,
@@ -89,6 +97,7 @@ void CoreWatch::on(const worker::SampleTail& effect) {
 }
 
 void CoreWatch::on(const worker::ForkSequence& effect) {
+  written_by_[effect.to] = written_by_[effect.from];
   expect(!owners_.contains(effect.to), "no rows are forked over held ones:", effect.to);
   // A free sequence may be forked into another free one.
   if (const auto from = owners_.find(effect.from); from != owners_.end()) {

@@ -34,7 +34,7 @@ class Invariants {
 
 // Watches one worker core from outside. Each request ends exactly once. One request at a time holds
 // a sequence. It is not reused while a transfer may still read or write it, and is decoded only
-// after its rows have come.
+// after its rows have come. A prompt reuses only rows of its own tenant.
 class CoreWatch {
  public:
   struct Bounds {
@@ -101,6 +101,8 @@ class CoreWatch {
   std::map<RequestId, Request> requests_;  // Those that have not ended.
   std::map<SequenceId, RequestId>
       owners_;  // From a sequence's first use. A request may end before its transfer.
+  // Whose prompt's rows a sequence has. Empty: nobody may share them.
+  std::map<SequenceId, worker::Prompt> written_by_;
   std::map<SequenceId, RequestId> exposed_;  // A transfer may read or write the rows.
 };
 

@@ -67,9 +67,10 @@ void JobWatch::on(const launcher::Job& job, const launcher::Probe& probe) {
   ++counts_.probes;
   for (const std::string& name : {probe.router, probe.prefill, probe.decode}) {
     if (const Process* process = name.empty() ? nullptr : job.find(name)) {
-      probes_[probe.probe].push_back(process->engine_id);
+      probes_[probe.probe].engine_ids.push_back(process->engine_id);
     }
   }
+  probes_[probe.probe].moves_kv = !probe.prefill.empty();
 }
 
 void JobWatch::on(const launcher::Spawn& spawn) {
@@ -77,13 +78,18 @@ void JobWatch::on(const launcher::Spawn& spawn) {
   const bool runs = std::ranges::any_of(
       cluster_.running(), [&](const auto& each) { return each.second.spec.name == spawn.name; });
   invariants_.expect(!runs, "a process is started only when it does not run, but not", spawn.name);
+  invariants_.expect(!retired_.contains(spawn.name), "a retired process is not started, but",
+                     spawn.name);
+  invariants_.expect(!lost_.contains(spawn.place.node), "a lost node gets no process, but",
+                     spawn.place.node);
 }
 
 void JobWatch::on_success(const launcher::ProbeSucceeded& event) {
   const auto through = probes_.extract(event.probe);
   invariants_.expect(!through.empty(), "a probe that succeeds was asked for, but not", event.probe);
-  if (!through.empty()) {
-    proved_.insert(through.mapped().begin(), through.mapped().end());
+  if (!through.empty() && (event.kv_bytes > 0 || !through.mapped().moves_kv)) {
+    const std::vector<std::string>& engines = through.mapped().engine_ids;
+    proved_.insert(engines.begin(), engines.end());
   }
 }
 
@@ -96,6 +102,10 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
     on_success(*success);
   } else if (const auto* failed = std::get_if<launcher::ProbeFailed>(&event)) {
     probes_.erase(failed->probe);
+  } else if (const auto* lost = std::get_if<launcher::NodeLost>(&event)) {
+    lost_.insert(lost->name);
+  } else if (const auto* joined = std::get_if<launcher::NodeJoined>(&event)) {
+    lost_.erase(joined->node.name);
   }
   for (const launcher::Effect& effect : effects) {
     if (const auto* probe = std::get_if<launcher::Probe>(&effect)) {

@@ -1,6 +1,6 @@
 // JobWatch: looks at a Job core from outside, after each of its steps. Only processes that a probe
 // went through get ready. A process is started only when it does not run, and never after it was
-// retired. It follows which processes there should be.
+// retired, and never on a node that is lost. It follows which processes there should be.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,16 @@ class JobWatch {
 
   Invariants& invariants_;
   const SimCluster& cluster_;
-  std::map<uint64_t, std::vector<std::string>> probes_;  // The engine ids that each goes through.
-  std::set<std::string> proved_;                         // Engine ids.
+  struct ProbePath {
+    std::vector<std::string> engine_ids;  // Those that it goes through.
+    bool moves_kv = false;                // From a prefill to a decode worker.
+  };
+  std::map<uint64_t, ProbePath> probes_;
+  std::set<std::string> proved_;  // Engine ids.
   std::set<std::string> planned_;
   std::set<std::string> retired_;  // The job forgets them once they have ended.
   std::map<std::string, net::Role> roles_;
+  std::set<std::string> lost_;  // Nodes, as the job was told.
   Counts counts_;
   Instant last_probe_{};
 };

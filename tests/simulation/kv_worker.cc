@@ -115,6 +115,14 @@ KvWorker::KvWorker(KvScene& scene, const std::string& name, bool slow, uint64_t 
     slot.canary = mix(i + 1);
     slot.rows.fill(slot.canary, 0, kKvRowsMax);
   }
+  if (scene.config.transport == kvtransfer::TransportKind::kNccl) {
+    nccl_ = *kvtransfer::NcclLinks::open(
+        process_, scene.config.nccl,
+        [this](kvtransfer::NcclDevice::Options options) {
+          return Result(scene_.nccl.open(process_.make_thread(), std::move(options)));
+        },
+        [this] { expect(false, "NCCL comes back from every abort, but"); });
+  }
   endpoint_.emplace(kvtransfer::EndpointParts{
       .timers = process_,
       .network = *this,
@@ -126,7 +134,8 @@ KvWorker::KvWorker(KvScene& scene, const std::string& name, bool slow, uint64_t 
           [this](const EndpointEvent& event) {
             std::visit([this](const auto& each) { on(each); }, event);
           },
-      .open_transport = scene.open_transport});
+      .open_transport = scene.open_transport,
+      .devices = {.nccl = nccl_.get()}});
   for (const TransportTraits& each : transports) {
     scene_.sockets.listen(listener_name(address_, each), process_,
                           [this, kind = each.kind](SimSockets::Socket socket) {
@@ -142,6 +151,7 @@ void KvWorker::die() {
   process_.die();
   scene_.sockets.forget(process_);
   endpoint_.reset();
+  nccl_.reset();
 }
 
 Result<std::unique_ptr<kvtransfer::LinkSocket>> KvWorker::connect(

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "kvtransfer/nccl/nccl_links.h"
 #include "kvtransfer/session/endpoint.h"
 #include "tests/simulation/invariants.h"
+#include "tests/simulation/sim_nccl.h"
 #include "tests/simulation/sim_process.h"
 #include "tests/simulation/sim_sockets.h"
 #include "tests/simulation/sim_trace.h"
@@ -48,6 +50,7 @@ struct KvScene {
   const kvtransfer::LinkAuthority& authority;
   kvtransfer::KvTransferConfig config;
   kvtransfer::TransportOpener open_transport;
+  SimNccl& nccl;
   std::set<TransferId> fetched = {};  // Transfers of which some receiver has all rows.
   uint64_t done = 0, failed = 0, released_late = 0;
 };
@@ -120,6 +123,7 @@ class KvWorker final : private kvtransfer::LinkNetwork {
   std::vector<Slot> slots_;
   std::map<TransferId, Fetch> fetches_;
   uint64_t fetches_made_ = 0;
+  std::unique_ptr<kvtransfer::NcclLinks> nccl_;  // If the transport is nccl.
   std::optional<kvtransfer::Endpoint> endpoint_;
 };
 

@@ -44,15 +44,21 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "limits", to.limits, "Jobs that limit a worker's requests in flight.");
     share(job, "short_queues", to.short_queues, "Jobs, with faults, whose queues are short.");
     share(job, "any_policy", to.any_policy, "Jobs with any policies; others use round robin.");
+    read(job, "tenants", to.tenants, "Tenants; 0: everybody may ask.");
+    share(job, "asynchronous", to.asynchronous, "Jobs that take asynchronous requests.");
+    share(job, "cache", to.cache, "Jobs with a response cache.");
+    share(job, "by_hand", to.by_hand, "Jobs without a launcher.");
   });
   in.section("load", {"What clients send."}, [&](ConfigReader& load) {
     read(load, "requests", to.requests, "Requests.");
     load.field("for", to.load, {"They arrive within this time."});
+    share(load, "bursts", to.bursts, "Runs in which all arrive within 20 ms.");
     read(load, "prompt_tokens", to.prompt_tokens, "Tokens of a prompt.");
     read(load, "output_tokens", to.output_tokens, "Limit of generated tokens.");
     read(load, "choices", to.choices, "Choices of a request.");
     share(load, "leaving", to.leaving, "Clients that leave early.");
     share(load, "killer", to.killer, "Runs in which a request crashes its workers.");
+    share(load, "repeats", to.repeats, "Requests that are equal to an earlier one.");
   });
   in.section("faults", {"What fails."}, [&](ConfigReader& faults) {
     share(faults, "faultless", to.faultless, "Runs without faults.");
@@ -72,6 +78,7 @@ void read(ConfigReader& in, Scenario& to) {
       weights.field("reorganise", w.reorganise, {"A process is added, retired or changes role."});
     });
     share(faults, "messages_lost", to.messages_lost, "Messages of the control plane.");
+    share(faults, "messages_twice", to.messages_twice, "Those that come twice.");
     share(faults, "push_fails", to.push_fails, "KV transfers that fail.");
     share(faults, "row_damaged", to.row_damaged, "KV transfers with a damaged row.");
     share(faults, "step_fails", to.step_fails, "Engine steps that fail.");

@@ -42,18 +42,25 @@ struct Scenario {
   double limits = 0.3;  // Few requests at once for each worker.
   double short_queues = 0.2;
   double any_policy = 1;  // Otherwise round robin.
+  Range tenants{0, 0};    // 0: everybody may ask.
+  double asynchronous = 0;
+  double cache = 0;
+  double by_hand = 0;  // Without a launcher.
 
   Range requests{10, 60};
   Duration load{};
+  double bursts = 0.3;
   Range prompt_tokens{1, 70}, output_tokens{1, 30}, choices{1, 3};
   double leaving = 0.2;
   double killer = 0.3;
+  double repeats = 0;
 
   double faultless = 0.25;
   Range faults{0, 12};
   FaultWeights weights;
   double messages_lost = 0;  // Chances, in a run with faults.
-  double push_fails = 0, row_damaged = 0, step_fails = 0, reserve_fails = 0, spawn_fails = 0;
+  double push_fails = 0, row_damaged = 0, step_fails = 0, reserve_fails = 0, spawn_fails = 0,
+         messages_twice = 0;
 };
 
 // kInvalidArgument: all errors of the file.

@@ -6,20 +6,36 @@
 
 #include <nlohmann/json.hpp>
 
+#include "openai/headers.h"
+
 namespace pdjob::simulation {
 namespace {
 
 using nlohmann::json;
 
+}  // namespace
+
+std::string key_of_tenant(uint32_t tenant) { return "key-" + std::to_string(tenant); }
+
+std::string headers_of(uint32_t tenant) {
+  return "Content-Type: application/json\r\n" +
+         (tenant == 0 ? "" : "Authorization: Bearer " + key_of_tenant(tenant) + "\r\n");
+}
+
 std::string body_of(const Ask& ask) {
   json body{{"model", ask.model}, {"prompt", ask.prompt}, {"max_tokens", ask.max_tokens},
             {"n", ask.choices},   {"seed", ask.seed},     {"stream", ask.stream}};
+  if (ask.stream && ask.tenant > 0) {
+    body["stream_options"] = {{"include_usage", true}};
+  }
   if (ask.kills == Kills::kToken) {
     body["logit_bias"] = {{std::to_string(kKillingToken), 100}};
     body["ignore_eos"] = true;
   }
   return body.dump();
 }
+
+namespace {
 
 void add_choices(const json& part, std::vector<SimText>& texts) {
   for (const json& choice : part.at("choices")) {
@@ -31,7 +47,16 @@ void add_choices(const json& part, std::vector<SimText>& texts) {
   }
 }
 
-// The texts of a reply; nullopt: it is not complete.
+// What the reply's usage says; 0: nothing.
+size_t cached_tokens_of(std::string_view body) {
+  constexpr std::string_view kName = "\"cached_tokens\":";
+  const size_t at = body.rfind(kName);
+  return at == std::string_view::npos ? 0
+                                      : std::stoul(std::string(body.substr(at + kName.size(), 8)));
+}
+
+}  // namespace
+
 std::optional<std::vector<SimText>> texts_of(const Ask& ask, std::string_view body) {
   std::vector<SimText> texts(ask.choices);
   try {
@@ -58,8 +83,6 @@ std::optional<std::vector<SimText>> texts_of(const Ask& ask, std::string_view bo
   return std::nullopt;
 }
 
-}  // namespace
-
 SimClients::SimClients(SimProcess& process, Invariants& invariants, Oracle& oracle, Trace trace)
     : invariants_(invariants),
       oracle_(oracle),
@@ -68,10 +91,12 @@ SimClients::SimClients(SimProcess& process, Invariants& invariants, Oracle& orac
 
 void SimClients::send(const Ask& ask, const net::HttpAddress& router) {
   trace_("asks " + std::to_string(ask.id.value));
+  const std::string headers = headers_of(ask.tenant);
+  note(ask);
   const net::CallId id = client_->start({.to = router,
                                          .method = "POST",
                                          .target = "/v1/completions",
-                                         .header_lines = "Content-Type: application/json\r\n",
+                                         .header_lines = headers,
                                          .body = body_of(ask),
                                          .head_timeout = std::chrono::hours(1)},
                                         *this);
@@ -90,6 +115,8 @@ void SimClients::leave(RequestId id) {
   }
 }
 
+void SimClients::note(const Ask& ask) { bodies_[ask.tenant].insert(body_of(ask)); }
+
 void SimClients::on_kill() { ++counts_.kills; }
 
 std::string SimClients::list_waiting() const {
@@ -104,6 +131,7 @@ void SimClients::on_head(net::CallId id, const net::HttpReplyHead& head) {
   Call& call = calls_.at(id);
   call.status = head.status;
   call.chunked = head.framing == net::BodyFraming::kChunked;
+  call.from_cache = head.header(openai::header::kCache) == "hit";
 }
 
 void SimClients::on_body(net::CallId id, std::string_view raw) {
@@ -157,6 +185,14 @@ void SimClients::check_reply(const Call& call) {
   invariants_.expect(killer || *texts == oracle_.texts_of(call.ask),
                      "a complete reply has the oracle's text, but not that of request",
                      call.ask.id);
+  check_sharing(call);
+}
+
+void SimClients::check_sharing(const Call& call) {
+  counts_.tokens_cached += cached_tokens_of(call.body);
+  counts_.from_cache += call.from_cache ? 1 : 0;
+  invariants_.expect(!call.from_cache || bodies_[call.ask.tenant].count(body_of(call.ask)) > 1,
+                     "nothing of one tenant reaches another, but the reply to", call.ask.id);
 }
 
 }  // namespace pdjob::simulation

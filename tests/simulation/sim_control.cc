@@ -75,9 +75,11 @@ class SimControl::Client final : public net::ControlClient {
     if (server == nullptr || control_.loses() || !server->allows(name_, key_)) {
       return;
     }
-    server->launcher().call_at(
-        control_.arrival(up_, process_, server->launcher()),
-        [server, name = name_, message = through_wire(message)] { server->take(name, message); });
+    for (int copies = control_.repeats() ? 2 : 1; copies > 0; --copies) {
+      server->launcher().call_at(
+          control_.arrival(up_, process_, server->launcher()),
+          [server, name = name_, message = through_wire(message)] { server->take(name, message); });
+    }
   }
 
   void deliver(const net::Message& message, const SimThread& from) {
@@ -97,7 +99,10 @@ class SimControl::Client final : public net::ControlClient {
 
 void SimControl::Server::send(const std::string& peer, const net::Message& message) {
   const auto client = control_.clients_.find(peer);
-  if (client != control_.clients_.end() && !control_.loses()) {
+  if (client == control_.clients_.end() || control_.loses()) {
+    return;
+  }
+  for (int copies = control_.repeats() ? 2 : 1; copies > 0; --copies) {
     client->second->deliver(message, launcher_);
   }
 }

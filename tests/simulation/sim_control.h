@@ -1,5 +1,5 @@
-// SimControl: the control plane of a simulated job. Messages travel as bytes, in order; some are
-// lost, as with ZeroMQ when a peer does not read or connects anew.
+// SimControl: the control plane of a simulated job. Messages travel as bytes, in order. Some are
+// lost, as with ZeroMQ when a peer does not read or connects anew, and some come twice.
 #pragma once
 
 #include <functional>
@@ -19,6 +19,7 @@ class SimControl {
       : cuts_(cuts), network_(loop, seed) {}
 
   std::function<bool()> loses = [] { return false; };
+  std::function<bool()> repeats = [] { return false; };
 
   std::unique_ptr<net::ControlServer> serve(SimProcess& launcher,
                                             net::ControlServer::Handler& handler);

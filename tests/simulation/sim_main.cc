@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,9 +16,13 @@
 namespace pdjob::simulation {
 namespace {
 
+// A person can follow a trace of so many events.
+constexpr size_t kFewEvents = 50;
+
 struct Arguments {
   uint64_t seed = 1;
   uint64_t runs = 0;  // 0 means one run, with its trace.
+  uint64_t jobs = std::max(std::thread::hardware_concurrency(), 1U);  // Processes for the runs.
   bool find = false;  // A violation is what is wanted.
   std::optional<std::set<uint32_t>> only;
 };
@@ -64,6 +69,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       return false;
     } else if (flag == "--seed" || flag == "--from") {
       arguments.seed = values[0];
+    } else if (flag == "--jobs") {
+      arguments.jobs = std::max<uint64_t>(values[0], 1);
     } else if (flag == "--runs" || flag == "--find") {
       arguments.runs = values[0];
       arguments.find = flag == "--find";
@@ -86,9 +93,28 @@ bool fails(const SimProgram& program, const SimCall& call) {
   return ::waitpid(child, &status, 0) == child && status != 0;
 }
 
+// How many events the seed draws, all of which can be left out.
+uint32_t count_events(const SimProgram& program, uint64_t seed) {
+  int pipe[2];
+  uint32_t events = 0;
+  if (::pipe(pipe) != 0) {
+    return 0;
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    events = program.run({.seed = seed, .only = std::set<uint32_t>()}).events;
+    ::_exit(::write(pipe[1], &events, sizeof events) == sizeof events ? 0 : 1);
+  }
+  ::close(pipe[1]);
+  const ssize_t bytes = ::read(pipe[0], &events, sizeof events);
+  ::close(pipe[0]);
+  ::waitpid(child, nullptr, 0);
+  return bytes == sizeof events ? events : 0;  // 0, too, if it fails without any.
+}
+
 // Leaves out events as long as the run fails without them: first halves, then ever smaller parts
 // (delta debugging: Zeller and Hildebrandt, 2002).
-void minimise(const SimProgram& program, uint64_t seed, uint32_t events) {
+size_t minimise(const SimProgram& program, uint64_t seed, uint32_t events) {
   std::vector<uint32_t> kept(events);
   std::iota(kept.begin(), kept.end(), 0);
   const auto call_with = [&](const std::vector<uint32_t>& some) {
@@ -111,6 +137,7 @@ void minimise(const SimProgram& program, uint64_t seed, uint32_t events) {
   }
   std::printf("minimised to %zu of %u events: %s\n", kept.size(), events,
               replay_of(program, call_with(kept)).c_str());
+  return kept.size();
 }
 
 bool report(const SimProgram& program, uint64_t seed, const SimRun& run) {
@@ -172,6 +199,29 @@ bool run_many(const SimProgram& program, const Arguments& arguments) {
   return true;
 }
 
+// Splits the runs among processes. The exit code of the first that fails is the answer.
+bool run_in_parts(const SimProgram& program, const Arguments& arguments) {
+  std::vector<pid_t> children;
+  for (uint64_t job = 0; job < arguments.jobs; ++job) {
+    Arguments part = arguments;
+    const uint64_t begin = arguments.runs * job / arguments.jobs;
+    part.seed += begin;
+    part.runs = arguments.runs * (job + 1) / arguments.jobs - begin;
+    children.push_back(::fork());
+    if (children.back() == 0) {
+      const bool good = run_many(program, part);
+      std::fflush(stdout);
+      ::_exit(good ? 0 : 1);
+    }
+  }
+  bool good = true;
+  for (const pid_t child : children) {
+    int status = 0;
+    good = ::waitpid(child, &status, 0) == child && status == 0 && good;
+  }
+  return good;
+}
+
 // Each part in a process of its own: an abort counts as found, too, because the core noticed it by
 // itself.
 bool find_one(const SimProgram& program, uint64_t seeds) {
@@ -179,11 +229,8 @@ bool find_one(const SimProgram& program, uint64_t seeds) {
     const SimCall call{.seed = seed};
     if (fails(program, call)) {
       std::printf("found by seed %llu\n", static_cast<unsigned long long>(seed));
-      if (const uint32_t events = program.run({.seed = seed, .only = std::set<uint32_t>()}).events;
-          events > 0) {
-        minimise(program, seed, events);
-      }
-      return true;
+      const uint32_t events = count_events(program, seed);
+      return events == 0 || minimise(program, seed, events) < kFewEvents;
     }
   }
   std::printf("no violation in %llu seeds\n", static_cast<unsigned long long>(seeds));
@@ -195,17 +242,19 @@ bool find_one(const SimProgram& program, uint64_t seeds) {
 int sim_main(int argc, char** argv, const SimProgram& program) {
   Arguments arguments;
   if (!parse(argc, argv, arguments)) {
-    std::fprintf(stderr, "usage: %s --seed N [--only LIST] | --runs N [--from SEED] | --find N\n",
-                 argv[0]);
+    std::fprintf(
+        stderr, "usage: %s --seed N [--only LIST] | --runs N [--from SEED] [--jobs J] | --find N\n",
+        argv[0]);
     return 2;
   }
   std::signal(SIGABRT, on_abort);
-  log::start("simulation", log::Level::kError);
+  log::start("simulation", log::Level::kNothing);
   const bool good = arguments.find        ? find_one(program, arguments.runs)
                     : arguments.runs == 0 ? run_one(program, {.seed = arguments.seed,
                                                               .print = SimTrace::Print::kYes,
                                                               .only = arguments.only})
-                                          : run_many(program, arguments);
+                    : arguments.jobs == 1 ? run_many(program, arguments)
+                                          : run_in_parts(program, arguments);
   return good ? 0 : 1;
 }
 

@@ -2,8 +2,10 @@
 //
 //   PROGRAM --seed N               runs once and prints the trace
 //   PROGRAM --seed N --only LIST   the same with these of its events alone, such as 3,17
-//   PROGRAM --runs N [--from SEED] runs N seeds, each twice
-//   PROGRAM --find N               succeeds if one of N seeds breaks an invariant: for mutants
+//   PROGRAM --runs N [--from SEED] runs N seeds, each twice, on all cores; --jobs J: on J
+//   PROGRAM --find N               succeeds if one of N seeds breaks an invariant, and if fewer
+//   than
+//                                  50 of its events suffice: for mutants
 //
 // The first run that breaks an invariant ends the program, with exit code 1. It is minimised: the
 // program says which few of its events suffice.

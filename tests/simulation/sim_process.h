@@ -106,13 +106,19 @@ class SimThread : public net::Loop {
     return setting_.streams->listen_stream(options, *this);
   }
   std::unique_ptr<net::Resolver> make_resolver() override { return std::make_unique<NoNames>(); }
+  std::unique_ptr<net::Helper> make_helper(const std::string& /*name*/) override;
 
   const std::string& host() const { return life().host; }
 
  protected:
   Life& life() const { return *state_->life; }
   const std::shared_ptr<Life>& shared_life() const { return state_->life; }
-  const Setting& setting() const { return setting_; }
+  // Another thread of this process.
+  std::unique_ptr<SimThread> make_sibling() {
+    Setting setting = setting_;
+    setting.seed = entropy();
+    return std::make_unique<SimThread>(shared_life(), setting);
+  }
 
  private:
   struct NoNames final : net::Resolver {
@@ -190,6 +196,23 @@ class SimThread : public net::Loop {
   const std::shared_ptr<State> state_;
 };
 
+// Work that blocks takes up to a few milliseconds.
+class SimHelper final : public net::Helper {
+ public:
+  explicit SimHelper(std::unique_ptr<SimThread> thread) : thread_(std::move(thread)) {}
+  void run(std::function<void()> work) override {
+    thread_->post_at(thread_->now() + std::chrono::microseconds(thread_->entropy() % 4096),
+                     std::move(work));
+  }
+
+ private:
+  const std::unique_ptr<SimThread> thread_;
+};
+
+inline std::unique_ptr<net::Helper> SimThread::make_helper(const std::string& /*name*/) {
+  return std::make_unique<SimHelper>(make_sibling());
+}
+
 class SimProcess final : public SimThread {
  public:
   SimProcess(std::string name, const Setting& setting)
@@ -197,12 +220,7 @@ class SimProcess final : public SimThread {
                   setting) {}
   ~SimProcess() override { die(); }
 
-  // Another thread of this process.
-  std::unique_ptr<SimThread> make_thread() {
-    Setting setting = this->setting();
-    setting.seed = entropy();
-    return std::make_unique<SimThread>(shared_life(), setting);
-  }
+  std::unique_ptr<SimThread> make_thread() { return make_sibling(); }
 
   const std::string& name() const { return life().name; }
   bool alive() const { return life().alive; }

@@ -3,33 +3,54 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "common/check.h"
 #include "net/control/process_spec.h"
+#include "net/outbound/outbound_client.h"
 #include "router/http_api.h"
+#include "router/members/static_workers.h"
 #include "router/router_member.h"
 #include "tests/simulation/sim_worker.h"
 
 namespace pdjob::simulation {
 
+struct SimRouterOptions {
+  net::ProcessSpec spec;
+  router::RouterConfig config;
+  net::HttpAddress door;                      // Where clients come.
+  std::vector<router::StaticWorker> workers;  // Of a job without a launcher.
+};
+
 class SimRouter final : public SimMember {
  public:
-  // `door`: where clients come. Calls `end` when the process ends by itself.
-  SimRouter(const SimScene& scene, const net::ProcessSpec& spec, router::RouterConfig config,
-            const net::HttpAddress& door, uint64_t seed, std::function<void()> end)
+  // Calls `end` when the process ends by itself.
+  SimRouter(const SimScene& scene, const SimRouterOptions& options, uint64_t seed,
+            std::function<void()> end)
       : scene_(scene),
-        process_(spec.engine_id,
-                 {.loop = scene.loop, .seed = seed, .streams = &scene.http, .host = door.host}),
-        api_(*router::HttpApi::open(
-            process_, {}, router::in_job(std::move(config), spec),
-            {.host = door.host, .port = door.port, .own_port = true, .accepts_later = true},
-            [this] { member_.drained(); })),
+        process_(
+            options.spec.engine_id,
+            {.loop = scene.loop, .seed = seed, .streams = &scene.http, .host = options.door.host}),
+        api_(*router::HttpApi::open(process_, no_outbound_client,
+                                    router::in_job(options.config, options.spec),
+                                    {.host = options.door.host,
+                                     .port = options.door.port,
+                                     .own_port = !options.spec.control.empty(),
+                                     .accepts_later = !options.spec.control.empty()},
+                                    [this] { member_.drained(); })),
         member_(process_, *api_, std::move(end)) {
-    auto in_job = join_job(scene, process_, member_, spec);
+    auto in_job = join_job(scene, process_, member_, options.spec);
     in_job_ = in_job.get();
-    member_.serve(std::move(in_job), {.name = spec.name,
-                                      .engine_id = spec.engine_id,
+    if (options.spec.control.empty()) {
+      members_.emplace(
+          process_, options.workers, "", options.config,
+          [this](router::RouterEvent event) { api_->relay().submit(std::move(event)); });
+    }
+    member_.serve(std::move(in_job), {.name = options.spec.name,
+                                      .engine_id = options.spec.engine_id,
                                       .role = net::Role::kRouter,
                                       .host = "127.0.0.1",  // The own port's.
                                       .port = api_->server().own_port()});
@@ -62,10 +83,21 @@ class SimRouter final : public SimMember {
   }
 
  private:
+  // A simulated job calls nobody outside.
+  struct NoOutboundClient final : net::OutboundClient {
+    void post(net::OutboundCall call, Then /*then*/) override {
+      PDJOB_CHECK(false, "there is no world outside:", call.to.to_string());
+    }
+  };
+  static std::unique_ptr<net::OutboundClient> no_outbound_client(const std::string& /*ca_file*/) {
+    return std::make_unique<NoOutboundClient>();
+  }
+
   const SimScene scene_;
   SimProcess process_;
   std::unique_ptr<router::HttpApi> api_;
   router::RouterMember member_;
+  std::optional<router::StaticWorkers> members_;
   net::JobMember* in_job_ = nullptr;  // The member's.
 };
 

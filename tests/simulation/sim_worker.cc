@@ -116,7 +116,8 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
                                .key = options_.spec.key,
                                .queue_timeout = kQueueTimeout},
       engine_, static_cast<worker::EngineQueue&>(*this), metrics_, [](const auto& /*answer*/) {});
-  server_ = *net::HttpServer::open(process_, *api_, {.host = options_.spec.host});
+  server_ = *net::HttpServer::open(process_, *api_,
+                                   {.host = options_.spec.host, .port = options_.spec.port});
   api_->attach(*server_, process_);
   member_.emplace(
       worker::WorkerMember::Parts{.api = *api_,
@@ -138,7 +139,9 @@ std::unique_ptr<net::JobMember> join_job(const SimScene& scene, SimProcess& proc
                                          const net::ProcessSpec& spec) {
   auto member =
       std::make_unique<net::JobMember>(process, handler, spec.name, std::chrono::seconds(5));
-  member->attach(scene.control.join(process, *member, spec.name, spec.control.client.public_key));
+  if (!spec.control.empty()) {
+    member->attach(scene.control.join(process, *member, spec.name, spec.control.client.public_key));
+  }
   return member;
 }
 

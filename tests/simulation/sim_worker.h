@@ -62,7 +62,7 @@ class SimMember {
   virtual std::string busy_with() const = 0;
 };
 
-// The member's duties in a simulated process.
+// The member's duties in a simulated process, with the launcher if the spec has one.
 std::unique_ptr<net::JobMember> join_job(const SimScene& scene, SimProcess& process,
                                          net::JobMember::Handler& handler,
                                          const net::ProcessSpec& spec);

@@ -11,8 +11,12 @@
 #include "launcher/job_runner.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
+#include "tests/simulation/shape.h"
+#include "tests/simulation/sim_async_clients.h"
 #include "tests/simulation/sim_cluster.h"
 #include "tests/simulation/sim_control.h"
+#include "tests/simulation/sim_disk.h"
+#include "tests/simulation/sim_hands.h"
 #include "tests/simulation/sim_router.h"
 #include "tests/support/fault_transport.h"
 
@@ -51,93 +55,6 @@ const net::HttpAddress kDoor{"10.0.0.1", 8000};
 const std::string kHead = "head";  // The node of the routers; it is never lost.
 const std::string kLauncherHost = "10.0.0.9";
 
-// The kind of job that a seed makes.
-struct Shape {
-  worker::EngineSize prefill_engine;
-  worker::EngineSize engine;  // The engine of the other roles.
-  uint32_t nodes = 1;
-  uint32_t routers = 1;
-  uint32_t prefill_workers = 1;
-  uint32_t decode_workers = 1;
-  uint32_t both_workers = 0;
-  uint32_t chunk_tokens = 8;
-  uint32_t requests_queued = 256;
-  bool prefix_cache = true;
-  bool shared_kv = true;
-  bool two_hop = false;
-  router::RouterConfig router;
-  WorkloadShape workload;
-};
-
-Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
-  Random random(mix(seed + 2));
-  Shape shape;
-  const uint32_t rows = scenario.rows.draw(random);
-  const auto draw_engine = [&] {
-    return worker::EngineSize{.sequences = scenario.sequences.draw(random),
-                              .rows_per_sequence = rows,
-                              .batch_tokens = scenario.batch_tokens.draw(random)};
-  };
-  shape.prefill_engine = draw_engine();
-  shape.engine = draw_engine();
-  // A request with several choices needs a sequence for each.
-  shape.engine.sequences = std::max(shape.engine.sequences, scenario.choices.high);
-  shape.nodes = scenario.nodes.draw(random);
-  shape.routers = scenario.routers.draw(random);
-  shape.prefill_workers = scenario.prefill.draw(random);
-  shape.decode_workers = scenario.decode.draw(random);
-  shape.both_workers = random.chance(0.3) ? scenario.both.draw(random) : scenario.both.low;
-  shape.chunk_tokens = scenario.chunk_tokens.draw(random);
-  shape.shared_kv = random.chance(scenario.shared_kv);
-  shape.two_hop = random.chance(scenario.two_hop);
-  if (shape.two_hop && random.chance(0.5)) {
-    shape.router.protocol = router::Protocol::kNixlPush;  // Uses two hops at first.
-  }
-  const auto draw_policy = [&] {
-    return random.chance(scenario.any_policy) ? static_cast<router::PolicyKind>(random.below(6))
-                                              : router::PolicyKind::kRoundRobin;
-  };
-  shape.router.prefill_policy = draw_policy();
-  shape.router.decode_policy = draw_policy();
-  if (random.chance(scenario.limits)) {
-    shape.router.prefill_in_flight = static_cast<uint32_t>(1 + random.below(3));
-    shape.router.decode_in_flight = static_cast<uint32_t>(random.below(4));
-  }
-  shape.router.measured_load = random.chance(0.3);
-  shape.router.hedge_quantile = random.chance(0.3) ? 0.5 : 0;
-  shape.router.fallback =
-      random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
-  shape.router.queue_timeout = seconds(2);
-  shape.router.drain_timeout = seconds(5);
-  const bool burst = random.chance(0.3);
-  shape.workload = {.models = {},
-                    .asks = scenario.requests.draw(random),
-                    .duration = burst ? Duration(milliseconds(20)) : scenario.load,
-                    .prompt_tokens_max = scenario.prompt_tokens.draw(random),
-                    .max_tokens_max = scenario.output_tokens.draw(random),
-                    .choices_max = scenario.choices.high,
-                    .leaving = random.chance(0.5) ? scenario.leaving : 0.0,
-                    .killer = Kills::kNobody,
-                    .families = static_cast<uint32_t>(random.below(5))};
-  if (!faultless) {
-    const bool tight = random.chance(scenario.short_queues);
-    shape.router.requests_max = tight ? static_cast<uint32_t>(2 + random.below(19)) : 4096;
-    shape.requests_queued =
-        random.chance(scenario.short_queues) ? static_cast<uint32_t>(1 + random.below(4)) : 256;
-  } else {
-    shape.router.requests_max = 1U << 20;
-  }
-  for (uint32_t i = 0, count = scenario.models.draw(random); i < count; ++i) {
-    shape.workload.models.push_back(std::string(1, static_cast<char>('m' + i)));
-  }
-  shape.prefix_cache = random.chance(0.9);
-  shape.router.models = shape.workload.models;
-  if (random.chance(scenario.killer)) {
-    shape.workload.killer = random.chance(0.5) ? Kills::kPrompt : Kills::kToken;
-  }
-  return shape;
-}
-
 class SimWorld final : public launcher::JobRunner::Observer {
  public:
   explicit SimWorld(const RunOptions& options)
@@ -166,12 +83,18 @@ class SimWorld final : public launcher::JobRunner::Observer {
                  [this](const std::string& what) { trace_.line(now(), "client", what); }),
         launcher_(
             "launcher",
-            {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = kLauncherHost}) {
+            {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = kLauncherHost}),
+        disk_(mix(options.seed + 4)),
+        async_clients_(
+            client_, invariants_, oracle_,
+            [this](const std::string& what) { trace_.line(now(), "client", what); }, kDoor) {
     cluster_.began = [this](const SimCluster::Order& order) { begin(order); };
     cluster_.gone = [this](Incarnation who) { gone(who); };
     cluster_.terminated = [this](Incarnation who) {
       if (members_.contains(who)) {
         members_.at(who)->terminate();
+      } else {
+        end(who, "signal 15 (Terminated)", false);  // It has just been started.
       }
     };
     cluster_.door_changed = [this](const launcher::Door& door, bool open) {
@@ -180,6 +103,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
     };
     cluster_.spawn_fails = [this] { return fault(plan_.dials.spawn_fails); };
     control_.loses = [this] { return fault(plan_.dials.messages_lost); };
+    control_.repeats = [this] { return fault(plan_.dials.messages_twice); };
   }
   ~SimWorld() {
     members_.clear();
@@ -195,7 +119,11 @@ class SimWorld final : public launcher::JobRunner::Observer {
   bool fault(double chance) { return faulty_ && chance > 0 && random_.chance(chance); }
 
   // --- the job
+  void start();
   void start_job();
+  void start_by_hand();
+  bool well() const;
+  void expect_all_well();
   launcher::JobRunnerOptions job_options();
   worker::CoreFactory core_factory(net::Role role) const;
   void begin(const SimCluster::Order& order);
@@ -222,6 +150,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
 
   // --- faults
   void strike(const Fault& fault);
+  static bool is_router(const SimMember& member);
   SimMember* choose(uint64_t target, Incarnation* who = nullptr);
   void freeze(uint64_t target, Duration duration);
   void cut(uint64_t target, Duration duration);
@@ -274,8 +203,12 @@ class SimWorld final : public launcher::JobRunner::Observer {
   SimProcess client_;
   SimClients clients_;
   SimProcess launcher_;
-  std::vector<launcher::Node> nodes_;  // Of workers; all that ever joined.
-  std::unique_ptr<launcher::JobRunner> job_;
+  SimDisk disk_;  // Of the head.
+  SimAsyncClients async_clients_;
+  std::vector<launcher::Node> nodes_;         // Of workers; all that ever joined.
+  std::unique_ptr<launcher::JobRunner> job_;  // Or else:
+  std::unique_ptr<SimHands> hands_;
+  std::vector<router::StaticWorker> by_hand_;  // What the router is told of them.
   std::map<Incarnation, std::unique_ptr<SimMember>> members_;
   bool faulty_ = false;
   uint32_t events_ = 0;
@@ -336,18 +269,72 @@ launcher::JobRunnerOptions SimWorld::job_options() {
   return options;
 }
 
-void SimWorld::start_job() {
+void SimWorld::start() {
   cluster_.join({.name = kHead, .host = kDoor.host, .cores = 0});
-  launcher::JobRunnerOptions options = job_options();
-  const auto cores = static_cast<uint32_t>(options.processes.size() / shape_.nodes + 2);
+  const uint32_t processes =
+      shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
+                           (shape_.prefill_workers + shape_.decode_workers + shape_.both_workers);
   for (uint32_t i = 0; i < shape_.nodes; ++i) {
     nodes_.push_back({.name = "n" + std::to_string(i),
                       .host = "10.0.1." + std::to_string(i + 1),
-                      .cores = cores});
+                      .cores = processes / shape_.nodes + 2});
     cluster_.join(nodes_.back());
   }
-  job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster_, std::move(options), *this);
+  shape_.by_hand ? start_by_hand() : start_job();
+}
+
+void SimWorld::start_job() {
+  job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster_, job_options(), *this);
   launcher_.post([this] { job_->start(control_.serve(launcher_, *job_)); });
+}
+
+void SimWorld::start_by_hand() {
+  std::vector<SimCluster::Order> orders;
+  for (const launcher::ProcessPlan& process : job_options().processes) {
+    const bool router = process.role == net::Role::kRouter;
+    const auto number = static_cast<uint16_t>(orders.size());
+    const launcher::Node& node = nodes_[number % nodes_.size()];
+    SimCluster::Order order{.node = router ? kHead : node.name};
+    order.spec.name = process.name;
+    order.spec.role = process.role;
+    order.spec.model = process.model;
+    order.spec.host = node.host;
+    order.spec.port = static_cast<uint16_t>(9000 + number);
+    if (!router) {
+      by_hand_.push_back({.role = process.role, .address = {node.host, order.spec.port}});
+    }
+    orders.push_back(std::move(order));
+  }
+  hands_ = std::make_unique<SimHands>(loop_, cluster_, random_.next());
+  hands_->start(std::move(orders));
+}
+
+// Without a launcher: each router knows the workers as they are now.
+bool SimWorld::well() const {
+  if (job_) {
+    return watch_.well(job());
+  }
+  const auto known = [this](const router::Router& core) {
+    return std::ranges::all_of(hands_->running(), [&](const auto& one) {
+      return one.first.starts_with("r") ||
+             std::ranges::any_of(core.workers().all(), [&](const auto& row) {
+               return row.second.entry.engine_id == one.second && !row.second.silent;
+             });
+    });
+  };
+  return hands_->all_run() && members_.size() == hands_->running().size() &&
+         std::ranges::all_of(members_, [&](const auto& one) {
+           const auto* router = dynamic_cast<const SimRouter*>(one.second.get());
+           return router == nullptr || known(router->core());
+         });
+}
+
+void SimWorld::expect_all_well() {
+  if (job_) {
+    watch_.expect_all_well(job());
+  } else {
+    invariants_.expect(well(), "a router knows the workers that run, but");
+  }
 }
 
 void SimWorld::begin(const SimCluster::Order& order) {
@@ -360,7 +347,12 @@ void SimWorld::begin(const SimCluster::Order& order) {
     members_[order.incarnation] =
         order.spec.role == net::Role::kRouter
             ? std::make_unique<SimRouter>(
-                  scene_, order.spec, shape_.router, kDoor, random_.next(),
+                  scene_,
+                  SimRouterOptions{.spec = order.spec,
+                                   .config = shape_.router,
+                                   .door = kDoor,
+                                   .workers = by_hand_},
+                  random_.next(),
                   [this, who = order.incarnation] { end(who, "exit code 0", false); })
             : make_worker(order);
   });
@@ -402,9 +394,14 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
 }
 
 void SimWorld::gone(Incarnation who) {
-  if (const auto member = members_.extract(who)) {
+  if (auto member = members_.extract(who)) {
     trace_.line(now(), member.mapped()->process().name(), "is gone");
     count(*member.mapped());
+    const bool has_disk = shape_.asynchronous && is_router(*member.mapped());
+    disk_.kill([&member] { member.mapped().reset(); });
+    if (has_disk && random_.chance(0.5)) {
+      disk_.cut_power();
+    }
   }
 }
 
@@ -432,9 +429,9 @@ void SimWorld::check_routers() {
       continue;
     }
     for (const auto& [id, worker] : router->core().workers().all()) {
-      invariants_.expect(
-          worker.entry.standing != net::Standing::kServing || watch_.proved(worker.entry.engine_id),
-          "clients' requests go to proved workers, but to", worker.entry.engine_id);
+      invariants_.expect(hands_ || worker.entry.standing != net::Standing::kServing ||
+                             watch_.proved(worker.entry.engine_id),
+                         "clients' requests go to proved workers, but to", worker.entry.engine_id);
       const uint32_t limit = worker.entry.role == net::Role::kPrefill
                                  ? shape_.router.prefill_in_flight
                                  : shape_.router.decode_in_flight;
@@ -446,6 +443,10 @@ void SimWorld::check_routers() {
 }
 
 // --- faults
+
+bool SimWorld::is_router(const SimMember& member) {
+  return dynamic_cast<const SimRouter*>(&member) != nullptr;
+}
 
 SimMember* SimWorld::choose(uint64_t target, Incarnation* who) {
   if (members_.empty()) {
@@ -546,7 +547,7 @@ void SimWorld::lose_node(uint64_t target, Duration duration) {
 
 // Orders, as an autoscaler gives them.
 void SimWorld::reorganise(uint64_t target) {
-  if (job().state() != launcher::JobState::kReady) {
+  if (hands_ || job().state() != launcher::JobState::kReady) {
     return;
   }
   Random random(target);
@@ -593,9 +594,9 @@ void SimWorld::heal() {
 // --- the run
 
 RunResult SimWorld::run() {
-  start_job();
-  run_until(now() + kReadyWithin, [this] { return watch_.well(job()); });
-  watch_.expect_all_well(job());
+  start();
+  run_until(now() + kReadyWithin, [this] { return well(); });
+  expect_all_well();
   load_and_faults();
   finish();
   stop_job();
@@ -607,6 +608,7 @@ RunResult SimWorld::run() {
   result_.trace_lines = trace_.lines();
   result_.events = events_;
   result_.counts = clients_.counts();
+  result_.later = async_clients_.counts();
   result_.job = watch_.counts();
   return result_;
 }
@@ -621,6 +623,13 @@ void SimWorld::load_and_faults() {
       continue;
     }
     told("request " + std::to_string(ask.id.value));
+    if (ask.asynchronous) {
+      loop_.at(ask.arrives, [this, ask] {
+        clients_.note(ask);
+        async_clients_.send(ask);
+      });
+      continue;
+    }
     loop_.at(ask.arrives, [this, ask] { clients_.send(ask, kDoor); });
     if (ask.leaves != kNever) {
       loop_.at(ask.leaves, [this, id = ask.id] { clients_.leave(id); });
@@ -651,28 +660,37 @@ void SimWorld::load_and_faults() {
 }
 
 void SimWorld::finish() {
-  run_until(now() + kLivenessBound, [this] { return clients_.waiting_count() == 0; });
-  invariants_.expect(
-      clients_.waiting_count() == 0,
-      "every request has its end soon after the last fault, but not:", clients_.list_waiting());
+  const auto waiting = [this] { return clients_.waiting_count() + async_clients_.waiting_count(); };
+  run_until(now() + kLivenessBound, [&] { return waiting() == 0; });
+  invariants_.expect(waiting() == 0,
+                     "every request has its end soon after the last fault, but not:",
+                     clients_.list_waiting(), async_clients_.list_waiting());
   const SimClients::Counts& counts = clients_.counts();
+  const SimAsyncClients::Counts& later = async_clients_.counts();
   const bool faultless = faultless_ && shape_.workload.killer == Kills::kNobody;
-  invariants_.expect(!faultless || counts.failed + counts.refused + counts.aborted == 0,
-                     "without faults every request is served, but not", counts.failed,
-                     counts.refused, counts.aborted);
+  invariants_.expect(
+      !faultless ||
+          counts.failed + counts.refused + counts.aborted + later.failed + later.refused == 0,
+      "without faults every request is served, but not", counts.failed, counts.refused,
+      counts.aborted, later.failed, later.refused);
   // What a fault does may begin later: a frozen process that goes on is found dead.
   run_until(now() + kTcpGivesUp);
-  run_until(now() + kHealsWithin, [this] { return watch_.well(job()); });
-  watch_.expect_all_well(job());
+  run_until(now() + kHealsWithin, [this] { return well(); });
+  expect_all_well();
   run_until(now() + kCleanupBound);
   check_routers();
   expect_idle();
 }
 
 void SimWorld::stop_job() {
-  launcher_.post([this] { job_->submit(launcher::StopAsked{0}); });
-  run_until(now() + seconds(3), [this] { return finished_ > 0 && cluster_.running().empty(); });
-  invariants_.expect(finished_ == 1, "an idle job stops at once, but");
+  if (hands_) {
+    hands_->stop();
+  } else {
+    launcher_.post([this] { job_->submit(launcher::StopAsked{0}); });
+  }
+  run_until(now() + seconds(3),
+            [this] { return (hands_ || finished_ > 0) && cluster_.running().empty(); });
+  invariants_.expect(hands_ || finished_ == 1, "an idle job stops at once, but");
   invariants_.expect(cluster_.running().empty(), "nothing outlives the job");
 }
 

@@ -13,6 +13,7 @@
 
 #include "tests/simulation/job_watch.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/sim_async_clients.h"
 #include "tests/simulation/sim_clients.h"
 #include "tests/simulation/sim_trace.h"
 #include "tests/simulation/sim_worker.h"
@@ -33,6 +34,7 @@ struct RunResult {
   uint64_t trace_lines = 0;
   uint32_t events = 0;  // Those that the seed draws.
   SimClients::Counts counts;
+  SimAsyncClients::Counts later;
   JobWatch::Counts job;
   uint64_t nodes_lost = 0;
   uint64_t pairs_suspected = 0;

@@ -41,6 +41,12 @@ int main(int argc, char** argv) {
                                                           {"starts", result.job.starts},
                                                           {"probes", result.job.probes},
                                                           {"nodes lost", result.nodes_lost},
-                                                          {"retired", result.job.retired}}};
+                                                          {"retired", result.job.retired},
+                                                          {"accepted", result.later.accepted},
+                                                          {"answered later", result.later.answered},
+                                                          {"failed later", result.later.failed},
+                                                          {"deleted", result.later.deleted},
+                                                          {"tokens cached", counts.tokens_cached},
+                                                          {"from cache", counts.from_cache}}};
                                }});
 }

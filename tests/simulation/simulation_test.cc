@@ -9,7 +9,7 @@ namespace pdjob::simulation {
 namespace {
 
 // The shells' log would hide what a test says.
-const bool kQuiet = (log::start("simulation", log::Level::kError), true);
+const bool kQuiet = (log::start("simulation", log::Level::kNothing), true);
 
 using worker::Effect;
 using worker::Event;
@@ -30,14 +30,19 @@ class BrokenCore : public worker::WorkerCore {
   std::unique_ptr<WorkerCore> core_;
 };
 
+RunResult run(const std::string& scenario, uint64_t seed, Sabotage sabotage = {}) {
+  const auto read = read_scenario(std::string(PDJOB_SCENARIOS) + "/" + scenario + ".yaml");
+  EXPECT_TRUE(read) << read.error().message;
+  return simulate({.scenario = *read, .seed = seed, .sabotage = std::move(sabotage)});
+}
+
 // Returns the first violation among 40 seeds: a single seed may be fault-free and hide a canary.
 template <class Broken>
 std::string caught() {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    const RunResult result =
-        simulate({.seed = seed, .sabotage = [](std::unique_ptr<worker::WorkerCore> core) {
-                    return std::make_unique<Broken>(std::move(core));
-                  }});
+    const RunResult result = run("everyday", seed, [](std::unique_ptr<worker::WorkerCore> core) {
+      return std::make_unique<Broken>(std::move(core));
+    });
     if (!result.violation.empty()) {
       return result.violation;
     }
@@ -46,38 +51,49 @@ std::string caught() {
 }
 
 TEST(Simulation, IsDecidedByItsSeedAlone) {
-  const RunResult first = simulate({.seed = 7});
-  const RunResult again = simulate({.seed = 7});
-  EXPECT_EQ(first.trace_hash, again.trace_hash);
-  EXPECT_EQ(first.trace_lines, again.trace_lines);
-  EXPECT_NE(first.trace_hash, simulate({.seed = 8}).trace_hash);
+  for (const char* scenario : {"everyday", "cluster", "tenants", "by_hand"}) {
+    const RunResult first = run(scenario, 7);
+    const RunResult again = run(scenario, 7);
+    EXPECT_EQ(first.trace_hash, again.trace_hash) << scenario;
+    EXPECT_EQ(first.trace_lines, again.trace_lines) << scenario;
+    EXPECT_NE(first.trace_hash, run(scenario, 8).trace_hash) << scenario;
+  }
+}
+
+// Idle connections were closed in the order of their addresses in memory.
+TEST(Simulation, DoesNotDependOnAddressesInMemory) {
+  const RunResult first = run("cluster", 1925);
+  EXPECT_EQ(first.trace_hash, run("cluster", 1925).trace_hash);
+}
+
+// A hedged request had the killer beside it at two workers at once, and was refused with 422.
+TEST(Simulation, BlamesNoNeighbourOfAHedgedKiller) {
+  EXPECT_EQ(run("cluster", 978).violation, "");
+  EXPECT_EQ(run("everyday", 3403).violation, "");
 }
 
 TEST(Simulation, ServesEverythingWhenNothingFails) {
-  const RunResult result = simulate({.seed = 4});
+  const RunResult result = run("everyday", 4);
   EXPECT_EQ(result.violation, "");
   EXPECT_GT(result.counts.served, 0U);
 }
 
-// A deadlock: all of a prefill worker's sequences held rows whose requests queued at decode
-// workers. All of the decode workers' sequences were reserved for prompts that queued at the
-// prefill worker.
-TEST(Simulation, ServesABurstWhoseLegsOvertakeEachOther) {
-  EXPECT_EQ(simulate({.seed = 3260}).violation, "");
-}
-
 // The first seeds, together.
-constexpr uint64_t kSeeds = 120;
-RunResult first_seeds() {
+RunResult first_seeds(const std::string& scenario, uint64_t seeds) {
   RunResult all;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const RunResult result = simulate({.seed = seed});
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    const RunResult result = run(scenario, seed);
     EXPECT_EQ(result.violation, "") << seed;
     all.counts.kills += result.counts.kills;
     all.counts.blamed += result.counts.blamed;
     all.pairs_suspected += result.pairs_suspected;
     all.streams_continued += result.streams_continued;
     all.rows_reused += result.rows_reused;
+    all.counts.tokens_cached += result.counts.tokens_cached;
+    all.counts.from_cache += result.counts.from_cache;
+    all.later.accepted += result.later.accepted;
+    all.later.answered += result.later.answered;
+    all.later.deleted += result.later.deleted;
   }
   return all;
 }
@@ -85,7 +101,7 @@ RunResult first_seeds() {
 // In each run, every complete reply has the oracle's text, which depends on every row. So these
 // counts say that the hard ways to it were taken.
 TEST(Simulation, GivesTheRightTextsOnEveryWay) {
-  const RunResult all = first_seeds();
+  const RunResult all = first_seeds("everyday", 120);
   // Rows that arrive damaged are redone elsewhere, and the pair is suspected.
   EXPECT_GT(all.pairs_suspected, 0U);
   // A stream whose worker died goes on at another one.
@@ -98,17 +114,12 @@ TEST(Simulation, GivesTheRightTextsOnEveryWay) {
   EXPECT_GT(all.counts.blamed, 10U);
 }
 
-// A crash ends all connections of a worker, one after the other. The next suspect went to the dead
-// worker over an idle connection, whose end came later, and shared the blame.
-TEST(Simulation, BlamesNobodyWhoseConnectionWasDeadBefore) {
-  for (const uint64_t seed : {137, 147, 1008}) {
-    EXPECT_EQ(simulate({.seed = seed}).violation, "") << seed;
-  }
-}
-
-// A connection broke under a request, which was sent again and met itself at its worker.
-TEST(Simulation, BlamesNoClientForARequestThatWasSentTwice) {
-  EXPECT_EQ(simulate({.seed = 1231}).violation, "");
+TEST(Simulation, SharesWithinATenantAndAnswersLater) {
+  const RunResult all = first_seeds("tenants", 40);
+  EXPECT_GT(all.counts.tokens_cached, 100U);
+  EXPECT_GT(all.counts.from_cache, 10U);
+  EXPECT_GT(all.later.answered, 200U);
+  EXPECT_GT(all.later.deleted, 20U);
 }
 
 // Leaks the rows of an offer that has ended.

@@ -9,6 +9,24 @@ Token prompt_token(uint64_t seed, uint32_t position) {
   return static_cast<Token>('a' + mix(seed ^ mix(position)) % 26);
 }
 
+void add_tenants(const WorkloadShape& shape, Random random, std::vector<Ask>& asks) {
+  for (size_t i = 0; i < asks.size(); ++i) {
+    Ask& ask = asks[i];
+    if (i > 0 && random.chance(shape.repeats)) {
+      const Ask& earlier = asks[random.below(i)];
+      ask.model = earlier.model;
+      ask.prompt = earlier.prompt;
+      ask.max_tokens = earlier.max_tokens;
+      ask.choices = earlier.choices;
+      ask.seed = earlier.seed;
+      ask.stream = earlier.stream;
+    }
+    ask.tenant = static_cast<uint32_t>(1 + random.below(shape.tenants));
+    ask.asynchronous = random.chance(shape.asynchronous);
+    ask.stream = ask.stream && !ask.asynchronous;
+  }
+}
+
 }  // namespace
 
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed) {
@@ -33,6 +51,9 @@ std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64
       ask.leaves = ask.arrives + std::chrono::microseconds(random.below(200'000));
     }
     asks.push_back(ask);
+  }
+  if (shape.tenants > 0) {
+    add_tenants(shape, Random(mix(seed + 2)), asks);
   }
   if (shape.killer != Kills::kNobody) {
     Ask& killer = asks[mix(seed + 1) % asks.size()];

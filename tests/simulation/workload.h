@@ -25,6 +25,8 @@ struct Ask {
   uint32_t choices = 1;
   uint64_t seed = 0;
   bool stream = false;
+  uint32_t tenant = 0;  // From 1 on; 0: the job has none.
+  bool asynchronous = false;
   Kills kills = Kills::kNobody;
   Instant arrives;
   Instant leaves = kNever;  // When the client loses patience.
@@ -47,6 +49,9 @@ struct WorkloadShape {
   double leaving = 0.1;           // The share of clients that leave early.
   Kills killer = Kills::kNobody;  // Applies to one of the asks.
   uint32_t families = 0;          // How many families of prompts share a beginning; 0: none.
+  uint32_t tenants = 0;
+  double asynchronous = 0;  // Shares of the requests.
+  double repeats = 0;
 };
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed);
 

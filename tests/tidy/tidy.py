@@ -34,7 +34,8 @@ ROOMS = {
     "common/os": ".",
     "net/loop": "",
     "net/http": "loop",
-    "net/control": "loop",
+    "net/zeromq": "loop",
+    "net/control": "loop zeromq",
     "net/outbound": "loop http",
     "openai/json": "",
     "openai": "json",
@@ -79,7 +80,7 @@ DOORS = {
     "yaml-cpp": (r"yaml-cpp/", "common/config/config_document.cc"),
     "spdlog": (r"spdlog/", "common/log.cc"),
     "Prometheus client": (r"prometheus/", "common/metrics.cc"),
-    "ZeroMQ": (r"zmq", "net/control/control_channel.cc net/loop/kv_subscription.cc net/loop/zeromq_socket.cc"),
+    "ZeroMQ": (r"zmq", "net/control/control_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "simdjson": (r"simdjson", "openai/*.cc"),
     "nlohmann_json": (r"nlohmann/", "common/json/json_fields.cc openai/json/*.cc"),
     "libllama": (r"(llama|gguf|chat\.h)", "engine/*.cc"),
@@ -95,12 +96,12 @@ DOORS = {
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
 BANNED = {
-    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/thread_resolver.h router/async/async_store.h worker/core/engine_thread.h worker/grammar/grammar_thread.h worker/api/request_preparer.h"),
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/thread_resolver.h net/loop/thread_helper.h worker/core/engine_thread.h worker/grammar/grammar_thread.h worker/api/request_preparer.h"),
     "<mutex>": (r"#include <(shared_)?mutex>", "common/os/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
     "getenv": (r"\bgetenv\b", "launcher/plan/model_config.cc launcher/clusters/local_cluster.cc net/loop/child_process.cc"),
-    "zmq_": (r"\bzmq_", "net/control/control_channel.cc net/loop/kv_subscription.cc net/loop/zeromq_socket.cc"),
+    "zmq_": (r"\bzmq_", "net/control/control_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "throw": (r"\bthrow\b", "engine/kv_spans.cc engine/grammar/library_log.cc"),
 }
 

@@ -212,8 +212,19 @@ TEST(NcclLink, AbortThatDoesNotReturnIsReportedOnce) {
   EXPECT_NE(link.sender.find<NcclLink::Abort>(), nullptr);
   EXPECT_EQ(link.sender.find<NcclLink::FailLink>(), nullptr);
   link.sender.let_time_pass();
+  link.sender.let_time_pass();
   EXPECT_NE(link.sender.find<NcclLink::ReportStuck>(), nullptr);
   EXPECT_EQ(link.sender.core.deadline(), kNever);
+}
+
+// A worker that was stopped (SIGSTOP) for longer than the timeout ended itself.
+TEST(NcclLink, AbortHasTimeToReturnAfterTheProcessWasStopped) {
+  Opened link;
+  link.sender.step(NcclLink::LinkLost{});
+  link.sender.now = link.sender.core.deadline() + std::chrono::minutes(1);
+  link.sender.step(NcclLink::TimePassed{});
+  EXPECT_EQ(link.sender.find<NcclLink::ReportStuck>(), nullptr);
+  EXPECT_GT(link.sender.core.deadline(), link.sender.now);
 }
 
 TEST(NcclLink, LostLinkIsClosedWhenNcclHasLetGo) {

@@ -1,4 +1,4 @@
-#include "net/loop/held_bytes.h"
+#include "net/http/held_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "net/loop/zeromq_socket.h"
+#include "net/zeromq/zeromq_socket.h"
 
 #include <array>
 #include <cerrno>

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/result.h"
-#include "net/loop/zeromq_socket.h"
+#include "net/zeromq/zeromq_socket.h"
 
 namespace pdjob::net {
 

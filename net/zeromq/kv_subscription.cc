@@ -1,4 +1,4 @@
-#include "net/loop/kv_subscription.h"
+#include "net/zeromq/kv_subscription.h"
 
 #include <cstring>
 #include <utility>

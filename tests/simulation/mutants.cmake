@@ -1,0 +1,64 @@
+# Mutants: simulations with a bug planted in one line of a production file. A mutant passes if some seed finds its bug, and if few of that
+# seed's events suffice. They are built without sanitizers, because they run many seeds: `./dev mutants`.
+
+add_custom_target(mutants)
+
+# The changed file comes before the library that has the original.
+function(pdjob_mutant name program world file old new)
+  set(changed ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  add_custom_command(
+    OUTPUT ${changed}
+    COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/mutate.py ${CMAKE_SOURCE_DIR}/${file} ${changed} "${old}" "${new}"
+    DEPENDS ${CMAKE_SOURCE_DIR}/${file} mutate.py
+    VERBATIM)
+  add_executable(${name} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${program}_objects> $<TARGET_OBJECTS:simulation_main> ${changed})
+  target_link_libraries(${name} PRIVATE ${world})
+  target_compile_options(${name} PRIVATE -O1 -Wno-unused -Wno-unused-parameter)
+  add_dependencies(mutants ${name})
+  add_test(NAME ${name} COMMAND ${name} ${ARGN} --find 10000)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS mutant)
+endfunction()
+
+# kv_mutant(NAME FILE OLD NEW): of KV transfers.
+function(kv_mutant name file old new)
+  pdjob_mutant(kv_mutant_${name} kv_simulation kv_simulation_world kvtransfer/${file} "${old}" "${new}")
+endfunction()
+kv_mutant(digest session/transfer_session.cc "commit_.digest != digest_arrived_" "false")
+kv_mutant(given_on session/receiver.cc "const bool safe = effect.region_safe || fetch.released;" "const bool safe = true;")
+kv_mutant(ends_twice session/receiver.cc "context_.emit(FetchDone{" "context_.emit(FetchReleased{fetch.id}); context_.emit(FetchDone{")
+kv_mutant(no_deadline session/receiver.cc "fetch.timer.arm(fetch.session.deadline()," "fetch.timer.arm(kNever,")
+kv_mutant(no_lease session/sender.cc "offer.timer.arm(offer.session.deadline()," "offer.timer.arm(kNever,")
+kv_mutant(lease_of_waiting session/transfer_session.cc "state_ == State::kAwaited ? wait_deadline_ : kNever" "state_ == State::kAwaited ? now : kNever")
+kv_mutant(wait_forgotten session/waits.cc "row.second.link == link.id()" "row.second.link != link.id()")
+kv_mutant(tail link/link.cc "tail_in_.data() + tail_in_.size() - payload_in_left_" "tail_in_.data()")
+
+kv_mutant(nccl_waits_for_ever nccl/nccl_link.cc "earliest = std::min(earliest, slab.deadline);" "")
+kv_mutant(nccl_forgets_offer nccl/nccl_link.cc "    next_offer_ = event;" "")
+
+# mutant(NAME SCENARIO FILE OLD NEW): of whole jobs.
+function(mutant name scenario file old new)
+  pdjob_mutant(mutant_${name} simulation simulation_world ${file} "${old}" "${new}" --scenario ${scenario})
+endfunction()
+mutant(job_keeps_role cluster launcher/job/job.cc "process.role = process.next_role;" "")
+mutant(supervision_stays_killed cluster launcher/job/supervision.cc "process.stands_still = process.killed = process.drain_sent" "process.stands_still = process.drain_sent")
+mutant(supervision_restarts_retired cluster launcher/job/supervision.cc "      enter(process, ProcessState::kExited, turn);" "enter(process, ProcessState::kBackoff, turn, turn.now);")
+mutant(membership_told_once cluster launcher/job/membership_log.cc "listener->second.applied < version_ &&" "false &&")
+mutant(membership_skips cluster launcher/job/membership_log.cc "row->changed_in > version; ++row" "row->changed_in > version + 1; ++row")
+mutant(membership_serves_unproved cluster launcher/job/membership_log.cc ": process.state == ProcessState::kReady ? net::Standing::kServing" ": true ? net::Standing::kServing")
+mutant(probing_never_ends everyday launcher/job/probing.cc "member->in_flight -= 1;" "")
+mutant(placement_on_lost_node cluster launcher/plan/placement.cc "shares_.erase(node);" "")
+mutant(router_forgets_load everyday router/core/router.cc "table_.end(leg.worker, leg.tokens);" "")
+mutant(router_ignores_limit everyday router/core/router_choice.cc "!has_room || (alone" "(alone")
+mutant(router_repeats_tokens everyday router/core/router.cc "effect.resumes = stage == Stage::kDecode && request.begun;" "effect.resumes = false;")
+mutant(router_blames_hedged cluster router/core/router_blame.cc "before = before || (counts(loss) && !loss.as_suspect);" "as_suspect += counts(loss) && !loss.as_suspect ? 1 : 0;")
+mutant(router_blames_neighbours everyday router/router_member.cc "std::chrono::milliseconds(10);" "std::chrono::milliseconds(0);")
+mutant(static_members_keep_old by_hand router/members/static_members.cc "if (row.entry != entry) {" "if (!row.entry) {")
+mutant(static_members_leave_for_ever by_hand router/members/static_members.cc "emit(Left{row.given.address});" "row.next_poll = kNever;")
+mutant(async_never_ends tenants router/async/async_requests.cc "running_ -= found->second.state == State::kRunning ? 1 : 0;" "")
+mutant(async_is_not_synced tenants router/async/async_database.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
+mutant(prefill_forgets_awaited everyday prefill/prefill_worker.cc "request.awaited && request.choices <= free" "false")
+mutant(decode_gives_rows_on everyday decode/decode_worker.cc "if (!event.region_safe) {" "if (false) {")
+mutant(cache_shows_tenants tenants worker/core/prompt_cache.cc "kept.rows == 0 || kept.prompt->tenant != prompt.tenant" "kept.rows == 0")
+mutant(cache_keeps_too_much everyday worker/core/prompt_cache.cc "prompt.tokens.begin(), prompt.tokens.end() - 1).first" "prompt.tokens.begin(), prompt.tokens.end()).first")
+mutant(engine_waits_for_ever everyday worker/core/engine_loop.cc "if (live.transfer == TransferState::kAwaited) {" "if (false) {")
+mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCode::kUnavailable, \"transfer \"" "error = {ErrorCode::kInvalidArgument, \"transfer \"")

@@ -1,0 +1,35 @@
+// Shape: the kind of job that a seed makes of a scenario. Value.
+#pragma once
+
+#include <cstdint>
+
+#include "router/config/router_config.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/workload.h"
+#include "worker/core/worker_core.h"
+
+namespace pdjob::simulation {
+
+struct Shape {
+  worker::EngineSize prefill_engine;
+  worker::EngineSize engine;  // The engine of the other roles.
+  uint32_t nodes = 1;
+  uint32_t routers = 1;
+  uint32_t prefill_workers = 1;
+  uint32_t decode_workers = 1;
+  uint32_t both_workers = 0;
+  uint32_t chunk_tokens = 8;
+  uint32_t requests_queued = 256;
+  bool prefix_cache = true;
+  bool shared_kv = true;
+  bool two_hop = false;
+  bool asynchronous = false;
+  bool by_hand = false;  // No launcher.
+  router::RouterConfig router;
+  WorkloadShape workload;
+};
+
+// `faultless`: every request must be served.
+Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed);
+
+}  // namespace pdjob::simulation
