@@ -63,6 +63,12 @@ inline constexpr size_t kPreparedAtOnceBytesMax =
     2 * kKiB;  // Up to this size, requests are prepared on the loop thread: 1 to 2 ms.
 inline constexpr size_t kPreparedAtOnceChoicesMax = 64;  // In such a request, over all its prompts.
 
+// An engine of another make
+inline constexpr size_t kEngineReplyBytesMax = 4 * kMiB;    // Its metrics and its other answers.
+inline constexpr size_t kEngineLogLineBytesMax = 4 * kKiB;  // Beyond: cut.
+inline constexpr size_t kEngineLogBytesPerSecond = 256 * kKiB;  // Beyond: lines are dropped.
+inline constexpr size_t kEngineLogBurstBytes = 8 * kMiB;
+
 // Structured output (docs/explanation/structured-output.md)
 inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar, or a JSON schema.
 inline constexpr size_t kGrammarRulesMax = 2048;

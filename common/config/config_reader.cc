@@ -424,6 +424,11 @@ bool ConfigReader::has(std::string_view key) const {
   return state_->root && find_below(*state_->frame().mapping, key) != nullptr;
 }
 
+std::string ConfigReader::written(std::string_view key) const {
+  const ConfigEntry* entry = state_->root ? find_below(*state_->frame().mapping, key) : nullptr;
+  return entry == nullptr ? "" : entry->value.text;
+}
+
 std::vector<std::string> ConfigReader::keys() const {
   if (!state_->root) {
     return {};

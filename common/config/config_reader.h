@@ -105,6 +105,8 @@ class ConfigReader {
   void fail(std::string_view key, const std::string& message);
   // True if the user wrote the key.
   bool has(std::string_view key) const;
+  // The word that the user wrote for the key, even if it is wrong; empty: there is none.
+  std::string written(std::string_view key) const;
   // The declared keys of the current section that the user wrote. Later declarations do not count
   // yet.
   std::vector<std::string> keys() const;

@@ -2,19 +2,15 @@
 
 #include <array>
 #include <fstream>
-#include <functional>
-#include <set>
 #include <sstream>
 #include <utility>
 
+#include "common/config/words.h"
 #include "common/limits.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::router {
 namespace {
-
-using Words = std::map<std::string, std::string, std::less<>>;
-using Names = std::set<std::string, std::less<>>;
 
 struct Shipped {
   const char* name;
@@ -24,33 +20,9 @@ constexpr auto kShipped = std::to_array<Shipped>({
 #include "router/recipes/shipped_recipes.inc"
 });
 
-Names known_of_instance() { return {"host", "port", "spare_port", "model", "file"}; }
-Names known_of_worker() {
+WordNames known_of_instance() { return {"host", "port", "spare_port", "model", "file"}; }
+WordNames known_of_worker() {
   return {"address", "worker_host", "worker_port", "name", "role", "model"};
-}
-
-// Calls `found(begin, end)` for each {word} of the text. Other braces belong to JSON.
-void for_each_word(std::string_view text, const std::function<void(size_t, size_t)>& found) {
-  for (size_t begin = text.find('{'); begin != std::string_view::npos;
-       begin = text.find('{', begin + 1)) {
-    const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", begin + 1);
-    if (end != std::string_view::npos && end > begin + 1 && text[end] == '}') {
-      found(begin, end + 1);
-    }
-  }
-}
-
-std::string fill(std::string_view text, const Words& words) {
-  std::string filled;
-  size_t copied = 0;
-  for_each_word(text, [&](size_t begin, size_t end) {
-    if (const auto word = words.find(text.substr(begin + 1, end - begin - 2));
-        word != words.end()) {
-      filled.append(text.substr(copied, begin - copied)).append(word->second);
-      copied = end;
-    }
-  });
-  return filled.append(text.substr(copied));
 }
 
 // For a path in HTTP.
@@ -106,7 +78,7 @@ std::vector<std::string> expand(const RecipeList& list, const Words& instance,
     Words words = worker_words(worker);
     words.insert(instance.begin(), instance.end());
     for (const std::string& each : list.each) {
-      parts.push_back(fill(each, words));
+      parts.push_back(fill_words(each, words));
     }
   }
   if (!list.join) {
@@ -133,38 +105,7 @@ Words all_words(const RouterRecipe& recipe, const RecipeValues& values,
 
 // --- reading
 
-class Checker {
- public:
-  Checker(ConfigReader& in, Names known) : in_(in), known_(std::move(known)) {}
-
-  void check(std::string_view key, std::string_view text) {
-    for_each_word(text, [&](size_t begin, size_t end) {
-      const std::string_view word = text.substr(begin + 1, end - begin - 2);
-      if (!known_.contains(word)) {
-        in_.fail(key, "{" + std::string(word) + "} means nothing here; known are " + known_text());
-      }
-    });
-  }
-  void check(std::string_view key, const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
-      check(key, text);
-    }
-  }
-
- private:
-  std::string known_text() const {
-    std::string text;
-    for (const std::string& name : known_) {
-      text += (text.empty() ? "{" : ", {") + name + "}";
-    }
-    return text;
-  }
-
-  ConfigReader& in_;
-  const Names known_;
-};
-
-Names with(Names names, std::initializer_list<const char*> more) {
+WordNames with(WordNames names, std::initializer_list<const char*> more) {
   names.insert(more.begin(), more.end());
   return names;
 }
@@ -178,9 +119,9 @@ void read_list(ConfigReader& in, RecipeList& list) {
   if (in.has("join")) {
     in.field("join", list.join.emplace(), {"Makes one text of all, with this between."});
   }
-  Names known = known_of_worker();
+  WordNames known = known_of_worker();
   known.merge(known_of_instance());
-  Checker(in, std::move(known)).check("each", list.each);
+  check_words(in, "each", list.each, known);
   if (list.each.empty()) {
     in.fail("each", "is missing: what each worker adds");
   }
@@ -191,9 +132,9 @@ void read_call(ConfigReader& in, const char* key, RecipeCall& call) {
     section.field("method", call.method, {"POST, DELETE, ..."});
     section.field("path", call.path, {"With the query."});
     section.field("body", call.body, {"JSON."});
-    Checker checker(section, with(known_of_worker(), {"id", "encoded_address", "encoded_name"}));
-    checker.check("path", call.path);
-    checker.check("body", call.body);
+    const WordNames known = with(known_of_worker(), {"id", "encoded_address", "encoded_name"});
+    check_words(section, "path", call.path, known);
+    check_words(section, "body", call.body, known);
   });
   if (call.method.empty() || !call.path.starts_with('/')) {
     in.fail(key, "needs a method, and a path that begins with /");
@@ -206,7 +147,7 @@ void read_members(ConfigReader& in, RouterRecipe& recipe) {
     section.field("array", recipe.members_array, {"The member of the answer that lists them."});
     section.field("key", recipe.member_key, {"The member of each that names it."});
     section.field("name", recipe.member_name, {"That name."});
-    Checker(section, known_of_worker()).check("name", recipe.member_name);
+    check_words(section, "name", recipe.member_name, known_of_worker());
     if (!recipe.members_path.empty() && !recipe.members_path.starts_with('/')) {
       section.fail("path", "must begin with /");
     }
@@ -234,8 +175,8 @@ void read_membership(ConfigReader& in, RouterRecipe& recipe) {
 
 // In a command, an argument that is a list expands to all of the list's arguments.
 void check_texts(ConfigReader& in, const RouterRecipe& recipe) {
-  Names texts = known_of_instance();
-  Names arguments = texts;
+  WordNames texts = known_of_instance();
+  WordNames arguments = texts;
   for (const auto& [name, list] : recipe.lists) {
     arguments.insert(name);
     if (list.join) {
@@ -246,13 +187,13 @@ void check_texts(ConfigReader& in, const RouterRecipe& recipe) {
     for (const std::string& argument : command) {
       const bool is_list = argument.size() > 2 && argument.front() == '{' &&
                            recipe.lists.contains(argument.substr(1, argument.size() - 2));
-      Checker(in, is_list ? arguments : texts).check(key, argument);
+      check_words(in, key, argument, is_list ? arguments : texts);
     }
   };
   check_command("command", recipe.command);
   check_command("plain_command", recipe.plain_command);
-  Checker(in, texts).check("environment", recipe.environment);
-  Checker(in, texts).check("file", recipe.file);
+  check_words(in, "environment", recipe.environment, texts);
+  check_words(in, "file", recipe.file, texts);
 }
 
 void read(ConfigReader& in, RouterRecipe& recipe) {
@@ -346,7 +287,7 @@ std::vector<std::string> recipe_command(const RouterRecipe& recipe, const Recipe
     const auto list =
         braced ? recipe.lists.find(argument.substr(1, argument.size() - 2)) : recipe.lists.end();
     if (list == recipe.lists.end()) {
-      command.push_back(fill(argument, words));
+      command.push_back(fill_words(argument, words));
     } else {
       const auto parts = expand(list->second, words, workers);
       command.insert(command.end(), parts.begin(), parts.end());
@@ -357,11 +298,11 @@ std::vector<std::string> recipe_command(const RouterRecipe& recipe, const Recipe
 
 std::string recipe_file(const RouterRecipe& recipe, const RecipeValues& values,
                         std::span<const net::WorkerEntry> workers) {
-  return fill(recipe.file, all_words(recipe, values, workers));
+  return fill_words(recipe.file, all_words(recipe, values, workers));
 }
 
 std::string recipe_member_name(const RouterRecipe& recipe, const net::WorkerEntry& worker) {
-  return fill(recipe.member_name, worker_words(worker));
+  return fill_words(recipe.member_name, worker_words(worker));
 }
 
 RecipeCall recipe_call(const RouterRecipe& recipe, const RecipeCall& call,
@@ -371,7 +312,9 @@ RecipeCall recipe_call(const RouterRecipe& recipe, const RecipeCall& call,
   words.emplace("encoded_address", percent_encoded(words.find("address")->second));
   words.emplace("encoded_name", percent_encoded(recipe_member_name(recipe, worker)));
   words.emplace("id", id);
-  return {.method = call.method, .path = fill(call.path, words), .body = fill(call.body, words)};
+  return {.method = call.method,
+          .path = fill_words(call.path, words),
+          .body = fill_words(call.body, words)};
 }
 
 Result<std::map<std::string, std::string>> members_in(const RouterRecipe& recipe,

@@ -41,7 +41,8 @@ ROOMS = {
     "openai": "json",
     "openai/kv_events": "",
     "engine/grammar": "",
-    "engine": "grammar",
+    "engine/recipes": "",
+    "engine": "grammar recipes",
     "kvtransfer/config": "",
     "kvtransfer/rows": "",
     "kvtransfer/link": "config rows",
@@ -54,7 +55,8 @@ ROOMS = {
     "worker/core": "",
     "worker/grammar": "",
     "worker/api": "core grammar",
-    "worker": "core api",
+    "worker/foreign": "",
+    "worker": "core api foreign",
     "router/recipes": "",
     "router/config": "recipes",
     "router/admission": "config",
@@ -106,7 +108,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement router/external/external_router router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
+CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

@@ -1,0 +1,226 @@
+#include "engine/recipes/engine_command.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "common/parse_number.h"
+
+namespace pdjob::engine {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+bool is_option(std::string_view text) { return text.size() > 2 && text.starts_with("--"); }
+
+// Engines take --max_model_len for --max-model-len.
+std::string option_name(std::string_view text) {
+  std::string name(text.substr(0, text.find('=')));
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+// The value of the option at `i`: behind its '=', or in the next text. Empty: it has none.
+std::string option_value(const Texts& args, size_t i) {
+  if (const size_t equals = args[i].find('='); equals != std::string::npos) {
+    return args[i].substr(equals + 1);
+  }
+  return i + 1 < args.size() && !is_option(args[i + 1]) ? args[i + 1] : "";
+}
+
+// The user's value of an option; nothing: the user does not set it.
+std::optional<std::string> users_option(const Texts& args, std::string_view option) {
+  const std::string name = option_name(option);
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (is_option(args[i]) && option_name(args[i]) == name) {
+      return option_value(args, i);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> users_variable(const Texts& env, std::string_view variable) {
+  const std::string_view name = variable.substr(0, variable.find('=') + 1);
+  for (const std::string& own : env) {
+    if (own.starts_with(name)) {
+      return own.substr(name.size());
+    }
+  }
+  return std::nullopt;
+}
+
+// What the recipe has for this role and device.
+struct Template {
+  Texts args;
+  Texts environment;
+
+  void add(const RecipePart& part) {
+    args.insert(args.end(), part.args.begin(), part.args.end());
+    environment.insert(environment.end(), part.environment.begin(), part.environment.end());
+  }
+};
+
+Template template_of(const EngineRecipe& recipe, const EngineValues& values) {
+  Template all{.args = recipe.command, .environment = recipe.environment};
+  all.add(values.role == "prefill"  ? recipe.prefill
+          : values.role == "decode" ? recipe.decode
+                                    : recipe.both);
+  all.add(values.gpu ? recipe.gpu : recipe.cpu);
+  return all;
+}
+
+Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
+  const auto lease = std::chrono::ceil<std::chrono::seconds>(values.lease).count();
+  Words words = {{"model", values.model},
+                 {"served_name", values.served_name},
+                 {"name", values.name},
+                 {"role", values.role},
+                 {"host", values.host},
+                 {"engine_id", values.engine_id},
+                 {"lease_seconds", std::to_string(lease)},
+                 {"threads", std::to_string(values.threads)},
+                 {"device", values.gpu ? "cuda" : "cpu"}};
+  for (size_t i = 0; i < values.ports.size(); ++i) {
+    const std::string& word = i == 0 ? "port" : recipe.ports[i - 1];
+    words.insert_or_assign(word, std::to_string(values.ports[i]));
+  }
+  return words;
+}
+
+// Takes out of the template what the user sets. Where that stood for one word, the word becomes the
+// user's.
+class Merge {
+ public:
+  Merge(Template all, const ForeignConfig& config, Words words)
+      : all_(std::move(all)), config_(config), words_(std::move(words)) {
+    take_out_options();
+    take_out_variables();
+  }
+
+  Texts args() const { return filled(all_.args, config_.args); }
+  Texts environment() const { return filled(all_.environment, config_.env); }
+  const Words& words() const { return words_; }
+  Texts warnings() const {
+    Texts texts;
+    for (const auto& [where, what] : replaced_) {
+      texts.push_back(where + " sets " + what + ", which pdjob sets, too: yours is used");
+    }
+    return texts;
+  }
+
+ private:
+  Texts filled(const Texts& templates, const Texts& appended) const {
+    Texts texts;
+    for (const std::string& text : templates) {
+      texts.push_back(fill_words(text, words_));
+    }
+    texts.insert(texts.end(), appended.begin(), appended.end());
+    return texts;
+  }
+
+  void set_word(std::string_view written, const std::string& value) {
+    if (const std::string_view word = only_word(written); !word.empty()) {
+      words_.insert_or_assign(std::string(word), value);
+    }
+  }
+
+  void take_out_options() {
+    Texts kept;
+    for (size_t i = 0; i < all_.args.size(); ++i) {
+      const auto own =
+          is_option(all_.args[i]) ? users_option(config_.args, all_.args[i]) : std::nullopt;
+      if (!own) {
+        kept.push_back(all_.args[i]);
+        continue;
+      }
+      const std::string value = option_value(all_.args, i);
+      replaced_.emplace_back("engine.args", option_name(all_.args[i]));
+      set_word(value, *own);
+      const bool in_next = !value.empty() && all_.args[i].find('=') == std::string::npos;
+      i += in_next ? 1 : 0;
+    }
+    all_.args = std::move(kept);
+  }
+
+  void take_out_variables() {
+    std::erase_if(all_.environment, [this](const std::string& variable) {
+      const auto own = users_variable(config_.env, variable);
+      if (own) {
+        const size_t equals = variable.find('=');
+        replaced_.emplace_back("engine.env", variable.substr(0, equals));
+        set_word(std::string_view(variable).substr(equals + 1), *own);
+      }
+      return own.has_value();
+    });
+  }
+
+  Template all_;
+  const ForeignConfig& config_;
+  Words words_;
+  std::vector<std::pair<std::string, std::string>> replaced_;  // Where, and what.
+};
+
+std::string quoted(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) {
+    return text;
+  }
+  std::string all = "'";
+  for (const char c : text) {
+    all += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return all + "'";
+}
+
+}  // namespace
+
+uint16_t EngineCommand::port() const {
+  const auto found = words.find("port");
+  return found == words.end() ? 0 : parse_number<uint16_t>(found->second).value_or(0);
+}
+
+EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& config,
+                             const EngineValues& values) {
+  const Merge merge(template_of(recipe, values), config, words_of(recipe, values));
+  EngineCommand command{.argv = merge.args(), .words = merge.words(), .warnings = merge.warnings()};
+  if (!config.program.empty()) {
+    command.argv.front() = config.program;
+  }
+  for (const std::string& variable : merge.environment()) {
+    const size_t equals = variable.find('=');
+    command.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  if (values.role == "prefill") {
+    command.kv_address = fill_words(recipe.kv_address, command.words);
+  }
+  return command;
+}
+
+std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignConfig& config,
+                                    const EngineValues& values) {
+  EngineValues none = values;
+  none.ports.assign(recipe.ports.size() + 1, 0);
+  const Merge merge(template_of(recipe, none), config, words_of(recipe, none));
+  std::vector<uint16_t> ports;
+  for (size_t i = 0; i < none.ports.size(); ++i) {
+    const auto found = merge.words().find(i == 0 ? std::string("port") : recipe.ports[i - 1]);
+    ports.push_back(parse_number<uint16_t>(found->second).value_or(0));
+  }
+  return ports;
+}
+
+std::string shell_text(const EngineCommand& command, std::string_view key_environment) {
+  std::string text;
+  for (const auto& [name, value] : command.environment) {
+    text += name + "=" + quoted(value) + " ";
+  }
+  if (!key_environment.empty()) {
+    text.append(key_environment).append("=... ");
+  }
+  for (const std::string& argument : command.argv) {
+    text += quoted(argument) + (&argument == &command.argv.back() ? "" : " ");
+  }
+  return text;
+}
+
+}  // namespace pdjob::engine

@@ -1,0 +1,52 @@
+// The exact command line and environment of an engine of another make. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/config/words.h"
+#include "common/time.h"
+#include "engine/recipes/engine_recipe.h"
+#include "engine/recipes/foreign_config.h"
+
+namespace pdjob::engine {
+
+struct EngineValues {
+  std::string model;  // A path, or a name that the engine looks up.
+  std::string served_name;
+  std::string name;  // Of the worker.
+  std::string role;  // "prefill", "decode" or "both"
+  std::string host;
+  std::string engine_id;  // New with each start.
+  Duration lease{};       // For how long a prefill engine keeps KV that nobody has fetched.
+  uint32_t threads = 1;
+  bool gpu = false;
+  std::vector<uint16_t> ports;  // One for {port}, then one for each of the recipe's `ports`.
+};
+
+struct EngineCommand {
+  std::vector<std::string> argv;  // The first is the program as written.
+  std::vector<std::pair<std::string, std::string>> environment;
+  // What the words stand for. An option of the user's that stands in place of {port} sets `port`.
+  Words words;
+  std::vector<std::string> warnings;  // Where the user's words replace pdjob's.
+
+  std::string kv_address;  // As net::WorkerEntry has it.
+
+  uint16_t port() const;
+};
+
+EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& config,
+                             const EngineValues& values);
+
+// The ports, in the order of EngineValues::ports, that the user's options set; 0: pdjob chooses.
+std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignConfig& config,
+                                    const EngineValues& values);
+
+// For people: as a shell would take it. `key_environment` is named without its value.
+std::string shell_text(const EngineCommand& command, std::string_view key_environment);
+
+}  // namespace pdjob::engine

@@ -1,0 +1,214 @@
+#include "engine/recipes/engine_recipe.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/check.h"
+
+namespace pdjob::engine {
+namespace {
+
+struct Shipped {
+  const char* name;
+  const char* text;
+};
+constexpr auto kShipped = std::to_array<Shipped>({
+#include "engine/recipes/shipped_recipes.inc"
+});
+
+constexpr size_t kPortsMax = 8;
+
+WordNames known_words(const EngineRecipe& recipe) {
+  WordNames known = {"model", "served_name", "name",          "role",    "host",
+                     "port",  "engine_id",   "lease_seconds", "threads", "device"};
+  known.insert(recipe.ports.begin(), recipe.ports.end());
+  return known;
+}
+
+bool is_word(std::string_view name) {
+  return !name.empty() &&
+         std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+}
+
+// A name, or name{label="value"}.
+bool is_series(std::string_view text) {
+  const size_t brace = text.find('{');
+  const std::string_view name = text.substr(0, brace);
+  const auto in_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == ':';
+  };
+  const bool named = !name.empty() && std::ranges::all_of(name, in_name);
+  return named && (brace == std::string_view::npos ||
+                   (text.ends_with("\"}") && text.find("=\"", brace) != std::string_view::npos));
+}
+
+void check_environment(ConfigReader& in, std::string_view key,
+                       const std::vector<std::string>& variables) {
+  for (const std::string& variable : variables) {
+    if (const size_t equals = variable.find('='); equals == 0 || equals == std::string::npos) {
+      in.fail(key, "must be a list of NAME=value, got " + variable);
+    }
+  }
+}
+
+void read_part(ConfigReader& in, const char* key, FieldText text, const WordNames& known,
+               RecipePart& part) {
+  in.section(key, text, [&](ConfigReader& section) {
+    section.field("args", part.args, {"More arguments."});
+    section.field("environment", part.environment, {"More variables: NAME=value, each."});
+    check_words(section, "args", part.args, known);
+    check_words(section, "environment", part.environment, known);
+    check_environment(section, "environment", part.environment);
+  });
+}
+
+void read_metrics(ConfigReader& in, RecipeMetrics& metrics) {
+  const auto series = [&in](const char* key, std::string& value, FieldText text) {
+    in.field(key, value, text);
+    if (!value.empty() && !is_series(value)) {
+      in.fail(key, "must be NAME or NAME{label=\"value\"}, got " + value);
+    }
+  };
+  in.field("path", metrics.path, {"Path of a GET that is answered with Prometheus text."});
+  series("running", metrics.running, {"Requests that run."});
+  series("queued", metrics.queued, {"Requests that wait."});
+  series("kv_used", metrics.kv_used, {"Tokens whose KV is held."});
+  series("kv_max", metrics.kv_max, {"Tokens whose KV fits."});
+  series("kv_usage", metrics.kv_usage, {"In place of these two: the share in use, from 0 to 1."});
+  in.field("progress", metrics.progress,
+           {"Counters. One of them grows while requests run, or the engine is hung."});
+  for (const std::string& counter : metrics.progress) {
+    if (!is_series(counter)) {
+      in.fail("progress", "must be NAME or NAME{label=\"value\"}, got " + counter);
+    }
+  }
+  series("kv_received", metrics.kv_received,
+         {"A counter of a decode engine that grows with each prompt whose KV it received. It "
+          "proves that KV moves."});
+  if (metrics.path.empty() && !in.keys().empty()) {
+    in.fail("path", "is missing: where the metrics are");
+  }
+  if (!metrics.path.empty() && !metrics.path.starts_with('/')) {
+    in.fail("path", "must begin with /");
+  }
+}
+
+void read_ports(ConfigReader& in, EngineRecipe& recipe) {
+  in.field("ports", recipe.ports,
+           {"Words for ports that the engine needs besides {port}, such as bootstrap_port."});
+  if (recipe.ports.size() > kPortsMax) {
+    in.fail("ports", "must be at most " + std::to_string(kPortsMax));
+  }
+  for (const std::string& port : recipe.ports) {
+    if (!is_word(port) || port == "port") {
+      in.fail("ports", "must be words of a-z and _ other than port, got " + port);
+    }
+  }
+}
+
+void read_http(ConfigReader& in, EngineRecipe& recipe) {
+  in.field("ready", recipe.ready_path, {"Path of a GET that is answered with 200 once it serves."});
+  in.field("warm_up", recipe.warm_up_path,
+           {"Path of a POST of a completion, which is sent before any client's request. Without "
+            "it, the engine warms up by itself."});
+  in.section("version", {"How it tells its version."}, [&](ConfigReader& section) {
+    section.field("path", recipe.version_path, {"Path of a GET that returns a JSON object."});
+    section.field("member", recipe.version_member, {"The member of that object."});
+  });
+  for (const auto& [key, path] :
+       {std::pair("ready", recipe.ready_path), std::pair("warm_up", recipe.warm_up_path),
+        std::pair("version.path", recipe.version_path)}) {
+    if (!path.empty() && !path.starts_with('/')) {
+      in.fail(key, "must begin with /");
+    }
+  }
+}
+
+void read_hand_over(ConfigReader& in, const WordNames& known, EngineRecipe& recipe) {
+  std::vector<const char*> words;
+  size_t index = 0;
+  for (const std::string& word : recipe_protocols()) {
+    index = word == recipe.protocol ? words.size() : index;
+    words.push_back(word.c_str());
+  }
+  in.choice("protocol", index, words, {"How it hands over KV, as in `router.protocol`."});
+  recipe.protocol = words[index];
+  in.field("kv_address", recipe.kv_address,
+           {"JSON that a router sends with a request, to say where a prefill engine's KV is."});
+  in.field("abort", recipe.abort,
+           {"The call that frees KV which nobody will fetch: METHOD PATH with {transfer} in it."});
+  check_words(in, "kv_address", recipe.kv_address, known);
+}
+
+}  // namespace
+
+const std::vector<std::string>& recipe_protocols() {
+  static const std::vector<std::string> kWords = {"nixl", "nixl_push", "sglang"};
+  return kWords;
+}
+
+void read(ConfigReader& in, EngineRecipe& recipe) {
+  in.field("install", recipe.install, {"What to do where its program is not found."});
+  read_ports(in, recipe);
+  const WordNames known = known_words(recipe);
+  in.field("command", recipe.command, {"Program and arguments."});
+  in.field("environment", recipe.environment, {"Variables: NAME=value, each."});
+  read_part(in, "prefill", {"What a prefill engine adds."}, known, recipe.prefill);
+  read_part(in, "decode", {"What a decode engine adds."}, known, recipe.decode);
+  read_part(in, "both", {"What an engine adds that does all of a request."}, known, recipe.both);
+  read_part(in, "cpu", {"What an engine adds that computes on CPUs."}, known, recipe.cpu);
+  read_part(in, "gpu", {"What an engine adds that computes on a GPU."}, known, recipe.gpu);
+  in.field(
+      "key_environment", recipe.key_environment,
+      {"The variable from which it takes the key that it asks of clients. Without it, its port "
+       "is open."});
+  in.field("open", recipe.open, {"What answers without the key; `pdjob plan` shows it."});
+  read_http(in, recipe);
+  read_hand_over(in, known, recipe);
+  in.section("metrics", {"Where it says how busy it is."},
+             [&](ConfigReader& section) { read_metrics(section, recipe.metrics); });
+  check_words(in, "command", recipe.command, known);
+  check_words(in, "environment", recipe.environment, known);
+  check_environment(in, "environment", recipe.environment);
+  if (in.keys().empty()) {
+    return;  // A section that is absent.
+  }
+  if (recipe.command.empty()) {
+    in.fail("command", "is missing: the engine's program and its arguments");
+  }
+  if (recipe.ready_path.empty()) {
+    in.fail("ready", "is missing: a path that is answered with 200 once the engine serves");
+  }
+}
+
+Result<EngineRecipe> parse_engine_recipe(const std::string& source, const std::string& text) {
+  EngineRecipe recipe{.name = source};
+  ConfigReader in = ConfigReader::parse(source, text);
+  read(in, recipe);
+  if (const std::string errors = in.finish(); !errors.empty()) {
+    return Error{ErrorCode::kInvalidArgument, errors};
+  }
+  return recipe;
+}
+
+EngineRecipe shipped_engine_recipe(std::string_view name) {
+  const auto* const found = std::ranges::find(kShipped, name, &Shipped::name);
+  PDJOB_CHECK(found != kShipped.end(), std::string(name));
+  auto recipe = parse_engine_recipe(found->name, found->text);
+  PDJOB_CHECK(recipe.has_value(), recipe.error().message);
+  return std::move(*recipe);
+}
+
+const std::vector<std::string>& shipped_engine_recipes() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const Shipped& shipped : kShipped) {
+      names.emplace_back(shipped.name);
+    }
+    return names;
+  }();
+  return kNames;
+}
+
+}  // namespace pdjob::engine

@@ -1,0 +1,74 @@
+// EngineRecipe: how to start an engine of another make, how to see that it is ready and how busy it
+// is, and how its KV is handed over. Each recipe is one YAML file; those in engine/recipes are part
+// of the program. Words {in_braces} are filled in (engine_command.h). Value; all functions are
+// Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/config/config_reader.h"
+#include "common/config/words.h"
+#include "common/result.h"
+
+namespace pdjob::engine {
+
+// What a role, or a kind of device, adds to every command.
+struct RecipePart {
+  std::vector<std::string> args;
+  std::vector<std::string> environment;  // NAME=value
+};
+
+// Series of Prometheus text: a name, or name{label="value"}. All samples that match are added.
+struct RecipeMetrics {
+  std::string path;  // Empty: the engine has none.
+  std::string running;
+  std::string queued;
+  std::string kv_used;   // Tokens.
+  std::string kv_max;    // Tokens.
+  std::string kv_usage;  // From 0 to 1, in place of the former two.
+  // Counters, at least one of which grows while requests run.
+  std::vector<std::string> progress;
+  // Counter of a decode engine that grows with each prompt whose KV it received.
+  std::string kv_received;
+};
+
+struct EngineRecipe {
+  std::string name;
+  std::string install;                   // What to do if its program is not found.
+  std::vector<std::string> command;      // Program and arguments.
+  std::vector<std::string> environment;  // NAME=value
+  RecipePart prefill;
+  RecipePart decode;
+  RecipePart both;  // An engine that does all of a request.
+  RecipePart cpu;
+  RecipePart gpu;
+  // The variable from which it takes the key that it asks of clients. Empty: it asks for none.
+  std::string key_environment;
+  std::vector<std::string> open;   // What answers without the key.
+  std::vector<std::string> ports;  // Words for more ports than {port}.
+
+  std::string ready_path;      // A GET that is answered with 200 when it is ready.
+  std::string warm_up_path;    // A POST of a completion; empty: it warms up by itself.
+  std::string version_path;    // A GET that returns a JSON object; empty: there is none.
+  std::string version_member;  // Of that object.
+
+  std::string protocol = "nixl";  // A word of recipe_protocols().
+  std::string kv_address;         // Of a prefill engine (net::WorkerEntry::kv_address); JSON.
+  std::string abort;              // net::WorkerEntry::abort
+  RecipeMetrics metrics;
+};
+
+// The protocols by which engines of other makes hand over KV, by their words in router.protocol.
+const std::vector<std::string>& recipe_protocols();
+
+// Declares the keys of a recipe, and checks their rules.
+void read(ConfigReader& in, EngineRecipe& recipe);
+// kInvalidArgument: the error lists everything wrong with the text, as config_reader.h does.
+Result<EngineRecipe> parse_engine_recipe(const std::string& source, const std::string& text);
+// A recipe that is part of the program, by its name. Requires: there is one.
+EngineRecipe shipped_engine_recipe(std::string_view name);
+const std::vector<std::string>& shipped_engine_recipes();  // Their names.
+
+}  // namespace pdjob::engine

@@ -1,0 +1,100 @@
+#include "engine/recipes/foreign_config.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "common/check.h"
+#include "common/parse_number.h"
+
+namespace pdjob::engine {
+namespace {
+
+constexpr std::string_view kCommand = "command";
+constexpr uint16_t kPortMin = 1024;
+// Options that would show a secret to everybody who can list processes.
+constexpr auto kSecretOptions =
+    std::to_array<std::string_view>({"--api-key", "--admin-api-key", "--hf-token"});
+
+std::optional<PortBand> parse_band(std::string_view text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const auto first = parse_number<uint16_t>(text.substr(0, dash));
+  const auto last = parse_number<uint16_t>(text.substr(dash + 1));
+  if (!first || !last || *first < kPortMin || *first > *last) {
+    return std::nullopt;
+  }
+  return PortBand{*first, *last};
+}
+
+void read_ports(ConfigReader& in, ForeignConfig& config) {
+  std::string band = std::to_string(config.ports.first) + "-" + std::to_string(config.ports.last);
+  in.field("ports", band,
+           {"The ports of this machine that the engines may use: FIRST-LAST. An engine takes the "
+            "first free ones at each start."});
+  if (const auto parsed = parse_band(band)) {
+    config.ports = *parsed;
+  } else {
+    in.fail("ports", "must be FIRST-LAST, both 1024..65535, such as 21000-21999; got " + band);
+  }
+}
+
+void check_options(ConfigReader& in, const ForeignConfig& config) {
+  for (const std::string& argument : config.args) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (std::ranges::find(kSecretOptions, name) != kSecretOptions.end()) {
+      in.fail("args", name +
+                          " shows a secret to everybody who can list processes: give it in the "
+                          "environment of pdjob");
+    }
+  }
+  for (const std::string& variable : config.env) {
+    if (const size_t equals = variable.find('='); equals == 0 || equals == std::string::npos) {
+      in.fail("env", "must be a list of NAME=value, got " + variable);
+    }
+  }
+}
+
+}  // namespace
+
+void read(ConfigReader& in, ForeignConfig& config) {
+  in.field("program", config.program,
+           {"The program of an engine of another make, in place of its recipe's, such as "
+            "/opt/venv/bin/vllm."});
+  in.field("args", config.args,
+           {"More arguments of an engine of another make. An option that pdjob sets, too, is used "
+            "as it stands here, and `pdjob plan` warns."});
+  in.field(
+      "env", config.env,
+      {"More variables of an engine of another make: NAME=value, each. They win as `args` do."});
+  read_ports(in, config);
+  in.section("recipe", {"For `kind: command`: how the engine is started, watched and spoken to."},
+             [&](ConfigReader& section) { read(section, config.recipe); });
+  check_options(in, config);
+  for (const char* const key : {"program", "args", "env", "ports"}) {
+    if (config.make.empty() && in.has(key)) {
+      in.fail(key, "is for engines of other makes; `kind` names pdjob's own");
+    }
+  }
+  if (config.make != kCommand && in.has("recipe")) {
+    in.fail("recipe", "is for `kind: command`");
+  }
+  if (config.make == kCommand && config.recipe.command.empty()) {
+    in.fail("recipe", "is missing: `kind: command` takes its command from there");
+  }
+}
+
+EngineRecipe recipe_of(const ForeignConfig& config) {
+  PDJOB_CHECK(!config.make.empty());
+  if (config.make != kCommand) {
+    return shipped_engine_recipe(config.make);
+  }
+  EngineRecipe recipe = config.recipe;
+  recipe.name = recipe.command.empty() ? std::string(kCommand) : recipe.command.front();
+  return recipe;
+}
+
+}  // namespace pdjob::engine

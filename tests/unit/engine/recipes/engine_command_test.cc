@@ -1,0 +1,124 @@
+#include "engine/recipes/engine_command.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::engine {
+namespace {
+
+EngineValues values(const std::string& role) {
+  return {.model = "Qwen/Qwen3-0.6B",
+          .served_name = "qwen",
+          .name = role + "-0",
+          .role = role,
+          .host = "127.0.0.1",
+          .engine_id = role + "-0.ab12.1",
+          .lease = std::chrono::milliseconds(29'500),
+          .threads = 2,
+          .ports = {21000, 21001}};
+}
+
+EngineCommand command_of(const std::string& make, const std::string& role,
+                         ForeignConfig config = {}) {
+  return engine_command(shipped_engine_recipe(make), config, values(role));
+}
+
+std::string text_of(const EngineCommand& command) { return shell_text(command, ""); }
+
+TEST(EngineCommand, OfVllmForPrefill) {
+  EXPECT_EQ(
+      text_of(command_of("vllm", "prefill")),
+      R"(VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=21001 )"
+      R"(OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind UCX_TLS=tcp,self,sm )"
+      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 )"
+      R"(--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_producer","engine_id":"prefill-0.ab12.1",)"
+      R"("kv_buffer_device":"cpu","kv_load_failure_policy":"fail","kv_connector_extra_config":{"kv_lease_duration":30}}')");
+}
+
+TEST(EngineCommand, OfVllmForDecodeOnAGpu) {
+  EngineValues decode = values("decode");
+  decode.gpu = true;
+  EXPECT_EQ(
+      text_of(engine_command(shipped_engine_recipe("vllm"), {}, decode)),
+      R"(VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=21001 )"
+      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 )"
+      R"(--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_consumer","engine_id":"decode-0.ab12.1",)"
+      R"("kv_buffer_device":"cuda","kv_load_failure_policy":"fail","kv_connector_extra_config":{"kv_lease_duration":30}}')");
+}
+
+TEST(EngineCommand, OfVllmThatDoesAllOfARequestHandsOverNoKv) {
+  EXPECT_EQ(text_of(command_of("vllm", "both")),
+            "VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind "
+            "UCX_TLS=tcp,self,sm vllm serve Qwen/Qwen3-0.6B --served-model-name qwen "
+            "--host 127.0.0.1 --port 21000");
+}
+
+TEST(EngineCommand, OfSglang) {
+  const EngineCommand prefill = command_of("sglang", "prefill");
+  EXPECT_EQ(text_of(prefill),
+            "SGLANG_ENABLE_FAILED_SESSION_PROBE=true MC_TCP_ENABLE_CONNECTION_POOL=1 "
+            "OMP_NUM_THREADS=2 MC_FORCE_TCP=1 python3 -m sglang.launch_server --model-path "
+            "Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 "
+            "--enable-metrics --disaggregation-mode prefill --disaggregation-bootstrap-port 21001 "
+            "--device cpu");
+  EXPECT_EQ(prefill.kv_address, R"({"bootstrap_host":"127.0.0.1","bootstrap_port":21001})");
+  const EngineCommand decode = command_of("sglang", "decode");
+  EXPECT_EQ(text_of(decode),
+            "SGLANG_ENABLE_FAILED_SESSION_PROBE=true MC_TCP_ENABLE_CONNECTION_POOL=1 "
+            "OMP_NUM_THREADS=2 MC_FORCE_TCP=1 python3 -m sglang.launch_server --model-path "
+            "Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 "
+            "--enable-metrics --disaggregation-mode decode --device cpu");
+  EXPECT_EQ(decode.kv_address, "");
+}
+
+TEST(EngineCommand, WhatTheUserAddsComesLast) {
+  ForeignConfig config;
+  config.program = "/opt/venv/bin/vllm";
+  config.args = {"--max-model-len", "2048", "--enforce-eager"};
+  config.env = {"VLLM_CPU_KVCACHE_SPACE=1"};
+  const EngineCommand command = command_of("vllm", "both", config);
+  EXPECT_EQ(text_of(command),
+            "VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind "
+            "UCX_TLS=tcp,self,sm VLLM_CPU_KVCACHE_SPACE=1 /opt/venv/bin/vllm serve "
+            "Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 "
+            "--max-model-len 2048 --enforce-eager");
+  EXPECT_TRUE(command.warnings.empty());
+}
+
+TEST(EngineCommand, WhatTheUserContradictsIsTheUsersWithAWarning) {
+  ForeignConfig config;
+  config.args = {"--served_model_name=own", "--kv-transfer-config", "{}"};
+  config.env = {"UCX_TLS=all", "OMP_NUM_THREADS=7"};
+  const EngineCommand command = command_of("vllm", "decode", config);
+  EXPECT_EQ(text_of(command),
+            "VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 "
+            "VLLM_NIXL_SIDE_CHANNEL_PORT=21001 VLLM_CPU_OMP_THREADS_BIND=nobind UCX_TLS=all "
+            "OMP_NUM_THREADS=7 vllm serve Qwen/Qwen3-0.6B --host 127.0.0.1 --port 21000 "
+            "--served_model_name=own --kv-transfer-config '{}'");
+  EXPECT_EQ(command.words.at("served_name"), "own");
+  EXPECT_EQ(command.warnings,
+            (std::vector<std::string>{
+                "engine.args sets --served-model-name, which pdjob sets, too: yours is used",
+                "engine.args sets --kv-transfer-config, which pdjob sets, too: yours is used",
+                "engine.env sets OMP_NUM_THREADS, which pdjob sets, too: yours is used",
+                "engine.env sets UCX_TLS, which pdjob sets, too: yours is used"}));
+}
+
+TEST(EngineCommand, APortOfTheUsersIsTheEnginesPort) {
+  ForeignConfig config;
+  config.args = {"--port", "9000"};
+  config.env = {"VLLM_NIXL_SIDE_CHANNEL_PORT=5601"};
+  const EngineRecipe vllm = shipped_engine_recipe("vllm");
+  EXPECT_EQ(engine_command(vllm, config, values("prefill")).port(), 9000);
+  EXPECT_EQ(ports_of_user(vllm, config, values("prefill")), (std::vector<uint16_t>{9000, 5601}));
+  EXPECT_EQ(ports_of_user(vllm, {}, values("prefill")), (std::vector<uint16_t>{0, 0}));
+}
+
+TEST(EngineCommand, AShellTakesItAsItIsShown) {
+  EngineCommand command;
+  command.argv = {"e", "it's", "", "a b", "$HOME"};
+  command.environment = {{"A", "x y"}};
+  EXPECT_EQ(shell_text(command, "KEY"), R"(A='x y' KEY=... e 'it'\''s' '' 'a b' '$HOME')");
+}
+
+}  // namespace
+}  // namespace pdjob::engine

@@ -1,0 +1,79 @@
+#include "engine/recipes/engine_recipe.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::engine {
+namespace {
+
+std::string errors_of(const std::string& text) {
+  const auto recipe = parse_engine_recipe("r.yaml", text);
+  return recipe ? "" : recipe.error().message;
+}
+
+TEST(EngineRecipe, EveryShippedRecipeIsGood) {
+  EXPECT_EQ(shipped_engine_recipes(), (std::vector<std::string>{"sglang", "vllm"}));
+  for (const std::string& name : shipped_engine_recipes()) {
+    const EngineRecipe recipe = shipped_engine_recipe(name);
+    EXPECT_EQ(recipe.name, name);
+    EXPECT_FALSE(recipe.metrics.kv_received.empty()) << "nothing proves that KV moves: " << name;
+    EXPECT_FALSE(recipe.metrics.progress.empty()) << "a hang cannot be seen: " << name;
+  }
+}
+
+TEST(EngineRecipe, TheLeastRecipeIsACommandAndAPath) {
+  const auto recipe =
+      parse_engine_recipe("r.yaml", "command: [my-engine, --port, \"{port}\"]\nready: /ready\n");
+  ASSERT_TRUE(recipe.has_value()) << recipe.error().message;
+  EXPECT_EQ(recipe->protocol, "nixl");
+  EXPECT_EQ(recipe->metrics.path, "");
+}
+
+TEST(EngineRecipe, RefusesWhatItDoesNotUnderstandAllAtOnce) {
+  EXPECT_EQ(
+      errors_of(R"(command: [e, "{pots}"]
+ports: [Port]
+prefill: {environment: [NOVALUE]}
+warm_up: warm
+protocol: nixel
+kv_address: "{prot}"
+metrics: {running: "no name", progress: ["x{y}"]}
+)"),
+      R"(r.yaml:1:1: ready: is missing: a path that is answered with 200 once the engine serves
+    command: [e, "{pots}"]
+    ^
+r.yaml:1:10: command: {pots} means nothing here; known are {Port}, {device}, {engine_id}, {host}, {lease_seconds}, {model}, {name}, {port}, {role}, {served_name}, {threads}
+    command: [e, "{pots}"]
+             ^
+r.yaml:2:8: ports: must be words of a-z and _ other than port, got Port
+    ports: [Port]
+           ^
+r.yaml:3:24: prefill.environment: must be a list of NAME=value, got NOVALUE
+    prefill: {environment: [NOVALUE]}
+                           ^
+r.yaml:4:10: warm_up: must begin with /
+    warm_up: warm
+             ^
+r.yaml:5:11: protocol: expected one of nixl, nixl_push, sglang, got "nixel", did you mean nixl?
+    protocol: nixel
+              ^
+r.yaml:6:13: kv_address: {prot} means nothing here; known are {Port}, {device}, {engine_id}, {host}, {lease_seconds}, {model}, {name}, {port}, {role}, {served_name}, {threads}
+    kv_address: "{prot}"
+                ^
+r.yaml:7:1: metrics.path: is missing: where the metrics are
+    metrics: {running: "no name", progress: ["x{y}"]}
+    ^
+r.yaml:7:20: metrics.running: must be NAME or NAME{label="value"}, got no name
+    metrics: {running: "no name", progress: ["x{y}"]}
+                       ^
+r.yaml:7:41: metrics.progress: must be NAME or NAME{label="value"}, got x{y}
+    metrics: {running: "no name", progress: ["x{y}"]}
+                                            ^
+)");
+}
+
+TEST(EngineRecipe, AnEmptyFileIsRefused) {
+  EXPECT_NE(errors_of("").find("the file is empty"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pdjob::engine
