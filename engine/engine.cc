@@ -18,6 +18,8 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineConfig& config) {
       return open_llama_engine(config);
     case EngineKind::kFake:
       return open_fake_engine(config);
+    case EngineKind::kForeign:
+      break;  // A process of its own (worker/foreign).
   }
   return Error{ErrorCode::kUnsupported, "no such engine"};
 }

@@ -1,8 +1,50 @@
 #include "engine/engine_config.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "common/limits.h"
 
 namespace pdjob::engine {
+
+namespace {
+
+constexpr const char* kOwnKeys[] = {
+    "kv_type",           "sequences",  "tokens_per_sequence",  "batch_tokens",
+    "shared_kv",         "gpu_layers", "fake_delay_per_token", "fake_crash_on_token",
+    "fake_hang_on_token"};
+
+// The recipes of other makes are words, too, so that a new one needs no code.
+void read_kind(ConfigReader& in, EngineConfig& config) {
+  std::vector<const char*> words = {"llama", "fake", "command"};
+  constexpr size_t kOwn = 2;
+  for (const std::string& recipe : shipped_engine_recipes()) {
+    words.push_back(recipe.c_str());
+  }
+  size_t index = config.kind == EngineKind::kFake ? 1 : 0;
+  if (config.kind == EngineKind::kForeign) {
+    index = static_cast<size_t>(std::ranges::find(words, config.foreign.make) - words.begin());
+  }
+  in.choice("kind", index, words,
+            {"What runs the model. `fake` needs no model and answers with deterministic nonsense. "
+             "`vllm`, `sglang` and `command` are engines of other makes, which a worker runs as a "
+             "child process."});
+  config.foreign.make = index < kOwn ? "" : words[index];
+  config.kind = index == 0   ? EngineKind::kLlama
+                : index == 1 ? EngineKind::kFake
+                             : EngineKind::kForeign;
+}
+
+void check_kind(ConfigReader& in, const EngineConfig& config) {
+  for (const char* const key : kOwnKeys) {
+    if (config.kind == EngineKind::kForeign && in.has(key)) {
+      in.fail(key,
+              "is for pdjob's own engine: give " + config.foreign.make + " its options in `args`");
+    }
+  }
+}
+
+}  // namespace
 
 const char* to_string(KvType type) {
   switch (type) {
@@ -15,8 +57,7 @@ const char* to_string(KvType type) {
 }
 
 void read(ConfigReader& in, EngineConfig& config) {
-  in.field("kind", config.kind, {{"llama", EngineKind::kLlama}, {"fake", EngineKind::kFake}},
-           {"What runs the model; `fake` needs none and answers with deterministic nonsense."});
+  read_kind(in, config);
   in.field("kv_type", config.kv_type, {{"f16", KvType::kF16}, {"q8_0", KvType::kQ8_0}},
            {"Type of the KV cache; with q8_0 the same prompt gives the same tokens in any batch."});
   in.field("threads", config.threads, {"Threads that compute, per worker."}, {1, 512});
@@ -43,6 +84,8 @@ void read(ConfigReader& in, EngineConfig& config) {
            {"For tests: the fake engine aborts when it computes this token; 0: never."}, {0, 255});
   in.field("fake_hang_on_token", config.fake_hang_on_token,
            {"For tests: the fake engine hangs when it computes this token; 0: never."}, {0, 255});
+  read(in, config.foreign);
+  check_kind(in, config);
   if (config.batch_tokens < config.sequences) {
     in.fail("batch_tokens", "must be at least `sequences`, or a step cannot serve them all");
   }

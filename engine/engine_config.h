@@ -6,16 +6,20 @@
 
 #include "common/config/config_reader.h"
 #include "common/time.h"
+#include "engine/recipes/foreign_config.h"
 #include "gpu/gpu_config.h"
 
 namespace pdjob::engine {
 
-enum class EngineKind { kLlama, kFake };
+// kForeign: an engine of another make, which a worker runs as a child process.
+enum class EngineKind { kLlama, kFake, kForeign };
 enum class KvType { kF16, kQ8_0 };
 
 struct EngineConfig {
   EngineKind kind = EngineKind::kLlama;
-  std::string model_path;   // Absolute path of a GGUF file; empty for the fake engine.
+  // Absolute path of a GGUF file; empty for the fake engine. For a foreign engine, a path or a name
+  // that it looks up itself.
+  std::string model_path;
   std::string served_name;  // Empty for the file's name without its extension.
   // With q8_0, batch composition and chunking do not change the logits
   // (docs/explanation/determinism.md).
@@ -37,6 +41,8 @@ struct EngineConfig {
   // For tests: the fake engine aborts or hangs when it computes this token. 0: never.
   uint32_t fake_crash_on_token = 0;
   uint32_t fake_hang_on_token = 0;
+
+  ForeignConfig foreign;  // Of kForeign.
 };
 
 const char* to_string(KvType type);

@@ -21,8 +21,9 @@ JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options
            {.nodes = cluster.nodes(), .foreign_router = options_.foreign_router}),
       prober_(loop,
               {.key = options_.foreign_router ? "" : probe_key(),
-               .worker_key_of = [this](const std::string& name) { return worker_key(name); },
-               .address_of = [this](const std::string& name) { return address_of(name); }},
+               .worker_key_of = [this](const std::string& name) { return shown_key(name); },
+               .address_of = [this](const std::string& name) { return address_of(name); },
+               .kv_received_by = [this](const std::string& name) { return kv_received_by(name); }},
               [this](const Event& event) { submit(event); }),
       runner_(loop, job_, *this) {
   cluster_.report_to(*this);
@@ -66,6 +67,19 @@ net::HttpAddress JobRunner::address_of(const std::string& name) const {
   const Process* const process = job_.find(name);
   PDJOB_CHECK(process != nullptr, name);
   return {.host = reachable(process->entry.host), .port = process->entry.port};
+}
+
+// An engine of another make asks for one key only: the one with which it registered.
+std::string JobRunner::shown_key(const std::string& name) const {
+  const Process* const process = job_.find(name);
+  const bool foreign = process != nullptr && process->is_foreign();
+  return foreign ? process->entry.key : worker_key(name);
+}
+
+std::optional<uint64_t> JobRunner::kv_received_by(const std::string& name) const {
+  const Process* const process = job_.find(name);
+  return process != nullptr && process->is_foreign() ? std::optional(process->load.kv_received)
+                                                     : std::nullopt;
 }
 
 std::string JobRunner::host_of(const std::string& node) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(const Finish& effect) { observer_.on_finish(effect); }
 
   net::HttpAddress address_of(const std::string& name) const;
+  std::string shown_key(const std::string& name) const;
+  std::optional<uint64_t> kv_received_by(const std::string& name) const;
   std::string host_of(const std::string& node) const;
   std::string probe_key() const { return options_.root_key.derive("probes"); }
   std::string router_key() const;

@@ -1,6 +1,7 @@
 #include "engine/recipes/engine_command.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "common/parse_number.h"
@@ -172,6 +173,13 @@ std::string quoted(const std::string& text) {
   return all + "'";
 }
 
+// A variable of the user's may hold a secret, such as HF_TOKEN.
+bool is_secret(const std::string& variable) {
+  return std::ranges::any_of(
+      std::to_array<std::string_view>({"KEY", "TOKEN", "SECRET", "PASSWORD"}),
+      [&](std::string_view word) { return variable.find(word) != std::string::npos; });
+}
+
 }  // namespace
 
 uint16_t EngineCommand::port() const {
@@ -212,7 +220,7 @@ std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignCon
 std::string shell_text(const EngineCommand& command, std::string_view key_environment) {
   std::string text;
   for (const auto& [name, value] : command.environment) {
-    text += name + "=" + quoted(value) + " ";
+    text += name + "=" + (is_secret(name) ? "..." : quoted(value)) + " ";
   }
   if (!key_environment.empty()) {
     text.append(key_environment).append("=... ");

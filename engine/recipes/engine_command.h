@@ -46,7 +46,8 @@ EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& co
 std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignConfig& config,
                                     const EngineValues& values);
 
-// For people: as a shell would take it. `key_environment` is named without its value.
+// For people: as a shell would take it. Variables that may hold secrets are named without their
+// values, and so is `key_environment`.
 std::string shell_text(const EngineCommand& command, std::string_view key_environment);
 
 }  // namespace pdjob::engine

@@ -17,6 +17,7 @@
 #include "launcher/launcher_process.h"
 #include "launcher/plan/job_config.h"
 #include "openai/headers.h"
+#include "worker/foreign/engine_guard.h"
 #include "worker/grammar/grammar_helper.h"
 
 namespace pdjob::launcher {
@@ -120,6 +121,7 @@ struct CommandLine {
     add_worker();
     add_router();
     add_grammar_helper();
+    add_engine_guard();
     add_reference();
   }
 
@@ -298,6 +300,15 @@ struct CommandLine {
     command->add_option("channel", channel)->required();
     command->add_option("vocabulary", vocabulary)->required();
     command->callback([this] { exit_code = worker::run_grammar_helper(channel, vocabulary); });
+  }
+
+  // Workers start this command, too.
+  void add_engine_guard() {
+    CLI::App* command = app.add_subcommand("guard-engine", "")->group("");
+    command->add_option("channel", channel)->required();
+    command->prefix_command();
+    command->callback(
+        [this, command] { exit_code = worker::run_engine_guard(channel, command->remaining()); });
   }
 
   // Says which flag or subcommand was meant by the first one that does not exist.

@@ -17,11 +17,13 @@
 #include "decode/decode_worker.h"
 #include "kvtransfer/link/link_keys.h"
 #include "launcher/plan/flag_config.h"
+#include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/router_file.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_client.h"
 #include "prefill/prefill_worker.h"
 #include "router/router_process.h"
+#include "worker/foreign/engine_process.h"
 #include "worker/worker_process.h"
 
 namespace pdjob::launcher {
@@ -56,11 +58,18 @@ void name_process(const std::string& name) { prctl(PR_SET_NAME, ("pdjob:" + name
 int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
   const bool prefill = spec.role == net::Role::kPrefill;
   const Duration drain = drain_timeout(config, spec.role);
+  const engine::EngineConfig& engine = prefill ? model.prefill_engine : model.decode_engine;
+  if (engine.kind == engine::EngineKind::kForeign) {
+    const size_t slot = foreign_slot(config, spec.name);
+    return worker::run_foreign_worker({.spec = std::move(spec),
+                                       .engine = engine,
+                                       .lease = config.kvtransfer.lease,
+                                       .drain_timeout = drain,
+                                       .start_timeout = config.launcher.start_timeout,
+                                       .slot = slot});
+  }
   const worker::WorkerOptions options{
-      .spec = std::move(spec),
-      .engine = prefill ? model.prefill_engine : model.decode_engine,
-      .kv = config.kvtransfer,
-      .drain_timeout = drain};
+      .spec = std::move(spec), .engine = engine, .kv = config.kvtransfer, .drain_timeout = drain};
   return worker::run_worker(
       options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
 }

@@ -18,12 +18,28 @@ constexpr Duration kProbeTimeout = std::chrono::seconds(30);
 constexpr size_t kBodyBytesMax = 64 * limits::kKiB;
 constexpr size_t kErrorBytesMax = 512;
 
-std::string probe_body(const std::string& model, std::string_view kv_params) {
+// An engine's count of the KV that it has received comes within two heartbeats.
+constexpr Duration kCountTimeout = std::chrono::seconds(5);
+constexpr Duration kCountInterval = std::chrono::milliseconds(100);
+constexpr int kLongPromptWords = 200;
+
+// Engines of other makes move whole blocks of KV only, of up to 128 tokens, and never one that they
+// have already.
+std::string long_prompt(uint64_t probe) {
+  std::string prompt = "Probe " + std::to_string(probe) + " of the job:";
+  for (int i = 0; i < kLongPromptWords; ++i) {
+    prompt += " " + std::to_string(i);
+  }
+  return prompt;
+}
+
+std::string probe_body(const std::string& model, const std::string& prompt,
+                       std::string_view kv_params) {
   std::string text;
   JsonWriter json(text);
   json.begin_object();
   json.key("model").string(model);
-  json.key("prompt").string("This is a readiness probe of the job, and one token is enough.");
+  json.key("prompt").string(prompt);
   json.key("max_tokens").integer(1);
   json.key("temperature").integer(0);
   if (!kv_params.empty()) {
@@ -38,10 +54,16 @@ std::string probe_body(const std::string& model, std::string_view kv_params) {
 Prober::Prober(net::Loop& loop, ProberOptions options, std::function<void(Event)> report)
     : options_(std::move(options)),
       report_(std::move(report)),
+      loop_(loop),
       client_(net::HttpClient::create(loop)) {}
+
+Prober::~Prober() { loop_.cancel(look_); }
 
 void Prober::start(const Probe& probe) {
   Running running{.probe = probe};
+  if (!probe.prefill.empty()) {
+    running.received_before = options_.kv_received_by(probe.decode);
+  }
   if (!probe.router.empty()) {
     call_router(std::move(running));
   } else if (probe.prefill.empty()) {
@@ -80,7 +102,11 @@ void Prober::call(Running running, const net::HttpAddress& to, const std::string
   call.to = to;
   call.target = "/v1/completions";
   call.header_lines = headers;
-  call.body = probe_body(running.probe.model, kv_params);
+  call.body = probe_body(running.probe.model,
+                         running.received_before
+                             ? long_prompt(running.probe.probe)
+                             : "This is a readiness probe of the job, and one token is enough.",
+                         kv_params);
   call.head_timeout = call.idle_timeout = kProbeTimeout;
   const net::CallId id = client_->start(std::move(call), *this);
   running_.emplace(id, std::move(running));
@@ -110,7 +136,8 @@ void Prober::on_end(net::CallId id) {
 }
 
 void Prober::go_on(const Running& ended) {
-  Running next{.probe = ended.probe, .kv_bytes = ended.kv_bytes};
+  Running next{
+      .probe = ended.probe, .kv_bytes = ended.kv_bytes, .received_before = ended.received_before};
   switch (ended.step) {
     case Step::kPrefillLeg:
       if (const std::string params = router::returned_params(ended.body); !params.empty()) {
@@ -122,8 +149,36 @@ void Prober::go_on(const Running& ended) {
       break;
     case Step::kDecodeLeg:
     case Step::kRouter:
+      if (ended.received_before) {
+        counted_.push_back({.probe = ended.probe.probe,
+                            .decode = ended.probe.decode,
+                            .before = *ended.received_before,
+                            .deadline = loop_.now() + kCountTimeout});
+        look_at_counts();
+        return;
+      }
       report_(ProbeSucceeded{ended.probe.probe, ended.kv_bytes});
       break;
+  }
+}
+
+void Prober::look_at_counts() {
+  std::vector<Event> reports;
+  std::erase_if(counted_, [&](const Counted& each) {
+    const uint64_t received = options_.kv_received_by(each.decode).value_or(0);
+    const bool moved = received > each.before;
+    if (moved || loop_.now() >= each.deadline) {
+      reports.emplace_back(ProbeSucceeded{each.probe, moved ? received - each.before : 0});
+      return true;
+    }
+    return false;
+  });
+  loop_.cancel(look_);
+  if (!counted_.empty()) {
+    look_ = loop_.call_at(loop_.now() + kCountInterval, [this] { look_at_counts(); });
+  }
+  for (const Event& report : reports) {
+    report_(report);
   }
 }
 

@@ -8,7 +8,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/job/job.h"
 #include "net/http/http_client.h"
@@ -23,12 +25,18 @@ struct ProberOptions {
   std::function<std::string(const std::string& name)> worker_key_of;
   // Returns the address of a process, by its name.
   std::function<net::HttpAddress(const std::string& name)> address_of;
+  // Returns how much KV an engine of another make says that it has received, by its worker's name;
+  // nothing: it is pdjob's own engine, whose replies say it.
+  std::function<std::optional<uint64_t>(const std::string& name)> kv_received_by;
 };
 
 class Prober final : net::HttpCallHandler {
  public:
   // Calls `report` with ProbeSucceeded or ProbeFailed, once per probe, never inside start().
   Prober(net::Loop& loop, ProberOptions options, std::function<void(Event)> report);
+  ~Prober();
+  Prober(const Prober&) = delete;
+  Prober& operator=(const Prober&) = delete;
 
   void start(const Probe& probe);
 
@@ -41,6 +49,15 @@ class Prober final : net::HttpCallHandler {
     int status = 0;
     uint64_t kv_bytes = 0;
     std::string body;  // Only its beginning.
+    // What the decode engine had received before; nothing: its reply will say it.
+    std::optional<uint64_t> received_before;
+  };
+
+  struct Counted {
+    uint64_t probe = 0;
+    std::string decode;
+    uint64_t before = 0;
+    Instant deadline{};
   };
 
   void on_head(net::CallId id, const net::HttpReplyHead& head) override;
@@ -53,11 +70,16 @@ class Prober final : net::HttpCallHandler {
   void call(Running running, const net::HttpAddress& to, const std::string& more_lines,
             std::string_view kv_params);
   void go_on(const Running& ended);
+  void look_at_counts();
   void fail(const Running& ended, const std::string& reason);
 
   const ProberOptions options_;
   const std::function<void(Event)> report_;
+  net::Loop& loop_;
   std::map<net::CallId, Running> running_;
+  // Probes that an engine of another make has answered. Its count of KV comes with a heartbeat.
+  std::vector<Counted> counted_;
+  net::TimerId look_;
   std::unique_ptr<net::HttpClient> client_;
 };
 

@@ -83,6 +83,10 @@ struct Process {
   RestartPolicy restart_policy{RestartConfig{}};
 
   bool is_router() const { return role == net::Role::kRouter; }
+  // Its engine is of another make, by the protocol that it registered.
+  bool is_foreign() const {
+    return entry.protocol != net::Protocol::kAuto && entry.protocol != net::Protocol::kPdjob;
+  }
   // Spawned, and its exit has not been reported yet.
   bool alive() const {
     return serving() || state == ProcessState::kStarting || state == ProcessState::kHung ||

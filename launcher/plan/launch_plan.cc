@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/placement.h"
 #include "launcher/view/table.h"
@@ -48,6 +49,8 @@ ModelPlan judge_invariance(const ModelConfig& model) {
   if (decode.kind == engine::EngineKind::kFake) {
     plan.invariant = true;
     plan.invariant_because = "the fake engine computes each sequence alone";
+  } else if (decode.kind == engine::EngineKind::kForeign) {
+    plan.invariant_because = "an engine of another make computes";
   } else if (computes_on_gpu(decode) || computes_on_gpu(model.prefill_engine)) {
     plan.invariant_because = "a GPU computes, which has not been measured";
   } else if (decode.kv_type == engine::KvType::kQ8_0) {
@@ -162,6 +165,7 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
     }
   }
   PDJOB_TRY_STATUS(check_gpus(config, nodes, plan));
+  plan_foreign_engines(config, plan);
   if (config.router.kv_events.port > 0) {
     plan.warnings.emplace_back(
         "router.kv_events.port is for engines that a router is given by address; the workers of a "
@@ -190,6 +194,9 @@ std::string LaunchPlan::to_text() const {
     table[i].insert(table[i].begin() + 1, model);
   }
   std::string text = title_of(*this) + format_table(table);
+  for (const PlanRow& row : rows) {
+    text += row.command.empty() ? "" : row.name + " runs: " + row.command + "\n";
+  }
   for (const ModelPlan& model : models) {
     text += (several_models() ? model.name + " is invariant: " : "invariant: ") +
             (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
@@ -233,6 +240,9 @@ std::string LaunchPlan::to_json() const {
     }
     json.key("host").string(row.host);
     json.key("port").integer(row.port);
+    if (!row.command.empty()) {
+      json.key("command").string(row.command);
+    }
     json.end_object();
   }
   json.end_array();

@@ -22,6 +22,9 @@ struct PlanRow {
   std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
   std::string host;
   uint16_t port = 0;  // 0: any free port, known once the socket is open.
+  // The command line of an engine of another make. A port that is in use when it starts is replaced
+  // by the next free one.
+  std::string command;
 };
 
 struct ModelPlan {

@@ -65,12 +65,31 @@ void check_engines(ConfigReader& in, const ModelConfig& model) {
     in.fail(in.has(decode_key) ? decode_key : "prefill.engine." + key,
             "must be the same for prefill and decode, got " + values);
   };
-  if (p.kind != d.kind) {
+  if (p.kind != d.kind || p.foreign.make != d.foreign.make) {
     refuse("kind", "different ones: KV cannot move between different engines");
   }
   if (p.kv_type != d.kv_type) {
     refuse("kv_type", std::string(to_string(p.kv_type)) + " and " + to_string(d.kv_type) +
                           ": KV is not converted on its way");
+  }
+}
+
+// A path on this machine, and not a name such as Qwen/Qwen3-0.6B.
+bool is_foreign_path(const std::string& word) {
+  return word.starts_with('/') || word.starts_with('.') || word.starts_with('~');
+}
+
+bool is_foreign(const ModelConfig& model) {
+  return model.decode_engine.kind == engine::EngineKind::kForeign;
+}
+
+void resolve_foreign_model(ConfigReader& in, ModelConfig& model) {
+  const std::string& word = model.model_word;
+  if (word.empty()) {
+    in.fail("model", "is missing: name a model or a path that the engine can load");
+  } else if (model.served_name.empty()) {
+    model.served_name =
+        is_foreign_path(word) ? std::filesystem::path(word).filename().string() : word;
   }
 }
 
@@ -86,15 +105,17 @@ void resolve_model(ConfigReader& in, const Places& places, ModelConfig& model) {
       model.decode_engine.kind == engine::EngineKind::kFake) {
     model.served_name = model.served_name.empty() ? (model.model.empty() ? "fake" : model.model)
                                                   : model.served_name;
+  } else if (is_foreign(model)) {
+    resolve_foreign_model(in, model);
   } else {
     if (model.served_name.empty()) {
       model.served_name =
           is_path(model.model) ? std::filesystem::path(model.model).stem().string() : model.model;
     }
-    const Status found = places.models_here ? find_files(model, places) : ok();
-    if (!found) {
-      in.fail("model", found.error().message);
-    }
+  }
+  const Status found = places.models_here ? find_files(model, places) : ok();
+  if (!found) {
+    in.fail("model", found.error().message);
   }
   model.prefill_engine.served_name = model.decode_engine.served_name = model.served_name;
 }
@@ -119,7 +140,11 @@ bool is_gguf(const std::filesystem::path& path) {
 void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>& models) {
   ModelConfig common;
   in.path("model", common.model,
-          {.doc = "A .gguf file, or the name of a model that `./dev model` installed."}, ".gguf");
+          {.doc = "A .gguf file, or the name of a model that `./dev model` installed. An engine "
+                  "of another make gets a path if it begins with /, . or ~, and otherwise the name "
+                  "as it is."},
+          ".gguf");
+  common.model_word = in.written("model");
   in.field("served_name", common.served_name,
            {.doc = "What clients call the model. Default: the file's name without its ending."});
   engine::EngineConfig engine;
@@ -132,6 +157,7 @@ void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>
     ModelConfig& model = models.emplace_back();
     model.name = name;
     section.path("model", model.model, {.doc = "As `model` of a job."}, ".gguf");
+    model.model_word = section.written("model");
     section.field("served_name", model.served_name,
                   {.doc = "What clients call the model. Default: its name here."});
     model.prefill_engine = engine;
@@ -213,6 +239,12 @@ std::string expand_home(const std::string& path, const Places& places) {
 }
 
 Status find_files(ModelConfig& model, const Places& places) {
+  if (is_foreign(model)) {
+    model.decode_engine.model_path =
+        is_foreign_path(model.model_word) ? expand_home(model.model, places) : model.model_word;
+    model.prefill_engine.model_path = model.decode_engine.model_path;
+    return ok();
+  }
   if (model.prefill_engine.kind != engine::EngineKind::kFake ||
       model.decode_engine.kind != engine::EngineKind::kFake) {
     PDJOB_TRY(model.decode_engine.model_path, find_model(model.model, places));

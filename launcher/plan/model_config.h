@@ -31,7 +31,8 @@ Places places_from_environment();
 // Each model starts from the job's sections; its own keys in `models` override theirs.
 struct ModelConfig {
   std::string name;         // In `models`; empty: the job's one `model`.
-  std::string model;        // As written.
+  std::string model;        // As written; a path starts at the file's folder.
+  std::string model_word;   // As written.
   std::string served_name;  // Unique in the job.
   uint32_t prefill_workers =
       1;  // 0: not disaggregated, decode workers compute their prompts themselves.

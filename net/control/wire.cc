@@ -166,6 +166,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.kv_rows_used);
   codec.value(load.kv_rows_max);
   codec.value(load.standstill_ms);
+  codec.value(load.kv_received);
 }
 
 template <class Codec>

@@ -11,7 +11,7 @@
 
 namespace pdjob::net {
 
-inline constexpr uint16_t kWireVersion = 6;
+inline constexpr uint16_t kWireVersion = 7;
 
 std::string encode(const Message& message);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -22,7 +22,7 @@ constexpr auto kShipped = std::to_array<Shipped>({
 
 WordNames known_of_instance() { return {"host", "port", "spare_port", "model", "file"}; }
 WordNames known_of_worker() {
-  return {"address", "worker_host", "worker_port", "name", "role", "model"};
+  return {"address", "worker_host", "worker_port", "bootstrap_port", "name", "role", "model"};
 }
 
 // For a path in HTTP.
@@ -51,11 +51,23 @@ std::string host_text(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
+// SGLang's engines tell where their KV is at a port of its own. A pdjob worker does so at its HTTP
+// port.
+std::string bootstrap_port(const net::WorkerEntry& worker) {
+  constexpr std::array<std::string_view, 1> kNames{"bootstrap_port"};
+  if (const auto address = openai::JsonObject::scan(worker.kv_address, kNames);
+      address && !address->value(kNames[0]).empty()) {
+    return std::string(address->value(kNames[0]));
+  }
+  return std::to_string(worker.port);
+}
+
 Words worker_words(const net::WorkerEntry& worker) {
   const std::string port = std::to_string(worker.port);
   return {{"address", host_text(worker.host) + ":" + port},
           {"worker_host", worker.host},
           {"worker_port", port},
+          {"bootstrap_port", bootstrap_port(worker)},
           {"name", worker.name},
           {"role", role_word(worker.role)}};
 }

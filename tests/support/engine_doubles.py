@@ -70,7 +70,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while self.server.double.deaf.is_set() and self.client_is_here():
             time.sleep(0.02)
         status, body = self.server.double.get(self.server, self.path)
-        self.reply(status, json.dumps(body))
+        self.reply(status, body, "text/plain") if isinstance(body, str) else self.reply(status, json.dumps(body))
 
     def do_POST(self):
         double = self.server.double
@@ -140,13 +140,13 @@ class EngineDouble:
     incarnations = itertools.count()
     servers = 1
 
-    def __init__(self, fleet, name):
+    def __init__(self, fleet, name, ports=None):
         self.fleet, self.name = fleet, name
         self.go = threading.Event()  # While cleared, the engine does not finish.
         self.go.set()
         self.deaf = threading.Event()  # While set, it computes but answers no GET, like vLLM's front end during a long prompt.
         self.asked = 0
-        self.ports = [0] * self.servers
+        self.ports = ports or [0] * self.servers
         self.start()
 
     def start(self):

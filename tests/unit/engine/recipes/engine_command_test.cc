@@ -120,5 +120,12 @@ TEST(EngineCommand, AShellTakesItAsItIsShown) {
   EXPECT_EQ(shell_text(command, "KEY"), R"(A='x y' KEY=... e 'it'\''s' '' 'a b' '$HOME')");
 }
 
+TEST(EngineCommand, WhatMayBeASecretIsNotShown) {
+  EngineCommand command;
+  command.argv = {"e"};
+  command.environment = {{"HF_TOKEN", "hf_1234"}, {"MY_API_KEY", "sk"}, {"B", "1"}};
+  EXPECT_EQ(shell_text(command, ""), "HF_TOKEN=... MY_API_KEY=... B=1 e");
+}
+
 }  // namespace
 }  // namespace pdjob::engine

@@ -35,7 +35,8 @@ WorkerLoad worker_load() {
           .tokens_queued = 3,
           .kv_rows_used = 4,
           .kv_rows_max = 1ULL << 40,
-          .standstill_ms = 5};
+          .standstill_ms = 5,
+          .kv_received = 6};
 }
 
 std::vector<Message> one_of_each() {
@@ -68,8 +69,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x06\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x06\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x07\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x07\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

@@ -72,6 +72,19 @@ remove: {method: DELETE, path: "/workers/{id}?{encoded_name}"}
             "/workers/77?http%3A%2F%2F10.0.0.1%3A81");
 }
 
+TEST(RouterRecipe, TheBootstrapPortIsTheOneOfTheEngineOrElseTheWorkersOwn) {
+  const RouterRecipe recipe = parsed(R"(
+command: [router, "{prefill}"]
+lists: {prefill: {of: prefill, each: ["{bootstrap_port}"]}}
+ready: /health
+)");
+  std::vector<net::WorkerEntry> workers = kWorkers;
+  workers[0].kv_address = R"({"bootstrap_host":"10.0.0.1","bootstrap_port":8998})";
+  workers[1].kv_address = R"({"remote_host":"::1","remote_port":7})";
+  EXPECT_EQ(recipe_command(recipe, kValues, workers, false),
+            (std::vector<std::string>{"router", "8998", "82"}));
+}
+
 TEST(RouterRecipe, AFileIsFilledIn) {
   const RouterRecipe recipe = parsed(R"(
 command: [router, "{file}"]

@@ -1,0 +1,102 @@
+#include "launcher/plan/foreign_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/recipes/engine_command.h"
+#include "worker/foreign/engine_process.h"
+
+namespace pdjob::launcher {
+namespace {
+
+constexpr const char* kEngineIdShown = "NEW-WITH-EACH-START";
+
+const engine::EngineConfig& engine_of(const ModelConfig& model, net::Role role) {
+  return role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine;
+}
+
+std::string list_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
+}
+
+engine::EngineCommand command_of(const JobConfig& config, const engine::EngineConfig& engine,
+                                 const engine::EngineRecipe& recipe, const PlanRow& row,
+                                 size_t slot) {
+  net::ProcessSpec spec;
+  spec.name = row.name;
+  spec.role = row.role;
+  spec.host = row.host;
+  spec.engine_id = kEngineIdShown;
+  engine::EngineValues values = worker::engine_values(spec, engine, config.kvtransfer.lease);
+  const engine::PortBand& band = engine.foreign.ports;
+  const size_t size = size_t{1} + band.last - band.first;
+  size_t next = worker::first_port_of_slot(recipe, slot);
+  for (uint16_t port : engine::ports_of_user(recipe, engine.foreign, values)) {
+    values.ports.push_back(port != 0 ? port : static_cast<uint16_t>(band.first + next++ % size));
+  }
+  return engine::engine_command(recipe, engine.foreign, values);
+}
+
+// The workers in the order in which make_plan() lists them.
+template <class Found>
+void for_each_foreign(const JobConfig& config, const Found& found) {
+  for (const ModelConfig& model : config.models) {
+    const std::string prefix = model.name.empty() ? "" : model.name + "-";
+    for (uint32_t i = 0; i < model.prefill_workers; ++i) {
+      if (model.prefill_engine.kind == engine::EngineKind::kForeign) {
+        found(prefix + "prefill-" + std::to_string(i));
+      }
+    }
+    for (uint32_t i = 0; i < model.decode_workers; ++i) {
+      if (model.decode_engine.kind == engine::EngineKind::kForeign) {
+        found(prefix + "decode-" + std::to_string(i));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+size_t foreign_slot(const JobConfig& config, const std::string& worker) {
+  size_t slot = 0;
+  size_t seen = 0;
+  for_each_foreign(config, [&](const std::string& name) {
+    slot = name == worker ? seen : slot;
+    seen += 1;
+  });
+  return slot;
+}
+
+void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
+  std::set<std::string> warned;
+  const auto warn = [&](const std::string& text) {
+    if (warned.insert(text).second) {
+      plan.warnings.push_back(text);
+    }
+  };
+  for (PlanRow& row : plan.rows) {
+    const ModelConfig* const model = config.model_called(row.model);
+    if (model == nullptr || engine_of(*model, row.role).kind != engine::EngineKind::kForeign) {
+      continue;
+    }
+    const engine::EngineConfig& engine = engine_of(*model, row.role);
+    const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
+    const engine::EngineCommand command =
+        command_of(config, engine, recipe, row, foreign_slot(config, row.name));
+    row.command = engine::shell_text(command, recipe.key_environment);
+    row.port = command.port();
+    for (const std::string& warning : command.warnings) {
+      warn(warning);
+    }
+    if (!recipe.open.empty()) {
+      warn(recipe.name + " answers without a key: " + list_of(recipe.open) + "; it listens on " +
+           row.host);
+    }
+  }
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,350 @@
+"""Jobs whose engines are of another make. The engines are doubles, as processes of their own (tests/support/engine_program_double.py)."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import BIN, ROOT, Job, eventually, metric
+
+DOUBLE = ROOT / "tests/support/engine_program_double.py"
+LONG = "Tell me a story: " + " ".join(str(number) for number in range(300))
+EXTERNAL = "vllm:prompt_tokens_by_source_total"
+
+
+def yaml(folder, kind="vllm", prefill=1, decode=1, env=(), engine="", launcher="", router="", extra=""):
+    token = f"DOUBLE_JOB={folder}"
+    variables = ", ".join(f'"{variable}"' for variable in (token, *env))
+    return f"""\
+name: foreign-{pathlib.Path(folder).name.lower().replace("_", "-")}
+model: tiny
+engine: {{kind: {kind}, program: {DOUBLE}, env: [{variables}], {engine}}}
+prefill: {{workers: {prefill}}}
+decode: {{workers: {decode}}}
+kvtransfer: {{lease: 1s}}
+router: {{listen: "127.0.0.1:0", {router}}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, restart: {{backoff_min: 100ms}}, {launcher}}}
+{extra}"""
+
+
+def processes_with(folder):
+    """Returns the processes of a job's engines: guards, engines, and what these started."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"DOUBLE_JOB={folder}\0".encode() in (path / "environ").read_bytes():
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
+
+
+def engine_pid(job, name):
+    """Returns the process of a worker's engine, which is the grandchild of the worker."""
+    guard = only_child(job.processes()[name]["pid"])
+    return next(pid for pid in children(guard) if "engine_program_double" in pathlib.Path(f"/proc/{pid}/cmdline").read_text())
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def only_child(pid):
+    (child,) = children(pid)
+    return child
+
+
+def logs(folder):
+    return "\n".join(log.read_text(errors="replace") for log in pathlib.Path(folder).glob("logs/*.log"))
+
+
+@contextlib.contextmanager
+def foreign_job(folder, **options):
+    job = Job(yaml(folder, **options), folder)
+    try:
+        yield job.wait_ready()
+    except BaseException:
+        print(job.log_tail(), logs(folder)[-12000:])
+        raise
+    finally:
+        code = job.stop()
+    assert code == 0, job.log_tail()
+    assert "COMPLAINT" not in logs(folder)
+    eventually(lambda: not processes_with(folder), 5, "nothing is orphaned")
+
+
+def ask(job, prompt=LONG, **more):
+    return httpx.post(job.url + "/v1/completions", json={"model": "tiny", "prompt": prompt, "max_tokens": 8, **more}, timeout=60)
+
+
+def expected(prompt, tokens=8):
+    return " ".join(word[::-1] for word in prompt.split()[:tokens])
+
+
+def answers(job):
+    reply = ask(job)
+    return reply.status_code == 200 and reply.json()["choices"][0]["text"] == expected(LONG)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path)
+
+
+def plan(folder, **options):
+    file = pathlib.Path(folder) / "plan.yaml"
+    file.write_text(yaml(folder, **options))
+    return subprocess.run([BIN, "plan", "--config", str(file)], capture_output=True, text=True, timeout=60)
+
+
+# --- the plan
+
+
+def test_the_plan_shows_each_engines_exact_command_line(folder):
+    shown = plan(folder, engine='ports: 22000-22099, args: [--max-model-len, "2048"]').stdout
+    line = next(line for line in shown.splitlines() if line.startswith("prefill-0 runs: "))
+    assert "VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=22001 " in line
+    assert f"{DOUBLE} serve tiny --served-model-name tiny --host 127.0.0.1 --port 22000 --kv-transfer-config '{{" in line
+    assert line.endswith("--max-model-len 2048")
+    assert "VLLM_API_KEY=... " in line, "the key itself is not shown"
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT=22003" in shown, "each engine has ports of its own"
+    assert "warning: vllm answers without a key: /tokenize" in shown
+
+
+def test_the_plan_warns_where_the_users_words_replace_its_own(folder):
+    shown = plan(folder, engine='args: [--kv-transfer-config, "{}"]').stdout
+    assert "warning: engine.args sets --kv-transfer-config, which pdjob sets, too: yours is used" in shown
+
+
+def test_a_key_on_a_command_line_is_refused(folder):
+    refused = plan(folder, engine="args: [--api-key, secret]")
+    assert refused.returncode == 2
+    assert "--api-key shows a secret to everybody who can list processes" in refused.stderr
+
+
+def test_keys_of_pdjobs_own_engine_are_refused(folder):
+    refused = plan(folder, engine="kv_type: f16")
+    assert refused.returncode == 2
+    assert "engine.kv_type: is for pdjob's own engine: give vllm its options in `args`" in refused.stderr
+
+
+# --- a job
+
+
+def test_kv_moves_between_two_vllms_by_their_own_metrics(folder):
+    with foreign_job(folder) as job:
+        decode = job.processes()["decode-0"]
+        before = metric(decode["url"], EXTERNAL, source="external_kv_transfer")
+        assert before > 0, "the job was ready before its KV had moved"
+        reply = ask(job)
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["choices"][0]["text"] == expected(LONG)
+        assert metric(decode["url"], EXTERNAL, source="external_kv_transfer") == before + len(LONG.split())
+        streamed = ask(job, "a short prompt", stream=True)
+        assert streamed.text.endswith("data: [DONE]\n\n")
+        assert "the key is missing" in httpx.post(decode["url"] + "/v1/completions", json={"model": "tiny", "prompt": "x"}).text
+        for log in pathlib.Path(folder).glob("logs/*.log"):  # The last question was ours.
+            log.write_text(log.read_text().replace("COMPLAINT", "EXPECTED"))
+        # Nobody who lists processes sees a key.
+        keys = [key for key in job.worker_keys().values() if key]
+        assert keys and not any(key in line for key in keys for line in processes_with(folder).values())
+
+
+def test_kv_moves_between_two_sglangs(folder):
+    with foreign_job(folder, kind="sglang") as job:
+        decode = job.processes()["decode-0"]
+        assert answers(job)
+        assert metric(decode["url"], "sglang:prompt_tokens_total") >= len(LONG.split())
+
+
+def test_one_vllm_alone_serves_without_a_prefill_worker(folder):
+    with foreign_job(folder, prefill=0) as job:
+        assert answers(job)
+
+
+def test_an_engine_of_any_make_is_a_command_in_the_job_file(folder):
+    recipe = f"""
+  recipe:
+    command: ["{DOUBLE}", serve, "{{model}}", --host, "{{host}}", --port, "{{port}}"]
+    ready: /health
+    metrics: {{path: /metrics, running: "vllm:num_requests_running", progress: ["vllm:generation_tokens_total"]}}
+"""
+    text = f"""\
+name: command
+model: tiny
+engine:
+  kind: command
+  env: ["DOUBLE_JOB={folder}"]{recipe}
+prefill: {{workers: 0}}
+router: {{listen: "127.0.0.1:0"}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+"""
+    job = Job(text, folder)
+    try:
+        job.wait_ready()
+        assert answers(job)
+    finally:
+        assert job.stop() == 0, job.log_tail()
+    assert not processes_with(folder)
+
+
+def test_the_load_of_an_engine_is_in_the_jobs_status(folder):
+    with foreign_job(folder, prefill=0, env=["DOUBLE_STEP_SECONDS=0.1"]) as job:
+        asking = threading.Thread(target=ask, args=(job,), kwargs={"max_tokens": 30})
+        asking.start()
+        eventually(lambda: "requests_running" in str(job.status()) and busy(job, "decode-0"), 10, "the request is seen")
+        asking.join()
+
+
+def busy(job, name):
+    process = job.processes()[name]
+    return (process.get("load") or process).get("requests_running", 0) > 0
+
+
+# --- ports
+
+
+def test_a_stolen_port_is_replaced(folder):
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind(("127.0.0.1", 22200))
+        thief.listen()
+        with foreign_job(folder, prefill=0, engine="ports: 22200-22210") as job:
+            assert answers(job)
+            assert job.processes()["decode-0"]["url"] != "http://127.0.0.1:22200"
+
+
+# --- deaths
+
+
+@pytest.mark.parametrize("name", ["prefill-0", "decode-0"])
+def test_an_engine_that_is_killed_is_replaced_and_leaves_nothing(folder, name):
+    with foreign_job(folder) as job:
+        engine = engine_pid(job, name)
+        family = {engine, *children(engine)}
+        old = job.processes()[name]["pid"]
+        os.kill(engine, signal.SIGKILL)
+        eventually(lambda: not family & set(processes_with(folder)), 10, "its processes are gone")
+        eventually(lambda: job.processes()[name]["state"] == "ready" and job.processes()[name]["pid"] != old, 30, f"{name} is back")
+        eventually(lambda: answers(job), 10, "the job answers")
+
+
+def test_a_worker_that_is_killed_leaves_no_process_of_its_engine(folder):
+    with foreign_job(folder) as job:
+        engine = engine_pid(job, "decode-0")
+        family = {engine, *children(engine)}
+        assert len(family) == 3, "the double has two processes more, one of them in a session of its own"
+        os.kill(job.processes()["decode-0"]["pid"], signal.SIGKILL)
+        eventually(lambda: not family & set(processes_with(folder)), 10, "its processes are gone")
+        eventually(lambda: answers(job), 30, "the job answers")
+
+
+def test_a_guard_that_is_killed_leaves_no_process_of_its_engine(folder):
+    with foreign_job(folder, prefill=0) as job:
+        guard = only_child(job.processes()["decode-0"]["pid"])
+        engine = engine_pid(job, "decode-0")
+        family = {guard, engine, *children(engine)}
+        os.kill(guard, signal.SIGKILL)
+        eventually(lambda: not family & set(processes_with(folder)), 10, "its processes are gone")
+        eventually(lambda: answers(job), 30, "the job answers")
+
+
+def test_a_launcher_that_is_killed_leaves_nothing(folder):
+    job = Job(yaml(folder), folder).wait_ready()
+    assert len(processes_with(folder)) == 8, "for each of two workers: guard, engine, and two of its own"
+    job.child.kill()
+    job.child.wait()
+    eventually(lambda: not processes_with(folder), 15, "nothing is orphaned")
+
+
+def test_an_engine_that_hangs_with_work_is_replaced(folder):
+    hang = pathlib.Path(folder) / "hang"
+    options = {"prefill": 0, "env": [f"DOUBLE_HANG_FILE={hang}"], "launcher": "progress_timeout: 2s", "router": "attempts: 1"}
+    with foreign_job(folder, **options) as job:
+        old = job.processes()["decode-0"]["pid"]
+        hang.touch()
+        asking = threading.Thread(target=ask, args=(job,))
+        asking.start()
+        eventually(lambda: job.processes()["decode-0"]["pid"] != old, 30, "the engine is replaced")
+        hang.unlink()
+        asking.join()
+        eventually(lambda: answers(job), 30, "the job answers")
+        assert job.processes()["decode-0"]["hangs"] >= 1
+
+
+def test_an_engine_that_is_stopped_is_replaced(folder):
+    with foreign_job(folder, prefill=0, launcher="progress_timeout: 2s") as job:
+        old = job.processes()["decode-0"]["pid"]
+        engine = engine_pid(job, "decode-0")
+        os.kill(engine, signal.SIGSTOP)
+        eventually(lambda: engine not in processes_with(folder), 30, "the stopped engine is gone")
+        eventually(lambda: job.processes()["decode-0"]["pid"] not in (0, old) and answers(job), 30, "the job answers")
+
+
+def test_slow_health_answers_cancel_nothing(folder):
+    deaf = pathlib.Path(folder) / "deaf"
+    with foreign_job(folder, prefill=0, env=[f"DOUBLE_DEAF_FILE={deaf}", "DOUBLE_STEP_SECONDS=0.25"]) as job:
+        old = job.processes()["decode-0"]["pid"]
+        deaf.touch()
+        reply = ask(job, max_tokens=40)
+        assert reply.status_code == 200, reply.text
+        deaf.unlink()
+        assert job.processes()["decode-0"]["pid"] == old
+
+
+# --- the end
+
+
+def test_a_drain_finishes_what_runs(folder):
+    replies = []
+    with foreign_job(folder, env=["DOUBLE_STEP_SECONDS=0.1"]) as job:
+        asking = threading.Thread(target=lambda: replies.append(ask(job, max_tokens=30)))
+        asking.start()
+        time.sleep(1)
+        began = time.monotonic()
+        assert job.stop() == 0, job.log_tail()
+        assert time.monotonic() - began < 20
+        asking.join()
+    assert [reply.status_code for reply in replies] == [200]
+
+
+@pytest.mark.parametrize("fault, cause", [
+    ("DOUBLE_FAULT=memory", r"Likely cause: it ran out of memory: torch.OutOfMemoryError"),
+    ("DOUBLE_FAULT=package", r"Likely cause: a package is missing: ModuleNotFoundError: No module named 'nixl'"),
+    ("DOUBLE_FAULT=traceback", r"RuntimeError: Engine core initialization failed"),
+])
+def test_a_failed_start_shows_its_likely_cause(folder, fault, cause):
+    job = Job(yaml(folder, prefill=0, env=[fault], launcher="restart: {backoff_min: 100ms, attempts: 1}").replace(
+        "restart: {backoff_min: 100ms}, ", ""), folder)
+    assert job.child.wait(60) == 1
+    text = job.log_tail()
+    assert re.search(cause, text), text
+    assert "vllm ended with exit code 1 while it started" in text
+    assert not processes_with(folder)
+
+
+def test_an_unknown_flag_is_named(folder):
+    job = Job(yaml(folder, prefill=0, engine="args: [--max-modle-len]", launcher="restart: {backoff_min: 100ms, attempts: 1}").replace(
+        "restart: {backoff_min: 100ms}, ", ""), folder)
+    assert job.child.wait(60) == 1
+    assert "Likely cause: it does not know a flag: vllm serve: error: unrecognized arguments: --max-modle-len" in job.log_tail()
+
+
+def test_a_missing_program_says_how_to_install_it(folder):
+    text = yaml(folder, prefill=0, launcher="restart: {attempts: 1}").replace("restart: {backoff_min: 100ms}, ", "")
+    job = Job(text.replace(str(DOUBLE), "/nowhere/vllm"), folder)
+    assert job.child.wait(60) == 1
+    assert "/nowhere/vllm is no program: No such file or directory: pip install vllm nixl, or name it in engine.program" in job.log_tail()
+
+
+def test_the_engines_output_is_in_its_workers_log(folder):
+    with foreign_job(folder, prefill=0):
+        log = pathlib.Path(folder) / "logs/decode-0.log"
+        eventually(lambda: "vllm has version 0.0-double" in log.read_text(), 10, "its version is known")
+        assert "| DOUBLE of vllm: it computes nothing" in log.read_text()

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""Doubles of the programs `vllm serve` and `python3 -m sglang.launch_server`. They compute nothing, and say so in their logs. They take the
+flags, variables, routes and KV words that the real ones take, refuse all others, and move each prompt's "KV" over a real socket from one process
+to another. Like the real ones they start slowly, take long for their first request, and leave processes of their own.
+
+    engine_program_double.py serve MODEL ...                    vLLM with NixlConnector
+    engine_program_double.py -m sglang.launch_server ...        SGLang with disaggregation
+
+Variables for tests: DOUBLE_FAULT=memory|traceback|package (the start fails), DOUBLE_START_SECONDS, DOUBLE_HANG_FILE (while that file exists,
+requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from engine_doubles import EngineDouble, Fleet, Refused, check_prefill  # noqa: E402
+
+BLOCK_TOKENS = 128
+START_SECONDS = float(os.environ.get("DOUBLE_START_SECONDS", "0.3"))
+COMPILE_SECONDS = 0.5  # Of the first request.
+TOKEN_SECONDS = float(os.environ.get("DOUBLE_STEP_SECONDS", "0"))
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def file_is_there(variable):
+    return variable in os.environ and os.path.exists(os.environ[variable])
+
+
+def fail_at_start():
+    fault = os.environ.get("DOUBLE_FAULT", "")
+    if fault == "memory":
+        say("ERROR EngineCore failed to start.\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.")
+        sys.exit(1)
+    if fault == "package":
+        say("Traceback (most recent call last):\nModuleNotFoundError: No module named 'nixl'")
+        sys.exit(1)
+    if fault == "traceback":
+        raise RuntimeError("Engine core initialization failed. See root cause above.")
+
+
+class KvServer(socketserver.ThreadingTCPServer):
+    """Gives a prompt's KV away, once: a line with its key is answered with a line of JSON."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            key = self.rfile.readline().decode().strip()
+            self.wfile.write(json.dumps(self.server.take(key)).encode() + b"\n")
+
+    def __init__(self, host, port):
+        self._kept, self._changed = {}, threading.Condition()
+        super().__init__((host, port), self.Handler)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def keep(self, key, prompt, seconds):
+        with self._changed:
+            self._kept[key] = (prompt, time.monotonic() + seconds)
+            self._changed.notify_all()
+
+    def take(self, key):
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._kept, 5)
+            prompt, expires = self._kept.pop(key, (None, 0))
+            return prompt if time.monotonic() < expires else None
+
+
+def fetch_kv(host, port, key):
+    try:
+        with socket.create_connection((host, port), timeout=5) as connection:
+            connection.sendall(f"{key}\n".encode())
+            prompt = json.loads(connection.makefile().readline() or "null")
+    except OSError as error:
+        raise Refused(f"KV load failed: {error}") from None
+    if prompt is None:
+        raise Refused("KV load failed: it is not there")
+    return prompt
+
+
+class ProgramDouble(EngineDouble):
+    """What both programs have in common: one model, a key, metrics, and a slow first request."""
+
+    def __init__(self, name, port, model, key):
+        self.model, self.key, self.running, self.counts = model, key, 0, {"prompt": 0, "generation": 0, "external": 0}
+        self.seen = set()
+        self.lock = threading.Lock()
+        super().__init__(Fleet(), name, [port])
+        say(f"DOUBLE of {name}: it computes nothing. Serving on port {port}")
+
+    def get(self, server, path):
+        if file_is_there("DOUBLE_DEAF_FILE"):
+            time.sleep(6)
+        if path == "/v1/models":
+            return 200, {"object": "list", "data": [{"id": self.model, "object": "model"}]}
+        if path == "/metrics":
+            return 200, self.metrics()
+        if path in ("/version", "/get_server_info"):
+            return 200, {"version": "0.0-double"}
+        return super().get(server, path)
+
+    def generate(self, http, body):
+        assert not self.key or http.headers["Authorization"] == f"Bearer {self.key}", "the key is missing"
+        assert body["model"] == self.model, f"the model {body['model']} does not exist"
+        prompt = body["prompt"] if "prompt" in body else json.dumps(body["messages"])
+        with self.lock:
+            self.running += 1
+        try:
+            while file_is_there("DOUBLE_HANG_FILE"):
+                time.sleep(0.05)
+            if self.asked == 0:
+                time.sleep(COMPILE_SECONDS)
+            self.asked += 1
+            return self.answer(http, body, prompt, body.get("kv_transfer_params"))
+        except (AssertionError, KeyError, TypeError) as complaint:
+            say(f"COMPLAINT of the double: {complaint!r} in {json.dumps(body)[:500]}")
+            raise
+        finally:
+            with self.lock:
+                self.running -= 1
+
+    def take_in(self, prompt, external):
+        with self.lock:
+            self.counts["prompt"] += len(prompt.split())
+            if external and prompt not in self.seen and len(prompt.split()) >= BLOCK_TOKENS:
+                self.counts["external"] += len(prompt.split())
+            self.seen.add(prompt)
+
+    def complete(self, http, body, prompt):
+        tokens = body.get("max_tokens", 16)
+        for _ in range(tokens):
+            if TOKEN_SECONDS:
+                time.sleep(TOKEN_SECONDS)
+            with self.lock:
+                self.counts["generation"] += 1
+        text = " ".join(f"{word[::-1]}" for word in prompt.split()[:tokens])
+        return {**self.text(http, text), "object": "text_completion", "model": self.model}
+
+    def text(self, http, text):
+        return {"id": f"cmpl-{http.headers.get('X-Request-Id', 'none')}", "choices": [{"index": 0, "text": text, "finish_reason": "length"}],
+                "kv_transfer_params": None}
+
+
+class VllmDouble(ProgramDouble):
+    def __init__(self, args, config):
+        self.config = config
+        self.lease = config.get("kv_connector_extra_config", {}).get("kv_lease_duration", 30)
+        self.role = config.get("kv_role")
+        if config:
+            self.side_host, self.side_port = os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"], int(os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"])
+            self.kv = KvServer(self.side_host, self.side_port)
+        super().__init__("vllm", args.port, args.served_model_name or args.model, os.environ.get("VLLM_API_KEY"))
+
+    def metrics(self):
+        counts = self.counts
+        return (f'vllm:num_requests_running{{engine="0"}} {self.running}\nvllm:num_requests_waiting{{engine="0"}} 0\n'
+                f'vllm:kv_cache_usage_perc{{engine="0"}} 0.25\nvllm:generation_tokens_total{{engine="0"}} {counts["generation"]}\n'
+                f'vllm:prompt_tokens_total{{engine="0"}} {counts["prompt"]}\n'
+                f'vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} {counts["prompt"] - counts["external"]}\n'
+                f'vllm:prompt_tokens_by_source_total{{engine="0",source="external_kv_transfer"}} {counts["external"]}\n')
+
+    def answer(self, http, body, prompt, params):
+        assert not {"bootstrap_host", "bootstrap_port", "bootstrap_room"} & set(body), "that is SGLang's"
+        if params and params.get("do_remote_decode"):
+            return self.prefill(http, body, prompt, params)
+        if params:
+            return self.decode(http, body, prompt, params)
+        self.take_in(prompt, external=False)
+        return self.complete(http, body, prompt)
+
+    def prefill(self, http, body, prompt, params):
+        assert self.role == "kv_producer"
+        check_prefill(body)
+        nulls = ("remote_engine_id", "remote_block_ids", "remote_host", "remote_port")
+        assert params == {"do_remote_decode": True, "do_remote_prefill": False, **dict.fromkeys(nulls)}, params
+        self.take_in(prompt, external=False)
+        request_id = f"{http.headers['X-Request-Id']}-{self.asked}"
+        self.kv.keep(f"{self.config['engine_id']} {request_id}", prompt, self.lease)
+        returned = {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[1]], "remote_engine_id": self.config["engine_id"],
+                    "remote_request_id": request_id, "remote_host": self.side_host, "remote_port": self.side_port, "tp_size": 1}
+        return {**self.complete(http, body, prompt), "kv_transfer_params": returned}
+
+    def decode(self, http, body, prompt, params):
+        assert self.role == "kv_consumer"
+        assert params["do_remote_prefill"] is True and params["do_remote_decode"] is False
+        fetched = fetch_kv(params["remote_host"], params["remote_port"], f"{params['remote_engine_id']} {params['remote_request_id']}")
+        assert fetched == prompt, "KV of another prompt"
+        self.take_in(prompt, external=True)
+        return self.complete(http, body, prompt)
+
+
+class SglangDouble(ProgramDouble):
+    def __init__(self, args):
+        self.mode, self.has_metrics = args.disaggregation_mode, args.enable_metrics
+        if self.mode == "prefill":
+            self.kv = KvServer(args.host, args.disaggregation_bootstrap_port)
+            self.bootstrap = (args.host, args.disaggregation_bootstrap_port)
+        super().__init__("sglang", args.port, args.served_model_name or args.model_path, None)
+
+    def metrics(self):
+        assert self.has_metrics
+        # A prefill engine counts what it computes, a decode engine only what it received.
+        prompt = self.counts["external"] if self.mode == "decode" else self.counts["prompt"]
+        return (f'sglang:num_running_reqs{{tp_rank="0"}} {self.running}\nsglang:num_queue_reqs{{tp_rank="0"}} 0\n'
+                f'sglang:num_used_tokens{{tp_rank="0"}} 10\nsglang:max_total_num_tokens{{tp_rank="0"}} 1000\n'
+                f'sglang:prompt_tokens_total{{tp_rank="0"}} {prompt}\nsglang:generation_tokens_total{{tp_rank="0"}} {self.counts["generation"]}\n')
+
+    def answer(self, http, body, prompt, params):
+        assert params is None, "that is vLLM's"
+        if self.mode == "null":
+            self.take_in(prompt, external=False)
+            return self.complete(http, body, prompt)
+        host, port, room = body["bootstrap_host"], body["bootstrap_port"], body["bootstrap_room"]
+        assert isinstance(port, int) and isinstance(room, int) and 0 < room < 2**63
+        if self.mode == "prefill":
+            assert (host, port) == self.bootstrap, "another prefill engine's bootstrap server"
+            self.fleet.use_once(("room", room))
+            self.take_in(prompt, external=False)
+            self.kv.keep(str(room), prompt, 300)
+            return self.complete(http, {**body, "max_tokens": 1}, prompt)
+        assert fetch_kv(host, port, str(room)) == prompt, "KV of another prompt"
+        self.take_in(prompt, external=True)
+        return self.complete(http, body, prompt)
+
+
+def vllm(argv):
+    parser = argparse.ArgumentParser(prog="vllm serve", allow_abbrev=False)
+    parser.add_argument("model")
+    for flag in ("--served-model-name", "--host", "--kv-transfer-config", "--dtype"):
+        parser.add_argument(flag)
+    for flag in ("--port", "--max-model-len", "--block-size"):
+        parser.add_argument(flag, type=int)
+    parser.add_argument("--enforce-eager", action="store_true")
+    args = parser.parse_args(argv)
+    config = json.loads(args.kv_transfer_config or "{}")
+    assert set(config) <= {"kv_connector", "kv_role", "engine_id", "kv_buffer_device", "kv_load_failure_policy", "kv_connector_extra_config"}
+    assert not config or (config["kv_connector"] == "NixlConnector" and config["kv_role"] in ("kv_producer", "kv_consumer", "kv_both"))
+    return args, lambda: VllmDouble(args, config)
+
+
+def sglang(argv):
+    parser = argparse.ArgumentParser(prog="launch_server", allow_abbrev=False)
+    for flag in ("--model-path", "--served-model-name", "--host", "--device"):
+        parser.add_argument(flag)
+    for flag in ("--port", "--disaggregation-bootstrap-port"):
+        parser.add_argument(flag, type=int)
+    parser.add_argument("--disaggregation-mode", default="null", choices=["null", "prefill", "decode"])
+    parser.add_argument("--enable-metrics", action="store_true")
+    args = parser.parse_args(argv)
+    return args, lambda: SglangDouble(args)
+
+
+def main():
+    say("DOUBLE: this is no real engine")
+    argv = sys.argv[1:]
+    args, make = vllm(argv[1:]) if argv[0] == "serve" else sglang(argv[2:])
+    assert argv[0] == "serve" or argv[:2] == ["-m", "sglang.launch_server"], argv
+    # As vLLM's EngineCore and workers. The second one leaves the process group.
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    time.sleep(START_SECONDS)
+    fail_at_start()
+    make()
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+#include "worker/foreign/engine_supervisor.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class Story {
+ public:
+  explicit Story(SupervisorRules rules = {.make = "vllm",
+                                          .warms_up = true,
+                                          .has_metrics = true,
+                                          .lease = {},
+                                          .start_timeout = seconds(60)})
+      : core_(std::move(rules)) {}
+
+  // Returns the effects by their names.
+  std::string step(const SupervisorEvent& event) {
+    std::vector<SupervisorEffect> effects;
+    core_.step(event, now_, effects);
+    std::string text;
+    for (const SupervisorEffect& effect : effects) {
+      text +=
+          (text.empty() ? "" : " ") + std::visit([](const auto& one) { return name(one); }, effect);
+    }
+    return text;
+  }
+  // Time passes up to the next wakeup.
+  std::string wake() {
+    now_ = std::max(now_, core_.next_wakeup());
+    return step(SupervisorTimePassed{});
+  }
+  void pass(Duration time) { now_ += time; }
+  void serve() {
+    step(SupervisorTimePassed{});
+    wake();
+    step(HealthAnswered{Health::kWell});
+    step(WarmedUp{});
+  }
+  // One round of questions.
+  std::string poll(Health health, std::optional<EngineSample> sample) {
+    wake();
+    step(HealthAnswered{health});
+    return step(LoadAnswered{sample});
+  }
+  uint64_t standstill() const { return core_.load(now_).standstill_ms; }
+  net::WorkerLoad load() const { return core_.load(now_); }
+  Instant next_wakeup() const { return core_.next_wakeup(); }
+  Instant now() const { return now_; }
+
+ private:
+  static std::string name(const StartEngine&) { return "start"; }
+  static std::string name(const AskHealth&) { return "health?"; }
+  static std::string name(const WarmUp&) { return "warm_up"; }
+  static std::string name(const AskLoad&) { return "load?"; }
+  static std::string name(const Serve&) { return "serve"; }
+  static std::string name(const TerminateEngine&) { return "terminate"; }
+  static std::string name(const KillEngine&) { return "kill"; }
+  static std::string name(const TellDrained&) { return "drained"; }
+  static std::string name(const EndWorker& effect) { return "end(" + effect.error + ")"; }
+  static std::string name(const SupervisorNote&) { return "note"; }
+
+  EngineSupervisor core_;
+  Instant now_{seconds(1000)};
+};
+
+EngineSample busy(uint64_t progress) { return {.running = 1, .progress = progress}; }
+
+TEST(EngineSupervisor, RegistersAnEngineThatIsHealthyAndWarm) {
+  Story story;
+  EXPECT_EQ(story.step(SupervisorTimePassed{}), "start");
+  EXPECT_EQ(story.wake(), "health?");
+  EXPECT_EQ(story.step(HealthAnswered{Health::kSilent}), "");
+  EXPECT_EQ(story.wake(), "health?");
+  EXPECT_EQ(story.step(HealthAnswered{Health::kUnwell}), "");
+  EXPECT_EQ(story.wake(), "health?");
+  EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "note warm_up");
+  EXPECT_EQ(story.step(WarmedUp{}), "serve");
+  EXPECT_EQ(story.wake(), "health?");
+  EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "load?");
+}
+
+TEST(EngineSupervisor, AnEngineThatEndsWhileItStartsEndsTheWorkerWithTheLikelyCause) {
+  Story story;
+  story.step(SupervisorTimePassed{});
+  EXPECT_EQ(
+      story.step(EngineExited{"exit code 1", "a port is in use: 98"}),
+      "end(vllm ended with exit code 1 while it started. Likely cause: a port is in use: 98)");
+  EXPECT_EQ(story.next_wakeup(), kNever);
+}
+
+TEST(EngineSupervisor, AnEngineThatIsNotReadyInTimeIsKilled) {
+  Story story;
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  story.pass(seconds(60));
+  EXPECT_EQ(story.step(SupervisorTimePassed{}), "kill");
+  EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}),
+            "end(vllm was not ready within 60 s)");
+}
+
+TEST(EngineSupervisor, AnEngineThatFailsItsFirstRequestIsKilled) {
+  Story story;
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  story.step(HealthAnswered{Health::kWell});
+  EXPECT_EQ(story.step(WarmedUp{"status 500"}), "kill");
+  EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}),
+            "end(vllm failed its first request: status 500)");
+}
+
+TEST(EngineSupervisor, AnEngineThatWorksWithoutProgressStandsStill) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, busy(10));
+  EXPECT_EQ(story.standstill(), 0U);
+  story.poll(Health::kWell, busy(10));
+  story.pass(seconds(7));
+  EXPECT_EQ(story.standstill(), 7000U);
+  story.poll(Health::kWell, busy(11));
+  EXPECT_EQ(story.standstill(), 0U);
+}
+
+TEST(EngineSupervisor, AnIdleEngineDoesNotStandStill) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, EngineSample{});
+  story.pass(seconds(100));
+  EXPECT_EQ(story.standstill(), 0U);
+}
+
+TEST(EngineSupervisor, AnEngineThatIsSlowToAnswerStandsStillOnlyUntilItAnswers) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, busy(10));
+  EXPECT_EQ(story.wake(), "health?");
+  story.pass(seconds(5));
+  EXPECT_EQ(story.standstill(), 5000U);
+  EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "load?") << "nothing is cancelled";
+  story.step(LoadAnswered{busy(11)});
+  EXPECT_EQ(story.standstill(), 0U);
+}
+
+TEST(EngineSupervisor, AnEngineThatAnswersNothingStandsStillSinceTheFirstQuestion) {
+  Story story;
+  story.serve();
+  story.wake();
+  for (int i = 0; i < 3; ++i) {
+    story.pass(seconds(30));
+    story.step(HealthAnswered{Health::kSilent});
+    story.pass(seconds(30));
+    story.step(LoadAnswered{});
+    story.wake();
+  }
+  EXPECT_GE(story.standstill(), 180'000U);
+}
+
+TEST(EngineSupervisor, AnUnhealthyEngineStandsStill) {
+  Story story;
+  story.serve();
+  story.poll(Health::kUnwell, EngineSample{});
+  story.pass(seconds(3));
+  EXPECT_EQ(story.standstill(), 3000U);
+  story.poll(Health::kWell, EngineSample{});
+  EXPECT_EQ(story.standstill(), 0U);
+}
+
+TEST(EngineSupervisor, ReportsItsLoad) {
+  Story story;
+  story.serve();
+  story.poll(
+      Health::kWell,
+      EngineSample{
+          .running = 3, .queued = 2, .kv_used = 7, .kv_max = 9, .progress = 1, .kv_received = 5});
+  const net::WorkerLoad load = story.load();
+  EXPECT_EQ(load.requests_running, 3U);
+  EXPECT_EQ(load.requests_queued, 2U);
+  EXPECT_EQ(load.kv_rows_used, 7U);
+  EXPECT_EQ(load.kv_rows_max, 9U);
+  EXPECT_EQ(load.kv_received, 5U);
+}
+
+TEST(EngineSupervisor, ADrainWaitsForTheRequests) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, busy(1));
+  EXPECT_EQ(story.step(DrainAsked{}), "");
+  EXPECT_EQ(story.poll(Health::kWell, busy(2)), "");
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{.progress = 3}), "");
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{.progress = 3}), "terminate");
+  EXPECT_EQ(story.step(EngineExited{"exit code 0", ""}), "drained end()");
+}
+
+TEST(EngineSupervisor, ADrainOfAPrefillEngineWaitsForItsLease) {
+  Story story({.make = "vllm", .has_metrics = true, .lease = seconds(30)});
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "serve");
+  story.poll(Health::kWell, busy(1));
+  story.step(DrainAsked{});
+  story.poll(Health::kWell, EngineSample{.progress = 2});
+  const Instant quiet = story.now();
+  for (int i = 0; i < 1000; ++i) {
+    if (story.poll(Health::kWell, EngineSample{.progress = 2}) == "terminate") {
+      break;
+    }
+  }
+  EXPECT_GE(story.now() - quiet, seconds(30));
+  EXPECT_LE(story.now() - quiet, seconds(31));
+}
+
+TEST(EngineSupervisor, APrefillEngineThatWasIdleForItsLeaseDrainsAtOnce) {
+  Story story({.make = "vllm", .has_metrics = true, .lease = seconds(30)});
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  story.step(HealthAnswered{Health::kWell});
+  story.poll(Health::kWell, EngineSample{});
+  story.pass(seconds(40));
+  story.poll(Health::kWell, EngineSample{});
+  story.step(DrainAsked{});
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "");
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "terminate");
+}
+
+TEST(EngineSupervisor, AnEngineThatIgnoresItsTerminationIsKilledAndThenItsGuard) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, EngineSample{});
+  story.step(DrainAsked{});
+  story.poll(Health::kWell, EngineSample{});
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "terminate");
+  EXPECT_EQ(story.wake(), "kill");
+  EXPECT_EQ(story.wake(), "kill");
+  EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}), "drained end()");
+}
+
+TEST(EngineSupervisor, ADrainWhileItStartsTerminatesIt) {
+  Story story;
+  story.step(SupervisorTimePassed{});
+  EXPECT_EQ(story.step(DrainAsked{}), "terminate");
+  EXPECT_EQ(story.step(EngineExited{"signal 15 (Terminated)", ""}), "drained end()");
+}
+
+TEST(EngineSupervisor, TheEndKillsAtOnce) {
+  Story story;
+  story.serve();
+  EXPECT_EQ(story.step(EndAsked{}), "kill");
+  EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}), "end()");
+  EXPECT_EQ(story.step(EndAsked{}), "");
+}
+
+TEST(EngineSupervisor, AnEngineWithoutMetricsFinishesItsRequestsByItself) {
+  Story story({.make = "own"});
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  story.step(HealthAnswered{Health::kWell});
+  EXPECT_EQ(story.wake(), "health?");
+  EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "");
+  EXPECT_EQ(story.step(DrainAsked{}), "terminate");
+  EXPECT_EQ(story.next_wakeup(), kNever) << "the drain's own deadline ends it";
+}
+
+}  // namespace
+}  // namespace pdjob::worker

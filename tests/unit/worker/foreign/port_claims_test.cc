@@ -1,0 +1,61 @@
+#include "worker/foreign/port_claims.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::worker {
+namespace {
+
+constexpr const char* kHost = "127.0.0.1";
+
+// A band of this test alone, as far as anybody can tell.
+engine::PortBand band() {
+  const auto socket = net::listen_on(kHost, 0);
+  const auto first = static_cast<uint16_t>(std::min(net::local_port(socket->get()) + 1, 65000));
+  return {first, static_cast<uint16_t>(first + 20)};
+}
+
+TEST(PortClaims, TwoWorkersNeverTakeTheSamePort) {
+  const engine::PortBand ports = band();
+  const auto one = PortClaims::take(kHost, {0, 0}, ports, 0);
+  const auto other = PortClaims::take(kHost, {0, 0}, ports, 0);
+  ASSERT_TRUE(one.has_value() && other.has_value());
+  for (const uint16_t port : one->ports()) {
+    EXPECT_EQ(std::ranges::count(other->ports(), port), 0);
+  }
+}
+
+TEST(PortClaims, APortThatSomebodyListensOnIsReplaced) {
+  const engine::PortBand ports = band();
+  const auto free = PortClaims::take(kHost, {0}, ports, 0)->ports().front();
+  const auto thief = net::listen_on(kHost, free);
+  ASSERT_TRUE(thief.has_value());
+  EXPECT_NE(PortClaims::take(kHost, {0}, ports, 0)->ports().front(), free);
+}
+
+TEST(PortClaims, TheEngineCanListenOnAClaimedPort) {
+  const auto claims = PortClaims::take(kHost, {0}, band(), 0);
+  ASSERT_TRUE(claims.has_value());
+  const auto engine = net::listen_on(kHost, claims->ports().front());
+  EXPECT_TRUE(engine.has_value()) << engine.error().message;
+}
+
+TEST(PortClaims, TheSearchGoesRoundTheBand) {
+  const engine::PortBand ports = band();
+  const auto claims = PortClaims::take(kHost, {0, 0}, ports, 20);
+  ASSERT_TRUE(claims.has_value());
+  EXPECT_LE(claims->ports().back(), ports.last);
+  EXPECT_GE(claims->ports().back(), ports.first);
+}
+
+TEST(PortClaims, ABandThatIsUsedUpIsAnError) {
+  engine::PortBand ports = band();
+  ports.last = ports.first;
+  const auto one = PortClaims::take(kHost, {0}, ports, 0);
+  const auto other = PortClaims::take(kHost, {0}, ports, 0);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_NE(other.error().message.find("no free port for the engine in engine.ports"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace pdjob::worker

@@ -1,0 +1,387 @@
+#include "worker/foreign/engine_process.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "common/crypto/job_keys.h"
+#include "common/exit_code.h"
+#include "common/json/json_writer.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/os/stack_dump.h"
+#include "engine/recipes/failure_cause.h"
+#include "net/control/job_member.h"
+#include "net/http/http_client.h"
+#include "net/loop/child_process.h"
+#include "net/loop/core_runner.h"
+#include "net/loop/event_loop.h"
+#include "openai/json/json_edit.h"
+#include "worker/foreign/engine_guard.h"
+#include "worker/foreign/engine_log.h"
+#include "worker/foreign/engine_supervisor.h"
+#include "worker/foreign/port_claims.h"
+
+namespace pdjob::worker {
+namespace {
+
+// Longer than any answer of an engine that still works: while one is due, no new requests come.
+constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
+constexpr int kWarmUpWords = 200;  // More than one block of KV, which may hold 128 tokens.
+constexpr size_t kErrorBytesMax = 300;
+
+net::Protocol protocol_of(const std::string& word) {
+  return word == "sglang"      ? net::Protocol::kSglang
+         : word == "nixl_push" ? net::Protocol::kNixlPush
+                               : net::Protocol::kNixl;
+}
+
+std::string warm_up_body(const std::string& model) {
+  std::string prompt = "Warm up:";
+  for (int i = 0; i < kWarmUpWords; ++i) {
+    prompt += " " + std::to_string(i);
+  }
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.key("model").string(model);
+  json.key("prompt").string(prompt);
+  json.key("max_tokens").integer(2);
+  json.key("temperature").integer(0);
+  json.end_object();
+  return text;
+}
+
+struct Pipe {
+  net::Fd reading;
+  net::Fd writing;
+};
+
+Result<Pipe> open_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return Error{ErrorCode::kUnavailable, std::string("pipe: ") + std::strerror(errno)};
+  }
+  return Pipe{net::Fd(ends[0]), net::Fd(ends[1])};
+}
+
+class EngineProcess final : net::JobMember::Handler, net::FdHandler {
+ public:
+  explicit EngineProcess(const ForeignWorkerOptions& options)
+      : options_(options),
+        recipe_(engine::recipe_of(options.engine.foreign)),
+        core_(rules()),
+        client_(net::HttpClient::create(loop_)),
+        runner_(loop_, core_, *this) {}
+
+  ~EngineProcess() {
+    if (output_.valid()) {
+      loop_.unwatch(output_.get());
+    }
+  }
+
+  Status start() {
+    adopt_orphans();
+    if (options_.spec.listen_fd >= 0) {
+      ::close(options_.spec.listen_fd);  // The engine has its own.
+    }
+    PDJOB_TRY_STATUS(prepare());
+    PDJOB_TRY(member_, net::JobMember::open(loop_, *this, options_.spec, options_.drain_timeout));
+    return ok();
+  }
+
+  int run() {
+    runner_.submit(SupervisorTimePassed{});
+    loop_.run();
+    return crash_ ? end_as(*crash_) : exit_code_;
+  }
+
+ private:
+  using Runner = net::CoreRunner<EngineProcess, EngineSupervisor, SupervisorEvent, SupervisorEffect,
+                                 SupervisorTimePassed>;
+  friend Runner;
+
+  SupervisorRules rules() const {
+    return {.make = recipe_.name,
+            .warms_up = !recipe_.warm_up_path.empty(),
+            .has_metrics = !recipe_.metrics.path.empty(),
+            .lease = options_.spec.role == net::Role::kPrefill ? options_.lease : Duration::zero(),
+            .start_timeout = options_.start_timeout};
+  }
+
+  // The key that clients show to the engine. A router of another make shows one key to all workers.
+  std::string key() const {
+    if (recipe_.key_environment.empty()) {
+      return "";
+    }
+    return options_.spec.router_key.empty() ? options_.spec.key : options_.spec.router_key;
+  }
+
+  Status prepare() {
+    const engine::ForeignConfig& config = options_.engine.foreign;
+    engine::EngineValues values = engine_values(options_.spec, options_.engine, options_.lease);
+    std::vector<uint16_t> wanted = engine::ports_of_user(recipe_, config, values);
+    if (wanted.front() == 0 && options_.spec.listen_fd < 0) {
+      wanted.front() = options_.spec.port;  // A worker started by hand.
+    }
+    PDJOB_TRY(claims_, PortClaims::take(values.host, wanted, config.ports,
+                                        first_port_of_slot(recipe_, options_.slot)));
+    values.ports = claims_->ports();
+    command_ = engine::engine_command(recipe_, config, values);
+    Result<std::string> program = net::find_program(command_.argv.front());
+    if (!program) {
+      return Error{program.error().code,
+                   program.error().message + ": " +
+                       (recipe_.install.empty() ? "install it" : recipe_.install) +
+                       ", or name it in engine.program"};
+    }
+    log::info("the engine: " + engine::shell_text(command_, recipe_.key_environment));
+    // Python finds its packages by the path in argv[0].
+    command_.argv.front() = std::move(*program);
+    return ok();
+  }
+
+  Status start_engine() {
+    PDJOB_TRY(Pipe channel, open_pipe());
+    PDJOB_TRY(Pipe output, open_pipe());
+    fcntl(output.reading.get(), F_SETFL, O_NONBLOCK);
+    net::ChildOptions child{.program = options_.guard_program,
+                            .arguments = {"pdjob " + options_.spec.name + " guard", "guard-engine",
+                                          std::to_string(channel.reading.get())},
+                            .environment = command_.environment,
+                            .inherited = {channel.reading.get()},
+                            .output = output.writing.get()};
+    child.arguments.insert(child.arguments.end(), command_.argv.begin(), command_.argv.end());
+    if (!recipe_.key_environment.empty() && !key().empty()) {
+      child.environment.emplace_back(recipe_.key_environment, key());
+    }
+    PDJOB_TRY(guard_, net::ChildProcess::start(
+                          loop_, child, [this](const net::ChildExit& exit) { exited(exit); }));
+    PDJOB_TRY_STATUS(loop_.watch(output.reading.get(), EPOLLIN, *this));
+    channel_ = std::move(channel.writing);
+    output_ = std::move(output.reading);
+    return ok();
+  }
+
+  void exited(const net::ChildExit& exit) {
+    end_children();
+    read_output();
+    write_log(log_.finish(loop_.now()));
+    if (exit.crashed()) {
+      crash_ = exit;
+    }
+    runner_.submit(EngineExited{exit.how, engine::failure_cause(log_.last_lines())});
+  }
+
+  // --- the engine's output
+
+  void on_ready(uint32_t /*epoll_events*/) override { read_output(); }
+
+  void read_output() {
+    std::array<char, 16384> piece{};
+    while (output_.valid()) {
+      const ssize_t got = ::read(output_.get(), piece.data(), piece.size());
+      if (got > 0) {
+        write_log(log_.take({piece.data(), static_cast<size_t>(got)}, loop_.now()));
+        continue;
+      }
+      if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        loop_.unwatch(output_.get());
+        output_.reset();
+      }
+      return;
+    }
+  }
+
+  static void write_log(const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) {
+      log::info("| " + line);
+    }
+  }
+
+  // --- the job
+
+  void on_drain() override { runner_.submit(DrainAsked{}); }
+  void on_shutdown() override { runner_.submit(EndAsked{}); }
+  net::WorkerLoad current_load() override { return core_.load(loop_.now()); }
+
+  // --- the core
+
+  void stepped(const SupervisorEvent& /*event*/, const std::vector<SupervisorEffect>&) {}
+  void carried_out(const SupervisorEvent& /*event*/) {}
+
+  void carry_out(const StartEngine& /*effect*/) {
+    if (const Status started = start_engine(); !started) {
+      runner_.submit(EngineExited{started.error().message, ""});
+    }
+  }
+
+  void carry_out(const AskHealth& /*effect*/) {
+    ask("GET", recipe_.ready_path, "", [this](const Result<net::HttpReply>& reply) {
+      runner_.submit(HealthAnswered{!reply                 ? Health::kSilent
+                                    : reply->status == 200 ? Health::kWell
+                                                           : Health::kUnwell});
+    });
+  }
+
+  void carry_out(const WarmUp& /*effect*/) {
+    ask("POST", recipe_.warm_up_path, warm_up_body(command_.words.at("served_name")),
+        [this](const Result<net::HttpReply>& reply) {
+          const std::string error = !reply ? reply.error().message
+                                    : reply->status == 200
+                                        ? ""
+                                        : "status " + std::to_string(reply->status) + ": " +
+                                              reply->body.substr(0, kErrorBytesMax);
+          runner_.submit(WarmedUp{error});
+        });
+  }
+
+  void carry_out(const AskLoad& /*effect*/) {
+    ask("GET", recipe_.metrics.path, "", [this](const Result<net::HttpReply>& reply) {
+      LoadAnswered answer;
+      if (reply && reply->status == 200) {
+        answer.sample = read_sample(recipe_.metrics, reply->body);
+      }
+      runner_.submit(std::move(answer));
+    });
+  }
+
+  void carry_out(const Serve& /*effect*/) {
+    member_->serve({.name = options_.spec.name,
+                    .engine_id = options_.spec.engine_id,
+                    .role = options_.spec.role,
+                    .host = options_.spec.host,
+                    .port = command_.port(),
+                    .model = command_.words.at("served_name"),
+                    .kv_address = command_.kv_address,
+                    .key = key(),
+                    .protocol = protocol_of(recipe_.protocol),
+                    .abort = recipe_.abort});
+    const std::string url = "http://" + options_.spec.host + ":" + std::to_string(command_.port());
+    log::info(recipe_.name + " serves as " + net::to_string(options_.spec.role) + " on " + url);
+    ask_version();
+    if (options_.spec.control.empty()) {
+      std::printf("ready url=%s\n", url.c_str());  // Started by hand: stdout tells the port.
+      std::fflush(stdout);
+    }
+  }
+
+  void carry_out(const TerminateEngine& /*effect*/) {
+    if (guard_) {
+      ::kill(guard_->pid(), SIGTERM);
+    }
+  }
+
+  void carry_out(const KillEngine& /*effect*/) {
+    if (channel_.valid()) {
+      channel_.reset();
+    } else if (guard_) {
+      guard_->signal(SIGKILL);
+    }
+  }
+
+  void carry_out(const TellDrained& /*effect*/) { member_->drained(); }
+
+  void carry_out(const EndWorker& effect) {
+    if (!effect.error.empty()) {
+      log::error(effect.error);
+      exit_code_ = kExitFailed;
+    }
+    loop_.stop();
+  }
+
+  void carry_out(const SupervisorNote& effect) { log::info(effect.text); }
+
+  // --- questions
+
+  void ask_version() {
+    if (recipe_.version_path.empty()) {
+      return;
+    }
+    ask("GET", recipe_.version_path, "", [this](const Result<net::HttpReply>& reply) {
+      const std::array<std::string_view, 1> names{recipe_.version_member};
+      const auto answer =
+          reply && reply->status == 200
+              ? openai::JsonObject::scan(reply->body, names)
+              : Result<openai::JsonObject>(Error{ErrorCode::kUnavailable, "no answer"});
+      const auto version =
+          answer ? openai::json_string(answer->value(recipe_.version_member)) : std::nullopt;
+      log::info(recipe_.name + " has version " +
+                (version ? version->substr(0, kErrorBytesMax) : std::string("unknown")));
+    });
+  }
+
+  void ask(std::string_view method, const std::string& path, const std::string& body,
+           std::function<void(const Result<net::HttpReply>&)> then) {
+    const std::string lines =
+        authorization_line(key()) + (body.empty() ? "" : "Content-Type: application/json\r\n");
+    const Duration timeout = body.empty() ? kAnswerTimeout : options_.start_timeout;
+    net::fetch(loop_, *client_,
+               {.to = {.host = options_.spec.host, .port = command_.port()},
+                .method = method,
+                .target = path,
+                .header_lines = lines,
+                .body = body,
+                .head_timeout = timeout,
+                .idle_timeout = timeout},
+               limits::kEngineReplyBytesMax, std::move(then));
+  }
+
+  const ForeignWorkerOptions options_;
+  const engine::EngineRecipe recipe_;
+  EngineSupervisor core_;
+  net::EventLoop loop_;
+  const std::unique_ptr<net::HttpClient> client_;
+  std::optional<PortClaims> claims_;
+  engine::EngineCommand command_;
+  net::Fd channel_;  // The guard ends the engine once it is closed.
+  net::Fd output_;
+  EngineLog log_;
+  std::unique_ptr<net::ChildProcess> guard_;
+  std::unique_ptr<net::JobMember> member_;
+  Runner runner_;
+  std::optional<net::ChildExit> crash_;  // The worker ends in the same way.
+  int exit_code_ = kExitOk;
+};
+
+}  // namespace
+
+engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::EngineConfig& engine,
+                                   Duration lease) {
+  return {.model = engine.model_path,
+          .served_name = engine.served_name,
+          .name = spec.name,
+          .role = net::to_string(spec.role),
+          .host = spec.host,
+          .engine_id = spec.engine_id,
+          .lease = lease,
+          .threads = engine.threads,
+          .gpu = engine.gpu};
+}
+
+size_t first_port_of_slot(const engine::EngineRecipe& recipe, size_t slot) {
+  return slot * (recipe.ports.size() + 1);
+}
+
+int run_foreign_worker(const ForeignWorkerOptions& options) {
+  net::block_signals();
+  install_stack_dump();
+  EngineProcess process(options);
+  if (const Status started = process.start(); !started) {
+    log::error("cannot start: " + started.error().message);
+    return kExitFailed;
+  }
+  return process.run();
+}
+
+}  // namespace pdjob::worker

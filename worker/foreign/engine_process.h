@@ -1,0 +1,35 @@
+// A worker whose engine is of another make: the shell of the EngineSupervisor core. The engine is a
+// child process and listens on its own port. The worker registers that port, reports the engine's
+// load, drains it and ends with it.
+#pragma once
+
+#include <string>
+
+#include "common/time.h"
+#include "engine/engine_config.h"
+#include "engine/recipes/engine_command.h"
+#include "net/control/process_spec.h"
+
+namespace pdjob::worker {
+
+struct ForeignWorkerOptions {
+  net::ProcessSpec spec;
+  engine::EngineConfig engine;  // Of kind kForeign.
+  Duration lease{};             // kvtransfer.lease
+  Duration drain_timeout = std::chrono::seconds(30);
+  Duration start_timeout = std::chrono::minutes(5);
+  size_t slot = 0;  // Which of the job's foreign workers it is; they start at different ports.
+  std::string guard_program = "/proc/self/exe";
+};
+
+// What the engine's command line is made of, without its ports.
+engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::EngineConfig& engine,
+                                   Duration lease);
+
+// The first of the band's ports that the worker of a slot tries.
+size_t first_port_of_slot(const engine::EngineRecipe& recipe, size_t slot);
+
+// As run_worker().
+int run_foreign_worker(const ForeignWorkerOptions& options);
+
+}  // namespace pdjob::worker
