@@ -64,10 +64,10 @@ inline constexpr size_t kPreparedAtOnceBytesMax =
 inline constexpr size_t kPreparedAtOnceChoicesMax = 64;  // In such a request, over all its prompts.
 
 // An engine of another make
-inline constexpr size_t kEngineReplyBytesMax = 4 * kMiB;    // Its metrics and its other answers.
-inline constexpr size_t kEngineLogLineBytesMax = 4 * kKiB;  // Beyond: cut.
-inline constexpr size_t kEngineLogBytesPerSecond = 256 * kKiB;  // Beyond: lines are dropped.
-inline constexpr size_t kEngineLogBurstBytes = 8 * kMiB;
+inline constexpr size_t kEngineReplyBytesMax = 4 * kMiB;       // Its metrics and its other answers.
+inline constexpr size_t kEngineLogLineBytesMax = 4 * kKiB;     // Beyond: cut.
+inline constexpr size_t kEngineLogBytesPerSecond = 32 * kKiB;  // Beyond: lines are dropped.
+inline constexpr size_t kEngineLogBurstBytes = 4 * kMiB;
 
 // Structured output (docs/explanation/structured-output.md)
 inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar, or a JSON schema.

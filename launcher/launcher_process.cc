@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "net/control/control_channel.h"
 #include "net/loop/signals.h"
 #include "router/external/external_process.h"
+#include "worker/foreign/engine_process.h"
 
 namespace pdjob::launcher {
 
@@ -67,6 +69,23 @@ bool recipe_without_key(const JobConfig& config) {
   return !recipe || recipe->key_environment.empty() || !config.models.front().disaggregated();
 }
 
+// Says which programs of engines of other makes are missing here.
+void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
+  std::set<std::string> told;
+  for (const ModelConfig& model : config.models) {
+    for (const engine::EngineConfig* engine : {&model.prefill_engine, &model.decode_engine}) {
+      if (engine->kind != engine::EngineKind::kForeign) {
+        continue;
+      }
+      const auto found = worker::find_engine_program(engine->foreign);
+      if (!found && told.insert(found.error().message).second) {
+        plan.warnings.push_back("no " + engine->foreign.make +
+                                " will start: " + found.error().message);
+      }
+    }
+  }
+}
+
 Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes) {
   PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_bytes(config)));
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
@@ -74,6 +93,7 @@ Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nod
       plan.warnings.push_back(there.error().message + ": no worker will start");
     }
   }
+  look_for_engines(config, plan);
   if (has_foreign_router(config)) {
     PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
     const auto program =

@@ -1,6 +1,6 @@
 #include "launcher/plan/foreign_plan.h"
 
-#include <algorithm>
+#include <functional>
 #include <set>
 
 #include "engine/recipes/engine_command.h"
@@ -59,6 +59,15 @@ void for_each_foreign(const JobConfig& config, const Found& found) {
   }
 }
 
+void warn_of_open_doors(const engine::EngineRecipe& recipe, const std::string& host,
+                        const std::function<void(const std::string&)>& warn) {
+  if (recipe.open.empty() && !recipe.key_environment.empty()) {
+    return;
+  }
+  const std::string open = recipe.open.empty() ? "every route" : list_of(recipe.open);
+  warn(recipe.name + " answers without a key: " + open + "; it listens on " + host);
+}
+
 }  // namespace
 
 size_t foreign_slot(const JobConfig& config, const std::string& worker) {
@@ -92,10 +101,7 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
     for (const std::string& warning : command.warnings) {
       warn(warning);
     }
-    if (!recipe.open.empty()) {
-      warn(recipe.name + " answers without a key: " + list_of(recipe.open) + "; it listens on " +
-           row.host);
-    }
+    warn_of_open_doors(recipe, row.host, warn);
   }
 }
 

@@ -115,11 +115,19 @@ def test_the_plan_shows_each_engines_exact_command_line(folder):
     assert "VLLM_API_KEY=... " in line, "the key itself is not shown"
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=22003" in shown, "each engine has ports of its own"
     assert "warning: vllm answers without a key: /tokenize" in shown
+    assert "warning: sglang answers without a key: every route" in plan(folder, kind="sglang").stdout
 
 
 def test_the_plan_warns_where_the_users_words_replace_its_own(folder):
     shown = plan(folder, engine='args: [--kv-transfer-config, "{}"]').stdout
     assert "warning: engine.args sets --kv-transfer-config, which pdjob sets, too: yours is used" in shown
+
+
+def test_the_plan_says_what_is_not_installed(folder):
+    file = pathlib.Path(folder) / "plan.yaml"
+    file.write_text(yaml(folder).replace(str(DOUBLE), "/nowhere/vllm"))
+    shown = subprocess.run([BIN, "plan", "--config", str(file)], capture_output=True, text=True, timeout=60).stdout
+    assert "warning: no vllm will start: /nowhere/vllm is no program: No such file or directory: pip install vllm nixl" in shown
 
 
 def test_a_key_on_a_command_line_is_refused(folder):
@@ -282,8 +290,9 @@ def test_an_engine_that_is_stopped_is_replaced(folder):
     with foreign_job(folder, prefill=0, launcher="progress_timeout: 2s") as job:
         old = job.processes()["decode-0"]["pid"]
         engine = engine_pid(job, "decode-0")
-        os.kill(engine, signal.SIGSTOP)
-        eventually(lambda: engine not in processes_with(folder), 30, "the stopped engine is gone")
+        family = {engine, *children(engine)}
+        os.kill(engine, signal.SIGSTOP)  # When its worker dies, the kernel sends SIGHUP to the guard.
+        eventually(lambda: not family & set(processes_with(folder)), 30, "its processes are gone")
         eventually(lambda: job.processes()["decode-0"]["pid"] not in (0, old) and answers(job), 30, "the job answers")
 
 

@@ -37,6 +37,17 @@ std::vector<pid_t> children() {
   return pids;
 }
 
+// No other signal may end the guard before its work is done. The kernel sends SIGHUP to its process
+// group when the worker dies while the engine is stopped.
+void block_all_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS}) {
+    sigdelset(&all, fault);
+  }
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+}
+
 sigset_t watched_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -121,9 +132,10 @@ int end_as(const net::ChildExit& exit) {
   const rlimit no_core{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &no_core);
   std::signal(exit.signal, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, exit.signal);
+  sigprocmask(SIG_UNBLOCK, &only, nullptr);
   std::raise(exit.signal);
   return 128 + exit.signal;  // A signal that ends nobody.
 }
@@ -133,8 +145,8 @@ int run_engine_guard(int channel, const std::vector<std::string>& command) {
   prctl(PR_SET_PDEATHSIG, 0);
   adopt_orphans();
   fcntl(channel, F_SETFD, FD_CLOEXEC);
+  block_all_signals();
   const sigset_t watched = watched_signals();
-  sigprocmask(SIG_BLOCK, &watched, nullptr);
   const net::Fd signals(signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
   std::vector<char*> argv;
   for (const std::string& argument : command) {

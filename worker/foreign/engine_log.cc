@@ -49,6 +49,10 @@ std::vector<std::string> EngineLog::finish(Instant now) {
 
 void EngineLog::end_line(Instant now, std::vector<std::string>& lines) {
   std::string line = std::exchange(line_, {}) + (std::exchange(cut_, false) ? "..." : "");
+  if (std::ranges::any_of(
+          dull_, [&](const std::string& text) { return line.find(text) != std::string::npos; })) {
+    return;
+  }
   last_.push_back(line);
   if (last_.size() > kLinesKept) {
     last_.pop_front();

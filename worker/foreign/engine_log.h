@@ -8,6 +8,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/time.h"
@@ -16,6 +17,9 @@ namespace pdjob::worker {
 
 class EngineLog {
  public:
+  // Lines that contain one of the `dull` texts are left out.
+  explicit EngineLog(std::vector<std::string> dull = {}) : dull_(std::move(dull)) {}
+
   // Returns the lines to write, without their ends. A line that is too long is cut. Lines beyond
   // the rate are dropped and counted.
   std::vector<std::string> take(std::string_view bytes, Instant now);
@@ -28,6 +32,7 @@ class EngineLog {
  private:
   void end_line(Instant now, std::vector<std::string>& lines);
 
+  std::vector<std::string> dull_;
   std::string line_;
   bool cut_ = false;
   bool returned_ = false;  // The last byte was a carriage return.

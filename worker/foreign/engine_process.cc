@@ -62,6 +62,17 @@ std::string warm_up_body(const std::string& model) {
   return text;
 }
 
+// Lines of an access log about our own questions, one or two a second.
+std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
+  std::vector<std::string> lines;
+  for (const std::string& path : {recipe.ready_path, recipe.metrics.path}) {
+    if (!path.empty()) {
+      lines.push_back("\"GET " + path + " HTTP/1.1\" 200");
+    }
+  }
+  return lines;
+}
+
 struct Pipe {
   net::Fd reading;
   net::Fd writing;
@@ -116,7 +127,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
             .warms_up = !recipe_.warm_up_path.empty(),
             .has_metrics = !recipe_.metrics.path.empty(),
             .lease = options_.spec.role == net::Role::kPrefill ? options_.lease : Duration::zero(),
-            .start_timeout = options_.start_timeout};
+            // Before the launcher's own deadline, so that the reason is told.
+            .start_timeout = options_.start_timeout - options_.start_timeout / 10};
   }
 
   // The key that clients show to the engine. A router of another make shows one key to all workers.
@@ -138,16 +150,10 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
                                         first_port_of_slot(recipe_, options_.slot)));
     values.ports = claims_->ports();
     command_ = engine::engine_command(recipe_, config, values);
-    Result<std::string> program = net::find_program(command_.argv.front());
-    if (!program) {
-      return Error{program.error().code,
-                   program.error().message + ": " +
-                       (recipe_.install.empty() ? "install it" : recipe_.install) +
-                       ", or name it in engine.program"};
-    }
+    PDJOB_TRY(std::string program, find_engine_program(config));
     log::info("the engine: " + engine::shell_text(command_, recipe_.key_environment));
     // Python finds its packages by the path in argv[0].
-    command_.argv.front() = std::move(*program);
+    command_.argv.front() = std::move(program);
     return ok();
   }
 
@@ -248,7 +254,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   void carry_out(const AskLoad& /*effect*/) {
     ask("GET", recipe_.metrics.path, "", [this](const Result<net::HttpReply>& reply) {
-      LoadAnswered answer;
+      LoadAnswered answer{.answered = reply.has_value(), .sample = std::nullopt};
       if (reply && reply->status == 200) {
         answer.sample = read_sample(recipe_.metrics, reply->body);
       }
@@ -346,7 +352,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   engine::EngineCommand command_;
   net::Fd channel_;  // The guard ends the engine once it is closed.
   net::Fd output_;
-  EngineLog log_;
+  EngineLog log_{access_lines(recipe_)};
   std::unique_ptr<net::ChildProcess> guard_;
   std::unique_ptr<net::JobMember> member_;
   Runner runner_;
@@ -371,6 +377,19 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
 
 size_t first_port_of_slot(const engine::EngineRecipe& recipe, size_t slot) {
   return slot * (recipe.ports.size() + 1);
+}
+
+Result<std::string> find_engine_program(const engine::ForeignConfig& config) {
+  const engine::EngineRecipe recipe = engine::recipe_of(config);
+  auto program =
+      net::find_program(config.program.empty() ? recipe.command.front() : config.program);
+  if (!program) {
+    return Error{program.error().code,
+                 program.error().message + ": " +
+                     (recipe.install.empty() ? "install it" : recipe.install) +
+                     ", or name it in engine.program"};
+  }
+  return program;
 }
 
 int run_foreign_worker(const ForeignWorkerOptions& options) {

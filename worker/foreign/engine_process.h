@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "common/result.h"
 #include "common/time.h"
 #include "engine/engine_config.h"
 #include "engine/recipes/engine_command.h"
@@ -28,6 +29,9 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
 
 // The first of the band's ports that the worker of a slot tries.
 size_t first_port_of_slot(const engine::EngineRecipe& recipe, size_t slot);
+
+// Finds the program of the engine. The error says how to install it.
+Result<std::string> find_engine_program(const engine::ForeignConfig& config);
 
 // As run_worker().
 int run_foreign_worker(const ForeignWorkerOptions& options);

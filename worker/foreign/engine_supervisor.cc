@@ -114,11 +114,9 @@ void EngineSupervisor::on(const LoadAnswered& event) {
   if (!watched()) {
     return;
   }
+  silent_since_ = event.answered ? kNever : std::min(silent_since_, asked);
   if (event.sample) {
-    silent_since_ = kNever;
     take(*event.sample);
-  } else {
-    silent_since_ = std::min(silent_since_, asked);
   }
   if (watched()) {
     next_poll();

@@ -47,7 +47,8 @@ struct WarmedUp {
   std::string error;  // Empty: it worked.
 };
 struct LoadAnswered {
-  std::optional<EngineSample> sample;  // Nothing: no answer.
+  bool answered = false;
+  std::optional<EngineSample> sample;  // Nothing: no answer that says it.
 };
 struct DrainAsked {};
 struct EndAsked {};  // At once.

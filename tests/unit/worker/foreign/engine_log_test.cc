@@ -35,6 +35,12 @@ TEST(EngineLog, ALongLineIsCut) {
   EXPECT_EQ(lines.front().size(), limits::kEngineLogLineBytesMax + 3);
 }
 
+TEST(EngineLog, DullLinesAreLeftOut) {
+  EngineLog log({"\"GET /health"});
+  EXPECT_EQ(log.take("a\n1.2.3.4 \"GET /health HTTP/1.1\" 200\nb\n", kNow), (Lines{"a", "b"}));
+  EXPECT_EQ(log.last_lines(), (Lines{"a", "b"}));
+}
+
 TEST(EngineLog, LinesThatComeTooFastAreDroppedAndCounted) {
   EngineLog log;
   const std::string line(1023, 'x');

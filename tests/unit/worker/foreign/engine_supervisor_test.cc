@@ -44,7 +44,7 @@ class Story {
   std::string poll(Health health, std::optional<EngineSample> sample) {
     wake();
     step(HealthAnswered{health});
-    return step(LoadAnswered{sample});
+    return step(LoadAnswered{true, sample});
   }
   uint64_t standstill() const { return core_.load(now_).standstill_ms; }
   net::WorkerLoad load() const { return core_.load(now_); }
@@ -140,7 +140,7 @@ TEST(EngineSupervisor, AnEngineThatIsSlowToAnswerStandsStillOnlyUntilItAnswers) 
   story.pass(seconds(5));
   EXPECT_EQ(story.standstill(), 5000U);
   EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "load?") << "nothing is cancelled";
-  story.step(LoadAnswered{busy(11)});
+  story.step(LoadAnswered{true, busy(11)});
   EXPECT_EQ(story.standstill(), 0U);
 }
 
@@ -165,6 +165,14 @@ TEST(EngineSupervisor, AnUnhealthyEngineStandsStill) {
   story.pass(seconds(3));
   EXPECT_EQ(story.standstill(), 3000U);
   story.poll(Health::kWell, EngineSample{});
+  EXPECT_EQ(story.standstill(), 0U);
+}
+
+TEST(EngineSupervisor, AnEngineThatAnswersWithoutMetricsDoesNotStandStill) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, std::nullopt);
+  story.pass(seconds(100));
   EXPECT_EQ(story.standstill(), 0U);
 }
 

@@ -39,6 +39,17 @@ TEST(PortClaims, TheEngineCanListenOnAClaimedPort) {
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
 }
 
+TEST(PortClaims, APortOfTheUsersIsTakenUnlessSomebodyListensThere) {
+  const engine::PortBand ports = band();
+  {
+    const auto claims = PortClaims::take(kHost, {ports.last, 0}, ports, 0);
+    ASSERT_TRUE(claims.has_value());
+    EXPECT_EQ(claims->ports(), (std::vector<uint16_t>{ports.last, ports.first}));
+  }
+  const auto owner = net::listen_on(kHost, ports.last);
+  EXPECT_FALSE(PortClaims::take(kHost, {ports.last}, ports, 0).has_value());
+}
+
 TEST(PortClaims, TheSearchGoesRoundTheBand) {
   const engine::PortBand ports = band();
   const auto claims = PortClaims::take(kHost, {0, 0}, ports, 20);
