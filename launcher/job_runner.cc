@@ -23,7 +23,12 @@ JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options
               {.key = options_.foreign_router ? "" : probe_key(),
                .worker_key_of = [this](const std::string& name) { return shown_key(name); },
                .address_of = [this](const std::string& name) { return address_of(name); },
-               .kv_received_by = [this](const std::string& name) { return kv_received_by(name); }},
+               .kv_received_by = [this](const std::string& name) { return kv_received_by(name); },
+               .entry_of =
+                   [this](const std::string& name) {
+                     const Process* const process = job_.find(name);
+                     return process == nullptr ? net::WorkerEntry{} : process->entry;
+                   }},
               [this](const Event& event) { submit(event); }),
       runner_(loop, job_, *this) {
   cluster_.report_to(*this);

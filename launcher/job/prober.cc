@@ -34,7 +34,7 @@ std::string long_prompt(uint64_t probe) {
 }
 
 std::string probe_body(const std::string& model, const std::string& prompt,
-                       std::string_view kv_params) {
+                       const router::KvWords& words) {
   std::string text;
   JsonWriter json(text);
   json.begin_object();
@@ -42,8 +42,13 @@ std::string probe_body(const std::string& model, const std::string& prompt,
   json.key("prompt").string(prompt);
   json.key("max_tokens").integer(1);
   json.key("temperature").integer(0);
-  if (!kv_params.empty()) {
-    json.key("kv_transfer_params").raw(kv_params);
+  for (const auto& [key, value] : {std::pair("kv_transfer_params", &words.kv_transfer_params),
+                                   std::pair("bootstrap_host", &words.bootstrap_host),
+                                   std::pair("bootstrap_port", &words.bootstrap_port),
+                                   std::pair("bootstrap_room", &words.bootstrap_room)}) {
+    if (!value->empty()) {
+      json.key(key).raw(*value);
+    }
   }
   json.end_object();
   return text;
@@ -68,12 +73,29 @@ void Prober::start(const Probe& probe) {
     call_router(std::move(running));
   } else if (probe.prefill.empty()) {
     running.step = Step::kDecodeLeg;
-    call_worker(std::move(running), probe.decode, "");
+    call_worker(std::move(running), probe.decode, {});
+  } else if (const net::WorkerEntry prefill = options_.entry_of(probe.prefill);
+             prefill.protocol == net::Protocol::kSglang) {
+    call_both(running, prefill);
   } else {
     running.step = Step::kPrefillLeg;
     call_worker(std::move(running), probe.prefill,
-                router::dialect_of(net::Protocol::kNixl, false).offer({}).kv_transfer_params);
+                router::dialect_of(net::Protocol::kNixl, false).offer({}));
   }
+}
+
+void Prober::call_both(const Running& running, const net::WorkerEntry& prefill) {
+  const router::KvWords words =
+      router::dialect_of(prefill.protocol, true)
+          .offer({.transfer = {.high = loop_.entropy(), .low = loop_.entropy()},
+                  .address = prefill.kv_address,
+                  .request_id = {}});
+  Running beside = running;
+  beside.step = Step::kBeside;
+  call_worker(std::move(beside), running.probe.prefill, words);
+  Running decode = running;
+  decode.step = Step::kDecodeLeg;
+  call_worker(std::move(decode), running.probe.decode, words);
 }
 
 void Prober::call_router(Running running) {
@@ -86,16 +108,16 @@ void Prober::call_router(Running running) {
   pin(openai::header::kPinDecode, running.probe.decode);
   pin(openai::header::kPinPrefill, running.probe.prefill);
   const net::HttpAddress to = options_.address_of(running.probe.router);
-  call(std::move(running), to, lines, "");
+  call(std::move(running), to, lines, {});
 }
 
-void Prober::call_worker(Running running, const std::string& name, std::string_view kv_params) {
+void Prober::call_worker(Running running, const std::string& name, const router::KvWords& words) {
   call(std::move(running), options_.address_of(name),
-       authorization_line(options_.worker_key_of(name)), kv_params);
+       authorization_line(options_.worker_key_of(name)), words);
 }
 
 void Prober::call(Running running, const net::HttpAddress& to, const std::string& more_lines,
-                  std::string_view kv_params) {
+                  const router::KvWords& words) {
   const std::string headers = "Content-Type: application/json\r\nx-request-id: probe-" +
                               std::to_string(running.probe.probe) + "\r\n" + more_lines;
   net::HttpCall call;
@@ -106,7 +128,7 @@ void Prober::call(Running running, const net::HttpAddress& to, const std::string
                          running.received_before
                              ? long_prompt(running.probe.probe)
                              : "This is a readiness probe of the job, and one token is enough.",
-                         kv_params);
+                         words);
   call.head_timeout = call.idle_timeout = kProbeTimeout;
   const net::CallId id = client_->start(std::move(call), *this);
   running_.emplace(id, std::move(running));
@@ -142,10 +164,14 @@ void Prober::go_on(const Running& ended) {
     case Step::kPrefillLeg:
       if (const std::string params = router::returned_params(ended.body); !params.empty()) {
         next.step = Step::kDecodeLeg;
-        call_worker(std::move(next), ended.probe.decode, params);
+        router::KvWords words;
+        words.kv_transfer_params = params;
+        call_worker(std::move(next), ended.probe.decode, words);
       } else {
         fail(ended, "the answer has no kv_transfer_params");
       }
+      break;
+    case Step::kBeside:
       break;
     case Step::kDecodeLeg:
     case Step::kRouter:
@@ -187,6 +213,9 @@ void Prober::on_error(net::CallId id, const Error& error) {
 }
 
 void Prober::fail(const Running& ended, const std::string& reason) {
+  if (ended.step == Step::kBeside) {
+    return;  // The decode leg fails, too.
+  }
   const char* const who = ended.step == Step::kPrefillLeg  ? "prefill leg: "
                           : ended.step == Step::kDecodeLeg ? "decode leg: "
                                                            : "";

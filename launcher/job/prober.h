@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "net/http/http_client.h"
 #include "net/loop/loop.h"
+#include "router/core/kv_words.h"
 
 namespace pdjob::launcher {
 
@@ -28,6 +29,8 @@ struct ProberOptions {
   // Returns how much KV an engine of another make says that it has received, by its worker's name;
   // nothing: it is pdjob's own engine, whose replies say it.
   std::function<std::optional<uint64_t>(const std::string& name)> kv_received_by;
+  // Returns what a worker registered, by its name.
+  std::function<net::WorkerEntry(const std::string& name)> entry_of;
 };
 
 class Prober final : net::HttpCallHandler {
@@ -41,7 +44,8 @@ class Prober final : net::HttpCallHandler {
   void start(const Probe& probe);
 
  private:
-  enum class Step { kPrefillLeg, kDecodeLeg, kRouter };
+  // kBeside: a prefill leg whose decode leg runs at the same time, and tells the outcome.
+  enum class Step { kPrefillLeg, kBeside, kDecodeLeg, kRouter };
 
   struct Running {
     Probe probe;
@@ -66,9 +70,11 @@ class Prober final : net::HttpCallHandler {
   void on_error(net::CallId id, const Error& error) override;
 
   void call_router(Running running);
-  void call_worker(Running running, const std::string& name, std::string_view kv_params);
+  // Both legs at once.
+  void call_both(const Running& running, const net::WorkerEntry& prefill);
+  void call_worker(Running running, const std::string& name, const router::KvWords& words);
   void call(Running running, const net::HttpAddress& to, const std::string& more_lines,
-            std::string_view kv_params);
+            const router::KvWords& words);
   void go_on(const Running& ended);
   void look_at_counts();
   void fail(const Running& ended, const std::string& reason);

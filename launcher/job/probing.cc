@@ -217,7 +217,12 @@ Probe Probing::send(Subject& subject, const std::array<Subject*, kKinds>& member
     probe.router = router->name;
     flight.path = router->name;
   }
-  if (decode != nullptr) {
+  if (decode == nullptr) {
+    // A foreign router, which serves the job's one model.
+    const auto worker =
+        std::ranges::find_if(subjects_, [](const auto& row) { return row.second.kind == kDecode; });
+    probe.model = worker == subjects_.end() ? "" : worker->second.model;
+  } else {
     probe.model = decode->model;
     probe.decode = decode->name;
     flight.path = decode->name;
