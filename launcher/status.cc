@@ -26,7 +26,7 @@ std::string duration_text(Duration duration) {
 std::string url_of(const Process& process, const LaunchPlan& plan) {
   const auto row = std::ranges::find(plan.rows, process.name, &PlanRow::name);
   // The planned port of an engine of another make may be in use.
-  const bool planned = row != plan.rows.end() && row->role == net::Role::kRouter;
+  const bool planned = row != plan.rows.end() && row->command.empty();
   const net::WorkerEntry& entry = process.entry;
   const uint16_t port = entry.port != 0 ? entry.port : planned ? row->port : uint16_t{0};
   const std::string& host = planned && entry.host.empty() ? row->host : entry.host;

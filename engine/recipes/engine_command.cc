@@ -103,7 +103,8 @@ class Merge {
   Texts warnings() const {
     Texts texts;
     for (const auto& [where, what] : replaced_) {
-      texts.push_back(where + " sets " + what + ", which pdjob sets, too: yours is used");
+      texts.emplace_back(where).append(" sets ").append(what).append(
+          ", which pdjob sets, too: yours is used");
     }
     return texts;
   }

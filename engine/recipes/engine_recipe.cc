@@ -144,8 +144,8 @@ void read_hand_over(ConfigReader& in, const WordNames& known, EngineRecipe& reci
 }  // namespace
 
 const std::vector<std::string>& recipe_protocols() {
-  static const std::vector<std::string> kWords = {"nixl", "nixl_push", "sglang"};
-  return kWords;
+  static const std::vector<std::string> words = {"nixl", "nixl_push", "sglang"};
+  return words;
 }
 
 void read(ConfigReader& in, EngineRecipe& recipe) {
@@ -201,14 +201,14 @@ EngineRecipe shipped_engine_recipe(std::string_view name) {
 }
 
 const std::vector<std::string>& shipped_engine_recipes() {
-  static const std::vector<std::string> kNames = [] {
+  static const std::vector<std::string> known = [] {
     std::vector<std::string> names;
     for (const Shipped& shipped : kShipped) {
       names.emplace_back(shipped.name);
     }
     return names;
   }();
-  return kNames;
+  return known;
 }
 
 }  // namespace pdjob::engine

@@ -258,7 +258,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
       if (reply && reply->status == 200) {
         answer.sample = read_sample(recipe_.metrics, reply->body);
       }
-      runner_.submit(std::move(answer));
+      runner_.submit(answer);
     });
   }
 
