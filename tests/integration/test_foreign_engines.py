@@ -271,6 +271,35 @@ def test_a_launcher_that_is_killed_leaves_nothing(folder):
     eventually(lambda: not processes_with(folder), 15, "nothing is orphaned")
 
 
+def test_requests_while_engines_are_killed_are_answered_right_or_fail_clearly(folder):
+    stop, replies = threading.Event(), []
+
+    def client(number):
+        while not stop.is_set():
+            prompt = f"client {number} request {len(replies)}: {LONG}"
+            replies.append((prompt, ask(job, prompt)))
+
+    with foreign_job(folder, prefill=2, decode=2, env=["DOUBLE_STEP_SECONDS=0.01"]) as job:
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+        [each.start() for each in clients]
+        for name in ("prefill-0", "decode-1"):
+            time.sleep(1)
+            os.kill(engine_pid(job, name), signal.SIGKILL)
+        eventually(lambda: all(process["state"] == "ready" for process in job.processes().values()), 30, "all are back")
+        before = len(replies)
+        eventually(lambda: len(replies) > before + 20, 20, "requests go on")
+        stop.set()
+        [each.join() for each in clients]
+        for prompt, reply in replies:
+            if reply.status_code == 200:
+                assert reply.json()["choices"][0]["text"] == expected(prompt)
+            else:
+                assert reply.status_code >= 500 and reply.json()["error"]["message"], reply.text
+        failed = sum(reply.status_code != 200 for _, reply in replies)
+        print(f"{failed} of {len(replies)} failed")
+        assert failed <= 8, "only those that ran on the two engines may fail"
+
+
 def test_an_engine_that_hangs_with_work_is_replaced(folder):
     hang = pathlib.Path(folder) / "hang"
     options = {"prefill": 0, "env": [f"DOUBLE_HANG_FILE={hang}"], "launcher": "progress_timeout: 2s", "router": "attempts: 1"}
