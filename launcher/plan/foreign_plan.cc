@@ -1,7 +1,10 @@
 #include "launcher/plan/foreign_plan.h"
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "engine/recipes/engine_command.h"
 #include "worker/foreign/engine_process.h"
@@ -87,6 +90,7 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
       plan.warnings.push_back(text);
     }
   };
+  std::map<std::pair<uint16_t, uint16_t>, size_t> ports_wanted;  // By band.
   for (PlanRow& row : plan.rows) {
     const ModelConfig* const model = config.model_called(row.model);
     if (model == nullptr || engine_of(*model, row.role).kind != engine::EngineKind::kForeign) {
@@ -98,10 +102,18 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
         command_of(config, engine, recipe, row, foreign_slot(config, row.name));
     row.command = engine::shell_text(command, recipe.key_environment);
     row.port = command.port();
+    const engine::PortBand& band = engine.foreign.ports;
+    ports_wanted[{band.first, band.last}] += recipe.ports.size() + 1;
     for (const std::string& warning : command.warnings) {
       warn(warning);
     }
     warn_of_open_doors(recipe, row.host, warn);
+  }
+  for (const auto& [band, wanted] : ports_wanted) {
+    if (const size_t size = size_t{1} + band.second - band.first; wanted > size) {
+      warn("engine.ports has " + std::to_string(size) + " ports, and the engines want " +
+           std::to_string(wanted) + ": some will not start");
+    }
   }
 }
 

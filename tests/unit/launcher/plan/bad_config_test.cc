@@ -12,65 +12,26 @@
 #include "launcher/cli/reference.h"
 #include "launcher/plan/job_config.h"
 #include "openai/headers.h"
+#include "tests/unit/launcher/plan/case_file.h"
 
 namespace pdjob::launcher {
 namespace {
 
-constexpr const char* kFile = PDJOB_TEST_DIR "/bad_configs.txt";
-
-struct Case {
-  std::string name;
-  std::string yaml;
-  std::string errors;
-};
-
-struct Cases {
-  std::string preamble;
-  std::vector<Case> cases;
-};
-
-Cases read_cases() {
-  Cases all;
-  std::ifstream file(kFile);
-  std::string line;
-  std::string* into = &all.preamble;
-  while (std::getline(file, line)) {
-    if (line.starts_with("=== ")) {
-      all.cases.push_back({.name = line.substr(4)});
-      into = &all.cases.back().yaml;
-    } else if (line == "--- errors") {
-      into = &all.cases.back().errors;
-    } else {
-      *into += line + "\n";
-    }
-  }
-  return all;
-}
-
-void write_cases(const Cases& all) {
-  std::ofstream file(kFile);
-  file << all.preamble;
-  for (const Case& each : all.cases) {
-    file << "=== " << each.name << "\n" << each.yaml << "--- errors\n" << each.errors;
-  }
-}
-
 const Places kPlaces{.home = "/home/nobody"};
 
 TEST(BadConfig, EachIsRefusedWithItsWholeText) {
-  Cases all = read_cases();
-  ASSERT_GE(all.cases.size(), 40U);
-  const bool update = std::getenv("PDJOB_UPDATE") != nullptr;
-  for (Case& each : all.cases) {
+  CaseFile all(PDJOB_TEST_DIR "/bad_configs.txt", "--- errors");
+  ASSERT_GE(all.cases().size(), 40U);
+  for (CaseFile::Case& each : all.cases()) {
     const auto config = parse_job_config("job.yaml", each.yaml, kPlaces);
     ASSERT_FALSE(config.has_value()) << each.name;
-    if (update) {
-      each.errors = config.error().message;
+    if (CaseFile::updating()) {
+      each.expected = config.error().message;
     }
-    EXPECT_EQ(config.error().message, each.errors) << each.name;
+    EXPECT_EQ(config.error().message, each.expected) << each.name;
   }
-  if (update) {
-    write_cases(all);
+  if (CaseFile::updating()) {
+    all.write();
   }
 }
 

@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "common/check.h"
+#include "tests/unit/launcher/plan/case_file.h"
 
 namespace pdjob::launcher {
 namespace {
 
-const std::vector<Node> kOneNode = {
-    {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
+const std::vector<Node> kOneNode = {{.name = "local",
+                                     .host = "127.0.0.1",
+                                     .cores = 64,
+                                     .memory_bytes = 1 << 30,
+                                     .gpus = {"0", "1", "2", "3"}}};
 
 JobConfig job(const std::string& yaml) {
   auto config = parse_job_config("/jobs/job.yaml", "name: demo\n" + yaml, {.home = "/h"});
@@ -34,6 +38,29 @@ std::string command_of(const LaunchPlan& plan, const std::string& name) {
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// Every job file of engine_commands.txt runs exactly the commands below it.
+TEST(ForeignPlan, CommandsAreTheGoldenOnes) {
+  CaseFile all(PDJOB_TEST_DIR "/engine_commands.txt", "--- commands");
+  ASSERT_GE(all.cases().size(), 30U);
+  for (CaseFile::Case& each : all.cases()) {
+    const LaunchPlan plan = plan_of(each.yaml);
+    std::string text;
+    for (const PlanRow& row : plan.rows) {
+      text += row.command.empty() ? "" : row.name + ": " + row.command + "\n";
+    }
+    for (const std::string& warning : plan.warnings) {
+      text += "warning: " + warning + "\n";
+    }
+    if (CaseFile::updating()) {
+      each.expected = text;
+    }
+    EXPECT_EQ(text, each.expected) << each.name;
+  }
+  if (CaseFile::updating()) {
+    all.write();
+  }
 }
 
 TEST(ForeignPlan, EachEngineHasPortsOfItsOwn) {
