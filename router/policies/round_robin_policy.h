@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <unordered_map>
 
 #include "router/policies/pair_policy.h"
 
@@ -20,7 +20,7 @@ class RoundRobinPolicy final : public PairPolicy {
 
   // The turn when each worker was last picked. One cursor for all would not do, because each model
   // has its own candidates.
-  std::map<WorkerId, uint64_t> turns_;
+  std::unordered_map<WorkerId, uint64_t> turns_;
   uint64_t turns_made_ = 0;
 };
 

@@ -72,13 +72,11 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     if (!worker || names.size() == limits::kWorkersMax || !names.insert(entry.name).second) {
       continue;
     }
-    const auto known = std::find_if(workers_.begin(), workers_.end(), [&](const auto& row) {
-      return same_incarnation(row.second.entry, entry);
-    });
-    if (known != workers_.end()) {
-      known->second.entry = entry;
-      known->second.key_line = key_line_of(entry);
-      kept.insert(known->first);
+    Worker* const known = find_mutable(entry.name);
+    if (known != nullptr && same_incarnation(known->entry, entry)) {
+      known->entry = entry;
+      known->key_line = key_line_of(entry);
+      kept.insert(known->id);
       continue;
     }
     const WorkerId id{++ids_made_};
@@ -98,15 +96,28 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
       row = workers_.erase(row);
     }
   }
+  index();
   return gone;
+}
+
+void WorkerTable::index() {
+  by_name_.clear();
+  by_stage_ = {};
+  for (auto& [id, worker] : workers_) {
+    by_name_.emplace(worker.entry.name, &worker);
+    for (const Stage stage : {Stage::kPrefill, Stage::kDecode}) {
+      if (worker.serves(stage)) {
+        by_stage_.at(static_cast<size_t>(stage)).push_back(&worker);
+      }
+    }
+  }
 }
 
 void WorkerTable::set_load(std::string_view name, std::string_view engine_id,
                            const net::WorkerLoad& load) {
-  for (auto& [id, worker] : workers_) {
-    if (worker.entry.name == name && worker.entry.engine_id == engine_id) {
-      worker.reported = load;
-    }
+  Worker* const worker = find_mutable(name);
+  if (worker != nullptr && worker->entry.engine_id == engine_id) {
+    worker->reported = load;
   }
 }
 
@@ -121,12 +132,13 @@ Worker* WorkerTable::find_mutable(WorkerId id) {
 }
 
 const Worker* WorkerTable::find(std::string_view name) const {
-  for (const auto& [id, worker] : workers_) {
-    if (worker.entry.name == name) {
-      return &worker;
-    }
-  }
-  return nullptr;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+Worker* WorkerTable::find_mutable(std::string_view name) {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 bool WorkerTable::knows_model(std::string_view model) const {
@@ -139,19 +151,18 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
                                                    Instant now) const {
   std::vector<const Worker*> usable;
   std::vector<const Worker*> suspects;
-  for (const auto& [id, worker] : workers_) {
-    if (worker.accepts() && worker.serves(stage) && worker.serves(model) &&
-        std::find(except.begin(), except.end(), id) == except.end()) {
-      (worker.health(now) == Health::kSuspect ? suspects : usable).push_back(&worker);
+  for (const Worker* const worker : by_stage_.at(static_cast<size_t>(stage))) {
+    if (worker->accepts() && worker->serves(model) &&
+        std::find(except.begin(), except.end(), worker->id) == except.end()) {
+      (worker->health(now) == Health::kSuspect ? suspects : usable).push_back(worker);
     }
   }
   return std::move(usable.empty() ? suspects : usable);
 }
 
 bool WorkerTable::any(Stage stage, std::string_view model) const {
-  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& row) {
-    const Worker& worker = row.second;
-    return worker.accepts() && worker.serves(stage) && worker.serves(model);
+  return std::ranges::any_of(by_stage_.at(static_cast<size_t>(stage)), [&](const Worker* worker) {
+    return worker->accepts() && worker->serves(model);
   });
 }
 

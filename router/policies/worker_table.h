@@ -7,7 +7,9 @@
 // Suspicion only orders the choice: if no better worker is left, suspects are candidates too. Pure.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -113,8 +115,13 @@ class WorkerTable {
 
  private:
   Worker* find_mutable(WorkerId id);
+  Worker* find_mutable(std::string_view name);
+  // Makes by_name_ and by_stage_ anew.
+  void index();
 
   std::map<WorkerId, Worker> workers_;
+  std::map<std::string, Worker*, std::less<>> by_name_;
+  std::array<std::vector<const Worker*>, 2> by_stage_;  // In the order of their ids.
   uint64_t ids_made_ = 0;
 };
 

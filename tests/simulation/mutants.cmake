@@ -62,3 +62,17 @@ mutant(cache_shows_tenants tenants worker/core/prompt_cache.cc "kept.rows == 0 |
 mutant(cache_keeps_too_much everyday worker/core/prompt_cache.cc "prompt.tokens.begin(), prompt.tokens.end() - 1).first" "prompt.tokens.begin(), prompt.tokens.end()).first")
 mutant(engine_waits_for_ever everyday worker/core/engine_loop.cc "if (live.transfer == TransferState::kAwaited) {" "if (false) {")
 mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCode::kUnavailable, \"transfer \"" "error = {ErrorCode::kInvalidArgument, \"transfer \"")
+
+# The router of another make is not in a simulated job. The random stories of its unit test find its mutant.
+add_custom_command(
+  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc
+  COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/mutate.py ${CMAKE_SOURCE_DIR}/router/external/external_router.cc
+          ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc "version_ > version_applied_" "true"
+  DEPENDS ${CMAKE_SOURCE_DIR}/router/external/external_router.cc mutate.py
+  VERBATIM)
+add_executable(mutant_external_router EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/unit/router/external/external_router_test.cc
+  ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc)
+target_link_libraries(mutant_external_router PRIVATE pdjob_router GTest::gtest GTest::gtest_main)
+add_dependencies(mutants mutant_external_router)
+add_test(NAME mutant_external_router COMMAND mutant_external_router --gtest_brief=1)
+set_tests_properties(mutant_external_router PROPERTIES TIMEOUT 600 LABELS mutant WILL_FAIL TRUE)
