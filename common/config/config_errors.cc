@@ -59,17 +59,24 @@ std::string ConfigErrors::text() const {
       return text + name_ + ": and " + std::to_string(entries_.size() - kErrorsShownMax) +
              " more errors\n";
     }
-    text += render(entry);
+    text += render(entry, "") + excerpt(entry.position);
   }
   return text;
 }
 
-std::string ConfigErrors::render(const Entry& entry) const {
+std::string ConfigErrors::warnings() const {
+  std::string text;
+  for (const Entry& entry : entries_) {
+    text += render(entry, "warning: ");
+  }
+  return text;
+}
+
+std::string ConfigErrors::render(const Entry& entry, const char* label) const {
   const auto& [position, path, message] = entry;
   return name_ + ':' + std::to_string(position.line + 1) + ':' +
-         std::to_string(position.column + 1) + ": " +
-         (path.empty() ? "" : printable(path, kPathShownMax) + ": ") + message + '\n' +
-         excerpt(position);
+         std::to_string(position.column + 1) + ": " + label +
+         (path.empty() ? "" : printable(path, kPathShownMax) + ": ") + message + '\n';
 }
 
 // The line and a caret below the position. Empty if the line is missing, empty or too long.

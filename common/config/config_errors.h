@@ -32,6 +32,8 @@ class ConfigErrors {
 
   // The errors in order of position, each with its line and a caret. Empty without errors.
   std::string text() const;
+  // The same as warnings: one line each, without the source.
+  std::string warnings() const;
 
  private:
   struct Entry {
@@ -41,7 +43,8 @@ class ConfigErrors {
 
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
-  std::string render(const Entry& entry) const;
+  // `label`: "warning: ", or empty.
+  std::string render(const Entry& entry, const char* label) const;
   std::string excerpt(TextPosition position) const;
 
   std::string name_;

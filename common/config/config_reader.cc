@@ -100,6 +100,7 @@ struct ConfigReader::State {
   };
 
   ConfigErrors errors;
+  ConfigErrors warnings;
   std::optional<ConfigNode> root;  // Nothing: the text cannot be parsed, so only that is reported.
   bool describing = false;
   std::filesystem::path folder;  // Of the file.
@@ -231,6 +232,7 @@ ConfigReader ConfigReader::parse(std::string name, std::string text) {
   auto state = std::make_unique<State>();
   state->folder = std::filesystem::path(name).parent_path();
   state->errors = ConfigErrors(std::move(name), text);
+  state->warnings = state->errors;
   state->root = parse_config_document(text, state->errors);
   return ConfigReader(std::move(state));
 }
@@ -388,10 +390,7 @@ void ConfigReader::named_sections(
     std::string_view key, FieldText text,
     const std::function<void(const std::string& name, ConfigReader&)>& body) {
   section(key, text, [&](ConfigReader& in) {
-    std::vector<std::string> names;
-    for (const ConfigEntry& entry : state_->frame().mapping->entries) {
-      names.push_back(entry.key);
-    }
+    std::vector<std::string> names = written_keys();
     if (state_->describing) {
       names.emplace_back("NAME");
     }
@@ -401,15 +400,25 @@ void ConfigReader::named_sections(
   });
 }
 
-void ConfigReader::fail(std::string_view key, const std::string& message) {
+void ConfigReader::report(ConfigErrors& into, std::string_view key, const std::string& message) {
   if (!state_->root || state_->describing) {
     return;
   }
   const State::Frame& frame = state_->frame();
   const ConfigEntry* entry = find_below(*frame.mapping, key);
-  state_->errors.add(entry == nullptr ? frame.position : entry->position(),
-                     join_path(frame.path, key), message);
+  into.add(entry == nullptr ? frame.position : entry->position(), join_path(frame.path, key),
+           message);
 }
+
+void ConfigReader::fail(std::string_view key, const std::string& message) {
+  report(state_->errors, key, message);
+}
+
+void ConfigReader::warn(std::string_view key, const std::string& message) {
+  report(state_->warnings, key, message);
+}
+
+std::string ConfigReader::warnings() const { return state_->warnings.warnings(); }
 
 void ConfigReader::moved(std::string_view key, std::string_view to) {
   if (!state_->root || state_->describing) {
@@ -435,6 +444,16 @@ std::vector<std::string> ConfigReader::keys() const {
   }
   std::vector<std::string> written = state_->sections[state_->frame().path].keys;
   std::erase_if(written, [this](const std::string& key) { return !has(key); });
+  return written;
+}
+
+std::vector<std::string> ConfigReader::written_keys() const {
+  std::vector<std::string> written;
+  if (state_->root) {
+    for (const ConfigEntry& entry : state_->frame().mapping->entries) {
+      written.push_back(entry.key);
+    }
+  }
   return written;
 }
 

@@ -26,6 +26,8 @@
 
 namespace pdjob {
 
+class ConfigErrors;
+
 struct FieldText {
   const char* doc;        // One sentence.
   const char* unit = "";  // "tokens", "bytes"; durations need none.
@@ -103,6 +105,10 @@ class ConfigReader {
   // Reports the failure of a rule that spans keys. `key` is a key of the current section, or
   // "section.key" below it. If the key is absent, the error stands at the section itself.
   void fail(std::string_view key, const std::string& message);
+  // Reports what is allowed and may surprise, at the place where fail() would report it.
+  void warn(std::string_view key, const std::string& message);
+  // The warnings as lines, in order of position; empty without warnings.
+  std::string warnings() const;
   // True if the user wrote the key.
   bool has(std::string_view key) const;
   // The word that the user wrote for the key, even if it is wrong; empty: there is none.
@@ -110,6 +116,8 @@ class ConfigReader {
   // The declared keys of the current section that the user wrote. Later declarations do not count
   // yet.
   std::vector<std::string> keys() const;
+  // All keys of the current section that the user wrote, in the file's order.
+  std::vector<std::string> written_keys() const;
 
   // Call once after all declarations: refuses unknown keys. Returns all errors as one text, in
   // order of position; empty without errors.
@@ -120,6 +128,7 @@ class ConfigReader {
 
  private:
   struct State;
+  void report(ConfigErrors& into, std::string_view key, const std::string& message);
   explicit ConfigReader(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <numeric>
 
@@ -35,6 +36,21 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
+}
+
+// Single quotes would fold line ends into blanks.
+std::string double_quoted(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20) {
+      quoted.append("\\x").append(1, kDigits[code >> 4U]).append(1, kDigits[code & 15U]);
+    } else {
+      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    }
+  }
+  return quoted + '"';
 }
 
 }  // namespace
@@ -75,6 +91,29 @@ std::string printable(std::string_view text, size_t bytes_max) {
 }
 
 std::string quote(std::string_view text) { return '"' + printable(text, 40) + '"'; }
+
+std::string yaml_text(std::string_view text) {
+  const auto plain = [](char c) {
+    const auto letter = static_cast<unsigned char>(c);
+    return std::isalnum(letter) != 0 || std::string_view("._-/=+,:").find(c) != std::string::npos;
+  };
+  const size_t first = std::min(text.find_first_not_of('-'), text.size());
+  const bool starts_plainly =
+      first < text.size() && (std::isalnum(static_cast<unsigned char>(text[first])) != 0 ||
+                              (first == 0 && (text[0] == '/' || text[0] == '.')));
+  const bool nothing = text == "null" || text == "Null" || text == "NULL";
+  if (starts_plainly && !nothing && text.back() != ':' && std::ranges::all_of(text, plain)) {
+    return std::string(text);
+  }
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      return double_quoted(text);
+    }
+    quoted += c == '\'' ? "''" : std::string(1, c);
+  }
+  return quoted + "'";
+}
 
 std::string nearest_word(std::string_view written, const std::vector<std::string>& known) {
   if (written.size() > kWordBytesMax) {

@@ -112,15 +112,17 @@ class Merge {
  private:
   Texts filled(const Texts& templates, const Texts& appended) const {
     Texts texts;
-    for (const std::string& text : templates) {
-      texts.push_back(fill_words(text, words_));
+    for (const Texts* const some : {&templates, &appended}) {
+      for (const std::string& text : *some) {
+        texts.push_back(fill_words(text, words_));
+      }
     }
-    texts.insert(texts.end(), appended.begin(), appended.end());
     return texts;
   }
 
   void set_word(std::string_view written, const std::string& value) {
-    if (const std::string_view word = only_word(written); !word.empty()) {
+    if (const std::string_view word = only_word(written);
+        !word.empty() && !words_.contains(only_word(value))) {
       words_.insert_or_assign(std::string(word), value);
     }
   }

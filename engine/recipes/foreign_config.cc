@@ -64,9 +64,11 @@ void read(ConfigReader& in, ForeignConfig& config) {
   in.field("program", config.program,
            {"The program of an engine of another make, in place of its recipe's, such as "
             "/opt/venv/bin/vllm."});
-  in.field("args", config.args,
-           {"More arguments of an engine of another make. An option that pdjob sets, too, is used "
-            "as it stands here, and `pdjob plan` warns."});
+  in.field(
+      "args", config.args,
+      {"More arguments of an engine of another make. An option that pdjob sets, too, is used "
+       "as it stands here, and `pdjob plan` warns. Words such as {host}, {port} and {name} are "
+       "filled in as in a recipe."});
   in.field(
       "env", config.env,
       {"More variables of an engine of another make: NAME=value, each. They win as `args` do."});

@@ -9,6 +9,7 @@
 
 #include "common/config/config_text.h"
 #include "common/exit_code.h"
+#include "launcher/cli/convert_command.h"
 #include "launcher/cli/links_command.h"
 #include "launcher/cli/reference.h"
 #include "launcher/cli/role_command.h"
@@ -29,6 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
   pdjob status --job quickstart                 what runs, and how it is doing
   pdjob links --config job.yaml --watch         the KV links between its workers, live
+  pdjob convert vllm.yaml > job.yaml            a file of vLLM's own pdjob, as a job file
   pdjob reference                               every key of a job file
 
 By hand, without a launcher:
@@ -92,6 +94,13 @@ int refuse(const Error& error) {
   return kExitUsage;
 }
 
+// Reads a job file, and prints its warnings.
+Result<JobConfig> job_of(const std::string& path, const Places& places) {
+  auto config = read_job_config(path, places);
+  std::fputs(config ? config->warnings.c_str() : "", stderr);
+  return config;
+}
+
 struct CommandLine {
   CLI::App app{"pdjob: runs one LLM job, with prefill and decode in separate workers.", "pdjob"};
   Places places = places_from_environment();
@@ -116,6 +125,7 @@ struct CommandLine {
     app.add_option("--config", config_path, "The job file to run")->type_name("FILE");
     app.require_subcommand(0, 1);
     add_plan();
+    add_convert();
     add_status();
     add_links();
     add_worker();
@@ -146,10 +156,17 @@ struct CommandLine {
     command->add_option("--config", config_path, "The job file")->type_name("FILE")->required();
     command->add_flag("--json", json, "As JSON");
     command->callback([this] {
-      const auto config = read_job_config(config_path, places);
+      const auto config = job_of(config_path, places);
       exit_code = config ? show_plan(*config, json ? PlanForm::kJson : PlanForm::kText)
                          : refuse(config.error());
     });
+  }
+
+  void add_convert() {
+    CLI::App* command =
+        app.add_subcommand("convert", "Print a job file of vLLM's own pdjob as one of this pdjob");
+    command->add_option("FILE", config_path, "The file")->required();
+    command->callback([this] { exit_code = convert_job(config_path, places); });
   }
 
   void add_status() {
@@ -350,7 +367,7 @@ struct CommandLine {
       std::fputs(app.help().c_str(), stderr);
       return kExitUsage;
     }
-    const auto config = read_job_config(config_path, places);
+    const auto config = job_of(config_path, places);
     return config ? run_job(*config) : refuse(config.error());
   }
 };

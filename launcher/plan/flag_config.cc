@@ -4,6 +4,8 @@
 #include <map>
 #include <string_view>
 
+#include "common/config/config_text.h"
+
 namespace pdjob::launcher {
 
 namespace {
@@ -20,26 +22,11 @@ bool is_key(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, plain);
 }
 
-// Quotes all but plain words and numbers: a quoted number would be text.
-std::string yaml_value(const std::string& value) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_';
-  };
-  if (!value.empty() && std::ranges::all_of(value, plain)) {
-    return value;
-  }
-  std::string quoted = "'";
-  for (const char c : value) {
-    quoted += c == '\'' ? "''" : std::string(1, c);
-  }
-  return quoted + "'";
-}
-
 void write(const Tree& tree, const std::string& indent, std::string& yaml) {
   for (const auto& [key, child] : tree.children) {
     yaml += indent + key + ':';
     if (child.children.empty()) {
-      yaml += " " + yaml_value(child.value) + '\n';
+      yaml += " " + yaml_text(child.value) + '\n';
     } else {
       yaml += '\n';
       write(child, indent + "  ", yaml);

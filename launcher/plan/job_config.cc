@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/limits.h"
+#include "launcher/plan/vllm_job.h"
 #include "net/http/http_client.h"
 #include "net/loop/socket.h"
 #include "router/recipes/router_recipe.h"
@@ -196,8 +197,10 @@ std::string default_state_dir(const Places& places) {
   return (places.state_home.empty() ? places.home + "/.local/state" : places.state_home) + "/pdjob";
 }
 
-Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
-                                   const Places& places) {
+namespace {
+
+Result<JobConfig> parse_native(const std::string& source, const std::string& text,
+                               const Places& places) {
   JobConfig config;
   config.text = text;
   config.source = source;
@@ -217,6 +220,20 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
       launcher.log_dir.empty()
           ? launcher.state_dir + "/" + config.name + "/logs"
           : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
+  return config;
+}
+
+}  // namespace
+
+Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
+                                   const Places& places) {
+  if (!is_vllm_job(text)) {
+    return parse_native(source, text, places);
+  }
+  PDJOB_TRY(NativeJob native, native_job(source, text));
+  PDJOB_TRY(JobConfig config,
+            parse_native(source + " (as `pdjob convert` prints it)", native.yaml, places));
+  config.warnings = std::move(native.warnings);
   return config;
 }
 

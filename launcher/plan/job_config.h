@@ -44,6 +44,8 @@ struct JobConfig {
   // The text that processes receive verbatim; they read their own sections.
   std::string text;
   std::string source;  // The file's name, for errors.
+  // Of a file that was translated (vllm_job.h): lines. The text above is the translation.
+  std::string warnings;
 
   // Sets the GPU of all engines and links.
   void set_gpu(const GpuConfig& gpu);

@@ -51,6 +51,32 @@ def test_paths_of_a_job_file_start_at_its_own_folder(tmp_path):
     assert answer.returncode == 2 and "not found: no file jobs/models/m.gguf\n" in answer.stderr, answer.stderr
 
 
+VLLM_JOB = """
+scheduler:
+  port: 18021
+  policy_type: LoadBalance
+  command: python proxy.py --port {PORT} --prefill-url $PREFILL_URL_1 --decode-url $DECODE_URL_1
+general: {params: {model: org/m, port: '{PORT}'}}
+prefill: {num_gpus: 0, params: {kv_transfer_config: '{"kv_connector":"NixlConnector","kv_ip":"{KV_IP}"}'}}
+decode: {num_gpus: 0, replicas: 2}
+"""
+
+
+def test_a_file_of_vllms_own_pdjob_is_planned_as_its_translation_is(tmp_path):
+    (tmp_path / "job.yaml").write_text(VLLM_JOB)
+    converted = run("convert", "job.yaml", cwd=tmp_path)
+    assert converted.returncode == 0, converted.stderr
+    assert "job.yaml:4:16: warning: scheduler.policy_type: is not used" in converted.stderr
+    (tmp_path / "native.yaml").write_text(converted.stdout)
+    planned = run("plan", "--config", "job.yaml", cwd=tmp_path)
+    native = run("plan", "--config", "native.yaml", cwd=tmp_path)
+    assert planned.returncode == native.returncode == 0 and planned.stdout == native.stdout
+    assert "decode-1 runs: " in planned.stdout and "no vllm will start: there is no vllm in $PATH" in planned.stdout
+    assert planned.stderr == converted.stderr and native.stderr == ""
+    again = run("convert", "native.yaml", cwd=tmp_path)
+    assert again.returncode == 2 and "native.yaml: is no file of vLLM's pdjob" in again.stderr
+
+
 def test_a_router_without_workers_says_so_and_refuses_at_once(tmp_path):
     nobody = "http://127.0.0.1:9"  # The discard port: nothing listens there.
     router = Process(["pdjob", "router", "--prefill", nobody, "--decode", nobody, "--listen", "127.0.0.1:0"], tmp_path)

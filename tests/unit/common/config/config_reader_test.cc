@@ -379,6 +379,25 @@ TEST(ConfigReader, TellsWhichOfTheDeclaredKeysOfASectionWereWritten) {
   EXPECT_TRUE(ConfigReader::parse("job.yaml", "{").keys().empty());
 }
 
+TEST(ConfigReader, AWarningIsOneLineWithItsPlaceAndNoError) {
+  ConfigReader in = ConfigReader::parse("job.yaml", "b: 1\nsection:\n  x: 2\n");
+  in.warn("section.x", "is odd");
+  in.warn("b", "is odd, too");
+  in.section("section", {""}, [](ConfigReader& section) { section.warn("y", "is missing"); });
+  EXPECT_EQ(in.warnings(),
+            "job.yaml:1:4: warning: b: is odd, too\n"
+            "job.yaml:2:1: warning: section.y: is missing\n"
+            "job.yaml:3:6: warning: section.x: is odd\n");
+  in.section("section", {""}, [](ConfigReader& section) {
+    EXPECT_EQ(section.written_keys(), std::vector<std::string>{"x"});
+    uint32_t x = 0;
+    section.field("x", x, {""});
+  });
+  uint32_t b = 0;
+  in.field("b", b, {""});
+  EXPECT_EQ(in.finish(), "");
+}
+
 TEST(ConfigReader, DescribesEveryDeclaration) {
   ConfigReader in = ConfigReader::describe();
   Job job;

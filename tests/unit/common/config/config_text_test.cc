@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/config/config_reader.h"
+
 namespace pdjob {
 namespace {
 
@@ -43,6 +45,46 @@ TEST(ConfigText, FindsTheNearestWord) {
   EXPECT_EQ(nearest_word("something", words), "");
   EXPECT_EQ(nearest_word(std::string(100'000, 'm'), words), "");
   EXPECT_EQ(nearest_word("", words), "");
+}
+
+TEST(ConfigText, WritesYamlThatReadsBackAsTheSameText) {
+  EXPECT_EQ(yaml_text("--max-model-len=8192"), "--max-model-len=8192");
+  EXPECT_EQ(yaml_text("0.0.0.0:8021"), "0.0.0.0:8021");
+  EXPECT_EQ(yaml_text("it's"), "'it''s'");
+  for (const std::string text : {"",
+                                 "null",
+                                 "~",
+                                 "-",
+                                 "---",
+                                 "a: b",
+                                 "a:",
+                                 "# no comment",
+                                 "a #b",
+                                 "{x}",
+                                 "[x]",
+                                 "'",
+                                 "\"q\"",
+                                 "*a",
+                                 "&a",
+                                 "!a",
+                                 "%a",
+                                 "@a",
+                                 "=",
+                                 "..",
+                                 "/p q",
+                                 "two\nlines",
+                                 "tab\tand \\ and \x1b",
+                                 "é"}) {
+    ConfigReader in = ConfigReader::parse(
+        "", "list:\n  - " + yaml_text(text) + "\nkey: " + yaml_text(text) + "\n");
+    std::vector<std::string> list;
+    std::string value = "?";
+    in.field("list", list, {""});
+    in.field("key", value, {""});
+    EXPECT_EQ(in.finish(), "");
+    EXPECT_EQ(list, std::vector<std::string>{text});
+    EXPECT_EQ(value, text);
+  }
 }
 
 TEST(ConfigText, ShowsOneShortLine) {

@@ -52,6 +52,20 @@ TEST(EngineCommand, OfVllmThatDoesAllOfARequestHandsOverNoKv) {
             "--host 127.0.0.1 --port 21000");
 }
 
+TEST(EngineCommand, FillsWordsInTheUsersArgumentsToo) {
+  const EngineCommand command =
+      command_of("vllm", "both",
+                 {.make = "vllm",
+                  .args = {"--port={port}",
+                           R"(--x={"http_port":"{port}","node":"{name}","a":{"b":{unknown}}})"},
+                  .env = {"ME={host}"}});
+  EXPECT_TRUE(text_of(command).ends_with(
+      R"(--port=21000 '--x={"http_port":"21000","node":"both-0","a":{"b":{unknown}}}')"))
+      << text_of(command);
+  EXPECT_EQ(command.port(), 21000);
+  EXPECT_EQ(command.environment.back(), (std::pair<std::string, std::string>{"ME", "127.0.0.1"}));
+}
+
 TEST(EngineCommand, OfSglang) {
   const EngineCommand prefill = command_of("sglang", "prefill");
   EXPECT_EQ(text_of(prefill),

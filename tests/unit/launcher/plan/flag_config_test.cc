@@ -9,7 +9,7 @@ TEST(FlagConfig, SettingsBecomeNestedYaml) {
   EXPECT_EQ(*yaml_of_settings({"decode.engine.threads=2", "name=x", "decode.workers=3",
                                "router.listen=127.0.0.1:8000"}),
             "decode:\n  engine:\n    threads: 2\n  workers: 3\nname: x\nrouter:\n  listen: "
-            "'127.0.0.1:8000'\n");
+            "127.0.0.1:8000\n");
 }
 
 TEST(FlagConfig, LaterSettingsWin) {
@@ -18,7 +18,7 @@ TEST(FlagConfig, LaterSettingsWin) {
 
 TEST(FlagConfig, ValuesCannotBreakOutOfTheirKey) {
   EXPECT_EQ(*yaml_of_settings({"model=it's: {a, b}\nname: y"}),
-            "model: 'it''s: {a, b}\nname: y'\n");
+            "model: \"it's: {a, b}\\x0aname: y\"\n");
 }
 
 TEST(FlagConfig, WhatIsNoSettingIsRefused) {

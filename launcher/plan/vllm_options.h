@@ -1,0 +1,46 @@
+// Options of `vllm serve` as vLLM's own `pdjob` file has them: keys of `params`, and the shell text
+// of `_extra_params`. Later ones replace earlier ones of the same name. Value; the functions are
+// Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace pdjob::launcher {
+
+// Splits a command line as a shell does, without expanding anything. kInvalidArgument: a quote is
+// not closed.
+Result<std::vector<std::string>> shell_words(std::string_view text);
+
+class VllmOptions {
+ public:
+  // A key of `params`, such as max_model_len. "true" and "false" make flags.
+  void set_param(std::string_view key, const std::string& value);
+  // Words of `_extra_params`.
+  void set_words(const std::vector<std::string>& words);
+  // Adds all options of `later`.
+  void merge(const VllmOptions& later);
+
+  // The value of an option such as "--max-model-len"; nothing: it is not set.
+  std::optional<std::string> value(std::string_view name) const;
+  // The same, and removes the option.
+  std::optional<std::string> take(std::string_view name);
+  // As arguments, in the order in which they were first set.
+  std::vector<std::string> args() const;
+
+ private:
+  struct Option {
+    std::string name;                 // "--max-model-len", "-q"; empty: words before any option.
+    std::vector<std::string> values;  // Empty: a flag.
+    bool joined = false;              // Written as NAME=VALUE.
+  };
+  void set(Option option);
+
+  std::vector<Option> options_;
+};
+
+}  // namespace pdjob::launcher
