@@ -63,6 +63,9 @@ inline constexpr size_t kPreparedAtOnceBytesMax =
     2 * kKiB;  // Up to this size, requests are prepared on the loop thread: 1 to 2 ms.
 inline constexpr size_t kPreparedAtOnceChoicesMax = 64;  // In such a request, over all its prompts.
 
+// Logs
+inline constexpr size_t kLogBytesMax = 16 * kMiB;  // Of a process; beyond, it becomes the old log.
+
 // An engine of another make
 inline constexpr size_t kEngineReplyBytesMax = 4 * kMiB;       // Its metrics and its other answers.
 inline constexpr size_t kEngineLogLineBytesMax = 4 * kKiB;     // Beyond: cut.

@@ -18,6 +18,8 @@ namespace pdjob::launcher {
 
 namespace {
 
+constexpr Duration kLogsLookedAt = std::chrono::seconds(5);  // How often.
+
 Error system_error(const std::string& what) {
   return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
 }
@@ -81,9 +83,16 @@ uint32_t usable_cores() {
 }  // namespace
 
 LocalCluster::LocalCluster(net::EventLoop& loop, Options options)
-    : loop_(loop), options_(std::move(options)) {}
+    : loop_(loop), options_(std::move(options)) {
+  bound_logs();
+}
 
-LocalCluster::~LocalCluster() = default;
+LocalCluster::~LocalCluster() { loop_.cancel(log_timer_); }
+
+void LocalCluster::bound_logs() {
+  options_.logs.bound();
+  log_timer_ = loop_.call_at(loop_.now() + kLogsLookedAt, [this] { bound_logs(); });
+}
 
 Node LocalCluster::this_node() {
   const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));

@@ -38,10 +38,12 @@ class LocalCluster final : public Cluster {
  private:
   void tell(ClusterEvent event);
   Result<int64_t> start(const SpawnOrder& order);
+  void bound_logs();
 
   net::EventLoop& loop_;
   const Options options_;
   Handler* handler_ = nullptr;
+  net::TimerId log_timer_{};
   std::map<std::string, net::Fd> doors_;
   std::map<Incarnation, std::unique_ptr<net::ChildProcess>> children_;
 };

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/limits.h"
+
 namespace pdjob::launcher {
 
 namespace {
@@ -22,6 +24,8 @@ constexpr std::streamoff kTailBytes = 4096;
 constexpr int kTailLines = 15;
 constexpr size_t kLedgerBytesMax = 1 << 20;
 constexpr mode_t kOwnerOnly = 0600;
+constexpr const char* kOld = "-old";
+constexpr size_t kPieceBytes = 256 * limits::kKiB;
 
 Error cannot(const std::string& what) {
   return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
@@ -108,6 +112,50 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
 }
 
 Result<net::Fd> LogFolder::open(const std::string& process) {
+  PDJOB_TRY(net::Fd log, open_file(process));
+  processes_.insert(process);
+  return log;
+}
+
+void LogFolder::bound() {
+  for (const std::string& process : processes_) {
+    const std::string name = process + ".log";
+    struct stat found{};
+    if (fstatat(folder_.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0 ||
+        found.st_size <= static_cast<off_t>(limits::kLogBytesMax)) {
+      continue;
+    }
+    const net::Fd log(
+        openat(folder_.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (log.valid() && is_plain_file_of_ours(log.get())) {
+      keep_as_old(process, log);
+    }
+  }
+}
+
+// The process keeps its descriptor, which appends: after the cut it writes at the beginning. The
+// log is cut even if its old text cannot be kept, because a full disk stops the whole job.
+void LogFolder::keep_as_old(const std::string& process, const net::Fd& log) {
+  const auto old = open_file(process + kOld);
+  if (old && ftruncate(old->get(), 0) == 0) {
+    const off_t size = lseek(log.get(), 0, SEEK_END);
+    lseek(log.get(), std::max<off_t>(0, size - static_cast<off_t>(limits::kLogBytesMax)), SEEK_SET);
+    std::string piece(kPieceBytes, '\0');
+    ssize_t got = 0;
+    for (size_t copied = 0; copied < 2 * limits::kLogBytesMax &&
+                            (got = read(log.get(), piece.data(), piece.size())) > 0;
+         copied += static_cast<size_t>(got)) {
+      if (write(old->get(), piece.data(), static_cast<size_t>(got)) != got) {
+        break;
+      }
+    }
+  }
+  if (ftruncate(log.get(), 0) != 0) {
+    return;  // The next call tries again.
+  }
+}
+
+Result<net::Fd> LogFolder::open_file(const std::string& process) {
   const std::string name = process + ".log";
   constexpr int kFlags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   net::Fd made(openat(folder_.get(), name.c_str(), kFlags | O_CREAT | O_EXCL, kOwnerOnly));

@@ -3,6 +3,7 @@
 // names in the ledger, a file of the folder. The ledger's lock keeps a second job out. Loop-bound.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "common/result.h"
@@ -26,18 +27,27 @@ class LogFolder {
   // belongs to something other than our plain file. Another user may have put a link there.
   Result<net::Fd> open(const std::string& process);
 
+  // Moves each log of more than limits::kLogBytesMax into PROCESS-old.log, in place of what that
+  // held. The process goes on with its empty log. Call it every few seconds: a log grows meanwhile.
+  // Text that a process writes at the very moment may be lost.
+  void bound();
+
   const std::string& path() const { return path_; }
   std::string log_path(const std::string& process) const { return path_ + "/" + process + ".log"; }
   // Returns the last lines of a process's log, for an error message.
   std::string tail(const std::string& process) const;
 
  private:
+  Result<net::Fd> open_file(const std::string& process);
+  void keep_as_old(const std::string& process, const net::Fd& log);
+
   LogFolder(std::string path, net::Fd folder, net::Fd ledger)
       : path_(std::move(path)), folder_(std::move(folder)), ledger_(std::move(ledger)) {}
 
   std::string path_;
   net::Fd folder_;
   net::Fd ledger_;  // Locked.
+  std::set<std::string> processes_;
 };
 
 // Makes the folder and its parents; only its owner can use the folder. Leaves an existing one as it

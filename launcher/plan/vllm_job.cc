@@ -225,7 +225,7 @@ void append_role(std::string& yaml, const char* name, const Role& role) {
   append(yaml, "  ", "workers", std::to_string(role.replicas));
   std::vector<std::string> environment;
   for (const auto& [variable, value] : role.environment) {
-    environment.push_back(variable + "=" + value);
+    environment.emplace_back(variable).append("=").append(value);
   }
   yaml += "  engine:\n";
   append(yaml, "    ", "gpu", role.gpus > 0 ? "true" : "false");

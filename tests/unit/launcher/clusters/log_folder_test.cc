@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/limits.h"
+
 namespace pdjob::launcher {
 namespace {
 
@@ -133,6 +135,38 @@ TEST_F(LogFolderTest, ALinkInPlaceOfTheLedgerIsRefused) {
   ASSERT_EQ(symlink("victim", (path_ + "/" + LogFolder::kLedger).c_str()), 0);
   EXPECT_FALSE(LogFolder::claim(path_, "a").has_value());
   EXPECT_EQ(text_of("victim"), "precious");
+}
+
+TEST_F(LogFolderTest, ALogThatIsTooLargeBecomesTheOneOldLog) {
+  auto logs = LogFolder::claim(path_, "a");
+  const auto log = logs->open("decode-0");
+  const std::string full(limits::kLogBytesMax, 'x');
+  say(*logs, "decode-0", full);
+  logs->bound();
+  EXPECT_EQ(text_of("decode-0.log"), full) << "as large as it may be";
+  say(*logs, "decode-0", "yz");
+  logs->bound();
+  EXPECT_EQ(text_of("decode-0.log"), "");
+  EXPECT_EQ(text_of("decode-0-old.log"), full.substr(2) + "yz");
+  ASSERT_EQ(write(log->get(), "next", 4), 4) << "the process writes on with its descriptor";
+  EXPECT_EQ(text_of("decode-0.log"), "next");
+  say(*logs, "decode-0", full);
+  logs->bound();
+  EXPECT_EQ(text_of("decode-0-old.log"), full) << "only the latest old text is kept";
+  logs = LogFolder::claim(path_ + "/other", "a");
+  logs = LogFolder::claim(path_, "b");
+  EXPECT_FALSE(there("decode-0.log"));
+  EXPECT_FALSE(there("decode-0-old.log"));
+}
+
+TEST_F(LogFolderTest, AnOldLogNeverReplacesSomebodyElsesFile) {
+  auto logs = LogFolder::claim(path_, "a");
+  write_file("victim", "precious");
+  ASSERT_EQ(link((path_ + "/victim").c_str(), (path_ + "/decode-0-old.log").c_str()), 0);
+  say(*logs, "decode-0", std::string(limits::kLogBytesMax + 1, 'x'));
+  logs->bound();
+  EXPECT_EQ(text_of("victim"), "precious");
+  EXPECT_EQ(text_of("decode-0.log"), "") << "bounded all the same";
 }
 
 TEST_F(LogFolderTest, TheTailIsTheLastLines) {
