@@ -406,8 +406,9 @@ void ConfigReader::report(ConfigErrors& into, std::string_view key, const std::s
   }
   const State::Frame& frame = state_->frame();
   const ConfigEntry* entry = find_below(*frame.mapping, key);
-  into.add(entry == nullptr ? frame.position : entry->position(), join_path(frame.path, key),
-           message);
+  // The errors of another file end their last line.
+  const std::string text = message.substr(0, message.find_last_not_of('\n') + 1);
+  into.add(entry == nullptr ? frame.position : entry->position(), join_path(frame.path, key), text);
 }
 
 void ConfigReader::fail(std::string_view key, const std::string& message) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/check.h"
+#include "common/config/config_file.h"
 #include "common/parse_number.h"
 
 namespace pdjob::engine {
@@ -58,6 +59,27 @@ void check_options(ConfigReader& in, const ForeignConfig& config) {
   }
 }
 
+// The section, or the path of a file that holds its keys.
+void read_recipe(ConfigReader& in, ForeignConfig& config) {
+  if (in.written("recipe").empty()) {
+    in.section("recipe",
+               {"For `kind: command`: how the engine is started, watched and spoken to. Or the "
+                "path of a file with these keys."},
+               [&](ConfigReader& section) { read(section, config.recipe); });
+    return;
+  }
+  std::string path;
+  in.path("recipe", path, {"The file."});
+  const auto text = read_config_file(path);
+  const auto recipe = text ? parse_engine_recipe(path, *text) : Result<EngineRecipe>(text.error());
+  if (!recipe) {
+    in.fail("recipe", recipe.error().message);
+    config.recipe.command = {path};  // One error is enough: `decode.engine` misses no recipe.
+    return;
+  }
+  config.recipe = *recipe;
+}
+
 }  // namespace
 
 void read(ConfigReader& in, ForeignConfig& config) {
@@ -73,8 +95,7 @@ void read(ConfigReader& in, ForeignConfig& config) {
       "env", config.env,
       {"More variables of an engine of another make: NAME=value, each. They win as `args` do."});
   read_ports(in, config);
-  in.section("recipe", {"For `kind: command`: how the engine is started, watched and spoken to."},
-             [&](ConfigReader& section) { read(section, config.recipe); });
+  read_recipe(in, config);
   check_options(in, config);
   for (const char* const key : {"program", "args", "env", "ports"}) {
     if (config.make.empty() && in.has(key)) {

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "common/config/config_file.h"
 #include "common/exit_code.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/vllm_job.h"
@@ -10,7 +11,7 @@ namespace pdjob::launcher {
 namespace {
 
 Result<std::string> converted(const std::string& path) {
-  PDJOB_TRY(const std::string text, read_config_text(path));
+  PDJOB_TRY(const std::string text, read_config_file(path));
   if (!is_vllm_job(text)) {
     return Error{ErrorCode::kInvalidArgument,
                  path +

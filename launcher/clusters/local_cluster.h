@@ -23,6 +23,8 @@ class LocalCluster final : public Cluster {
     LogFolder& logs;  // Must outlive the cluster.
   };
   LocalCluster(net::EventLoop& loop, Options options);
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
   ~LocalCluster() override;  // Kills and reaps the remaining processes.
 
   void report_to(Handler& handler) override { handler_ = &handler; }

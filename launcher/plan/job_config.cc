@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
-#include "common/limits.h"
+#include "common/config/config_file.h"
 #include "launcher/plan/vllm_job.h"
 #include "net/http/http_client.h"
 #include "net/loop/socket.h"
@@ -237,19 +236,8 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
   return config;
 }
 
-Result<std::string> read_config_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(limits::kConfigBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return Error{ErrorCode::kInvalidArgument, path + ": cannot be read\n"};
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
-
 Result<JobConfig> read_job_config(const std::string& path, const Places& places) {
-  PDJOB_TRY(const std::string text, read_config_text(path));
+  PDJOB_TRY(const std::string text, read_config_file(path));
   return parse_job_config(path, text, places);
 }
 

@@ -64,9 +64,6 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
                                    const Places& places);
 Result<JobConfig> read_job_config(const std::string& path, const Places& places);
 
-// Returns a file's text. kInvalidArgument: it cannot be read. It cuts a file of more than
-// kConfigBytesMax one byte behind the limit, so that the parser still refuses it.
-Result<std::string> read_config_text(const std::string& path);
 // The `router` section.
 void read_router(ConfigReader& in, router::RouterConfig& config);
 

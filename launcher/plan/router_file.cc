@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/config/config_file.h"
 #include "common/config/config_reader.h"
 #include "launcher/plan/job_config.h"
 
@@ -53,7 +54,7 @@ Result<RouterFile> parse_router_file(const std::string& source, const std::strin
 }
 
 Result<RouterFile> read_router_file(const std::string& path) {
-  PDJOB_TRY(const std::string text, read_config_text(path));
+  PDJOB_TRY(const std::string text, read_config_file(path));
   return parse_router_file(path, text);
 }
 

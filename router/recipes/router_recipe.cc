@@ -1,12 +1,11 @@
 #include "router/recipes/router_recipe.h"
 
 #include <array>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
+#include "common/config/config_file.h"
 #include "common/config/words.h"
-#include "common/limits.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::router {
@@ -261,13 +260,7 @@ Result<RouterRecipe> find_recipe(const std::string& name_or_path) {
                                                   ": known are " + known +
                                                   ", and the path of any .yaml file"};
   }
-  std::ifstream file(name_or_path, std::ios::binary);
-  std::string text(limits::kConfigBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return Error{ErrorCode::kInvalidArgument, name_or_path + " cannot be read"};
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
+  PDJOB_TRY(const std::string text, read_config_file(name_or_path));
   return parse_recipe(name_or_path, text);
 }
 

@@ -108,6 +108,35 @@ TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {
                 "default one");
 }
 
+TEST(JobConfig, AnEngineRecipeMayBeAFileBesideTheJobFile) {
+  const std::string folder = testing::TempDir() + "/engine_recipe";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/mine.yaml") << "command: [mine, '{port}']\nready: /up\n";
+  std::ofstream(folder + "/bad.yaml") << "command: [mine]\nraedy: /up\n";
+  const auto parse = [&](const std::string& recipe) {
+    return parse_job_config(folder + "/job.yaml",
+                            "name: x\nmodel: m\nengine: {kind: command, recipe: " + recipe +
+                                "}\ndecode: {engine: {args: [--more]}}\n",
+                            kPlaces);
+  };
+  const auto config = parse("mine.yaml");
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const engine::ForeignConfig& decode = config->models.front().decode_engine.foreign;
+  EXPECT_EQ(decode.recipe.ready_path, "/up");
+  EXPECT_EQ(engine::recipe_of(decode).name, "mine");
+  EXPECT_EQ(decode.args, std::vector<std::string>{"--more"});
+  EXPECT_EQ(parse("nowhere.yaml").error().message,
+            folder + "/job.yaml:3:33: engine.recipe: " + folder +
+                "/nowhere.yaml: cannot be read\n"
+                "    engine: {kind: command, recipe: nowhere.yaml}\n"
+                "                                    ^\n");
+  EXPECT_NE(parse("bad.yaml")
+                .error()
+                .message.find("/bad.yaml:2:1: raedy: unknown key\n    raedy: /up\n    ^\n"),
+            std::string::npos)
+      << parse("bad.yaml").error().message;
+}
+
 TEST(JobConfig, AFileThatCannotBeReadIsAnError) {
   EXPECT_EQ(read_job_config("/nonexistent/job.yaml", kPlaces).error().message,
             "/nonexistent/job.yaml: cannot be read\n");
