@@ -49,7 +49,7 @@ std::optional<std::string> users_variable(const Texts& env, std::string_view var
   return std::nullopt;
 }
 
-// What the recipe has for this role and device.
+// The recipe's additions for this role and device.
 struct Template {
   Texts args;
   Texts environment;

@@ -30,7 +30,7 @@ struct EngineValues {
 struct EngineCommand {
   std::vector<std::string> argv;  // The first is the program as written.
   std::vector<std::pair<std::string, std::string>> environment;
-  // What the words stand for. An option of the user's that stands in place of {port} sets `port`.
+  // The values of the words. An option of the user's that stands in place of {port} sets `port`.
   Words words;
   std::vector<std::string> warnings;  // Where the user's words replace pdjob's.
 

@@ -154,11 +154,12 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
   const WordNames known = known_words(recipe);
   in.field("command", recipe.command, {"Program and arguments."});
   in.field("environment", recipe.environment, {"Variables: NAME=value, each."});
-  read_part(in, "prefill", {"What a prefill engine adds."}, known, recipe.prefill);
-  read_part(in, "decode", {"What a decode engine adds."}, known, recipe.decode);
-  read_part(in, "both", {"What an engine adds that does all of a request."}, known, recipe.both);
-  read_part(in, "cpu", {"What an engine adds that computes on CPUs."}, known, recipe.cpu);
-  read_part(in, "gpu", {"What an engine adds that computes on a GPU."}, known, recipe.gpu);
+  read_part(in, "prefill", {"Additions for a prefill engine."}, known, recipe.prefill);
+  read_part(in, "decode", {"Additions for a decode engine."}, known, recipe.decode);
+  read_part(in, "both", {"Additions for an engine that does all of a request."}, known,
+            recipe.both);
+  read_part(in, "cpu", {"Additions for an engine that computes on CPUs."}, known, recipe.cpu);
+  read_part(in, "gpu", {"Additions for an engine that computes on a GPU."}, known, recipe.gpu);
   in.field(
       "key_environment", recipe.key_environment,
       {"The variable from which it takes the key that it asks of clients. Without it, its port "

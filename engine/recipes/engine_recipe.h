@@ -14,7 +14,7 @@
 
 namespace pdjob::engine {
 
-// What a role, or a kind of device, adds to every command.
+// The additions of a role, or of a kind of device, to every command.
 struct RecipePart {
   std::vector<std::string> args;
   std::vector<std::string> environment;  // NAME=value

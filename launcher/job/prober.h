@@ -53,7 +53,7 @@ class Prober final : net::HttpCallHandler {
     int status = 0;
     uint64_t kv_bytes = 0;
     std::string body;  // Only its beginning.
-    // What the decode engine had received before; nothing: its reply will say it.
+    // The KV that the decode engine had received before. Empty: its reply will tell the amount.
     std::optional<uint64_t> received_before;
   };
 

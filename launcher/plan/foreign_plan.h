@@ -10,7 +10,7 @@
 
 namespace pdjob::launcher {
 
-// Which of the job's workers with an engine of another make it is, from 0 on. Their engines start
+// Its number among the job's workers with engines of other makes, from 0 on. Their engines start
 // at different ports of the band. A worker that is not in the plan is 0.
 size_t foreign_slot(const JobConfig& config, const std::string& worker);
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "common/time.h"
+#include "net/http/held_bytes.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
-#include "net/http/held_bytes.h"
 #include "net/loop/loop.h"
 #include "net/loop/socket.h"
 

@@ -18,8 +18,8 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "net/http/http_parser.h"
 #include "net/http/held_bytes.h"
+#include "net/http/http_parser.h"
 #include "net/loop/loop.h"
 
 namespace pdjob::net {

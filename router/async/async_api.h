@@ -54,7 +54,7 @@ class AsyncApi {
   // The name of the asking tenant. Empty optional: it was denied, and the denial is answered.
   std::optional<std::string> tenant_of(net::ExchangeId client, const net::HttpRequest& request);
 
-  // What the core may know of the workers and the store.
+  // The state of the workers and the store, as the core may know it.
   AsyncRequests::Outside outside() const;
   void start_all();
   // `row` is empty if it could not be read.

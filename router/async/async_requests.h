@@ -29,7 +29,7 @@ namespace pdjob::router {
 class AsyncRequests {
  public:
   enum class State { kStoring, kQueued, kRunning };
-  // What requests wait for, besides their turn.
+  // The conditions that requests wait for, besides their turn.
   struct Outside {
     bool usable = true;       // Some worker could get a request now.
     bool store_full = false;  // The disk is slow: finished requests are stored first.
@@ -60,7 +60,7 @@ class AsyncRequests {
   // Returns the next request to read and run, if one may run, and marks it running. Held requests
   // come first, once their model is served.
   std::optional<std::string> start_next(const Outside& outside);
-  // What becomes of a request from start_next(). `stored` is empty if it could not be read.
+  // Decides what becomes of a request from start_next(). `stored` is empty if it could not be read.
   Verdict decide(const std::string& id, const std::optional<Stored>& stored,
                  const Outside& outside);
   // When to try start_next() again although no request has come or ended; kNever: not at all.

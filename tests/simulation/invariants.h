@@ -101,7 +101,7 @@ class CoreWatch {
   std::map<RequestId, Request> requests_;  // Those that have not ended.
   std::map<SequenceId, RequestId>
       owners_;  // From a sequence's first use. A request may end before its transfer.
-  // Whose prompt's rows a sequence has. Empty: nobody may share them.
+  // The prompt whose rows a sequence has. Empty: nobody may share them.
   std::map<SequenceId, worker::Prompt> written_by_;
   std::map<SequenceId, RequestId> exposed_;  // A transfer may read or write the rows.
 };

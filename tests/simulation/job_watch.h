@@ -16,7 +16,7 @@
 
 namespace pdjob::simulation {
 
-// What a step is about, for the trace. Nothing for heartbeats and loads.
+// The lines of a step for the trace. Nothing for heartbeats and loads.
 std::vector<std::string> job_words(const launcher::Event& event,
                                    const std::vector<launcher::Effect>& effects);
 

@@ -287,7 +287,7 @@ class KvWorld {
                        "where nothing fails all is done, but only", scene_.done);
     for (uint64_t number = 1; number <= kLateTransfers; ++number) {
       const TransferId id{.high = 0, .low = kTransfers + number};
-      // Who lost its word to close a communicator waits on it: its own loss, if it lied.
+      // A peer that lied about closing a communicator keeps waiting for it, at its own cost.
       const bool misled = dials_.lying() && scene_.config.transport == TransportKind::kNccl;
       invariants_.expect(misled || scene_.fetched.contains(id),
                          "after the faults all is done again, but not", id);

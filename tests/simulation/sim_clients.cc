@@ -47,7 +47,7 @@ void add_choices(const json& part, std::vector<SimText>& texts) {
   }
 }
 
-// What the reply's usage says; 0: nothing.
+// The count in the reply's usage; 0: it has none.
 size_t cached_tokens_of(std::string_view body) {
   constexpr std::string_view kName = "\"cached_tokens\":";
   const size_t at = body.rfind(kName);
