@@ -55,6 +55,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options, Observer& observer);
   JobRunner(const JobRunner&) = delete;
   JobRunner& operator=(const JobRunner&) = delete;
+  ~JobRunner() = default;
 
   // The control plane's handler is this object.
   void start(std::unique_ptr<net::ControlServer> control);

@@ -65,9 +65,12 @@ bool parse(int argc, char** argv, Arguments& arguments) {
     }
     if (flag == "--only") {
       arguments.only.emplace(values.begin(), values.end());
-    } else if (values.size() != 1) {
+      continue;
+    }
+    if (values.size() != 1) {
       return false;
-    } else if (flag == "--seed" || flag == "--from") {
+    }
+    if (flag == "--seed" || flag == "--from") {
       arguments.seed = values[0];
     } else if (flag == "--jobs") {
       arguments.jobs = std::max<uint64_t>(values[0], 1);

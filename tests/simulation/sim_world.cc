@@ -240,12 +240,10 @@ launcher::JobRunnerOptions SimWorld::job_options() {
                                      .config_name = ""};
   const auto add = [&](const std::string& model, const std::string& word, net::Role role,
                        uint32_t count) {
+    const std::string prefix = model == "m" ? word : model + "-" + word;
     for (uint32_t i = 0; i < count; ++i) {
       launcher::ProcessPlan process{
-          .name = (model == "m" ? "" : model + "-") + word + std::to_string(i),
-          .role = role,
-          .model = model,
-          .demand = {.cores = 1}};
+          .name = prefix + std::to_string(i), .role = role, .model = model, .demand = {.cores = 1}};
       watch_.planned(process.name);
       options.processes.push_back(std::move(process));
     }

@@ -1,5 +1,7 @@
 #include "worker/foreign/port_claims.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace pdjob::worker {
