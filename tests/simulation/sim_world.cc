@@ -543,9 +543,10 @@ void SimWorld::lose_node(uint64_t target, Duration duration) {
   }
 }
 
-// Orders, as an autoscaler gives them.
+// Orders, as an autoscaler gives them. It sees what the launcher tells, and a stopped one tells
+// nothing: it could take the last worker of a role twice.
 void SimWorld::reorganise(uint64_t target) {
-  if (hands_ || job().state() != launcher::JobState::kReady) {
+  if (hands_ || launcher_.stopped() || job().state() != launcher::JobState::kReady) {
     return;
   }
   Random random(target);
