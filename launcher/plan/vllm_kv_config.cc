@@ -16,7 +16,7 @@ constexpr std::string_view kNixl = "NixlConnector";
 constexpr auto kDerived =
     std::to_array<std::string_view>({"kv_connector", "kv_role", "engine_id", "kv_ip", "kv_port",
                                      "kv_rank", "kv_parallel_size", "kv_buffer_size", kExtra});
-// Of the connector that the example file was written for.
+// Members of the connector that the example file was written for.
 constexpr auto kOfOthers =
     std::to_array<std::string_view>({"store_timeout", "proxy", "http_port", "node_name"});
 

@@ -79,8 +79,7 @@ void SimAsyncClients::look_later(RequestId ask) {
 }
 
 void SimAsyncClients::look(RequestId ask) {
-  Waiting& waiting = waiting_.at(ask);
-  ++waiting.looks;
+  const Waiting& waiting = waiting_.at(ask);
   call("GET", "/pdjob/requests/" + waiting.id, waiting.ask.tenant, "",
        [this, ask](const Result<net::HttpReply>& reply) {
          if (reply && reply->status < 500) {

@@ -37,7 +37,6 @@ class SimAsyncClients {
     Ask ask;
     std::string id;      // Empty: not accepted yet.
     std::string answer;  // The whole reply that had it; empty: none yet.
-    uint32_t looks = 0;
   };
   using Then = std::function<void(const Result<net::HttpReply>&)>;
 

@@ -178,7 +178,6 @@ void SimDisk::truncate(File& file, uint64_t size) {
 
 void SimDisk::sync(File& file) {
   if (!frozen_) {
-    ++syncs_;
     file.synced = file.content;
     file.durable = true;
     file.unsynced.clear();

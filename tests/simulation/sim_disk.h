@@ -37,8 +37,6 @@ class SimDisk {
   // Requires: no file is open.
   void cut_power();
 
-  uint64_t syncs() const { return syncs_; }
-
  private:
   class Vfs;
   struct File {
@@ -55,7 +53,6 @@ class SimDisk {
   Random random_;
   std::map<std::string, std::shared_ptr<File>> files_;
   bool frozen_ = false;
-  uint64_t syncs_ = 0;
   const std::unique_ptr<Vfs> vfs_;
 };
 

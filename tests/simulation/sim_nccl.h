@@ -1,6 +1,7 @@
 // SimNccl: the NCCL and the GPUs of simulated processes, as kvtransfer/nccl sees them. The two
 // ranks of a communicator join when both have come. A slab moves when one end sends and the other
-// receives. NCCL waits for ever, so what has no partner never ends; an abort ends it.
+// receives. NCCL waits for ever: only an abort ends an
+// operation without a partner.
 #pragma once
 
 #include <array>

@@ -672,7 +672,7 @@ void SimWorld::finish() {
           counts.failed + counts.refused + counts.aborted + later.failed + later.refused == 0,
       "without faults every request is served, but not", counts.failed, counts.refused,
       counts.aborted, later.failed, later.refused);
-  // What a fault does may begin later: a frozen process that goes on is found dead.
+  // A fault may show its effect later: a frozen process that goes on is found dead.
   run_until(now() + kTcpGivesUp);
   run_until(now() + kHealsWithin, [this] { return well(); });
   expect_all_well();
