@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,9 @@ struct Node {
   std::string host;  // Its processes listen here.
   uint32_t cores = 0;
   uint64_t memory_bytes = 0;
-  std::vector<std::string> gpus;  // Names as in CUDA_VISIBLE_DEVICES.
+  std::vector<std::string> gpus;              // Names as in CUDA_VISIBLE_DEVICES.
+  std::string cluster = "local";              // As named in the job file.
+  std::map<std::string, std::string> labels;  // What groups may ask for.
 };
 
 }  // namespace pdjob::launcher

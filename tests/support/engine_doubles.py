@@ -67,9 +67,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.double.connections.append(self.connection)
 
     def do_GET(self):
-        while self.server.double.deaf.is_set() and self.client_is_here():
+        double = self.server.double
+        is_front_end = self.server in double.live[:1]  # A bootstrap server has a thread of its own, and goes on answering.
+        while is_front_end and double.deaf.is_set() and self.client_is_here():
             time.sleep(0.02)
-        status, body = self.server.double.get(self.server, self.path)
+        status, body = double.get(self.server, self.path)
         self.reply(status, body, "text/plain") if isinstance(body, str) else self.reply(status, json.dumps(body))
 
     def do_POST(self):
@@ -144,7 +146,7 @@ class EngineDouble:
         self.fleet, self.name = fleet, name
         self.go = threading.Event()  # While cleared, the engine does not finish.
         self.go.set()
-        self.deaf = threading.Event()  # While set, it computes but answers no GET, like vLLM's front end during a long prompt.
+        self.deaf = threading.Event()  # While set, its front end answers no GET though the engine computes, like vLLM's during a long prompt.
         self.asked = 0
         self.ports = ports or [0] * self.servers
         self.start()
