@@ -77,6 +77,11 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("kv_rows_used").integer(process.load.kv_rows_used);
   json.key("kv_rows_max").integer(process.load.kv_rows_max);
   json.key("standstill_ms").integer(process.load.standstill_ms);
+  if (process.is_foreign()) {
+    json.key("patience_ms").integer(process.load.patience_ms);
+    json.key("ttft_us").integer(process.load.ttft_us);
+    json.key("itl_us").integer(process.load.itl_us);
+  }
   json.end_object();
   json.end_object();
 }

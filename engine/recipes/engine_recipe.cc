@@ -83,6 +83,8 @@ void read_metrics(ConfigReader& in, RecipeMetrics& metrics) {
       in.fail("progress", "must be NAME or NAME{label=\"value\"}, got " + counter);
     }
   }
+  series("ttft", metrics.ttft, {"A histogram in seconds: time to first token."});
+  series("itl", metrics.itl, {"A histogram in seconds: inter-token latency."});
   series("kv_received", metrics.kv_received,
          {"A counter of a decode engine that grows with each prompt whose KV it received. It "
           "proves that KV moves."});

@@ -30,6 +30,9 @@ struct RecipeMetrics {
   std::string kv_usage;  // From 0 to 1, in place of the former two.
   // Counters, at least one of which grows while requests run.
   std::vector<std::string> progress;
+  // Histograms, by their names without _sum and _count.
+  std::string ttft;
+  std::string itl;
   // Counter of a decode engine that grows with each prompt whose KV it received.
   std::string kv_received;
 };

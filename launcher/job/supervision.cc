@@ -164,7 +164,9 @@ void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn
 // is not hung.
 void Supervision::check_progress(Process& process, Turn& turn) {
   const auto still = std::chrono::milliseconds(process.load.standstill_ms);
-  const bool again = std::exchange(process.stands_still, still >= timing_.progress_timeout);
+  const Duration limit = std::max<Duration>(timing_.progress_timeout,
+                                            std::chrono::milliseconds(process.load.patience_ms));
+  const bool again = std::exchange(process.stands_still, still >= limit);
   if (!again || !process.stands_still || process.killed || process.is_router()) {
     return;
   }

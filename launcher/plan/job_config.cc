@@ -44,7 +44,8 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
   in.field("progress_timeout", config.progress_timeout,
            {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
                    "its stacks to its log, and is killed and replaced. Must be longer than one "
-                   "step of `batch_tokens` takes."},
+                   "step of `batch_tokens` takes. An engine of another make gets three times its "
+                   "longest pause of the last minutes, if that is longer."},
            {seconds(1), hours(24)});
   in.section(
       "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {

@@ -167,6 +167,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.kv_rows_max);
   codec.value(load.standstill_ms);
   codec.value(load.kv_received);
+  codec.value(load.patience_ms);
+  codec.value(load.ttft_us);
+  codec.value(load.itl_us);
 }
 
 template <class Codec>

@@ -11,7 +11,7 @@
 
 namespace pdjob::net {
 
-inline constexpr uint16_t kWireVersion = 7;
+inline constexpr uint16_t kWireVersion = 8;
 
 std::string encode(const Message& message);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -16,11 +16,15 @@ constexpr double kShares = 10'000;
 // A series by its name, and by a label if it has one: {source="x"}.
 class Series {
  public:
-  explicit Series(std::string_view text)
+  explicit Series(std::string_view text, std::string_view suffix = "")
       : name_(text.substr(0, text.find('{'))),
         label_(name_.size() == text.size()
                    ? std::string_view()
-                   : text.substr(name_.size() + 1, text.size() - name_.size() - 2)) {}
+                   : text.substr(name_.size() + 1, text.size() - name_.size() - 2)) {
+    if (!name_.empty()) {
+      name_ += suffix;
+    }
+  }
 
   void look_at(std::string_view name, std::string_view labels, double value) {
     const bool fits = !name_.empty() && name == name_ &&
@@ -37,14 +41,89 @@ class Series {
   bool wanted() const { return !name_.empty(); }
 
  private:
-  std::string_view name_;
+  std::string name_;
   std::string_view label_;
   double sum_ = 0;
   uint64_t count_ = 0;
 };
 
+class Histogram {
+ public:
+  explicit Histogram(std::string_view text) : sum_(text, "_sum"), count_(text, "_count") {}
+
+  void look_at(std::string_view name, std::string_view labels, double value) {
+    sum_.look_at(name, labels, value);
+    count_.look_at(name, labels, value);
+  }
+  LatencyTotal total() const { return {sum_.sum(), count_.count()}; }
+
+ private:
+  Series sum_;
+  Series count_;
+};
+
+// All that a recipe names.
+class Wanted {
+ public:
+  explicit Wanted(const engine::RecipeMetrics& metrics)
+      : running_(metrics.running),
+        queued_(metrics.queued),
+        kv_used_(metrics.kv_used),
+        kv_max_(metrics.kv_max),
+        kv_usage_(metrics.kv_usage),
+        kv_received_(metrics.kv_received),
+        ttft_(metrics.ttft),
+        itl_(metrics.itl) {
+    for (const std::string& counter : metrics.progress) {
+      progress_.emplace_back(counter);
+    }
+  }
+
+  void look_at(std::string_view name, std::string_view labels, double value) {
+    for (Series* series : {&running_, &queued_, &kv_used_, &kv_max_, &kv_usage_, &kv_received_}) {
+      series->look_at(name, labels, value);
+    }
+    for (Series& counter : progress_) {
+      counter.look_at(name, labels, value);
+    }
+    ttft_.look_at(name, labels, value);
+    itl_.look_at(name, labels, value);
+  }
+
+  EngineSample sample() const {
+    EngineSample sample{.running = running_.count(),
+                        .queued = queued_.count(),
+                        .kv_used = kv_used_.count(),
+                        .kv_max = kv_max_.count(),
+                        .kv_received = kv_received_.count(),
+                        .ttft = ttft_.total(),
+                        .itl = itl_.total()};
+    if (kv_usage_.wanted()) {
+      sample.kv_used = static_cast<uint64_t>(std::min(kv_usage_.mean(), 1.0) * kShares);
+      sample.kv_max = static_cast<uint64_t>(kShares);
+    }
+    double progress = 0;
+    for (const Series& counter : progress_) {
+      progress += counter.sum();
+    }
+    sample.progress = static_cast<uint64_t>(std::min(progress, kCountMax));
+    return sample;
+  }
+
+ private:
+  Series running_;
+  Series queued_;
+  Series kv_used_;
+  Series kv_max_;
+  Series kv_usage_;
+  Series kv_received_;
+  std::vector<Series> progress_;
+  Histogram ttft_;
+  Histogram itl_;
+};
+
 // name{labels} value [timestamp]
-void read_line(std::string_view line, std::vector<Series>& wanted) {
+void read_line(std::string_view line, Wanted& wanted) {
   if (line.empty() || line.front() == '#') {
     return;
   }
@@ -69,41 +148,19 @@ void read_line(std::string_view line, std::vector<Series>& wanted) {
   if (!value) {
     return;
   }
-  for (Series& series : wanted) {
-    series.look_at(line.substr(0, name_end), labels, *value);
-  }
+  wanted.look_at(line.substr(0, name_end), labels, *value);
 }
 
 }  // namespace
 
 EngineSample read_sample(const engine::RecipeMetrics& metrics, std::string_view text) {
-  std::vector<Series> wanted = {Series(metrics.running),  Series(metrics.queued),
-                                Series(metrics.kv_used),  Series(metrics.kv_max),
-                                Series(metrics.kv_usage), Series(metrics.kv_received)};
-  const size_t fixed = wanted.size();
-  for (const std::string& counter : metrics.progress) {
-    wanted.emplace_back(counter);
-  }
+  Wanted wanted(metrics);
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     read_line(text.substr(0, end), wanted);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  EngineSample sample{.running = wanted[0].count(),
-                      .queued = wanted[1].count(),
-                      .kv_used = wanted[2].count(),
-                      .kv_max = wanted[3].count(),
-                      .kv_received = wanted[5].count()};
-  if (wanted[4].wanted()) {
-    sample.kv_used = static_cast<uint64_t>(std::min(wanted[4].mean(), 1.0) * kShares);
-    sample.kv_max = static_cast<uint64_t>(kShares);
-  }
-  double progress = 0;
-  for (size_t i = fixed; i < wanted.size(); ++i) {
-    progress += wanted[i].sum();
-  }
-  sample.progress = static_cast<uint64_t>(std::min(progress, kCountMax));
-  return sample;
+  return wanted.sample();
 }
 
 }  // namespace pdjob::worker

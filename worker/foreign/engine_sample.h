@@ -9,6 +9,18 @@
 
 namespace pdjob::worker {
 
+// A histogram of Prometheus without its buckets.
+struct LatencyTotal {
+  double seconds = 0;
+  uint64_t count = 0;
+  LatencyTotal& operator+=(const LatencyTotal& more) {
+    seconds += more.seconds;
+    count += more.count;
+    return *this;
+  }
+  friend bool operator==(const LatencyTotal&, const LatencyTotal&) = default;
+};
+
 struct EngineSample {
   uint64_t running = 0;
   uint64_t queued = 0;
@@ -16,6 +28,8 @@ struct EngineSample {
   uint64_t kv_max = 0;
   uint64_t progress = 0;  // Grows while the engine works; the sum of its counters.
   uint64_t kv_received = 0;
+  LatencyTotal ttft;
+  LatencyTotal itl;
   friend bool operator==(const EngineSample&, const EngineSample&) = default;
 };
 

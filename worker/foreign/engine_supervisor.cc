@@ -4,6 +4,14 @@
 #include <utility>
 
 namespace pdjob::worker {
+namespace {
+
+template <class Unit>
+uint64_t count(Duration duration) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<Unit>(duration).count());
+}
+
+}  // namespace
 
 void EngineSupervisor::step(const SupervisorEvent& event, Instant now,
                             std::vector<SupervisorEffect>& effects) {
@@ -23,13 +31,15 @@ Instant EngineSupervisor::next_wakeup() const {
 }
 
 net::WorkerLoad EngineSupervisor::load(Instant now) const {
-  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(standstill(now));
   return {.requests_running = static_cast<uint32_t>(sample_.running),
           .requests_queued = static_cast<uint32_t>(sample_.queued),
           .kv_rows_used = sample_.kv_used,
           .kv_rows_max = sample_.kv_max,
-          .standstill_ms = static_cast<uint64_t>(still.count()),
-          .kv_received = sample_.kv_received};
+          .standstill_ms = count<std::chrono::milliseconds>(standstill(now)),
+          .kv_received = sample_.kv_received,
+          .patience_ms = count<std::chrono::milliseconds>(pace_.patience()),
+          .ttft_us = count<std::chrono::microseconds>(pace_.ttft()),
+          .itl_us = count<std::chrono::microseconds>(pace_.itl())};
 }
 
 Duration EngineSupervisor::standstill(Instant now) const {
@@ -126,6 +136,7 @@ void EngineSupervisor::on(const LoadAnswered& event) {
 void EngineSupervisor::take(const EngineSample& sample) {
   const bool works = sample.running > 0;
   const bool grew = sample.progress != sample_.progress;
+  pace_.take(sample, grew && stuck_since_ != kNever ? now_ - stuck_since_ : Duration::zero(), now_);
   stuck_since_ = !works || grew ? kNever : std::min(stuck_since_, now_);
   const bool idle = !works && sample.queued == 0;
   quiet_since_ = idle && !grew ? std::min(quiet_since_, now_) : (idle ? now_ : kNever);

@@ -21,6 +21,7 @@
 #include "common/time.h"
 #include "net/control/message.h"
 #include "worker/foreign/engine_sample.h"
+#include "worker/foreign/pace.h"
 
 namespace pdjob::worker {
 
@@ -126,6 +127,7 @@ class EngineSupervisor {
   std::string error_;  // For EndWorker.
 
   EngineSample sample_;
+  Pace pace_;
   // Each is kNever while all is well.
   Instant asked_at_ = kNever;      // A question without an answer.
   Instant silent_since_ = kNever;  // The first of the questions that failed.

@@ -36,7 +36,10 @@ WorkerLoad worker_load() {
           .kv_rows_used = 4,
           .kv_rows_max = 1ULL << 40,
           .standstill_ms = 5,
-          .kv_received = 6};
+          .kv_received = 6,
+          .patience_ms = 7,
+          .ttft_us = 8,
+          .itl_us = 9};
 }
 
 std::vector<Message> one_of_each() {
@@ -69,8 +72,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x07\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x07\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x08\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x08\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

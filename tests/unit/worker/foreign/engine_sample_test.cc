@@ -15,6 +15,12 @@ vllm:kv_cache_usage_perc{engine="0"} 0.5
 vllm:kv_cache_usage_perc{engine="1"} 0.25
 vllm:generation_tokens_total{engine="0"} 100.0
 vllm:prompt_tokens_total{engine="0"} 1e3 1395066363000
+vllm:time_to_first_token_seconds_bucket{engine="0",le="0.1"} 5.0
+vllm:time_to_first_token_seconds_count{engine="0"} 8.0
+vllm:time_to_first_token_seconds_count{engine="1"} 2.0
+vllm:time_to_first_token_seconds_sum{engine="0"} 1.25
+vllm:inter_token_latency_seconds_count{engine="0"} 4.0
+vllm:inter_token_latency_seconds_sum{engine="0"} 0.5
 vllm:prompt_tokens_by_source_total{engine="0",source="local_compute"} 7.0
 vllm:prompt_tokens_by_source_total{engine="0",source="external_kv_transfer"} 2345.0
 )";
@@ -23,7 +29,9 @@ vllm:prompt_tokens_by_source_total{engine="0",source="external_kv_transfer"} 234
                                  .kv_used = 3750,
                                  .kv_max = 10000,
                                  .progress = 1100,
-                                 .kv_received = 2345};
+                                 .kv_received = 2345,
+                                 .ttft = {1.25, 10},
+                                 .itl = {0.5, 4}};
   EXPECT_EQ(read_sample(engine::shipped_engine_recipe("vllm").metrics, text), expected);
 }
 

@@ -124,6 +124,17 @@ TEST(EngineSupervisor, AnEngineThatWorksWithoutProgressStandsStill) {
   EXPECT_EQ(story.standstill(), 0U);
 }
 
+TEST(EngineSupervisor, AnEngineIsJudgedByItsOwnPauses) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, EngineSample{.running = 1, .progress = 10});
+  EXPECT_EQ(story.load().patience_ms, 0U) << "nothing is known yet";
+  story.poll(Health::kWell, EngineSample{.running = 1, .progress = 10});
+  story.pass(seconds(20));
+  story.poll(Health::kWell, EngineSample{.running = 1, .progress = 11});
+  EXPECT_EQ(story.load().patience_ms, 3 * 20'500U - 3 * 500U) << "the pause was seen for 20 s";
+}
+
 TEST(EngineSupervisor, AnIdleEngineDoesNotStandStill) {
   Story story;
   story.serve();

@@ -1,0 +1,46 @@
+// Pace: how fast an engine of another make has worked lately, by its own metrics. From this follows
+// how long it may go without progress before it counts as hung: a slow engine is not a sick one.
+// What is older than two windows is forgotten. Value.
+#pragma once
+
+#include <optional>
+
+#include "common/time.h"
+#include "worker/foreign/engine_sample.h"
+
+namespace pdjob::worker {
+
+class Pace {
+ public:
+  static constexpr Duration kWindow = std::chrono::minutes(5);
+  static constexpr int kPatienceFactor = 3;
+  static constexpr Duration kPatienceMax = std::chrono::minutes(30);
+
+  // Takes the next sample; the first one is only compared with. `gap`: while requests ran, the
+  // engine made no progress for so long, and has just gone on. Zero: there was no such gap.
+  void take(const EngineSample& sample, Duration gap, Instant now);
+
+  // Means over the last one or two windows. Zero: unknown.
+  Duration ttft() const { return mean(&Window::ttft); }
+  Duration itl() const { return mean(&Window::itl); }
+
+  // Three times the longest gap. Zero: unknown. TTFT does not count, because it includes the time
+  // that requests wait in the engine's queue.
+  Duration patience() const;
+
+ private:
+  struct Window {
+    LatencyTotal ttft;
+    LatencyTotal itl;
+    Duration longest{};
+  };
+  void roll(Instant now);
+  Duration mean(LatencyTotal Window::* latency) const;
+
+  Instant started_{};  // Of `current_`.
+  Window current_;
+  Window previous_;
+  std::optional<EngineSample> last_;
+};
+
+}  // namespace pdjob::worker
