@@ -1,5 +1,8 @@
 #include "net/control/wire.h"
 
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -76,6 +79,19 @@ TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x08\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
+}
+
+// After a change of the format: PDJOB_WRITE_CORPUS=1 build/dev/net_control_test
+TEST(Wire, TheFuzzersCorpusHoldsEveryMessageOfThisVersion) {
+  const std::vector<Message> messages = one_of_each();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string path = PDJOB_WIRE_CORPUS "/message_" + std::to_string(i + 1);
+    if (std::getenv("PDJOB_WRITE_CORPUS") != nullptr) {
+      std::ofstream(path, std::ios::binary) << encode(messages[i]);
+    }
+    std::ifstream file(path, std::ios::binary);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), encode(messages[i])) << path;
+  }
 }
 
 TEST(Wire, EveryTruncationIsRefused) {
