@@ -28,7 +28,7 @@ void RouterMember::serve(std::unique_ptr<net::JobMember> member, net::WorkerEntr
   member_->serve(std::move(self));
 }
 
-void RouterMember::on_drain() {
+void RouterMember::on_drain(Duration /*within*/) {
   api_.server().stop_accepting();
   api_.drain();
 }

@@ -39,7 +39,7 @@ class RouterMember final : public net::JobMember::Handler {
   void drained() { member_->drained(); }
 
  private:
-  void on_drain() override;
+  void on_drain(Duration within) override;
   size_t replies_alive() override { return api_.server().exchanges_alive(); }
   void on_shutdown() override { end_(); }
   net::WorkerLoad current_load() override;

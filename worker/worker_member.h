@@ -38,7 +38,7 @@ class WorkerMember final : public net::JobMember::Handler {
   }
 
  private:
-  void on_drain() override { parts_.api.start_draining(parts_.drain_engine); }
+  void on_drain(Duration /*within*/) override { parts_.api.start_draining(parts_.drain_engine); }
   size_t replies_alive() override { return parts_.server.exchanges_alive(); }
   void on_shutdown() override { parts_.end(); }
   net::WorkerLoad current_load() override { return parts_.api.load(); }

@@ -2,31 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 
 #include "common/parse_number.h"
+#include "engine/recipes/options.h"
 
 namespace pdjob::engine {
 namespace {
 
 using Texts = std::vector<std::string>;
-
-bool is_option(std::string_view text) { return text.size() > 2 && text.starts_with("--"); }
-
-// Engines take --max_model_len for --max-model-len.
-std::string option_name(std::string_view text) {
-  std::string name(text.substr(0, text.find('=')));
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
-// The value of the option at `i`: behind its '=', or in the next text. Empty: it has none.
-std::string option_value(const Texts& args, size_t i) {
-  if (const size_t equals = args[i].find('='); equals != std::string::npos) {
-    return args[i].substr(equals + 1);
-  }
-  return i + 1 < args.size() && !is_option(args[i + 1]) ? args[i + 1] : "";
-}
 
 // The user's value of an option; nothing: the user does not set it.
 std::optional<std::string> users_option(const Texts& args, std::string_view option) {
@@ -176,11 +161,16 @@ std::string quoted(const std::string& text) {
   return all + "'";
 }
 
-// A variable of the user's may hold a secret, such as HF_TOKEN.
-bool is_secret(const std::string& variable) {
-  return std::ranges::any_of(
-      std::to_array<std::string_view>({"KEY", "TOKEN", "SECRET", "PASSWORD"}),
-      [&](std::string_view word) { return variable.find(word) != std::string::npos; });
+// A variable of the user's may hold a secret, such as HF_TOKEN or a URL with a password.
+bool is_secret(const std::string& variable, const std::string& value) {
+  std::string name = variable;
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return value.find('@') != std::string::npos ||
+         std::ranges::any_of(
+             std::to_array<std::string_view>(
+                 {"KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH"}),
+             [&](std::string_view word) { return name.find(word) != std::string::npos; });
 }
 
 }  // namespace
@@ -223,7 +213,7 @@ std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignCon
 std::string shell_text(const EngineCommand& command, std::string_view key_environment) {
   std::string text;
   for (const auto& [name, value] : command.environment) {
-    text += name + "=" + (is_secret(name) ? "..." : quoted(value)) + " ";
+    text += name + "=" + (is_secret(name, value) ? "..." : quoted(value)) + " ";
   }
   if (!key_environment.empty()) {
     text.append(key_environment).append("=... ");

@@ -77,7 +77,8 @@ void read_metrics(ConfigReader& in, RecipeMetrics& metrics) {
   series("kv_max", metrics.kv_max, {"Tokens whose KV fits."});
   series("kv_usage", metrics.kv_usage, {"In place of these two: the share in use, from 0 to 1."});
   in.field("progress", metrics.progress,
-           {"Counters. One of them grows while requests run, or the engine is hung."});
+           {"Counters. While requests run, one of them grows or KV in use changes, or the engine "
+            "is hung."});
   for (const std::string& counter : metrics.progress) {
     if (!is_series(counter)) {
       in.fail("progress", "must be NAME or NAME{label=\"value\"}, got " + counter);
@@ -88,8 +89,29 @@ void read_metrics(ConfigReader& in, RecipeMetrics& metrics) {
   series("kv_received", metrics.kv_received,
          {"A counter of a decode engine that grows with each prompt whose KV it received. It "
           "proves that KV moves."});
-  if (metrics.path.empty() && !in.keys().empty()) {
+  in.section("in_flight", {"Where it counts the HTTP requests under way, if it does."},
+             [&](ConfigReader& section) {
+               section.field("path", metrics.in_flight_path,
+                             {"Path of a GET that is answered with a JSON object."});
+               section.field("member", metrics.in_flight_member, {"The member of that object."});
+             });
+  if (metrics.in_flight_path.empty() != metrics.in_flight_member.empty()) {
+    in.fail("in_flight", "needs both path and member");
+  }
+  if (!metrics.in_flight_path.empty() && !metrics.in_flight_path.starts_with('/')) {
+    in.fail("in_flight", "path must begin with /");
+  }
+  if (in.keys().empty()) {
+    return;  // A section that is absent.
+  }
+  if (metrics.path.empty()) {
     in.fail("path", "is missing: where the metrics are");
+  }
+  if (metrics.running.empty()) {
+    in.fail("running", "is missing: without it, a busy engine would be ended like an idle one");
+  }
+  if (metrics.progress.empty()) {
+    in.fail("progress", "is missing: without it, a hung engine is not seen");
   }
   if (!metrics.path.empty() && !metrics.path.starts_with('/')) {
     in.fail("path", "must begin with /");

@@ -28,7 +28,11 @@ struct RecipeMetrics {
   std::string kv_used;   // Tokens.
   std::string kv_max;    // Tokens.
   std::string kv_usage;  // From 0 to 1, in place of the former two.
-  // Counters, at least one of which grows while requests run.
+  // A GET that is answered with a JSON object, a member of which counts the HTTP requests under
+  // way. An engine may count a request as running only after its first step. Empty: it has none.
+  std::string in_flight_path;
+  std::string in_flight_member;
+  // Counters. While requests run, one of them grows, or KV in use changes.
   std::vector<std::string> progress;
   // Histograms, by their names without _sum and _count.
   std::string ttft;

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/config/config_file.h"
 #include "common/parse_number.h"
+#include "engine/recipes/options.h"
 
 namespace pdjob::engine {
 namespace {
@@ -45,11 +46,16 @@ void read_ports(ConfigReader& in, ForeignConfig& config) {
 
 void check_options(ConfigReader& in, const ForeignConfig& config) {
   for (const std::string& argument : config.args) {
-    const std::string name = argument.substr(0, argument.find('='));
+    const std::string name = is_option(argument) ? option_name(argument) : "";
     if (std::ranges::find(kSecretOptions, name) != kSecretOptions.end()) {
       in.fail("args", name +
                           " shows a secret to everybody who can list processes: give it in the "
                           "environment of pdjob");
+    }
+    if (name == "--host") {
+      in.fail("args",
+              "--host cannot be set: an engine listens on the address of its node, because its key "
+              "guards only a part of its routes");
     }
   }
   for (const std::string& variable : config.env) {

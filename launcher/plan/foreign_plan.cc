@@ -90,7 +90,8 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
       plan.warnings.push_back(text);
     }
   };
-  std::map<std::pair<uint16_t, uint16_t>, size_t> ports_wanted;  // By band.
+  std::map<std::pair<uint16_t, uint16_t>, size_t> ports_wanted;   // By band.
+  std::map<std::pair<std::string, uint16_t>, size_t> engines_at;  // By node and port.
   for (PlanRow& row : plan.rows) {
     const ModelConfig* const model = config.model_called(row.model);
     if (model == nullptr || engine_of(*model, row.role).kind != engine::EngineKind::kForeign) {
@@ -102,12 +103,16 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
         command_of(config, engine, recipe, row, foreign_slot(config, row.name));
     row.command = engine::shell_text(command, recipe.key_environment);
     row.port = command.port();
+    if (engines_at[{row.node, row.port}]++ == 1) {
+      warn("port " + std::to_string(row.port) + " is for several engines of node " + row.node +
+           ", by their arguments: only one of them will start");
+    }
     const engine::PortBand& band = engine.foreign.ports;
     ports_wanted[{band.first, band.last}] += recipe.ports.size() + 1;
     for (const std::string& warning : command.warnings) {
       warn(warning);
     }
-    warn_of_open_doors(recipe, row.host, warn);
+    warn_of_open_doors(recipe, command.words.at("host"), warn);
   }
   for (const auto& [band, wanted] : ports_wanted) {
     if (const size_t size = size_t{1} + band.second - band.first; wanted > size) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <utility>
 
 namespace pdjob::launcher {
@@ -59,8 +60,24 @@ void VllmOptions::set(Option option) {
   const auto same = std::ranges::find(options_, option.name, &Option::name);
   if (same == options_.end() || option.name.empty()) {
     options_.push_back(std::move(option));
-  } else {
-    *same = std::move(option);
+    return;
+  }
+  *same = std::move(option);
+  const std::string& name = same->name;
+  options_.erase(std::remove_if(same + 1, options_.end(),
+                                [&](const Option& other) { return other.name == name; }),
+                 options_.end());
+}
+
+// The first of a name replaces what was set before.
+void VllmOptions::set_all(std::vector<Option> options) {
+  std::set<std::string> seen;
+  for (Option& option : options) {
+    if (seen.insert(option.name).second) {
+      set(std::move(option));
+    } else {
+      options_.push_back(std::move(option));
+    }
   }
 }
 
@@ -79,10 +96,11 @@ void VllmOptions::set_param(std::string_view key, const std::string& value) {
 }
 
 void VllmOptions::set_words(const std::vector<std::string>& words) {
+  std::vector<Option> options;
   Option option;
   const auto finish = [&] {
     if (!option.name.empty() || !option.values.empty()) {
-      set(std::exchange(option, {}));
+      options.push_back(std::exchange(option, {}));
     }
   };
   for (const std::string& word : words) {
@@ -100,13 +118,10 @@ void VllmOptions::set_words(const std::vector<std::string>& words) {
     }
   }
   finish();
+  set_all(std::move(options));
 }
 
-void VllmOptions::merge(const VllmOptions& later) {
-  for (const Option& option : later.options_) {
-    set(option);
-  }
-}
+void VllmOptions::merge(const VllmOptions& later) { set_all(later.options_); }
 
 std::optional<std::string> VllmOptions::value(std::string_view name) const {
   const auto found = std::ranges::find(options_, name, &Option::name);

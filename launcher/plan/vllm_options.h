@@ -20,7 +20,7 @@ class VllmOptions {
  public:
   // A key of `params`, such as max_model_len. "true" and "false" make flags.
   void set_param(std::string_view key, const std::string& value);
-  // Words of `_extra_params`.
+  // Words of `_extra_params`. An option may stand there several times, as --middleware does.
   void set_words(const std::vector<std::string>& words);
   // Adds all options of `later`.
   void merge(const VllmOptions& later);
@@ -39,6 +39,7 @@ class VllmOptions {
     bool joined = false;              // Written as NAME=VALUE.
   };
   void set(Option option);
+  void set_all(std::vector<Option> options);
 
   std::vector<Option> options_;
 };

@@ -73,7 +73,7 @@ void JobMember::drain(Duration within) {
     log::warn("drain deadline passed with requests alive");
     handler_.on_shutdown();
   });
-  handler_.on_drain();
+  handler_.on_drain(within);
 }
 
 void JobMember::drained() {

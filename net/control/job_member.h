@@ -25,7 +25,8 @@ class JobMember final : public ControlClient::Handler {
   class Handler {
    public:
     // Accept no more requests, finish the running ones, then call drained(). Called once.
-    virtual void on_drain() = 0;
+    // on_shutdown() follows after `within`.
+    virtual void on_drain(Duration within) = 0;
     // How many replies are still being written after drained().
     virtual size_t replies_alive() { return 0; }
     // End now: all is done, it takes too long, or the launcher wants it.

@@ -86,7 +86,7 @@ class ExternalProcess final : net::JobMember::Handler {
 
   // --- the job
 
-  void on_drain() override {
+  void on_drain(Duration /*within*/) override {
     relay_->stop_accepting();
     step(DrainAsked{});
   }

@@ -110,11 +110,11 @@ def test_the_plan_shows_each_engines_exact_command_line(folder):
     shown = plan(folder, engine='ports: 22000-22099, args: [--max-model-len, "2048"]').stdout
     line = next(line for line in shown.splitlines() if line.startswith("prefill-0 runs: "))
     assert "VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=22001 " in line
-    assert f"{DOUBLE} serve tiny --served-model-name tiny --host 127.0.0.1 --port 22000 --kv-transfer-config '{{" in line
+    assert f"{DOUBLE} serve tiny --served-model-name tiny --host 127.0.0.1 --port 22000 --enable-server-load-tracking --kv-transfer-config '{{" in line
     assert line.endswith("--max-model-len 2048")
     assert "VLLM_API_KEY=... " in line, "the key itself is not shown"
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=22003" in shown, "each engine has ports of its own"
-    assert "warning: vllm answers without a key: /tokenize" in shown
+    assert "warning: vllm answers without a key: /invocations, /tokenize" in shown
     assert "warning: sglang answers without a key: every route" in plan(folder, kind="sglang").stdout
 
 

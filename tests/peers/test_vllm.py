@@ -27,7 +27,8 @@ pytestmark = pytest.mark.heavy
 
 VLLM = pathlib.Path(os.environ.get("PDJOB_VLLM", CACHE / "vllm-0.32.0"))
 MODEL = VLLM / "tiny-llama"
-ENVIRONMENT = ["VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1"]
+# vLLM changes the titles of its processes. SPT_NOENV keeps it from overwriting their environments, by which the tests find them.
+ENVIRONMENT = ["VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "SPT_NOENV=1"]
 # Without prefix caching, a prompt that is asked twice is computed twice, and its KV moves twice.
 ARGUMENTS = ["--max-model-len", "2048", "--dtype", "bfloat16", "--enforce-eager", "--block-size", "32", "--no-enable-prefix-caching"]
 START_SECONDS = 900  # On a machine that compiles at the same time.
@@ -129,9 +130,14 @@ def engine_of(job, name):
 
 
 def ports_of(folder):
-    """Returns the ports that the engines of a job were given."""
-    return {int(word) for line in processes_with(folder).values() if " serve " in line
-            for flag, word in zip(line.split(), line.split()[1:]) if flag == "--port"}
+    """Returns the ports that the engines of a job were given: for HTTP, and for KV."""
+    found = set()
+    for pid, line in processes_with(folder).items():
+        if " serve " in line:
+            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+            found |= {int(text.split("=")[1]) for text in variables if text.startswith("VLLM_NIXL_SIDE_CHANNEL_PORT=")}
+            found |= {int(word) for flag, word in zip(line.split(), line.split()[1:]) if flag == "--port"}
+    return found
 
 
 @contextlib.contextmanager
@@ -140,6 +146,8 @@ def vllm_job(text, folder):
     try:
         assert job._ready.wait(START_SECONDS) and job.url, job.log_tail()
         yield job
+        names = {line.split()[0] for line in processes_with(folder).values()}
+        assert any("EngineCore" in name for name in names), f"the test sees all processes of an engine: {names}"
         ports = ports_of(folder)
     except BaseException:
         print(job.log_tail())
@@ -171,7 +179,7 @@ def one_pair(references):
 
 @pytest.fixture(scope="class")
 def two_prefill(references):
-    settings = "heartbeat_timeout: 5s, progress_timeout: 20s, restart: {backoff_min: 100ms}"
+    settings = "heartbeat_timeout: 10s, progress_timeout: 1min, restart: {backoff_min: 100ms}"
     with new_folder() as folder, vllm_job(yaml(folder, prefill=2, launcher=settings), folder) as job:
         yield job
 
@@ -236,7 +244,8 @@ class TestTwoPrefillEngines:
                 old, family = job.processes()[name]["pid"], family_of(busy[name])
                 os.kill(old, signal.SIGKILL)
             finally:
-                os.kill(decode, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(decode, signal.SIGCONT)
             assert text_of(answer.result()) == references[number], "another prefill engine computed it"
         heals(job, name, old, references, family)
 

@@ -93,8 +93,11 @@ def fetch_kv(host, port, key):
 class ProgramDouble(EngineDouble):
     """What both programs have in common: one model, a key, metrics, and a slow first request."""
 
+    counts_load = False
+
     def __init__(self, name, port, model, key):
-        self.model, self.key, self.running, self.counts = model, key, 0, {"prompt": 0, "generation": 0, "external": 0}
+        self.model, self.key, self.counts = model, key, {"prompt": 0, "generation": 0, "external": 0}
+        self.in_flight, self.running = 0, 0  # A request counts as running from its first step on.
         self.seen = set()
         self.lock = threading.Lock()
         super().__init__(Fleet(), name, [port])
@@ -107,6 +110,8 @@ class ProgramDouble(EngineDouble):
             return 200, {"object": "list", "data": [{"id": self.model, "object": "model"}]}
         if path == "/metrics":
             return 200, self.metrics()
+        if path == "/load":
+            return 200, {"server_load": self.in_flight if self.counts_load else 0}
         if path in ("/version", "/get_server_info"):
             return 200, {"version": "0.0-double"}
         return super().get(server, path)
@@ -116,20 +121,25 @@ class ProgramDouble(EngineDouble):
         assert body["model"] == self.model, f"the model {body['model']} does not exist"
         prompt = body["prompt"] if "prompt" in body else json.dumps(body["messages"])
         with self.lock:
-            self.running += 1
+            self.in_flight += 1
+        stepped = False
         try:
             while file_is_there("DOUBLE_HANG_FILE"):
                 time.sleep(0.05)
             if self.asked == 0:
                 time.sleep(COMPILE_SECONDS)
-            self.asked += 1
+            with self.lock:
+                self.asked += 1
+                self.running += 1
+            stepped = True
             return self.answer(http, body, prompt, body.get("kv_transfer_params"))
         except (AssertionError, KeyError, TypeError) as complaint:
             say(f"COMPLAINT of the double: {complaint!r} in {json.dumps(body)[:500]}")
             raise
         finally:
             with self.lock:
-                self.running -= 1
+                self.in_flight -= 1
+                self.running -= stepped
 
     def take_in(self, prompt, external):
         with self.lock:
@@ -155,7 +165,7 @@ class ProgramDouble(EngineDouble):
 
 class VllmDouble(ProgramDouble):
     def __init__(self, args, config):
-        self.config = config
+        self.config, self.counts_load = config, args.enable_server_load_tracking
         self.lease = config.get("kv_connector_extra_config", {}).get("kv_lease_duration", 30)
         self.role = config.get("kv_role")
         if config:
@@ -242,7 +252,8 @@ def vllm(argv):
         parser.add_argument(flag)
     for flag in ("--port", "--max-model-len", "--block-size"):
         parser.add_argument(flag, type=int)
-    parser.add_argument("--enforce-eager", action="store_true")
+    for flag in ("--enforce-eager", "--enable-server-load-tracking"):
+        parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
     config = json.loads(args.kv_transfer_config or "{}")
     assert set(config) <= {"kv_connector", "kv_role", "engine_id", "kv_buffer_device", "kv_load_failure_policy", "kv_connector_extra_config"}

@@ -1,5 +1,6 @@
 #include "worker/foreign/engine_guard.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -7,8 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -19,6 +25,7 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/parse_number.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::worker {
@@ -28,14 +35,40 @@ namespace {
 constexpr int kKillRoundsMax = 1000;
 constexpr useconds_t kKillRoundMicroseconds = 10'000;
 
+// "PID (NAME) STATE PARENT ...", where the name may hold anything.
+pid_t parent_in(const std::string& stat) {
+  std::istringstream rest(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  std::string state;
+  pid_t parent = 0;
+  rest >> state >> parent;
+  return parent;
+}
+
+// Some kernels have no file of children.
+std::vector<pid_t> children_by_parent() {
+  std::vector<pid_t> pids;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const auto pid = parse_number<pid_t>(entry.path().filename().string());
+    std::string stat;
+    if (pid && std::getline(std::ifstream(entry.path() / "stat"), stat) &&
+        parent_in(stat) == getpid()) {
+      pids.push_back(*pid);
+    }
+  }
+  return pids;
+}
+
 std::vector<pid_t> children() {
   std::vector<pid_t> pids;
   std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/children");
   for (pid_t pid = 0; file >> pid;) {
     pids.push_back(pid);
   }
-  return pids;
+  return pids.empty() ? children_by_parent() : pids;
 }
+
+bool has_children() { return waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD; }
 
 // No other signal may end the guard before its work is done. The kernel sends SIGHUP to its process
 // group when the worker dies while the engine is stopped.
@@ -112,14 +145,13 @@ void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 void end_children() {
   for (int round = 0; round < kKillRoundsMax; ++round) {
-    const std::vector<pid_t> alive = children();
-    if (alive.empty()) {
-      return;
-    }
-    for (const pid_t pid : alive) {
+    for (const pid_t pid : children()) {
       kill(pid, SIGKILL);
     }
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (!has_children()) {
+      return;
     }
     usleep(kKillRoundMicroseconds);
   }

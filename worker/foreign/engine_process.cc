@@ -20,6 +20,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/os/stack_dump.h"
+#include "common/parse_number.h"
 #include "engine/recipes/failure_cause.h"
 #include "net/control/job_member.h"
 #include "net/http/http_client.h"
@@ -39,6 +40,7 @@ namespace {
 constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
 constexpr int kWarmUpWords = 200;  // More than one block of KV, which may hold 128 tokens.
 constexpr size_t kErrorBytesMax = 300;
+constexpr int kReadsPerTurn = 16;
 
 net::Protocol protocol_of(const std::string& word) {
   return word == "sglang"      ? net::Protocol::kSglang
@@ -65,7 +67,8 @@ std::string warm_up_body(const std::string& model) {
 // Lines of an access log about our own questions, one or two a second.
 std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
   std::vector<std::string> lines;
-  for (const std::string& path : {recipe.ready_path, recipe.metrics.path}) {
+  for (const std::string& path :
+       {recipe.ready_path, recipe.metrics.path, recipe.metrics.in_flight_path}) {
     if (!path.empty()) {
       lines.push_back("\"GET " + path + " HTTP/1.1\" 200");
     }
@@ -139,6 +142,9 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     return options_.spec.router_key.empty() ? options_.spec.key : options_.spec.router_key;
   }
 
+  // The engine listens here.
+  const std::string& host() const { return command_.words.at("host"); }
+
   Status prepare() {
     const engine::ForeignConfig& config = options_.engine.foreign;
     engine::EngineValues values = engine_values(options_.spec, options_.engine, options_.lease);
@@ -193,9 +199,11 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   void on_ready(uint32_t /*epoll_events*/) override { read_output(); }
 
+  // An engine that writes without end must not keep the loop from its other work: what is left
+  // comes in the next turn.
   void read_output() {
     std::array<char, 16384> piece{};
-    while (output_.valid()) {
+    for (int i = 0; i < kReadsPerTurn && output_.valid(); ++i) {
       const ssize_t got = ::read(output_.get(), piece.data(), piece.size());
       if (got > 0) {
         write_log(log_.take({piece.data(), static_cast<size_t>(got)}, loop_.now()));
@@ -217,7 +225,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   // --- the job
 
-  void on_drain() override { runner_.submit(DrainAsked{}); }
+  void on_drain(Duration within) override { runner_.submit(DrainAsked{within}); }
   void on_shutdown() override { runner_.submit(EndAsked{}); }
   net::WorkerLoad current_load() override { return core_.load(loop_.now()); }
 
@@ -258,22 +266,42 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
       if (reply && reply->status == 200) {
         answer.sample = read_sample(recipe_.metrics, reply->body);
       }
-      runner_.submit(answer);
+      if (answer.sample && !recipe_.metrics.in_flight_path.empty()) {
+        ask_in_flight(answer);
+      } else {
+        runner_.submit(answer);
+      }
     });
+  }
+
+  void ask_in_flight(LoadAnswered answer) {
+    ask("GET", recipe_.metrics.in_flight_path, "",
+        [this, answer](const Result<net::HttpReply>& reply) mutable {
+          const std::array<std::string_view, 1> names{recipe_.metrics.in_flight_member};
+          answer.answered = reply.has_value();
+          if (const auto count =
+                  reply && reply->status == 200
+                      ? openai::JsonObject::scan(reply->body, names)
+                      : Result<openai::JsonObject>(Error{ErrorCode::kUnavailable, ""})) {
+            answer.sample->in_flight =
+                parse_number<uint64_t>(count->value(names.front())).value_or(0);
+          }
+          runner_.submit(answer);
+        });
   }
 
   void carry_out(const Serve& /*effect*/) {
     member_->serve({.name = options_.spec.name,
                     .engine_id = options_.spec.engine_id,
                     .role = options_.spec.role,
-                    .host = options_.spec.host,
+                    .host = host(),
                     .port = command_.port(),
                     .model = command_.words.at("served_name"),
                     .kv_address = command_.kv_address,
                     .key = key(),
                     .protocol = protocol_of(recipe_.protocol),
                     .abort = recipe_.abort});
-    const std::string url = "http://" + options_.spec.host + ":" + std::to_string(command_.port());
+    const std::string url = "http://" + host() + ":" + std::to_string(command_.port());
     log::info(recipe_.name + " serves as " + net::to_string(options_.spec.role) + " on " + url);
     ask_version();
     if (options_.spec.control.empty()) {
@@ -333,7 +361,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
         authorization_line(key()) + (body.empty() ? "" : "Content-Type: application/json\r\n");
     const Duration timeout = body.empty() ? kAnswerTimeout : options_.start_timeout;
     net::fetch(loop_, *client_,
-               {.to = {.host = options_.spec.host, .port = command_.port()},
+               {.to = {.host = host(), .port = command_.port()},
                 .method = method,
                 .target = path,
                 .header_lines = lines,

@@ -24,12 +24,16 @@ struct LatencyTotal {
 struct EngineSample {
   uint64_t running = 0;
   uint64_t queued = 0;
-  uint64_t kv_used = 0;  // Tokens; where the engine tells only a share, of 10,000.
+  uint64_t in_flight = 0;  // HTTP requests under way.
+  uint64_t kv_used = 0;    // Tokens; where the engine tells only a share, of 10,000.
   uint64_t kv_max = 0;
   uint64_t progress = 0;  // Grows while the engine works; the sum of its counters.
   uint64_t kv_received = 0;
   LatencyTotal ttft;
   LatencyTotal itl;
+
+  bool works() const { return running > 0 || in_flight > 0; }
+  bool idle() const { return !works() && queued == 0; }
   friend bool operator==(const EngineSample&, const EngineSample&) = default;
 };
 

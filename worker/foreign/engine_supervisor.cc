@@ -134,11 +134,13 @@ void EngineSupervisor::on(const LoadAnswered& event) {
 }
 
 void EngineSupervisor::take(const EngineSample& sample) {
-  const bool works = sample.running > 0;
-  const bool grew = sample.progress != sample_.progress;
+  // A chunked prefill moves only the KV in use until its last chunk. An engine whose counters never
+  // grew may have none by these names: it is not judged by them.
+  const bool grew = sample.progress != sample_.progress || sample.kv_used != sample_.kv_used;
+  const bool judged = sample.works() && sample.progress > 0;
   pace_.take(sample, grew && stuck_since_ != kNever ? now_ - stuck_since_ : Duration::zero(), now_);
-  stuck_since_ = !works || grew ? kNever : std::min(stuck_since_, now_);
-  const bool idle = !works && sample.queued == 0;
+  stuck_since_ = !judged || grew ? kNever : std::min(stuck_since_, now_);
+  const bool idle = sample.idle();
   quiet_since_ = idle && !grew ? std::min(quiet_since_, now_) : (idle ? now_ : kNever);
   sample_ = sample;
   if (state_ == State::kDraining) {
@@ -149,8 +151,10 @@ void EngineSupervisor::take(const EngineSample& sample) {
 
 // --- the end
 
-void EngineSupervisor::on(const DrainAsked& /*event*/) {
+void EngineSupervisor::on(const DrainAsked& event) {
   draining_ = true;
+  // With less time than the lease, the whole job ends: nobody is left to fetch KV.
+  lease_ = event.within > rules_.lease ? rules_.lease : Duration::zero();
   switch (state_) {
     case State::kServing:
       state_ = State::kDraining;
@@ -172,8 +176,7 @@ void EngineSupervisor::on(const DrainAsked& /*event*/) {
 
 // A prefill engine keeps KV that decode engines still fetch.
 void EngineSupervisor::end_if_idle() {
-  if (idle_samples_ >= kIdleSamples && quiet_since_ != kNever &&
-      now_ - quiet_since_ >= rules_.lease) {
+  if (idle_samples_ >= kIdleSamples && quiet_since_ != kNever && now_ - quiet_since_ >= lease_) {
     terminate();
   }
 }

@@ -51,7 +51,9 @@ struct LoadAnswered {
   bool answered = false;
   std::optional<EngineSample> sample;  // Nothing: no answer that says it.
 };
-struct DrainAsked {};
+struct DrainAsked {
+  Duration within{};  // The drain must be over then.
+};
 struct EndAsked {};  // At once.
 struct SupervisorTimePassed {};
 
@@ -124,6 +126,7 @@ class EngineSupervisor {
   Instant next_ask_ = kNever;
   Instant deadline_ = kNever;  // For the start, or of the end.
   bool draining_ = false;
+  Duration lease_{};   // What a drain waits for.
   std::string error_;  // For EndWorker.
 
   EngineSample sample_;

@@ -29,7 +29,7 @@ TEST(EngineCommand, OfVllmForPrefill) {
       text_of(command_of("vllm", "prefill")),
       R"(VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=21001 )"
       R"(OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind UCX_TLS=tcp,self,sm )"
-      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 )"
+      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 --enable-server-load-tracking )"
       R"(--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_producer","engine_id":"prefill-0.ab12.1",)"
       R"("kv_buffer_device":"cpu","kv_load_failure_policy":"fail","kv_connector_extra_config":{"kv_lease_duration":30}}')");
 }
@@ -40,7 +40,7 @@ TEST(EngineCommand, OfVllmForDecodeOnAGpu) {
   EXPECT_EQ(
       text_of(engine_command(shipped_engine_recipe("vllm"), {}, decode)),
       R"(VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=21001 )"
-      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 )"
+      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 --enable-server-load-tracking )"
       R"(--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_consumer","engine_id":"decode-0.ab12.1",)"
       R"("kv_buffer_device":"cuda","kv_load_failure_policy":"fail","kv_connector_extra_config":{"kv_lease_duration":30}}')");
 }
@@ -49,7 +49,7 @@ TEST(EngineCommand, OfVllmThatDoesAllOfARequestHandsOverNoKv) {
   EXPECT_EQ(text_of(command_of("vllm", "both")),
             "VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind "
             "UCX_TLS=tcp,self,sm vllm serve Qwen/Qwen3-0.6B --served-model-name qwen "
-            "--host 127.0.0.1 --port 21000");
+            "--host 127.0.0.1 --port 21000 --enable-server-load-tracking");
 }
 
 TEST(EngineCommand, FillsWordsInTheUsersArgumentsToo) {
@@ -94,6 +94,7 @@ TEST(EngineCommand, WhatTheUserAddsComesLast) {
             "VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind "
             "UCX_TLS=tcp,self,sm VLLM_CPU_KVCACHE_SPACE=1 /opt/venv/bin/vllm serve "
             "Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 "
+            "--enable-server-load-tracking "
             "--max-model-len 2048 --enforce-eager");
   EXPECT_TRUE(command.warnings.empty());
 }
@@ -107,6 +108,7 @@ TEST(EngineCommand, WhatTheUserContradictsIsTheUsersWithAWarning) {
             "VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 "
             "VLLM_NIXL_SIDE_CHANNEL_PORT=21001 VLLM_CPU_OMP_THREADS_BIND=nobind UCX_TLS=all "
             "OMP_NUM_THREADS=7 vllm serve Qwen/Qwen3-0.6B --host 127.0.0.1 --port 21000 "
+            "--enable-server-load-tracking "
             "--served_model_name=own --kv-transfer-config '{}'");
   EXPECT_EQ(command.words.at("served_name"), "own");
   EXPECT_EQ(command.warnings,

@@ -6,6 +6,7 @@ namespace pdjob::worker {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 
 class Story {
@@ -135,6 +136,34 @@ TEST(EngineSupervisor, AnEngineIsJudgedByItsOwnPauses) {
   EXPECT_EQ(story.load().patience_ms, 3 * 20'500U - 3 * 500U) << "the pause was seen for 20 s";
 }
 
+TEST(EngineSupervisor, AnEngineThatHangsBeforeItsFirstStepStandsStill) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, EngineSample{.progress = 10});
+  story.poll(Health::kWell, EngineSample{.in_flight = 1, .progress = 10});
+  story.pass(seconds(7));
+  EXPECT_EQ(story.standstill(), 7000U);
+}
+
+TEST(EngineSupervisor, AChunkOfALongPromptIsProgress) {
+  Story story;
+  story.serve();
+  for (uint64_t chunk = 1; chunk <= 100; ++chunk) {
+    story.pass(seconds(3));
+    story.poll(Health::kWell, EngineSample{.running = 1, .kv_used = chunk, .progress = 10});
+    EXPECT_EQ(story.standstill(), 0U);
+  }
+}
+
+TEST(EngineSupervisor, AnEngineWithoutTheNamedCountersIsNotJudgedByThem) {
+  Story story;
+  story.serve();
+  for (int i = 0; i < 100; ++i) {
+    story.poll(Health::kWell, EngineSample{.running = 1});
+  }
+  EXPECT_EQ(story.standstill(), 0U);
+}
+
 TEST(EngineSupervisor, AnIdleEngineDoesNotStandStill) {
   Story story;
   story.serve();
@@ -206,7 +235,7 @@ TEST(EngineSupervisor, ADrainWaitsForTheRequests) {
   Story story;
   story.serve();
   story.poll(Health::kWell, busy(1));
-  EXPECT_EQ(story.step(DrainAsked{}), "");
+  EXPECT_EQ(story.step(DrainAsked{minutes(2)}), "");
   EXPECT_EQ(story.poll(Health::kWell, busy(2)), "");
   EXPECT_EQ(story.poll(Health::kWell, EngineSample{.progress = 3}), "");
   EXPECT_EQ(story.poll(Health::kWell, EngineSample{.progress = 3}), "terminate");
@@ -219,7 +248,7 @@ TEST(EngineSupervisor, ADrainOfAPrefillEngineWaitsForItsLease) {
   story.wake();
   EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "serve");
   story.poll(Health::kWell, busy(1));
-  story.step(DrainAsked{});
+  story.step(DrainAsked{minutes(2)});
   story.poll(Health::kWell, EngineSample{.progress = 2});
   const Instant quiet = story.now();
   for (int i = 0; i < 1000; ++i) {
@@ -239,7 +268,30 @@ TEST(EngineSupervisor, APrefillEngineThatWasIdleForItsLeaseDrainsAtOnce) {
   story.poll(Health::kWell, EngineSample{});
   story.pass(seconds(40));
   story.poll(Health::kWell, EngineSample{});
-  story.step(DrainAsked{});
+  story.step(DrainAsked{minutes(2)});
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "");
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "terminate");
+}
+
+TEST(EngineSupervisor, AJobThatEndsWaitsForNoLease) {
+  Story story({.make = "vllm", .has_metrics = true, .lease = minutes(1)});
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  story.step(HealthAnswered{Health::kWell});
+  story.poll(Health::kWell, busy(1));
+  story.step(DrainAsked{seconds(30)});
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{.progress = 2}), "");
+  EXPECT_EQ(story.poll(Health::kWell, EngineSample{.progress = 2}), "terminate");
+}
+
+TEST(EngineSupervisor, ADrainWaitsForARequestThatTheEngineDoesNotCountYet) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, EngineSample{.in_flight = 1});
+  story.step(DrainAsked{minutes(2)});
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(story.poll(Health::kWell, EngineSample{.in_flight = 1}), "");
+  }
   EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "");
   EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "terminate");
 }
@@ -248,7 +300,7 @@ TEST(EngineSupervisor, AnEngineThatIgnoresItsTerminationIsKilledAndThenItsGuard)
   Story story;
   story.serve();
   story.poll(Health::kWell, EngineSample{});
-  story.step(DrainAsked{});
+  story.step(DrainAsked{minutes(2)});
   story.poll(Health::kWell, EngineSample{});
   EXPECT_EQ(story.poll(Health::kWell, EngineSample{}), "terminate");
   EXPECT_EQ(story.wake(), "kill");
@@ -259,7 +311,7 @@ TEST(EngineSupervisor, AnEngineThatIgnoresItsTerminationIsKilledAndThenItsGuard)
 TEST(EngineSupervisor, ADrainWhileItStartsTerminatesIt) {
   Story story;
   story.step(SupervisorTimePassed{});
-  EXPECT_EQ(story.step(DrainAsked{}), "terminate");
+  EXPECT_EQ(story.step(DrainAsked{minutes(2)}), "terminate");
   EXPECT_EQ(story.step(EngineExited{"signal 15 (Terminated)", ""}), "drained end()");
 }
 
@@ -278,7 +330,7 @@ TEST(EngineSupervisor, AnEngineWithoutMetricsFinishesItsRequestsByItself) {
   story.step(HealthAnswered{Health::kWell});
   EXPECT_EQ(story.wake(), "health?");
   EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "");
-  EXPECT_EQ(story.step(DrainAsked{}), "terminate");
+  EXPECT_EQ(story.step(DrainAsked{minutes(2)}), "terminate");
   EXPECT_EQ(story.next_wakeup(), kNever) << "the drain's own deadline ends it";
 }
 
