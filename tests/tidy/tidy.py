@@ -82,7 +82,7 @@ DOORS = {
     "yaml-cpp": (r"yaml-cpp/", "common/config/config_document.cc"),
     "spdlog": (r"spdlog/", "common/log.cc"),
     "Prometheus client": (r"prometheus/", "common/metrics.cc"),
-    "ZeroMQ": (r"zmq", "net/control/control_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
+    "ZeroMQ": (r"zmq", "net/zeromq/curve_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "simdjson": (r"simdjson", "openai/*.cc"),
     "nlohmann_json": (r"nlohmann/", "common/json/json_fields.cc openai/json/*.cc"),
     "libllama": (r"(llama|gguf|chat\.h)", "engine/*.cc"),
@@ -103,7 +103,7 @@ BANNED = {
     "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
     "getenv": (r"\bgetenv\b", "launcher/plan/model_config.cc launcher/clusters/local_cluster.cc net/loop/child_process.cc"),
-    "zmq_": (r"\bzmq_", "net/control/control_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
+    "zmq_": (r"\bzmq_", "net/zeromq/curve_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "throw": (r"\bthrow\b", "engine/kv_spans.cc engine/grammar/library_log.cc"),
 }
 
