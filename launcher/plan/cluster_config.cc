@@ -103,8 +103,10 @@ std::string address_for_nodes(const std::vector<ClusterConfig>& clusters) {
   for (const ClusterConfig& cluster : clusters) {
     if (cluster.kind == ClusterKind::kAgents) {
       const auto address = net::parse_http_address(cluster.listen);
-      const bool any = !address || address->host == "0.0.0.0" || address->host == "::";
-      return any ? "" : address->host;
+      if (!address || !is_numeric(address->host)) {
+        break;  // That error is reported.
+      }
+      return address->host == "0.0.0.0" || address->host == "::" ? "" : address->host;
     }
   }
   return "127.0.0.1";

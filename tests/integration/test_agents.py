@@ -38,6 +38,7 @@ class Machines:
         self.key = make_key(self.folder / "lab.key")
         self.agents = {}
         self.front = lan.hosts["front"]  # The launcher's address.
+        self.here = ""  # Another cluster.
 
     def start_agent(self, machine, *flags, key=None, name=None):
         with self.lan.inside(machine):
@@ -49,7 +50,7 @@ class Machines:
 
     def clusters(self, nodes, extra=""):
         listen = f"{self.front}:{PORT}"
-        return f"clusters: {{lab: {{kind: agents, listen: '{listen}', key_file: {self.key}, nodes: {nodes}, lease: 3s, {extra}}}}}"
+        return f"clusters: {{{self.here} lab: {{kind: agents, listen: '{listen}', key_file: {self.key}, nodes: {nodes}, lease: 3s, {extra}}}}}"
 
     def pids(self, machine):
         """The processes of pdjob on this machine, but for its agent."""
@@ -97,7 +98,7 @@ def expected(single):
 
 def test_prefill_and_decode_on_two_machines_answer_with_the_tokens_of_one_process(expected):
     with machines("a", "b") as made:
-        made.start_agent("a")
+        made.start_agent("a", "--label", "rack=7")
         made.start_agent("b")
         with running(made) as job:
             got, headers = tokens(job.url)
@@ -107,8 +108,44 @@ def test_prefill_and_decode_on_two_machines_answer_with_the_tokens_of_one_proces
             assert {processes["prefill-0"]["node"], processes["decode-0"]["node"]} == {"lab/a", "lab/b"}
             assert metric(processes["decode-0"]["url"], "pdjob_kv_received_bytes_total") > 0
             assert made.pids("a") and made.pids("b")
-        eventually(lambda: not made.pids("a") and not made.pids("b"), what="the job's end on both machines")
+            look_from_another_terminal(made, job)
+        ends_everywhere(made, "a", "b")
         assert all(agent.child.poll() is None for agent in made.agents.values()), "agents stay"
+
+
+def command(job, *words):
+    return subprocess.run([BIN, *words, "--config", str(job.config)], capture_output=True, text=True, timeout=60)
+
+
+def nodes(job):
+    done = command(job, "nodes", "--json")
+    assert done.returncode == 0, done.stderr
+    return {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
+
+
+def look_from_another_terminal(made, job):
+    """Asks with nodes, logs and links. Then it stops the job."""
+    there = nodes(job)
+    assert there["local"]["routers_only"] and there["local"]["processes"] == ["router-0"]
+    assert there["lab/a"]["labels"] == {"rack": "7"} and there["lab/a"]["host"] == made.lan.hosts["a"]
+    assert sorted(there["lab/a"]["processes"] + there["lab/b"]["processes"]) == ["decode-0", "prefill-0"]
+    assert there["lab/a"]["cores_reserved"] == 1
+    links = command(job, "links").stdout
+    assert ("lab/a > lab/b" in links or "lab/b > lab/a" in links) and "tcp, tls" in links, links
+
+    log = command(job, "logs", "decode-0")
+    assert log.returncode == 0 and "decode-0" in log.stdout, log.stderr
+    assert command(job, "logs", "nobody").returncode == 1
+    admin = json.loads(next(made.folder.glob("state/*/launcher.json")).read_text())["admin"]
+    assert httpx.get(f"http://{admin}/logs?process=decode-0").status_code == 401, "logs are for the job's owner"
+    follow = subprocess.Popen([BIN, "logs", "-f", "router-0", "--config", str(job.config)], stdout=subprocess.PIPE, text=True)
+
+    stopped = command(job, "stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert job.child.wait(10) == 0
+    assert follow.wait(10) == 0 and "router-0" in follow.stdout.read()
+    again = command(job, "stop")
+    assert again.returncode == 1 and "no job" in again.stderr
 
 
 def ends_everywhere(made, *names):
@@ -203,12 +240,18 @@ def test_a_cut_link_moves_the_work_and_the_lost_node_ends_its_processes(expected
         ends_everywhere(made, "a", "b", "c")
 
 
-def test_orphans_live_for_the_orphan_timeout_and_a_new_launcher_ends_them(expected):
+def test_a_new_launcher_ends_orphans_and_without_one_the_orphan_timeout_does(expected):
     with machines("a") as made:
         made.start_agent("a")
         with made.lan.inside("front"):
-            options = {"extra": made.clusters(1), "launcher": "orphan_timeout: 6s"}
-            job = Job(job_yaml(made.folder, **options), made.folder).wait_ready()
+            config = job_yaml(made.folder, extra=made.clusters(1), launcher="orphan_timeout: 6s")
+            job = Job(config, made.folder).wait_ready()
+            orphans = made.pids("a")
+            job.child.kill()
+            job.child.wait()
+            job = Job(config, made.folder).wait_ready()
+            assert orphans and not orphans & made.pids("a"), "a new launcher finds a clean node"
+            assert tokens(job.url)[0] == expected
             orphans = made.pids("a")
             job.child.kill()
             job.child.wait()
@@ -217,49 +260,6 @@ def test_orphans_live_for_the_orphan_timeout_and_a_new_launcher_ends_them(expect
             assert made.pids("a") == orphans, "the processes outlive their launcher"
             ends_everywhere(made, "a")
             assert 5 < time.monotonic() - killed < 15
-            job = Job(job_yaml(made.folder, **options), made.folder).wait_ready()
-            orphans = made.pids("a")
-            job.child.kill()
-            job.child.wait()
-            with_new = Job(job_yaml(made.folder, **options), made.folder).wait_ready()
-            assert not orphans & made.pids("a"), "a new launcher finds a clean node"
-            assert tokens(with_new.url)[0] == expected
-            with_new.stop()
-
-
-def nodes(job):
-    done = subprocess.run([BIN, "nodes", "--config", str(job.config), "--json"], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stderr
-    return {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
-
-
-def test_nodes_logs_links_and_stop_work_from_another_terminal():
-    with machines("a", "b") as made:
-        made.start_agent("a", "--label", "rack=7")
-        made.start_agent("b")
-        with running(made) as job:
-            tokens(job.url)
-            there = nodes(job)
-            assert there["local"]["routers_only"] and there["local"]["processes"] == ["router-0"]
-            assert there["lab/a"]["labels"] == {"rack": "7"} and there["lab/a"]["host"] == made.lan.hosts["a"]
-            workers = there["lab/a"]["processes"] + there["lab/b"]["processes"]
-            assert sorted(workers) == ["decode-0", "prefill-0"]
-            assert there["lab/a"]["cores_reserved"] == 1
-
-            log = subprocess.run([BIN, "logs", "decode-0", "--config", str(job.config)], capture_output=True, text=True, timeout=30)
-            assert log.returncode == 0 and "decode-0" in log.stdout, log.stderr
-            wrong = subprocess.run([BIN, "logs", "nobody", "--config", str(job.config)], capture_output=True, text=True, timeout=30)
-            assert wrong.returncode == 1
-            follow = subprocess.Popen([BIN, "logs", "-f", "router-0", "--config", str(job.config)], stdout=subprocess.PIPE, text=True)
-            links = subprocess.run([BIN, "links", "--config", str(job.config)], capture_output=True, text=True, timeout=30).stdout
-            assert "lab/" in links and "tcp, tls" in links, links
-
-            stopped = subprocess.run([BIN, "stop", "--config", str(job.config)], capture_output=True, text=True, timeout=60)
-            assert stopped.returncode == 0, stopped.stderr
-            assert job.child.wait(10) == 0
-            assert follow.wait(10) == 0 and "router-0" in follow.stdout.read()
-            again = subprocess.run([BIN, "stop", "--config", str(job.config)], capture_output=True, text=True, timeout=60)
-            assert again.returncode == 1 and "no job" in again.stderr
 
 
 def test_a_job_that_lacks_nodes_says_which_are_short():
@@ -293,7 +293,7 @@ class Recorder(threading.Thread):
                     pair[ready].sendall(data)
 
 
-def test_a_wrong_key_an_impostor_and_a_replayed_hello_are_refused_and_logged_once():
+def test_a_wrong_key_a_replayed_hello_and_a_taken_name_are_refused_and_logged_once():
     with machines("a", "b") as made:
         front = (made.lan.hosts["front"], PORT)
         with made.lan.inside("front"):
@@ -305,6 +305,7 @@ def test_a_wrong_key_an_impostor_and_a_replayed_hello_are_refused_and_logged_onc
             made.agents["a"] = Process(["pdjob", "agent", *join, "--log-dir", str(made.folder / "logs-a")], made.folder)
         with running(made, nodes=1) as job:
             wrong = made.start_agent("b", key=make_key(made.folder / "wrong.key"))
+            twin = made.start_agent("front", name="a")
             for _ in range(5):  # The whole conversation of an agent that was admitted, once more.
                 with socket.create_connection(front) as replay:
                     replay.sendall(recorder.sent)
@@ -313,6 +314,7 @@ def test_a_wrong_key_an_impostor_and_a_replayed_hello_are_refused_and_logged_onc
                         while replay.recv(65536):
                             pass
             eventually(lambda: "do not prove themselves" in wrong.log_tail(), 20, "the agent says that its key is refused")
+            eventually(lambda: "refused this agent" in twin.log_tail(), 20, "a second agent of that name is refused")
             assert set(nodes(job)) == {"local", "lab/a"}
             log = (made.folder / "logs/launcher.log").read_text()
             assert 1 <= log.count("a peer was refused") <= 2, log
@@ -326,7 +328,7 @@ def test_a_wrong_key_an_impostor_and_a_replayed_hello_are_refused_and_logged_onc
                     assert secret.encode() not in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_launcher_without_the_key_gets_nothing_from_an_agent():
+def test_an_impostor_of_a_launcher_gets_nothing_from_an_agent():
     with machines("a") as made:
         agent = made.start_agent("a")
         made.key = make_key(made.folder / "other.key")
@@ -336,15 +338,6 @@ def test_a_launcher_without_the_key_gets_nothing_from_an_agent():
             done = subprocess.run([BIN, "--config", str(config)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 3
         assert not made.pids("a") and "serving" not in agent.log_tail()
-
-
-def test_a_second_agent_of_the_same_name_is_refused():
-    with machines("a", "b") as made:
-        made.start_agent("a", name="twin")
-        with running(made, nodes=1) as job:
-            second = made.start_agent("b", name="twin")
-            eventually(lambda: "refused this agent" in second.log_tail(), 20, "the second one is refused")
-            assert set(nodes(job)) == {"local", "lab/twin"}
 
 
 def test_an_agent_ends_when_the_program_that_gave_it_the_key_is_gone():
@@ -370,7 +363,7 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path):
     assert again.returncode == 2, "an existing key is kept"
 
 
-def test_a_far_and_lossy_link_changes_no_token(expected):
+def test_a_far_and_lossy_link_between_local_and_another_machine_changes_no_token(expected):
     with machines("b") as made:
         try:
             link = netns.FarLink(made.lan, "front", "b")
@@ -378,9 +371,10 @@ def test_a_far_and_lossy_link_changes_no_token(expected):
             pytest.skip(f"no TUN devices here: {error}")
         try:
             made.front = "10.78.0.1"
-            made.start_agent("front")
+            made.here = "here: {kind: local},"
             made.start_agent("b")
-            with running(made) as job:
+            with running(made, nodes=1) as job:
+                assert {node_of(job, name) for name in ("prefill-0", "decode-0")} == {"local", "b"}
                 assert tokens(job.url)[0] == expected
                 assert {process["url"].split(":")[1] for name, process in job.processes().items() if name != "router-0"} == {"//10.78.0.1", "//10.78.0.2"}
                 for delay in (0.005, 0.05):
