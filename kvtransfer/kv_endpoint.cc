@@ -41,9 +41,10 @@ class SocketNetwork final : public LinkNetwork {
   SocketNetwork(net::EventLoop& loop, bool loopback_only)
       : loop_(loop), loopback_only_(loopback_only) {}
 
-  // Before the first link. Links that leave the machine are then encrypted.
-  Status encrypt(const TlsKey& key) {
+  // Before the first link. Links of the kinds that `which` names are then encrypted.
+  Status encrypt(const TlsKey& key, Encrypt which) {
     PDJOB_TRY(tls_, TlsContext::open({.key = key}));
+    which_ = which;
     return ok();
   }
 
@@ -63,29 +64,37 @@ class SocketNetwork final : public LinkNetwork {
     PDJOB_TRY(UniqueFd socket, transport.unix_name != nullptr
                                    ? connect_unix(peer.*transport.unix_name)
                                    : connect_tcp(peer.host, peer.port));
-    return wrap(std::move(socket), transport, TlsSide::kInitiator);
+    const bool plain = is_plain(transport, socket, peer.host);
+    return wrap(std::move(socket), plain, TlsSide::kInitiator);
   }
 
   std::unique_ptr<LinkSocket> accept(UniqueFd socket, const TransportTraits& transport) {
     if (transport.unix_name == nullptr) {
       tune_tcp(socket);
     }
-    return wrap(std::move(socket), transport, TlsSide::kAcceptor);
+    const bool plain = is_plain(transport, socket, "");
+    return wrap(std::move(socket), plain, TlsSide::kAcceptor);
   }
 
  private:
-  // Links that stay on the machine are not encrypted.
-  std::unique_ptr<LinkSocket> wrap(UniqueFd socket, const TransportTraits& transport,
-                                   TlsSide side) {
-    return std::make_unique<StreamSocket>(
-        loop_, StreamSocket::Options{.socket = std::move(socket),
-                                     .side = side,
-                                     .tls = transport.unix_name != nullptr ? nullptr : tls_.get(),
-                                     .loopback_only = loopback_only_});
+  // Both ends must come to the same answer.
+  bool is_plain(const TransportTraits& transport, const UniqueFd& socket,
+                const std::string& peer_host) const {
+    return tls_ == nullptr || transport.unix_name != nullptr ||
+           (which_ == Encrypt::kAuto && stays_here(socket, peer_host));
+  }
+
+  std::unique_ptr<LinkSocket> wrap(UniqueFd socket, bool plain, TlsSide side) {
+    return std::make_unique<StreamSocket>(loop_,
+                                          StreamSocket::Options{.socket = std::move(socket),
+                                                                .side = side,
+                                                                .tls = plain ? nullptr : tls_.get(),
+                                                                .loopback_only = loopback_only_});
   }
 
   net::EventLoop& loop_;
   const bool loopback_only_;
+  Encrypt which_ = Encrypt::kNever;
   std::unique_ptr<TlsContext> tls_;
 };
 
@@ -126,7 +135,7 @@ class EndpointThread final : public KvEndpoint {
     const KvTransferConfig& config = options.config;
     PDJOB_TRY(std::vector<TransportTraits> transports, transports_of(config, options.device));
     address_ = {.engine_id = options.engine_id,
-                .host = config.listen_host,
+                .host = config.listen_host.empty() ? "127.0.0.1" : config.listen_host,
                 .port = config.listen_port,
                 .host_id = machine_id()};
     std::vector<UniqueFd> sockets;
@@ -135,8 +144,8 @@ class EndpointThread final : public KvEndpoint {
       sockets.push_back(std::move(socket));
     }
     const LinkKeys keys = options.keys ? *options.keys : LinkAuthority("").issue(options.engine_id);
-    if (config.tcp.encrypt) {
-      PDJOB_TRY_STATUS(network_.encrypt(keys.tls));
+    if (options.keys && config.tcp.encrypt != Encrypt::kNever) {
+      PDJOB_TRY_STATUS(network_.encrypt(keys.tls, config.tcp.encrypt));
     }
     if (options.device) {
       PDJOB_TRY(gpu_, Gpu::open(config.nccl.cuda.library, *options.device));
@@ -224,7 +233,7 @@ Result<std::unique_ptr<KvEndpoint>> KvEndpoint::start(EndpointOptions options) {
   if (encode(options.fingerprint).size() > limits::kLinkMessageBytesMax / 2) {
     return Error{ErrorCode::kInvalidArgument, "the KV fingerprint is too long"};
   }
-  if (options.config.tcp.encrypt && !options.keys) {
+  if (options.config.tcp.encrypt == Encrypt::kAlways && !options.keys) {
     return Error{ErrorCode::kInvalidArgument,
                  "kvtransfer.tcp.encrypt needs the keys of a job: a worker started by hand has "
                  "them by --key-file, and else its peers are on this machine"};

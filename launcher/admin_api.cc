@@ -1,7 +1,9 @@
 #include "launcher/admin_api.h"
 
+#include <string_view>
 #include <utility>
 
+#include "common/parse_number.h"
 #include "net/http/http_client.h"
 
 namespace pdjob::launcher {
@@ -24,6 +26,32 @@ Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::str
   return api;
 }
 
+// "process=NAME" or "process=NAME&from=BYTE"; names need no escapes.
+void AdminApi::answer_log(net::ExchangeId id, const net::HttpRequest& request) {
+  if (!log_check_.opens(request.header("authorization"))) {
+    server_->reply(id, 401, kText, "logs want the key in launcher.json of the job's folder\n");
+    return;
+  }
+  constexpr std::string_view kProcess = "process=";
+  constexpr std::string_view kFrom = "&from=";
+  std::string_view query = request.query;
+  const size_t at = query.find(kFrom);
+  std::optional<uint64_t> from;
+  if (at != std::string_view::npos) {
+    from = parse_number<uint64_t>(query.substr(at + kFrom.size()));
+  }
+  if (!query.starts_with(kProcess) || (at != std::string_view::npos && !from)) {
+    server_->reply(id, 400, kText, "ask /logs?process=NAME&from=BYTE\n");
+    return;
+  }
+  const std::string_view name = query.substr(0, at).substr(kProcess.size());
+  pages_.log(std::string(name), from, [this, id](const Result<std::string>& piece) {
+    const bool busy = !piece && piece.error().code == ErrorCode::kOverloaded;
+    piece ? server_->reply(id, 200, kText, *piece)
+          : server_->reply(id, busy ? 503 : 404, kText, piece.error().message + "\n");
+  });
+}
+
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (request.method != "GET") {
     server_->reply(id, 405, kText, "only GET\n");
@@ -31,6 +59,11 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     server_->reply(id, 200, kText, pages_.status_text());
   } else if (request.path == "/status") {
     server_->reply(id, 200, kJson, pages_.status_json());
+  } else if (request.path == "/nodes") {
+    const bool text = request.query == "as=text";
+    server_->reply(id, 200, text ? kText : kJson, text ? pages_.nodes_text() : pages_.nodes_json());
+  } else if (request.path == "/logs") {
+    answer_log(id, request);
   } else if (request.path == "/plan") {
     server_->reply(id, 200, kJson, pages_.plan_json());
   } else if (request.path == "/metrics") {
@@ -39,7 +72,10 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     const bool ready = pages_.ready();
     server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");
   } else {
-    server_->reply(id, 404, kText, "here are: /status /status?as=text /plan /metrics /health\n");
+    server_->reply(
+        id, 404, kText,
+        "here are: /status /nodes /plan /metrics /health /logs?process=NAME; /status and /nodes "
+        "are text with ?as=text\n");
   }
 }
 

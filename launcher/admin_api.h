@@ -1,11 +1,16 @@
-// AdminApi: the launcher's own HTTP server: /status (text with ?as=text), /plan, /metrics, /health.
-// It listens on loopback only, and no request changes the job. Loop-bound.
+// AdminApi: the launcher's own HTTP server: /status and /nodes (text with ?as=text), /plan,
+// /metrics, /health, /logs?process=NAME&from=BYTE. It listens on loopback only, and no request
+// changes the job. Logs want a key, because they are their owner's; all else is for everybody on
+// the machine. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "common/crypto/job_keys.h"
 #include "common/result.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
@@ -16,9 +21,16 @@ namespace pdjob::launcher {
 struct AdminPages {
   std::function<std::string()> status_json;
   std::function<std::string()> status_text;
+  std::function<std::string()> nodes_json;
+  std::function<std::string()> nodes_text;
   std::function<std::string()> plan_json;
   std::function<std::string()> metrics;
   std::function<bool()> ready;
+  std::string log_key;
+  // A piece of a process's log, now or later: the number of its first byte, a line break, and the
+  // text. Without `from`: the end of the log.
+  using LogDone = std::function<void(Result<std::string>)>;
+  std::function<void(const std::string& process, std::optional<uint64_t> from, LogDone)> log;
 };
 
 class AdminApi final : net::HttpHandler {
@@ -30,12 +42,14 @@ class AdminApi final : net::HttpHandler {
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 
  private:
-  explicit AdminApi(AdminPages pages) : pages_(std::move(pages)) {}
+  explicit AdminApi(AdminPages pages) : pages_(std::move(pages)), log_check_({pages_.log_key}) {}
 
+  void answer_log(net::ExchangeId id, const net::HttpRequest& request);
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId /*id*/) override {}
 
   const AdminPages pages_;
+  const KeyCheck log_check_;
   std::unique_ptr<net::HttpServer> server_;
 };
 

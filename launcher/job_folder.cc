@@ -65,6 +65,7 @@ Result<LauncherAddress> read_address(const std::string& path) {
   LauncherAddress address;
   fields.take("pid", address.pid);
   fields.take("admin", address.admin);
+  fields.take("key", address.key);
   PDJOB_TRY_STATUS(fields.status());
   return address;
 }
@@ -117,6 +118,8 @@ Status JobFolder::publish(const LauncherAddress& address) const {
       .integer(address.pid)
       .key("admin")
       .string(address.admin)
+      .key("key")
+      .string(address.key)
       .end_object();
   text += '\n';
   return write_private(path_ + "/launcher.json", text);

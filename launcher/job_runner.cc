@@ -58,6 +58,30 @@ void JobRunner::take(const DoorOpened& event) {
   open_next_door();
 }
 
+void JobRunner::read_log(const std::string& process, uint64_t from, LogReader done) {
+  constexpr size_t kReadersMax = 64;
+  const Process* const found = job_.find(process);
+  if (found == nullptr || found->place.node.empty()) {
+    done(Error{ErrorCode::kNotFound,
+               process + (found == nullptr ? " is no process of this job" : " is on no node now")});
+    return;
+  }
+  if (log_readers_.size() >= kReadersMax) {
+    done(Error{ErrorCode::kOverloaded, "too many ask for logs"});
+    return;
+  }
+  log_readers_.emplace(++log_tickets_, std::move(done));
+  cluster_.read_log(
+      {.ticket = log_tickets_, .node = found->place.node, .process = process, .from = from});
+}
+
+void JobRunner::take(const LogAnswered& event) {
+  if (auto reader = log_readers_.extract(event.ticket)) {
+    event.found ? reader.mapped()(event)
+                : reader.mapped()(Error{ErrorCode::kNotFound, "there is no log yet"});
+  }
+}
+
 std::string JobRunner::worker_key(const std::string& name) const {
   return options_.open_workers ? std::string() : options_.root_key.derive("worker http", name);
 }

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +64,13 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void start(std::unique_ptr<net::ControlServer> control);
   void submit(Event event) { runner_.submit(std::move(event)); }
 
+  // Whoever has it may read the logs.
+  std::string log_key() const { return options_.root_key.derive("logs"); }
+  // Calls `done` with a piece of the process's log, now or in a later turn. kNotFound: there is no
+  // such process or log. kOverloaded: too many ask.
+  using LogReader = std::function<void(Result<LogAnswered>)>;
+  void read_log(const std::string& process, uint64_t from, LogReader done);
+
   const Job& job() const { return job_; }
   // The API key of a worker's HTTP port; empty: it needs none.
   std::string worker_key(const std::string& name) const;
@@ -77,6 +87,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   }
   void take(const DoorOpened& event);
   void take(const DoorFailed& event) { observer_.on_door_failed(event.reason); }
+  void take(const LogAnswered& event);
   template <class JobEvent>
   void take(const JobEvent& event) {
     submit(event);
@@ -110,6 +121,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   std::unique_ptr<net::ControlServer> control_;
   Prober prober_;
   size_t doors_open_ = 0;
+  uint64_t log_tickets_ = 0;
+  std::map<uint64_t, LogReader> log_readers_;  // By ticket.
   Runner runner_;
 };
 

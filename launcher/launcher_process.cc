@@ -4,8 +4,10 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -22,10 +24,12 @@
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/job/job.h"
+#include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
 #include "launcher/job_runner.h"
+#include "launcher/nodes.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/status.h"
@@ -38,6 +42,8 @@
 namespace pdjob::launcher {
 
 namespace {
+
+constexpr const char* kOwnLog = "launcher";
 
 std::string new_job_id() {
   constexpr size_t kDigits = 8;
@@ -171,20 +177,30 @@ class LauncherProcess final : JobRunner::Observer {
         folder_(folder),
         terminal_(terminal),
         loop_(loop),
+        cluster_(cluster),
         runner_(loop, cluster, runner_options(config, plan_), *this),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {}
 
   Status open() {
     PDJOB_TRY(control_, net::ControlServer::open(loop_, runner_, config_.launcher.control_host));
-    AdminPages pages{.status_json = [this] { return status_json(view()); },
-                     .status_text = [this] { return status_text(view()); },
-                     .plan_json = [this] { return plan_.to_json(); },
-                     .metrics = [this] { return job_metrics(job()); },
-                     .ready = [this] { return job().state() == JobState::kReady; }};
+    AdminPages pages{
+        .status_json = [this] { return status_json(view()); },
+        .status_text = [this] { return status_text(view()); },
+        .nodes_json = [this] { return nodes_json(plan_.job, cluster_.nodes(), job()); },
+        .nodes_text = [this] { return nodes_text(cluster_.nodes(), job()); },
+        .plan_json = [this] { return plan_.to_json(); },
+        .metrics = [this] { return job_metrics(job()); },
+        .ready = [this] { return job().state() == JobState::kReady; },
+        .log_key = runner_.log_key(),
+        .log =
+            [this](const std::string& process, std::optional<uint64_t> from,
+                   AdminPages::LogDone done) {
+              read_log(process, from.value_or(kLogEnd), std::move(done));
+            }};
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
     PDJOB_TRY_STATUS(folder_.publish_keys(worker_keys()));
-    return folder_.publish({.pid = getpid(), .admin = admin_->address()});
+    return folder_.publish({.pid = getpid(), .admin = admin_->address(), .key = runner_.log_key()});
   }
 
   int run() {
@@ -208,6 +224,20 @@ class LauncherProcess final : JobRunner::Observer {
       }
     }
     return keys;
+  }
+
+  void read_log(const std::string& process, uint64_t from, AdminPages::LogDone done) {
+    const auto piece_of = [](uint64_t begin, const std::string& text) {
+      return std::to_string(begin) + "\n" + text;
+    };
+    if (process == kOwnLog) {
+      const auto piece = folder_.logs().read(process, from, kLogPieceBytesMax);
+      done(piece ? Result<std::string>(piece_of(piece->from, piece->text)) : piece.error());
+      return;
+    }
+    runner_.read_log(process, from, [=, done = std::move(done)](const Result<LogAnswered>& answer) {
+      done(answer ? Result<std::string>(piece_of(answer->from, answer->text)) : answer.error());
+    });
   }
 
   void stop(int exit_code) {
@@ -270,6 +300,7 @@ class LauncherProcess final : JobRunner::Observer {
   JobFolder& folder_;
   Terminal& terminal_;
   net::EventLoop& loop_;
+  Cluster& cluster_;
   JobNews news_;
   std::string url_;
   int exit_code_ = kExitFailed;
@@ -287,6 +318,32 @@ void look_at_port(LaunchPlan& plan) {
   }
 }
 
+struct PlacedJob {
+  std::unique_ptr<Cluster> cluster;
+  LaunchPlan plan;
+};
+
+Result<PlacedJob> place_job(const JobConfig& config, LogFolder& logs, net::EventLoop& loop,
+                            const std::function<void(const std::string&)>& progress) {
+  PlacedJob placed;
+  PDJOB_TRY(placed.cluster, open_clusters(loop, config, logs));
+  PDJOB_TRY_STATUS(wait_for_nodes(loop, *placed.cluster, config, progress));
+  PDJOB_TRY(placed.plan, plan_on(config, placed.cluster->nodes()));
+  return placed;
+}
+
+// Of a job that could not be placed.
+int exit_code_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kCancelled:
+      return kExitInterrupted;
+    case ErrorCode::kInvalidArgument:
+      return kExitUsage;
+    default:
+      return kExitNotPlaced;
+  }
+}
+
 int refuse(int exit_code, const Error& error) {
   std::fprintf(stderr, "pdjob: %s\n", error.message.c_str());
   return exit_code;
@@ -295,16 +352,18 @@ int refuse(int exit_code, const Error& error) {
 }  // namespace
 
 int run_job(const JobConfig& config) {
-  Result<LaunchPlan> plan = plan_on(config, {LocalCluster::this_node()});
-  if (!plan) {
-    return refuse(kExitNotPlaced, plan.error());
+  if (config.clusters.empty()) {
+    // Says what cannot run before it makes anything.
+    if (const auto plan = plan_on(config, {LocalCluster::this_node()}); !plan) {
+      return refuse(kExitNotPlaced, plan.error());
+    }
   }
   Result<JobFolder> folder = JobFolder::claim(config);
   if (!folder) {
     return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
                   folder.error());
   }
-  Result<net::Fd> log = folder->logs().open("launcher");
+  Result<net::Fd> log = folder->logs().open(kOwnLog);
   if (!log) {
     return refuse(log.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
                   log.error());
@@ -316,8 +375,14 @@ int run_job(const JobConfig& config) {
   net::block_signals();
   log::start("launcher", log::Level::kInfo);
   net::EventLoop loop;
-  LocalCluster cluster(loop, {.logs = folder->logs()});
-  LauncherProcess launcher(config, std::move(*plan), *folder, *terminal, loop, cluster);
+  Result<PlacedJob> placed = place_job(config, folder->logs(), loop,
+                                       [&](const std::string& text) { terminal->progress(text); });
+  if (!placed) {
+    terminal->say("pdjob: " + placed.error().message + "\n");
+    return exit_code_of(placed.error());
+  }
+  LauncherProcess launcher(config, std::move(placed->plan), *folder, *terminal, loop,
+                           *placed->cluster);
   if (const Status opened = launcher.open(); !opened) {
     terminal->say("pdjob: " + opened.error().message + "\n");
     return kExitNotPlaced;
@@ -326,7 +391,14 @@ int run_job(const JobConfig& config) {
 }
 
 int show_plan(const JobConfig& config, PlanForm form) {
-  Result<LaunchPlan> plan = plan_on(config, {LocalCluster::this_node()});
+  net::block_signals();
+  net::EventLoop loop;
+  const auto nodes = nodes_for_plan(
+      loop, config, [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });
+  if (!nodes) {
+    return refuse(exit_code_of(nodes.error()), nodes.error());
+  }
+  Result<LaunchPlan> plan = plan_on(config, *nodes);
   if (!plan) {
     return refuse(kExitNotPlaced, plan.error());
   }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "common/json/json_writer.h"
@@ -14,7 +15,11 @@ namespace pdjob::launcher {
 namespace {
 
 using openai::JsonObject;
-using Names = std::map<std::string, std::string>;  // By engine id.
+struct End {
+  std::string name;
+  std::string node;
+};
+using Ends = std::map<std::string, End>;  // By engine id.
 
 std::string string_of(const JsonObject& object, std::string_view name) {
   return openai::json_string(object.value(name)).value_or("");
@@ -67,24 +72,26 @@ std::string causes_text(std::string_view object) {
   return count_text(total) + (named.empty() ? "" : " (" + named + ")");
 }
 
-std::vector<std::string> row_of(const std::string& link, const std::string& worker,
-                                const Names& names) {
+std::vector<std::string> row_of(const std::string& link, const End& worker, const Ends& ends) {
   static constexpr std::string_view kNames[] = {
       "peer",    "transport", "direction", "state",         "epoch",           "links_opened",
       "bytes",   "transfers", "leases",    "gb_per_second", "transfers_alive", "failures",
-      "suspect", "stalls"};
+      "suspect", "stalls",    "encrypted"};
   const auto object = JsonObject::scan(link, kNames);
   if (!object) {
     return {};
   }
   const std::string engine = string_of(*object, "peer");
-  const auto known = names.find(engine);
-  const std::string peer = known == names.end() ? engine : known->second;
+  const auto known = ends.find(engine);
+  const End peer = known == ends.end() ? End{.name = engine, .node = "?"} : known->second;
   const bool sends = string_of(*object, "direction") == "sends";
   const double opened = number_of(*object, "links_opened");
-  return {(sends ? worker : peer) + " > " + (sends ? peer : worker),
-          worker,
-          string_of(*object, "transport"),
+  const End& from = sends ? worker : peer;
+  const End& to = sends ? peer : worker;
+  return {from.name + " > " + to.name,
+          from.node + " > " + to.node,
+          worker.name,
+          string_of(*object, "transport") + (object->value("encrypted") == "true" ? ", tls" : ""),
           string_of(*object, "state") + (object->value("suspect") == "true" ? ", suspect" : ""),
           count_text(number_of(*object, "epoch")),
           count_text(std::max(opened - 1, 0.0)),
@@ -101,7 +108,8 @@ std::vector<std::string> row_of(const std::string& link, const std::string& work
 
 Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json) {
   static constexpr std::string_view kProcesses[] = {"processes"};
-  static constexpr std::string_view kNames[] = {"name", "role", "engine_id", "url", "state"};
+  static constexpr std::string_view kNames[] = {"name", "role",  "engine_id",
+                                                "url",  "state", "node"};
   PDJOB_TRY(const JsonObject status, JsonObject::scan(status_json, kProcesses));
   std::vector<LinkedWorker> workers;
   for (const std::string& text : openai::json_array_items(status.value("processes"))) {
@@ -113,15 +121,18 @@ Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json)
                        .engine_id = string_of(process, "engine_id"),
                        .url = string_of(process, "url"),
                        .serving = string_of(process, "state") == "ready" ||
-                                  string_of(process, "state") == "registered"});
+                                  string_of(process, "state") == "registered",
+                       .node = string_of(process, "node")});
   }
   return workers;
 }
 
 std::string links_text(const std::vector<LinksAnswer>& answers) {
-  Names names;
+  Ends ends;
+  std::set<std::string> nodes;
   for (const LinksAnswer& answer : answers) {
-    names[answer.worker.engine_id] = answer.worker.name;
+    ends[answer.worker.engine_id] = {answer.worker.name, answer.worker.node};
+    nodes.insert(answer.worker.node);
   }
   std::vector<std::vector<std::string>> rows;
   std::string notes;
@@ -134,7 +145,7 @@ std::string links_text(const std::vector<LinksAnswer>& answers) {
     const auto object = JsonObject::scan(*answer.body, kLinks);
     for (const std::string& link :
          object ? openai::json_array_items(object->value("links")) : std::vector<std::string>()) {
-      if (auto row = row_of(link, answer.worker.name, names); !row.empty()) {
+      if (auto row = row_of(link, ends.at(answer.worker.engine_id), ends); !row.empty()) {
         rows.push_back(std::move(row));
       }
     }
@@ -145,8 +156,13 @@ std::string links_text(const std::vector<LinksAnswer>& answers) {
         "no KV links: they are made when a decode worker first fetches from a prefill worker\n";
     return notes;
   }
-  rows.insert(rows.begin(), {"PAIR", "SEEN BY", "VIA", "STATE", "EPOCH", "RETRIES", "TRANSFERS",
-                             "BYTES", "GB/S", "ALIVE", "LEASES", "FAILED", "STALLS"});
+  rows.insert(rows.begin(), {"PAIR", "NODES", "SEEN BY", "VIA", "STATE", "EPOCH", "RETRIES",
+                             "TRANSFERS", "BYTES", "GB/S", "ALIVE", "LEASES", "FAILED", "STALLS"});
+  for (std::vector<std::string>& row : rows) {
+    if (nodes.size() == 1) {
+      row.erase(row.begin() + 1);  // All are on one machine.
+    }
+  }
   return format_table(rows) + notes;
 }
 

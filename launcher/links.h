@@ -15,6 +15,7 @@ struct LinkedWorker {
   std::string engine_id;
   std::string url;
   bool serving = false;
+  std::string node;  // Empty: unknown.
 };
 
 // Reads the launcher's status. kCorrupt: the text is something else.

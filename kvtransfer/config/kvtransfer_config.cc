@@ -7,8 +7,10 @@ namespace {
 
 void read_tcp(ConfigReader& in, TcpConfig& config) {
   in.field("encrypt", config.encrypt,
-           {.doc = "Links run under TLS 1.3, with a key made of the job's token; what NCCL itself "
-                   "moves does not."});
+           {{"auto", Encrypt::kAuto}, {"true", Encrypt::kAlways}, {"false", Encrypt::kNever}},
+           {.doc = "Which links run under TLS 1.3, with a key made of the job's token. auto: those "
+                   "between machines, which is to say between different addresses. What NCCL "
+                   "itself moves is not encrypted."});
   in.field(
       "streams", config.streams,
       {.doc = "Most connections between two workers, of transport tcp only; each transfer goes "
@@ -64,7 +66,7 @@ void read(ConfigReader& in, KvTransferConfig& config) {
               "same machine, and tcp else; nccl goes from GPU to GPU."});
   in.field("listen_host", config.listen_host,
            {.doc = "Numeric address on which a worker's KV endpoint listens; its peers are told "
-                   "the same."});
+                   "the same. Default: the address of its node; 127.0.0.1 for a worker by hand."});
   in.field("listen_port", config.listen_port,
            {.doc = "Port of the KV endpoint; 0 takes any free one."});
   in.field("lease", config.lease,

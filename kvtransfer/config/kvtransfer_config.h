@@ -25,8 +25,15 @@ struct NcclConfig {
   Duration abort_timeout = std::chrono::seconds(10);
 };
 
+// Which links over TCP run under TLS, also those of nccl.
+enum class Encrypt {
+  kAuto,  // Those whose ends have different addresses: between machines.
+  kNever,
+  kAlways,
+};
+
 struct TcpConfig {
-  bool encrypt = false;  // TLS on every link between machines, also those of nccl.
+  Encrypt encrypt = Encrypt::kAuto;
   uint32_t streams = 1;  // tcp links per pair of workers.
 };
 
@@ -34,8 +41,8 @@ struct KvTransferConfig {
   // auto, on the same machine: cuda_ipc for KV in GPU memory, shm for KV in host memory. Otherwise
   // tcp.
   TransportKind transport = TransportKind::kAuto;
-  std::string listen_host = "127.0.0.1";  // Also the address told to peers.
-  uint16_t listen_port = 0;               // 0: any free port.
+  std::string listen_host;   // Also the address told to peers. Empty: 127.0.0.1.
+  uint16_t listen_port = 0;  // 0: any free port.
   Duration lease = std::chrono::seconds(
       60);  // How long a prefill worker keeps the KV of a finished prompt for its fetch.
   Duration connect_timeout = std::chrono::seconds(5);

@@ -80,6 +80,7 @@ class Link final : public LinkStream, private net::FdHandler {
   bool ready() const { return state_ == State::kReady && !failure_; }
   // The initiator's HELLO. An acceptor knows it from on_opened() on.
   const Hello& hello() const { return handshake_.hello(); }
+  bool encrypted() const { return socket_->encrypted(); }
   Transport& transport() { return *transport_; }
 
   // From now on the peer owes us a sign of life. silent_since() is kNever while it owes none.

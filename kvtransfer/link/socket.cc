@@ -1,7 +1,9 @@
 #include "kvtransfer/link/socket.h"
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -106,6 +108,27 @@ Result<UniqueFd> connect_to(const Address& address, const std::string& told) {
   return socket;
 }
 
+using Ip = std::array<uint8_t, 16>;
+
+// An IPv4 address in the form ::ffff:a.b.c.d; all zero for other families.
+Ip ip_of(const Address& address) {
+  Ip ip{};
+  if (address.storage.ss_family == AF_INET) {
+    ip[10] = ip[11] = 0xff;
+    std::memcpy(&ip[12], &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, 4);
+  } else if (address.storage.ss_family == AF_INET6) {
+    std::memcpy(ip.data(), &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr, 16);
+  }
+  return ip;
+}
+
+bool is_loopback(const Address& address) {
+  const Ip ip = ip_of(address);
+  Ip v6_loopback{};
+  v6_loopback[15] = 1;
+  return ip == v6_loopback || (ip[10] == 0xff && ip[11] == 0xff && ip[12] == 127);
+}
+
 }  // namespace
 
 Result<UniqueFd> listen_tcp(const std::string& host, uint16_t port) {
@@ -153,22 +176,15 @@ UniqueFd accept_next(const UniqueFd& listener) {
 
 bool peer_is_loopback(const UniqueFd& socket) {
   const Result<Address> peer = address_by(::getpeername, socket);
-  if (!peer) {
-    return false;
-  }
-  switch (peer->storage.ss_family) {
-    case AF_UNIX:
-      return true;
-    case AF_INET:
-      return ntohl(reinterpret_cast<const sockaddr_in*>(&peer->storage)->sin_addr.s_addr) >> 24 ==
-             127;
-    case AF_INET6: {
-      const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(&peer->storage)->sin6_addr;
-      return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
-    }
-    default:
-      return false;
-  }
+  return peer && (peer->storage.ss_family == AF_UNIX || is_loopback(*peer));
+}
+
+bool stays_here(const UniqueFd& socket, const std::string& peer) {
+  const Result<Address> own = address_by(::getsockname, socket);
+  const Result<Address> other =
+      peer.empty() ? address_by(::getpeername, socket) : tcp_address(peer, 0);
+  return own && other &&
+         (ip_of(*own) == ip_of(*other) || (is_loopback(*own) && is_loopback(*other)));
 }
 
 bool peer_has_closed(const UniqueFd& socket) {

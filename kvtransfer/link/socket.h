@@ -26,6 +26,10 @@ UniqueFd accept_next(const UniqueFd& listener);
 
 // True: a unix socket, or a loopback address.
 bool peer_is_loopback(const UniqueFd& socket);
+// True: a TCP connection between two sockets of one machine, by its addresses: they are equal, or
+// both loopback. Both ends see the same. `peer`: its numeric address, for a socket that connects;
+// empty: the socket is connected.
+bool stays_here(const UniqueFd& socket, const std::string& peer = "");
 // True: the peer's socket is closed, even if some of its bytes are still unread. Unix sockets only.
 bool peer_has_closed(const UniqueFd& socket);
 // Always true for TCP sockets.

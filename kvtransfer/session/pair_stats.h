@@ -54,6 +54,7 @@ struct PairStats {
   TransportKind transport = TransportKind::kTcp;
   Direction direction = Direction::kReceives;  // Seen from this end.
   State state = State::kOpening;
+  bool encrypted = false;     // The latest link that opened.
   uint64_t epoch = 0;         // Epoch of the latest link.
   uint64_t links_opened = 0;  // Beyond the first: retries.
   // Completed transfers:

@@ -43,10 +43,11 @@ void PairTable::link_made(LinkId link, const Key& key, uint64_t epoch, Instant n
   keys_[link] = key;
 }
 
-void PairTable::link_opened(LinkId link) {
+void PairTable::link_opened(LinkId link, Privacy privacy) {
   if (Row* row = find(link)) {
     row->links.at(link) = true;
     ++row->stats.links_opened;
+    row->stats.encrypted = privacy == Privacy::kEncrypted;
   }
 }
 

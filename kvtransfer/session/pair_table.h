@@ -31,7 +31,8 @@ class PairTable {
   // A link is being made, is open, was lost. link_made() adds it; every other call ignores unknown
   // links.
   void link_made(LinkId link, const Key& key, uint64_t epoch, Instant now);
-  void link_opened(LinkId link);
+  enum class Privacy { kPlain, kEncrypted };
+  void link_opened(LinkId link, Privacy privacy = Privacy::kPlain);
   void link_lost(LinkId link, Instant now);
 
   void done(LinkId link, uint64_t bytes, Duration busy);

@@ -243,7 +243,8 @@ Result<LinkId> Receiver::connect(const EndpointAddress& address, const Transport
 Status Receiver::on_opened(Link& link) {
   context_.timers.cancel(peers_.at(link.id()).timer);
   renew_later(link.id());
-  context_.pairs.link_opened(link.id());
+  context_.pairs.link_opened(
+      link.id(), link.encrypted() ? PairTable::Privacy::kEncrypted : PairTable::Privacy::kPlain);
   step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
   waits_.on_link_ready(link);
   return ok();

@@ -249,7 +249,8 @@ Status Sender::on_opened(Link& link) {
   known = link.id();
   context_.pairs.link_made(link.id(), {hello.engine_id, hello.transport, Direction::kSends},
                            hello.epoch, context_.timers.exact_now());
-  context_.pairs.link_opened(link.id());
+  context_.pairs.link_opened(
+      link.id(), link.encrypted() ? PairTable::Privacy::kEncrypted : PairTable::Privacy::kPlain);
   return ok();
 }
 

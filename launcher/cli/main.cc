@@ -9,11 +9,14 @@
 
 #include "common/config/config_text.h"
 #include "common/exit_code.h"
+#include "launcher/cli/agent_command.h"
 #include "launcher/cli/convert_command.h"
 #include "launcher/cli/links_command.h"
+#include "launcher/cli/logs_command.h"
 #include "launcher/cli/reference.h"
 #include "launcher/cli/role_command.h"
 #include "launcher/cli/status_command.h"
+#include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
 #include "launcher/launcher_process.h"
 #include "launcher/plan/job_config.h"
@@ -30,6 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
   pdjob status --job quickstart                 what runs, and how it is doing
   pdjob links --config job.yaml --watch         the KV links between its workers, live
+  pdjob logs -f decode-0                        what a process writes, on whichever machine
+  pdjob stop                                    ends the job that runs here
   pdjob convert vllm.yaml > job.yaml            a file of vLLM's own pdjob, as a job file
   pdjob reference                               every key of a job file
 
@@ -38,6 +43,10 @@ By hand, without a launcher:
   pdjob worker --role decode  --model M.gguf --listen 127.0.0.1:8102
   pdjob router --prefill http://127.0.0.1:8101 --decode http://127.0.0.1:8102
   pdjob router --config router.yaml
+
+Many machines:
+  pdjob agent --new-key lab.key                           once; copy it to each machine
+  pdjob agent --join 10.0.0.1:7700 --key-file lab.key     on each machine
 
 Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
             3 the job could not be placed, 130 stopped by Ctrl-C.
@@ -48,8 +57,9 @@ A link is the way on which the KV cache of prompts moves from one prefill worker
 worker. Both ends count what they see; the table has a line for each.
 
   PAIR       from the prefill worker > to the decode worker
+  NODES      where each end is; only if the workers are on several machines
   SEEN BY    the worker that counts
-  VIA        shm or cuda_ipc (one machine), tcp or nccl
+  VIA        shm or cuda_ipc (one machine), tcp or nccl; tls: it is encrypted
   STATE      opening, open, or lost (the line goes a minute later); suspect: KV came damaged twice
              within a minute, and the router avoids the pair for a while if there is another
   EPOCH      of the latest link; grows whenever the decode worker makes one
@@ -110,11 +120,15 @@ struct CommandLine {
   std::string job_name;
   bool json = false;
   bool watch = false;
+  bool follow = false;
+  bool now = false;
+  std::string process;
   int spec_fd = -1;
   int channel = -1;
   int vocabulary = -1;
   WorkerFlags worker;
   RouterFlags router;
+  AgentFlags agent;
   std::string policy;
   std::string protocol;
   std::string reference_page = "job-file";
@@ -128,8 +142,12 @@ struct CommandLine {
     add_convert();
     add_status();
     add_links();
+    add_nodes();
+    add_logs();
+    add_stop();
     add_worker();
     add_router();
+    add_agent();
     add_grammar_helper();
     add_engine_guard();
     add_reference();
@@ -172,6 +190,7 @@ struct CommandLine {
   void add_status() {
     CLI::App* command = app.add_subcommand("status", "Show the processes of a running job");
     add_which_job(command);
+    command->add_flag("--json", json, "As JSON");
     command->callback([this] {
       exit_code = of_job("status", [this](const std::string& state_dir, const std::string& job) {
         return show_status(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
@@ -183,12 +202,50 @@ struct CommandLine {
     CLI::App* command =
         app.add_subcommand("links", "Show the KV links between the workers of a running job");
     add_which_job(command);
+    command->add_flag("--json", json, "As JSON");
     command->add_flag("--watch", watch, "Again and again, until Ctrl-C");
     command->footer(kLinksHelp);
     command->callback([this] {
       exit_code = of_job("links", [this](const std::string& state_dir, const std::string& job) {
         return show_links(state_dir, job, json ? StatusForm::kJson : StatusForm::kText,
                           watch ? LinksMode::kWatch : LinksMode::kOnce);
+      });
+    });
+  }
+
+  void add_nodes() {
+    CLI::App* command = app.add_subcommand(
+        "nodes", "Show the machines of a running job, what it reserves there, and what is free");
+    add_which_job(command);
+    command->add_flag("--json", json, "As JSON");
+    command->callback([this] {
+      exit_code = of_job("nodes", [this](const std::string& state_dir, const std::string& job) {
+        return show_nodes(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+      });
+    });
+  }
+
+  void add_logs() {
+    CLI::App* command = app.add_subcommand(
+        "logs", "Print the log of a process of a running job, from whichever machine it runs on");
+    command->add_option("PROCESS", process, "Its name in `pdjob status`; or launcher")->required();
+    command->add_flag("-f,--follow", follow, "Its end, and what comes, until the job ends");
+    add_which_job(command);
+    command->callback([this] {
+      exit_code = of_job("logs", [this](const std::string& state_dir, const std::string& job) {
+        return show_log(state_dir, job, process, follow ? LogsMode::kFollow : LogsMode::kWhole);
+      });
+    });
+  }
+
+  void add_stop() {
+    CLI::App* command = app.add_subcommand(
+        "stop", "End a running job, as Ctrl-C in its terminal would, and wait for its end");
+    command->add_flag("--now", now, "Do not let requests under way finish");
+    add_which_job(command);
+    command->callback([this] {
+      exit_code = of_job("stop", [this](const std::string& state_dir, const std::string& job) {
+        return stop_job(state_dir, job, now ? StopHow::kNow : StopHow::kDrain);
       });
     });
   }
@@ -202,7 +259,6 @@ struct CommandLine {
                                      "The job's file, if its state_dir is not the default")
                         ->type_name("FILE");
     by_name->excludes(by_file);
-    command->add_flag("--json", json, "As JSON");
   }
 
   template <class Show>
@@ -309,6 +365,45 @@ struct CommandLine {
       exit_code =
           spec_fd >= 0 ? run_router_by_spec(spec_fd, places) : run_router_by_flags(router, places);
     });
+  }
+
+  void add_agent() {
+    CLI::App* command = app.add_subcommand(
+        "agent", "Lend this machine to a job: run the processes that its launcher orders");
+    command
+        ->add_option("--join", agent.join,
+                     "Where a launcher listens or will listen (clusters.NAME.listen of its job "
+                     "file). The agent waits for it, and serves one launcher after the other")
+        ->type_name("HOST:PORT");
+    command
+        ->add_option("--key-file", agent.key_file,
+                     "Holds the key that launcher and agents share. Whoever has it may run "
+                     "commands here, so run the agent as a user without privileges")
+        ->type_name("FILE");
+    command
+        ->add_option("--key-fd", agent.key_fd,
+                     "In place of --key-file: the key is the first line of this descriptor (0: "
+                     "stdin). The agent ends when the other end is closed")
+        ->type_name("N");
+    command
+        ->add_option("--new-key", agent.new_key_file,
+                     "Only make a new key file, which its owner alone can read")
+        ->type_name("FILE");
+    command->add_option("--name", agent.name, "The node's name; default: the machine's")
+        ->type_name("NAME");
+    command->add_option("--label", agent.labels, "What groups of workers may ask for; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    command
+        ->add_option("--host", agent.host,
+                     "Which address its processes listen on: an address, an interface or a "
+                     "network; default: clusters.NAME.host, or the one towards the launcher")
+        ->type_name("HOST");
+    command
+        ->add_option("--log-dir", agent.log_dir,
+                     "Holds one log file per process; default: in the state folder")
+        ->type_name("DIR");
+    command->callback([this] { exit_code = run_agent_by_flags(agent, places); });
   }
 
   // Workers start this command.

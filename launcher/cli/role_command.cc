@@ -68,8 +68,12 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
                                        .start_timeout = config.launcher.start_timeout,
                                        .slot = slot});
   }
+  kvtransfer::KvTransferConfig kv = config.kvtransfer;
+  if (kv.listen_host.empty() && !spec.control.empty()) {
+    kv.listen_host = spec.host;  // A worker by hand may listen on a name, or on all addresses.
+  }
   const worker::WorkerOptions options{
-      .spec = std::move(spec), .engine = engine, .kv = config.kvtransfer, .drain_timeout = drain};
+      .spec = std::move(spec), .engine = engine, .kv = std::move(kv), .drain_timeout = drain};
   return worker::run_worker(
       options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
 }

@@ -11,22 +11,32 @@ namespace pdjob::launcher {
 
 namespace {
 
-Result<std::string> status(const std::string& state_dir, const std::string& job, StatusForm form) {
+Result<std::string> page_of(const std::string& state_dir, const std::string& job,
+                            const std::string& page) {
   PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
   PDJOB_TRY(const net::HttpAddress admin, net::parse_http_address(launcher.admin));
-  return ask_all({{admin, ""}}, form == StatusForm::kJson ? "/status" : "/status?as=text").front();
+  return ask_all({{admin, ""}}, page).front();
 }
 
-}  // namespace
-
-int show_status(const std::string& state_dir, const std::string& job, StatusForm form) {
-  const Result<std::string> answer = status(state_dir, job, form);
+int show(const std::string& state_dir, const std::string& job, const std::string& page,
+         StatusForm form) {
+  const auto answer = page_of(state_dir, job, form == StatusForm::kJson ? page : page + "?as=text");
   if (!answer) {
     std::fprintf(stderr, "pdjob: %s\n", answer.error().message.c_str());
     return kExitFailed;
   }
   std::fputs(answer->c_str(), stdout);
   return kExitOk;
+}
+
+}  // namespace
+
+int show_status(const std::string& state_dir, const std::string& job, StatusForm form) {
+  return show(state_dir, job, "/status", form);
+}
+
+int show_nodes(const std::string& state_dir, const std::string& job, StatusForm form) {
+  return show(state_dir, job, "/nodes", form);
 }
 
 }  // namespace pdjob::launcher

@@ -1,4 +1,4 @@
-// `pdjob status`: finds a running launcher by its job's name and asks it.
+// `pdjob status` and `pdjob nodes`: find a running launcher by its job's name and ask it.
 #pragma once
 
 #include <string>
@@ -9,5 +9,6 @@ enum class StatusForm { kText, kJson };
 
 // Returns the exit code (common/exit_code.h); kExitFailed if the job is not running.
 int show_status(const std::string& state_dir, const std::string& job, StatusForm form);
+int show_nodes(const std::string& state_dir, const std::string& job, StatusForm form);
 
 }  // namespace pdjob::launcher

@@ -6,6 +6,7 @@
 // port is known before it starts, and clients wait while it is replaced.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -35,10 +36,28 @@ struct DoorFailed {
   std::string reason;
 };
 
+// A piece of a process's log. Bytes from `from` on; kLogEnd: the last ones.
+inline constexpr uint64_t kLogEnd = UINT64_MAX;
+inline constexpr size_t kLogPieceBytesMax = size_t{64} * 1024;
+struct LogQuestion {
+  uint64_t ticket = 0;  // Of the asker; in the answer.
+  std::string node;
+  std::string process;
+  uint64_t from = kLogEnd;
+};
+// The text begins at `from`, which is not what was asked if the log has been cut meanwhile. An
+// empty text: there is no more yet.
+struct LogAnswered {
+  uint64_t ticket = 0;
+  bool found = false;
+  uint64_t from = 0;
+  std::string text;
+};
+
 // Each spawn is answered by Spawned or SpawnFailed. ProcessExited follows Spawned, once. After
 // NodeLost nothing more is told of that node's processes.
-using ClusterEvent =
-    std::variant<NodeJoined, NodeLost, DoorOpened, DoorFailed, Spawned, SpawnFailed, ProcessExited>;
+using ClusterEvent = std::variant<NodeJoined, NodeLost, DoorOpened, DoorFailed, Spawned,
+                                  SpawnFailed, ProcessExited, LogAnswered>;
 
 struct SpawnOrder {
   std::string node;
@@ -74,6 +93,8 @@ class Cluster {
   virtual void spawn(const SpawnOrder& order) = 0;
   // Ignored if the process has ended.
   virtual void signal(Incarnation incarnation, Signal signal) = 0;
+  // Answered by LogAnswered.
+  virtual void read_log(const LogQuestion& question) = 0;
 };
 
 }  // namespace pdjob::launcher

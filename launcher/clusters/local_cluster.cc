@@ -105,9 +105,11 @@ Node LocalCluster::this_node() {
 }
 
 void LocalCluster::tell(ClusterEvent event) {
-  loop_.post([this, event = std::move(event)] {
-    PDJOB_CHECK(handler_ != nullptr);
-    handler_->on_cluster_event(event);
+  loop_.post([this, alive = std::weak_ptr(alive_), event = std::move(event)] {
+    if (!alive.expired()) {
+      PDJOB_CHECK(handler_ != nullptr);
+      handler_->on_cluster_event(event);
+    }
   });
 }
 
@@ -167,6 +169,16 @@ void LocalCluster::signal(Incarnation incarnation, Signal signal) {
   if (const auto child = children_.find(incarnation); child != children_.end()) {
     child->second->signal(number_of(signal));
   }
+}
+
+void LocalCluster::read_log(const LogQuestion& question) {
+  auto piece = options_.logs.read(question.process, question.from, kLogPieceBytesMax);
+  LogAnswered answer{.ticket = question.ticket, .found = piece.has_value()};
+  if (piece) {
+    answer.from = piece->from;
+    answer.text = std::move(piece->text);
+  }
+  tell(std::move(answer));
 }
 
 }  // namespace pdjob::launcher

@@ -21,6 +21,7 @@ class LocalCluster final : public Cluster {
   struct Options {
     std::string program = "/proc/self/exe";
     LogFolder& logs;  // Must outlive the cluster.
+    Node node = this_node();
   };
   LocalCluster(net::EventLoop& loop, Options options);
   LocalCluster(const LocalCluster&) = delete;
@@ -28,11 +29,12 @@ class LocalCluster final : public Cluster {
   ~LocalCluster() override;  // Kills and reaps the remaining processes.
 
   void report_to(Handler& handler) override { handler_ = &handler; }
-  std::vector<Node> nodes() const override { return {this_node()}; }
+  std::vector<Node> nodes() const override { return {options_.node}; }
   void open_door(const Door& door) override;
   void close_door(const std::string& name) override { doors_.erase(name); }
   void spawn(const SpawnOrder& order) override;
   void signal(Incarnation incarnation, Signal signal) override;
+  void read_log(const LogQuestion& question) override;
 
   // Describes this machine, without a cluster.
   static Node this_node();
@@ -48,6 +50,7 @@ class LocalCluster final : public Cluster {
   net::TimerId log_timer_{};
   std::map<std::string, net::Fd> doors_;
   std::map<Incarnation, std::unique_ptr<net::ChildProcess>> children_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For what waits in the loop.
 };
 
 }  // namespace pdjob::launcher

@@ -38,12 +38,6 @@ bool is_plain_file_of_ours(int fd) {
          found.st_nlink == 1;
 }
 
-bool is_process_name(const std::string& name) {
-  return !name.empty() && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  });
-}
-
 Result<std::string> read_ledger(int fd) {
   std::string text(kLedgerBytesMax, '\0');
   const ssize_t size = pread(fd, text.data(), text.size(), 0);
@@ -62,6 +56,12 @@ Status append(int fd, const std::string& text) {
 }
 
 }  // namespace
+
+bool is_process_name(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
 
 Status make_private_folder(const std::string& path) {
   const std::filesystem::path folder(path);
@@ -143,7 +143,7 @@ void LogFolder::keep_as_old(const std::string& process, const net::Fd& log) {
     std::string piece(kPieceBytes, '\0');
     ssize_t got = 0;
     for (size_t copied = 0; copied < 2 * limits::kLogBytesMax &&
-                            (got = read(log.get(), piece.data(), piece.size())) > 0;
+                            (got = ::read(log.get(), piece.data(), piece.size())) > 0;
          copied += static_cast<size_t>(got)) {
       if (write(old->get(), piece.data(), static_cast<size_t>(got)) != got) {
         break;
@@ -174,6 +174,28 @@ Result<net::Fd> LogFolder::open_file(const std::string& process) {
         log_path(process) + " is not a plain file of this user: choose another launcher.log_dir"};
   }
   return found;
+}
+
+Result<LogFolder::Piece> LogFolder::read(const std::string& process, uint64_t from,
+                                         size_t bytes_max) const {
+  const net::Fd log(processes_.contains(process)
+                        ? openat(folder_.get(), (process + ".log").c_str(),
+                                 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+                        : -1);
+  struct stat found{};
+  if (!log.valid() || fstat(log.get(), &found) != 0 || !S_ISREG(found.st_mode)) {
+    return Error{ErrorCode::kNotFound, "there is no log of " + process};
+  }
+  const auto size = static_cast<uint64_t>(found.st_size);
+  Piece piece{.from = from <= size ? from : size - std::min<uint64_t>(size, bytes_max),
+              .text = std::string(bytes_max, '\0')};
+  const ssize_t got =
+      pread(log.get(), piece.text.data(), bytes_max, static_cast<off_t>(piece.from));
+  if (got < 0) {
+    return cannot("read the log of " + process);
+  }
+  piece.text.resize(static_cast<size_t>(got));
+  return piece;
 }
 
 std::string LogFolder::tail(const std::string& process) const {

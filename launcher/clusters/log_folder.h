@@ -3,6 +3,8 @@
 // names in the ledger, a file of the folder. The ledger's lock keeps a second job out. Loop-bound.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 
@@ -10,6 +12,9 @@
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
+
+// True for a name that a log may have: a-z, 0-9, - and _. It can lead to no other folder.
+bool is_process_name(const std::string& name);
 
 class LogFolder {
  public:
@@ -34,6 +39,13 @@ class LogFolder {
 
   const std::string& path() const { return path_; }
   std::string log_path(const std::string& process) const { return path_ + "/" + process + ".log"; }
+  // Returns at most so many bytes of a log that is open here: from `from` on, or the last ones if
+  // the log is shorter. kNotFound: there is none.
+  struct Piece {
+    uint64_t from = 0;
+    std::string text;
+  };
+  Result<Piece> read(const std::string& process, uint64_t from, size_t bytes_max) const;
   // Returns the last lines of a process's log, for an error message.
   std::string tail(const std::string& process) const;
 

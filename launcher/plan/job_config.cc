@@ -23,7 +23,8 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
       {.doc = "Where status, /metrics and /plan are served; loopback only. Port 0: any free one."});
   in.field("control_host", config.control_host,
            {.doc = "The address of this machine at which the job's processes reach the launcher. "
-                   "They prove themselves with keys."});
+                   "They prove themselves with keys. Default: that on which the first cluster of "
+                   "agents listens, without one 127.0.0.1."});
   in.field(
       "start_timeout", config.start_timeout,
       {.doc = "The job must be ready, and a restarted process must have registered, within it."},
@@ -47,6 +48,11 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
                    "step of `batch_tokens` takes. An engine of another make gets three times its "
                    "longest pause of the last minutes, if that is longer."},
            {seconds(1), hours(24)});
+  in.field("orphan_timeout", config.orphan_timeout,
+           {.doc = "How long processes on the nodes of agents outlive a launcher that is lost. 0: "
+                   "they end as soon as it is. Processes on the launcher's machine always end with "
+                   "it."},
+           {seconds(0), hours(24 * 7)});
   in.section(
       "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
         RestartConfig& restart = config.restart;
@@ -75,6 +81,19 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
            "files that it made there. Default: logs in the job's folder in state_dir."});
 }
 
+void check_control_host(ConfigReader& in, JobConfig& config) {
+  std::string& host = config.launcher.control_host;
+  host = host.empty() ? address_for_nodes(config.clusters) : host;
+  if (host.empty()) {
+    in.fail("launcher.control_host",
+            "is missing: the cluster's `listen` is no single address at which nodes could reach "
+            "the launcher");
+  } else if (!net::resolve(host, 0, net::HostForm::kNumeric) || host == "0.0.0.0" || host == "::") {
+    in.fail("launcher.control_host",
+            "must be one address of this machine, such as 10.0.0.1, got " + host);
+  }
+}
+
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   in.field("name", config.name,
            {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
@@ -90,6 +109,7 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
+  read_clusters(in, config.clusters);
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
              [&](ConfigReader& section) {
                read_launcher(section, config.launcher);
@@ -98,14 +118,6 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
                  section.fail("admin", "must be 127.0.0.1:PORT, got " + config.launcher.admin +
                                            "; it has no access control");
                }
-               if (!net::resolve(config.launcher.control_host, 0, net::HostForm::kNumeric) ||
-                   config.launcher.control_host == "0.0.0.0" ||
-                   config.launcher.control_host == "::") {
-                 section.fail("control_host",
-                              "must be one address of this machine, such as "
-                              "10.0.0.1, got " +
-                                  config.launcher.control_host);
-               }
                if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
                  section.fail("hang_timeout", "must not be below heartbeat_timeout");
                }
@@ -113,6 +125,7 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
                  section.fail("restart", "backoff_max must not be below backoff_min");
                }
              });
+  check_control_host(in, config);
 }
 
 void check_router(ConfigReader& in, const JobConfig& config) {
@@ -208,7 +221,9 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   ConfigReader in = ConfigReader::parse(source, text);
   read_keys(in, config, Overrides::kRead);
   check_names(in, config);
-  check_models(in, places, config.models);
+  Places models = places;
+  models.models_elsewhere = !config.clusters.empty();
+  check_models(in, models, config.models);
   check_workers(in, config);
   check_router(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {

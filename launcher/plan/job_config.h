@@ -11,6 +11,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "kvtransfer/config/kvtransfer_config.h"
+#include "launcher/plan/cluster_config.h"
 #include "launcher/plan/model_config.h"
 #include "launcher/plan/restart_policy.h"
 #include "net/control/message.h"
@@ -22,12 +23,13 @@ enum class Mode { kServe };
 
 struct LauncherConfig {
   std::string admin = "127.0.0.1:0";
-  std::string control_host = "127.0.0.1";  // Processes reach the launcher there.
+  std::string control_host;  // Processes reach the launcher there.
   Duration start_timeout = std::chrono::minutes(5);
   Duration stop_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
   Duration progress_timeout = std::chrono::minutes(2);
+  Duration orphan_timeout{};
   RestartConfig restart;
   std::string state_dir;  // Absolute.
   std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
@@ -40,6 +42,7 @@ struct JobConfig {
   kvtransfer::KvTransferConfig kvtransfer;
   router::RouterConfig router;
   LauncherConfig launcher;
+  std::vector<ClusterConfig> clusters;  // Empty: this machine.
 
   // The text that processes receive verbatim; they read their own sections.
   std::string text;

@@ -114,7 +114,7 @@ void resolve_model(ConfigReader& in, const Places& places, ModelConfig& model) {
     }
   }
   const Status found = places.models_here ? find_files(model, places) : ok();
-  if (!found) {
+  if (!found && !places.models_elsewhere) {
     in.fail("model", found.error().message);
   }
   model.prefill_engine.served_name = model.decode_engine.served_name = model.served_name;

@@ -25,6 +25,7 @@ struct Places {
   std::string state_home;  // $XDG_STATE_HOME, may be empty.
   // False: model files are not looked for, because they are on the machines of their workers.
   bool models_here = true;
+  bool models_elsewhere = false;  // One that is missing here may be on the nodes.
 };
 Places places_from_environment();
 

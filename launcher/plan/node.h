@@ -16,6 +16,7 @@ struct Node {
   std::vector<std::string> gpus;              // Names as in CUDA_VISIBLE_DEVICES.
   std::string cluster = "local";              // As named in the job file.
   std::map<std::string, std::string> labels;  // What groups may ask for.
+  bool routers_only = false;                  // Workers are placed on other nodes.
 };
 
 }  // namespace pdjob::launcher

@@ -23,7 +23,8 @@ std::optional<Place> Placement::take(const Demand& demand) {
   Share* best = nullptr;
   for (auto& [name, share] : shares_) {
     const auto rank = [](const Share& one) { return std::tuple(-one.cores_free(), one.order); };
-    if (share.node.gpus.size() >= demand.gpus && (best == nullptr || rank(share) < rank(*best))) {
+    if (!share.node.routers_only && share.node.gpus.size() >= demand.gpus &&
+        (best == nullptr || rank(share) < rank(*best))) {
       best = &share;
     }
   }

@@ -1,23 +1,17 @@
-// The control plane: ZeroMQ ROUTER (launcher) and DEALER (worker, router) with CURVE. The launcher
-// makes the keys per job. A process gets them in its spec (process_spec.h), never on a command
-// line. Loop-bound.
+// The control plane: control messages over a CurveServer (launcher) and CurveClients (workers,
+// routers). The launcher makes the keys per job. A process gets them in its spec (process_spec.h),
+// never on a command line. Loop-bound.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "common/result.h"
 #include "net/control/message.h"
 #include "net/loop/event_loop.h"
+#include "net/zeromq/curve_channel.h"
 
 namespace pdjob::net {
-
-struct CurveKeys {
-  std::string public_key;  // Z85
-  std::string secret_key;  // Z85
-};
-CurveKeys make_curve_keys();
 
 // The address and the keys that a process uses to reach its launcher.
 struct ControlAddress {

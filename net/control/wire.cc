@@ -1,16 +1,13 @@
 #include "net/control/wire.h"
 
 #include <array>
-#include <concepts>
 #include <cstdint>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "net/control/wire_fields.h"
 
 namespace pdjob::net {
 
@@ -19,142 +16,26 @@ namespace {
 constexpr uint32_t kMagic = 0x626a6470;  // "pdjb" as bytes on the wire.
 constexpr size_t kHeadBytes = 8;         // Magic, version, type.
 
-// Appends fields. The values are ours, so a broken bound is our bug.
-class Writer {
- public:
-  template <class T>
-  using Ref = const T&;
-
-  explicit Writer(std::string& out) : out_(out) {}
-
-  template <std::unsigned_integral T>
-    requires(!std::same_as<T, bool>)
-  void value(T value) {
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>(static_cast<uint8_t>(value >> (8 * i))));
-    }
-  }
-  void value(int64_t signed_value) { value(static_cast<uint64_t>(signed_value)); }
-  void value(bool flag) { value(static_cast<uint8_t>(flag ? 1 : 0)); }
-  template <class Enum>
-    requires std::is_enum_v<Enum>
-  void value(Enum word) {
-    value(static_cast<uint8_t>(word));
-  }
-  void value(const std::string& text) {
-    PDJOB_CHECK(text.size() <= limits::kControlStringBytesMax, text.size());
-    value(static_cast<uint32_t>(text.size()));
-    out_ += text;
-  }
-  template <class T>
-  void list(const std::vector<T>& items) {
-    PDJOB_CHECK(items.size() <= limits::kWorkersMax, items.size());
-    value(static_cast<uint32_t>(items.size()));
-    for (const T& item : items) {
-      fields(*this, item);
-    }
-  }
-
- private:
-  std::string& out_;
-};
-
-// Reads fields from hostile bytes. The first invalid field sets `failed`; all later ones read as
-// zero.
-class Reader {
- public:
-  template <class T>
-  using Ref = T&;
-
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  bool failed() const { return failed_; }
-  bool at_end() const { return bytes_.empty(); }
-
-  template <std::unsigned_integral T>
-    requires(!std::same_as<T, bool>)
-  void value(T& value) {
-    value = 0;
-    if (!has(sizeof(T))) {
-      return;
-    }
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      value = static_cast<T>(value | static_cast<T>(std::to_integer<T>(bytes_[i])) << (8 * i));
-    }
-    bytes_ = bytes_.subspan(sizeof(T));
-  }
-  void value(bool& flag) {
-    uint8_t byte = 0;
-    value(byte);
-    failed_ = failed_ || byte > 1;
-    flag = byte == 1;
-  }
-  void value(int64_t& signed_value) {
-    uint64_t bits = 0;
-    value(bits);
-    signed_value = static_cast<int64_t>(bits);
-  }
-  void value(Role& role) { word(role, Role::kPrefill, Role::kRouter); }
-  void value(LossCause& cause) { word(cause, LossCause::kUnknown, LossCause::kHang); }
-  void value(Protocol& protocol) { word(protocol, Protocol::kAuto, Protocol::kSglang); }
-  void value(Standing& standing) { word(standing, Standing::kProving, Standing::kLeaving); }
-  void value(std::string& text) {
-    uint32_t size = 0;
-    value(size);
-    if (size > limits::kControlStringBytesMax || !has(size)) {
-      failed_ = true;
-      return;
-    }
-    text.assign(reinterpret_cast<const char*>(bytes_.data()), size);
-    bytes_ = bytes_.subspan(size);
-  }
-  // Grows item by item, so that a false count costs no memory.
-  template <class T>
-  void list(std::vector<T>& items) {
-    uint32_t count = 0;
-    value(count);
-    failed_ = failed_ || count > limits::kWorkersMax;
-    for (uint32_t i = 0; i < count && !failed_; ++i) {
-      fields(*this, items.emplace_back());
-    }
-  }
-
- private:
-  template <class Enum>
-  void word(Enum& word, Enum first, Enum last) {
-    uint8_t byte = 0;
-    value(byte);
-    if (byte < static_cast<uint8_t>(first) || byte > static_cast<uint8_t>(last)) {
-      failed_ = true;
-      return;
-    }
-    word = static_cast<Enum>(byte);
-  }
-
-  bool has(size_t size) {
-    failed_ = failed_ || bytes_.size() < size;
-    return !failed_;
-  }
-
-  std::span<const std::byte> bytes_;
-  bool failed_ = false;
-};
+template <class Codec>
+void text(Codec& codec, typename Codec::template Ref<std::string> text) {
+  codec.text(text, limits::kControlStringBytesMax);
+}
 
 // The fields of each message in wire order, once for both directions.
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
-  codec.value(worker.name);
-  codec.value(worker.engine_id);
-  codec.value(worker.role);
-  codec.value(worker.host);
+  text(codec, worker.name);
+  text(codec, worker.engine_id);
+  codec.word(worker.role, Role::kPrefill, Role::kRouter);
+  text(codec, worker.host);
   codec.value(worker.port);
-  codec.value(worker.model);
-  codec.value(worker.kv_address);
-  codec.value(worker.key);
-  codec.value(worker.protocol);
-  codec.value(worker.abort);
-  codec.value(worker.standing);
+  text(codec, worker.model);
+  text(codec, worker.kv_address);
+  text(codec, worker.key);
+  codec.word(worker.protocol, Protocol::kAuto, Protocol::kSglang);
+  text(codec, worker.abort);
+  codec.word(worker.standing, Standing::kProving, Standing::kLeaving);
   codec.value(worker.local_links);
 }
 
@@ -174,9 +55,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Departure> departure) {
-  codec.value(departure.name);
-  codec.value(departure.engine_id);
-  codec.value(departure.cause);
+  text(codec, departure.name);
+  text(codec, departure.engine_id);
+  codec.word(departure.cause, LossCause::kUnknown, LossCause::kHang);
 }
 
 template <class Codec>
@@ -187,33 +68,38 @@ void fields(Codec& codec, typename Codec::template Ref<Registered> message) {
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<HeartbeatSent> message) {
-  codec.value(message.name);
-  codec.value(message.engine_id);
+  text(codec, message.name);
+  text(codec, message.engine_id);
   codec.value(message.sequence);
   fields(codec, message.load);
 }
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Drained> message) {
-  codec.value(message.name);
+  text(codec, message.name);
 }
 
 template <class Codec>
 void fields(Codec&, typename Codec::template Ref<Acknowledge>) {}
 
+template <class Codec, class Items>
+void list(Codec& codec, Items& items) {
+  codec.list(items, limits::kWorkersMax, [](Codec& in, auto& item) { fields(in, item); });
+}
+
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Membership> message) {
   codec.value(message.version);
   codec.value(message.since);
-  codec.list(message.workers);
-  codec.list(message.routers);
-  codec.list(message.left);
+  list(codec, message.workers);
+  list(codec, message.routers);
+  list(codec, message.left);
 }
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<LoadReported> message) {
-  codec.value(message.name);
-  codec.value(message.engine_id);
+  text(codec, message.name);
+  text(codec, message.engine_id);
   fields(codec, message.load);
 }
 
@@ -227,7 +113,7 @@ void fields(Codec&, typename Codec::template Ref<Shutdown>) {}
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<MembershipApplied> message) {
-  codec.value(message.engine_id);
+  text(codec, message.engine_id);
   codec.value(message.version);
 }
 
@@ -251,7 +137,7 @@ Error corrupt(std::string what) {
 
 std::string encode(const Message& message) {
   std::string bytes;
-  Writer writer(bytes);
+  WireWriter writer(bytes);
   writer.value(kMagic);
   writer.value(kWireVersion);
   writer.value(static_cast<uint16_t>(message.index() + 1));
@@ -264,7 +150,7 @@ Result<Message> decode(std::span<const std::byte> bytes) {
   if (bytes.size() < kHeadBytes || bytes.size() > limits::kControlMessageBytesMax) {
     return corrupt(std::to_string(bytes.size()) + " bytes");
   }
-  Reader reader(bytes);
+  WireReader reader(bytes);
   uint32_t magic = 0;
   uint16_t version = 0;
   uint16_t type = 0;

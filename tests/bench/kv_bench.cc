@@ -89,7 +89,7 @@ struct Shared {
 };
 
 EndpointOptions encrypted(EndpointOptions options) {
-  options.config.tcp.encrypt = true;
+  options.config.tcp.encrypt = Encrypt::kAlways;
   options.keys = LinkAuthority("a job").issue(options.engine_id);
   return options;
 }

@@ -73,8 +73,9 @@ ROOMS = {
     "launcher/plan": "view",
     "launcher/job": "plan",
     "launcher/clusters": "plan job",
-    "launcher": "view plan job clusters",
-    "launcher/cli": "plan .",
+    "launcher/agents": "plan job clusters",
+    "launcher": "view plan job clusters agents",
+    "launcher/cli": "plan clusters agents .",
 }
 
 # Library -> (its headers, the only files that may include them).
@@ -82,7 +83,7 @@ DOORS = {
     "yaml-cpp": (r"yaml-cpp/", "common/config/config_document.cc"),
     "spdlog": (r"spdlog/", "common/log.cc"),
     "Prometheus client": (r"prometheus/", "common/metrics.cc"),
-    "ZeroMQ": (r"zmq", "net/control/control_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
+    "ZeroMQ": (r"zmq", "net/zeromq/curve_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "simdjson": (r"simdjson", "openai/*.cc"),
     "nlohmann_json": (r"nlohmann/", "common/json/json_fields.cc openai/json/*.cc"),
     "libllama": (r"(llama|gguf|chat\.h)", "engine/*.cc"),
@@ -103,12 +104,12 @@ BANNED = {
     "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
     "getenv": (r"\bgetenv\b", "launcher/plan/model_config.cc launcher/clusters/local_cluster.cc net/loop/child_process.cc"),
-    "zmq_": (r"\bzmq_", "net/control/control_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
+    "zmq_": (r"\bzmq_", "net/zeromq/curve_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "throw": (r"\bthrow\b", "engine/kv_spans.cc engine/grammar/library_log.cc"),
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
+CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/plan/placement launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

@@ -68,6 +68,7 @@ void append_pair(JsonWriter& json, const PairStats& pair) {
   json.begin_object();
   json.key("peer").string(pair.peer);
   json.key("transport").string(to_string(pair.transport));
+  json.key("encrypted").boolean(pair.encrypted);
   json.key("direction").string(to_string(pair.direction));
   json.key("state").string(to_string(pair.state));
   json.key("epoch").integer(pair.epoch);

@@ -103,13 +103,13 @@ struct Way {
 inline constexpr Way kShmWay{.name = "shm", .transport = TransportKind::kShm};
 inline constexpr Way kTcpWay{.name = "tcp", .transport = TransportKind::kTcp};
 inline constexpr Way kTlsWay{
-    .name = "tls", .transport = TransportKind::kTcp, .tcp = {.encrypt = true}};
+    .name = "tls", .transport = TransportKind::kTcp, .tcp = {.encrypt = Encrypt::kAlways}};
 inline constexpr Way kTlsStreamsWay{.name = "tls_3_streams",
                                     .transport = TransportKind::kTcp,
-                                    .tcp = {.encrypt = true, .streams = 3}};
+                                    .tcp = {.encrypt = Encrypt::kAlways, .streams = 3}};
 inline constexpr Way kNcclWay{.name = "nccl", .transport = TransportKind::kNccl};
 inline constexpr Way kNcclTlsWay{
-    .name = "nccl_tls", .transport = TransportKind::kNccl, .tcp = {.encrypt = true}};
+    .name = "nccl_tls", .transport = TransportKind::kNccl, .tcp = {.encrypt = Encrypt::kAlways}};
 inline constexpr Way kCudaIpcWay{
     .name = "cuda_ipc", .transport = TransportKind::kCudaIpc, .from_gpu = true, .to_gpu = true};
 // The transports of host memory, with a GPU's memory at one end or both.

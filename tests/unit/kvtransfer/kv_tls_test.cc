@@ -27,7 +27,7 @@ constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
 TestEndpoint::Options encrypting(const std::string& engine_id, bool encrypt = true) {
   return {.engine_id = engine_id,
           .transport = TransportKind::kTcp,
-          .tcp = {.encrypt = encrypt},
+          .tcp = {.encrypt = encrypt ? Encrypt::kAlways : Encrypt::kNever},
           .fingerprint = {{"model_digest", "digest-in-the-open"}}};
 }
 
@@ -154,9 +154,9 @@ TEST_F(KvTls, APeerThatSaysNothingIsGivenUpInTime) {
 }
 
 TEST_F(KvTls, NeedsAToken) {
-  const auto started =
-      KvEndpoint::start({.config = {.transport = TransportKind::kTcp, .tcp = {.encrypt = true}},
-                         .engine_id = "alone"});
+  const auto started = KvEndpoint::start(
+      {.config = {.transport = TransportKind::kTcp, .tcp = {.encrypt = Encrypt::kAlways}},
+       .engine_id = "alone"});
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().code, ErrorCode::kInvalidArgument);
   EXPECT_NE(started.error().message.find("kvtransfer.tcp.encrypt needs the keys of a job"),

@@ -47,6 +47,17 @@ TEST(Links, TextHasALineForEachEnd) {
       "MB  0.069  1      3       0                     1 (1 push)\n");
 }
 
+TEST(Links, TextSaysWhereEachEndIsAndWhatIsEncrypted) {
+  const LinkedWorker prefill{"prefill-0", "prefill-0.n.2", "", true, "lab/a"};
+  const LinkedWorker decode{"decode-0", "decode-0.n.3", "", true, "lab/b"};
+  const std::string text =
+      links_text({{prefill, answer("decode-0.n.3", "sends", R"(,"encrypted":true)")},
+                  {decode, answer("prefill-0.n.2", "receives", R"(,"encrypted":true)")}});
+  EXPECT_NE(text.find("prefill-0 > decode-0  lab/a > lab/b  decode-0   shm, tls"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Links, TextNamesWhoDoesNotAnswerAndPeersThatHaveGone) {
   const LinkedWorker prefill{"prefill-0", "prefill-0.n.2", "", true};
   const LinkedWorker decode{"decode-0", "decode-0.n.3", "", false};

@@ -31,6 +31,9 @@ TEST(Socket, IsNotPacedWithinOneMachine) {
     socklen_t size = name.size();
     ASSERT_EQ(::getsockopt(accepted.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size), 0);
     EXPECT_STREQ(name.data(), "reno") << host;
+    EXPECT_TRUE(stays_here(*client, host));
+    EXPECT_TRUE(stays_here(accepted));
+    EXPECT_FALSE(stays_here(*client, "192.0.2.1"));
   }
 }
 

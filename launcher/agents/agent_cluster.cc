@@ -1,0 +1,244 @@
+#include "launcher/agents/agent_cluster.h"
+
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "launcher/agents/agent_wire.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr Duration kWarnAgain = std::chrono::minutes(1);
+constexpr size_t kWarningsMax = 256;
+constexpr Duration kSocketLearns = std::chrono::milliseconds(20);
+constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave after the end.
+
+}  // namespace
+
+AgentCluster::AgentCluster(net::EventLoop& loop, const Options& options)
+    : loop_(loop),
+      name_(options.roster.cluster),
+      roster_(options.roster),
+      runner_(loop, roster_, *this) {}
+
+Result<std::unique_ptr<AgentCluster>> AgentCluster::open(net::EventLoop& loop, Options options) {
+  std::unique_ptr<AgentCluster> cluster(new AgentCluster(loop, options));
+  PDJOB_TRY(cluster->server_,
+            net::CurveServer::open(loop, *cluster,
+                                   {.host = options.host,
+                                    .port = options.port,
+                                    .keys = options.keys.launcher,
+                                    .allows = [agent = options.keys.agent.public_key](
+                                                  const std::string& key) { return key == agent; },
+                                    .linger = kLastMessages}));
+  return cluster;
+}
+
+AgentCluster::~AgentCluster() {
+  if (server_ != nullptr) {
+    runner_.submit(RosterClosed{});
+  }
+}
+
+// --- orders
+
+void AgentCluster::order(const std::string& node, AgentMessage message) {
+  runner_.submit(AgentOrder{node, std::move(message)});
+}
+
+void AgentCluster::open_door(const Door& door) {
+  close_door(door.name);
+  if (!roster_.has(door.node)) {
+    tell_later(DoorFailed{door.name, "node " + door.node + " is not there"});
+    return;
+  }
+  doors_[door.name] = {.node = door.node};
+  order(door.node, OpenDoor{.name = door.name,
+                            .host = door.host,
+                            .port = door.port,
+                            .shared = door.use == net::PortUse::kShared});
+}
+
+void AgentCluster::close_door(const std::string& name) {
+  if (const auto door = doors_.find(name); door != doors_.end()) {
+    order(door->second.node, CloseDoor{name});
+    doors_.erase(door);
+  }
+}
+
+void AgentCluster::spawn(const SpawnOrder& spawn) {
+  if (!roster_.has(spawn.node)) {
+    tell_later(SpawnFailed{spawn.incarnation, "node " + spawn.node + " is not there"});
+    return;
+  }
+  node_of_process_[spawn.incarnation] = spawn.node;
+  order(spawn.node,
+        StartProcess{.incarnation = spawn.incarnation.value, .spec = net::encode_spec(spawn.spec)});
+}
+
+void AgentCluster::signal(Incarnation incarnation, Signal signal) {
+  if (const auto node = node_of_process_.find(incarnation); node != node_of_process_.end()) {
+    order(node->second, SignalProcess{.incarnation = incarnation.value, .signal = signal});
+  }
+}
+
+void AgentCluster::read_log(const LogQuestion& question) {
+  if (!roster_.has(question.node)) {
+    tell_later(LogAnswered{.ticket = question.ticket});
+    return;
+  }
+  node_of_ticket_[question.ticket] = question.node;
+  order(question.node,
+        ReadLog{.ticket = question.ticket, .process = question.process, .from = question.from});
+}
+
+// --- what agents say
+
+void AgentCluster::on_bytes(const std::string& /*key*/, const std::string& route,
+                            const std::string& bytes) {
+  auto frame = decode_agent_frame(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  if (!frame) {
+    warn(frame.error().message);
+    return;
+  }
+  runner_.submit(AgentSpoke{route, std::move(*frame)});
+}
+
+void AgentCluster::on_refused(const std::string& why, uint64_t times) {
+  log::warn("cluster " + name_ + ": " + why +
+            (times > 1 ? ", " + std::to_string(times) + " times" : ""));
+}
+
+// A little later, the socket knows whose connection it was.
+void AgentCluster::on_disconnected() {
+  loop_.call_at(loop_.now() + kSocketLearns, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) {
+      runner_.submit(SomeoneLeft{});
+    }
+  });
+}
+
+// A message that cannot leave because the agent does not read is a gap, and the agent starts anew.
+void AgentCluster::carry_out(const SendToAgent& effect) {
+  if (server_->send(effect.route, encode(effect.frame)) == net::CurveSent::kGone) {
+    runner_.submit(AgentUnreachable{effect.frame});
+  }
+}
+
+void AgentCluster::carry_out(const NodeCame& effect) {
+  const Node& node = effect.node;
+  log::info("node " + node.name + " joined: " + node.host + ", " + std::to_string(node.cores) +
+            " cores");
+  tell(NodeJoined{node});
+}
+
+void AgentCluster::carry_out(const NodeGone& effect) {
+  log::warn("node " + effect.node + " is lost: " + effect.why);
+  std::erase_if(node_of_process_, [&](const auto& entry) { return entry.second == effect.node; });
+  for (auto door = doors_.begin(); door != doors_.end();) {
+    const auto [name, opened] = *door++;
+    if (opened.node == effect.node) {
+      doors_.erase(name);
+      if (opened.awaited) {
+        tell(DoorFailed{name, "node " + effect.node + " is lost: " + effect.why});
+      }
+    }
+  }
+  for (auto ticket = node_of_ticket_.begin(); ticket != node_of_ticket_.end();) {
+    const auto [number, node] = *ticket++;
+    if (node == effect.node) {
+      node_of_ticket_.erase(number);
+      tell(LogAnswered{.ticket = number});
+    }
+  }
+  tell(NodeLost{effect.node, effect.why});
+}
+
+void AgentCluster::carry_out(const NodeSaid& effect) {
+  std::visit([&](const auto& said) { take(effect.node, said); }, effect.message);
+}
+
+bool AgentCluster::answers_door(const std::string& node, const std::string& name) {
+  const auto door = doors_.find(name);
+  return door != doors_.end() && door->second.node == node &&
+         std::exchange(door->second.awaited, false);
+}
+
+bool AgentCluster::runs_on(const std::string& node, Incarnation incarnation) const {
+  const auto found = node_of_process_.find(incarnation);
+  return found != node_of_process_.end() && found->second == node;
+}
+
+void AgentCluster::take(const std::string& node, const DoorOpened& said) {
+  if (answers_door(node, said.name)) {
+    tell(said);
+  }
+}
+
+void AgentCluster::take(const std::string& node, const DoorFailed& said) {
+  if (answers_door(node, said.name)) {
+    doors_.erase(said.name);
+    tell(said);
+  }
+}
+
+void AgentCluster::take(const std::string& node, const Spawned& said) {
+  if (runs_on(node, said.incarnation)) {
+    tell(said);
+  }
+}
+
+void AgentCluster::take(const std::string& node, const SpawnFailed& said) {
+  if (runs_on(node, said.incarnation)) {
+    node_of_process_.erase(said.incarnation);
+    tell(said);
+  }
+}
+
+void AgentCluster::take(const std::string& node, const ProcessExited& said) {
+  if (runs_on(node, said.incarnation)) {
+    node_of_process_.erase(said.incarnation);
+    tell(said);
+  }
+}
+
+void AgentCluster::take(const std::string& node, const LogAnswered& said) {
+  const auto ticket = node_of_ticket_.find(said.ticket);
+  if (ticket != node_of_ticket_.end() && ticket->second == node) {
+    node_of_ticket_.erase(ticket);
+    tell(said);
+  }
+}
+
+// --- telling
+
+void AgentCluster::tell_later(ClusterEvent event) {
+  loop_.post([this, alive = std::weak_ptr(alive_), event = std::move(event)] {
+    if (!alive.expired()) {
+      tell(event);
+    }
+  });
+}
+
+void AgentCluster::tell(const ClusterEvent& event) {
+  PDJOB_CHECK(handler_ != nullptr);
+  handler_->on_cluster_event(event);
+}
+
+void AgentCluster::warn(const std::string& text) {
+  const Instant now = loop_.now();
+  const auto found = warned_.find(text);
+  if (found != warned_.end() && now < found->second + kWarnAgain) {
+    return;
+  }
+  if (warned_.size() >= kWarningsMax) {
+    warned_.clear();
+  }
+  warned_[text] = now;
+  log::warn("cluster " + name_ + ": " + text);
+}
+
+}  // namespace pdjob::launcher

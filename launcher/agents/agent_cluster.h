@@ -1,0 +1,99 @@
+// AgentCluster: the machines whose agents joined this launcher; the launcher's half of
+// `pdjob agent`. Nodes are called CLUSTER/NAME. Loop-bound.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/agents/agent_keys.h"
+#include "launcher/agents/agent_roster.h"
+#include "launcher/clusters/cluster.h"
+#include "net/loop/core_runner.h"
+#include "net/loop/event_loop.h"
+
+namespace pdjob::launcher {
+
+class AgentCluster final : public Cluster, net::CurveServer::Handler {
+ public:
+  struct Options {
+    RosterSetting roster;
+    std::string host;  // Where agents reach it.
+    uint16_t port = 0;
+    AgentKeys keys;
+  };
+  // kUnavailable: the address cannot be listened on.
+  static Result<std::unique_ptr<AgentCluster>> open(net::EventLoop& loop, Options options);
+  AgentCluster(const AgentCluster&) = delete;
+  AgentCluster& operator=(const AgentCluster&) = delete;
+  ~AgentCluster() override;  // Ends everything on the nodes.
+
+  void report_to(Cluster::Handler& handler) override { handler_ = &handler; }
+  std::vector<Node> nodes() const override { return roster_.nodes(); }
+  void open_door(const Door& door) override;
+  void close_door(const std::string& name) override;
+  void spawn(const SpawnOrder& order) override;
+  void signal(Incarnation incarnation, Signal signal) override;
+  void read_log(const LogQuestion& question) override;
+
+  // "tcp://10.0.0.1:7700"
+  const std::string& endpoint() const { return server_->endpoint(); }
+
+ private:
+  using Runner =
+      net::CoreRunner<AgentCluster, AgentRoster, RosterEvent, RosterEffect, RosterTimePassed>;
+  friend Runner;
+
+  AgentCluster(net::EventLoop& loop, const Options& options);
+
+  void on_bytes(const std::string& key, const std::string& route,
+                const std::string& bytes) override;
+  void on_refused(const std::string& why, uint64_t times) override;
+  void on_disconnected() override;
+
+  void stepped(const RosterEvent& /*event*/, const std::vector<RosterEffect>& /*effects*/) {}
+  void carried_out(const RosterEvent& /*event*/) {}
+  void carry_out(const SendToAgent& effect);
+  void carry_out(const NodeCame& effect);
+  void carry_out(const NodeGone& effect);
+  void carry_out(const NodeSaid& effect);
+  void carry_out(const SayOfAgent& effect) { warn(effect.text); }
+
+  void order(const std::string& node, AgentMessage message);
+  // An agent may tell only of what it was ordered to do.
+  void take(const std::string& node, const DoorOpened& said);
+  void take(const std::string& node, const DoorFailed& said);
+  void take(const std::string& node, const Spawned& said);
+  void take(const std::string& node, const SpawnFailed& said);
+  void take(const std::string& node, const ProcessExited& said);
+  void take(const std::string& node, const LogAnswered& said);
+  template <class Message>
+  void take(const std::string& /*node*/, const Message& /*said*/) {}
+  bool answers_door(const std::string& node, const std::string& name);
+  bool runs_on(const std::string& node, Incarnation incarnation) const;
+
+  // Later: never inside an order.
+  void tell_later(ClusterEvent event);
+  void tell(const ClusterEvent& event);
+  // Says the same at most once a minute.
+  void warn(const std::string& text);
+
+  net::EventLoop& loop_;
+  const std::string name_;
+  AgentRoster roster_;
+  Cluster::Handler* handler_ = nullptr;
+  std::map<Incarnation, std::string> node_of_process_;
+  struct OpenedDoor {
+    std::string node;
+    bool awaited = true;  // No answer came yet.
+  };
+  std::map<std::string, OpenedDoor> doors_;
+  std::map<uint64_t, std::string> node_of_ticket_;
+  std::map<std::string, Instant> warned_;
+  Runner runner_;
+  std::unique_ptr<net::CurveServer> server_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For what waits in the loop.
+};
+
+}  // namespace pdjob::launcher

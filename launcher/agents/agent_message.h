@@ -1,0 +1,96 @@
+// All messages between a launcher and the agent of a node: one struct each, one variant. Orders go
+// to the agent; what came of them goes to the launcher. Bytes: agent_wire.h. Values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/clusters/cluster.h"
+
+namespace pdjob::launcher {
+
+inline constexpr size_t kNodeFactsMax = 256;  // GPUs of a node; its labels.
+inline constexpr size_t kAgentTextBytesMax = 1024;
+inline constexpr size_t kProcessSpecBytesMax = size_t{4} * 1024 * 1024;
+
+// --- to the launcher
+
+// "I am here." Sent every second until a launcher answers.
+struct AgentHello {
+  std::string name;       // Of the node; unique in its cluster.
+  uint64_t instance = 0;  // Of this start of the agent.
+  uint64_t session = 0;   // That it still holds; 0: none.
+  std::string build;      // The version of pdjob.
+  uint32_t cores = 0;
+  uint64_t memory_bytes = 0;
+  std::vector<std::string> gpus;
+  std::vector<std::pair<std::string, std::string>> labels;
+};
+// Answer to Welcome: nothing of an earlier session runs here.
+struct NodeReady {
+  std::string host;  // Its processes listen here.
+};
+struct NodeLeaving {
+  std::string why;
+};
+// --- to the agent
+
+// Begins a session. The agent ends all that is left of an earlier one.
+struct Welcome {
+  std::string job;
+  // Which address of the node its processes listen on (node_address.h); empty: the agent's choice.
+  std::string host;
+  uint64_t lease_ms = 0;           // Either end gives the other up after so much silence.
+  uint64_t orphan_timeout_ms = 0;  // How long processes outlive a launcher that is lost.
+};
+struct Refused {
+  std::string reason;
+};
+// The session is over: end everything.
+struct Goodbye {};
+struct OpenDoor {
+  std::string name;
+  std::string host;
+  uint16_t port = 0;
+  bool shared = false;
+};
+struct CloseDoor {
+  std::string name;
+};
+struct StartProcess {
+  uint64_t incarnation = 0;
+  std::string spec;  // net::encode_spec(). Secret.
+};
+struct SignalProcess {
+  uint64_t incarnation = 0;
+  Signal signal = Signal::kTerminate;
+};
+struct ReadLog {  // Answered by LogAnswered.
+  uint64_t ticket = 0;
+  std::string process;
+  uint64_t from = kLogEnd;
+};
+
+// --- both ways
+
+// "I am still here." It also makes known that an earlier message was lost.
+struct Beat {};
+
+using AgentMessage =
+    std::variant<AgentHello, NodeReady, NodeLeaving, LogAnswered, Welcome, Refused, Goodbye,
+                 OpenDoor, CloseDoor, StartProcess, SignalProcess, ReadLog, Beat, DoorOpened,
+                 DoorFailed, Spawned, SpawnFailed, ProcessExited>;
+
+// The messages of a session are numbered from 1 on, each way. A gap ends the session. Hello and
+// Refused belong to no session and have number 0.
+struct AgentFrame {
+  uint64_t session = 0;
+  uint64_t number = 0;
+  AgentMessage message;
+};
+
+}  // namespace pdjob::launcher

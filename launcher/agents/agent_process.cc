@@ -1,0 +1,265 @@
+#include "launcher/agents/agent_process.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "launcher/agents/agent_keys.h"
+#include "launcher/agents/agent_session.h"
+#include "launcher/agents/agent_wire.h"
+#include "launcher/agents/node_address.h"
+#include "launcher/clusters/local_cluster.h"
+#include "launcher/clusters/log_folder.h"
+#include "net/control/process_spec.h"
+#include "net/loop/core_runner.h"
+#include "net/loop/signals.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave after the end.
+
+std::string shortened(std::string text) {
+  text.resize(std::min(text.size(), kAgentTextBytesMax));
+  return text;
+}
+
+AgentHello hello_of(const AgentOptions& options) {
+  const Node node = LocalCluster::this_node();
+  AgentHello hello{.name = options.name,
+                   .instance = entropy(),
+                   .build = options.build,
+                   .cores = node.cores,
+                   .memory_bytes = node.memory_bytes,
+                   .gpus = node.gpus,
+                   .labels = options.labels};
+  hello.gpus.resize(std::min(hello.gpus.size(), kNodeFactsMax));
+  return hello;
+}
+
+class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdHandler {
+ public:
+  AgentProcess(net::EventLoop& loop, const AgentOptions& options)
+      : loop_(loop),
+        options_(options),
+        core_(hello_of(options)),
+        runner_(loop, core_, *this),
+        signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
+                 [this](int signal) { stop("signal " + std::to_string(signal)); }) {}
+  ~AgentProcess() {
+    if (options_.lifeline >= 0) {
+      loop_.unwatch(options_.lifeline);
+    }
+  }
+  AgentProcess(const AgentProcess&) = delete;
+  AgentProcess& operator=(const AgentProcess&) = delete;
+
+  Status open() {
+    const AgentKeys keys = AgentKeys::of(options_.key);
+    PDJOB_TRY(client_,
+              net::CurveClient::open(loop_, *this,
+                                     {.endpoint = net::tcp_endpoint(
+                                          options_.join_host, std::to_string(options_.join_port)),
+                                      .server_public_key = keys.launcher.public_key,
+                                      .keys = keys.agent,
+                                      .queue = net::CurveClient::Options::Queue::kOnlyConnected,
+                                      .linger = kLastMessages}));
+    if (options_.lifeline >= 0) {
+      PDJOB_TRY_STATUS(loop_.watch(options_.lifeline, EPOLLIN | EPOLLRDHUP, *this));
+    }
+    return ok();
+  }
+
+  using Runner =
+      net::CoreRunner<AgentProcess, AgentSession, AgentEvent, AgentEffect, AgentTimePassed>;
+  friend Runner;
+
+ private:
+  // What runs for one launcher. Its end kills every process and closes every door.
+  struct Session {
+    Session(net::EventLoop& loop, LogFolder folder)
+        : logs(std::move(folder)), cluster(loop, {.logs = logs}) {}
+    LogFolder logs;
+    LocalCluster cluster;
+  };
+
+  void stop(const std::string& why) {
+    log::info("stopped by " + why);
+    runner_.submit(AgentStopped{});
+    loop_.stop();
+  }
+
+  // The lifeline: bytes mean nothing, its end means everything.
+  void on_ready(uint32_t /*epoll_events*/) override {
+    std::array<char, 256> ignored{};
+    const ssize_t got = read(options_.lifeline, ignored.data(), ignored.size());
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+      stop("the end of its reservation");
+    }
+  }
+
+  // --- the launcher
+  void on_bytes(const std::string& bytes) override {
+    auto frame = decode_agent_frame(std::as_bytes(std::span(bytes.data(), bytes.size())));
+    if (frame) {
+      runner_.submit(FrameArrived{std::move(*frame)});
+    } else if (told_.insert(frame.error().message).second) {
+      log::warn(frame.error().message);
+    }
+  }
+  void on_connected() override {
+    log::info("connected to a launcher");
+    runner_.submit(LauncherConnected{});
+  }
+  void on_disconnected() override {
+    log::info("disconnected");
+    runner_.submit(LauncherDisconnected{});
+  }
+  void on_refused() override {
+    log::warn(
+        "the launcher and this agent do not prove themselves to each other: compare the key files");
+  }
+
+  // --- the processes
+  void on_cluster_event(const ClusterEvent& event) override {
+    std::visit([this](const auto& body) { tell(body); }, event);
+  }
+  void tell(const NodeJoined& /*event*/) {}
+  void tell(const NodeLost& /*event*/) {}
+  void tell(DoorFailed event) {
+    event.reason = shortened(event.reason);
+    runner_.submit(OutcomeKnown{std::move(event)});
+  }
+  void tell(SpawnFailed event) {
+    event.reason = shortened(event.reason);
+    runner_.submit(OutcomeKnown{std::move(event)});
+  }
+  template <class Outcome>
+  void tell(const Outcome& event) {
+    runner_.submit(OutcomeKnown{event});
+  }
+
+  // --- what the core wants
+  void stepped(const AgentEvent& /*event*/, const std::vector<AgentEffect>& /*effects*/) {}
+  void carried_out(const AgentEvent& /*event*/) {}
+  void carry_out(const SendFrame& effect) { client_->send(encode(effect.frame)); }
+  void carry_out(const BeginSession& effect);
+  void carry_out(const EndSession& effect) {
+    if (session_) {
+      log::info("ending everything: " + effect.why);
+      session_.reset();
+    }
+  }
+  void carry_out(const CarryOut& effect) {
+    std::visit([this](const auto& order) { obey(order); }, effect.order);
+  }
+  void carry_out(const SayRefused& effect) {
+    if (told_.insert(effect.reason).second) {
+      log::warn("the launcher refused this agent: " + effect.reason);
+    }
+  }
+  void carry_out(const SayOrphaned& effect) {
+    log::warn("the launcher is lost (" + effect.why + "): everything ends in " +
+              std::to_string(effect.left / std::chrono::seconds(1)) + " s unless it comes back");
+  }
+  void carry_out(const SayResumed& /*effect*/) { log::info("the launcher is back"); }
+
+  void obey(const OpenDoor& order) {
+    session_->cluster.open_door(
+        {.name = order.name,
+         .node = options_.name,
+         .host = order.host,
+         .port = order.port,
+         .use = order.shared ? net::PortUse::kShared : net::PortUse::kAlone});
+  }
+  void obey(const CloseDoor& order) { session_->cluster.close_door(order.name); }
+  void obey(const StartProcess& order);
+  void obey(const SignalProcess& order) {
+    session_->cluster.signal({order.incarnation}, order.signal);
+  }
+  void obey(const ReadLog& order) {
+    session_->cluster.read_log({.ticket = order.ticket,
+                                .node = options_.name,
+                                .process = order.process,
+                                .from = order.from});
+  }
+  template <class Message>
+  void obey(const Message& /*message*/) {}
+
+  Result<std::string> own_address(const std::string& choice) const {
+    const std::string& wanted = options_.host.empty() ? choice : options_.host;
+    return wanted.empty() ? address_towards(options_.join_host, options_.join_port)
+                          : address_by_choice(wanted);
+  }
+
+  net::EventLoop& loop_;
+  const AgentOptions& options_;
+  AgentSession core_;
+  std::optional<Session> session_;
+  std::set<std::string> told_;  // Warnings of this session.
+  Runner runner_;
+  net::StopSignals signals_;
+  std::unique_ptr<net::CurveClient> client_;
+};
+
+void AgentProcess::carry_out(const BeginSession& effect) {
+  told_.clear();
+  const auto address = own_address(effect.welcome.host);
+  if (!address) {
+    log::warn(address.error().message);
+    runner_.submit(SessionImpossible{shortened(address.error().message)});
+    return;
+  }
+  auto logs = LogFolder::claim(options_.log_dir, effect.welcome.job);
+  if (!logs) {
+    log::warn(logs.error().message);
+    runner_.submit(SessionImpossible{shortened(logs.error().message)});
+    return;
+  }
+  session_.emplace(loop_, std::move(*logs));
+  session_->cluster.report_to(*this);
+  log::info("serving job " + effect.welcome.job + "; its processes listen on " + *address);
+  runner_.submit(SessionBegan{*address});
+}
+
+void AgentProcess::obey(const StartProcess& order) {
+  auto spec = net::decode_spec(order.spec);
+  if (!spec || !is_process_name(spec->name)) {
+    runner_.submit(
+        OutcomeKnown{SpawnFailed{{order.incarnation}, "the agent cannot read the process's spec"}});
+    return;
+  }
+  session_->cluster.spawn(
+      {.node = options_.name, .incarnation = {order.incarnation}, .spec = std::move(*spec)});
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& options) {
+  net::block_signals();
+  log::start("agent", log::Level::kInfo);
+  net::EventLoop loop;
+  AgentProcess agent(loop, options);
+  if (const Status opened = agent.open(); !opened) {
+    std::fprintf(stderr, "pdjob agent: %s\n", opened.error().message.c_str());
+    return kExitFailed;
+  }
+  log::info("agent of node " + options.name + ", waiting for a launcher at " + options.join_host +
+            ":" + std::to_string(options.join_port));
+  loop.run();
+  return kExitOk;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,28 @@
+// `pdjob agent`: the shell of an agent. It joins a launcher, runs the processes that the launcher
+// orders on a LocalCluster, and tells what comes of them. It tries for ever, and serves one
+// launcher after the other. It runs commands for whoever has the key.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pdjob::launcher {
+
+struct AgentOptions {
+  std::string join_host;  // The launcher's; numeric or a name.
+  uint16_t join_port = 0;
+  std::string key;   // Secret.
+  std::string name;  // Of the node.
+  std::string host;  // As in node_address.h; empty: the launcher's choice.
+  std::string log_dir;
+  std::string build;
+  std::vector<std::pair<std::string, std::string>> labels;
+  int lifeline = -1;  // The agent ends when nobody holds its other end any more; -1: none.
+};
+
+// Runs until it is stopped. Returns the exit code (common/exit_code.h).
+int run_agent(const AgentOptions& options);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,270 @@
+#include "launcher/agents/agent_roster.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "common/check.h"
+#include "launcher/agents/agent_session.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr size_t kNameBytesMax = 63;
+
+// Facts of a node reach logs and terminals.
+bool is_printable(const std::string& text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+bool is_plain(const AgentHello& hello) {
+  return is_printable(hello.build) && std::ranges::all_of(hello.gpus, is_printable) &&
+         std::ranges::all_of(hello.labels, [](const auto& label) {
+           return is_printable(label.first) && is_printable(label.second);
+         });
+}
+
+bool is_address(const std::string& host) {
+  return !host.empty() && host.size() <= kNameBytesMax && std::ranges::all_of(host, [](char c) {
+    return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == '.' || c == ':';
+  });
+}
+
+bool is_node_name(const std::string& name) {
+  return !name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+  });
+}
+
+}  // namespace
+
+void AgentRoster::step(const RosterEvent& event, Instant now, std::vector<RosterEffect>& effects) {
+  Turn turn{now, effects};
+  forgive_own_sleep(now);
+  std::visit([&](const auto& body) { on(body, turn); }, event);
+  promised_ = agents_.empty() ? kNever : beat_due_;  // Leases are looked at with each beat, too.
+}
+
+std::vector<Node> AgentRoster::nodes() const {
+  std::vector<Node> nodes;
+  for (const auto& [name, agent] : agents_) {
+    if (agent.ready) {
+      nodes.push_back(agent.node);
+    }
+  }
+  return nodes;
+}
+
+bool AgentRoster::has(const std::string& node) const {
+  const auto found = agents_.find(node);
+  return found != agents_.end() && found->second.ready;
+}
+
+// Silence means nothing if we were stopped ourselves.
+void AgentRoster::forgive_own_sleep(Instant now) {
+  if (promised_ != kNever && now > promised_ + setting_.lease / 2) {
+    for (auto& [name, agent] : agents_) {
+      agent.heard = now;
+    }
+  }
+}
+
+void AgentRoster::on(const AgentSpoke& event, Turn& turn) {
+  if (const auto* hello = std::get_if<AgentHello>(&event.frame.message)) {
+    greet(event.route, *hello, turn);
+    return;
+  }
+  const auto name = names_.find(event.frame.session);
+  if (name == names_.end()) {
+    turn.effects.push_back(SendToAgent{event.route, {event.frame.session, 0, Goodbye{}}});
+    return;
+  }
+  const auto at = agents_.find(name->second);
+  PDJOB_CHECK(at != agents_.end(), name->second);
+  at->second.route = event.route;
+  at->second.reachable = true;
+  hear(at, event.frame, turn);
+}
+
+std::string AgentRoster::objection(const AgentHello& hello) const {
+  if (!is_plain(hello)) {
+    return "its build, GPUs or labels hold characters that cannot be printed";
+  }
+  if (hello.build != setting_.build) {
+    return "it is pdjob " + hello.build.substr(0, kNameBytesMax) + ", the launcher is " +
+           setting_.build + ": install the same pdjob on all nodes";
+  }
+  if (agents_.size() >= setting_.nodes_max) {
+    return "the cluster has " + std::to_string(setting_.nodes_max) + " nodes, which is the most";
+  }
+  return "";
+}
+
+void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn& turn) {
+  if (!is_node_name(hello.name)) {
+    refuse(route, "an agent",
+           "its name is not 1..63 letters, digits, -, _ and .: give it another by --name", turn);
+    return;
+  }
+  const std::string name = setting_.cluster + "/" + hello.name;
+  auto at = agents_.find(name);
+  if (at != agents_.end() && at->second.instance != hello.instance) {
+    refuse(route, name,
+           "an agent of this name is here already, or was until just now: give each node another "
+           "--name",
+           turn);
+    return;
+  }
+  if (at != agents_.end() && (hello.session == at->second.session || !at->second.ready)) {
+    at->second.route = route;
+    at->second.heard = turn.now;
+    at->second.reachable = true;
+    at->second.ready ? send(at->second, Beat{}, turn) : welcome(at->second, turn);
+    return;
+  }
+  if (at != agents_.end()) {
+    lose(at, "its agent lost the launcher, and came back", turn);
+  }
+  if (const std::string why = objection(hello); !why.empty()) {
+    refuse(route, name, why, turn);
+    return;
+  }
+  Agent& agent = agents_[name];
+  agent.instance = hello.instance;
+  agent.session = next_session_++;
+  agent.route = route;
+  agent.heard = turn.now;
+  agent.node = {.name = name,
+                .cores = hello.cores,
+                .memory_bytes = hello.memory_bytes,
+                .gpus = hello.gpus,
+                .cluster = setting_.cluster,
+                .labels = {hello.labels.begin(), hello.labels.end()}};
+  names_.emplace(agent.session, name);
+  if (agents_.size() == 1) {
+    beat_due_ = turn.now + kAgentBeat;
+  }
+  welcome(agent, turn);
+}
+
+// The first message of a session. It may go out again until the agent is ready, because nothing
+// else goes there before.
+void AgentRoster::welcome(Agent& agent, Turn& turn) {
+  const auto milliseconds = [](Duration duration) {
+    return static_cast<uint64_t>(duration / std::chrono::milliseconds(1));
+  };
+  agent.sent = 0;
+  send(agent,
+       Welcome{.job = setting_.job,
+               .host = setting_.host,
+               .lease_ms = milliseconds(setting_.lease),
+               .orphan_timeout_ms = milliseconds(setting_.orphan_timeout)},
+       turn);
+}
+
+void AgentRoster::hear(Agents::iterator at, const AgentFrame& frame, Turn& turn) {
+  Agent& agent = at->second;
+  if (frame.number != agent.received + 1) {
+    lose(at, "messages of its agent were lost", turn);
+    return;
+  }
+  ++agent.received;
+  agent.heard = turn.now;
+  if (const auto* ready = std::get_if<NodeReady>(&frame.message)) {
+    if (!is_address(ready->host)) {
+      lose(at, "its address is none", turn);
+    } else if (!agent.ready) {
+      agent.ready = true;
+      agent.node.host = ready->host;
+      turn.effects.push_back(NodeCame{agent.node});
+    }
+  } else if (const auto* leaving = std::get_if<NodeLeaving>(&frame.message)) {
+    const std::string why = is_printable(leaving->why) ? leaving->why : "it does not say why";
+    if (!agent.ready) {
+      turn.effects.push_back(SayOfAgent{at->first + " cannot serve: " + why});
+    }
+    lose(at, why, turn);
+  } else if (agent.ready && !std::holds_alternative<Beat>(frame.message)) {
+    turn.effects.push_back(NodeSaid{at->first, frame.message});
+  }
+}
+
+// The agent may live and not know: the Goodbye, if it arrives, ends what runs there.
+void AgentRoster::lose(Agents::iterator at, const std::string& why, Turn& turn) {
+  turn.effects.push_back(SendToAgent{at->second.route, {at->second.session, 0, Goodbye{}}});
+  if (at->second.ready) {
+    turn.effects.push_back(NodeGone{at->first, why});
+  }
+  names_.erase(at->second.session);
+  agents_.erase(at);
+}
+
+void AgentRoster::on(const AgentOrder& event, Turn& turn) {
+  if (has(event.node)) {
+    send(agents_.at(event.node), event.message, turn);
+  }
+}
+
+void AgentRoster::on(const SomeoneLeft& /*event*/, Turn& turn) {
+  for (auto& [name, agent] : agents_) {
+    if (agent.ready && agent.reachable) {
+      send(agent, Beat{}, turn);
+    }
+  }
+}
+
+// With an orphan timeout, the agent keeps what it runs and may come back within the lease. A beat
+// that did not leave is no gap.
+void AgentRoster::on(const AgentUnreachable& event, Turn& turn) {
+  const auto name = names_.find(event.frame.session);
+  if (name == names_.end()) {
+    return;
+  }
+  const auto at = agents_.find(name->second);
+  if (setting_.orphan_timeout == Duration::zero()) {
+    lose(at, "the connection to its agent ended", turn);
+    return;
+  }
+  Agent& agent = at->second;
+  agent.reachable = false;
+  if (std::holds_alternative<Beat>(event.frame.message) && event.frame.number == agent.sent) {
+    --agent.sent;
+  }
+}
+
+void AgentRoster::on(const RosterClosed& /*event*/, Turn& turn) {
+  for (const auto& [name, agent] : agents_) {
+    turn.effects.push_back(SendToAgent{agent.route, {agent.session, 0, Goodbye{}}});
+  }
+  agents_.clear();
+  names_.clear();
+}
+
+void AgentRoster::on(const RosterTimePassed& /*event*/, Turn& turn) {
+  if (turn.now < beat_due_) {
+    return;
+  }
+  beat_due_ = turn.now + kAgentBeat;
+  for (auto at = agents_.begin(); at != agents_.end();) {
+    const auto agent = at++;  // It may be erased.
+    if (turn.now >= agent->second.heard + setting_.lease) {
+      lose(agent, "its agent was silent", turn);
+    } else if (agent->second.ready && agent->second.reachable) {
+      send(agent->second, Beat{}, turn);
+    }
+  }
+}
+
+void AgentRoster::refuse(const std::string& route, const std::string& who,
+                         const std::string& reason, Turn& turn) {
+  turn.effects.push_back(SendToAgent{route, {.message = Refused{reason}}});
+  turn.effects.push_back(SayOfAgent{who + " was refused: " + reason});
+}
+
+void AgentRoster::send(Agent& agent, AgentMessage message, Turn& turn) {
+  turn.effects.push_back(
+      SendToAgent{agent.route, {agent.session, ++agent.sent, std::move(message)}});
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,128 @@
+// AgentRoster: the launcher's core for the agents of one cluster. It decides who may join, which
+// agent is lost, and numbers what goes to each. An agent is lost when it is silent for the lease,
+// when messages between it and the launcher were lost, or when it says so. It may then join again,
+// with nothing running there. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/time.h"
+#include "launcher/agents/agent_message.h"
+#include "launcher/plan/node.h"
+
+namespace pdjob::launcher {
+
+struct RosterSetting {
+  std::string cluster;
+  std::string job;
+  std::string build;  // An agent of another one is refused.
+  std::string host;   // As in Welcome.
+  Duration lease = std::chrono::seconds(5);
+  Duration orphan_timeout{};
+  uint64_t first_session = 1;  // From the operating system's random generator.
+  size_t nodes_max = 4096;
+};
+
+// --- events
+struct AgentSpoke {
+  std::string route;  // Of its connection.
+  AgentFrame frame;
+};
+// For the agent of that node; dropped if there is none.
+struct AgentOrder {
+  std::string node;
+  AgentMessage message;
+};
+// Some connection ended: asks each agent for a sign, to learn whose it was.
+struct SomeoneLeft {};
+// This could not leave: the agent has no connection now.
+struct AgentUnreachable {
+  AgentFrame frame;
+};
+struct RosterClosed {};  // The job is over.
+struct RosterTimePassed {};
+using RosterEvent = std::variant<AgentSpoke, AgentOrder, SomeoneLeft, AgentUnreachable,
+                                 RosterClosed, RosterTimePassed>;
+
+// --- effects
+struct SendToAgent {
+  std::string route;
+  AgentFrame frame;
+};
+struct NodeCame {
+  Node node;
+};
+struct NodeGone {
+  std::string node;
+  std::string why;
+};
+struct NodeSaid {
+  std::string node;
+  AgentMessage message;
+};
+struct SayOfAgent {  // A warning for the log.
+  std::string text;
+};
+using RosterEffect = std::variant<SendToAgent, NodeCame, NodeGone, NodeSaid, SayOfAgent>;
+
+class AgentRoster {
+ public:
+  explicit AgentRoster(RosterSetting setting)
+      : setting_(std::move(setting)), next_session_(setting_.first_session) {}
+
+  void step(const RosterEvent& event, Instant now, std::vector<RosterEffect>& effects);
+  Instant next_wakeup() const { return promised_; }
+
+  // The nodes that are there, by name.
+  std::vector<Node> nodes() const;
+  bool has(const std::string& node) const;
+
+ private:
+  struct Agent {
+    uint64_t instance = 0;
+    uint64_t session = 0;
+    std::string route;
+    uint64_t sent = 0;
+    uint64_t received = 0;
+    Instant heard{};
+    bool ready = false;
+    bool reachable = true;
+    Node node;
+  };
+  using Agents = std::map<std::string, Agent>;  // By the node's name.
+  struct Turn {
+    Instant now;
+    std::vector<RosterEffect>& effects;
+  };
+
+  void on(const AgentSpoke& event, Turn& turn);
+  void on(const AgentOrder& event, Turn& turn);
+  void on(const SomeoneLeft& event, Turn& turn);
+  void on(const AgentUnreachable& event, Turn& turn);
+  void on(const RosterClosed& event, Turn& turn);
+  void on(const RosterTimePassed& event, Turn& turn);
+
+  void greet(const std::string& route, const AgentHello& hello, Turn& turn);
+  void welcome(Agent& agent, Turn& turn);
+  void hear(Agents::iterator at, const AgentFrame& frame, Turn& turn);
+  void lose(Agents::iterator at, const std::string& why, Turn& turn);
+  static void refuse(const std::string& route, const std::string& who, const std::string& reason,
+                     Turn& turn);
+  static void send(Agent& agent, AgentMessage message, Turn& turn);
+  std::string objection(const AgentHello& hello) const;
+  void forgive_own_sleep(Instant now);
+
+  const RosterSetting setting_;
+  uint64_t next_session_;
+  Agents agents_;
+  std::map<uint64_t, std::string> names_;  // By session.
+  Instant beat_due_ = kNever;
+  Instant promised_ = kNever;
+};
+
+}  // namespace pdjob::launcher

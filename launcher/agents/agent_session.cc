@@ -1,0 +1,182 @@
+#include "launcher/agents/agent_session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace pdjob::launcher {
+
+namespace {
+
+// At most a week, whatever a launcher says.
+Duration duration_of(uint64_t milliseconds) {
+  constexpr uint64_t kMost = std::chrono::milliseconds(std::chrono::hours(24 * 7)).count();
+  return std::chrono::milliseconds(std::min(milliseconds, kMost));
+}
+
+}  // namespace
+
+void AgentSession::step(const AgentEvent& event, Instant now, std::vector<AgentEffect>& effects) {
+  Turn turn{now, effects};
+  std::visit([&](const auto& body) { on(body, turn); }, event);
+}
+
+Instant AgentSession::next_wakeup() const {
+  const Instant hello = connected_ ? hello_due_ : kNever;
+  switch (state_) {
+    case State::kJoining:
+      return hello;
+    case State::kServing:
+      return std::min(beat_due_, heard_ + lease_);
+    case State::kOrphaned:
+      return std::min(hello, orphan_until_);
+  }
+  return kNever;
+}
+
+void AgentSession::on(const LauncherConnected& /*event*/, Turn& turn) {
+  connected_ = true;
+  if (state_ != State::kServing) {
+    say_hello(turn);
+  }
+}
+
+void AgentSession::on(const LauncherDisconnected& /*event*/, Turn& turn) {
+  connected_ = false;
+  if (state_ == State::kServing) {
+    lose("the connection to the launcher ended", turn);
+  }
+}
+
+void AgentSession::on(const FrameArrived& event, Turn& turn) {
+  const AgentFrame& frame = event.frame;
+  if (std::holds_alternative<Welcome>(frame.message)) {
+    begin(frame, turn);
+    return;
+  }
+  if (const auto* refused = std::get_if<Refused>(&frame.message)) {
+    if (state_ != State::kServing) {
+      hello_due_ = turn.now + kRefusedRetry;
+      turn.effects.push_back(SayRefused{refused->reason});
+    }
+    return;
+  }
+  if (!holds_session() || frame.session != session_) {
+    return;
+  }
+  if (std::holds_alternative<Goodbye>(frame.message)) {
+    end("the launcher said goodbye", turn);
+    say_hello(turn);
+    return;
+  }
+  if (frame.number != received_ + 1) {
+    end("messages of the launcher were lost", turn);
+    say_hello(turn);
+    return;
+  }
+  ++received_;
+  heard_ = turn.now;
+  if (state_ == State::kOrphaned) {
+    state_ = State::kServing;
+    beat_due_ = turn.now;
+    turn.effects.push_back(SayResumed{});
+  }
+  if (!std::holds_alternative<Beat>(frame.message)) {
+    turn.effects.push_back(CarryOut{frame.message});
+  }
+}
+
+// Only the first message of a session is a Welcome. A late copy of it changes nothing.
+void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
+  const Welcome& welcome = std::get<Welcome>(frame.message);
+  if (frame.number != 1 || frame.session == 0 || frame.session == session_) {
+    return;
+  }
+  if (holds_session()) {
+    end("a launcher begins anew", turn);
+  }
+  state_ = State::kServing;
+  session_ = frame.session;
+  sent_ = 0;
+  received_ = 1;
+  ready_ = false;
+  lease_ = std::max<Duration>(duration_of(welcome.lease_ms), 2 * kAgentBeat);
+  orphan_timeout_ = duration_of(welcome.orphan_timeout_ms);
+  heard_ = turn.now;
+  beat_due_ = turn.now + kAgentBeat;
+  turn.effects.push_back(BeginSession{welcome});
+}
+
+void AgentSession::on(const SessionBegan& event, Turn& turn) {
+  if (holds_session() && !ready_) {
+    ready_ = true;
+    send(NodeReady{event.host}, turn);
+  }
+}
+
+void AgentSession::on(const SessionImpossible& event, Turn& turn) {
+  if (holds_session()) {
+    send(NodeLeaving{event.why}, turn);
+    end(event.why, turn);
+    hello_due_ = turn.now + kRefusedRetry;
+  }
+}
+
+void AgentSession::on(const OutcomeKnown& event, Turn& turn) {
+  if (holds_session()) {
+    send(event.message, turn);
+  }
+}
+
+void AgentSession::on(const AgentStopped& /*event*/, Turn& turn) {
+  if (holds_session()) {
+    send(NodeLeaving{"its agent was stopped"}, turn);
+    end("the agent was stopped", turn);
+  }
+}
+
+void AgentSession::on(const AgentTimePassed& /*event*/, Turn& turn) {
+  if (state_ == State::kServing && turn.now >= heard_ + lease_) {
+    lose("the launcher was silent", turn);
+  }
+  if (state_ == State::kOrphaned && turn.now >= orphan_until_) {
+    end("no launcher came back", turn);
+  }
+  if (state_ == State::kServing && turn.now >= beat_due_) {
+    beat_due_ = turn.now + kAgentBeat;
+    send(Beat{}, turn);
+  }
+  if (state_ != State::kServing && connected_ && turn.now >= hello_due_) {
+    say_hello(turn);
+  }
+}
+
+void AgentSession::lose(const std::string& why, Turn& turn) {
+  if (orphan_timeout_ == Duration::zero()) {
+    end(why, turn);
+    return;
+  }
+  state_ = State::kOrphaned;
+  orphan_until_ = turn.now + orphan_timeout_;
+  turn.effects.push_back(SayOrphaned{why, orphan_timeout_});
+}
+
+void AgentSession::end(const std::string& why, Turn& turn) {
+  state_ = State::kJoining;
+  session_ = 0;
+  hello_due_ = turn.now;
+  turn.effects.push_back(EndSession{why});
+}
+
+// A number that is used for a message that does not leave is a gap for the launcher.
+void AgentSession::send(AgentMessage message, Turn& turn) {
+  turn.effects.push_back(SendFrame{{session_, ++sent_, std::move(message)}});
+}
+
+void AgentSession::say_hello(Turn& turn) {
+  hello_due_ = turn.now + kHelloRetry;
+  AgentHello hello = hello_;
+  hello.session = session_;
+  turn.effects.push_back(SendFrame{{.message = std::move(hello)}});
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,124 @@
+// AgentSession: the core of an agent. It serves one launcher at a time, and decides when all that a
+// launcher started ends: when the launcher says so, when it is lost, or when a new one comes.
+//
+//   joining --(Welcome)--> serving --(lost)--> orphaned
+//      ^                     |  ^                | |
+//      |------(ended)--------|  |--(heard again)-| |
+//      |-----------------(orphan timeout)----------|
+//
+// Without an orphan timeout, a lost launcher ends everything at once. An orphaned agent keeps its
+// processes, says Hello to whoever listens, and goes on if the same launcher answers.
+//
+// What an order means is its shell's business. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/time.h"
+#include "launcher/agents/agent_message.h"
+
+namespace pdjob::launcher {
+
+// --- events
+struct LauncherConnected {};
+struct LauncherDisconnected {};
+struct FrameArrived {
+  AgentFrame frame;
+};
+// The answers to BeginSession.
+struct SessionBegan {
+  std::string host;
+};
+struct SessionImpossible {
+  std::string why;
+};
+// An order's outcome, for the launcher.
+struct OutcomeKnown {
+  AgentMessage message;
+};
+struct AgentStopped {};
+struct AgentTimePassed {};
+using AgentEvent = std::variant<LauncherConnected, LauncherDisconnected, FrameArrived, SessionBegan,
+                                SessionImpossible, OutcomeKnown, AgentStopped, AgentTimePassed>;
+
+// --- effects
+struct SendFrame {
+  AgentFrame frame;
+};
+struct BeginSession {
+  Welcome welcome;
+};
+struct EndSession {  // Kill what it started, close its doors.
+  std::string why;
+};
+struct CarryOut {
+  AgentMessage order;
+};
+struct SayRefused {
+  std::string reason;
+};
+struct SayOrphaned {
+  std::string why;
+  Duration left{};  // Until everything ends.
+};
+struct SayResumed {};
+using AgentEffect = std::variant<SendFrame, BeginSession, EndSession, CarryOut, SayRefused,
+                                 SayOrphaned, SayResumed>;
+
+class AgentSession {
+ public:
+  enum class State { kJoining, kServing, kOrphaned };
+
+  // The hello without its session.
+  explicit AgentSession(AgentHello hello) : hello_(std::move(hello)) {}
+
+  void step(const AgentEvent& event, Instant now, std::vector<AgentEffect>& effects);
+  Instant next_wakeup() const;
+  State state() const { return state_; }
+
+ private:
+  struct Turn {
+    Instant now;
+    std::vector<AgentEffect>& effects;
+  };
+  void on(const LauncherConnected& event, Turn& turn);
+  void on(const LauncherDisconnected& event, Turn& turn);
+  void on(const FrameArrived& event, Turn& turn);
+  void on(const SessionBegan& event, Turn& turn);
+  void on(const SessionImpossible& event, Turn& turn);
+  void on(const OutcomeKnown& event, Turn& turn);
+  void on(const AgentStopped& event, Turn& turn);
+  void on(const AgentTimePassed& event, Turn& turn);
+
+  void begin(const AgentFrame& frame, Turn& turn);
+  void lose(const std::string& why, Turn& turn);
+  void end(const std::string& why, Turn& turn);
+  void send(AgentMessage message, Turn& turn);
+  void say_hello(Turn& turn);
+  bool holds_session() const { return state_ != State::kJoining; }
+
+  const AgentHello hello_;
+  State state_ = State::kJoining;
+  bool connected_ = false;
+  Instant hello_due_{};
+
+  // Of the session.
+  uint64_t session_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t received_ = 0;
+  bool ready_ = false;  // It began.
+  Duration lease_{};
+  Duration orphan_timeout_{};
+  Instant heard_{};
+  Instant beat_due_{};
+  Instant orphan_until_{};
+};
+
+inline constexpr Duration kAgentBeat = std::chrono::milliseconds(500);
+inline constexpr Duration kHelloRetry = std::chrono::seconds(1);
+inline constexpr Duration kRefusedRetry = std::chrono::seconds(3);
+
+}  // namespace pdjob::launcher

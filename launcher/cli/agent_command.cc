@@ -1,0 +1,87 @@
+#include "launcher/cli/agent_command.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include <unistd.h>
+
+#include "common/crypto/job_keys.h"
+#include "common/exit_code.h"
+#include "launcher/agents/agent_keys.h"
+#include "launcher/agents/agent_message.h"
+#include "launcher/agents/agent_process.h"
+#include "launcher/agents/build_version.h"
+#include "net/http/http_client.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr size_t kLabelBytesMax = 256;
+constexpr size_t kNameBytesMax = 63;
+
+Error wrong(std::string what) { return {ErrorCode::kInvalidArgument, std::move(what)}; }
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  const std::string text = gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "node";
+  return text.substr(0, text.find('.'));
+}
+
+Result<std::string> key_of(const AgentFlags& flags) {
+  if (flags.key_file.empty() == (flags.key_fd < 0)) {
+    return wrong("give the key by --key-file FILE or by --key-fd N");
+  }
+  return flags.key_file.empty() ? read_key_line(flags.key_fd) : read_key_file(flags.key_file);
+}
+
+Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
+  AgentOptions options;
+  const auto join = net::parse_http_address(flags.join);
+  if (!join || join->port == 0) {
+    return wrong("--join must be HOST:PORT, got " + (flags.join.empty() ? "nothing" : flags.join));
+  }
+  options.join_host = join->host;
+  options.join_port = join->port;
+  PDJOB_TRY(options.key, key_of(flags));
+  options.lifeline = flags.key_fd;
+  options.name = flags.name.empty() ? machine_name() : flags.name;
+  if (options.name.size() > kNameBytesMax) {
+    return wrong("--name must have at most " + std::to_string(kNameBytesMax) + " bytes");
+  }
+  options.host = flags.host;
+  options.build = build_version();
+  options.log_dir = flags.log_dir.empty()
+                        ? default_state_dir(places) + "/agents/" + options.name + "/logs"
+                        : flags.log_dir;
+  if (flags.labels.size() > kNodeFactsMax) {
+    return wrong("--label: at most " + std::to_string(kNodeFactsMax));
+  }
+  for (const std::string& label : flags.labels) {
+    const size_t equal = label.find('=');
+    if (equal == 0 || equal == std::string::npos || label.size() > kLabelBytesMax) {
+      return wrong("--label must be KEY=VALUE of at most 256 bytes, got " + label);
+    }
+    options.labels.emplace_back(label.substr(0, equal), label.substr(equal + 1));
+  }
+  return options;
+}
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "pdjob agent: %s\n", error.message.c_str());
+  return kExitUsage;
+}
+
+}  // namespace
+
+int run_agent_by_flags(const AgentFlags& flags, const Places& places) {
+  if (!flags.new_key_file.empty()) {
+    const Status made = make_key_file(flags.new_key_file);
+    return made ? kExitOk : refuse(made.error());
+  }
+  const auto options = options_of(flags, places);
+  return options ? run_agent(*options) : refuse(options.error());
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,25 @@
+// `pdjob agent`: reads its flags, its key and its name, and runs an agent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plan/job_config.h"
+
+namespace pdjob::launcher {
+
+struct AgentFlags {
+  std::string join;  // "HOST:PORT"
+  std::string key_file;
+  int key_fd = -1;           // In place of the file; the agent ends when its other end is closed.
+  std::string new_key_file;  // Only makes this file.
+  std::string name;          // Empty: the machine's.
+  std::string host;
+  std::string log_dir;
+  std::vector<std::string> labels;  // "key=value"
+};
+
+// Returns the exit code (common/exit_code.h).
+int run_agent_by_flags(const AgentFlags& flags, const Places& places);
+
+}  // namespace pdjob::launcher

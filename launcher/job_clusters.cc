@@ -1,0 +1,184 @@
+#include "launcher/job_clusters.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include "common/check.h"
+#include "common/crypto/job_keys.h"
+#include "common/random.h"
+#include "launcher/agents/agent_cluster.h"
+#include "launcher/agents/build_version.h"
+#include "launcher/agents/node_address.h"
+#include "launcher/clusters/local_cluster.h"
+#include "launcher/clusters/merged_cluster.h"
+#include "net/http/http_client.h"
+#include "net/loop/signals.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// A session's number tells one run of a launcher from another; agents ignore number 0.
+uint64_t first_session() { return (entropy() >> 1) + 1; }
+
+// Routers run here, whether workers do or not. Workers of other nodes must reach those here.
+Result<Node> local_node(const JobConfig& config) {
+  Node node = LocalCluster::this_node();
+  if (config.clusters.empty()) {
+    return node;
+  }
+  node.host = config.launcher.control_host;
+  node.routers_only = !runs_workers_here(config.clusters);
+  for (const ClusterConfig& cluster : config.clusters) {
+    if (cluster.kind == ClusterKind::kLocal) {
+      node.cluster = cluster.name;
+      if (!cluster.host.empty()) {
+        PDJOB_TRY(node.host, address_by_choice(cluster.host));
+      }
+    }
+  }
+  return node;
+}
+
+Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConfig& config,
+                                             const ClusterConfig& cluster) {
+  PDJOB_TRY(const std::string key, read_key_file(cluster.key_file));
+  PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(cluster.listen));
+  auto opened =
+      AgentCluster::open(loop, {.roster = {.cluster = cluster.name,
+                                           .job = config.name,
+                                           .build = build_version(),
+                                           .host = cluster.host,
+                                           .lease = cluster.lease,
+                                           .orphan_timeout = config.launcher.orphan_timeout,
+                                           .first_session = first_session()},
+                                .host = listen.host,
+                                .port = listen.port,
+                                .keys = AgentKeys::of(key)});
+  if (!opened) {
+    return Error{opened.error().code, "cluster " + cluster.name + ": " + opened.error().message};
+  }
+  return std::unique_ptr<Cluster>(std::move(*opened));
+}
+
+Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
+                                                          const JobConfig& config) {
+  std::vector<std::unique_ptr<Cluster>> clusters;
+  for (const ClusterConfig& cluster : config.clusters) {
+    if (cluster.kind == ClusterKind::kAgents) {
+      PDJOB_TRY(auto agents, open_agents(loop, config, cluster));
+      clusters.push_back(std::move(agents));
+    }
+  }
+  return clusters;
+}
+
+class NodeWait final : Cluster::Handler {
+ public:
+  NodeWait(net::EventLoop& loop, Cluster& cluster, const JobConfig& config,
+           const std::function<void(const std::string&)>& progress)
+      : loop_(loop), cluster_(cluster), config_(config), progress_(progress) {
+    cluster.report_to(*this);
+  }
+
+  Status run() {
+    if (complete()) {
+      return ok();
+    }
+    const net::StopSignals signals(loop_, std::array{SIGTERM, SIGINT, SIGHUP}, [this](int signal) {
+      outcome_ = Error{ErrorCode::kCancelled,
+                       "signal " + std::to_string(signal) + " before all nodes had joined"};
+      loop_.stop();
+    });
+    const Instant begin = loop_.now();
+    const net::TimerId timer = loop_.call_at(begin + longest_wait(), [this] {
+      outcome_ = Error{ErrorCode::kTimeout,
+                       missing_nodes(config_.clusters, cluster_.nodes()) + " in time"};
+      loop_.stop();
+    });
+    progress_("waiting for nodes: " + missing_nodes(config_.clusters, cluster_.nodes()));
+    loop_.run();
+    loop_.cancel(timer);
+    return outcome_;
+  }
+
+ private:
+  void on_cluster_event(const ClusterEvent& /*event*/) override {
+    if (complete()) {
+      loop_.stop();
+    } else {
+      progress_("waiting for nodes: " + missing_nodes(config_.clusters, cluster_.nodes()));
+    }
+  }
+  bool complete() const { return missing_nodes(config_.clusters, cluster_.nodes()).empty(); }
+
+  Duration longest_wait() const {
+    Duration longest{};
+    for (const ClusterConfig& cluster : config_.clusters) {
+      longest = std::max(longest, cluster.kind == ClusterKind::kAgents ? cluster.wait : Duration{});
+    }
+    return longest;
+  }
+
+  net::EventLoop& loop_;
+  Cluster& cluster_;
+  const JobConfig& config_;
+  const std::function<void(const std::string&)>& progress_;
+  Status outcome_ = ok();
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobConfig& config,
+                                               LogFolder& logs) {
+  PDJOB_TRY(Node here, local_node(config));
+  PDJOB_TRY(auto clusters, open_remote(loop, config));
+  auto local = std::make_unique<LocalCluster>(
+      loop, LocalCluster::Options{.logs = logs, .node = std::move(here)});
+  if (clusters.empty()) {
+    return std::unique_ptr<Cluster>(std::move(local));
+  }
+  clusters.insert(clusters.begin(), std::move(local));
+  return std::unique_ptr<Cluster>(std::make_unique<MergedCluster>(loop, std::move(clusters)));
+}
+
+Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
+                                         const std::function<void(const std::string&)>& progress) {
+  PDJOB_TRY(Node here, local_node(config));
+  PDJOB_TRY(auto clusters, open_remote(loop, config));
+  MergedCluster cluster(loop, std::move(clusters));
+  PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, progress));
+  std::vector<Node> nodes = cluster.nodes();
+  nodes.insert(nodes.begin(), std::move(here));
+  return nodes;
+}
+
+std::string missing_nodes(const std::vector<ClusterConfig>& clusters,
+                          const std::vector<Node>& nodes) {
+  std::string text;
+  for (const ClusterConfig& cluster : clusters) {
+    uint32_t there = 0;
+    std::string names;
+    for (const Node& node : nodes) {
+      if (cluster.kind == ClusterKind::kAgents && node.cluster == cluster.name) {
+        ++there;
+        names += (names.empty() ? " (" : ", ") + node.name;
+      }
+    }
+    if (cluster.kind == ClusterKind::kAgents && there < cluster.nodes) {
+      text += (text.empty() ? "" : "; ") + ("cluster " + cluster.name) + ": " +
+              std::to_string(there) + " of " + std::to_string(cluster.nodes) + " nodes joined at " +
+              cluster.listen + names + (names.empty() ? "" : ")");
+    }
+  }
+  return text;
+}
+
+Status wait_for_nodes(net::EventLoop& loop, Cluster& cluster, const JobConfig& config,
+                      const std::function<void(const std::string&)>& progress) {
+  return NodeWait(loop, cluster, config, progress).run();
+}
+
+}  // namespace pdjob::launcher

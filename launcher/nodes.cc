@@ -1,0 +1,137 @@
+#include "launcher/nodes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+
+#include "common/json/json_writer.h"
+#include "launcher/view/table.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// What the job's processes take of one node.
+struct Use {
+  uint64_t cores = 0;
+  std::map<std::string, std::vector<std::string>> processes_of_gpu;
+  std::vector<std::string> processes;
+};
+
+Use use_of(const Node& node, const Job& job) {
+  Use use;
+  for (const Process& process : job.processes()) {
+    if (process.place.node != node.name) {
+      continue;
+    }
+    use.cores += process.demand.cores;
+    use.processes.push_back(process.name);
+    for (const std::string& gpu : process.place.gpus) {
+      use.processes_of_gpu[gpu].push_back(process.name);
+    }
+  }
+  return use;
+}
+
+uint64_t free_cores(const Node& node, const Use& use) {
+  return node.cores - std::min<uint64_t>(node.cores, use.cores);
+}
+
+std::string gib(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  return text.empty() ? "-" : text;
+}
+
+size_t free_gpus(const Node& node, const Use& use) {
+  return static_cast<size_t>(std::ranges::count_if(
+      node.gpus, [&](const std::string& gpu) { return !use.processes_of_gpu.contains(gpu); }));
+}
+
+std::string labels_text(const Node& node) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : node.labels) {
+    words.push_back(key + "=" + value);
+  }
+  return joined(words);
+}
+
+void append_strings(JsonWriter& json, const std::vector<std::string>& texts) {
+  json.begin_array();
+  for (const std::string& text : texts) {
+    json.string(text);
+  }
+  json.end_array();
+}
+
+void append_node(JsonWriter& json, const Node& node, const Job& job) {
+  const Use use = use_of(node, job);
+  json.begin_object();
+  json.key("name").string(node.name);
+  json.key("cluster").string(node.cluster);
+  json.key("host").string(node.host);
+  json.key("cores").integer(node.cores);
+  json.key("cores_reserved").integer(use.cores);
+  json.key("cores_free").integer(free_cores(node, use));
+  json.key("memory_bytes").integer(node.memory_bytes);
+  json.key("routers_only").boolean(node.routers_only);
+  json.key("labels").begin_object();
+  for (const auto& [key, value] : node.labels) {
+    json.key(key).string(value);
+  }
+  json.end_object();
+  json.key("gpus").begin_array();
+  for (const std::string& gpu : node.gpus) {
+    json.begin_object();
+    json.key("name").string(gpu);
+    const auto users = use.processes_of_gpu.find(gpu);
+    json.key("processes");
+    append_strings(
+        json, users == use.processes_of_gpu.end() ? std::vector<std::string>() : users->second);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("processes");
+  append_strings(json, use.processes);
+  json.end_object();
+}
+
+}  // namespace
+
+std::string nodes_text(const std::vector<Node>& nodes, const Job& job) {
+  std::vector<std::vector<std::string>> table = {{"NODE", "CLUSTER", "HOST", "CORES", "FREE",
+                                                  "MEMORY", "GPUS", "FREE", "LABELS", "PROCESSES"}};
+  for (const Node& node : nodes) {
+    const Use use = use_of(node, job);
+    table.push_back({node.name, node.cluster, node.host, std::to_string(node.cores),
+                     std::to_string(free_cores(node, use)), gib(node.memory_bytes),
+                     std::to_string(node.gpus.size()), std::to_string(free_gpus(node, use)),
+                     labels_text(node), joined(use.processes)});
+  }
+  return format_table(table);
+}
+
+std::string nodes_json(const std::string& name, const std::vector<Node>& nodes, const Job& job) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.key("job").string(name);
+  json.key("nodes").begin_array();
+  for (const Node& node : nodes) {
+    append_node(json, node, job);
+  }
+  json.end_array();
+  json.end_object();
+  return text + "\n";
+}
+
+}  // namespace pdjob::launcher

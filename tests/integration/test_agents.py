@@ -1,0 +1,390 @@
+"""Several machines: `pdjob agent` on each, in network namespaces. One job runs on them, and nothing of it is left when something dies."""
+
+import contextlib
+import json
+import os
+import pathlib
+import select
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+import httpx
+import pytest
+
+import netns
+from conftest import BIN, Job, Process, eventually, job_yaml, metric
+
+pytestmark = pytest.mark.skipif(bool(netns.unavailable()), reason=netns.unavailable())
+
+PROMPT = list(range(400, 460))
+BODY = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 16, "temperature": 0, "return_token_ids": True}
+PORT = 7700
+
+
+def make_key(path):
+    subprocess.run([BIN, "agent", "--new-key", str(path)], check=True)
+    return path
+
+
+class Machines:
+    """A network of machines, with agents on those but the first, which is the launcher's."""
+
+    def __init__(self, lan, folder):
+        self.lan = lan
+        self.folder = pathlib.Path(folder)
+        self.key = make_key(self.folder / "lab.key")
+        self.agents = {}
+        self.front = lan.hosts["front"]  # The launcher's address.
+        self.here = ""  # Another cluster.
+
+    def start_agent(self, machine, *flags, key=None, name=None):
+        with self.lan.inside(machine):
+            join = ["--join", f"{self.front}:{PORT}", "--key-file", str(key or self.key)]
+            names = ["--name", name or machine, "--log-dir", str(self.folder / f"logs-{machine}")]
+            agent = Process(["pdjob", "agent", *join, *names, *flags], self.folder)
+        self.agents[machine] = agent
+        return agent
+
+    def clusters(self, nodes, extra=""):
+        listen = f"{self.front}:{PORT}"
+        return f"clusters: {{{self.here} lab: {{kind: agents, listen: '{listen}', key_file: {self.key}, nodes: {nodes}, lease: 3s, {extra}}}}}"
+
+    def pids(self, machine):
+        """The processes of pdjob on this machine, but for its agent."""
+        agent = self.agents.get(machine)
+        return self.lan.pids(machine) - ({agent.pid} if agent else set())
+
+
+@contextlib.contextmanager
+def machines(*names):
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder, netns.Lan(["front", *names]) as lan:
+        made = Machines(lan, folder)
+        try:
+            yield made
+        finally:
+            for agent in made.agents.values():
+                agent._kill()
+
+
+@contextlib.contextmanager
+def running(made, nodes=2, clusters="", **options):
+    """A job of which the launcher and the router run on the first machine. This thread is there, too."""
+    with made.lan.inside("front"):
+        job = Job(job_yaml(made.folder, extra=made.clusters(nodes, clusters), **options), made.folder)
+        try:
+            yield job.wait_ready()
+        except BaseException:
+            print(job.log_tail())
+            for agent in made.agents.values():
+                print(agent.log_tail())
+            raise
+        finally:
+            job.stop()
+
+
+def tokens(url, body=BODY):
+    reply = httpx.post(url + "/v1/completions", json=body, timeout=120)
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"][0]["token_ids"], reply.headers
+
+
+@pytest.fixture(scope="module")
+def expected(single):
+    return tokens(single.url)[0]
+
+
+def test_prefill_and_decode_on_two_machines_answer_with_the_tokens_of_one_process(expected):
+    with machines("a", "b") as made:
+        made.start_agent("a", "--label", "rack=7")
+        made.start_agent("b")
+        with running(made) as job:
+            got, headers = tokens(job.url)
+            assert got == expected
+            assert headers["x-pdjob-kv-transport"] == "tcp" and int(headers["x-pdjob-kv-bytes"]) > 0
+            processes = job.processes()
+            assert {processes["prefill-0"]["node"], processes["decode-0"]["node"]} == {"lab/a", "lab/b"}
+            assert metric(processes["decode-0"]["url"], "pdjob_kv_received_bytes_total") > 0
+            assert made.pids("a") and made.pids("b")
+            look_from_another_terminal(made, job)
+        ends_everywhere(made, "a", "b")
+        assert all(agent.child.poll() is None for agent in made.agents.values()), "agents stay"
+
+
+def command(job, *words):
+    return subprocess.run([BIN, *words, "--config", str(job.config)], capture_output=True, text=True, timeout=60)
+
+
+def nodes(job):
+    done = command(job, "nodes", "--json")
+    assert done.returncode == 0, done.stderr
+    return {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
+
+
+def look_from_another_terminal(made, job):
+    """Asks with nodes, logs and links. Then it stops the job."""
+    there = nodes(job)
+    assert there["local"]["routers_only"] and there["local"]["processes"] == ["router-0"]
+    assert there["lab/a"]["labels"] == {"rack": "7"} and there["lab/a"]["host"] == made.lan.hosts["a"]
+    assert sorted(there["lab/a"]["processes"] + there["lab/b"]["processes"]) == ["decode-0", "prefill-0"]
+    assert there["lab/a"]["cores_reserved"] == 1
+    links = command(job, "links").stdout
+    assert ("lab/a > lab/b" in links or "lab/b > lab/a" in links) and "tcp, tls" in links, links
+
+    log = command(job, "logs", "decode-0")
+    assert log.returncode == 0 and "decode-0" in log.stdout, log.stderr
+    assert command(job, "logs", "nobody").returncode == 1
+    admin = json.loads(next(made.folder.glob("state/*/launcher.json")).read_text())["admin"]
+    assert httpx.get(f"http://{admin}/logs?process=decode-0").status_code == 401, "logs are for the job's owner"
+    follow = subprocess.Popen([BIN, "logs", "-f", "router-0", "--config", str(job.config)], stdout=subprocess.PIPE, text=True)
+
+    stopped = command(job, "stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert job.child.wait(10) == 0
+    assert follow.wait(10) == 0 and "router-0" in follow.stdout.read()
+    again = command(job, "stop")
+    assert again.returncode == 1 and "no job" in again.stderr
+
+
+def ends_everywhere(made, *names):
+    eventually(lambda: not any(made.pids(name) for name in names), 30, "nothing of the job is left")
+
+
+class Client(threading.Thread):
+    """Asks one request after the other. Each must be answered, once, with the right tokens. It lives on the machine of the thread that makes it."""
+
+    def __init__(self, url, expected):
+        super().__init__(daemon=True)
+        self.url, self.expected = url, expected
+        self.right, self.wrong = 0, []
+        self.over = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.is_set():
+            try:
+                got = tokens(self.url)[0]
+                self.right += got == self.expected
+                if got != self.expected:
+                    self.wrong.append(got)
+            except Exception as error:  # Whatever goes wrong is the client's to report.
+                self.wrong.append(error)
+
+    def wait_for_more(self, count):
+        before = self.right
+        eventually(lambda: self.wrong or self.right >= before + count, 60, f"{count} more answers")
+
+    def finish(self):
+        self.over.set()
+        self.join(120)
+        assert not self.wrong and self.right, self.wrong[:3]
+
+
+def node_of(job, process):
+    return job.processes()[process].get("node", "").removeprefix("lab/")
+
+
+def test_a_dead_agent_takes_its_processes_along_and_the_job_heals_on_another_node(expected):
+    with machines("a", "b", "c") as made:
+        for name in ("a", "b", "c"):
+            made.start_agent(name)
+        with running(made, nodes=3, decode=2) as job:
+            victim = node_of(job, "decode-0")
+            assert victim != node_of(job, "decode-1"), "two decode workers on two machines"
+            client = Client(job.url, expected)
+            client.wait_for_more(3)
+            made.agents[victim].child.kill()
+            made.agents[victim].child.wait()
+            eventually(lambda: not made.lan.pids(victim), 10, "the dead agent's processes are gone")
+            client.wait_for_more(3)
+            eventually(lambda: job.processes()["decode-0"]["state"] == "ready" and node_of(job, "decode-0") != victim, 60, "the job heals")
+            made.start_agent(victim)
+            eventually(lambda: f"lab/{victim}" in nodes(job), 20, "the node comes back")
+            client.wait_for_more(3)
+            client.finish()
+        ends_everywhere(made, "a", "b", "c")
+
+
+def test_a_dead_launcher_leaves_nothing_and_the_next_one_finds_clean_nodes(expected):
+    with machines("a", "b") as made:
+        made.start_agent("a")
+        made.start_agent("b")
+        with made.lan.inside("front"):
+            job = Job(job_yaml(made.folder, extra=made.clusters(2)), made.folder).wait_ready()
+            job.child.kill()
+            job.child.wait()
+            ends_everywhere(made, "a", "b", "front")
+        with running(made) as job:
+            assert tokens(job.url)[0] == expected
+        ends_everywhere(made, "a", "b", "front")
+
+
+def test_a_cut_link_moves_the_work_and_the_lost_node_ends_its_processes(expected):
+    with machines("a", "b", "c") as made:
+        for name in ("a", "b", "c"):
+            made.start_agent(name)
+        with running(made, nodes=3, decode=2) as job:
+            victim = node_of(job, "decode-0")
+            client = Client(job.url, expected)
+            client.wait_for_more(3)
+            made.lan.cut(victim)
+            client.wait_for_more(3)
+            eventually(lambda: not made.pids(victim), 20, "the cut-off agent ends what it runs")
+            eventually(lambda: job.processes()["decode-0"]["state"] == "ready" and node_of(job, "decode-0") != victim, 60, "the job heals")
+            made.lan.mend(victim)
+            eventually(lambda: f"lab/{victim}" in nodes(job), 30, "the node comes back")
+            client.wait_for_more(3)
+            client.finish()
+        ends_everywhere(made, "a", "b", "c")
+
+
+def test_a_new_launcher_ends_orphans_and_without_one_the_orphan_timeout_does(expected):
+    with machines("a") as made:
+        made.start_agent("a")
+        with made.lan.inside("front"):
+            config = job_yaml(made.folder, extra=made.clusters(1), launcher="orphan_timeout: 6s")
+            job = Job(config, made.folder).wait_ready()
+            orphans = made.pids("a")
+            job.child.kill()
+            job.child.wait()
+            job = Job(config, made.folder).wait_ready()
+            assert orphans and not orphans & made.pids("a"), "a new launcher finds a clean node"
+            assert tokens(job.url)[0] == expected
+            orphans = made.pids("a")
+            job.child.kill()
+            job.child.wait()
+            killed = time.monotonic()
+            time.sleep(2)  # What must not happen needs time to happen.
+            assert made.pids("a") == orphans, "the processes outlive their launcher"
+            ends_everywhere(made, "a")
+            assert 5 < time.monotonic() - killed < 15
+
+
+def test_a_job_that_lacks_nodes_says_which_are_short():
+    with machines("a") as made:
+        made.start_agent("a")
+        with made.lan.inside("front"):
+            config = made.folder / "job.yaml"
+            config.write_text(job_yaml(made.folder, extra=made.clusters(2, "wait: 3s")))
+            done = subprocess.run([BIN, "--config", str(config)], capture_output=True, text=True, timeout=60)
+            assert done.returncode == 3, done.stdout + done.stderr
+            assert "cluster lab: 1 of 2 nodes joined" in done.stdout + done.stderr and "lab/a" in done.stdout + done.stderr
+
+
+class Recorder(threading.Thread):
+    """Passes one connection on, and keeps what the client sent."""
+
+    def __init__(self, listener, target):
+        super().__init__(daemon=True)
+        self.listener, self.target, self.sent = listener, target, b""
+
+    def run(self):
+        client, _ = self.listener.accept()
+        with client, socket.create_connection(self.target) as server:
+            pair = {client: server, server: client}
+            while True:
+                for ready in select.select(pair, [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    self.sent += data if ready is client else b""
+                    pair[ready].sendall(data)
+
+
+def test_a_wrong_key_a_replayed_hello_and_a_taken_name_are_refused_and_logged_once():
+    with machines("a", "b") as made:
+        front = (made.lan.hosts["front"], PORT)
+        with made.lan.inside("front"):
+            listener = socket.create_server((made.lan.hosts["front"], PORT + 1))
+            recorder = Recorder(listener, front)
+            recorder.start()
+        with made.lan.inside("a"):
+            join = ["--join", f"{made.lan.hosts['front']}:{PORT + 1}", "--key-file", str(made.key), "--name", "a"]
+            made.agents["a"] = Process(["pdjob", "agent", *join, "--log-dir", str(made.folder / "logs-a")], made.folder)
+        with running(made, nodes=1) as job:
+            wrong = made.start_agent("b", key=make_key(made.folder / "wrong.key"))
+            twin = made.start_agent("front", name="a")
+            for _ in range(5):  # The whole conversation of an agent that was admitted, once more.
+                with socket.create_connection(front) as replay:
+                    replay.sendall(recorder.sent)
+                    replay.settimeout(2)
+                    with contextlib.suppress(OSError):
+                        while replay.recv(65536):
+                            pass
+            eventually(lambda: "do not prove themselves" in wrong.log_tail(), 20, "the agent says that its key is refused")
+            eventually(lambda: "refused this agent" in twin.log_tail(), 20, "a second agent of that name is refused")
+            assert set(nodes(job)) == {"local", "lab/a"}
+            log = (made.folder / "logs/launcher.log").read_text()
+            assert 1 <= log.count("a peer was refused") <= 2, log
+            assert tokens(job.url)[0], "the job does not mind"
+            secret = made.key.read_text().strip()
+            for text in (log, wrong.log_tail(), made.agents["a"].log_tail()):
+                assert secret not in text
+            for pid in made.lan.pids("a") | made.lan.pids("front"):
+                with contextlib.suppress(OSError):
+                    assert secret.encode() not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                    assert secret.encode() not in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_an_impostor_of_a_launcher_gets_nothing_from_an_agent():
+    with machines("a") as made:
+        agent = made.start_agent("a")
+        made.key = make_key(made.folder / "other.key")
+        with made.lan.inside("front"):
+            config = made.folder / "job.yaml"
+            config.write_text(job_yaml(made.folder, extra=made.clusters(1, "wait: 3s")))
+            done = subprocess.run([BIN, "--config", str(config)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 3
+        assert not made.pids("a") and "serving" not in agent.log_tail()
+
+
+def test_an_agent_ends_when_the_program_that_gave_it_the_key_is_gone():
+    with machines("a") as made, made.lan.inside("a"):
+        reader, writer = os.pipe()
+        argv = [BIN, "agent", "--join", "10.77.0.1:7700", "--key-fd", str(reader), "--log-dir", str(made.folder / "logs")]
+        agent = subprocess.Popen(argv, pass_fds=[reader], stderr=subprocess.DEVNULL)
+        os.close(reader)
+        os.write(writer, b"0123456789abcdef0123456789abcdef\n")
+        with pytest.raises(subprocess.TimeoutExpired):
+            agent.wait(1)
+        os.close(writer)
+        assert agent.wait(10) == 0
+
+
+def test_a_key_file_that_others_can_read_is_refused(tmp_path):
+    key = make_key(tmp_path / "lab.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.chmod(0o644)
+    done = subprocess.run([BIN, "agent", "--join", "127.0.0.1:1", "--key-file", str(key)], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and "chmod 600" in done.stderr
+    again = subprocess.run([BIN, "agent", "--new-key", str(key)], capture_output=True, text=True, timeout=30)
+    assert again.returncode == 2, "an existing key is kept"
+
+
+def test_a_far_and_lossy_link_between_local_and_another_machine_changes_no_token(expected):
+    with machines("b") as made:
+        try:
+            link = netns.FarLink(made.lan, "front", "b")
+        except OSError as error:
+            pytest.skip(f"no TUN devices here: {error}")
+        try:
+            made.front = "10.78.0.1"
+            made.here = "here: {kind: local},"
+            made.start_agent("b")
+            with running(made, nodes=1) as job:
+                assert {node_of(job, name) for name in ("prefill-0", "decode-0")} == {"local", "b"}
+                assert tokens(job.url)[0] == expected
+                assert {process["url"].split(":")[1] for name, process in job.processes().items() if name != "router-0"} == {"//10.78.0.1", "//10.78.0.2"}
+                for delay in (0.005, 0.05):
+                    link.delay, link.loss = delay, 0.01
+                    for _ in range(3):
+                        begin = time.monotonic()
+                        got, headers = tokens(job.url)
+                        print(f"delay {1000 * delay:.0f} ms, 1 % loss: {time.monotonic() - begin:.2f} s, {headers['x-pdjob-kv-bytes']} bytes of KV")
+                        assert got == expected and headers["x-pdjob-kv-transport"] == "tcp"
+                link.delay, link.loss = 0.0, 0.0
+                assert link.lost > 0
+        finally:
+            link.close()

@@ -1,0 +1,405 @@
+#include "launcher/agents/agent_roster.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/random.h"
+#include "launcher/agents/agent_session.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AgentRosterTest : public testing::Test {
+ protected:
+  std::vector<RosterEffect> step(const RosterEvent& event) {
+    std::vector<RosterEffect> effects;
+    roster_.step(event, now_, effects);
+    return effects;
+  }
+  std::vector<RosterEffect> hello(const std::string& name, uint64_t instance,
+                                  uint64_t session = 0) {
+    return step(AgentSpoke{
+        "route of " + name,
+        {.message = AgentHello{
+             .name = name, .instance = instance, .session = session, .build = "1", .cores = 4}}});
+  }
+  std::vector<RosterEffect> say(uint64_t session, uint64_t number, AgentMessage message) {
+    return step(AgentSpoke{"a route", {session, number, std::move(message)}});
+  }
+  std::vector<RosterEffect> pass(Duration duration) {
+    now_ += duration;
+    return step(RosterTimePassed{});
+  }
+  template <class Effect>
+  static int count(const std::vector<RosterEffect>& effects) {
+    int found = 0;
+    for (const RosterEffect& effect : effects) {
+      found += std::holds_alternative<Effect>(effect) ? 1 : 0;
+    }
+    return found;
+  }
+  template <class Message>
+  static int sent(const std::vector<RosterEffect>& effects) {
+    int found = 0;
+    for (const RosterEffect& effect : effects) {
+      const auto* to = std::get_if<SendToAgent>(&effect);
+      found += to != nullptr && std::holds_alternative<Message>(to->frame.message) ? 1 : 0;
+    }
+    return found;
+  }
+
+  Instant now_{seconds(1000)};
+  AgentRoster roster_{
+      {.cluster = "lab", .job = "j", .build = "1", .first_session = 50, .nodes_max = 2}};
+};
+
+TEST_F(AgentRosterTest, ANodeIsThereOnceItsAgentIsReady) {
+  EXPECT_EQ(sent<Welcome>(hello("a", 1)), 1);
+  EXPECT_TRUE(roster_.nodes().empty());
+  EXPECT_EQ(count<NodeCame>(say(50, 1, NodeReady{"10.0.0.1"})), 1);
+  ASSERT_EQ(roster_.nodes().size(), 1U);
+  EXPECT_EQ(roster_.nodes()[0].name, "lab/a");
+  EXPECT_EQ(roster_.nodes()[0].host, "10.0.0.1");
+  EXPECT_EQ(roster_.nodes()[0].cores, 4U);
+}
+
+TEST_F(AgentRosterTest, AReplayedHelloOfAnotherInstanceIsRefusedWhileTheAgentLives) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  const auto effects = hello("a", 2);
+  EXPECT_EQ(sent<Refused>(effects), 1);
+  EXPECT_EQ(count<NodeGone>(effects), 0);
+}
+
+TEST_F(AgentRosterTest, ASilentNodeIsLost) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  int lost = 0;
+  for (int i = 0; i < 11; ++i) {
+    lost += count<NodeGone>(pass(milliseconds(500)));
+  }
+  EXPECT_EQ(lost, 1);
+  EXPECT_TRUE(roster_.nodes().empty());
+  EXPECT_EQ(sent<Welcome>(hello("a", 2)), 1) << "the name is free";
+}
+
+TEST_F(AgentRosterTest, ANodeIsLostWhenItsMessagesWere) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  const auto effects = say(50, 3, Spawned{{1}, 5});
+  EXPECT_EQ(count<NodeGone>(effects), 1);
+  EXPECT_EQ(count<NodeSaid>(effects), 0);
+  EXPECT_EQ(sent<Goodbye>(effects), 1);
+}
+
+TEST_F(AgentRosterTest, AnUnknownSessionIsToldGoodbye) {
+  EXPECT_EQ(sent<Goodbye>(say(49, 1, Beat{})), 1);
+}
+
+TEST_F(AgentRosterTest, AnAgentThatHoldsItsSessionGoesOn) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  const auto effects = hello("a", 1, 50);
+  EXPECT_EQ(count<NodeGone>(effects), 0);
+  EXPECT_EQ(sent<Beat>(effects), 1);
+}
+
+TEST_F(AgentRosterTest, AnAgentThatLostItsSessionStartsAnew) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  const auto effects = hello("a", 1);
+  EXPECT_EQ(count<NodeGone>(effects), 1);
+  EXPECT_EQ(sent<Welcome>(effects), 1);
+}
+
+TEST_F(AgentRosterTest, ANodeWhoseConnectionEndedIsLostAtOnce) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  const auto asked = step(SomeoneLeft{});
+  ASSERT_EQ(sent<Beat>(asked), 1);
+  EXPECT_EQ(count<NodeGone>(step(AgentUnreachable{std::get<SendToAgent>(asked.front()).frame})), 1);
+}
+
+TEST_F(AgentRosterTest, RefusesOtherBuildsBadNamesAndTooManyNodes) {
+  EXPECT_EQ(sent<Refused>(hello("../a", 1)), 1);
+  const auto other = step(AgentSpoke{"r", {.message = AgentHello{.name = "a", .build = "2"}}});
+  EXPECT_EQ(sent<Refused>(other), 1);
+  EXPECT_EQ(sent<Welcome>(hello("a", 1)), 1);
+  EXPECT_EQ(sent<Welcome>(hello("b", 2)), 1);
+  EXPECT_EQ(sent<Refused>(hello("c", 3)), 1);
+}
+
+TEST_F(AgentRosterTest, OwnSleepCostsNoNode) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  EXPECT_EQ(count<NodeGone>(pass(seconds(60))), 0);
+}
+
+TEST_F(AgentRosterTest, TheEndSaysGoodbyeToAll) {
+  hello("a", 1);
+  hello("b", 2);
+  EXPECT_EQ(sent<Goodbye>(step(RosterClosed{})), 2);
+}
+
+// --- stories: the cores of both ends on a network that fails, from a seed
+
+// One agent as its shell would be: it runs what it is told to.
+struct StoryAgent {
+  std::string name;
+  std::unique_ptr<AgentSession> core;
+  std::set<uint64_t> running;
+  bool in_session = false;
+  bool alive = false;
+  bool linked = false;          // It has a connection.
+  std::deque<AgentFrame> down;  // On the way to it.
+  std::deque<AgentFrame> up;    // On the way from it.
+  std::vector<AgentEvent> due;  // What its shell has to say.
+};
+
+class Story {
+ public:
+  Story(uint64_t seed, Duration orphan_timeout)
+      : random_(seed), orphan_timeout_(orphan_timeout), agents_(3) {
+    for (size_t i = 0; i < agents_.size(); ++i) {
+      agents_[i].name = std::string(1, static_cast<char>('a' + i));
+    }
+    start_launcher();
+  }
+
+  void run() {
+    for (int turn = 0; turn < 400; ++turn) {
+      fault();
+      tick();
+    }
+    for (StoryAgent& agent : agents_) {  // All heals.
+      if (!agent.alive) {
+        start(agent);
+      }
+    }
+    if (launcher_ == nullptr) {
+      start_launcher();
+    }
+    for (int turn = 0; turn < 200; ++turn) {
+      for (StoryAgent& agent : agents_) {
+        connect(agent);
+      }
+      tick();
+    }
+    EXPECT_EQ(launcher_->nodes().size(), agents_.size());
+    for (const StoryAgent& agent : agents_) {
+      EXPECT_EQ(agent.running, ordered_["lab/" + agent.name]) << agent.name;
+    }
+    launcher_.reset();
+    for (StoryAgent& agent : agents_) {
+      disconnect(agent);
+    }
+    now_ += orphan_timeout_ + seconds(6);
+    for (int turn = 0; turn < 3; ++turn) {
+      tick();
+    }
+    for (const StoryAgent& agent : agents_) {
+      EXPECT_TRUE(agent.running.empty()) << agent.name << " has orphans";
+    }
+  }
+
+ private:
+  void fault() {
+    StoryAgent& agent = agents_[random_.below(agents_.size())];
+    switch (random_.below(12)) {
+      case 0:
+        agent.alive ? kill(agent) : start(agent);
+        break;
+      case 1:
+        disconnect(agent);
+        break;
+      case 2:
+        if (launcher_ == nullptr) {
+          start_launcher();
+        } else if (random_.below(4) == 0) {
+          launcher_.reset();
+          for (StoryAgent& each : agents_) {
+            disconnect(each);
+          }
+        }
+        break;
+      case 3:
+        if (!agent.up.empty()) {
+          agent.up.pop_back();
+        }
+        break;
+      case 4:
+        if (!agent.down.empty()) {
+          agent.down.pop_back();
+        }
+        break;
+      case 5:
+        now_ += milliseconds(random_.below(8000));  // Everybody slept.
+        break;
+      default:
+        connect(agent);
+        order(agent);
+    }
+  }
+
+  void order(const StoryAgent& agent) {
+    const std::string node = "lab/" + agent.name;
+    if (launcher_ != nullptr && launcher_->has(node)) {
+      ordered_[node].insert(++incarnations_);
+      roster(AgentOrder{node, StartProcess{.incarnation = incarnations_}});
+    }
+  }
+
+  void start_launcher() {
+    sessions_ += 1000;
+    ordered_.clear();
+    launcher_ = std::make_unique<AgentRoster>(RosterSetting{.cluster = "lab",
+                                                            .job = "j",
+                                                            .build = "1",
+                                                            .orphan_timeout = orphan_timeout_,
+                                                            .first_session = sessions_});
+  }
+  void start(StoryAgent& agent) {
+    agent.alive = true;
+    agent.core = std::make_unique<AgentSession>(
+        AgentHello{.name = agent.name, .instance = ++instances_, .build = "1"});
+  }
+  void kill(StoryAgent& agent) {
+    disconnect(agent);
+    agent.alive = agent.in_session = false;
+    agent.running.clear();  // They die with it.
+    agent.core.reset();
+    agent.due.clear();
+  }
+  void connect(StoryAgent& agent) {
+    if (agent.alive && !agent.linked && launcher_ != nullptr) {
+      agent.linked = true;
+      tell(agent, LauncherConnected{});
+    }
+  }
+  void disconnect(StoryAgent& agent) {
+    agent.up.clear();
+    agent.down.clear();
+    if (std::exchange(agent.linked, false) && agent.alive) {
+      tell(agent, LauncherDisconnected{});
+    }
+  }
+
+  void tick() {
+    now_ += milliseconds(100);
+    for (StoryAgent& agent : agents_) {
+      for (size_t n = random_.below(4); n > 0 && !agent.down.empty(); --n) {
+        const AgentFrame frame = agent.down.front();
+        agent.down.pop_front();
+        tell(agent, FrameArrived{frame});
+      }
+      if (agent.alive && now_ >= agent.core->next_wakeup()) {
+        tell(agent, AgentTimePassed{});
+      }
+      for (size_t n = random_.below(4); n > 0 && !agent.up.empty() && launcher_ != nullptr; --n) {
+        const AgentFrame frame = agent.up.front();
+        agent.up.pop_front();
+        roster(AgentSpoke{agent.name, frame});
+      }
+    }
+    if (launcher_ != nullptr && now_ >= launcher_->next_wakeup()) {
+      roster(RosterTimePassed{});
+    }
+  }
+
+  void tell(StoryAgent& agent, const AgentEvent& event) {
+    std::vector<AgentEffect> effects;
+    agent.core->step(event, now_, effects);
+    for (const AgentEffect& effect : effects) {
+      carry_out(agent, effect);
+    }
+    for (const AgentEvent& next : std::exchange(agent.due, {})) {
+      tell(agent, next);
+    }
+  }
+
+  void carry_out(StoryAgent& agent, const AgentEffect& effect) {
+    if (const auto* send = std::get_if<SendFrame>(&effect)) {
+      if (agent.linked) {
+        agent.up.push_back(send->frame);
+      }
+    } else if (std::holds_alternative<BeginSession>(effect)) {
+      EXPECT_TRUE(agent.running.empty()) << "a launcher finds another one's processes";
+      EXPECT_FALSE(std::exchange(agent.in_session, true));
+      agent.due.emplace_back(SessionBegan{"10.0.0.1"});
+    } else if (std::holds_alternative<EndSession>(effect)) {
+      agent.running.clear();
+      agent.in_session = false;
+    } else if (const auto* order = std::get_if<CarryOut>(&effect)) {
+      const auto& started = std::get<StartProcess>(order->order);
+      EXPECT_TRUE(agent.in_session);
+      agent.running.insert(started.incarnation);
+      agent.due.emplace_back(OutcomeKnown{Spawned{{started.incarnation}, 1}});
+    }
+  }
+
+  void roster(const RosterEvent& event) {
+    std::vector<RosterEffect> effects;
+    launcher_->step(event, now_, effects);
+    for (const RosterEffect& effect : effects) {
+      if (const auto* send = std::get_if<SendToAgent>(&effect)) {
+        for (StoryAgent& agent : agents_) {
+          if (agent.name == send->route && agent.linked) {
+            agent.down.push_back(send->frame);
+          } else if (agent.name == send->route && random_.below(2) == 0) {
+            unreachable_.push_back(send->frame);  // Sometimes the socket knows.
+          }
+        }
+      } else if (const auto* came = std::get_if<NodeCame>(&effect)) {
+        EXPECT_FALSE(ordered_.contains(came->node.name)) << "it came twice";
+        ordered_[came->node.name];
+        told_[came->node.name] = 0;
+      } else if (const auto* gone = std::get_if<NodeGone>(&effect)) {
+        EXPECT_EQ(ordered_.erase(gone->node), 1U);
+      } else if (const auto* said = std::get_if<NodeSaid>(&effect)) {
+        const uint64_t incarnation = std::get<Spawned>(said->message).incarnation.value;
+        EXPECT_TRUE(ordered_[said->node].contains(incarnation)) << "of an earlier life";
+        EXPECT_GT(incarnation, std::exchange(told_[said->node], incarnation)) << "out of order";
+      }
+    }
+    for (const AgentFrame& frame : std::exchange(unreachable_, {})) {
+      roster(AgentUnreachable{frame});
+    }
+  }
+
+  Random random_;
+  const Duration orphan_timeout_;
+  Instant now_{seconds(1000)};
+  std::vector<StoryAgent> agents_;
+  std::unique_ptr<AgentRoster> launcher_;
+  std::map<std::string, std::set<uint64_t>> ordered_;  // In this life of each node that is there.
+  std::map<std::string, uint64_t> told_;
+  std::vector<AgentFrame> unreachable_;
+  uint64_t incarnations_ = 0;
+  uint64_t instances_ = 0;
+  uint64_t sessions_ = 0;
+};
+
+TEST(AgentStories, LauncherAndAgentsAgreeAndLeaveNothingBehind) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    for (const Duration orphan_timeout : {Duration{}, Duration{seconds(10)}}) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      Story(seed, orphan_timeout).run();
+      if (testing::Test::HasFailure()) {
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,181 @@
+#include "launcher/agents/agent_session.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AgentSessionTest : public testing::Test {
+ protected:
+  std::vector<AgentEffect> step(const AgentEvent& event) {
+    std::vector<AgentEffect> effects;
+    session_.step(event, now_, effects);
+    return effects;
+  }
+  std::vector<AgentEffect> say(uint64_t session, uint64_t number, AgentMessage message) {
+    return step(FrameArrived{{session, number, std::move(message)}});
+  }
+  // Serves session 7. Its next message has number 2.
+  void serve(Duration orphan_timeout = {}) {
+    step(LauncherConnected{});
+    const auto milliseconds_of = [](Duration d) {
+      return static_cast<uint64_t>(d / milliseconds(1));
+    };
+    say(7, 1,
+        Welcome{
+            .job = "j", .lease_ms = 5000, .orphan_timeout_ms = milliseconds_of(orphan_timeout)});
+    step(SessionBegan{"10.0.0.1"});
+  }
+  // Lets time pass in small steps, and returns all that happened.
+  std::vector<AgentEffect> pass(Duration duration) {
+    std::vector<AgentEffect> all;
+    for (const Instant end = now_ + duration; now_ < end;) {
+      now_ += milliseconds(100);
+      for (AgentEffect& effect : step(AgentTimePassed{})) {
+        all.push_back(std::move(effect));
+      }
+    }
+    return all;
+  }
+
+  template <class Effect>
+  static int count(const std::vector<AgentEffect>& effects) {
+    int found = 0;
+    for (const AgentEffect& effect : effects) {
+      found += std::holds_alternative<Effect>(effect) ? 1 : 0;
+    }
+    return found;
+  }
+  template <class Message>
+  static int sent(const std::vector<AgentEffect>& effects) {
+    int found = 0;
+    for (const AgentEffect& effect : effects) {
+      const auto* frame = std::get_if<SendFrame>(&effect);
+      found += frame != nullptr && std::holds_alternative<Message>(frame->frame.message) ? 1 : 0;
+    }
+    return found;
+  }
+
+  Instant now_{seconds(1000)};
+  AgentSession session_{AgentHello{.name = "n", .instance = 3}};
+};
+
+TEST_F(AgentSessionTest, SaysHelloUntilALauncherAnswers) {
+  EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 0) << "there is no connection";
+  EXPECT_EQ(sent<AgentHello>(step(LauncherConnected{})), 1);
+  EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 3);
+  EXPECT_EQ(count<BeginSession>(say(7, 1, Welcome{.lease_ms = 5000})), 1);
+  EXPECT_EQ(sent<NodeReady>(step(SessionBegan{"10.0.0.1"})), 1);
+  EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 0);
+}
+
+TEST_F(AgentSessionTest, EndsEverythingWhenTheConnectionEnds) {
+  serve();
+  EXPECT_EQ(count<EndSession>(step(LauncherDisconnected{})), 1);
+  EXPECT_EQ(session_.state(), AgentSession::State::kJoining);
+}
+
+TEST_F(AgentSessionTest, EndsEverythingWhenTheLauncherIsSilentForTheLease) {
+  serve();
+  EXPECT_EQ(count<EndSession>(pass(milliseconds(4900))), 0);
+  EXPECT_EQ(count<EndSession>(pass(milliseconds(200))), 1);
+}
+
+TEST_F(AgentSessionTest, BeatsExtendTheLease) {
+  serve();
+  for (uint64_t number = 2; number < 20; ++number) {
+    EXPECT_EQ(count<EndSession>(pass(seconds(1))), 0);
+    say(7, number, Beat{});
+  }
+}
+
+TEST_F(AgentSessionTest, CarriesOutOrdersOfItsSessionInOrder) {
+  serve();
+  EXPECT_EQ(count<CarryOut>(say(7, 2, StartProcess{.incarnation = 1})), 1);
+  EXPECT_EQ(count<CarryOut>(say(6, 3, StartProcess{.incarnation = 2})), 0) << "another session";
+  EXPECT_EQ(count<CarryOut>(say(7, 3, SignalProcess{.incarnation = 1})), 1);
+}
+
+TEST_F(AgentSessionTest, AnOrderThatWasLostEndsTheSession) {
+  serve();
+  const auto effects = say(7, 3, StartProcess{.incarnation = 1});
+  EXPECT_EQ(count<CarryOut>(effects), 0);
+  EXPECT_EQ(count<EndSession>(effects), 1);
+  EXPECT_EQ(sent<AgentHello>(effects), 1);
+}
+
+TEST_F(AgentSessionTest, ASecondLauncherFindsACleanNode) {
+  serve();
+  const auto effects = say(8, 1, Welcome{.lease_ms = 5000});
+  ASSERT_EQ(effects.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<EndSession>(effects[0]));
+  EXPECT_TRUE(std::holds_alternative<BeginSession>(effects[1]));
+}
+
+TEST_F(AgentSessionTest, ACopyOfItsWelcomeChangesNothing) {
+  serve();
+  EXPECT_TRUE(say(7, 1, Welcome{.lease_ms = 5000}).empty());
+}
+
+TEST_F(AgentSessionTest, KeepsProcessesForTheOrphanTimeout) {
+  serve(seconds(10));
+  const auto effects = step(LauncherDisconnected{});
+  EXPECT_EQ(count<EndSession>(effects), 0);
+  EXPECT_EQ(count<SayOrphaned>(effects), 1);
+  EXPECT_EQ(count<EndSession>(pass(milliseconds(9900))), 0);
+  EXPECT_EQ(count<EndSession>(pass(milliseconds(200))), 1);
+}
+
+TEST_F(AgentSessionTest, TheSameLauncherMayComeBackToAnOrphan) {
+  serve(seconds(10));
+  step(LauncherDisconnected{});
+  EXPECT_EQ(sent<AgentHello>(step(LauncherConnected{})), 1);
+  EXPECT_EQ(count<SayResumed>(say(7, 2, Beat{})), 1);
+  EXPECT_EQ(session_.state(), AgentSession::State::kServing);
+  EXPECT_EQ(count<EndSession>(pass(seconds(4))), 0);
+}
+
+TEST_F(AgentSessionTest, AGoodbyeEndsAnOrphanAtOnce) {
+  serve(seconds(10));
+  step(LauncherDisconnected{});
+  step(LauncherConnected{});
+  EXPECT_EQ(count<EndSession>(say(7, 0, Goodbye{})), 1);
+}
+
+TEST_F(AgentSessionTest, AFutureLauncherEndsWhatAnOrphanHolds) {
+  serve(seconds(10));
+  step(LauncherDisconnected{});
+  step(LauncherConnected{});
+  EXPECT_EQ(count<EndSession>(say(9, 1, Welcome{.lease_ms = 5000})), 1);
+}
+
+TEST_F(AgentSessionTest, WhoIsRefusedWaitsLonger) {
+  step(LauncherConnected{});
+  EXPECT_EQ(count<SayRefused>(say(0, 0, Refused{"no"})), 1);
+  EXPECT_EQ(sent<AgentHello>(pass(milliseconds(2900))), 0);
+  EXPECT_EQ(sent<AgentHello>(pass(milliseconds(200))), 1);
+}
+
+TEST_F(AgentSessionTest, TellsWhyItCannotServe) {
+  step(LauncherConnected{});
+  say(7, 1, Welcome{.lease_ms = 5000});
+  const auto effects = step(SessionImpossible{"no such interface"});
+  EXPECT_EQ(sent<NodeLeaving>(effects), 1);
+  EXPECT_EQ(session_.state(), AgentSession::State::kJoining);
+}
+
+TEST_F(AgentSessionTest, AStoppedAgentSaysThatItLeaves) {
+  serve();
+  const auto effects = step(AgentStopped{});
+  EXPECT_EQ(sent<NodeLeaving>(effects), 1);
+  EXPECT_EQ(count<EndSession>(effects), 1);
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,94 @@
+#include "launcher/agents/agent_wire.h"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+Result<AgentFrame> decode(const std::string& bytes) {
+  return decode_agent_frame(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
+
+// One of each kind.
+std::vector<AgentMessage> samples() {
+  return {AgentHello{.name = "n1",
+                     .instance = 3,
+                     .session = 4,
+                     .build = "0.1.0",
+                     .cores = 8,
+                     .memory_bytes = 1U << 30U,
+                     .gpus = {"0", "GPU-8a1"},
+                     .labels = {{"rack", "7"}, {"fast", ""}}},
+          NodeReady{"10.0.0.1"},
+          NodeLeaving{"no such interface"},
+          LogAnswered{.ticket = 1, .found = true, .from = 2, .text = "line\n"},
+          Welcome{.job = "j", .host = "eth0", .lease_ms = 5000, .orphan_timeout_ms = 60000},
+          Refused{"no"},
+          Goodbye{},
+          OpenDoor{.name = "router-0", .host = "10.0.0.1", .port = 8000, .shared = true},
+          CloseDoor{"router-0"},
+          StartProcess{.incarnation = 5, .spec = "{}"},
+          SignalProcess{.incarnation = 5, .signal = Signal::kDumpStacks},
+          ReadLog{.ticket = 1, .process = "prefill-0", .from = kLogEnd},
+          Beat{},
+          DoorOpened{"router-0", 8000},
+          DoorFailed{"router-0", "in use"},
+          Spawned{{5}, 1234},
+          SpawnFailed{{5}, "no memory"},
+          ProcessExited{{5}, "signal 9 (Killed)", true}};
+}
+
+TEST(AgentWire, EachMessageComesBackAsItWas) {
+  for (const AgentMessage& message : samples()) {
+    const std::string bytes = encode({7, 8, message});
+    const auto frame = decode(bytes);
+    ASSERT_TRUE(frame.has_value()) << message.index();
+    EXPECT_EQ(frame->session, 7U);
+    EXPECT_EQ(frame->number, 8U);
+    EXPECT_EQ(frame->message.index(), message.index());
+    EXPECT_EQ(encode(*frame), bytes);
+  }
+}
+
+TEST(AgentWire, SamplesAreOfAllKinds) {
+  EXPECT_EQ(samples().size(), std::variant_size_v<AgentMessage>);
+  for (size_t i = 0; i < samples().size(); ++i) {
+    EXPECT_EQ(samples()[i].index(), i);
+  }
+}
+
+TEST(AgentWire, EveryCutMessageIsRefused) {
+  for (const AgentMessage& message : samples()) {
+    const std::string bytes = encode({7, 8, message});
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(decode(bytes.substr(0, size)).has_value());
+    }
+    EXPECT_FALSE(decode(bytes + '\0').has_value());
+  }
+}
+
+TEST(AgentWire, AnotherVersionIsNamed) {
+  std::string bytes = encode({.message = Beat{}});
+  bytes[4] = 9;
+  const auto frame = decode(bytes);
+  ASSERT_FALSE(frame.has_value());
+  EXPECT_EQ(frame.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(frame.error().message.find("version 9"), std::string::npos);
+}
+
+TEST(AgentWire, FalseCountsAndWordsAreRefused) {
+  std::string hello = encode({.message = AgentHello{}});
+  hello.replace(hello.size() - 4, 4, "\xff\xff\xff\x7f", 4);  // Labels.
+  EXPECT_FALSE(decode(hello).has_value());
+  std::string signal = encode({.message = SignalProcess{}});
+  signal.back() = 3;
+  EXPECT_FALSE(decode(signal).has_value());
+}
+
+}  // namespace
+}  // namespace pdjob::launcher
