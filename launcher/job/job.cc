@@ -109,6 +109,9 @@ Process& Job::add(ProcessPlan plan) {
                         .restart_policy = RestartPolicy(timing_.restart)});
   Process& process = processes_.back();
   by_name_.emplace(process.name, std::prev(processes_.end()));
+  if (places_ && !placement_.has(process.place.node)) {
+    process.place = {};
+  }
   placement_.take(process.place, process.demand);
   not_ready_.insert(&process);
   return process;
@@ -222,7 +225,7 @@ void Job::on(const Started&, Turn& turn) {
 // Without a place it waits for a node.
 void Job::start(Process& process, Turn& turn) {
   if (places_ && !placement_.has(process.place.node)) {
-    process.place = placement_.take(process.demand).value_or(Place{});
+    process.place = placement_.take(process.demand).value_or(Choice{}).place;
   }
   if (!places_ || !process.place.node.empty()) {
     supervision_.start(process, turn);

@@ -35,8 +35,8 @@
 #include "launcher/job/process.h"
 #include "launcher/job/supervision.h"
 #include "launcher/job/wakeups.h"
-#include "launcher/plan/node.h"
-#include "launcher/plan/placement.h"
+#include "launcher/placement/node.h"
+#include "launcher/placement/placement.h"
 
 namespace pdjob::launcher {
 

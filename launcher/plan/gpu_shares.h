@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/result.h"
+#include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/launch_plan.h"
-#include "launcher/plan/node.h"
 
 namespace pdjob::launcher {
 

@@ -6,9 +6,9 @@
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "launcher/placement/placement.h"
 #include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/gpu_shares.h"
-#include "launcher/plan/placement.h"
 #include "launcher/view/table.h"
 #include "net/http/http_client.h"
 
@@ -24,11 +24,11 @@ class Placer {
 
   void place(LaunchPlan& plan, PlanRow row) {
     const Demand demand{.cores = row.cores, .gpus = gpus_wanted(config_, row)};
-    auto place = placement_.take(demand);
-    place = place ? place : placement_.take({.cores = row.cores});  // check_gpus() tells of it.
-    PDJOB_CHECK(place.has_value());
-    row.node = place->node;
-    row.gpus = place->gpus;
+    auto choice = placement_.take(demand);
+    choice = choice ? choice : placement_.take({.cores = row.cores});  // check_gpus() tells of it.
+    PDJOB_CHECK(choice.has_value());
+    row.node = choice->place.node;
+    row.gpus = choice->place.gpus;
     row.host = std::ranges::find(nodes_, row.node, &Node::name)->host;
     plan.rows.push_back(std::move(row));
   }

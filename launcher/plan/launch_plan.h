@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/result.h"
+#include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
-#include "launcher/plan/node.h"
 #include "net/control/message.h"
 
 namespace pdjob::launcher {

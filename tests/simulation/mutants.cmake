@@ -46,7 +46,7 @@ mutant(membership_told_once cluster launcher/job/membership_log.cc "listener->se
 mutant(membership_skips cluster launcher/job/membership_log.cc "row->changed_in > version; ++row" "row->changed_in > version + 1; ++row")
 mutant(membership_serves_unproved cluster launcher/job/membership_log.cc ": process.state == ProcessState::kReady ? net::Standing::kServing" ": true ? net::Standing::kServing")
 mutant(probing_never_ends everyday launcher/job/probing.cc "member->in_flight -= 1;" "")
-mutant(placement_on_lost_node cluster launcher/plan/placement.cc "shares_.erase(node);" "")
+mutant(placement_on_lost_node cluster launcher/placement/placement.cc "rows_.erase(rows_.begin() + (row - rows_.data()));" "")
 mutant(router_forgets_load everyday router/core/router.cc "table_.end(leg.worker, leg.tokens);" "")
 mutant(router_ignores_limit everyday router/core/router_choice.cc "!has_room || (alone" "(alone")
 mutant(router_repeats_tokens everyday router/core/router.cc "effect.resumes = stage == Stage::kDecode && request.begun;" "effect.resumes = false;")

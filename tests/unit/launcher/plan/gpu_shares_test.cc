@@ -14,8 +14,12 @@ JobConfig job(const std::string& yaml) {
 }
 
 std::vector<Node> node(const Words& gpus) {
-  return {
-      {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30, .gpus = gpus}};
+  return {{.name = "local",
+           .host = "127.0.0.1",
+           .cores = 8,
+           .memory_bytes = 1 << 30,
+           .gpus = gpus,
+           .overcommits = true}};
 }
 
 // Returns the GPUs of router-0, then the prefill workers, then the decode workers.

@@ -12,8 +12,11 @@ JobConfig job(const std::string& yaml) {
   return std::move(*config);
 }
 
-const std::vector<Node> kOneNode = {
-    {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
+const std::vector<Node> kOneNode = {{.name = "local",
+                                     .host = "127.0.0.1",
+                                     .cores = 8,
+                                     .memory_bytes = 1 << 30,
+                                     .overcommits = true}};
 
 TEST(JobConfig, APrefillWorkerThatDrainsKeepsItsKvForItsLease) {
   const JobConfig config = job("launcher: {stop_timeout: 5s}\nkvtransfer: {lease: 60s}\n");
@@ -46,7 +49,7 @@ TEST(LaunchPlan, JsonHoldsTheSameFacts) {
       "\n");
 }
 
-TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
+TEST(LaunchPlan, WorkersAreSpreadOverTheNodes) {
   const std::vector<Node> nodes = {
       {.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
       {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
@@ -56,7 +59,7 @@ TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
   for (const PlanRow& row : plan->rows) {
     placed += row.node;
   }
-  EXPECT_EQ(placed, "aaaabab");
+  EXPECT_EQ(placed, "aababaa");
   EXPECT_TRUE(plan->warnings.empty());
 }
 
