@@ -18,6 +18,7 @@
 #include "common/hex.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "engine/kv_size.h"
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
@@ -46,14 +47,27 @@ std::string new_job_id() {
   return text;
 }
 
-std::vector<uint64_t> model_bytes(const JobConfig& config) {
-  std::vector<uint64_t> bytes;
-  for (const ModelConfig& model : config.models) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(model.decode_engine.model_path, error);
-    bytes.push_back(error ? 0 : size);
+ModelSize size_of(const ModelConfig& model) {
+  const engine::EngineConfig& engine = model.decode_engine;
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(engine.model_path, error);
+  if (error) {
+    return {};
   }
-  return bytes;
+  ModelSize size{.file_bytes = bytes};
+  if (engine.kind == engine::EngineKind::kLlama) {
+    const auto row = engine::kv_bytes_per_token(engine.model_path, engine.kv_type);
+    size.kv_bytes_per_token = row ? *row : 0;
+  }
+  return size;
+}
+
+std::vector<ModelSize> model_sizes(const JobConfig& config) {
+  std::vector<ModelSize> sizes;
+  for (const ModelConfig& model : config.models) {
+    sizes.push_back(size_of(model));
+  }
+  return sizes;
 }
 
 bool has_foreign_router(const JobConfig& config) {
@@ -87,7 +101,7 @@ void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
 }
 
 Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes) {
-  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_bytes(config)));
+  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_sizes(config)));
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
     if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
       plan.warnings.push_back(there.error().message + ": no worker will start");
@@ -123,14 +137,25 @@ JobTiming timing_of(const JobConfig& job) {
 std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
   std::vector<ProcessPlan> processes;
   for (const PlanRow& row : plan.rows) {
-    processes.push_back(
-        {.name = row.name,
-         .role = row.role,
-         .model = row.model,
-         .demand = {.cores = row.cores, .gpus = static_cast<uint32_t>(row.gpus.size())},
-         .place = {.node = row.node, .gpus = row.gpus}});
+    const PlanGroup* const group = group_of(plan, row);
+    processes.push_back({.name = row.name,
+                         .role = row.role,
+                         .model = row.model,
+                         .demand = group == nullptr ? Demand{} : group->group.demand,
+                         .place = {.node = row.node, .gpus = row.gpus}});
   }
   return processes;
+}
+
+std::vector<JobGroup> groups_of(const LaunchPlan& plan) {
+  std::vector<JobGroup> groups;
+  for (const PlanGroup& each : plan.groups) {
+    groups.push_back({.role = each.role,
+                      .model = each.model,
+                      .demand = each.group.demand,
+                      .workers_min = each.group.workers_min});
+  }
+  return groups;
 }
 
 bool is_heartbeat(const Event& event) {
@@ -141,6 +166,7 @@ bool is_heartbeat(const Event& event) {
 JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan) {
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan),
+                           .groups = groups_of(plan),
                            .timing = timing_of(config),
                            .nonce = new_job_id(),
                            .foreign_router = has_foreign_router(config),
