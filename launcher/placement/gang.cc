@@ -1,6 +1,8 @@
 #include "launcher/placement/gang.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -51,13 +53,16 @@ class Placer {
   std::string shortage(const Counts& wanted) const;
 
  private:
+  enum class First { kScarcest, kLargest };
+
   Attempt begin() const { return {placement_, GangPlaces(groups_.size())}; }
   std::optional<Attempt> place_near(const Counts& wanted, bool overcommit) const;
   bool place_model(Attempt& attempt, const Members& members, const Counts& wanted,
                    bool overcommit) const;
   bool take_turns(Attempt& attempt, const Members& members, const Counts& wanted,
                   const Terms& terms) const;
-  Attempt place_tightly(const Counts& wanted, bool overcommit) const;
+  Members order_by(First first, const Counts& wanted, bool overcommit) const;
+  Attempt place_tightly(First first, const Counts& wanted, bool overcommit) const;
   std::optional<Attempt> place_by_search(const Counts& wanted, bool overcommit);
   std::vector<Members> models() const;
 
@@ -86,8 +91,11 @@ std::optional<Attempt> Placer::place(const Counts& wanted) {
     if (auto near = place_near(wanted, overcommit)) {
       return near;
     }
-    if (Attempt tight = place_tightly(wanted, overcommit); complete(tight, wanted)) {
-      return tight;
+    for (const First first : {First::kScarcest, First::kLargest}) {
+      Attempt tight = place_tightly(first, wanted, overcommit);
+      if (complete(tight, wanted)) {
+        return tight;
+      }
     }
     if (auto found = place_by_search(wanted, overcommit)) {
       return found;
@@ -155,18 +163,34 @@ bool Placer::take_turns(Attempt& attempt, const Members& members, const Counts& 
   return true;
 }
 
-// It may be incomplete.
-Attempt Placer::place_tightly(const Counts& wanted, bool overcommit) const {
-  std::vector<std::pair<uint64_t, size_t>> order;  // The share of its room that a group wants.
+// The groups from the one that wants the largest share of its room, or from the one with the
+// largest workers.
+Members Placer::order_by(First first, const Counts& wanted, bool overcommit) const {
+  std::vector<std::pair<std::array<int64_t, 3>, size_t>> order;
   for (size_t g = 0; g < groups_.size(); ++g) {
+    const Demand& demand = groups_[g].demand;
+    if (first == First::kLargest) {
+      const auto memory = static_cast<int64_t>(demand.memory_bytes);
+      order.push_back({{-int64_t{demand.gpus}, -int64_t{demand.cores}, -memory}, g});
+      continue;
+    }
     constexpr uint64_t kFull = 1000;  // Times of what is wanted.
     const uint64_t enough = kFull * wanted[g];
-    const uint64_t room = placement_.room(groups_[g].demand, {.overcommit = overcommit}, enough);
-    order.emplace_back(enough == 0 ? 0 : kFull * room / wanted[g], g);
+    const uint64_t room = placement_.room(demand, {.overcommit = overcommit}, enough);
+    order.push_back({{static_cast<int64_t>(enough == 0 ? 0 : kFull * room / wanted[g])}, g});
   }
   std::ranges::sort(order);
+  Members members;
+  for (const auto& [rank, g] : order) {
+    members.push_back(g);
+  }
+  return members;
+}
+
+// It may be incomplete.
+Attempt Placer::place_tightly(First first, const Counts& wanted, bool overcommit) const {
   Attempt attempt = begin();
-  for (const auto& [room, g] : order) {
+  for (const size_t g : order_by(first, wanted, overcommit)) {
     const Terms terms{.overcommit = overcommit, .tight = true};
     while (attempt.places[g].size() < wanted[g] && take_one(attempt, groups_[g], g, terms)) {
     }
@@ -211,7 +235,7 @@ void Placer::grow(Attempt& attempt) const {
 }
 
 std::string Placer::shortage(const Counts& wanted) const {
-  const Attempt attempt = place_tightly(wanted, overcommits_);
+  const Attempt attempt = place_tightly(First::kScarcest, wanted, overcommits_);
   std::string text;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t placed = attempt.places[g].size();

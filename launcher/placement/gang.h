@@ -7,7 +7,8 @@
 // It tries four ways, from the best placement to the least picky one:
 //   1. each model in one cluster, its groups in turn, so that KV stays near;
 //   2. the same over all clusters;
-//   3. the group with the least room first, on the nodes that it fills best;
+//   3. the group with the least room first, or the largest workers, on the nodes that they fill
+//      best;
 //   4. a search over all possibilities, which ignores preferences.
 // Overcommitment (node.h) is tried last. A job that does not fit is refused for certain unless the
 // search ran out of its steps, which the error then says: placing groups is a hard problem.
