@@ -3,8 +3,9 @@
 //
 //   placement_bench [--nodes N] [--workers N]
 //
-// Without arguments: 2,000 nodes with a usual job, with 10,000 workers, and with 10,000 workers for
-// which there is no place.
+// Without arguments: 2,000 nodes with a usual job, with 10,000 workers, with 10,000 workers for
+// which there is no place, and with three groups that would have to fill nodes of 30 sizes to 99.9
+// %.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -73,6 +74,30 @@ void measure(size_t nodes, uint32_t workers, uint32_t cores) {
   }
 }
 
+void measure_puzzle(size_t nodes) {
+  std::vector<Node> machines = make_nodes(nodes);
+  uint32_t left = 0;
+  for (size_t i = 0; i < nodes; ++i) {
+    machines[i].cores = static_cast<uint32_t>(60 + i % 30);
+    left += machines[i].cores;
+  }
+  left -= left / 1000;
+  std::vector<Group> groups;
+  for (const uint32_t cores : {7U, 11U, 13U}) {
+    const uint32_t workers = (cores == 13 ? left : left / 3) / cores;
+    left -= cores * workers;
+    groups.push_back({.name = "with " + std::to_string(cores) + " cores",
+                      .demand = {.cores = cores, .role = std::to_string(cores), .model = "m"},
+                      .workers = workers,
+                      .workers_min = workers});
+  }
+  const Instant begun = real_now();
+  Placement placement(machines);
+  const auto places = place_together(placement, groups);
+  std::printf("%6zu nodes, a puzzle: %s in %.3f s\n", nodes,
+              places ? "placed" : places.error().message.c_str(), seconds(real_now() - begun));
+}
+
 uint32_t option(int argc, char** argv, std::string_view name) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (argv[i] == name) {
@@ -87,6 +112,7 @@ uint32_t option(int argc, char** argv, std::string_view name) {
 
 int main(int argc, char** argv) {
   using pdjob::launcher::measure;
+  using pdjob::launcher::measure_puzzle;
   using pdjob::launcher::option;
   constexpr size_t kNodes = 2000;
   const uint32_t nodes = option(argc, argv, "--nodes");
@@ -98,5 +124,6 @@ int main(int argc, char** argv) {
   measure(kNodes, 100, 4);
   measure(kNodes, 10'000, 4);
   measure(kNodes, 10'000, 7);  // Four on a node: some workers have no place.
+  measure_puzzle(kNodes);
   return 0;
 }

@@ -47,7 +47,7 @@ mutant(membership_skips cluster launcher/job/membership_log.cc "row->changed_in 
 mutant(membership_serves_unproved cluster launcher/job/membership_log.cc ": process.state == ProcessState::kReady ? net::Standing::kServing" ": true ? net::Standing::kServing")
 mutant(probing_never_ends everyday launcher/job/probing.cc "member->in_flight -= 1;" "")
 mutant(placement_on_lost_node cluster launcher/placement/placement.cc "rows_.erase(rows_.begin() + (row - rows_.data()));" "")
-mutant(placement_promises_twice cluster launcher/placement/node_share.cc "    ++gpu_uses_[gpu];" "")
+mutant(placement_promises_twice cluster launcher/placement/placement.cc "(terms.overcommit ? share.lack(demand) : share.shortfall(demand)).none()" "true")
 mutant(placement_ignores_labels cluster launcher/placement/placement.cc "row.accepted.push_back(static_cast<char>(row.share.accepted_by(demand)));" "row.accepted.push_back(1);")
 mutant(job_forgets_waiting cluster launcher/job/job.cc "const bool placed = find_place(process);" "const bool placed = false;")
 mutant(router_forgets_load everyday router/core/router.cc "table_.end(leg.worker, leg.tokens);" "")
