@@ -78,13 +78,13 @@ Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
 class NodeWait final : Cluster::Handler {
  public:
   NodeWait(net::EventLoop& loop, Cluster& cluster, const JobConfig& config,
-           const std::function<void(const std::string&)>& progress)
-      : loop_(loop), cluster_(cluster), config_(config), progress_(progress) {
+           const NodeWaiting& waiting)
+      : loop_(loop), cluster_(cluster), config_(config), waiting_(waiting) {
     cluster.report_to(*this);
   }
 
   Status run() {
-    if (complete()) {
+    if (lack().empty()) {
       return ok();
     }
     const net::StopSignals signals(loop_, std::array{SIGTERM, SIGINT, SIGHUP}, [this](int signal) {
@@ -94,11 +94,10 @@ class NodeWait final : Cluster::Handler {
     });
     const Instant begin = loop_.now();
     const net::TimerId timer = loop_.call_at(begin + longest_wait(), [this] {
-      outcome_ = Error{ErrorCode::kTimeout,
-                       missing_nodes(config_.clusters, cluster_.nodes()) + " in time"};
+      outcome_ = Error{ErrorCode::kTimeout, lack() + ", and the job has waited long enough"};
       loop_.stop();
     });
-    progress_("waiting for nodes: " + missing_nodes(config_.clusters, cluster_.nodes()));
+    waiting_.progress("waiting for nodes: " + lack());
     loop_.run();
     loop_.cancel(timer);
     return outcome_;
@@ -106,13 +105,23 @@ class NodeWait final : Cluster::Handler {
 
  private:
   void on_cluster_event(const ClusterEvent& /*event*/) override {
-    if (complete()) {
+    if (const std::string text = lack(); text.empty()) {
       loop_.stop();
     } else {
-      progress_("waiting for nodes: " + missing_nodes(config_.clusters, cluster_.nodes()));
+      waiting_.progress("waiting for nodes: " + text);
     }
   }
-  bool complete() const { return missing_nodes(config_.clusters, cluster_.nodes()).empty(); }
+
+  // Empty: the job can start. Without agents nobody can come, so the plan itself tells.
+  std::string lack() const {
+    std::string text = missing_nodes(config_.clusters, cluster_.nodes());
+    if (text.empty() && longest_wait() > Duration::zero()) {
+      const Status fits = waiting_.fits(cluster_.nodes());
+      const bool later = !fits && fits.error().code == ErrorCode::kUnavailable;
+      text = later ? fits.error().message : "";
+    }
+    return text;
+  }
 
   Duration longest_wait() const {
     Duration longest{};
@@ -125,7 +134,7 @@ class NodeWait final : Cluster::Handler {
   net::EventLoop& loop_;
   Cluster& cluster_;
   const JobConfig& config_;
-  const std::function<void(const std::string&)>& progress_;
+  const NodeWaiting& waiting_;
   Status outcome_ = ok();
 };
 
@@ -145,14 +154,19 @@ Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobCo
 }
 
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
-                                         const std::function<void(const std::string&)>& progress) {
+                                         const NodeWaiting& waiting) {
   PDJOB_TRY(Node here, local_node(config));
   PDJOB_TRY(auto clusters, open_remote(loop, config));
   MergedCluster cluster(loop, std::move(clusters));
-  PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, progress));
-  std::vector<Node> nodes = cluster.nodes();
-  nodes.insert(nodes.begin(), std::move(here));
-  return nodes;
+  const auto with_here = [&here](std::vector<Node> nodes) {
+    nodes.insert(nodes.begin(), here);
+    return nodes;
+  };
+  const NodeWaiting also_here{
+      .fits = [&](const std::vector<Node>& nodes) { return waiting.fits(with_here(nodes)); },
+      .progress = waiting.progress};
+  PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, also_here));
+  return with_here(cluster.nodes());
 }
 
 std::string missing_nodes(const std::vector<ClusterConfig>& clusters,
@@ -177,8 +191,8 @@ std::string missing_nodes(const std::vector<ClusterConfig>& clusters,
 }
 
 Status wait_for_nodes(net::EventLoop& loop, Cluster& cluster, const JobConfig& config,
-                      const std::function<void(const std::string&)>& progress) {
-  return NodeWait(loop, cluster, config, progress).run();
+                      const NodeWaiting& waiting) {
+  return NodeWait(loop, cluster, config, waiting).run();
 }
 
 }  // namespace pdjob::launcher

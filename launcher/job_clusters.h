@@ -20,14 +20,22 @@ namespace pdjob::launcher {
 Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobConfig& config,
                                                LogFolder& logs);
 
-// Runs the loop until each cluster has the nodes that it must have. kTimeout names what is short.
-// kCancelled: a signal came first.
+// How a job that starts waits for its nodes.
+struct NodeWaiting {
+  // Says whether the job fits on these nodes. kUnavailable: not yet, and why.
+  std::function<Status(const std::vector<Node>&)> fits;
+  std::function<void(const std::string&)> progress;  // For people.
+};
+
+// Runs the loop until each cluster has the nodes that it must have, and the job fits. kTimeout
+// names what is short. kCancelled: a signal came first. Without clusters of agents it does not
+// wait.
 Status wait_for_nodes(net::EventLoop& loop, Cluster& cluster, const JobConfig& config,
-                      const std::function<void(const std::string&)>& progress);
+                      const NodeWaiting& waiting);
 
 // The nodes that the job would have if it started now. It asks the agents, and lets them go.
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
-                                         const std::function<void(const std::string&)>& progress);
+                                         const NodeWaiting& waiting);
 
 // What is short, one sentence per cluster; empty: nothing.
 std::string missing_nodes(const std::vector<ClusterConfig>& clusters,

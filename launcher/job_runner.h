@@ -25,6 +25,7 @@ namespace pdjob::launcher {
 struct JobRunnerOptions {
   std::string job;  // Its name.
   std::vector<ProcessPlan> processes;
+  std::vector<JobGroup> groups;
   JobTiming timing;
   std::string nonce;
   bool foreign_router = false;  // It cannot be told which workers to use.

@@ -20,6 +20,7 @@
 #include "common/hex.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "engine/kv_size.h"
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
@@ -52,14 +53,27 @@ std::string new_job_id() {
   return text;
 }
 
-std::vector<uint64_t> model_bytes(const JobConfig& config) {
-  std::vector<uint64_t> bytes;
-  for (const ModelConfig& model : config.models) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(model.decode_engine.model_path, error);
-    bytes.push_back(error ? 0 : size);
+ModelSize size_of(const ModelConfig& model) {
+  const engine::EngineConfig& engine = model.decode_engine;
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(engine.model_path, error);
+  if (error) {
+    return {};
   }
-  return bytes;
+  ModelSize size{.file_bytes = bytes};
+  if (engine.kind == engine::EngineKind::kLlama) {
+    const auto row = engine::kv_bytes_per_token(engine.model_path, engine.kv_type);
+    size.kv_bytes_per_token = row ? *row : 0;
+  }
+  return size;
+}
+
+std::vector<ModelSize> model_sizes(const JobConfig& config) {
+  std::vector<ModelSize> sizes;
+  for (const ModelConfig& model : config.models) {
+    sizes.push_back(size_of(model));
+  }
+  return sizes;
 }
 
 bool has_foreign_router(const JobConfig& config) {
@@ -93,7 +107,7 @@ void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
 }
 
 Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes) {
-  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_bytes(config)));
+  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_sizes(config)));
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
     if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
       plan.warnings.push_back(there.error().message + ": no worker will start");
@@ -129,14 +143,25 @@ JobTiming timing_of(const JobConfig& job) {
 std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
   std::vector<ProcessPlan> processes;
   for (const PlanRow& row : plan.rows) {
-    processes.push_back(
-        {.name = row.name,
-         .role = row.role,
-         .model = row.model,
-         .demand = {.cores = row.cores, .gpus = static_cast<uint32_t>(row.gpus.size())},
-         .place = {.node = row.node, .gpus = row.gpus}});
+    const PlanGroup* const group = group_of(plan, row);
+    processes.push_back({.name = row.name,
+                         .role = row.role,
+                         .model = row.model,
+                         .demand = group == nullptr ? Demand{} : group->group.demand,
+                         .place = {.node = row.node, .gpus = row.gpus}});
   }
   return processes;
+}
+
+std::vector<JobGroup> groups_of(const LaunchPlan& plan) {
+  std::vector<JobGroup> groups;
+  for (const PlanGroup& each : plan.groups) {
+    groups.push_back({.role = each.role,
+                      .model = each.model,
+                      .demand = each.group.demand,
+                      .workers_min = each.group.workers_min});
+  }
+  return groups;
 }
 
 bool is_heartbeat(const Event& event) {
@@ -147,6 +172,7 @@ bool is_heartbeat(const Event& event) {
 JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan) {
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan),
+                           .groups = groups_of(plan),
                            .timing = timing_of(config),
                            .nonce = new_job_id(),
                            .foreign_router = has_foreign_router(config),
@@ -318,6 +344,16 @@ void look_at_port(LaunchPlan& plan) {
   }
 }
 
+NodeWaiting node_waiting(const JobConfig& config,
+                         std::function<void(const std::string&)> progress) {
+  return {.fits =
+              [&config](const std::vector<Node>& nodes) {
+                const auto plan = make_plan(config, nodes, model_sizes(config));
+                return plan ? ok() : Status(plan.error());
+              },
+          .progress = std::move(progress)};
+}
+
 struct PlacedJob {
   std::unique_ptr<Cluster> cluster;
   LaunchPlan plan;
@@ -327,7 +363,7 @@ Result<PlacedJob> place_job(const JobConfig& config, LogFolder& logs, net::Event
                             const std::function<void(const std::string&)>& progress) {
   PlacedJob placed;
   PDJOB_TRY(placed.cluster, open_clusters(loop, config, logs));
-  PDJOB_TRY_STATUS(wait_for_nodes(loop, *placed.cluster, config, progress));
+  PDJOB_TRY_STATUS(wait_for_nodes(loop, *placed.cluster, config, node_waiting(config, progress)));
   PDJOB_TRY(placed.plan, plan_on(config, placed.cluster->nodes()));
   return placed;
 }
@@ -393,8 +429,9 @@ int run_job(const JobConfig& config) {
 int show_plan(const JobConfig& config, PlanForm form) {
   net::block_signals();
   net::EventLoop loop;
-  const auto nodes = nodes_for_plan(
-      loop, config, [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });
+  const auto nodes = nodes_for_plan(loop, config, node_waiting(config, [](const std::string& text) {
+                                      std::fprintf(stderr, "%s\n", text.c_str());
+                                    }));
   if (!nodes) {
     return refuse(exit_code_of(nodes.error()), nodes.error());
   }

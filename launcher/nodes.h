@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/job/job.h"
-#include "launcher/plan/node.h"
+#include "launcher/placement/node.h"
 
 namespace pdjob::launcher {
 

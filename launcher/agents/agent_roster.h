@@ -13,7 +13,7 @@
 
 #include "common/time.h"
 #include "launcher/agents/agent_message.h"
-#include "launcher/plan/node.h"
+#include "launcher/placement/node.h"
 
 namespace pdjob::launcher {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launcher/job/events.h"
-#include "launcher/plan/node.h"
+#include "launcher/placement/node.h"
 #include "net/control/process_spec.h"
 #include "net/loop/socket.h"
 

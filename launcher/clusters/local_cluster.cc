@@ -101,7 +101,8 @@ Node LocalCluster::this_node() {
           .host = "127.0.0.1",
           .cores = usable_cores(),
           .memory_bytes = pages * page_bytes,
-          .gpus = usable_gpus()};
+          .gpus = usable_gpus(),
+          .overcommits = true};
 }
 
 void LocalCluster::tell(ClusterEvent event) {

@@ -8,7 +8,7 @@
 
 #include "common/time.h"
 #include "launcher/job/process.h"
-#include "launcher/plan/node.h"
+#include "launcher/placement/node.h"
 #include "net/control/message.h"
 
 namespace pdjob::launcher {

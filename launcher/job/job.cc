@@ -1,10 +1,13 @@
 #include "launcher/job/job.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <utility>
 
 #include "common/check.h"
 #include "common/exit_code.h"
+#include "launcher/placement/gang.h"
 
 namespace pdjob::launcher {
 
@@ -41,6 +44,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
          const JobSetting& setting)
     : timing_(timing),
       places_(!setting.nodes.empty()),
+      groups_(setting.groups),
       placement_(setting.nodes),
       supervision_(timing, std::move(nonce)),
       membership_(timing.membership_retry),
@@ -57,6 +61,9 @@ void Job::step(const Event& event, Instant now, std::vector<Effect>& effects) {
   Turn turn{now, effects};
   forgive_own_sleep(now);
   std::visit([&](const auto& body) { on(body, turn); }, event);
+  if (runs() && std::exchange(room_made_, false)) {
+    start_waiting(turn);
+  }
   membership_.publish(turn);
   if (runs()) {
     while (auto probe = probing_.next(now)) {
@@ -82,12 +89,14 @@ Instant Job::next_wakeup() const {
 
 std::string Job::waiting_for() const {
   std::string text;
+  const Demand* told = nullptr;  // One of a group is enough.
   for (const Process& process : processes_) {
     if (process.state != ProcessState::kReady) {
       text += (text.empty() ? "" : ", ") + process.name + " is " + to_string(process.state);
-      if (process.state == ProcessState::kWaiting && process.demand.gpus > 0) {
-        text += " for a node with " + std::to_string(process.demand.gpus) +
-                (process.demand.gpus == 1 ? " GPU" : " GPUs");
+      if (started_ && process.state == ProcessState::kWaiting &&
+          (told == nullptr || *told != process.demand)) {
+        text += " for a node: " + placement_.nearest(process.demand);
+        told = &process.demand;
       }
     }
   }
@@ -109,7 +118,11 @@ Process& Job::add(ProcessPlan plan) {
                         .restart_policy = RestartPolicy(timing_.restart)});
   Process& process = processes_.back();
   by_name_.emplace(process.name, std::prev(processes_.end()));
-  placement_.take(process.place, process.demand);
+  if (placement_.has(process.place.node)) {
+    placement_.take(process.place, process.demand);
+  } else if (places_) {
+    process.place = {};
+  }
   not_ready_.insert(&process);
   return process;
 }
@@ -121,11 +134,17 @@ void Job::remove(Process& process, Turn& turn) {
   probing_.remove(process);
   wakeups_.remove(process);
   std::erase(leaving_, &process);
-  placement_.release(process.place, process.demand);
+  give_back_place(process);
   not_ready_.erase(&process);
   const Row row = by_name_.at(process.name);
   by_name_.erase(process.name);  // Its key is the name inside the process.
   processes_.erase(row);
+}
+
+void Job::give_back_place(Process& process) {
+  placement_.release(process.place, process.demand);
+  process.place = {};
+  room_made_ = true;
 }
 
 void Job::settle(Process& process) {
@@ -186,11 +205,9 @@ void Job::drain_those_known_to_leave(Turn& turn) {
   }
 }
 
-void Job::on(const NodeJoined& event, Turn& turn) {
+void Job::on(const NodeJoined& event, Turn&) {
   placement_.add(event.node);
-  if (runs()) {
-    start_waiting(turn);
-  }
+  room_made_ = true;
 }
 
 void Job::on(const NodeLost& event, Turn& turn) {
@@ -219,12 +236,16 @@ void Job::on(const Started&, Turn& turn) {
   }
 }
 
+bool Job::find_place(Process& process) {
+  if (places_ && process.place.node.empty()) {
+    process.place = placement_.take(process.demand).value_or(Choice{}).place;
+  }
+  return !places_ || !process.place.node.empty();
+}
+
 // Without a place it waits for a node.
 void Job::start(Process& process, Turn& turn) {
-  if (places_ && !placement_.has(process.place.node)) {
-    process.place = placement_.take(process.demand).value_or(Place{});
-  }
-  if (!places_ || !process.place.node.empty()) {
+  if (find_place(process)) {
     supervision_.start(process, turn);
     by_incarnation_.emplace(process.incarnation.value, &process);
   } else if (process.state != ProcessState::kWaiting) {
@@ -235,11 +256,37 @@ void Job::start(Process& process, Turn& turn) {
   settle(process);
 }
 
+// Groups take turns, so that room for two goes to a prefill and a decode worker.
 void Job::start_waiting(Turn& turn) {
+  using Key = std::pair<net::Role, std::string>;
+  std::map<Key, size_t> numbers;
+  std::vector<GroupCount> counts;
+  std::vector<std::deque<Process*>> waiting;
   for (Process& process : processes_) {
+    const size_t number =
+        numbers.try_emplace({process.role, process.model}, counts.size()).first->second;
+    counts.resize(numbers.size());
+    waiting.resize(numbers.size());
+    ++counts[number].wanted;
     if (process.state == ProcessState::kWaiting) {
-      start(process, turn);
+      waiting[number].push_back(&process);
+    } else {
+      ++counts[number].placed;
     }
+  }
+  for (size_t g = next_group(counts); g < counts.size(); g = next_group(counts)) {
+    std::deque<Process*>& queue = waiting[g];
+    Process& process = *queue.front();
+    const bool placed = find_place(process);
+    if (placed) {
+      ++counts[g].placed;
+      start(process, turn);
+      queue.pop_front();
+    }
+    while (!placed && !queue.empty() && queue.front()->demand == process.demand) {
+      queue.pop_front();  // There is no room for it either.
+    }
+    counts[g].stuck = queue.empty();
   }
 }
 
@@ -280,6 +327,7 @@ void Job::ended(Process& process, Turn& turn) {
   } else if (process.fate == Fate::kChangeRole) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
+    change_demand(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);
   } else if (state_ == JobState::kStarting && process.hopeless() && !any_peer(process, has_hope)) {
@@ -289,6 +337,24 @@ void Job::ended(Process& process, Turn& turn) {
     return;
   }
   drain_those_known_to_leave(turn);  // A router that is gone needs not know.
+}
+
+// A worker of another role may need more. It stays on its node if there is room.
+void Job::change_demand(Process& process) {
+  const JobGroup* const group = group_of(process.role, process.model);
+  if (group == nullptr || group->demand == process.demand) {
+    return;
+  }
+  const std::string node = process.place.node;
+  give_back_place(process);
+  process.demand = group->demand;
+  process.place = placement_.take_on(node, process.demand).value_or(Place{});
+}
+
+const JobGroup* Job::group_of(net::Role role, const std::string& model) const {
+  const auto found = std::ranges::find_if(
+      groups_, [&](const JobGroup& group) { return group.role == role && group.model == model; });
+  return found == groups_.end() ? nullptr : &*found;
 }
 
 void Job::on(const TimePassed&, Turn& turn) {
@@ -401,12 +467,28 @@ bool Job::any_peer(const Process& process, bool (*fits)(const Process&)) const {
 }
 
 void Job::check_ready(Turn& turn) {
+  const auto maybe = [](const Process* process) {
+    return process->hopeless() || process->state == ProcessState::kWaiting;
+  };
+  const auto needless = [this](const Process* process) {
+    return (process->hopeless() && any_peer(*process, is_ready)) || may_wait(*process);
+  };
   if (state_ == JobState::kStarting && membership_.confirmed() &&
-      std::ranges::all_of(not_ready_, [this](const Process* process) {
-        return process->hopeless() && any_peer(*process, is_ready);
-      })) {
+      std::ranges::all_of(not_ready_, maybe) && std::ranges::all_of(not_ready_, needless)) {
     become_ready(turn);
   }
+}
+
+// For a node, while the job becomes ready.
+bool Job::may_wait(const Process& process) const {
+  const JobGroup* const group = group_of(process.role, process.model);
+  if (process.state != ProcessState::kWaiting || group == nullptr) {
+    return false;
+  }
+  const auto ready = std::ranges::count_if(processes_, [&](const Process& other) {
+    return other.role == process.role && other.model == process.model && is_ready(other);
+  });
+  return static_cast<uint64_t>(ready) >= group->workers_min;
 }
 
 void Job::become_ready(Turn& turn) {

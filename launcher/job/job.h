@@ -15,7 +15,8 @@
 //
 // A job starts until all its processes are ready. One that died too often is not waited for, if its
 // role has another one for that model: it is tried again with back-off, for ever. Without another
-// one, a starting job fails. A ready job never does.
+// one, a starting job fails. A ready job never does. Processes that wait for a node are not waited
+// for if their group has its minimum.
 //
 // A heartbeat costs O(1), however many processes there are. The core uses no files, sockets or
 // machines. Pure.
@@ -35,16 +36,25 @@
 #include "launcher/job/process.h"
 #include "launcher/job/supervision.h"
 #include "launcher/job/wakeups.h"
-#include "launcher/plan/node.h"
-#include "launcher/plan/placement.h"
+#include "launcher/placement/node.h"
+#include "launcher/placement/placement.h"
 
 namespace pdjob::launcher {
 
 enum class JobState { kStarting, kReady, kDraining, kDone };
 const char* to_string(JobState state);
 
+// The workers of one role of one model.
+struct JobGroup {
+  net::Role role = net::Role::kBoth;
+  std::string model;
+  Demand demand;             // Of a worker that is given this role.
+  uint32_t workers_min = 0;  // The job is ready with so many of them, while the others wait.
+};
+
 struct JobSetting {
-  std::vector<Node> nodes;      // Empty: one node without limits.
+  std::vector<Node> nodes;  // Empty: one node without limits.
+  std::vector<JobGroup> groups;
   bool foreign_router = false;  // It cannot be told which workers to use.
 };
 
@@ -89,6 +99,12 @@ class Job {
   Process& add(ProcessPlan plan);
   void start(Process& process, Turn& turn);
   void start_waiting(Turn& turn);
+  // Its place, or another one if it has none; false: it must wait for a node.
+  bool find_place(Process& process);
+  void give_back_place(Process& process);
+  void change_demand(Process& process);
+  bool may_wait(const Process& process) const;
+  const JobGroup* group_of(net::Role role, const std::string& model) const;
   void dismiss(Process& process, Fate fate, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void ended(Process& process, Turn& turn);
@@ -113,6 +129,7 @@ class Job {
 
   const JobTiming timing_;
   const bool places_;  // The nodes are known.
+  const std::vector<JobGroup> groups_;
   JobState state_ = JobState::kStarting;
   bool started_ = false;
   std::list<Process> processes_;
@@ -123,6 +140,7 @@ class Job {
   MembershipLog membership_;
   Probing probing_;
   Wakeups wakeups_;
+  bool room_made_ = false;         // Since waiting processes were last looked at.
   std::vector<Process*> leaving_;  // They serve until all routers know of it.
   std::unordered_set<const Process*> not_ready_;
   uint64_t added_ = 0;

@@ -16,7 +16,7 @@
 
 #include "common/id.h"
 #include "common/time.h"
-#include "launcher/plan/placement.h"
+#include "launcher/placement/placement.h"
 #include "launcher/plan/restart_policy.h"
 #include "net/control/message.h"
 

@@ -16,13 +16,9 @@ std::string count_text(size_t count, const std::string& what) {
 
 }  // namespace
 
-uint32_t gpus_wanted(const JobConfig& config, const PlanRow& row) {
-  const ModelConfig* const model = config.model_called(row.model);
-  if (model == nullptr) {
-    return 0;  // A router.
-  }
+uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Role role) {
   const engine::EngineConfig& engine =
-      row.role == net::Role::kPrefill ? model->prefill_engine : model->decode_engine;
+      role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine;
   const bool computes = engine.gpu || engine.gpu_layers > 0 ||
                         config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
   return computes ? 1 : 0;
@@ -54,7 +50,9 @@ Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
   for (const Node& node : nodes) {
     size_t workers = 0;
     for (const PlanRow& row : plan.rows) {
-      workers += row.node == node.name ? gpus_wanted(config, row) : 0;
+      const ModelConfig* const model = config.model_called(row.model);  // Null: a router.
+      const bool here = model != nullptr && row.node == node.name;
+      workers += here ? gpus_wanted(config, *model, row.role) : 0;
     }
     if (workers <= node.gpus.size()) {
       continue;

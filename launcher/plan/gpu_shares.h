@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/result.h"
+#include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/launch_plan.h"
-#include "launcher/plan/node.h"
 
 namespace pdjob::launcher {
 
@@ -19,11 +19,11 @@ std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
 // The same words, of some GPUs.
 std::string gpus_text(const std::vector<std::string>& gpus);
 
-// GPUs that the process of this row wants for itself; 0 for a router.
-uint32_t gpus_wanted(const JobConfig& config, const PlanRow& row);
+// GPUs that a worker of this role wants for itself.
+uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Role role);
 
-// Warns if workers share a GPU or a node has none. kUnavailable: workers would share one, which
-// NCCL refuses.
+// Warns if workers share a GPU or a node has none, where that is allowed. kUnavailable: workers
+// would share one, which NCCL refuses.
 Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan);
 
 }  // namespace pdjob::launcher

@@ -1,43 +1,22 @@
 #include "launcher/plan/launch_plan.h"
 
 #include <algorithm>
-#include <map>
+#include <cstddef>
 #include <utility>
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "launcher/placement/gang.h"
+#include "launcher/placement/node_share.h"
+#include "launcher/placement/placement.h"
 #include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/gpu_shares.h"
-#include "launcher/plan/placement.h"
 #include "launcher/view/table.h"
 #include "net/http/http_client.h"
 
 namespace pdjob::launcher {
 
 namespace {
-
-// Overcommitment is allowed, with a warning: it is slow, not wrong.
-class Placer {
- public:
-  Placer(const JobConfig& config, const std::vector<Node>& nodes)
-      : config_(config), nodes_(nodes), placement_(nodes) {}
-
-  void place(LaunchPlan& plan, PlanRow row) {
-    const Demand demand{.cores = row.cores, .gpus = gpus_wanted(config_, row)};
-    auto place = placement_.take(demand);
-    place = place ? place : placement_.take({.cores = row.cores});  // check_gpus() tells of it.
-    PDJOB_CHECK(place.has_value());
-    row.node = place->node;
-    row.gpus = place->gpus;
-    row.host = std::ranges::find(nodes_, row.node, &Node::name)->host;
-    plan.rows.push_back(std::move(row));
-  }
-
- private:
-  const JobConfig& config_;
-  const std::vector<Node>& nodes_;
-  Placement placement_;
-};
 
 // docs/explanation/determinism.md explains these rules.
 ModelPlan judge_invariance(const ModelConfig& model) {
@@ -62,58 +41,134 @@ ModelPlan judge_invariance(const ModelConfig& model) {
   return plan;
 }
 
-std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+// "prefill-0", or "small-prefill-0" if the model has the name "small" in `models`.
+std::string group_name(const ModelConfig& model, const char* role) {
+  return (model.name.empty() ? "" : model.name + "-") + role;
+}
 
-// Workers map the model's file, so each node holds a file only once.
-Status check_memory(const JobConfig& config, const std::vector<Node>& nodes,
-                    const std::vector<uint64_t>& model_bytes) {
-  PDJOB_CHECK(model_bytes.size() == config.models.size());
-  uint64_t largest = 0;
-  uint64_t memory = 0;
-  for (const Node& node : nodes) {
-    largest = std::max(largest, node.memory_bytes);
-    memory += node.memory_bytes;
+// KV in a GPU's memory takes none of the node. Engines of other makes do not tell.
+uint64_t own_memory(const engine::EngineConfig& engine, const GroupConfig& group,
+                    const ModelSize& size) {
+  constexpr uint64_t kMiB = 1 << 20;
+  if (group.memory_mib > 0) {
+    return group.memory_mib * kMiB;
   }
-  const bool several = config.models.size() > 1;
-  std::map<std::string, uint64_t> files;
-  for (size_t i = 0; i < config.models.size(); ++i) {
+  const bool here = engine.kind == engine::EngineKind::kLlama && !engine.gpu;
+  return here ? uint64_t{engine.sequences} * engine.tokens_per_sequence * size.kv_bytes_per_token
+              : 0;
+}
+
+// A job can be tried on a machine without GPUs: check_gpus() warns.
+uint32_t gpus_to_place(uint32_t wanted, const Demand& demand, const std::vector<Node>& nodes) {
+  const auto accepted = [&](const Node& node) { return refusals(node, demand).empty(); };
+  const bool there = std::ranges::any_of(
+      nodes, [&](const Node& node) { return accepted(node) && node.gpus.size() >= wanted; });
+  const bool tried = std::ranges::any_of(
+      nodes, [&](const Node& node) { return accepted(node) && node.overcommits; });
+  return !there && tried ? 0 : wanted;
+}
+
+PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const ModelSize& size,
+                     net::Role role, const std::vector<Node>& nodes) {
+  const bool prefill = role == net::Role::kPrefill;
+  const engine::EngineConfig& engine = prefill ? model.prefill_engine : model.decode_engine;
+  const GroupConfig& group = prefill ? model.prefill_group : model.decode_group;
+  const uint32_t workers = prefill ? model.prefill_workers : model.decode_workers;
+  const std::string& path = model.decode_engine.model_path;  // Of both roles.
+  const std::string& file = path.empty() ? model.served_name : path;
+  Demand demand{.cores = engine.threads,
+                .memory_bytes = own_memory(engine, group, size),
+                .file = file,
+                .file_bytes = size.file_bytes,
+                .role = to_string(role),
+                .model = model.served_name,
+                .clusters = group.clusters,
+                .labels = group.labels,
+                .arrange = group.arrange};
+  demand.gpus = gpus_to_place(gpus_wanted(config, model, role), demand, nodes);
+  return {.role = role,
+          .model = model.served_name,
+          .group = {.name = group_name(model, prefill ? "prefill" : "decode"),
+                    .demand = std::move(demand),
+                    .workers = workers,
+                    .workers_min = group.workers_min > 0 ? group.workers_min : workers}};
+}
+
+std::vector<PlanGroup> make_groups(const JobConfig& config, const std::vector<ModelSize>& sizes,
+                                   const std::vector<Node>& nodes) {
+  PDJOB_CHECK(sizes.size() == config.models.size());
+  std::vector<PlanGroup> groups;
+  for (size_t i = 0; i < sizes.size(); ++i) {
     const ModelConfig& model = config.models[i];
-    if (model_bytes[i] > largest) {
-      return Error{ErrorCode::kUnavailable,
-                   "the model " + (several ? model.served_name + " " : "") + "has " +
-                       mebibytes(model_bytes[i]) + ", more than the memory of any node"};
+    if (model.disaggregated()) {
+      groups.push_back(make_group(config, model, sizes[i], net::Role::kPrefill, nodes));
     }
-    files[model.decode_engine.model_path] = model_bytes[i];
+    const net::Role role = model.disaggregated() ? net::Role::kDecode : net::Role::kBoth;
+    groups.push_back(make_group(config, model, sizes[i], role, nodes));
   }
-  uint64_t together = 0;
-  for (const auto& [path, bytes] : files) {
-    together += bytes;
+  return groups;
+}
+
+void add_rows(const PlanGroup& group, const std::vector<Choice>& choices,
+              const std::vector<Node>& nodes, LaunchPlan& plan) {
+  for (uint32_t i = 0; i < group.group.workers; ++i) {
+    PlanRow row{.name = group.group.name + "-" + std::to_string(i),
+                .role = group.role,
+                .model = group.model,
+                .cores = group.group.demand.cores};
+    if (i < choices.size()) {
+      const Place& place = choices[i].place;
+      const Node& node = *std::ranges::find(nodes, place.node, &Node::name);
+      row.node = node.name;
+      row.cluster = node.cluster;
+      row.why = to_string(choices[i].why);
+      row.gpus = place.gpus;
+      row.host = node.host;
+    }
+    plan.rows.push_back(std::move(row));
   }
-  if (together > memory) {
-    return Error{ErrorCode::kUnavailable,
-                 "the models have " + mebibytes(together) + ", more than the memory of all nodes"};
+  if (choices.size() < group.group.workers) {
+    plan.warnings.push_back(group.group.name + " starts with " + std::to_string(choices.size()) +
+                            " of " + std::to_string(group.group.workers) +
+                            " workers: the others wait for nodes that join");
+  }
+}
+
+Status place_groups(const std::vector<Node>& nodes, LaunchPlan& plan) {
+  std::vector<Group> groups;
+  for (const PlanGroup& each : plan.groups) {
+    groups.push_back(each.group);
+  }
+  Placement placement(nodes);
+  const auto places = place_together(placement, groups);
+  if (!places) {
+    return Error{places.error().code, "the job does not fit: " + places.error().message};
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    add_rows(plan.groups[g], (*places)[g], nodes, plan);
+  }
+  for (const NodeShare& share : placement.shares()) {
+    const Node& node = share.node();
+    if (share.cores_free() < 0) {
+      plan.warnings.push_back("node " + node.name + " has " + std::to_string(node.cores) +
+                              " cores for " + std::to_string(node.cores - share.cores_free()) +
+                              " engine threads: expect them to slow each other");
+    }
+    if (share.memory_free() < 0) {
+      plan.warnings.push_back(
+          "node " + node.name + " lacks " +
+          Shortfall{.memory_bytes = static_cast<uint64_t>(-share.memory_free())}.text() +
+          ": expect processes to be killed");
+    }
   }
   return ok();
 }
 
-// "prefill-0", or "small-prefill-0" if the model has the name "small" in `models`.
-std::string worker_name(const ModelConfig& model, const char* role, uint32_t number) {
-  return (model.name.empty() ? "" : model.name + "-") + role + "-" + std::to_string(number);
-}
-
-void place_workers(const ModelConfig& model, Placer& placer, LaunchPlan& plan) {
-  for (uint32_t i = 0; i < model.prefill_workers; ++i) {
-    placer.place(plan, {.name = worker_name(model, "prefill", i),
-                        .role = net::Role::kPrefill,
-                        .model = model.served_name,
-                        .cores = model.prefill_engine.threads});
-  }
-  for (uint32_t i = 0; i < model.decode_workers; ++i) {
-    placer.place(plan, {.name = worker_name(model, "decode", i),
-                        .role = model.disaggregated() ? net::Role::kDecode : net::Role::kBoth,
-                        .model = model.served_name,
-                        .cores = model.decode_engine.threads});
-  }
+// The launcher's machine, if it is one of the nodes.
+const Node& node_of_routers(const std::vector<Node>& nodes) {
+  const auto here = std::ranges::find_if(
+      nodes, [](const Node& node) { return node.overcommits || node.routers_only; });
+  return here == nodes.end() ? nodes.front() : *here;
 }
 
 std::string title_of(const LaunchPlan& plan) {
@@ -132,37 +187,37 @@ void append_invariance(JsonWriter& json, const ModelPlan& model) {
 }  // namespace
 
 std::string address_text(const PlanRow& row) {
-  return row.host + ":" + (row.port == 0 ? "any" : std::to_string(row.port));
+  return row.host.empty() ? "-"
+                          : row.host + ":" + (row.port == 0 ? "any" : std::to_string(row.port));
+}
+
+const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
+  const auto found = std::ranges::find_if(plan.groups, [&](const PlanGroup& group) {
+    return group.role == row.role && group.model == row.model;
+  });
+  return found == plan.groups.end() ? nullptr : &*found;
 }
 
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
-                             const std::vector<uint64_t>& model_bytes) {
-  PDJOB_TRY_STATUS(check_memory(config, nodes, model_bytes));
+                             const std::vector<ModelSize>& sizes) {
   PDJOB_TRY(const net::HttpAddress front, net::parse_http_address(config.router.listen));
-  LaunchPlan plan{.job = config.name};
+  if (nodes.empty()) {
+    return Error{ErrorCode::kUnavailable, "the job does not fit: there is no node"};
+  }
+  LaunchPlan plan{.job = config.name, .groups = make_groups(config, sizes, nodes)};
+  const Node& head = node_of_routers(nodes);
   for (uint32_t i = 0; i < config.router.replicas; ++i) {
     plan.rows.push_back({.name = "router-" + std::to_string(i),
                          .role = net::Role::kRouter,
-                         .node = nodes.front().name,
+                         .node = head.name,
+                         .cluster = head.cluster,
+                         .why = "routers run here",
                          .host = front.host,
                          .port = front.port});
   }
-
-  Placer placer(config, nodes);
+  PDJOB_TRY_STATUS(place_groups(nodes, plan));
   for (const ModelConfig& model : config.models) {
-    place_workers(model, placer, plan);
     plan.models.push_back(judge_invariance(model));
-  }
-  for (const Node& node : nodes) {
-    uint32_t used = 0;
-    for (const PlanRow& row : plan.rows) {
-      used += row.node == node.name ? row.cores : 0;
-    }
-    if (used > node.cores) {
-      plan.warnings.push_back("node " + node.name + " has " + std::to_string(node.cores) +
-                              " cores for " + std::to_string(used) +
-                              " engine threads: expect them to slow each other");
-    }
   }
   PDJOB_TRY_STATUS(check_gpus(config, nodes, plan));
   plan_foreign_engines(config, plan);
@@ -174,26 +229,60 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   return plan;
 }
 
-std::string LaunchPlan::to_text() const {
-  const bool gpus = std::ranges::any_of(rows, [](const PlanRow& row) { return !row.gpus.empty(); });
-  std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
+namespace {
+
+// One more column, with its title first.
+void insert_column(std::vector<std::vector<std::string>>& table, size_t at,
+                   const std::vector<std::string>& column) {
+  for (size_t i = 0; i < table.size(); ++i) {
+    table[i].insert(table[i].begin() + static_cast<std::ptrdiff_t>(at),
+                    column[i].empty() ? "-" : column[i]);
+  }
+}
+
+template <class Text>
+std::vector<std::string> column_of(const std::string& title, const std::vector<PlanRow>& rows,
+                                   const Text& text) {
+  std::vector<std::string> column = {title};
   for (const PlanRow& row : rows) {
-    table.push_back({row.name, to_string(row.role), row.node,
+    column.push_back(text(row));
+  }
+  return column;
+}
+
+std::string process_table(const LaunchPlan& plan) {
+  std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
+  for (const PlanRow& row : plan.rows) {
+    table.push_back({row.name, to_string(row.role), row.node.empty() ? "-" : row.node,
                      row.cores == 0 ? "-" : std::to_string(row.cores), address_text(row)});
   }
-  for (size_t i = 0; gpus && i < table.size(); ++i) {
-    const std::string gpu = i == 0                     ? "GPU"
-                            : rows[i - 1].gpus.empty() ? "-"
-                                                       : gpus_text(rows[i - 1].gpus);
-    table[i].insert(table[i].end() - 1, gpu);
+  const auto any = [&](const auto& differs) { return std::ranges::any_of(plan.rows, differs); };
+  // Nothing was chosen on a single node.
+  if (any([&](const PlanRow& row) { return row.node != plan.rows.front().node; })) {
+    insert_column(table, 5, column_of("WHY", plan.rows, [](const PlanRow& row) {
+                    return row.node.empty() ? "waits for a node" : row.why;
+                  }));
   }
-  for (size_t i = 0; several_models() && i < table.size(); ++i) {
-    const std::string model = i == 0                      ? "MODEL"
-                              : rows[i - 1].model.empty() ? "-"
-                                                          : rows[i - 1].model;
-    table[i].insert(table[i].begin() + 1, model);
+  if (any([](const PlanRow& row) { return !row.gpus.empty(); })) {
+    insert_column(table, 4, column_of("GPU", plan.rows, [](const PlanRow& row) {
+                    return gpus_text(row.gpus);
+                  }));
   }
-  std::string text = title_of(*this) + format_table(table);
+  if (any([&](const PlanRow& row) { return row.cluster != plan.rows.front().cluster; })) {
+    insert_column(table, 2,
+                  column_of("CLUSTER", plan.rows, [](const PlanRow& row) { return row.cluster; }));
+  }
+  if (plan.several_models()) {
+    insert_column(table, 1,
+                  column_of("MODEL", plan.rows, [](const PlanRow& row) { return row.model; }));
+  }
+  return format_table(table);
+}
+
+}  // namespace
+
+std::string LaunchPlan::to_text() const {
+  std::string text = title_of(*this) + process_table(*this);
   for (const PlanRow& row : rows) {
     text += row.command.empty() ? "" : row.name + " runs: " + row.command + "\n";
   }
@@ -234,6 +323,8 @@ std::string LaunchPlan::to_json() const {
       json.key("model").string(row.model);
     }
     json.key("node").string(row.node);
+    json.key("cluster").string(row.cluster);
+    json.key("why").string(row.why);
     json.key("cores").integer(row.cores);
     if (!row.gpus.empty()) {
       json.key("gpu").string(gpus_text(row.gpus));

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "common/result.h"
+#include "launcher/placement/gang.h"
+#include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
-#include "launcher/plan/node.h"
 #include "net/control/message.h"
 
 namespace pdjob::launcher {
@@ -17,7 +18,9 @@ struct PlanRow {
   std::string name;
   net::Role role = net::Role::kBoth;
   std::string model;  // Served name; empty for a router.
-  std::string node;
+  std::string node;   // Empty: there is no place for it yet.
+  std::string cluster;
+  std::string why;                // Why this node and no other, in few words.
   uint32_t cores = 0;             // Engine threads; 0 for a router, which needs little.
   std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
   std::string host;
@@ -25,6 +28,19 @@ struct PlanRow {
   // The command line of an engine of another make. A port that is in use when it starts is replaced
   // by the next free one.
   std::string command;
+};
+
+// The workers of one role of one model.
+struct PlanGroup {
+  net::Role role = net::Role::kBoth;
+  std::string model;  // Served name.
+  Group group;
+};
+
+// How much memory a model takes.
+struct ModelSize {
+  uint64_t file_bytes = 0;          // 0: unknown.
+  uint64_t kv_bytes_per_token = 0;  // 0: unknown.
 };
 
 struct ModelPlan {
@@ -37,7 +53,8 @@ struct ModelPlan {
 struct LaunchPlan {
   std::string job;
   std::vector<ModelPlan> models;
-  std::vector<PlanRow> rows;  // Routers first, then the workers of one model after the other.
+  std::vector<PlanGroup> groups;
+  std::vector<PlanRow> rows;  // Routers first, then the workers of one group after the other.
   std::vector<std::string> warnings;
 
   // If true, texts must name each worker's model.
@@ -47,12 +64,16 @@ struct LaunchPlan {
   std::string to_json() const;
 };
 
-// `model_bytes`: one size per model of the job. kUnavailable: the nodes cannot hold the job (exit
-// code 3).
+// `sizes`: of each model of the job. kUnavailable: the nodes cannot hold the job (exit code 3); the
+// message says what is short by how much, and which node comes nearest. A launcher whose nodes may
+// still join asks again when one has.
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
-                             const std::vector<uint64_t>& model_bytes);
+                             const std::vector<ModelSize>& sizes);
 
-// "host:port"
+// The group of a worker, by role and model; null for a router.
+const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row);
+
+// "host:port", or "-" without a node.
 std::string address_text(const PlanRow& row);
 
 }  // namespace pdjob::launcher

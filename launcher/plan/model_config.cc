@@ -41,12 +41,14 @@ void read_prefill(ConfigReader& in, Overrides overrides, ModelConfig& model) {
   in.field("workers", model.prefill_workers,
            {.doc = "How many. 0: decode workers compute their prompts themselves."},
            {0, kWorkersPerRoleMax});
+  read(in, model.prefill_group);
   prefill::read(in, model.prefill);
   read_engine(in, overrides, model.prefill_engine);
 }
 
 void read_decode(ConfigReader& in, Overrides overrides, ModelConfig& model) {
   in.field("workers", model.decode_workers, {.doc = "How many."}, {1, kWorkersPerRoleMax});
+  read(in, model.decode_group);
   decode::read(in, model.decode);
   read_engine(in, overrides, model.decode_engine);
 }
@@ -126,6 +128,8 @@ void check_model(ConfigReader& in, const Places& places, ModelConfig& model) {
     in.fail("served_name", "must have at most 256 bytes");
   }
   check_engines(in, model);
+  check(in, "prefill", model.prefill_workers, model.prefill_group);
+  check(in, "decode", model.decode_workers, model.decode_group);
 }
 
 bool is_gguf(const std::filesystem::path& path) {

@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "decode/decode_config.h"
 #include "engine/engine_config.h"
+#include "launcher/plan/group_config.h"
 #include "prefill/prefill_config.h"
 
 namespace pdjob::launcher {
@@ -42,6 +43,8 @@ struct ModelConfig {
   engine::EngineConfig decode_engine;
   prefill::PrefillConfig prefill;
   decode::DecodeConfig decode;
+  GroupConfig prefill_group;
+  GroupConfig decode_group;
 
   bool disaggregated() const { return prefill_workers > 0; }
 };

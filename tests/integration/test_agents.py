@@ -99,8 +99,8 @@ def expected(single):
 def test_prefill_and_decode_on_two_machines_answer_with_the_tokens_of_one_process(expected):
     with machines("a", "b") as made:
         made.start_agent("a", "--label", "rack=7")
-        made.start_agent("b")
-        with running(made) as job:
+        made.start_agent("b", "--label", "rack=8")
+        with running(made, prefill_extra='labels: {rack: "7"}', decode_extra='labels: {rack: "8"}') as job:
             got, headers = tokens(job.url)
             assert got == expected
             assert headers["x-pdjob-kv-transport"] == "tcp" and int(headers["x-pdjob-kv-bytes"]) > 0
@@ -373,7 +373,7 @@ def test_a_far_and_lossy_link_between_local_and_another_machine_changes_no_token
             made.front = "10.78.0.1"
             made.here = "here: {kind: local},"
             made.start_agent("b")
-            with running(made, nodes=1) as job:
+            with running(made, nodes=1, prefill_extra="cluster: [here]", decode_extra="cluster: [lab]") as job:
                 assert {node_of(job, name) for name in ("prefill-0", "decode-0")} == {"local", "b"}
                 assert tokens(job.url)[0] == expected
                 assert {process["url"].split(":")[1] for name, process in job.processes().items() if name != "router-0"} == {"//10.78.0.1", "//10.78.0.2"}

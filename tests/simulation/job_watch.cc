@@ -45,6 +45,31 @@ std::string words(const launcher::Effect& effect) {
              : "  > tells " + send->peer + " " + std::to_string(send->message.index());
 }
 
+struct Use {
+  uint64_t cores = 0;
+  std::vector<std::string> gpus;
+};
+
+std::map<std::string, Use> uses_of(const launcher::Job& job) {
+  std::map<std::string, Use> uses;
+  for (const Process& process : job.processes()) {
+    Use& use = uses[process.place.node];
+    use.cores += process.demand.cores;
+    use.gpus.insert(use.gpus.end(), process.place.gpus.begin(), process.place.gpus.end());
+  }
+  uses.erase("");
+  return uses;
+}
+
+bool accepts(const launcher::Node& node, const launcher::Demand& demand) {
+  return !node.routers_only && (demand.labels.empty() || node.labels.contains("disk"));
+}
+
+// After the faults. One that waits is right to do so: check_waits() saw it.
+bool may_stay(const Process& process) {
+  return process.state == ProcessState::kReady || process.state == ProcessState::kWaiting;
+}
+
 }  // namespace
 
 std::vector<std::string> job_words(const launcher::Event& event,
@@ -73,15 +98,52 @@ void JobWatch::on(const launcher::Job& job, const launcher::Probe& probe) {
   probes_[probe.probe].moves_kv = !probe.prefill.empty();
 }
 
-void JobWatch::on(const launcher::Spawn& spawn) {
+void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
   ++counts_.starts;
   const bool runs = std::ranges::any_of(
       cluster_.running(), [&](const auto& each) { return each.second.spec.name == spawn.name; });
   invariants_.expect(!runs, "a process is started only when it does not run, but not", spawn.name);
   invariants_.expect(!retired_.contains(spawn.name), "a retired process is not started, but",
                      spawn.name);
-  invariants_.expect(!lost_.contains(spawn.place.node), "a lost node gets no process, but",
-                     spawn.place.node);
+  const auto node = nodes_.find(spawn.place.node);
+  const Process* const process = job.find(spawn.name);
+  invariants_.expect(node != nodes_.end(), "a lost node gets no process, but", spawn.place.node);
+  invariants_.expect(node == nodes_.end() || process == nullptr || process->is_router() ||
+                         accepts(node->second, process->demand),
+                     "a process runs only where it may, but not", spawn.name);
+}
+
+void JobWatch::begin(const std::vector<launcher::Node>& nodes) {
+  for (const launcher::Node& node : nodes) {
+    nodes_[node.name] = node;
+  }
+}
+
+void JobWatch::check_promises(const launcher::Job& job) {
+  for (const auto& [name, use] : uses_of(job)) {
+    const auto node = nodes_.find(name);
+    invariants_.expect(node == nodes_.end() || use.cores <= node->second.cores,
+                       "a core is promised once, but not on", name);
+    invariants_.expect(std::set(use.gpus.begin(), use.gpus.end()).size() == use.gpus.size(),
+                       "a GPU is promised once, but not on", name);
+  }
+}
+
+void JobWatch::check_waits(const launcher::Job& job) {
+  const auto uses = uses_of(job);
+  for (const Process& process : job.processes()) {
+    if (process.state != ProcessState::kWaiting) {
+      continue;
+    }
+    for (const auto& [name, node] : nodes_) {
+      const auto found = uses.find(name);
+      const Use use = found == uses.end() ? Use{} : found->second;
+      const bool room = accepts(node, process.demand) &&
+                        use.cores + process.demand.cores <= node.cores &&
+                        use.gpus.size() + process.demand.gpus <= node.gpus.size();
+      invariants_.expect(!room, "a process waits only while no node has room, but there is", name);
+    }
+  }
 }
 
 void JobWatch::on_success(const launcher::ProbeSucceeded& event) {
@@ -103,31 +165,42 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
   } else if (const auto* failed = std::get_if<launcher::ProbeFailed>(&event)) {
     probes_.erase(failed->probe);
   } else if (const auto* lost = std::get_if<launcher::NodeLost>(&event)) {
-    lost_.insert(lost->name);
+    nodes_.erase(lost->name);
   } else if (const auto* joined = std::get_if<launcher::NodeJoined>(&event)) {
-    lost_.erase(joined->node.name);
+    nodes_[joined->node.name] = joined->node;
   }
   for (const launcher::Effect& effect : effects) {
     if (const auto* probe = std::get_if<launcher::Probe>(&effect)) {
       on(job, *probe);
     } else if (const auto* spawn = std::get_if<launcher::Spawn>(&effect)) {
-      on(*spawn);
+      on(job, *spawn);
     }
   }
   const auto* message = std::get_if<launcher::MessageArrived>(&event);
   if (message != nullptr && std::holds_alternative<net::HeartbeatSent>(message->message)) {
     return;  // It makes nothing ready.
   }
+  started_ = started_ || std::holds_alternative<launcher::Started>(event);
+  bool waits = false;
   for (const Process& process : job.processes()) {
     invariants_.expect(process.state != ProcessState::kReady || proved(process.engine_id),
                        "a process is ready only if a probe went through it, but not", process.name);
+    waits = waits || process.state == ProcessState::kWaiting;
+  }
+  if (std::ranges::any_of(effects, [](const launcher::Effect& effect) {
+        return std::holds_alternative<launcher::Spawn>(effect);
+      })) {
+    check_promises(job);
+  }
+  if (waits && started_ && job.state() != launcher::JobState::kDraining) {
+    check_waits(job);
   }
 }
 
 bool JobWatch::well(const launcher::Job& job) const {
   const auto is_well = [&](const Process& process) {
     const auto role = roles_.find(process.name);
-    return process.state == ProcessState::kReady && !retired_.contains(process.name) &&
+    return may_stay(process) && !retired_.contains(process.name) &&
            (role == roles_.end() || role->second == process.role);
   };
   return job.state() == launcher::JobState::kReady && std::ranges::all_of(job.processes(), is_well);
@@ -137,9 +210,8 @@ void JobWatch::expect_all_well(const launcher::Job& job) {
   invariants_.expect(job.state() == launcher::JobState::kReady, "the job is ready, but",
                      job.waiting_for());
   for (const Process& process : job.processes()) {
-    invariants_.expect(process.state == ProcessState::kReady,
-                       "every process is ready after the faults, but not", process.name,
-                       to_string(process.state));
+    invariants_.expect(may_stay(process), "every process is ready after the faults, but not",
+                       process.name, to_string(process.state));
     invariants_.expect(!retired_.contains(process.name), "a retired process goes, but not",
                        process.name);
     const auto role = roles_.find(process.name);

@@ -1,6 +1,8 @@
 // JobWatch: looks at a Job core from outside, after each of its steps. Only processes that a probe
 // went through get ready. A process is started only when it does not run, and never after it was
-// retired, and never on a node that is lost. It follows which processes there should be.
+// retired, and only on a node that is there, accepts it and has what it takes, which no other
+// process has then. A process waits only while no node has room for it. It follows which processes
+// there should be.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,8 @@ class JobWatch {
   JobWatch(Invariants& invariants, const SimCluster& cluster)
       : invariants_(invariants), cluster_(cluster) {}
 
+  // The nodes that the job begins with.
+  void begin(const std::vector<launcher::Node>& nodes);
   void planned(const std::string& name) { planned_.insert(name); }
   void retired(const std::string& name);
   void role_asked(const std::string& name, net::Role role) { roles_[name] = role; }
@@ -47,7 +51,9 @@ class JobWatch {
 
  private:
   void on(const launcher::Job& job, const launcher::Probe& probe);
-  void on(const launcher::Spawn& spawn);
+  void on(const launcher::Job& job, const launcher::Spawn& spawn);
+  void check_promises(const launcher::Job& job);
+  void check_waits(const launcher::Job& job);
   void on_success(const launcher::ProbeSucceeded& event);
 
   Invariants& invariants_;
@@ -61,7 +67,8 @@ class JobWatch {
   std::set<std::string> planned_;
   std::set<std::string> retired_;  // The job forgets them once they have ended.
   std::map<std::string, net::Role> roles_;
-  std::set<std::string> lost_;  // Nodes, as the job was told.
+  std::map<std::string, launcher::Node> nodes_;  // As the job was told.
+  bool started_ = false;
   Counts counts_;
   Instant last_probe_{};
 };

@@ -113,6 +113,8 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
     shape.two_hop = false;  // Workers describe themselves.
     shape.router.protocol = router::Protocol::kAuto;
   }
+  shape.decode_wants_gpus = random.chance(0.5);
+  shape.prefill_wants_labels = shape.nodes > 2 && random.chance(0.5);
   return shape;
 }
 

@@ -25,6 +25,8 @@ struct Shape {
   bool two_hop = false;
   bool asynchronous = false;
   bool by_hand = false;  // No launcher.
+  bool decode_wants_gpus = false;
+  bool prefill_wants_labels = false;  // Only every second node has them.
   router::RouterConfig router;
   WorkloadShape workload;
 };

@@ -124,6 +124,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void start_by_hand();
   bool well() const;
   void expect_all_well();
+  launcher::Demand demand_of(net::Role role, const std::string& model) const;
   launcher::JobRunnerOptions job_options();
   worker::CoreFactory core_factory(net::Role role) const;
   void begin(const SimCluster::Order& order);
@@ -242,8 +243,10 @@ launcher::JobRunnerOptions SimWorld::job_options() {
                        uint32_t count) {
     const std::string prefix = model == "m" ? word : model + "-" + word;
     for (uint32_t i = 0; i < count; ++i) {
-      launcher::ProcessPlan process{
-          .name = prefix + std::to_string(i), .role = role, .model = model, .demand = {.cores = 1}};
+      launcher::ProcessPlan process{.name = prefix + std::to_string(i),
+                                    .role = role,
+                                    .model = model,
+                                    .demand = demand_of(role, model)};
       watch_.planned(process.name);
       options.processes.push_back(std::move(process));
     }
@@ -263,25 +266,48 @@ launcher::JobRunnerOptions SimWorld::job_options() {
     add(model, "p", net::Role::kPrefill, shape_.prefill_workers);
     add(model, "d", net::Role::kDecode, shape_.decode_workers);
     add(model, "b", net::Role::kBoth, shape_.both_workers);
+    for (const net::Role role : {net::Role::kPrefill, net::Role::kDecode}) {
+      options.groups.push_back(
+          {.role = role, .model = model, .demand = demand_of(role, model), .workers_min = 1});
+    }
   }
   return options;
 }
 
+launcher::Demand SimWorld::demand_of(net::Role role, const std::string& model) const {
+  launcher::Demand demand{.cores = 1, .role = to_string(role), .model = model};
+  if (role == net::Role::kDecode && shape_.decode_wants_gpus) {
+    demand.gpus = 1;
+  } else if (role == net::Role::kPrefill && shape_.prefill_wants_labels) {
+    demand.labels = {{"disk", "nvme"}};
+  }
+  return demand;
+}
+
 void SimWorld::start() {
-  cluster_.join({.name = kHead, .host = kDoor.host, .cores = 0});
+  cluster_.join({.name = kHead, .host = kDoor.host, .routers_only = true});
   const uint32_t processes =
       shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
                            (shape_.prefill_workers + shape_.decode_workers + shape_.both_workers);
   for (uint32_t i = 0; i < shape_.nodes; ++i) {
-    nodes_.push_back({.name = "n" + std::to_string(i),
-                      .host = "10.0.1." + std::to_string(i + 1),
-                      .cores = processes / shape_.nodes + 2});
+    launcher::Node node{.name = "n" + std::to_string(i),
+                        .host = "10.0.1." + std::to_string(i + 1),
+                        .cores = processes / shape_.nodes + 3,
+                        .cluster = i % 2 == 0 ? "east" : "west"};
+    for (uint32_t gpu = 0; gpu < node.cores - 1; ++gpu) {
+      node.gpus.push_back(std::to_string(gpu));
+    }
+    if (i % 2 == 0) {
+      node.labels = {{"disk", "nvme"}};
+    }
+    nodes_.push_back(node);
     cluster_.join(nodes_.back());
   }
   shape_.by_hand ? start_by_hand() : start_job();
 }
 
 void SimWorld::start_job() {
+  watch_.begin(cluster_.nodes());
   job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster_, job_options(), *this);
   launcher_.post([this] { job_->start(control_.serve(launcher_, *job_)); });
 }
@@ -565,7 +591,7 @@ void SimWorld::reorganise(uint64_t target) {
     const std::string name = "more-" + std::to_string(++added_);
     watch_.planned(name);
     order = launcher::ProcessAdded{
-        {.name = name, .role = role, .model = model, .demand = {.cores = 1}}};
+        {.name = name, .role = role, .model = model, .demand = demand_of(role, model)}};
   } else if (random.chance(0.5)) {
     watch_.retired(names.front());
     order = launcher::RetireAsked{names.front()};

@@ -1176,12 +1176,86 @@ TEST(Job, AProcessWithoutAPlaceWaitsForANode) {
   world.tell(NodeLost{"b", "no answer"});
   world.pass(milliseconds(250));
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kWaiting);
-  EXPECT_NE(world.job.waiting_for().find("decode-0 is waiting for a node with 1 GPU"),
-            std::string::npos);
+  EXPECT_EQ(world.job.waiting_for(),
+            "decode-0 is waiting for a node: node a comes nearest: it lacks 1 GPU");
   world.tell(NodeJoined{{.name = "d", .cores = 8}});
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kWaiting) << "it has no GPU";
   world.tell(NodeJoined{{.name = "b", .cores = 2, .gpus = {"0"}}});
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
+}
+
+// Three nodes with room for two workers each; two more workers wait.
+class GroupWorld : public World {
+ public:
+  static Demand demand(const std::string& role, uint32_t gpus = 0) {
+    return {.cores = 1, .gpus = gpus, .role = role, .model = "m"};
+  }
+  static Node node(const std::string& name, std::vector<std::string> gpus = {}) {
+    return {.name = name, .cores = 2, .gpus = std::move(gpus), .cluster = "east"};
+  }
+  static std::vector<ProcessPlan> plan() {
+    std::vector<ProcessPlan> plan = {{"router-0", net::Role::kRouter, "", {}, {.node = "a"}}};
+    for (const char* name : {"prefill-0", "prefill-1", "prefill-2"}) {
+      plan.push_back({name, net::Role::kPrefill, "m", demand("prefill")});
+    }
+    for (const char* name : {"decode-0", "decode-1", "decode-2"}) {
+      plan.push_back({name, net::Role::kDecode, "m", demand("decode")});
+    }
+    return plan;
+  }
+  explicit GroupWorld(uint32_t workers_min = 1)
+      : World(plan(), {.nodes = {node("a"), node("b")},
+                       .groups = {{net::Role::kPrefill, "m", demand("prefill"), workers_min},
+                                  {net::Role::kDecode, "m", demand("decode", 1), workers_min}}}) {}
+  Names waiting() const {
+    Names names;
+    for (const Process& process : job.processes()) {
+      if (process.state == ProcessState::kWaiting) {
+        names.push_back(process.name);
+      }
+    }
+    return names;
+  }
+};
+
+TEST(Job, IsReadyWithItsMinimumWhileOthersWaitForNodes) {
+  GroupWorld world;
+  world.make_ready();
+  EXPECT_EQ(world.waiting(), (Names{"decode-1", "decode-2"}));
+  GroupWorld strict(2);
+  strict.start();
+  strict.register_all();
+  EXPECT_EQ(strict.job.state(), JobState::kStarting) << "it has one decode worker, and wants two";
+}
+
+TEST(Job, WaitingProcessesTakeTurnsWhenANodeJoins) {
+  GroupWorld world;
+  world.start();
+  world.tell(NodeLost{"b", "no answer"});
+  world.tell(NodeLost{"a", "no answer"});
+  world.pass(milliseconds(250));
+  EXPECT_EQ(world.waiting().size(), 7U);
+  world.tell(NodeJoined{GroupWorld::node("c")});
+  EXPECT_EQ(world.waiting(), (Names{"prefill-1", "prefill-2", "decode-1", "decode-2"}));
+}
+
+TEST(Job, AProcessThatGoesMakesRoomForOneThatWaits) {
+  GroupWorld world;
+  world.make_ready();
+  world.tell(RetireAsked{"prefill-2"});
+  world.exit_process("prefill-2");
+  EXPECT_EQ(world.waiting(), Names{"decode-2"});
+}
+
+TEST(Job, AWorkerWithANewRoleNeedsWhatThatRoleNeeds) {
+  GroupWorld world;
+  world.make_ready();
+  world.tell(RoleChangeAsked{"prefill-0", net::Role::kDecode});
+  world.exit_process("prefill-0");
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kWaiting) << "no node has a GPU";
+  EXPECT_EQ(world.waiting(), (Names{"prefill-0", "decode-2"})) << "its core is free";
+  world.tell(NodeJoined{GroupWorld::node("g", {"7"})});
+  EXPECT_EQ(world.process("prefill-0").place, (Place{"g", {"7"}}));
 }
 
 TEST(Job, AnExitToldAfterItsNodeWasLostCountsOnce) {

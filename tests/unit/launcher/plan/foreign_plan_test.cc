@@ -22,7 +22,7 @@ JobConfig job(const std::string& yaml) {
 
 LaunchPlan plan_of(const std::string& yaml) {
   const JobConfig config = job(yaml);
-  auto plan = make_plan(config, kOneNode, std::vector<uint64_t>(config.models.size()));
+  auto plan = make_plan(config, kOneNode, std::vector<ModelSize>(config.models.size()));
   PDJOB_CHECK(plan.has_value(), plan.error().message);
   return std::move(*plan);
 }

@@ -14,8 +14,12 @@ JobConfig job(const std::string& yaml) {
 }
 
 std::vector<Node> node(const Words& gpus) {
-  return {
-      {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30, .gpus = gpus}};
+  return {{.name = "local",
+           .host = "127.0.0.1",
+           .cores = 8,
+           .memory_bytes = 1 << 30,
+           .gpus = gpus,
+           .overcommits = true}};
 }
 
 // Returns the GPUs of router-0, then the prefill workers, then the decode workers.
@@ -38,9 +42,9 @@ TEST(GpuShares, ASettingHidesWhatComesAfterAWordThatNamesNone) {
 TEST(GpuShares, EachWorkerThatComputesOnAGpuHasOneOfItsOwn) {
   const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"
                                   "prefill: {workers: 2}\ndecode: {workers: 2}\n"),
-                              node({"0", "1", "2", "3", "4"}), {0});
+                              node({"0", "1", "2", "3", "4"}), {{}});
   ASSERT_TRUE(plan);
-  EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "1", "2", "3"}));
+  EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "2", "1", "3"}));
   EXPECT_EQ(plan->warnings, Words{});
 }
 
@@ -48,7 +52,7 @@ TEST(GpuShares, WorkersOfTheHostLeaveTheGpusToTheOthers) {
   const auto plan = make_plan(job("engine: {kind: fake}\n"
                                   "prefill: {workers: 2, engine: {gpu: true}}\n"
                                   "decode: {workers: 4}\n"),
-                              node({"5", "6"}), {0});
+                              node({"5", "6"}), {{}});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "5", "6", "", "", "", ""}));
 }
@@ -58,7 +62,7 @@ TEST(GpuShares, EachModelSaysWhetherItsWorkersWantOne) {
                                   "models:\n"
                                   "  small: {}\n"
                                   "  large: {engine: {gpu: true}, decode: {workers: 2}}\n"),
-                              node({"3", "4", "5"}), {0, 0});
+                              node({"3", "4", "5"}), {{}, {}});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "", "", "3", "4", "5"}));
 }
@@ -66,26 +70,26 @@ TEST(GpuShares, EachModelSaysWhetherItsWorkersWantOne) {
 TEST(GpuShares, TooFewGpusAreSharedEvenlyWithAWarning) {
   const auto plan = make_plan(job("engine: {kind: fake, gpu_layers: 3}\n"
                                   "prefill: {workers: 2}\ndecode: {workers: 3}\n"),
-                              node({"0", "1"}), {0});
+                              node({"0", "1"}), {{}});
   ASSERT_TRUE(plan);
-  EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "1", "0", "1", "0"}));
+  EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "1", "1", "0", "0"}));
   EXPECT_EQ(plan->warnings,
             Words{"node local has 2 GPUs for 5 workers: expect them to share its memory and time"});
 }
 
 TEST(GpuShares, NcclIsNotPlacedWhereTwoWorkersWouldShareAGpu) {
   const JobConfig config = job("engine: {kind: fake}\nkvtransfer: {transport: nccl}\n");
-  const auto refused = make_plan(config, node({"0"}), {0});
+  const auto refused = make_plan(config, node({"0"}), {{}});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(refused.error().message,
             "node local has 1 GPU for 2 workers, and NCCL wants one for each: have fewer workers, "
             "or take another kvtransfer.transport");
-  EXPECT_TRUE(make_plan(config, node({"0", "1"}), {0}));
+  EXPECT_TRUE(make_plan(config, node({"0", "1"}), {{}}));
 }
 
 TEST(GpuShares, ANodeWithoutGpusIsAWarning) {
-  const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"), node({}), {0});
+  const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"), node({}), {{}});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "", ""}));
   EXPECT_EQ(plan->warnings, Words{"node local has no GPU for 2 workers: look at nvidia-smi, "
@@ -94,7 +98,7 @@ TEST(GpuShares, ANodeWithoutGpusIsAWarning) {
 
 TEST(GpuShares, ThePlanShowsThemWhereThereAreAny) {
   const auto plan = make_plan(job("engine: {kind: fake}\nprefill: {engine: {gpu: true}}\n"),
-                              node({"GPU-8a1"}), {0});
+                              node({"GPU-8a1"}), {{}});
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->to_text(),
             "job demo, model fake\n"
@@ -105,7 +109,8 @@ TEST(GpuShares, ThePlanShowsThemWhereThereAreAny) {
             "invariant: yes (the fake engine computes each sequence alone)\n");
   const std::string json = plan->to_json();
   EXPECT_NE(
-      json.find(R"("name":"prefill-0","role":"prefill","node":"local","cores":1,"gpu":"GPU-8a1")"),
+      json.find(
+          R"("name":"prefill-0","role":"prefill","node":"local","cluster":"local","why":"the only node with room","cores":1,"gpu":"GPU-8a1")"),
       std::string::npos);
   EXPECT_EQ(json.find(R"("gpu")"), json.rfind(R"("gpu")"));
 }

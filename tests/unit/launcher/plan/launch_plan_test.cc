@@ -12,8 +12,11 @@ JobConfig job(const std::string& yaml) {
   return std::move(*config);
 }
 
-const std::vector<Node> kOneNode = {
-    {.name = "local", .host = "127.0.0.1", .cores = 8, .memory_bytes = 1 << 30}};
+const std::vector<Node> kOneNode = {{.name = "local",
+                                     .host = "127.0.0.1",
+                                     .cores = 8,
+                                     .memory_bytes = 1 << 30,
+                                     .overcommits = true}};
 
 TEST(JobConfig, APrefillWorkerThatDrainsKeepsItsKvForItsLease) {
   const JobConfig config = job("launcher: {stop_timeout: 5s}\nkvtransfer: {lease: 60s}\n");
@@ -22,8 +25,9 @@ TEST(JobConfig, APrefillWorkerThatDrainsKeepsItsKvForItsLease) {
 }
 
 TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
-  const auto plan = make_plan(
-      job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"), kOneNode, {0});
+  const auto plan =
+      make_plan(job("prefill: {workers: 2}\ndecode:\n  workers: 1\n  engine: {threads: 3}\n"),
+                kOneNode, {{}});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->to_text(),
             "job demo, model tiny\n"
@@ -36,32 +40,100 @@ TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
 }
 
 TEST(LaunchPlan, JsonHoldsTheSameFacts) {
-  const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, {0});
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, {{}});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(
       plan->to_json(),
       R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
-      R"("processes":[{"name":"router-0","role":"router","node":"local","cores":0,"host":"127.0.0.1","port":8000},)"
-      R"({"name":"decode-0","role":"both","node":"local","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
+      R"("processes":[{"name":"router-0","role":"router","node":"local","cluster":"local","why":"routers run here","cores":0,"host":"127.0.0.1","port":8000},)"
+      R"({"name":"decode-0","role":"both","node":"local","cluster":"local","why":"the only node with room","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
       "\n");
 }
 
-TEST(LaunchPlan, WorkersGoWhereMostCoresAreFree) {
-  const std::vector<Node> nodes = {
-      {.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1},
-      {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1}};
-  const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, {0});
+// Two machines of one cluster, and the launcher's own, which runs only routers.
+std::vector<Node> three_nodes() {
+  return {{.name = "here", .host = "10.0.0.9", .cores = 64, .routers_only = true},
+          {.name = "a", .host = "10.0.0.1", .cores = 4, .memory_bytes = 1, .cluster = "east"},
+          {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1, .cluster = "east"}};
+}
+
+TEST(LaunchPlan, WorkersAreSpreadOverTheNodes) {
+  const std::vector<Node> nodes = three_nodes();
+  const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, {{}});
   ASSERT_TRUE(plan.has_value());
   std::string placed;
   for (const PlanRow& row : plan->rows) {
     placed += row.node;
   }
-  EXPECT_EQ(placed, "aaaabab");
+  EXPECT_EQ(placed, "hereabaaba");
   EXPECT_TRUE(plan->warnings.empty());
 }
 
+TEST(LaunchPlan, SeveralNodesAreShownWithTheReason) {
+  const auto plan =
+      make_plan(job("prefill: {workers: 1, cluster: east}\ndecode: {workers: 6, min_workers: 2}\n"),
+                three_nodes(), {{}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_EQ(plan->to_text(),
+            "job demo, model tiny\n"
+            "NAME       ROLE     CLUSTER  NODE  CORES  ADDRESS         WHY\n"
+            "router-0   router   local    here  -      127.0.0.1:8000  routers run here\n"
+            "prefill-0  prefill  east     a     1      10.0.0.1:any    most free cores\n"
+            "decode-0   decode   east     a     1      10.0.0.1:any    KV stays on the node\n"
+            "decode-1   decode   east     b     1      10.0.0.2:any    fewest of its group\n"
+            "decode-2   decode   east     a     1      10.0.0.1:any    most free cores\n"
+            "decode-3   decode   east     b     1      10.0.0.2:any    fewest of its group\n"
+            "decode-4   decode   east     a     1      10.0.0.1:any    the only node with room\n"
+            "decode-5   decode   -        -     1      -               waits for a node\n"
+            "invariant: yes (the fake engine computes each sequence alone)\n"
+            "warning: decode starts with 5 of 6 workers: the others wait for nodes that join\n");
+  EXPECT_NE(plan->to_json().find(R"({"name":"decode-0","role":"decode","node":"a",)"
+                                 R"("cluster":"east","why":"KV stays on the node","cores":1,)"),
+            std::string::npos)
+      << plan->to_json();
+}
+
+TEST(LaunchPlan, AGroupWithoutAPlaceIsRefusedWithWhatIsShort) {
+  const auto plan =
+      make_plan(job("decode: {workers: 2, labels: {gpu: h100}}\n"), three_nodes(), {{}});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(plan.error().message,
+            "the job does not fit: decode has places for 0 of 2 workers, each with 1 core: node a "
+            "comes nearest: it has no label gpu: h100");
+  EXPECT_EQ(make_plan(job(""), {}, {{}}).error().message, "the job does not fit: there is no node");
+}
+
+TEST(LaunchPlan, AWorkerNeedsTheModelsFileAndItsKv) {
+  constexpr uint64_t kMiB = 1 << 20;
+  JobConfig config = job("prefill: {memory_mib: 7}\n");
+  ModelConfig& model = config.models.front();
+  model.decode_engine.kind = engine::EngineKind::kLlama;
+  model.decode_engine.sequences = 4;
+  model.decode_engine.tokens_per_sequence = 1024;
+  const std::vector<ModelSize> sizes = {{.file_bytes = 10 * kMiB, .kv_bytes_per_token = 1024}};
+  std::vector<Node> nodes = three_nodes();
+  nodes[1].memory_bytes = 21 * kMiB;  // The file once, 7 MiB for prefill, 4 MiB for decode.
+  EXPECT_TRUE(make_plan(config, nodes, sizes).has_value());
+  nodes[1].memory_bytes -= 1;
+  EXPECT_EQ(make_plan(config, nodes, sizes).error().message,
+            "the job does not fit: decode has places for 0 of 1 workers, each with 1 core and 14 "
+            "MiB of memory: node a comes nearest: it lacks 1 MiB of memory");
+  model.decode_engine.gpu = true;  // Its KV is in the GPU's memory.
+  nodes[1].gpus = {"0"};
+  EXPECT_TRUE(make_plan(config, nodes, sizes).has_value());
+}
+
+TEST(LaunchPlan, TheLaunchersMachineTakesMoreThanItHasWithAWarning) {
+  JobConfig config = job("prefill: {memory_mib: 700}\ndecode: {memory_mib: 700}\n");
+  const auto plan = make_plan(config, kOneNode, {{.file_bytes = 100 << 20}});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->warnings, std::vector<std::string>{"node local lacks 476 MiB of memory: expect "
+                                                     "processes to be killed"});
+}
+
 TEST(LaunchPlan, OvercommitmentIsAWarning) {
-  const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, {0});
+  const auto plan = make_plan(job("decode:\n  engine: {threads: 8}\n"), kOneNode, {{}});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->warnings,
             std::vector<std::string>{
@@ -70,23 +142,29 @@ TEST(LaunchPlan, OvercommitmentIsAWarning) {
 
 TEST(LaunchPlan, APortOfKvEventsIsNoneOfItsWorkers) {
   const auto plan = make_plan(
-      job("router: {prefill_policy: prefix_aware, kv_events: {port: 5557}}\n"), kOneNode, {0});
+      job("router: {prefill_policy: prefix_aware, kv_events: {port: 5557}}\n"), kOneNode, {{}});
   ASSERT_TRUE(plan.has_value());
   ASSERT_EQ(plan->warnings.size(), 1U);
   EXPECT_NE(plan->warnings[0].find("router.kv_events.port"), std::string::npos);
 }
 
 TEST(LaunchPlan, AModelLargerThanEveryNodeIsNotPlaced) {
-  const auto plan = make_plan(job(""), kOneNode, {2ULL << 30});
+  const auto plan = make_plan(job(""), kOneNode, {{.file_bytes = 2ULL << 30}});
   ASSERT_FALSE(plan.has_value());
-  EXPECT_EQ(plan.error().message, "the model has 2048 MiB, more than the memory of any node");
+  EXPECT_EQ(plan.error().message,
+            "the job does not fit: prefill has places for 0 of 1 workers, each with 1 core and "
+            "2048 MiB of memory: node local comes nearest: it lacks 1024 MiB of memory; decode has "
+            "places for 0 of 1 workers, each with 1 core and 2048 MiB of memory: node local comes "
+            "nearest: it lacks 1024 MiB of memory");
 }
 
 TEST(LaunchPlan, InvarianceFollowsTheMeasuredRules) {
   JobConfig config = job("");
   ModelConfig& model = config.models.front();
   model.prefill_engine.kind = model.decode_engine.kind = engine::EngineKind::kLlama;
-  const auto invariant = [&] { return make_plan(config, kOneNode, {0})->models.front().invariant; };
+  const auto invariant = [&] {
+    return make_plan(config, kOneNode, {{}})->models.front().invariant;
+  };
   model.prefill_engine.kv_type = model.decode_engine.kv_type = engine::KvType::kQ8_0;
   model.decode_engine.threads = 4;
   EXPECT_TRUE(invariant());
@@ -117,7 +195,7 @@ JobConfig two_models(const std::string& more = "") {
 TEST(LaunchPlan, SeveralModelsHaveWorkersOfTheirOwn) {
   JobConfig config = two_models();
   config.models[1].decode_engine.kind = engine::EngineKind::kLlama;
-  const auto plan = make_plan(config, kOneNode, {0, 0});
+  const auto plan = make_plan(config, kOneNode, {{}, {}});
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->to_text(),
             "job demo, models small, org/Large-7B\n"
@@ -132,7 +210,7 @@ TEST(LaunchPlan, SeveralModelsHaveWorkersOfTheirOwn) {
 }
 
 TEST(LaunchPlan, JsonSaysWhichWorkerIsOfWhichOfSeveralModels) {
-  const auto plan = make_plan(two_models(), kOneNode, {0, 0});
+  const auto plan = make_plan(two_models(), kOneNode, {{}, {}});
   ASSERT_TRUE(plan.has_value());
   const std::string json = plan->to_json();
   EXPECT_EQ(json.find(R"({"job":"demo","models":[{"name":"small","invariant":true,)"
@@ -147,20 +225,26 @@ TEST(LaunchPlan, JsonSaysWhichWorkerIsOfWhichOfSeveralModels) {
 }
 
 TEST(LaunchPlan, OneOfSeveralModelsThatIsTooLargeIsNamed) {
-  const auto plan = make_plan(two_models(), kOneNode, {1, 2ULL << 30});
+  const auto plan =
+      make_plan(two_models(), kOneNode, {{.file_bytes = 1}, {.file_bytes = 2ULL << 30}});
   ASSERT_FALSE(plan.has_value());
   EXPECT_EQ(plan.error().message,
-            "the model org/Large-7B has 2048 MiB, more than the memory of any node");
+            "the job does not fit: large-decode has places for 0 of 1 workers, each with 3 cores "
+            "and 2048 MiB of memory: node local comes nearest: it lacks 1025 MiB of memory");
 }
 
 TEST(LaunchPlan, ModelsMustFitTogetherEachFileOnce) {
   JobConfig config = two_models();
   config.models[0].decode_engine.model_path = config.models[1].decode_engine.model_path = "/same";
-  EXPECT_TRUE(make_plan(config, kOneNode, {600 << 20, 600 << 20}).has_value());
+  EXPECT_TRUE(make_plan(config, kOneNode, {{.file_bytes = 600 << 20}, {.file_bytes = 600 << 20}})
+                  .has_value());
   config.models[0].decode_engine.model_path = "/other";
-  const auto plan = make_plan(config, kOneNode, {600 << 20, 600 << 20});
+  const auto plan =
+      make_plan(config, kOneNode, {{.file_bytes = 600 << 20}, {.file_bytes = 600 << 20}});
   ASSERT_FALSE(plan.has_value());
-  EXPECT_EQ(plan.error().message, "the models have 1200 MiB, more than the memory of all nodes");
+  EXPECT_EQ(plan.error().message.substr(0, 57),
+            "the job does not fit: large-decode has places for 0 of 1 ")
+      << plan.error().message;
 }
 
 }  // namespace

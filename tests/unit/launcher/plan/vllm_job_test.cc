@@ -16,7 +16,7 @@ const std::vector<Node> kOneNode = {{.name = "local",
                                      .gpus = {"0", "1", "2", "3"}}};
 
 std::string plan_text(const JobConfig& config) {
-  const auto plan = make_plan(config, kOneNode, {0});
+  const auto plan = make_plan(config, kOneNode, {{}});
   return plan ? plan->to_text() : plan.error().message;
 }
 

@@ -17,6 +17,9 @@ struct Node {
   std::string cluster = "local";              // As named in the job file.
   std::map<std::string, std::string> labels;  // What groups may ask for.
   bool routers_only = false;                  // Workers are placed on other nodes.
+  // Its cores, its GPUs, and its memory beside the models' files may be promised more than once.
+  // That is slow, not wrong. It is so on the launcher's own machine, where a job is tried out.
+  bool overcommits = false;
 };
 
 }  // namespace pdjob::launcher

@@ -1,0 +1,42 @@
+// Demand: what one process needs of a node, and which nodes it accepts. Place: where it runs.
+// Values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace pdjob::launcher {
+
+// How a group's workers share the nodes. Both prefer nodes and clusters with other workers of the
+// same model, because KV moves between them.
+enum class Arrange {
+  kSpread,  // On many nodes, so that a lost node takes few of them.
+  kPack,    // On few nodes.
+};
+const char* to_string(Arrange arrange);
+
+// Workers with equal demands are one group.
+struct Demand {
+  uint32_t cores = 0;         // Engine threads; 0 for a router, which needs little.
+  uint32_t gpus = 0;          // Whole ones.
+  uint64_t memory_bytes = 0;  // Of its own: KV and buffers.
+  std::string file;           // The model's file. A node's processes map it together, once.
+  uint64_t file_bytes = 0;
+  std::string role;                           // Distinguishes the groups of one model.
+  std::string model;                          // KV moves between its groups; empty: no KV.
+  std::vector<std::string> clusters;          // Their names; empty: any.
+  std::map<std::string, std::string> labels;  // Each must be a label of the node.
+  Arrange arrange = Arrange::kSpread;
+  friend bool operator==(const Demand&, const Demand&) = default;
+};
+
+// Its GPUs are the only ones that the process sees; none: all of them.
+struct Place {
+  std::string node;
+  std::vector<std::string> gpus;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+}  // namespace pdjob::launcher

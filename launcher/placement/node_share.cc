@@ -1,0 +1,157 @@
+#include "launcher/placement/node_share.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace pdjob::launcher {
+namespace {
+
+uint64_t missing(uint64_t wanted, int64_t free) {
+  const uint64_t there = free > 0 ? static_cast<uint64_t>(free) : 0;
+  return wanted > there ? wanted - there : 0;
+}
+
+std::string count_text(uint64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+const char* to_string(Arrange arrange) { return arrange == Arrange::kPack ? "pack" : "spread"; }
+
+std::string Shortfall::text() const {
+  std::vector<std::string> parts;
+  if (cores > 0) {
+    parts.push_back(count_text(cores, "core"));
+  }
+  if (gpus > 0) {
+    parts.push_back(count_text(gpus, "GPU"));
+  }
+  if (memory_bytes > 0) {
+    constexpr uint64_t kMiB = 1 << 20;
+    parts.push_back(std::to_string((memory_bytes + kMiB - 1) / kMiB) + " MiB of memory");
+  }
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  }
+  return text;
+}
+
+std::vector<std::string> refusals(const Node& node, const Demand& demand) {
+  std::vector<std::string> reasons;
+  if (node.routers_only) {
+    reasons.emplace_back("is for routers only");
+  }
+  if (!demand.clusters.empty() &&
+      std::ranges::find(demand.clusters, node.cluster) == demand.clusters.end()) {
+    reasons.push_back("is of cluster " + node.cluster);
+  }
+  for (const auto& [name, value] : demand.labels) {
+    const auto found = node.labels.find(name);
+    if (found == node.labels.end()) {
+      reasons.push_back("has no label " + name + ": " + value);
+    } else if (found->second != value) {
+      reasons.push_back("has the label " + name + ": " + found->second + ", not " + value);
+    }
+  }
+  return reasons;
+}
+
+void NodeShare::resize(const Node& node) {
+  node_ = node;
+  count_free_gpus();
+}
+
+void NodeShare::count_free_gpus() {
+  gpus_free_ = static_cast<uint64_t>(std::ranges::count_if(node_.gpus, [&](const std::string& gpu) {
+    const auto found = gpu_uses_.find(gpu);
+    return found == gpu_uses_.end() || found->second == 0;
+  }));
+}
+
+int64_t NodeShare::memory_free() const { return memory_for_files() - memory_used_; }
+
+bool NodeShare::accepted_by(const Demand& demand) const { return refusals(node_, demand).empty(); }
+
+uint64_t NodeShare::file_bytes_to_add(const Demand& demand) const {
+  return demand.file.empty() || files_.contains(demand.file) ? 0 : demand.file_bytes;
+}
+
+Shortfall NodeShare::shortfall(const Demand& demand) const {
+  return {.cores = missing(demand.cores, cores_free()),
+          .gpus = missing(demand.gpus, static_cast<int64_t>(gpus_free_)),
+          .memory_bytes = missing(demand.memory_bytes + file_bytes_to_add(demand), memory_free())};
+}
+
+Shortfall NodeShare::lack(const Demand& demand) const {
+  if (!node_.overcommits) {
+    return shortfall(demand);
+  }
+  return {.gpus = missing(demand.gpus, static_cast<int64_t>(node_.gpus.size())),
+          .memory_bytes = missing(file_bytes_to_add(demand), memory_for_files())};
+}
+
+uint64_t NodeShare::room(const Demand& demand, bool overcommit, uint64_t enough) const {
+  if (overcommit && node_.overcommits) {
+    return lack(demand).none() ? enough : 0;
+  }
+  if (!shortfall(demand).none()) {
+    return 0;
+  }
+  const auto times = [enough](int64_t free, uint64_t each) {
+    return each == 0 ? enough : static_cast<uint64_t>(free) / each;
+  };
+  const auto memory = memory_free() - static_cast<int64_t>(file_bytes_to_add(demand));
+  return std::min({enough, times(cores_free(), demand.cores),
+                   times(static_cast<int64_t>(gpus_free_), demand.gpus),
+                   times(memory, demand.memory_bytes)});
+}
+
+Place NodeShare::take(const Demand& demand) {
+  std::vector<std::pair<uint32_t, size_t>> uses;  // Of each GPU, with its place in the list.
+  for (const std::string& gpu : node_.gpus) {
+    uses.emplace_back(gpu_uses_[gpu], uses.size());
+  }
+  std::ranges::sort(uses);
+  Place place{.node = node_.name, .gpus = {}};
+  for (size_t i = 0; i < demand.gpus; ++i) {
+    place.gpus.push_back(node_.gpus.at(uses.at(i).second));
+  }
+  take(place, demand);
+  return place;
+}
+
+void NodeShare::take(const Place& place, const Demand& demand) {
+  cores_used_ += demand.cores;
+  memory_used_ += static_cast<int64_t>(demand.memory_bytes);
+  if (!demand.file.empty()) {
+    File& file =
+        files_.try_emplace(demand.file, File{.uses = 0, .bytes = demand.file_bytes}).first->second;
+    file_bytes_ += ++file.uses == 1 ? static_cast<int64_t>(file.bytes) : 0;
+  }
+  for (const std::string& gpu : place.gpus) {
+    ++gpu_uses_[gpu];
+  }
+  count_free_gpus();
+}
+
+void NodeShare::release(const Place& place, const Demand& demand) {
+  cores_used_ -= demand.cores;
+  memory_used_ -= static_cast<int64_t>(demand.memory_bytes);
+  if (const auto file = files_.find(demand.file); file != files_.end()) {
+    if (--file->second.uses == 0) {
+      file_bytes_ -= static_cast<int64_t>(file->second.bytes);
+      files_.erase(file);
+    }
+  }
+  for (const std::string& gpu : place.gpus) {
+    if (const auto uses = gpu_uses_.find(gpu); uses != gpu_uses_.end() && --uses->second == 0) {
+      gpu_uses_.erase(uses);
+    }
+  }
+  count_free_gpus();
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,307 @@
+#include "launcher/placement/placement.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "common/check.h"
+
+namespace pdjob::launcher {
+namespace {
+
+bool admits(const NodeShare& share, const Demand& demand, const Placement::Terms& terms) {
+  return (terms.cluster.empty() || share.node().cluster == terms.cluster) &&
+         (terms.overcommit ? share.lack(demand) : share.shortfall(demand)).none();
+}
+
+// The position in a Rank says what is compared there.
+Reason reason_at(size_t position, const Demand& demand, bool tight) {
+  const bool pack = demand.arrange == Arrange::kPack;
+  switch (position) {
+    case 0:
+      return Reason::kOthersAreFull;
+    case 1:
+      return Reason::kSameCluster;
+    case 2:
+      return Reason::kLeavesGpus;
+    case 3:
+      return tight ? Reason::kTightest : pack ? Reason::kBesideModel : Reason::kFewestOfGroup;
+    case 4:
+      return Reason::kKvStays;
+    default:
+      return tight ? Reason::kTightest : Reason::kMostCores;
+  }
+}
+
+// In thousandths of what is wanted, over all that is short.
+uint64_t distance(const Shortfall& lack, const Demand& demand) {
+  const auto share = [](uint64_t missing, uint64_t wanted) {
+    return wanted == 0 ? 0
+                       : static_cast<uint64_t>(1000.0 * static_cast<double>(missing) /
+                                               static_cast<double>(wanted));
+  };
+  return share(lack.cores, demand.cores) + share(lack.gpus, demand.gpus) +
+         share(lack.memory_bytes, demand.memory_bytes + demand.file_bytes);
+}
+
+}  // namespace
+
+const char* to_string(Reason reason) {
+  switch (reason) {
+    case Reason::kOthersAreFull:
+      return "others are full";
+    case Reason::kSameCluster:
+      return "its model is in this cluster";
+    case Reason::kLeavesGpus:
+      return "leaves GPUs to others";
+    case Reason::kFewestOfGroup:
+      return "fewest of its group";
+    case Reason::kBesideModel:
+      return "beside its model";
+    case Reason::kKvStays:
+      return "KV stays on the node";
+    case Reason::kTightest:
+      return "leaves least over";
+    case Reason::kMostCores:
+      return "most free cores";
+    case Reason::kFirstName:
+      return "first by name";
+    case Reason::kOnlyOne:
+      return "the only node with room";
+    case Reason::kSearched:
+      return "found by search";
+  }
+  PDJOB_CHECK(false, static_cast<int>(reason));
+}
+
+Placement::Placement(const std::vector<Node>& nodes) {
+  for (const Node& node : nodes) {
+    add(node);
+  }
+}
+
+const Placement::Row* Placement::find(const std::string& node) const {
+  const auto row = std::ranges::lower_bound(
+      rows_, node, {},
+      [](const Row& each) -> const std::string& { return each.share.node().name; });
+  return row != rows_.end() && row->share.node().name == node ? &*row : nullptr;
+}
+
+Placement::Row* Placement::find(const std::string& node) {
+  return const_cast<Row*>(std::as_const(*this).find(node));
+}
+
+void Placement::add(const Node& node) {
+  Row* known = find(node.name);
+  if (known != nullptr) {
+    move_counts(*known, node.cluster);
+    known->share.resize(node);
+  } else {
+    const auto after = std::ranges::upper_bound(
+        rows_, node.name, {},
+        [](const Row& each) -> const std::string& { return each.share.node().name; });
+    known = &*rows_.insert(after, Row{.share = NodeShare(node),
+                                      .counts = std::vector<int64_t>(kinds_.size()),
+                                      .accepted = std::vector<char>(kinds_.size())});
+  }
+  for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+    known->accepted[kind] = static_cast<char>(known->share.accepted_by(kinds_[kind].demand));
+  }
+}
+
+void Placement::remove(const std::string& node) {
+  if (const Row* const row = find(node)) {
+    move_counts(*row, "");
+    rows_.erase(rows_.begin() + (row - rows_.data()));
+  }
+}
+
+void Placement::move_counts(const Row& row, const std::string& to) {
+  for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+    kinds_[kind].in_cluster[row.share.node().cluster] -= row.counts[kind];
+    if (!to.empty()) {
+      kinds_[kind].in_cluster[to] += row.counts[kind];
+    }
+  }
+}
+
+size_t Placement::kind_of(const Demand& demand) {
+  for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+    if (kinds_[kind].demand == demand) {
+      return kind;
+    }
+  }
+  const size_t added = kinds_.size();
+  kinds_.push_back({.demand = demand, .partners = {}, .relatives = {added}, .in_cluster = {}});
+  for (size_t kind = 0; kind < added && !demand.model.empty(); ++kind) {
+    if (kinds_[kind].demand.model != demand.model) {
+      continue;
+    }
+    kinds_[kind].relatives.push_back(added);
+    kinds_[added].relatives.push_back(kind);
+    if (kinds_[kind].demand.role != demand.role) {
+      kinds_[kind].partners.push_back(added);
+      kinds_[added].partners.push_back(kind);
+    }
+  }
+  for (Row& row : rows_) {
+    row.counts.push_back(0);
+    row.accepted.push_back(static_cast<char>(row.share.accepted_by(demand)));
+  }
+  return added;
+}
+
+std::map<std::string, int64_t, std::less<>> Placement::relatives_by_cluster(size_t kind) const {
+  std::map<std::string, int64_t, std::less<>> sums;
+  for (const size_t relative : kinds_[kind].relatives) {
+    for (const auto& [cluster, count] : kinds_[relative].in_cluster) {
+      sums[cluster] += count;
+    }
+  }
+  return sums;
+}
+
+// Smaller is better. reason_at() names the positions.
+Placement::Rank Placement::rank(const Row& row, size_t kind, int64_t relatives_in_cluster,
+                                bool tight) const {
+  const Demand& demand = kinds_[kind].demand;
+  const int64_t strained = row.share.shortfall(demand).none() ? 0 : 1;
+  const auto gpus_free = static_cast<int64_t>(row.share.gpus_free());
+  const int64_t gpus_wasted = demand.gpus == 0 ? gpus_free : 0;
+  if (tight) {
+    return {strained, 0, gpus_wasted, gpus_free, 0, row.share.cores_free()};
+  }
+  const auto sum = [&](const std::vector<size_t>& kinds) {
+    int64_t total = 0;
+    for (const size_t each : kinds) {
+      total += row.counts[each];
+    }
+    return total;
+  };
+  const int64_t own = row.counts[kind];
+  const bool pack = demand.arrange == Arrange::kPack;
+  const int64_t lonely = sum(kinds_[kind].partners) > own ? 0 : 1;
+  return {strained,          -relatives_in_cluster,
+          gpus_wasted,       pack ? -sum(kinds_[kind].relatives) : own,
+          pack ? 0 : lonely, -row.share.cores_free()};
+}
+
+std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) {
+  const size_t kind = kind_of(demand);
+  const auto relatives = relatives_by_cluster(kind);
+  constexpr Rank kNone = {std::numeric_limits<int64_t>::max()};
+  Row* best = nullptr;
+  Rank first = kNone;
+  Rank second = kNone;
+  for (Row& row : rows_) {
+    if (row.accepted[kind] == 0 || !admits(row.share, demand, terms)) {
+      continue;
+    }
+    const auto near = relatives.find(row.share.node().cluster);
+    const Rank own = rank(row, kind, near == relatives.end() ? 0 : near->second, terms.tight);
+    if (own < first) {
+      second = std::exchange(first, own);
+      best = &row;
+    } else {
+      second = std::min(second, own);
+    }
+  }
+  if (best == nullptr) {
+    return std::nullopt;
+  }
+  count(*best, kind, 1);
+  Choice choice{.place = best->share.take(demand), .why = Reason::kFirstName};
+  const auto differs =
+      static_cast<size_t>(std::ranges::mismatch(first, second).in1 - first.begin());
+  if (second == kNone) {
+    choice.why = Reason::kOnlyOne;
+  } else if (differs < first.size()) {
+    choice.why = reason_at(differs, demand, terms.tight);
+  }
+  return choice;
+}
+
+std::optional<Place> Placement::take_on(const std::string& node, const Demand& demand) {
+  Row* const row = find(node);
+  if (row == nullptr || !row->share.accepted_by(demand) || !row->share.lack(demand).none()) {
+    return std::nullopt;
+  }
+  count(*row, kind_of(demand), 1);
+  return row->share.take(demand);
+}
+
+void Placement::take(const Place& place, const Demand& demand) {
+  if (Row* const row = find(place.node)) {
+    count(*row, kind_of(demand), 1);
+    row->share.take(place, demand);
+  }
+}
+
+void Placement::release(const Place& place, const Demand& demand) {
+  if (Row* const row = find(place.node)) {
+    count(*row, kind_of(demand), -1);
+    row->share.release(place, demand);
+  }
+}
+
+void Placement::count(Row& row, size_t kind, int64_t change) {
+  row.counts[kind] += change;
+  PDJOB_CHECK(row.counts[kind] >= 0, row.share.node().name);
+  kinds_[kind].in_cluster[row.share.node().cluster] += change;
+}
+
+uint64_t Placement::room(const Demand& demand, const Terms& terms, uint64_t enough) const {
+  uint64_t count = 0;
+  for (const Row& row : rows_) {
+    if (count < enough && row.share.accepted_by(demand) &&
+        (terms.cluster.empty() || row.share.node().cluster == terms.cluster)) {
+      count += row.share.room(demand, terms.overcommit, enough - count);
+    }
+  }
+  return count;
+}
+
+std::string Placement::nearest(const Demand& demand) const {
+  const Row* best = nullptr;
+  std::tuple<size_t, uint64_t> least;
+  for (const Row& row : rows_) {
+    const std::tuple own(refusals(row.share.node(), demand).size(),
+                         distance(row.share.lack(demand), demand));
+    if (best == nullptr || own < least) {
+      best = &row;
+      least = own;
+    }
+  }
+  if (best == nullptr) {
+    return "there is no node";
+  }
+  std::vector<std::string> reasons = refusals(best->share.node(), demand);
+  if (const std::string lack = best->share.lack(demand).text(); !lack.empty()) {
+    reasons.push_back("lacks " + lack);
+  }
+  std::string text = "node " + best->share.node().name + " comes nearest: it";
+  for (const std::string& reason : reasons) {
+    text += (&reason == &reasons.front() ? " " : ", ") + reason;
+  }
+  return text;
+}
+
+std::vector<std::string> Placement::clusters() const {
+  std::set<std::string> names;
+  for (const Row& row : rows_) {
+    names.insert(row.share.node().cluster);
+  }
+  return {names.begin(), names.end()};
+}
+
+std::vector<NodeShare> Placement::shares() const {
+  std::vector<NodeShare> shares;
+  for (const Row& row : rows_) {
+    shares.push_back(row.share);
+  }
+  return shares;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,107 @@
+// Placement: which node a process runs on, by what the nodes have, what runs there already, and
+// where the model's other workers are. It says why. Nodes with equal reasons are taken by name.
+//
+// It never breaks a rule of a demand (cluster, labels) or of a node (node.h: what is promised
+// once). Which groups fit together is decided by gang.h. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/placement/demand.h"
+#include "launcher/placement/node.h"
+#include "launcher/placement/node_share.h"
+
+namespace pdjob::launcher {
+
+// What made a node better than the next best one, in the order in which nodes are compared.
+enum class Reason {
+  kOthersAreFull,  // They would have to overcommit.
+  kSameCluster,    // More workers of its model are in this cluster.
+  kLeavesGpus,     // It needs no GPU, and others may.
+  kFewestOfGroup,  // Arrange::kSpread.
+  kBesideModel,    // Arrange::kPack: more workers of its model are on this node.
+  kKvStays,        // A worker of the model's other role is on this node.
+  kTightest,       // The job fits only if little is left over.
+  kMostCores,
+  kFirstName,
+  kOnlyOne,   // No other node has room.
+  kSearched,  // Only a search found places for all.
+};
+const char* to_string(Reason reason);
+
+struct Choice {
+  Place place;
+  Reason why = Reason::kFirstName;
+};
+
+class Placement {
+ public:
+  struct Terms {
+    bool overcommit = true;         // Where nodes allow it.
+    bool tight = false;             // Leaves little over; other preferences do not count.
+    std::string_view cluster = {};  // Only there; empty: anywhere.
+  };
+
+  explicit Placement(const std::vector<Node>& nodes);
+
+  // A node that is known already gets its new size.
+  void add(const Node& node);
+  // What ran there is forgotten.
+  void remove(const std::string& node);
+  bool has(const std::string& node) const { return find(node) != nullptr; }
+
+  // Takes the best place; empty: no node has room.
+  std::optional<Choice> take(const Demand& demand, const Terms& terms);
+  std::optional<Choice> take(const Demand& demand) { return take(demand, Terms{}); }
+  // Takes a place on this node; empty: it has no room.
+  std::optional<Place> take_on(const std::string& node, const Demand& demand);
+  // Takes a place that was chosen before, whether there is room or not. Ignored if the node is
+  // unknown.
+  void take(const Place& place, const Demand& demand);
+  void release(const Place& place, const Demand& demand);
+
+  // How many such processes there is room for, if nothing else is taken. Counts up to `enough`.
+  uint64_t room(const Demand& demand, const Terms& terms, uint64_t enough) const;
+  // Says, for people, which node comes nearest to having room, and what it lacks. One sentence.
+  std::string nearest(const Demand& demand) const;
+
+  std::vector<std::string> clusters() const;
+  // In order of name.
+  std::vector<NodeShare> shares() const;
+
+ private:
+  // A group, and where its workers are.
+  struct Kind {
+    Demand demand;
+    std::vector<size_t> partners;   // Kinds that exchange KV with it.
+    std::vector<size_t> relatives;  // Kinds of the same model, itself among them.
+    std::map<std::string, int64_t, std::less<>> in_cluster;
+  };
+  struct Row {
+    NodeShare share;
+    std::vector<int64_t> counts;  // By kind.
+    std::vector<char> accepted;   // By kind.
+  };
+  using Rank = std::array<int64_t, 6>;
+
+  const Row* find(const std::string& node) const;
+  Row* find(const std::string& node);
+  // There are few: the groups of a job.
+  size_t kind_of(const Demand& demand);
+  std::map<std::string, int64_t, std::less<>> relatives_by_cluster(size_t kind) const;
+  Rank rank(const Row& row, size_t kind, int64_t relatives_in_cluster, bool tight) const;
+  void count(Row& row, size_t kind, int64_t change);
+  // The row's processes count for another cluster; empty: for none.
+  void move_counts(const Row& row, const std::string& to);
+
+  std::vector<Row> rows_;  // In order of name.
+  std::vector<Kind> kinds_;
+};
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,66 @@
+#include "launcher/plan/group_config.h"
+
+namespace pdjob::launcher {
+namespace {
+
+constexpr uint64_t kMemoryMibMax = 1ULL << 32;
+constexpr size_t kClustersMax = 64;
+constexpr size_t kLabelsMax = 64;
+
+void read_cluster(ConfigReader& in, GroupConfig& config) {
+  constexpr FieldText kText{
+      .doc =
+          "Its workers run only there: the name of one of the job's clusters, or a list of "
+          "names. Default: anywhere."};
+  if (in.written("cluster").empty()) {
+    in.field("cluster", config.clusters, kText);
+    return;
+  }
+  std::string name;
+  in.field("cluster", name, kText);
+  config.clusters = {name};
+}
+
+void read_labels(ConfigReader& in, GroupConfig& config) {
+  if (in.has("labels")) {
+    config.labels.clear();  // A model replaces those of the job.
+  }
+  in.section("labels",
+             {.doc = "Its workers run only on nodes with all these labels, each as NAME: VALUE."},
+             [&](ConfigReader& section) {
+               for (const std::string& name : section.written_keys()) {
+                 section.field(name, config.labels[name], {.doc = "A label."});
+               }
+             });
+}
+
+}  // namespace
+
+void read(ConfigReader& in, GroupConfig& config) {
+  in.field("min_workers", config.workers_min,
+           {.doc = "With fewer nodes than it wants, the job starts with so many of these workers. "
+                   "The others wait for nodes that join. 0: all must have a place."});
+  read_cluster(in, config);
+  read_labels(in, config);
+  in.field("arrange", config.arrange, {{"spread", Arrange::kSpread}, {"pack", Arrange::kPack}},
+           {.doc = "spread: on many nodes, so that a lost node takes few workers. pack: on few."});
+  in.field("memory_mib", config.memory_mib,
+           {.doc = "Memory that a worker takes of its node, beside the model's file. 0: what its "
+                   "KV takes there; nothing for an engine of another make.",
+            .unit = "MiB"},
+           {0, kMemoryMibMax});
+}
+
+void check(ConfigReader& in, const std::string& section, uint32_t workers,
+           const GroupConfig& config) {
+  if (config.workers_min > workers) {
+    in.fail(section + ".min_workers", "must be at most `workers`, " + std::to_string(workers) +
+                                          ", got " + std::to_string(config.workers_min));
+  }
+  if (config.clusters.size() > kClustersMax || config.labels.size() > kLabelsMax) {
+    in.fail(section, "must name at most " + std::to_string(kClustersMax) + " clusters and " +
+                         std::to_string(kLabelsMax) + " labels");
+  }
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,29 @@
+// GroupConfig: on which nodes the workers of one role may run, and with how many of them a job
+// starts. Value.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/config/config_reader.h"
+#include "launcher/placement/demand.h"
+
+namespace pdjob::launcher {
+
+struct GroupConfig {
+  uint32_t workers_min = 0;  // 0: all.
+  std::vector<std::string> clusters;
+  std::map<std::string, std::string> labels;
+  Arrange arrange = Arrange::kSpread;
+  uint64_t memory_mib = 0;  // Of a worker, beside the model's file; 0: its KV.
+};
+
+// Declares the keys of `prefill` and `decode` that are about nodes.
+void read(ConfigReader& in, GroupConfig& config);
+// Checks them against the number of workers in the same section.
+void check(ConfigReader& in, const std::string& section, uint32_t workers,
+           const GroupConfig& config);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,386 @@
+#include "launcher/placement/gang.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "common/random.h"
+#include "launcher/placement/gang_search.h"
+
+namespace pdjob::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+Node node(const std::string& name, uint32_t cores, const Words& gpus = {},
+          const std::string& cluster = "east") {
+  return {.name = name,
+          .host = "10.0.0.1",
+          .cores = cores,
+          .memory_bytes = 1024 * kMiB,
+          .gpus = gpus,
+          .cluster = cluster,
+          .labels = {}};
+}
+
+Group group(const std::string& role, uint32_t workers, uint32_t cores, uint32_t gpus = 0) {
+  return {.name = role,
+          .demand = {.cores = cores, .gpus = gpus, .role = role, .model = "m"},
+          .workers = workers,
+          .workers_min = workers};
+}
+
+// "prefill: a b; decode: a -"
+std::string text_of(const GangPlaces& places, const std::vector<Group>& groups) {
+  std::string text;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    text += (g == 0 ? "" : "; ") + groups[g].name + ":";
+    for (size_t i = 0; i < groups[g].workers; ++i) {
+      text += " " + (i < places[g].size() ? places[g][i].place.node : "-");
+    }
+  }
+  return text;
+}
+
+std::string placed(const std::vector<Node>& nodes, const std::vector<Group>& groups) {
+  Placement placement(nodes);
+  const auto places = place_together(placement, groups);
+  return places ? text_of(*places, groups) : places.error().message;
+}
+
+TEST(Gang, EachNodeGetsWorkersOfBothRoles) {
+  EXPECT_EQ(placed({node("a", 4), node("b", 4)}, {group("prefill", 2, 1), group("decode", 2, 1)}),
+            "prefill: a b; decode: a b");
+}
+
+TEST(Gang, AModelGoesToTheFirstClusterThatHoldsAllOfIt) {
+  const std::vector<Node> nodes = {node("a", 3, {}, "east"), node("b", 2, {}, "west"),
+                                   node("c", 2, {}, "west"), node("d", 64, {}, "zulu")};
+  EXPECT_EQ(placed(nodes, {group("prefill", 2, 1), group("decode", 2, 1)}),
+            "prefill: b c; decode: b c");
+}
+
+TEST(Gang, AModelThatNoClusterHoldsKeepsPairsTogether) {
+  const std::vector<Node> nodes = {node("a", 2, {}, "east"), node("b", 2, {}, "west")};
+  EXPECT_EQ(placed(nodes, {group("prefill", 2, 1), group("decode", 2, 1)}),
+            "prefill: a b; decode: a b");
+}
+
+TEST(Gang, GroupsGoWhereTheyMayRun) {
+  Group prefill = group("prefill", 1, 1);
+  prefill.demand.clusters = {"east"};
+  Group decode = group("decode", 2, 1);
+  decode.demand.clusters = {"west"};
+  EXPECT_EQ(placed({node("a", 4, {}, "west"), node("b", 4, {}, "east")}, {prefill, decode}),
+            "prefill: b; decode: a a");
+}
+
+TEST(Gang, AGroupThatFitsNowhereElseComesFirst) {
+  // In turns, the small workers would take the core that the large one needs.
+  const std::vector<Node> nodes = {node("a", 4), node("b", 3)};
+  const std::vector<Group> groups = {group("prefill", 3, 1), group("decode", 1, 4)};
+  EXPECT_EQ(placed(nodes, groups), "prefill: b b b; decode: a");
+}
+
+TEST(Gang, NothingIsTakenIfTheGroupsDoNotFitTogether) {
+  Placement placement({node("a", 4), node("b", 4)});
+  const auto places = place_together(placement, {group("prefill", 2, 3), group("decode", 1, 2)});
+  ASSERT_FALSE(places);
+  EXPECT_EQ(places.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(places.error().message,
+            "decode has places for 0 of 1 workers, each with 2 cores: node a comes nearest: it "
+            "lacks 1 core");
+  EXPECT_TRUE(placement.take_on("a", {.cores = 4}));
+  EXPECT_TRUE(placement.take_on("b", {.cores = 4}));
+}
+
+TEST(Gang, EveryGroupThatIsShortIsNamed) {
+  Group prefill = group("prefill", 1, 8, 1);
+  Group decode = group("decode", 2, 1);
+  decode.demand.clusters = {"west"};
+  EXPECT_EQ(placed({node("a", 4)}, {prefill, decode}),
+            "prefill has places for 0 of 1 workers, each with 8 cores and 1 GPU: node a comes "
+            "nearest: it lacks 4 cores and 1 GPU; decode has places for 0 of 2 workers, each with "
+            "1 core: node a comes nearest: it is of cluster east");
+  EXPECT_EQ(placed({}, {group("decode", 1, 0)}),
+            "decode has places for 0 of 1 workers, each with a node: there is no node");
+}
+
+TEST(Gang, AJobStartsWithItsMinimumAndSharesTheRest) {
+  Group prefill = group("prefill", 4, 1);
+  Group decode = group("decode", 4, 1);
+  prefill.workers_min = decode.workers_min = 1;
+  EXPECT_EQ(placed({node("a", 5)}, {prefill, decode}), "prefill: a a a -; decode: a a - -");
+  decode.workers_min = 3;
+  EXPECT_EQ(placed({node("a", 5)}, {prefill, decode}), "prefill: a a - -; decode: a a a -");
+  prefill.workers_min = 3;
+  EXPECT_EQ(placed({node("a", 5)}, {prefill, decode}),
+            "decode has places for 2 of 3 workers, each with 1 core: node a comes nearest: it "
+            "lacks 1 core");
+}
+
+TEST(Gang, TheLaunchersMachineIsOvercommittedOnlyWhenTheOthersAreFull) {
+  Node local = node("l", 2, {}, "local");
+  local.overcommits = true;
+  EXPECT_EQ(placed({local}, {group("prefill", 2, 1), group("decode", 2, 1)}),
+            "prefill: l l; decode: l l");
+  EXPECT_EQ(placed({local, node("a", 2)}, {group("prefill", 2, 1), group("decode", 2, 1)}),
+            "prefill: a l; decode: a l");
+}
+
+TEST(GangSearch, AnEndlessSearchIsGivenUpAndSaysSo) {
+  // They have 2235 cores. The first two groups want 1580 of them.
+  std::vector<NodeShare> nodes;
+  for (int i = 0; i < 30; ++i) {
+    nodes.emplace_back(node("n" + std::to_string(i), 60 + i));
+  }
+  const auto search = [&](uint32_t last, uint64_t steps) {
+    return search_places(nodes,
+                         {{.demand = {.cores = 7}, .workers = 100},
+                          {.demand = {.cores = 11}, .workers = 80},
+                          {.demand = {.cores = 13}, .workers = last}},
+                         false, steps)
+        .outcome;
+  };
+  EXPECT_EQ(search(40, 100'000), SearchResult::Outcome::kFound);
+  EXPECT_EQ(search(50, 100'000), SearchResult::Outcome::kGivenUp);
+  EXPECT_EQ(search(51, 100'000), SearchResult::Outcome::kImpossible);
+}
+
+// --- random jobs against an oracle that tries every way
+
+struct Instance {
+  std::vector<Node> nodes;
+  std::vector<Group> groups;
+};
+
+Instance draw_instance(Random& random) {
+  const auto below = [&random](uint64_t limit) {
+    return static_cast<uint32_t>(random.below(limit));
+  };
+  Instance instance;
+  const uint32_t nodes = below(4) + (below(8) == 0 ? 0 : 1);
+  for (uint32_t i = 0; i < nodes; ++i) {
+    Node each = node("n" + std::to_string(i), below(5));
+    each.overcommits = below(6) == 0;
+    each.cluster = below(2) == 0 ? "east" : "west";
+    each.memory_bytes = below(5) * kMiB;
+    for (uint32_t gpu = below(4); gpu > 1; --gpu) {
+      each.gpus.push_back(std::to_string(gpu));
+    }
+    if (below(2) == 0) {
+      each.labels["disk"] = "nvme";
+    }
+    instance.nodes.push_back(each);
+  }
+  const uint32_t groups = 1 + below(3);
+  for (uint32_t i = 0; i < groups; ++i) {
+    Group each =
+        group("g" + std::to_string(i), below(4), below(3), below(4) == 0 ? 1 + below(2) : 0);
+    each.workers_min = below(2) == 0 ? each.workers : below(each.workers + 1);
+    each.demand.memory_bytes = below(2) * kMiB;
+    each.demand.arrange = below(2) == 0 ? Arrange::kPack : Arrange::kSpread;
+    if (const uint32_t file = below(4); file > 0) {
+      each.demand.file = "/" + std::to_string(file);
+      each.demand.file_bytes = file * kMiB / 2;
+    }
+    if (below(4) == 0) {
+      each.demand.clusters = {below(2) == 0 ? "east" : "west"};
+    }
+    if (below(4) == 0) {
+      each.demand.labels["disk"] = "nvme";
+    }
+    instance.groups.push_back(each);
+  }
+  return instance;
+}
+
+// The rules as docs/explanation/placement.md states them, written again.
+struct Load {
+  uint64_t cores = 0;
+  uint64_t gpus = 0;
+  uint64_t memory = 0;
+  std::map<std::string, uint64_t> files;
+  uint64_t file_bytes() const {
+    uint64_t sum = 0;
+    for (const auto& [file, bytes] : files) {
+      sum += bytes;
+    }
+    return sum;
+  }
+};
+
+bool allowed(const Node& node, const Demand& demand) {
+  const bool cluster =
+      demand.clusters.empty() || std::ranges::count(demand.clusters, node.cluster) > 0;
+  return cluster && (demand.labels.empty() || node.labels.contains("disk"));
+}
+
+Load with(Load load, const Demand& demand) {
+  load.cores += demand.cores;
+  load.gpus += demand.gpus;
+  load.memory += demand.memory_bytes;
+  if (!demand.file.empty()) {
+    load.files[demand.file] = demand.file_bytes;
+  }
+  return load;
+}
+
+bool holds(const Node& node, const Load& load, const Demand& last) {
+  if (node.overcommits) {
+    return last.gpus <= node.gpus.size() && load.file_bytes() <= node.memory_bytes;
+  }
+  return load.cores <= node.cores && load.gpus <= node.gpus.size() &&
+         load.memory + load.file_bytes() <= node.memory_bytes;
+}
+
+// Tries each node for each worker.
+bool oracle(const std::vector<Node>& nodes, std::vector<Load>& loads,
+            std::vector<const Demand*>& workers) {
+  if (workers.empty()) {
+    return true;
+  }
+  const Demand* const worker = workers.back();
+  workers.pop_back();
+  bool found = false;
+  for (size_t n = 0; n < nodes.size() && !found; ++n) {
+    const Load before = loads[n];
+    loads[n] = with(loads[n], *worker);
+    found = allowed(nodes[n], *worker) && holds(nodes[n], loads[n], *worker) &&
+            oracle(nodes, loads, workers);
+    loads[n] = before;
+  }
+  workers.push_back(worker);
+  return found;
+}
+
+bool oracle_places(const Instance& instance, bool all) {
+  std::vector<Load> loads(instance.nodes.size());
+  std::vector<const Demand*> workers;
+  for (const Group& group : instance.groups) {
+    workers.insert(workers.end(), all ? group.workers : group.workers_min, &group.demand);
+  }
+  return oracle(instance.nodes, loads, workers);
+}
+
+// What the places load onto each node; checks each rule.
+std::vector<Load> check_rules(const Instance& instance, const GangPlaces& places) {
+  std::vector<Load> loads(instance.nodes.size());
+  std::map<std::string, std::set<std::string>> gpus;
+  for (size_t g = 0; g < instance.groups.size(); ++g) {
+    const Demand& demand = instance.groups[g].demand;
+    EXPECT_LE(places[g].size(), instance.groups[g].workers);
+    EXPECT_GE(places[g].size(), instance.groups[g].workers_min);
+    for (const Choice& choice : places[g]) {
+      const auto at = std::ranges::find(instance.nodes, choice.place.node, &Node::name);
+      Load& load = loads[static_cast<size_t>(at - instance.nodes.begin())];
+      load = with(load, demand);
+      EXPECT_TRUE(allowed(*at, demand));
+      EXPECT_TRUE(holds(*at, load, demand));
+      EXPECT_EQ(choice.place.gpus.size(), demand.gpus);
+      for (const std::string& gpu : choice.place.gpus) {
+        EXPECT_TRUE(std::ranges::count(at->gpus, gpu) == 1);
+        EXPECT_TRUE(gpus[at->name].insert(gpu).second || at->overcommits) << gpu;
+      }
+    }
+  }
+  return loads;
+}
+
+constexpr uint64_t kInstances = 4000;
+
+TEST(Gang, ARandomJobIsPlacedIfAndOnlyIfAnOracleFindsAWay) {
+  uint64_t all_fit = 0;
+  uint64_t some_fit = 0;
+  uint64_t searched = 0;
+  for (uint64_t seed = 0; seed < kInstances; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Instance instance = draw_instance(random);
+    Placement placement(instance.nodes);
+    const auto places = place_together(placement, instance.groups);
+    const bool all = oracle_places(instance, true);
+    const bool least = oracle_places(instance, false);
+    ASSERT_EQ(places.has_value(), least);
+    if (!places) {
+      EXPECT_EQ(places.error().message.find("was not found"), std::string::npos);
+      continue;
+    }
+    const std::vector<Load> loads = check_rules(instance, *places);
+    size_t waiting = 0;
+    for (size_t g = 0; g < instance.groups.size(); ++g) {
+      const Group& group = instance.groups[g];
+      waiting += group.workers - (*places)[g].size();
+      for (size_t n = 0; n < loads.size() && (*places)[g].size() < group.workers; ++n) {
+        EXPECT_FALSE(allowed(instance.nodes[n], group.demand) &&
+                     holds(instance.nodes[n], with(loads[n], group.demand), group.demand))
+            << "a worker waits although it has a place on " << instance.nodes[n].name;
+      }
+      for (const Choice& choice : (*places)[g]) {
+        searched += choice.why == Reason::kSearched || choice.why == Reason::kTightest ? 1 : 0;
+      }
+    }
+    ASSERT_EQ(waiting == 0, all);
+    (all ? all_fit : some_fit) += 1;
+  }
+  // The instances are of all kinds.
+  EXPECT_GT(all_fit, kInstances / 5);
+  EXPECT_GT(some_fit, kInstances / 20);
+  EXPECT_GT(searched, 10U);
+  EXPECT_LT(all_fit + some_fit, kInstances * 9 / 10);
+}
+
+TEST(Gang, TheOrderInWhichNodesJoinDoesNotMatter) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    Instance instance = draw_instance(random);
+    const std::string first = placed(instance.nodes, instance.groups);
+    std::ranges::reverse(instance.nodes);
+    EXPECT_EQ(placed(instance.nodes, instance.groups), first);
+  }
+}
+
+// Two launchers that share nodes: each asks for all that its job needs at once, and holds nothing
+// while it waits. Whatever the order in which they ask and end, one of them always runs.
+TEST(Gang, TwoJobsThatCannotBothFitNeverHoldAPartAndWait) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const std::vector<Node> nodes = {node("a", 4), node("b", 4), node("c", 4)};
+    Placement shared(nodes);
+    const std::vector<Group> job = {group("prefill", 2, 2), group("decode", 2, 2)};
+    std::array<std::optional<GangPlaces>, 2> running;
+    std::array<int, 2> runs = {};
+    for (int turn = 0; turn < 200; ++turn) {
+      const size_t who = random.below(2);
+      if (running[who]) {
+        for (size_t g = 0; g < job.size(); ++g) {
+          for (const Choice& choice : (*running[who])[g]) {
+            shared.release(choice.place, job[g].demand);
+          }
+        }
+        running[who].reset();
+      } else if (auto places = place_together(shared, job)) {
+        running[who] = std::move(*places);
+        ++runs[who];
+      }
+      EXPECT_FALSE(running[0] && running[1]);
+      int64_t used = 0;
+      for (const NodeShare& share : shared.shares()) {
+        used += 4 - share.cores_free();
+      }
+      EXPECT_EQ(used, running[0] || running[1] ? 8 : 0) << "a job holds a part";
+    }
+    EXPECT_GT(runs[0], 10);
+    EXPECT_GT(runs[1], 10);
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

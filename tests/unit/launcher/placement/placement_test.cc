@@ -1,0 +1,218 @@
+#include "launcher/placement/placement.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr uint64_t kGiB = 1ULL << 30;
+
+// A node of a cluster that promises only what it has.
+Node node(const std::string& name, uint32_t cores, const Words& gpus = {}) {
+  return {.name = name,
+          .host = "10.0.0.1",
+          .cores = cores,
+          .memory_bytes = 8 * kGiB,
+          .gpus = gpus,
+          .cluster = "east",
+          .labels = {}};
+}
+
+Node local(uint32_t cores, const Words& gpus = {}) {
+  Node node{.name = "local", .host = "127.0.0.1", .cores = cores, .memory_bytes = 8 * kGiB};
+  node.gpus = gpus;
+  node.overcommits = true;
+  return node;
+}
+
+Demand prefill(uint32_t cores = 1) { return {.cores = cores, .role = "prefill", .model = "m"}; }
+Demand decode(uint32_t cores = 1) { return {.cores = cores, .role = "decode", .model = "m"}; }
+
+// "node: why"
+std::string taken(Placement& placement, const Demand& demand) {
+  const auto choice = placement.take(demand);
+  return choice ? choice->place.node + ": " + to_string(choice->why) : "none";
+}
+
+TEST(Placement, AGroupIsSpreadAndEqualNodesAreTakenByName) {
+  Placement placement({node("b", 4), node("a", 4), node("c", 6)});
+  EXPECT_EQ(taken(placement, decode()), "c: most free cores");
+  EXPECT_EQ(taken(placement, decode()), "a: first by name");
+  EXPECT_EQ(taken(placement, decode()), "b: fewest of its group");
+  EXPECT_EQ(taken(placement, decode()), "c: most free cores");
+}
+
+TEST(Placement, AWorkerGoesToANodeWhoseWorkerOfTheOtherRoleIsAlone) {
+  Placement placement({node("a", 2), node("b", 8), node("c", 8)});
+  placement.take({.node = "a", .gpus = {}}, prefill());
+  placement.take({.node = "c", .gpus = {}}, prefill());
+  EXPECT_EQ(taken(placement, decode()), "c: most free cores");
+  EXPECT_EQ(taken(placement, decode()), "a: KV stays on the node");
+  EXPECT_EQ(taken(placement, decode()), "b: fewest of its group");
+}
+
+TEST(Placement, AnotherModelsWorkersAreNoCompany) {
+  Placement placement({node("a", 4), node("b", 4)});
+  Demand other = prefill();
+  other.model = "other";
+  placement.take({.node = "b", .gpus = {}}, other);
+  EXPECT_EQ(taken(placement, decode()), "a: most free cores");
+}
+
+TEST(Placement, APackedGroupFillsANodeBeforeTheNext) {
+  Placement placement({node("a", 2), node("b", 3)});
+  Demand demand = decode();
+  demand.arrange = Arrange::kPack;
+  EXPECT_EQ(taken(placement, demand), "b: most free cores");
+  EXPECT_EQ(taken(placement, demand), "b: beside its model");
+  EXPECT_EQ(taken(placement, demand), "b: beside its model");
+  EXPECT_EQ(taken(placement, demand), "a: the only node with room");
+  EXPECT_EQ(taken(placement, demand), "a: the only node with room");
+  EXPECT_EQ(taken(placement, demand), "none");
+}
+
+TEST(Placement, AModelStaysInItsClusterWhileThereIsRoom) {
+  Node far = node("a", 64);
+  far.cluster = "west";
+  Placement placement({far, node("b", 2), node("c", 1)});
+  placement.take({.node = "b", .gpus = {}}, prefill());
+  EXPECT_EQ(taken(placement, decode()), "b: KV stays on the node");
+  EXPECT_EQ(taken(placement, decode()), "c: its model is in this cluster");
+  EXPECT_EQ(taken(placement, decode()), "a: the only node with room");
+}
+
+TEST(Placement, AWorkerWithoutGpusLeavesThemToOthers) {
+  Placement placement({node("a", 64, {"0"}), node("b", 2)});
+  EXPECT_EQ(taken(placement, decode()), "b: leaves GPUs to others");
+}
+
+TEST(Placement, ANodePromisesItsCoresMemoryAndGpusOnce) {
+  Placement cores({node("a", 3)});
+  EXPECT_TRUE(cores.take(decode(2)));
+  EXPECT_FALSE(cores.take(decode(2)));
+  EXPECT_TRUE(cores.take(decode(1)));
+
+  Placement gpus({node("a", 8, {"0", "1", "2"})});
+  const Demand two{.gpus = 2};
+  EXPECT_EQ(gpus.take(two)->place.gpus, (Words{"0", "1"}));
+  EXPECT_FALSE(gpus.take(two));
+  EXPECT_EQ(gpus.take({.gpus = 1})->place.gpus, Words{"2"});
+
+  Placement memory({node("a", 8)});
+  const Demand five{.memory_bytes = 5 * kGiB};
+  EXPECT_TRUE(memory.take(five));
+  EXPECT_FALSE(memory.take(five));
+}
+
+TEST(Placement, WorkersOfANodeShareTheModelsFile) {
+  Placement placement({node("a", 8)});
+  Demand demand{.memory_bytes = kGiB, .file = "/m.gguf", .file_bytes = 5 * kGiB};
+  const Place first = placement.take(demand)->place;
+  EXPECT_TRUE(placement.take(demand));
+  Demand other = demand;
+  other.file = "/other.gguf";
+  EXPECT_FALSE(placement.take(other));
+  placement.release(first, demand);
+  EXPECT_FALSE(placement.take(other)) << "the second worker still maps the first file";
+}
+
+TEST(Placement, TheLaunchersMachineMayPromiseCoresAndGpusMoreThanOnce) {
+  Placement placement({local(1, {"0", "1"})});
+  EXPECT_TRUE(placement.take({.cores = 8, .memory_bytes = 80 * kGiB}));
+  EXPECT_TRUE(placement.take({.cores = 8}));
+  EXPECT_EQ(placement.take({.gpus = 1})->place.gpus, Words{"0"});
+  EXPECT_EQ(placement.take({.gpus = 2})->place.gpus, (Words{"1", "0"}));
+  EXPECT_FALSE(placement.take({.gpus = 3}));
+  EXPECT_FALSE(placement.take({.file = "/m.gguf", .file_bytes = 9 * kGiB}));
+}
+
+TEST(Placement, OvercommitmentIsTheLastResort) {
+  Placement placement({local(1), node("z", 1)});
+  EXPECT_EQ(taken(placement, decode()), "local: first by name");
+  EXPECT_EQ(taken(placement, decode()), "z: others are full");
+  EXPECT_EQ(taken(placement, decode()), "local: the only node with room");
+  EXPECT_FALSE(placement.take(decode(), {.overcommit = false}));
+}
+
+TEST(Placement, AGroupMayAskForClustersAndLabels) {
+  Node labelled = node("c", 1);
+  labelled.labels = {{"disk", "nvme"}, {"rack", "7"}};
+  Node west = node("b", 1);
+  west.cluster = "west";
+  Placement placement({node("a", 64), west, labelled});
+  EXPECT_EQ(placement.take({.cores = 1, .labels = {{"disk", "nvme"}}})->place.node, "c");
+  EXPECT_FALSE(placement.take({.cores = 1, .labels = {{"disk", "nvme"}}}));
+  EXPECT_EQ(placement.take({.cores = 1, .clusters = {"north", "west"}})->place.node, "b");
+  EXPECT_FALSE(placement.take({.clusters = {"east"}, .labels = {{"disk", "tape"}}}));
+}
+
+TEST(Placement, ANodeForRoutersGetsNoWorkers) {
+  Node head = node("a", 64);
+  head.routers_only = true;
+  Placement placement({head});
+  EXPECT_FALSE(placement.take(decode()));
+  EXPECT_EQ(placement.nearest(decode()), "node a comes nearest: it is for routers only");
+}
+
+TEST(Placement, WhatIsReleasedCanBeTakenAgain) {
+  Placement placement({node("a", 4, {"0", "1"})});
+  const Demand demand{.cores = 2, .gpus = 2};
+  const Place place = placement.take(demand)->place;
+  EXPECT_FALSE(placement.take(demand));
+  placement.release(place, demand);
+  EXPECT_EQ(placement.take(demand)->place, place);
+}
+
+TEST(Placement, ALostNodeIsNoPlaceUntilItJoinsAgain) {
+  Placement placement({node("a", 1)});
+  const Place place = placement.take(decode())->place;
+  placement.remove("a");
+  EXPECT_FALSE(placement.has("a"));
+  EXPECT_FALSE(placement.take(decode()));
+  EXPECT_EQ(placement.nearest(decode()), "there is no node");
+  placement.release(place, decode());
+  placement.add(node("a", 1));
+  EXPECT_EQ(placement.take(decode())->place, place);
+}
+
+TEST(Placement, ANodeMayComeBackWithAnotherSizeAndCluster) {
+  Placement placement({node("a", 1), node("b", 8)});
+  ASSERT_TRUE(placement.take_on("a", prefill()));
+  Node larger = node("a", 8);
+  larger.cluster = "west";
+  placement.add(larger);
+  EXPECT_EQ(taken(placement, decode()), "a: its model is in this cluster");
+  placement.remove("a");
+  EXPECT_EQ(taken(placement, decode()), "b: the only node with room");
+}
+
+TEST(Placement, APlaceOnAChosenNodeIsTakenOnlyIfThereIsRoom) {
+  Placement placement({node("a", 2), node("b", 2)});
+  EXPECT_TRUE(placement.take_on("b", decode(2)));
+  EXPECT_FALSE(placement.take_on("b", decode(1)));
+  EXPECT_FALSE(placement.take_on("a", {.cores = 1, .clusters = {"west"}}));
+  EXPECT_FALSE(placement.take_on("c", decode(1)));
+}
+
+TEST(Placement, TheNearestNodeIsNamedWithWhatItLacks) {
+  Node west = node("w", 64, {"0", "1"});
+  west.cluster = "west";
+  west.labels = {{"disk", "tape"}};
+  Placement placement({node("a", 2), node("b", 8, {"0"}), west});
+  EXPECT_EQ(placement.nearest({.cores = 9, .gpus = 1, .clusters = {"east"}}),
+            "node b comes nearest: it lacks 1 core");
+  EXPECT_EQ(
+      placement.nearest({.cores = 10, .gpus = 2, .memory_bytes = 9 * kGiB, .clusters = {"east"}}),
+      "node b comes nearest: it lacks 2 cores, 1 GPU and 1024 MiB of memory");
+  EXPECT_EQ(placement.nearest({.clusters = {"north"}}),
+            "node a comes nearest: it is of cluster east");
+  EXPECT_EQ(placement.nearest({.cores = 80, .clusters = {"west"}, .labels = {{"disk", "nvme"}}}),
+            "node w comes nearest: it has the label disk: tape, not nvme, lacks 16 cores");
+  EXPECT_EQ(placement.nearest({.clusters = {"east"}, .labels = {{"rack", "7"}}}),
+            "node a comes nearest: it has no label rack: 7");
+}
+
+}  // namespace
+}  // namespace pdjob::launcher
