@@ -274,15 +274,23 @@ def test_a_job_that_lacks_nodes_says_which_are_short():
 
 
 class Recorder(threading.Thread):
-    """Passes one connection on, and keeps what the client sent."""
+    """Passes one connection on, and keeps what the client sent. It refuses clients until there is a server."""
 
     def __init__(self, listener, target):
         super().__init__(daemon=True)
         self.listener, self.target, self.sent = listener, target, b""
 
+    def connected(self):
+        while True:
+            client, _ = self.listener.accept()
+            try:
+                return client, socket.create_connection(self.target)
+            except OSError:
+                client.close()
+
     def run(self):
-        client, _ = self.listener.accept()
-        with client, socket.create_connection(self.target) as server:
+        client, server = self.connected()
+        with client, server:
             pair = {client: server, server: client}
             while True:
                 for ready in select.select(pair, [], [])[0]:
