@@ -60,7 +60,8 @@ size_t free_gpus(const Node& node, const Use& use) {
 std::string labels_text(const Node& node) {
   std::vector<std::string> words;
   for (const auto& [key, value] : node.labels) {
-    words.push_back(key + "=" + value);
+    words.push_back(key);
+    words.back().append("=").append(value);
   }
   return joined(words);
 }

@@ -24,7 +24,8 @@ AgentCluster::AgentCluster(net::EventLoop& loop, const Options& options)
       roster_(options.roster),
       runner_(loop, roster_, *this) {}
 
-Result<std::unique_ptr<AgentCluster>> AgentCluster::open(net::EventLoop& loop, Options options) {
+Result<std::unique_ptr<AgentCluster>> AgentCluster::open(net::EventLoop& loop,
+                                                         const Options& options) {
   std::unique_ptr<AgentCluster> cluster(new AgentCluster(loop, options));
   PDJOB_TRY(cluster->server_,
             net::CurveServer::open(loop, *cluster,

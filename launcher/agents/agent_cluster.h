@@ -24,7 +24,7 @@ class AgentCluster final : public Cluster, net::CurveServer::Handler {
     AgentKeys keys;
   };
   // kUnavailable: the address cannot be listened on.
-  static Result<std::unique_ptr<AgentCluster>> open(net::EventLoop& loop, Options options);
+  static Result<std::unique_ptr<AgentCluster>> open(net::EventLoop& loop, const Options& options);
   AgentCluster(const AgentCluster&) = delete;
   AgentCluster& operator=(const AgentCluster&) = delete;
   ~AgentCluster() override;  // Ends everything on the nodes.

@@ -24,7 +24,6 @@ struct Address {
   std::string interface;
   std::string text;
   net::IpAddress bytes{};
-  bool v4 = false;
 };
 
 std::string text_of(const sockaddr* address, socklen_t size) {
@@ -35,10 +34,10 @@ std::string text_of(const sockaddr* address, socklen_t size) {
 }
 
 bool is_link_local(const net::IpAddress& address) {
-  static const auto kLinkLocal = {*net::IpNetwork::parse("fe80::/10"),
+  static const auto link_local = {*net::IpNetwork::parse("fe80::/10"),
                                   *net::IpNetwork::parse("169.254.0.0/16")};
   return std::ranges::any_of(
-      kLinkLocal, [&](const net::IpNetwork& network) { return network.contains(address); });
+      link_local, [&](const net::IpNetwork& network) { return network.contains(address); });
 }
 
 // IPv4 first.
@@ -50,6 +49,7 @@ Result<std::vector<Address>> addresses_here() {
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, freeifaddrs);
   std::vector<Address> addresses;
+  std::vector<Address> others;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
     const auto bytes = at->ifa_addr == nullptr ? std::nullopt : net::ip_of(*at->ifa_addr);
     if (!bytes || (at->ifa_flags & IFF_UP) == 0) {
@@ -57,9 +57,9 @@ Result<std::vector<Address>> addresses_here() {
     }
     const bool v4 = at->ifa_addr->sa_family == AF_INET;
     const socklen_t size = v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    addresses.push_back({at->ifa_name, text_of(at->ifa_addr, size), *bytes, v4});
+    (v4 ? addresses : others).push_back({at->ifa_name, text_of(at->ifa_addr, size), *bytes});
   }
-  std::ranges::stable_partition(addresses, &Address::v4);
+  addresses.insert(addresses.end(), others.begin(), others.end());
   return addresses;
 }
 

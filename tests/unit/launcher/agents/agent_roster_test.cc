@@ -198,6 +198,7 @@ class Story {
     EXPECT_EQ(launcher_->nodes().size(), agents_.size());
     for (const StoryAgent& agent : agents_) {
       EXPECT_EQ(agent.running, ordered_["lab/" + agent.name]) << agent.name;
+      EXPECT_EQ(told_["lab/" + agent.name], agent.running) << "of each start the launcher knows";
     }
     launcher_.reset();
     for (StoryAgent& agent : agents_) {
@@ -362,13 +363,15 @@ class Story {
       } else if (const auto* came = std::get_if<NodeCame>(&effect)) {
         EXPECT_FALSE(ordered_.contains(came->node.name)) << "it came twice";
         ordered_[came->node.name];
-        told_[came->node.name] = 0;
+        told_[came->node.name].clear();
       } else if (const auto* gone = std::get_if<NodeGone>(&effect)) {
         EXPECT_EQ(ordered_.erase(gone->node), 1U);
       } else if (const auto* said = std::get_if<NodeSaid>(&effect)) {
         const uint64_t incarnation = std::get<Spawned>(said->message).incarnation.value;
         EXPECT_TRUE(ordered_[said->node].contains(incarnation)) << "of an earlier life";
-        EXPECT_GT(incarnation, std::exchange(told_[said->node], incarnation)) << "out of order";
+        std::set<uint64_t>& told = told_[said->node];
+        EXPECT_TRUE(told.empty() || *told.rbegin() < incarnation) << "out of order";
+        told.insert(incarnation);
       }
     }
     for (const AgentFrame& frame : std::exchange(unreachable_, {})) {
@@ -382,7 +385,7 @@ class Story {
   std::vector<StoryAgent> agents_;
   std::unique_ptr<AgentRoster> launcher_;
   std::map<std::string, std::set<uint64_t>> ordered_;  // In this life of each node that is there.
-  std::map<std::string, uint64_t> told_;
+  std::map<std::string, std::set<uint64_t>> told_;     // Starts that the launcher knows of.
   std::vector<AgentFrame> unreachable_;
   uint64_t incarnations_ = 0;
   uint64_t instances_ = 0;
