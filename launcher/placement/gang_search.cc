@@ -121,8 +121,9 @@ class Search {
       return std::tie(node.left.cores, node.left.gpus, node.left.memory, node.open, node.limited,
                       node.left.file_uses);
     };
-    std::ranges::stable_sort(nodes_,
-                             [&](const NodeLeft& a, const NodeLeft& b) { return key(a) > key(b); });
+    std::ranges::sort(nodes_, [&](const NodeLeft& a, const NodeLeft& b) {
+      return key(a) != key(b) ? key(a) > key(b) : a.index < b.index;
+    });
     for (size_t n = 0; n < nodes_.size(); ++n) {
       like_previous_.push_back(n > 0 && nodes_[n].alike(nodes_[n - 1]));
     }

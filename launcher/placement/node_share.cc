@@ -16,6 +16,11 @@ std::string count_text(uint64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
+std::string label_text(const std::pair<const std::string, std::string>& label) {
+  std::string text = label.first;
+  return text.append(": ").append(label.second);
+}
+
 }  // namespace
 
 const char* to_string(Arrange arrange) { return arrange == Arrange::kPack ? "pack" : "spread"; }
@@ -48,12 +53,12 @@ std::vector<std::string> refusals(const Node& node, const Demand& demand) {
       std::ranges::find(demand.clusters, node.cluster) == demand.clusters.end()) {
     reasons.push_back("is of cluster " + node.cluster);
   }
-  for (const auto& [name, value] : demand.labels) {
-    const auto found = node.labels.find(name);
+  for (const auto& label : demand.labels) {
+    const auto found = node.labels.find(label.first);
     if (found == node.labels.end()) {
-      reasons.push_back("has no label " + name + ": " + value);
-    } else if (found->second != value) {
-      reasons.push_back("has the label " + name + ": " + found->second + ", not " + value);
+      reasons.push_back("has no label " + label_text(label));
+    } else if (found->second != label.second) {
+      reasons.push_back("has the label " + label_text(*found) + ", not " + label.second);
     }
   }
   return reasons;
