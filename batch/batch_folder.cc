@@ -52,7 +52,7 @@ Result<BatchFolder> BatchFolder::claim(const std::string& path) {
 }
 
 bool BatchFolder::is_claimed(const std::string& path) {
-  const net::Fd lock = open_lock(path, O_RDWR);
+  const net::Fd lock = open_lock(path, O_RDONLY);
   struct flock found = whole_file();
   return lock.valid() && fcntl(lock.get(), F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK;
 }

@@ -153,6 +153,7 @@ class BatchProcess {
     end_ = end;
     look();
     run_.reset();
+    client_.reset();  // Its calls would report to the run.
     pool_died_ ? loop_.stop() : pool_->stop([this] { loop_.stop(); });
   }
 

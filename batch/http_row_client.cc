@@ -44,6 +44,8 @@ Outcome outcome_of_status(int status) {
     case 429:
     case 503:
       return Outcome::kBusy;
+    case 502:
+      return Outcome::kLost;  // A connection broke behind the server.
     case 408:
     case 409:
     case 425:

@@ -83,7 +83,9 @@ class Scan {
     const bool whole = raw.length <= kRowBytesMax;
     if (file.format == static_cast<int64_t>(RowFormat::kCsv) && file.header.empty()) {
       file.header = *raw.text;
-      return ok();
+      return whole ? ok()
+                   : Status(Error{ErrorCode::kInvalidArgument,
+                                  file.name + ": its first record, the header, is too long"});
     }
     InputRow row{.id = {++rows_},
                  .file = files_,

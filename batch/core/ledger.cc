@@ -115,9 +115,10 @@ void Ledger::ask_stragglers(Turn& turn) {
   if (!all_read_ || !waiting_.empty() || closed_for_ > Duration::zero()) {
     return;
   }
+  const Duration patience = straggles_after();
   std::vector<RowId> late;
   for (const auto& [id, attempt] : attempts_) {
-    if (attempt.began + straggles_after() > turn.now) {
+    if (attempt.began + patience > turn.now) {
       break;
     }
     if (!rows_.at(attempt.row).asked_twice) {

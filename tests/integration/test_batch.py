@@ -14,7 +14,9 @@ import time
 import pytest
 from conftest import BIN, MODEL
 
-ROWS = 48
+# More of both: PDJOB_BATCH_ROWS=1000 PDJOB_BATCH_KILLS=50 ./dev test test_kills_change_nothing
+ROWS = int(os.environ.get("PDJOB_BATCH_ROWS", 48))
+KILLS = int(os.environ.get("PDJOB_BATCH_KILLS", 4))
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
 
 
@@ -56,7 +58,7 @@ def start(*words, **options):
 
 def run(*words, code=0, **options):
     child = start(*words, **options)
-    text, _ = child.communicate(timeout=240)
+    text, _ = child.communicate(timeout=240 + ROWS)
     assert child.returncode == code, text
     return text
 
@@ -139,22 +141,34 @@ def test_every_row_is_answered_in_order(reference):
     assert time.monotonic() - begun < 5
 
 
+def kill_one_of(tree, number, chance):
+    """Kills the batch, its launcher, or one of the job's processes, in turn. Returns True if the batch ends by it."""
+    victim = (chance.choice(tree[2:]), tree[1], chance.choice(tree[2:]), tree[0])[number % 4]
+    os.kill(victim, signal.SIGKILL)
+    return victim in tree[:2]
+
+
 def test_kills_change_nothing(reference, tmp_path):
-    """Kills a worker, a router, and the whole batch, each more than once; the results are those of the undisturbed run."""
+    """Workers, router, launcher and the batch itself are killed at random moments; the results are those of the undisturbed run."""
     rows, out, config = write_rows(tmp_path / "rows.jsonl", ROWS), tmp_path / "out", job(tmp_path)
-    chance = random.Random(7)
-    for goal in (5, 20, 35):
-        batch = start(rows, "--out", out, "--config", config)
-        wait_until(lambda: ended_rows(out) >= goal or batch.poll() is not None)
-        assert batch.poll() is None, batch.stdout.read()
-        tree = descendants(batch.pid)
-        os.kill(chance.choice(tree[2:]), signal.SIGKILL)  # A worker or the router.
-        time.sleep(chance.random())
+    chance, batch, before = random.Random(7), None, 0
+    for number in range(KILLS):
+        batch = batch or start(rows, "--out", out, "--config", config)
+        # A job of a launcher, a router and two workers, which has answered something new.
+        wait_until(lambda: batch.poll() is not None or (len(descendants(batch.pid)) >= 5 and ended_rows(out) > before))
+        assert batch.poll() is None, f"it ended before kill {number}: {batch.stdout.read()}"
+        time.sleep(chance.random() / 2)
+        before, tree = ended_rows(out), descendants(batch.pid)
+        if len(tree) >= 5 and kill_one_of(tree, number, chance):
+            text, _ = batch.communicate(timeout=60)
+            assert batch.returncode in (-signal.SIGKILL, 1), text
+            wait_until(lambda: not any(is_alive(pid) for pid in tree), 10)
+            batch = None
+    if batch:
         batch.kill()
-        batch.wait()
-        batch.stdout.close()
-        wait_until(lambda: not any(is_alive(pid) for pid in tree), 10)
-    assert "interrupted" in subprocess.check_output([BIN, "batch", "status", out], text=True)
+        batch.communicate()
+    state = subprocess.check_output([BIN, "batch", "status", out], text=True)
+    assert state.startswith(("interrupted", "failed")), state
     run(rows, "--out", out, "--config", config)
     assert comparable(out / "output.jsonl") == comparable(reference / "out/output.jsonl")
     assert (out / "errors.jsonl").read_text() == ""

@@ -20,7 +20,8 @@ TEST(OutcomeOfStatus, SaysWhoseFaultItIs) {
   EXPECT_EQ(outcome_of_status(422), Outcome::kRefused);
   EXPECT_EQ(outcome_of_status(429), Outcome::kBusy);
   EXPECT_EQ(outcome_of_status(503), Outcome::kBusy);
-  EXPECT_EQ(outcome_of_status(502), Outcome::kBroken);
+  EXPECT_EQ(outcome_of_status(500), Outcome::kBroken);
+  EXPECT_EQ(outcome_of_status(502), Outcome::kLost);
   EXPECT_EQ(outcome_of_status(408), Outcome::kBroken);
 }
 
