@@ -92,6 +92,9 @@ Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& file) {
     });
     PDJOB_TRY_STATUS(made);
   }
+  // What a killed process wrote may be in the page cache only. It is synced before anybody acts on
+  // it: a power cut would take it back, but not what was made of it, such as a renamed part.
+  PDJOB_TRY_STATUS(database->run("PRAGMA wal_checkpoint(TRUNCATE)"));
   return std::unique_ptr<LedgerFile>(new LedgerFile(std::move(database)));
 }
 

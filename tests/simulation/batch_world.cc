@@ -173,8 +173,8 @@ class BatchWorld {
     return !disk_.crashed();
   }
 
-  // A row may have been noted just before the end of the process that wanted it. Until something is
-  // synced, a power cut may still take that back.
+  // A row may have been noted just before the end of the process that wanted it. Now that the
+  // ledger is open, it stays noted.
   bool look_back() {
     const auto rows = process_.ledger->pending(RowId{0}, rows_ + 1);
     if (!rows) {
@@ -192,7 +192,11 @@ class BatchWorld {
         process_.ended.insert(id);
       }
     }
-    return !disk_.crashed();
+    if (disk_.crashed()) {
+      return false;
+    }
+    noted_.insert(process_.ended.begin(), process_.ended.end());
+    return true;
   }
 
   Status scan() {
