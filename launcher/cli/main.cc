@@ -7,9 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <malloc.h>
 
+#include "batch/batch_process.h"
 #include "common/config/config_text.h"
 #include "common/exit_code.h"
 #include "launcher/cli/agent_command.h"
+#include "launcher/cli/batch_command.h"
 #include "launcher/cli/convert_command.h"
 #include "launcher/cli/links_command.h"
 #include "launcher/cli/logs_command.h"
@@ -35,6 +37,8 @@ constexpr const char* kExamples = R"(Examples:
   pdjob links --config job.yaml --watch         the KV links between its workers, live
   pdjob logs -f decode-0                        what a process writes, on whichever machine
   pdjob stop                                    ends the job that runs here
+  pdjob batch rows.jsonl --out results --config job.yaml
+                                                answer all rows of a file, then end
   pdjob convert vllm.yaml > job.yaml            a file of vLLM's own pdjob, as a job file
   pdjob reference                               every key of a job file
 
@@ -49,7 +53,8 @@ Many machines:
   pdjob agent --join 10.0.0.1:7700 --key-file lab.key     on each machine
 
 Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
-            3 the job could not be placed, 130 stopped by Ctrl-C.
+            3 the job could not be placed, 4 some rows of a batch failed,
+            130 stopped by Ctrl-C.
 )";
 
 constexpr const char* kLinksHelp = R"(
@@ -75,6 +80,17 @@ In a pipe it prints the table once, with --watch once a second; with --json a li
 Examples:
   pdjob links --config job.yaml --watch
   pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
+)";
+
+constexpr const char* kBatchHelp = R"(
+Each row is answered exactly once, whatever dies: after a crash or Ctrl-C, the same command goes on.
+
+Examples:
+  pdjob batch rows.jsonl --out results --config job.yaml
+  pdjob batch 'parts/*.jsonl.gz' --out results --url http://127.0.0.1:8000
+  pdjob batch names.csv --out results --config job.yaml --id-column id \
+    --template '{"messages": [{"role": "user", "content": "Describe {{name}}."}], "max_tokens": 64}'
+  pdjob batch status results
 )";
 
 // Returns the memory of a large request to the system when the request ends. By default glibc
@@ -129,6 +145,7 @@ struct CommandLine {
   WorkerFlags worker;
   RouterFlags router;
   AgentFlags agent;
+  BatchFlags batch;
   std::string policy;
   std::string protocol;
   std::string reference_page = "job-file";
@@ -148,6 +165,8 @@ struct CommandLine {
     add_worker();
     add_router();
     add_agent();
+    add_batch();
+    add_batch_job();
     add_grammar_helper();
     add_engine_guard();
     add_reference();
@@ -404,6 +423,87 @@ struct CommandLine {
                      "Holds one log file per process; default: in the state folder")
         ->type_name("DIR");
     command->callback([this] { exit_code = run_agent_by_flags(agent, places); });
+  }
+
+  void add_batch() {
+    CLI::App* command =
+        app.add_subcommand("batch", "Answer all rows of files, each exactly once, then end");
+    command->footer(kBatchHelp);
+    command->require_subcommand(0, 1);
+    command->add_option("IN", batch.inputs,
+                        "Files of rows (.jsonl, .csv, .txt; also .gz, .zst), patterns, or - for "
+                        "standard input");
+    command->add_option("--out", batch.out, "The folder for results; the same one goes on")
+        ->type_name("DIR");
+    auto* config = command
+                       ->add_option("--config", batch.config,
+                                    "The job file; the job is started for the batch, as NAME-batch")
+                       ->type_name("FILE");
+    command->add_option("--url", batch.url, "A running server, in place of a job of its own")
+        ->type_name("URL")
+        ->excludes(config);
+    command->add_option("--key-file", batch.key_file, "Holds the API key that the server wants")
+        ->type_name("FILE");
+    command
+        ->add_option("--template", batch.body_template,
+                     "The body of each request, with {{column}} in it: JSON, or a file that has it")
+        ->type_name("JSON|FILE");
+    command
+        ->add_option("--endpoint", batch.endpoint,
+                     "Where requests of a template go; by default what it looks like")
+        ->type_name("PATH")
+        ->check(CLI::IsMember({"/v1/chat/completions", "/v1/completions"}));
+    command
+        ->add_option("--id-column", batch.id_column,
+                     "The column that has the custom_id; default: row-1, row-2, ...")
+        ->type_name("COLUMN");
+    command->add_option("--format", batch.format, "Of all files; default: by their names")
+        ->check(CLI::IsMember({"openai", "jsonl", "csv", "text"}));
+    command->add_option("--order", batch.order, "Of the results: input or completed")
+        ->check(CLI::IsMember({"input", "completed"}))
+        ->capture_default_str();
+    command
+        ->add_option("--concurrency", batch.concurrency,
+                     "Rows in flight at most; default: as many as help")
+        ->check(CLI::Range(1, 16384));
+    command->add_option("--attempts", batch.attempts, "Tries of a row at which the server fails")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    command->add_option("--row-timeout", batch.row_timeout, "Of one try")->capture_default_str();
+    command
+        ->add_option("--patience", batch.patience,
+                     "The batch ends if the server answers nothing for so long")
+        ->capture_default_str();
+    auto* restart =
+        command->add_flag("--restart", batch.restart, "Forget the results and begin anew");
+    command->add_flag("--retry-failed", batch.retry_failed, "Ask the failed rows again")
+        ->excludes(restart);
+    add_batch_status(command);
+    command->callback([this, command] {
+      if (!command->get_subcommands().empty()) {
+        return;
+      }
+      if (batch.inputs.empty() || batch.out.empty() || batch.config.empty() == batch.url.empty()) {
+        exit_code = refuse({ErrorCode::kInvalidArgument,
+                            "pdjob batch: name input files, --out, and one of --config and "
+                            "--url\n"});
+        return;
+      }
+      exit_code = run_batch_command(batch, places);
+    });
+  }
+
+  void add_batch_status(CLI::App* batch_command) {
+    CLI::App* command = batch_command->add_subcommand("status", "Show how far a batch is");
+    command->add_option("DIR", batch.out, "Its folder")->required();
+    command->callback([this] { exit_code = batch::show_batch_status(batch.out); });
+  }
+
+  // A batch starts this command.
+  void add_batch_job() {
+    CLI::App* command = app.add_subcommand("batch-job", "")->group("");
+    command->add_option("config", config_path)->required();
+    command->callback([this] { exit_code = run_batch_job(config_path, places); });
   }
 
   // Workers start this command.

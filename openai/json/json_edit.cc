@@ -326,6 +326,10 @@ bool is_valid_json(std::string_view text) {
   return parser.parse(text.data(), text.size()).error() == simdjson::SUCCESS;
 }
 
+bool is_valid_utf8(std::string_view text) {
+  return simdjson::validate_utf8(text.data(), text.size());
+}
+
 void append_compact(std::string& out, std::string_view json) {
   bool in_string = false;
   bool spaced = false;

@@ -129,6 +129,9 @@ Result<std::vector<JsonMember>> json_members(const std::string& text);
 // True for a text that is JSON in every detail; the functions above check less. Pure.
 bool is_valid_json(std::string_view text);
 
+// Pure.
+bool is_valid_utf8(std::string_view text);
+
 // Appends `json` without white space between tokens; the tokens stay unchanged. Pure.
 void append_compact(std::string& out, std::string_view json);
 

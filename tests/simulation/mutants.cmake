@@ -35,6 +35,17 @@ kv_mutant(tail link/link.cc "tail_in_.data() + tail_in_.size() - payload_in_left
 kv_mutant(nccl_waits_for_ever nccl/nccl_link.cc "earliest = std::min(earliest, slab.deadline);" "")
 kv_mutant(nccl_forgets_offer nccl/nccl_link.cc "    next_offer_ = event;" "")
 
+# batch_mutant(NAME FILE OLD NEW): of batches.
+function(batch_mutant name file old new)
+  pdjob_mutant(batch_mutant_${name} batch_simulation batch_simulation_world batch/${file} "${old}" "${new}")
+endfunction()
+batch_mutant(part_is_not_synced store/records.cc "PDJOB_TRY_STATUS(part.file->sync());" "")
+batch_mutant(ledger_is_not_synced store/ledger_file.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
+batch_mutant(ledger_trusts_cache store/ledger_file.cc "PRAGMA wal_checkpoint(TRUNCATE)" "PRAGMA user_version")
+batch_mutant(keeps_tail store/records.cc "disk_.open(part_path(kind, number, PartState::kOpen), bytes)" "disk_.open(part_path(kind, number, PartState::kOpen), 0)")
+batch_mutant(notes_twice core/ledger.cc "  cancel_others(id, turn);" "")
+batch_mutant(forgets_backoff core/ledger.cc "backoff_.emplace(row.due, id);" "")
+
 # mutant(NAME SCENARIO FILE OLD NEW): of whole jobs.
 function(mutant name scenario file old new)
   pdjob_mutant(mutant_${name} simulation simulation_world ${file} "${old}" "${new}" --scenario ${scenario})

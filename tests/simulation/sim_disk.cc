@@ -162,8 +162,16 @@ void put(std::string& content, uint64_t offset, std::string_view bytes) {
 SimDisk::SimDisk(uint64_t seed) : random_(seed), vfs_(std::make_unique<Vfs>(*this)) {}
 SimDisk::~SimDisk() = default;
 
+bool SimDisk::change() {
+  if (changes_left_) {
+    *changes_left_ -= *changes_left_ > 0 ? 1 : 0;
+    frozen_ = frozen_ || *changes_left_ == 0;
+  }
+  return !frozen_;
+}
+
 void SimDisk::write(File& file, uint64_t offset, std::string_view bytes) {
-  if (!frozen_) {
+  if (change()) {
     put(file.content, offset, bytes);
     file.unsynced.emplace_back(offset, bytes);
   }
@@ -171,17 +179,45 @@ void SimDisk::write(File& file, uint64_t offset, std::string_view bytes) {
 
 // It may be lost whole.
 void SimDisk::truncate(File& file, uint64_t size) {
-  if (!frozen_) {
+  if (change()) {
     file.content.resize(size);
   }
 }
 
 void SimDisk::sync(File& file) {
-  if (!frozen_) {
+  if (change()) {
     file.synced = file.content;
     file.durable = true;
     file.unsynced.clear();
   }
+}
+
+SimDisk::File& SimDisk::file_called(const std::string& name) {
+  std::shared_ptr<File>& file = files_[name];
+  file = file == nullptr ? std::make_shared<File>() : file;
+  return *file;
+}
+
+void SimDisk::append(const std::string& name, std::string_view bytes) {
+  File& file = file_called(name);
+  write(file, file.content.size(), bytes);
+}
+
+void SimDisk::sync(const std::string& name) { sync(file_called(name)); }
+
+void SimDisk::cut(const std::string& name, uint64_t size) { truncate(file_called(name), size); }
+
+void SimDisk::rename(const std::string& from, const std::string& to) {
+  if (change() && files_.contains(from)) {
+    files_[to] = files_.at(from);
+    files_[to]->durable = true;
+    files_.erase(from);
+  }
+}
+
+std::string SimDisk::content(const std::string& name) const {
+  const auto found = files_.find(name);
+  return found == files_.end() ? std::string() : found->second->content;
 }
 
 void SimDisk::cut_power() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,9 +34,22 @@ class SimDisk {
     frozen_ = true;
     end();
     frozen_ = false;
+    changes_left_.reset();
   }
   // Requires: no file is open.
   void cut_power();
+  // Nothing that happens after so many more changes reaches the disk, until kill() has ended the
+  // process: as if it died there. Renames are changes, too.
+  void crash_after(uint64_t changes) { changes_left_ = changes; }
+  bool crashed() const { return changes_left_ == 0; }
+
+  // Files that SQLite does not know, for a program that appends to them. A file that is not there
+  // is empty. A rename survives a power cut at once.
+  void append(const std::string& name, std::string_view bytes);
+  void sync(const std::string& name);
+  void cut(const std::string& name, uint64_t size);
+  void rename(const std::string& from, const std::string& to);
+  std::string content(const std::string& name) const;
 
  private:
   class Vfs;
@@ -46,6 +60,9 @@ class SimDisk {
     std::vector<std::pair<uint64_t, std::string>> unsynced;  // Writes: where, and what.
   };
 
+  // False: it does not reach the disk.
+  bool change();
+  File& file_called(const std::string& name);
   void write(File& file, uint64_t offset, std::string_view bytes);
   void truncate(File& file, uint64_t size);
   void sync(File& file);
@@ -53,6 +70,7 @@ class SimDisk {
   Random random_;
   std::map<std::string, std::shared_ptr<File>> files_;
   bool frozen_ = false;
+  std::optional<uint64_t> changes_left_;  // Empty: it does not crash.
   const std::unique_ptr<Vfs> vfs_;
 };
 

@@ -22,7 +22,8 @@ FOLDERS = {
     "prefill": "common net openai engine kvtransfer worker",
     "decode": "common net openai engine kvtransfer worker",
     "router": "common net openai",
-    "launcher": "common gpu net openai engine kvtransfer worker prefill decode router",
+    "batch": "common net openai",
+    "launcher": "common gpu net openai engine kvtransfer worker prefill decode router batch",
 }
 
 # Room -> the rooms of its own folder that it may include; "." is the folder's own level. The same table is in ARCHITECTURE.md.
@@ -69,6 +70,11 @@ ROOMS = {
     "router/async": "config relay",
     "router/cache": "config policies relay",
     "router": "config relay members external async cache",
+    "batch/core": "",
+    "batch/input": "",
+    "batch/store": "core",
+    "batch/report": "store",
+    "batch": "core input store report",
     "launcher/view": "",
     "launcher/placement": "",
     "launcher/plan": "view placement",
@@ -90,9 +96,11 @@ DOORS = {
     "libllama": (r"(llama|gguf|chat\.h)", "engine/*.cc"),
     "ggml": (r"ggml", "engine/*.cc"),
     "XGrammar": (r"(xgrammar/|dlpack/|picojson|support/logging)", "engine/grammar/*"),
-    "xxhash": (r"xxh", "engine/*.cc kvtransfer/rows/row_digest.cc router/prefix_index/prompt_blocks.cc"),
+    "xxhash": (r"xxh", "engine/*.cc kvtransfer/rows/row_digest.cc router/prefix_index/prompt_blocks.cc batch/input/row_files.cc"),
     "libsodium": (r"sodium", "kvtransfer/link/link_keys.cc router/async/webhook_secret.cc common/crypto/sha256.cc common/crypto/blake2b.cc"),
-    "SQLite": (r"sqlite3", "router/async/async_database.cc tests/unit/router/async/async_database_test.cc"),
+    "SQLite": (r"sqlite3", "router/async/async_database.cc batch/store/database.cc tests/unit/router/async/async_database_test.cc"),
+    "zlib": (r"zlib", "batch/input/byte_source.cc"),
+    "zstd": (r"zstd", "batch/input/byte_source.cc"),
     "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
     "OpenSSL": (r"openssl/", "kvtransfer/link/tls_stream.cc"),
     "CLI11": (r"CLI/", "launcher/cli/main.cc"),
@@ -110,7 +118,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/placement/placement launcher/placement/gang launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link"
+CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/placement/placement launcher/placement/gang launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

@@ -1,0 +1,292 @@
+#include "batch/batch_run.h"
+
+#include <utility>
+
+#include "batch/answer_record.h"
+#include "batch/input/row_splitter.h"
+
+namespace pdjob::batch {
+namespace {
+
+// Records are written at the latest after this time, or when they are so many bytes.
+constexpr Duration kFlushAfter = std::chrono::milliseconds(100);
+constexpr size_t kFlushBytes = size_t{4} << 20;
+constexpr Duration kWorkersCounted = std::chrono::seconds(2);  // How often.
+constexpr size_t kUnlimited = 1024;
+
+LedgerConfig config_of(const BatchOptions& options) {
+  LedgerConfig config{.attempts_max = options.attempts, .patience = options.patience};
+  config.window.max = options.concurrency > 0 ? options.concurrency : kUnlimited;
+  if (options.concurrency > 0) {
+    config.window.first = options.concurrency;
+  } else if (options.first_window > 0) {
+    config.window.first = options.first_window;
+  }
+  return config;
+}
+
+std::vector<std::string> paths_of(const std::vector<InputFile>& files) {
+  std::vector<std::string> paths;
+  for (const InputFile& file : files) {
+    paths.push_back(file.path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+BatchRun::BatchRun(net::Loop& loop, const Parts& parts, const BatchOptions& options,
+                   std::vector<InputFile> files, const RowCounts& counts, std::string nonce)
+    : loop_(loop),
+      parts_(parts),
+      files_(std::move(files)),
+      nonce_(std::move(nonce)),
+      row_files_(paths_of(files_)),
+      counts_(counts),
+      ledger_(config_of(options), loop.entropy()),
+      runner_(loop, ledger_, *this),
+      disk_(loop.make_helper("batch-disk")) {}
+
+BatchRun::~BatchRun() {
+  loop_.cancel(flush_timer_);
+  loop_.cancel(workers_timer_);
+}
+
+void BatchRun::start(std::function<void(const End&)> ended) {
+  ended_ = std::move(ended);
+  count_workers();
+  runner_.submit(TimePassed{});
+}
+
+void BatchRun::stop(const std::string& reason) { runner_.submit(StopAsked{reason}); }
+
+Progress BatchRun::progress() const {
+  return {.rows = counts_,
+          .in_flight = ledger_.in_flight(),
+          .window = ledger_.window(),
+          .workers = workers_};
+}
+
+void BatchRun::end(const End& how) {
+  if (ended_) {
+    loop_.post([ended = std::exchange(ended_, nullptr), how] { ended(how); });
+  }
+}
+
+void BatchRun::count_workers() {
+  parts_.client.count_workers([this](size_t workers) {
+    workers_ = workers;
+    runner_.submit(WorkersCounted{workers});
+  });
+  workers_timer_ = loop_.call_at(loop_.now() + kWorkersCounted, [this] { count_workers(); });
+}
+
+// ---- Reading rows
+
+void BatchRun::carry_out(const ReadRows& effect) {
+  disk_->run([this, after = last_read_, count = effect.count, alive = std::weak_ptr(alive_)] {
+    auto rows = parts_.ledger.pending(after, count);
+    loop_.post([this, rows = std::move(rows), count, alive]() mutable {
+      if (!alive.expired()) {
+        rows_read(std::move(rows), count);
+      }
+    });
+  });
+}
+
+void BatchRun::rows_read(Result<std::vector<InputRow>> rows, size_t asked) {
+  if (!rows) {
+    end({.broken = true, .reason = "the ledger cannot be read: " + rows.error().message});
+    return;
+  }
+  RowsRead event{.last = rows->size() < asked};
+  for (InputRow& row : *rows) {
+    last_read_ = row.id;
+    event.rows.push_back({row.id, row.weight});
+    rows_.emplace(row.id, OpenRow{.place = row});
+  }
+  runner_.submit(std::move(event));
+}
+
+// ---- Asking
+
+RowReader::Place BatchRun::place_of(const InputRow& row) const {
+  const InputFile& file = files_[row.file];
+  return {
+      .format = static_cast<RowFormat>(file.format), .number = row.id.value, .header = file.header};
+}
+
+std::string BatchRun::place_text(const InputRow& row) const {
+  return files_[row.file].name + ":" + std::to_string(row.line);
+}
+
+// Rows are read on the loop: most come from the page cache, in the order of the file.
+void BatchRun::carry_out(const StartAttempt& effect) {
+  OpenRow& row = rows_.at(effect.row);
+  attempts_[effect.attempt].began = loop_.now();
+  if (row.place.length > kRowBytesMax) {
+    refuse(effect.attempt, row.place,
+           {.code = "row_too_long",
+            .message = "it has " + std::to_string(row.place.length) + " bytes; at most " +
+                       std::to_string(kRowBytesMax) + " are allowed"});
+    return;
+  }
+  std::string text;
+  const Status read =
+      row_files_.read(row.place.file, row.place.offset, row.place.length, row.place.digest, text);
+  if (!read) {
+    end({.broken = true, .reason = read.error().message});
+    return;
+  }
+  RowError error;
+  auto request = parts_.reader.request(text, place_of(row.place), error);
+  row.custom_id = error.custom_id;
+  if (!request) {
+    refuse(effect.attempt, row.place, error);
+    return;
+  }
+  if (row.place.duplicate_of != RowId{}) {
+    refuse(effect.attempt, row.place, {.code = "duplicate_custom_id", .message = ""});
+    return;
+  }
+  parts_.client.start(
+      {.id = effect.attempt,
+       .target = std::move(request->target),
+       .request_id = "batch-" + nonce_ + "-" + std::to_string(effect.row.value) + "-" +
+                     std::to_string(effect.number),
+       .body = std::move(request->body)},
+      [this](AttemptId attempt, RowResult result) { attempt_ended(attempt, std::move(result)); });
+}
+
+void BatchRun::refuse(AttemptId attempt, const InputRow& row, const RowError& error) {
+  RowResult result{.outcome = Outcome::kRefused, .cause = error.code, .message = error.message};
+  if (row.duplicate_of == RowId{}) {
+    attempt_ended(attempt, std::move(result));
+    return;
+  }
+  // Duplicates are rare: the ledger says where the other row is.
+  disk_->run([this, attempt, id = row.duplicate_of, result, alive = std::weak_ptr(alive_)] {
+    auto first = parts_.ledger.row(id);
+    loop_.post([this, attempt, first = std::move(first), result, alive]() mutable {
+      if (!alive.expired()) {
+        result.message =
+            "its custom_id is that of " + (first ? place_text(*first) : std::string("another row"));
+        attempt_ended(attempt, std::move(result));
+      }
+    });
+  });
+}
+
+void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
+  const bool denied = result.status == 401 || result.status == 403;
+  const AttemptEnded event{attempt, result.outcome, result.retry_after};
+  if (denied) {
+    // Every row would fail like this.
+    end({.broken = true,
+         .reason = "the server refuses the key (status " + std::to_string(result.status) +
+                   "): name one by --key-file"});
+    return;
+  }
+  if (const auto found = attempts_.find(attempt); found != attempts_.end()) {
+    found->second.result = std::move(result);
+  }
+  runner_.submit(event);
+}
+
+void BatchRun::carry_out(const CancelAttempt& effect) {
+  parts_.client.cancel(effect.attempt);
+  attempts_.erase(effect.attempt);
+}
+
+void BatchRun::carry_out(const DropReply& effect) { attempts_.erase(effect.attempt); }
+
+// ---- Noting
+
+void BatchRun::carry_out(const NoteRow& effect) {
+  const OpenAttempt attempt = std::move(attempts_.extract(effect.attempt).mapped());
+  OpenRow& row = rows_.at(effect.row);
+  const RowName name{.record_id = "batch_req_" + nonce_ + "_" + std::to_string(effect.row.value),
+                     .custom_id = row.custom_id,
+                     .place = place_text(row.place)};
+  const auto passed =
+      std::chrono::duration_cast<std::chrono::milliseconds>(loop_.now() - attempt.began);
+  Record record{.id = effect.row,
+                .kind = effect.answered ? RecordKind::kOutput : RecordKind::kError,
+                .line = effect.answered ? answer_line(name, attempt.result)
+                                        : error_line(name, attempt.result),
+                .stats = {.ended_at = loop_.unix_seconds(),
+                          .milliseconds = static_cast<uint32_t>(passed.count()),
+                          .attempts = effect.attempts}};
+  if (effect.answered) {
+    read_usage(attempt.result.body, record.stats);
+  } else {
+    record.stats.cause = attempt.result.cause;
+  }
+  notes_bytes_ += record.line.size();
+  notes_.push_back(std::move(record));
+  flush_soon();
+}
+
+void BatchRun::flush_soon() {
+  if (flushing_ || notes_.empty()) {
+    return;
+  }
+  const Instant due = flushed_at_ + kFlushAfter;
+  if (notes_bytes_ >= kFlushBytes || loop_.now() >= due) {
+    flush();
+  } else if (flush_timer_ == net::TimerId{}) {
+    flush_timer_ = loop_.call_at(due, [this] {
+      flush_timer_ = {};
+      flush_soon();
+    });
+  }
+}
+
+void BatchRun::flush() {
+  flushing_ = true;
+  notes_bytes_ = 0;
+  disk_->run([this, records = std::exchange(notes_, {}), alive = std::weak_ptr(alive_)] {
+    const Status noted = parts_.records.note(records);
+    std::vector<RowId> rows;
+    RowCounts more;
+    for (const Record& record : records) {
+      rows.push_back(record.id);
+      (record.kind == RecordKind::kOutput ? more.answered : more.failed) += 1;
+      more.completion_tokens += record.stats.completion_tokens;
+    }
+    loop_.post([this, noted, rows = std::move(rows), more, alive] {
+      if (!alive.expired()) {
+        flushed(noted, rows, more);
+      }
+    });
+  });
+}
+
+void BatchRun::flushed(const Status& status, const std::vector<RowId>& rows,
+                       const RowCounts& more) {
+  flushing_ = false;
+  flushed_at_ = loop_.now();
+  if (!status) {
+    end({.broken = true,
+         .reason = status.error().message +
+                   ". All rows that were noted before are safe: mend this, and give the same "
+                   "command again"});
+    return;
+  }
+  counts_.answered += more.answered;
+  counts_.failed += more.failed;
+  counts_.completion_tokens += more.completion_tokens;
+  for (const RowId id : rows) {
+    rows_.erase(id);
+  }
+  runner_.submit(RowsNoted{rows});
+  flush_soon();
+}
+
+void BatchRun::carry_out(const Finished& effect) {
+  end({.complete = effect.complete,
+       .broken = !effect.complete && !effect.reason.empty(),
+       .reason = effect.reason});
+}
+
+}  // namespace pdjob::batch

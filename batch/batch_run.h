@@ -1,0 +1,109 @@
+// BatchRun: the shell of the Ledger core. It reads the rows that the core asks for, sends them by a
+// RowClient, and notes their ends on a helper thread, many at a time: one sync of the disk serves
+// all rows that ended meanwhile. Loop-bound.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "batch/batch_options.h"
+#include "batch/core/ledger.h"
+#include "batch/input/row_files.h"
+#include "batch/input/row_reader.h"
+#include "batch/progress.h"
+#include "batch/row_client.h"
+#include "batch/store/ledger_file.h"
+#include "batch/store/records.h"
+#include "net/loop/core_runner.h"
+#include "net/loop/loop.h"
+
+namespace pdjob::batch {
+
+class BatchRun {
+ public:
+  // What it works on; all must outlive it. Only the run uses them.
+  struct Parts {
+    LedgerFile& ledger;
+    Records& records;
+    RowClient& client;
+    const RowReader& reader;
+  };
+  struct End {
+    bool complete = false;  // Every row has ended.
+    bool broken = false;    // The disk or the input failed, or the server is no use.
+    std::string reason;     // Why it is not complete; empty: a person asked.
+  };
+
+  BatchRun(net::Loop& loop, const Parts& parts, const BatchOptions& options,
+           std::vector<InputFile> files, const RowCounts& counts, std::string nonce);
+  ~BatchRun();
+  BatchRun(const BatchRun&) = delete;
+  BatchRun& operator=(const BatchRun&) = delete;
+
+  // Calls `ended` once, in a later turn.
+  void start(std::function<void(const End&)> ended);
+  // Cancels what is in flight, and notes what was answered.
+  void stop(const std::string& reason);
+  Progress progress() const;
+
+ private:
+  using Runner = net::CoreRunner<BatchRun, Ledger, LedgerEvent, LedgerEffect, TimePassed>;
+  friend Runner;
+
+  void stepped(const LedgerEvent& /*event*/, const std::vector<LedgerEffect>& /*effects*/) {}
+  void carried_out(const LedgerEvent& /*event*/) {}
+  void carry_out(const ReadRows& effect);
+  void carry_out(const StartAttempt& effect);
+  void carry_out(const CancelAttempt& effect);
+  void carry_out(const NoteRow& effect);
+  void carry_out(const DropReply& effect);
+  void carry_out(const Finished& effect);
+
+  void rows_read(Result<std::vector<InputRow>> rows, size_t asked);
+  void attempt_ended(AttemptId attempt, RowResult result);
+  RowReader::Place place_of(const InputRow& row) const;
+  std::string place_text(const InputRow& row) const;
+  // Ends an attempt that was not sent.
+  void refuse(AttemptId attempt, const InputRow& row, const RowError& error);
+  void flush_soon();
+  void flush();
+  void flushed(const Status& status, const std::vector<RowId>& rows, const RowCounts& more);
+  void count_workers();
+  void end(const End& how);
+
+  struct OpenRow {
+    InputRow place;
+    std::string custom_id;
+  };
+  struct OpenAttempt {
+    Instant began{};
+    RowResult result;  // Once it has ended.
+  };
+
+  net::Loop& loop_;
+  const Parts parts_;
+  const std::vector<InputFile> files_;
+  const std::string nonce_;
+  std::function<void(const End&)> ended_;
+  RowFiles row_files_;
+  RowCounts counts_;
+  size_t workers_ = 0;
+  std::map<RowId, OpenRow> rows_;
+  std::map<AttemptId, OpenAttempt> attempts_;
+  RowId last_read_;
+  std::vector<Record> notes_;  // Not yet on their way to the disk.
+  size_t notes_bytes_ = 0;
+  bool flushing_ = false;
+  Instant flushed_at_{};
+  net::TimerId flush_timer_;
+  net::TimerId workers_timer_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  Ledger ledger_;
+  Runner runner_;
+  std::unique_ptr<net::Helper> disk_;  // Ends first.
+};
+
+}  // namespace pdjob::batch

@@ -1,0 +1,29 @@
+// ByteSource: the bytes of an input file, unpacked (gzip, zstd), from its beginning to its end, and
+// the digest of the file as it is. It notices that a file shrinks or changes while it is read. This
+// folder's only door to zlib and zstd. Calls block. Loop-bound, or of one helper thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "batch/input/row_format.h"
+#include "common/result.h"
+
+namespace pdjob::batch {
+
+class ByteSource {
+ public:
+  // `path` is "-" for standard input.
+  static Result<std::unique_ptr<ByteSource>> open(const std::string& path, Packing packing);
+  virtual ~ByteSource() = default;
+
+  // Returns how many bytes it wrote to `to`; 0: the end. kCorrupt: the file is not what its name
+  // says, or was cut off. kUnavailable: it changed, or cannot be read.
+  virtual Result<size_t> read(std::span<char> to) = 0;
+  // BLAKE2b of the file as it is, in hexadecimal. Call it once, after the end.
+  virtual std::string digest() = 0;
+};
+
+}  // namespace pdjob::batch

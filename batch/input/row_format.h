@@ -1,0 +1,27 @@
+// RowFormat: what the rows of an input file are. Values.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace pdjob::batch {
+
+// The ledger stores these numbers.
+enum class RowFormat {
+  kOpenAi = 0,  // OpenAI's batch file: {"custom_id", "method", "url", "body"} on each line.
+  kJsonl = 1,   // An object on each line, for a template.
+  kCsv = 2,     // The first record names the columns.
+  kText = 3,    // A text on each line.
+};
+
+enum class Packing { kNone, kGzip, kZstd };
+
+// By the end of the name. `has_template`: JSON lines are for it.
+RowFormat format_of(std::string_view name, bool has_template);
+Packing packing_of(std::string_view name);
+
+// "openai", "jsonl", "csv", "text".
+std::optional<RowFormat> parse_row_format(std::string_view word);
+
+}  // namespace pdjob::batch

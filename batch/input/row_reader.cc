@@ -1,0 +1,214 @@
+#include "batch/input/row_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "openai/json/json_edit.h"
+#include "openai/json/json_number.h"
+
+namespace pdjob::batch {
+namespace {
+
+using openai::JsonNames;
+using openai::JsonObject;
+
+constexpr size_t kCustomIdBytesMax = 1024;
+constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions"};
+// Without max_tokens, an answer is taken to be so long.
+constexpr int64_t kUsualTokens = 256;
+constexpr int64_t kTokensMax = 1 << 20;
+// Computing a token of a prompt costs about this part of generating one.
+constexpr size_t kPromptBytesPerToken = 64;
+
+constexpr std::array<std::string_view, 4> kRowFields = {"custom_id", "method", "url", "body"};
+constexpr JsonNames kRowNames{kRowFields};
+constexpr std::array<std::string_view, 1> kIdFields = {"custom_id"};
+constexpr JsonNames kIdNames{kIdFields};
+constexpr std::array<std::string_view, 5> kBodyFields = {"max_tokens", "max_completion_tokens",
+                                                         "stream", "stream_options", "n"};
+constexpr JsonNames kBodyNames{kBodyFields};
+
+std::optional<RowRequest> wrong(RowError& error, const char* code, std::string message) {
+  error.code = code;
+  error.message = std::move(message);
+  return std::nullopt;
+}
+
+void give_slack(std::string& text) { text.reserve(text.size() + JsonObject::kSlack); }
+
+uint32_t weight_of(const JsonObject& body, size_t bytes) {
+  const auto most = openai::json_integer(body.value("max_completion_tokens"));
+  const int64_t tokens =
+      most ? *most : openai::json_integer(body.value("max_tokens")).value_or(kUsualTokens);
+  const int64_t choices = openai::json_integer(body.value("n")).value_or(1);
+  return static_cast<uint32_t>(std::clamp<int64_t>(tokens, 0, kTokensMax) *
+                                   std::clamp<int64_t>(choices, 1, 128) +
+                               static_cast<int64_t>(bytes / kPromptBytesPerToken));
+}
+
+uint32_t weight_of(std::string body) {
+  give_slack(body);
+  const auto object = JsonObject::scan(body, kBodyNames, JsonObject::Check::kNamed);
+  return object ? weight_of(*object, body.size()) : 0;
+}
+
+// Completes the request: checks its body, and asks for one whole reply.
+std::optional<RowRequest> checked(RowRequest request, RowError& error) {
+  error.custom_id = request.custom_id;
+  give_slack(request.body);
+  const auto body = JsonObject::scan(request.body, kBodyNames);
+  if (!body || !openai::is_valid_json(request.body)) {
+    return wrong(error, "invalid_body", "its body is not a JSON object");
+  }
+  if (!body->value("stream").empty() || !body->value("stream_options").empty()) {
+    const openai::JsonEdit edits[] = {{"stream", ""}, {"stream_options", ""}};
+    request.body = body->edited(edits);
+  }
+  return request;
+}
+
+}  // namespace
+
+RowReader::Glance RowReader::glance(std::string& text, const Place& place) const {
+  RowError ignored;
+  if (place.format != RowFormat::kOpenAi) {
+    const auto filled = filled_request(text, place, ignored);
+    return filled ? Glance{filled->custom_id, weight_of(filled->body)} : Glance{};
+  }
+  give_slack(text);
+  const auto row = JsonObject::scan(text, kRowNames, JsonObject::Check::kNamed);
+  return row ? Glance{openai::json_string(row->value("custom_id")),
+                      weight_of(std::string(row->value("body")))}
+             : Glance{};
+}
+
+std::optional<RowRequest> RowReader::request(std::string& text, const Place& place,
+                                             RowError& error) const {
+  if (!openai::is_valid_utf8(text)) {
+    return wrong(error, "invalid_utf8", "it is not valid UTF-8");
+  }
+  auto request = place.format == RowFormat::kOpenAi ? openai_request(text, error)
+                                                    : filled_request(text, place, error);
+  return request ? checked(std::move(*request), error) : std::nullopt;
+}
+
+std::optional<RowRequest> RowReader::openai_request(std::string& text, RowError& error) const {
+  give_slack(text);
+  const auto row = JsonObject::scan(text, kRowNames);
+  if (!row) {
+    return wrong(error, "invalid_json_line", "it is not a JSON object");
+  }
+  auto id = openai::json_string(row->value("custom_id"));
+  if (!id || id->empty() || id->size() > kCustomIdBytesMax) {
+    return wrong(
+        error, "invalid_custom_id",
+        "its custom_id must be a text of 1 to " + std::to_string(kCustomIdBytesMax) + " bytes");
+  }
+  error.custom_id = *id;
+  const auto method = openai::json_string(row->value("method"));
+  if (method && *method != "POST") {
+    return wrong(error, "invalid_method", "its method must be POST");
+  }
+  auto url = openai::json_string(row->value("url"));
+  if (!url || std::ranges::find(kEndpoints, *url) == std::end(kEndpoints)) {
+    return wrong(error, "invalid_url", "its url must be /v1/chat/completions or /v1/completions");
+  }
+  return RowRequest{.custom_id = std::move(*id),
+                    .target = std::move(*url),
+                    .body = std::string(row->value("body"))};
+}
+
+namespace {
+
+using Columns = std::vector<BodyTemplate::Column>;
+
+// `names` and `members` keep what the columns refer to.
+Result<Columns> csv_columns(std::string_view text, std::string_view header,
+                            std::vector<std::string>& names) {
+  PDJOB_TRY(names, split_csv(header));
+  PDJOB_TRY(std::vector<std::string> values, split_csv(text));
+  if (values.size() != names.size()) {
+    return Error{ErrorCode::kInvalidArgument, "it has " + std::to_string(values.size()) +
+                                                  " columns, but the header has " +
+                                                  std::to_string(names.size())};
+  }
+  Columns columns;
+  for (size_t i = 0; i < names.size(); ++i) {
+    columns.push_back({.name = names[i], .value = std::move(values[i])});
+  }
+  return columns;
+}
+
+Result<Columns> json_columns(const std::string& text, std::vector<openai::JsonMember>& members) {
+  PDJOB_TRY(members, openai::json_members(text));
+  Columns columns;
+  for (const openai::JsonMember& member : members) {
+    columns.push_back({.name = member.name, .value = std::string(member.value), .json = true});
+  }
+  return columns;
+}
+
+}  // namespace
+
+std::optional<RowRequest> RowReader::filled_request(std::string& text, const Place& place,
+                                                    RowError& error) const {
+  std::vector<std::string> names;
+  std::vector<openai::JsonMember> members;
+  give_slack(text);
+  Result<Columns> columns = Columns{{.name = "text", .value = text}};
+  if (place.format == RowFormat::kCsv) {
+    columns = csv_columns(text, place.header, names);
+  } else if (place.format == RowFormat::kJsonl) {
+    columns = json_columns(text, members);
+  }
+  if (!columns) {
+    return wrong(error, "invalid_row", columns.error().message);
+  }
+  RowRequest request{.custom_id = "row-" + std::to_string(place.number),
+                     .target = rules_.endpoint.empty() ? rules_.body->endpoint() : rules_.endpoint};
+  if (!rules_.id_column.empty()) {
+    const auto found = std::ranges::find(*columns, rules_.id_column, &BodyTemplate::Column::name);
+    if (found == columns->end() || found->value.empty()) {
+      return wrong(error, "invalid_custom_id", "it has no column " + rules_.id_column);
+    }
+    request.custom_id =
+        found->json ? openai::json_string(found->value).value_or(found->value) : found->value;
+  }
+  error.custom_id = request.custom_id;
+  Result<std::string> body = rules_.body->fill(*columns);
+  if (!body) {
+    return wrong(error, "invalid_row", body.error().message);
+  }
+  request.body = std::move(*body);
+  return request;
+}
+
+Result<std::vector<std::string>> split_csv(std::string_view record) {
+  std::vector<std::string> fields(1);
+  for (size_t at = 0; at < record.size(); ++at) {
+    if (record[at] == ',') {
+      fields.emplace_back();
+    } else if (record[at] != '"') {
+      fields.back().push_back(record[at]);
+    } else {
+      // A quoted field: two quotes are one, and one ends it.
+      for (++at;; ++at) {
+        const size_t quote = record.find('"', at);
+        if (quote == std::string_view::npos) {
+          return Error{ErrorCode::kInvalidArgument, "a quoted field does not end"};
+        }
+        fields.back().append(record.substr(at, quote - at));
+        at = quote;
+        if (at + 1 >= record.size() || record[at + 1] != '"') {
+          break;
+        }
+        fields.back().push_back('"');
+        ++at;
+      }
+    }
+  }
+  return fields;
+}
+
+}  // namespace pdjob::batch

@@ -1,0 +1,50 @@
+// Progress: what a person sees of a running batch, and the text of status.json. Value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "batch/store/ledger_file.h"
+#include "common/time.h"
+
+namespace pdjob::batch {
+
+struct Progress {
+  RowCounts rows;
+  size_t in_flight = 0;
+  size_t window = 0;
+  size_t workers = 0;  // 0: unknown.
+  double rows_per_second = 0;
+  double tokens_per_second = 0;
+};
+
+// Measures rates over the last seconds.
+class Rates {
+ public:
+  // Call it about once a second.
+  void look(Progress& progress, Instant now);
+
+ private:
+  struct Sample {
+    Instant at;
+    uint64_t rows = 0;
+    uint64_t tokens = 0;
+  };
+  static constexpr size_t kSamples = 16;
+  Sample samples_[kSamples];
+  size_t seen_ = 0;
+};
+
+// "812 of 1000 rows, 3 failed; 1540 tokens/s; 4 workers; ~12 s left". `bar`: with a bar in front.
+enum class ProgressForm { kLine, kBar };
+std::string progress_text(const Progress& progress, ProgressForm form);
+
+// `state`: "scanning", "starting", "running", "completed", "stopped" or "failed".
+std::string status_json(const Progress& progress, const std::string& state,
+                        const std::string& reason, int64_t updated_at);
+
+// "1 h 12 min", "43 s".
+std::string duration_text(double seconds);
+
+}  // namespace pdjob::batch

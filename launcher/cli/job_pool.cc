@@ -1,0 +1,127 @@
+#include "launcher/cli/job_pool.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+namespace pdjob::launcher {
+namespace {
+
+constexpr size_t kOutputKept = 4096;
+constexpr std::string_view kReady = "ready url=";
+
+}  // namespace
+
+Result<JobConfig> batch_job(JobConfig config) {
+  if (!config.router.async.file.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 config.source +
+                     ": router.async.file can belong to one job only, so a batch cannot "
+                     "use this file: give it a copy without that key\n"};
+  }
+  const std::string usual_logs = config.launcher.state_dir + "/" + config.name + "/logs";
+  config.name += "-batch";
+  config.launcher.log_dir = config.launcher.log_dir == usual_logs
+                                ? config.launcher.state_dir + "/" + config.name + "/logs"
+                                : config.launcher.log_dir + "-batch";
+  config.launcher.admin = "127.0.0.1:0";
+  config.router.listen = "127.0.0.1:0";
+  return config;
+}
+
+JobPool::JobPool(net::EventLoop& loop, std::string config_path, std::string key,
+                 Duration row_timeout)
+    : loop_(loop),
+      config_path_(std::move(config_path)),
+      key_(std::move(key)),
+      row_timeout_(row_timeout) {}
+
+JobPool::~JobPool() {
+  if (output_.valid()) {
+    loop_.unwatch(output_.get());
+  }
+}
+
+void JobPool::start(std::function<void(Result<batch::RowServer>)> ready,
+                    std::function<void(std::string)> died) {
+  ready_ = std::move(ready);
+  died_ = std::move(died);
+  if (const Status spawned = spawn(); !spawned) {
+    loop_.post([ready = std::exchange(ready_, nullptr), error = spawned.error()] { ready(error); });
+  }
+}
+
+Status JobPool::spawn() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return Error{ErrorCode::kUnavailable, std::string("pipe: ") + std::strerror(errno)};
+  }
+  output_ = net::Fd(ends[0]);
+  const net::Fd theirs(ends[1]);
+  fcntl(output_.get(), F_SETFL, O_NONBLOCK);
+  PDJOB_TRY_STATUS(loop_.watch(output_.get(), EPOLLIN | EPOLLET, *this));
+  PDJOB_TRY(child_, net::ChildProcess::start(loop_,
+                                             {.program = "/proc/self/exe",
+                                              .arguments = {"pdjob", "batch-job", config_path_},
+                                              .output = theirs.get()},
+                                             [this](const net::ChildExit& exit) { exited(exit); }));
+  return ok();
+}
+
+void JobPool::stop(std::function<void()> stopped) {
+  stopped_ = std::move(stopped);
+  if (child_ == nullptr) {
+    loop_.post(std::exchange(stopped_, nullptr));
+  } else {
+    child_->signal(SIGTERM);
+  }
+}
+
+void JobPool::on_ready(uint32_t /*epoll_events*/) {
+  std::array<char, 4096> buffer;
+  ssize_t got = 0;
+  while ((got = ::read(output_.get(), buffer.data(), buffer.size())) > 0) {
+    text_.append(buffer.data(), static_cast<size_t>(got));
+    take_lines();
+  }
+}
+
+void JobPool::take_lines() {
+  const size_t at = text_.find(kReady);
+  const size_t end = at == std::string::npos ? at : text_.find('\n', at);
+  if (end != std::string::npos && ready_ != nullptr) {
+    auto server =
+        batch::parse_row_server(text_.substr(at + kReady.size(), end - at - kReady.size()));
+    if (server) {
+      server->key = key_;
+      server->row_timeout = row_timeout_;
+    }
+    std::exchange(ready_, nullptr)(server);
+  }
+  if (text_.size() > 2 * kOutputKept) {
+    text_.erase(0, text_.size() - kOutputKept);
+  }
+}
+
+void JobPool::exited(const net::ChildExit& exit) {
+  on_ready(0);
+  child_.reset();
+  const Error error{ErrorCode::kUnavailable,
+                    "the job ended with " + exit.how + "\n" +
+                        text_.substr(text_.size() > kOutputKept ? text_.size() - kOutputKept : 0)};
+  if (stopped_ != nullptr) {
+    std::exchange(stopped_, nullptr)();
+  } else if (ready_ != nullptr) {
+    std::exchange(ready_, nullptr)(error);
+  } else {
+    died_(error.message);
+  }
+}
+
+}  // namespace pdjob::launcher

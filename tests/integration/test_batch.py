@@ -1,0 +1,332 @@
+"""Batches with the real model: every row is answered exactly once, whatever is killed."""
+
+import collections
+import gzip
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import BIN, MODEL
+
+# More of both: PDJOB_BATCH_ROWS=1000 PDJOB_BATCH_KILLS=50 ./dev test test_kills_change_nothing
+ROWS = int(os.environ.get("PDJOB_BATCH_ROWS", 48))
+KILLS = int(os.environ.get("PDJOB_BATCH_KILLS", 4))
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+
+
+def job(folder, workers=1):
+    """The quickstart job, with this test's model and state."""
+    path = pathlib.Path(folder) / "job.yaml"
+    path.write_text(
+        f"name: quickstart\nmodel: {MODEL}\nserved_name: tiny\nengine: {{threads: 1, sequences: 4}}\n"
+        f"prefill: {{workers: {workers}}}\ndecode: {{workers: {workers}}}\nrouter: {{listen: 127.0.0.1:8000}}\n"
+        f"launcher: {{state_dir: {folder}/state, restart: {{backoff_min: 50ms}}}}\n"
+    )
+    return path
+
+
+def row(number):
+    """Greedy, seeded, with a schema, and with two choices: rows whose answers are always the same."""
+    body = {"model": "tiny", "max_tokens": 4 + number % 5, "temperature": 0}
+    if number % 4 == 1:
+        body.update(temperature=0.9, seed=number)
+    if number % 4 == 2:
+        body.update(max_tokens=12, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}})
+    if number % 4 == 3:
+        body.update(n=2, temperature=0.7, seed=number)
+    if number % 2:
+        body["prompt"] = f"Number {number} is"
+        return {"custom_id": f"r{number}", "method": "POST", "url": "/v1/completions", "body": body}
+    body["messages"] = [{"role": "user", "content": f"Say something about {number}."}]
+    return {"custom_id": f"r{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def write_rows(path, count):
+    path.write_text("".join(json.dumps(row(number)) + "\n" for number in range(count)))
+    return path
+
+
+def start(*words, **options):
+    return subprocess.Popen([BIN, "batch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def run(*words, code=0, **options):
+    child = start(*words, **options)
+    text, _ = child.communicate(timeout=240 + ROWS)
+    assert child.returncode == code, text
+    return text
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def comparable(path):
+    """The records without what may differ between two runs: ids and times."""
+    records = []
+    for record in lines(path):
+        body = record["response"]["body"]
+        del record["id"], record["response"]["request_id"], body["id"], body["created"]
+        body["usage"].pop("prompt_tokens_details", None)
+        body.pop("system_fingerprint", None)
+        records.append(record)
+    return records
+
+
+def descendants(pid):
+    """The process and all that it started, the deepest last."""
+    children = collections.defaultdict(list)
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        children[int(fields[1])].append(int(stat.parent.name))
+    found = [pid]
+    for each in found:
+        found.extend(children[each])
+    return found
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def ended_rows(out):
+    try:
+        status = json.loads((out / "status.json").read_text())
+        return status["rows_answered"] + status["rows_failed"]
+    except (OSError, ValueError):
+        return 0
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """An undisturbed run."""
+    folder = tmp_path_factory.mktemp("reference")
+    rows = write_rows(folder / "rows.jsonl", ROWS)
+    text = run(rows, "--out", folder / "out", "--config", job(folder))
+    assert f"{ROWS} of {ROWS} rows were answered" in text
+    return folder
+
+
+def test_every_row_is_answered_in_order(reference):
+    records = lines(reference / "out/output.jsonl")
+    assert [record["custom_id"] for record in records] == [f"r{number}" for number in range(ROWS)]
+    assert all(record["error"] is None and record["response"]["status_code"] == 200 for record in records)
+    assert all(len(record["response"]["body"]["choices"]) == (2 if number % 4 == 3 else 1) for number, record in enumerate(records))
+    assert (reference / "out/errors.jsonl").read_text() == ""
+    assert f"| answered | {ROWS} |" in (reference / "out/report.md").read_text()
+    assert (reference / "out/report.html").read_text().count("<svg") == 4
+    assert "completed" in subprocess.check_output([BIN, "batch", "status", reference / "out"], text=True)
+    # Once more: nothing is left to do, and no job is started.
+    begun = time.monotonic()
+    run(reference / "rows.jsonl", "--out", reference / "out", "--config", reference / "job.yaml")
+    assert time.monotonic() - begun < 5
+
+
+def kill_one_of(tree, number, chance):
+    """Kills the batch, its launcher, or one of the job's processes, in turn. Returns True if the batch ends by it."""
+    victim = (chance.choice(tree[2:]), tree[1], chance.choice(tree[2:]), tree[0])[number % 4]
+    os.kill(victim, signal.SIGKILL)
+    return victim in tree[:2]
+
+
+def test_kills_change_nothing(reference, tmp_path):
+    """Workers, router, launcher and the batch itself are killed at random moments; the results are those of the undisturbed run."""
+    rows, out, config = write_rows(tmp_path / "rows.jsonl", ROWS), tmp_path / "out", job(tmp_path)
+    chance, batch, before = random.Random(7), None, 0
+    for number in range(KILLS):
+        batch = batch or start(rows, "--out", out, "--config", config)
+        # A job of a launcher, a router and two workers, which has answered something new.
+        wait_until(lambda: batch.poll() is not None or (len(descendants(batch.pid)) >= 5 and ended_rows(out) > before))
+        assert batch.poll() is None, f"it ended before kill {number}: {batch.stdout.read()}"
+        time.sleep(chance.random() / 2)
+        before, tree = ended_rows(out), descendants(batch.pid)
+        if len(tree) >= 5 and kill_one_of(tree, number, chance):
+            text, _ = batch.communicate(timeout=60)
+            assert batch.returncode in (-signal.SIGKILL, 1), text
+            wait_until(lambda: not any(is_alive(pid) for pid in tree), 10)
+            batch = None
+    if batch:
+        batch.kill()
+        batch.communicate()
+    state = subprocess.check_output([BIN, "batch", "status", out], text=True)
+    assert state.startswith(("interrupted", "failed")), state
+    run(rows, "--out", out, "--config", config)
+    assert comparable(out / "output.jsonl") == comparable(reference / "out/output.jsonl")
+    assert (out / "errors.jsonl").read_text() == ""
+
+
+class Server(threading.Thread):
+    """A server that answers like OpenAI's, or as `behave` says."""
+
+    def __init__(self, behave=None):
+        super().__init__(daemon=True)
+        import http.server
+
+        owner = self
+        self.seen = collections.Counter()
+        self.behave = behave or (lambda body, times: (200, {"echo": body.get("prompt"), "usage": {"completion_tokens": 2}}, {}))
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                key = json.dumps(body, sort_keys=True)
+                owner.seen[key] += 1
+                status, reply, headers = owner.behave(body, owner.seen[key])
+                text = json.dumps(reply).encode()
+                self.send_response(status)
+                for name, value in {"content-type": "application/json", "content-length": str(len(text)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def do_GET(self):
+                self.send_error(404)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.start()
+
+    def run(self):
+        self.server.serve_forever(poll_interval=0.05)
+
+
+@pytest.fixture
+def server():
+    made = []
+
+    def make(behave=None):
+        made.append(Server(behave))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.server.shutdown()
+        each.server.server_close()
+
+
+def test_csv_gzip_and_standard_input(server, tmp_path):
+    words = ["--url", server().url, "--template", '{"prompt": "Say {{word}}"}']
+    (tmp_path / "a.csv").write_text('id,word\n1,"one, or\ntwo"\n2,three\n')
+    run(tmp_path / "a.csv", "--out", tmp_path / "csv", "--id-column", "id", *words)
+    assert [(r["custom_id"], r["response"]["body"]["echo"]) for r in lines(tmp_path / "csv/output.jsonl")] == [
+        ("1", "Say one, or\ntwo"),
+        ("2", "Say three"),
+    ]
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write('{"word": "x"}\n{"word": "y"}\n')
+    run(f"{tmp_path}/b*.gz", "--out", tmp_path / "gz", *words)
+    assert [r["response"]["body"]["echo"] for r in lines(tmp_path / "gz/output.jsonl")] == ["Say x", "Say y"]
+    child = start("-", "--format", "jsonl", "--out", tmp_path / "in", *words, stdin=subprocess.PIPE)
+    child.communicate('{"word": "z"}\n', timeout=60)
+    assert child.returncode == 0
+    assert lines(tmp_path / "in/output.jsonl")[0]["custom_id"] == "row-1"
+
+
+def test_failed_rows_are_told_and_can_be_tried_again(server, tmp_path):
+    broken = True
+    behave = lambda body, times: (400, {"error": {"message": "no"}}, {}) if broken and body["prompt"] == "r1" else (200, {"ok": 1}, {})
+    url = server(behave).url
+    rows = tmp_path / "rows.jsonl"
+    text = "".join(json.dumps({"custom_id": f"r{n}", "url": "/v1/completions", "body": {"prompt": f"r{n}"}}) + "\n" for n in range(3))
+    rows.write_text(text + "nonsense\n" + text.splitlines()[0] + "\n")
+    out = tmp_path / "out"
+    assert "3 rows failed" in run(rows, "--out", out, "--url", url, code=4)
+    errors = {(record["custom_id"], record["error"]["code"]): record for record in lines(out / "errors.jsonl")}
+    assert set(errors) == {("r1", "http_400"), (None, "invalid_json_line"), ("r0", "duplicate_custom_id")}
+    assert f"{rows}:4: " in errors[None, "invalid_json_line"]["error"]["message"]
+    assert f"{rows}:5: its custom_id is that of {rows}:1" in errors["r0", "duplicate_custom_id"]["error"]["message"]
+    assert errors["r1", "http_400"]["response"]["body"] == {"error": {"message": "no"}}
+    broken = False
+    run(rows, "--out", out, "--url", url, "--retry-failed", code=4)
+    assert [record["custom_id"] for record in lines(out / "output.jsonl")] == ["r0", "r1", "r2"]
+    assert len(lines(out / "errors.jsonl")) == 2
+
+
+def test_a_busy_server_is_asked_again_when_it_says(server, tmp_path):
+    begun = time.monotonic()
+    server = server(lambda body, times: (429, {}, {"retry-after": "2"}) if times == 1 else (200, {"ok": 1}, {}))
+    (tmp_path / "rows.txt").write_text("one\n")
+    run(tmp_path / "rows.txt", "--out", tmp_path / "out", "--url", server.url, "--template", '{"prompt": "{{text}}"}')
+    assert time.monotonic() - begun >= 2
+    assert list(server.seen.values()) == [2]
+
+
+def test_wrong_use_starts_nothing(server, tmp_path):
+    url = server().url
+    rows = write_rows(tmp_path / "rows.jsonl", 2)
+    out = tmp_path / "out"
+    assert "one of --config and --url" in run(rows, "--out", out, code=2)
+    assert "cannot open" in run(tmp_path / "nothing.jsonl", "--out", out, "--url", url, code=2)
+    assert "cannot make the folder" in run(rows, "--out", "/proc/out", "--url", url, code=2)
+    assert "need a --template" in run(rows, "--format", "text", "--out", out, "--url", url, code=2)
+    run(rows, "--out", out, "--url", url)
+    rows.write_text(rows.read_text() + "\n\n")
+    assert "is not the file that it was" in run(rows, "--out", out, "--url", url, code=2)
+    run(rows, "--out", out, "--url", url, "--restart")
+    config = job(tmp_path)
+    text = run(rows, "--out", out, "--config", config, code=2)
+    assert "the job file or the server is another one" in text
+
+
+def test_one_process_works_in_a_folder(server, tmp_path):
+    held = threading.Event()
+    server = server(lambda body, times: (held.wait(60), (200, {"ok": 1}, {}))[1])
+    rows, out = write_rows(tmp_path / "rows.jsonl", 1), tmp_path / "out"
+    first = start(rows, "--out", out, "--url", server.url)
+    wait_until(lambda: server.seen)
+    assert "another pdjob batch works in this folder" in run(rows, "--out", out, "--url", server.url, code=2)
+    held.set()
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+def test_a_full_disk_loses_nothing(server, tmp_path):
+    """A limit of file sizes stands in for a full disk: both are a write that fails."""
+    url = server(lambda body, times: (200, {"long": "x" * 20000}, {})).url
+    rows, out = write_rows(tmp_path / "rows.jsonl", 200), tmp_path / "out"
+    command = [BIN, "batch", rows, "--out", out, "--url", url]
+    limited = subprocess.run(
+        ["bash", "-c", 'trap "" XFSZ; ulimit -f 1024; exec "$@"', "-", *command], capture_output=True, text=True, timeout=120
+    )
+    assert limited.returncode == 1, limited.stderr
+    assert "cannot write" in limited.stderr and "the same command" in limited.stderr
+    run(*command[2:])
+    assert [record["custom_id"] for record in lines(out / "output.jsonl")] == [f"r{number}" for number in range(200)]
+
+
+def test_ctrl_c_stops_and_the_same_command_goes_on(server, tmp_path):
+    server = server(lambda body, times: (time.sleep(0.1), (200, {"ok": 1}, {}))[1])
+    rows, out = write_rows(tmp_path / "rows.jsonl", 100), tmp_path / "out"
+    batch = start(rows, "--out", out, "--url", server.url, "--concurrency", 4)
+    wait_until(lambda: ended_rows(out) >= 10)
+    batch.send_signal(signal.SIGINT)
+    text, _ = batch.communicate(timeout=30)
+    assert batch.returncode == 130, text
+    assert "the same command goes on" in text
+    run(rows, "--out", out, "--url", server.url)
+    assert len(lines(out / "output.jsonl")) == 100
