@@ -57,6 +57,9 @@ def environment(order):
         kept["RAY_AUTH_TOKEN_PATH"] = order["token_file"]
     else:  # The same token opens both clusters, or there is none.
         kept.update({name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")})
+    if not order["gpus"]:
+        kept["CUDA_VISIBLE_DEVICES"] = ""
+    kept["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # Its workers see the GPUs of this job, although the node offers none to Ray.
     kept["RAY_worker_niceness"] = "0"  # Ray starts its workers at 15, and what they start stays there.
     kept["RAY_gcs_rpc_server_reconnect_timeout_s"] = str(order["reconnect_s"])
     kept["PDJOB_GLIDE_PID"] = str(os.getpid())  # For the keeper, which ends this node when its launcher is gone.
@@ -69,7 +72,7 @@ def main():
     labels = {"pdjob-job": order["job"], "pdjob-cluster": order["cluster"], "pdjob-slot": order["slot"]}
     argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     argv += [f"--address={order['home']}", f"--node-ip-address={own_address(order['home'])}"]
-    # No CPU and no GPU: in the home cluster, only this job can use this node.
+    # Work that needs a CPU or a GPU is never placed here: in the home cluster, this node is for this job.
     argv += ["--num-cpus=0", "--num-gpus=0", "--resources=" + json.dumps({order["resource"]: 1})]
     argv += ["--labels=" + ",".join(f"{name}={value}" for name, value in labels.items())]
     argv += [f"--object-store-memory={OBJECT_STORE_BYTES}"]

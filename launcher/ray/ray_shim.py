@@ -1,13 +1,16 @@
-"""Speaks Ray for the launcher: one JSON object a line, requests on stdin, replies and events on stdout. docs/reference/ray-shim.md has them all.
+"""Speaks Ray for the launcher, over a socket: one JSON object a line, requests in, replies and events out. shim_line.h has them all.
 
 The shim decides nothing and remembers only what it watches. Its launcher decides, has the deadlines, and starts a new shim when this one fails.
 What must outlive the shim is in the home cluster: the placement groups, and the keeper, which removes them when no shim renews the lease.
 
-It runs from a descriptor, so that only this text must travel: `python3 -c BOOTSTRAP SHIM_FD GLIDE_IN_FD`.
+It runs from descriptors, so that only pdjob must be installed: `python3 -c BOOTSTRAP SHIM_FD GLIDE_IN_FD SOCKET_FD`.
 """
 
 import json
 import os
+import re
+import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -22,10 +25,14 @@ NAMESPACE = "pdjob"
 HTTP_SECONDS = 10
 WATCH_SECONDS = 0.5
 RAY_SECONDS = 5  # A call that reads something.
+AGENT_SECONDS = 55
 GUEST_SECONDS = 1.0
+TEXT_MAX = 2000
+REPLY_BYTES_MAX = 16 * 1024 * 1024
+PYTHON = ".".join(map(str, sys.version_info[:3]))
 ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 
-LINES = None  # Where replies and events go: main() moves stdout there, because Ray prints to it.
+LINES = None  # Where replies and events go. Not stdout: Ray prints there.
 GLIDE_IN = ""  # The text of glide_in.py.
 LINES_LOCK = threading.Lock()
 
@@ -38,8 +45,8 @@ class Refused(Exception):
         self.kind = kind
 
 
-def emit(**line):
-    text = json.dumps(line, separators=(",", ":"))
+def emit(what, /, **line):
+    text = json.dumps({"type": what, **line}, separators=(",", ":"))
     with LINES_LOCK:
         LINES.write(text + "\n")
         LINES.flush()
@@ -65,7 +72,7 @@ class Keeper:
         while True:
             try:
                 free_everything(self.job)
-                ray.kill(ray.get_actor(keeper_name(self.job), namespace=NAMESPACE))
+                end_actor(keeper_name(self.job))
                 return
             except Exception as error:  # The control store may be away: try until it is back.
                 print(f"pdjob's keeper of {self.job}: {error!r}", file=sys.stderr, flush=True)
@@ -73,21 +80,24 @@ class Keeper:
 
 
 class Starter:
-    """An actor on a reserved node. It starts an agent that outlives it, and whose secret only the agent's stdin sees."""
+    """A detached actor on a reserved node. It starts an agent, and holds the other end of the agent's stdin: when this actor goes, because its
+    reservation or its node does, the agent ends by itself. Only that stdin sees the secret."""
 
-    def start(self, program, arguments, secret, log):
+    def start(self, program, arguments, secret, log, gpus_of_node):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "PDJOB_")) and k != "OMP_NUM_THREADS"}
-        ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        if ids:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ids))
+        if not gpus_of_node:  # A nested node has the GPUs that its job in the guest got.
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_runtime_context().get_accelerator_ids().get("GPU", [])))
+        program, log, *arguments = [os.path.expanduser(word) if word.startswith("~/") else word for word in (program, log, *arguments)]
         if not os.access(program, os.X_OK):
             raise FileNotFoundError(f"there is no program {program} on node {ray.util.get_node_ip_address()}")
         os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
         with open(log, "ab") as output:
-            # --fork: the agent is no child of this actor, with which Ray kills its children.
+            # --fork: no child of this actor, with which Ray would kill it before its own children end in good order.
             child = subprocess.Popen(["setsid", "--fork", program, *arguments], env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
-            child.communicate(secret.encode(), timeout=20)
-        if child.returncode:
+        self.lifeline = child.stdin
+        self.lifeline.write(secret.encode() + b"\n")
+        self.lifeline.flush()
+        if child.wait(20):
             raise RuntimeError(f"setsid ended with {child.returncode}")
         return log
 
@@ -101,10 +111,25 @@ def keeper_name(job):
     return f"pdjob-keeper/{job}"
 
 
+def starter_name(job, slot):
+    return f"pdjob-agent/{job}/{slot}"
+
+
 def groups_of(job):
     """Returns {name of a reservation: its table} for the placement groups of the job that exist."""
     tables = ray.util.placement_group_table().values()
     return {table["name"].split("/", 2)[2]: table for table in tables if table["name"].startswith(f"pdjob/{job}/") and table["state"] != "REMOVED"}
+
+
+def nodes_of(table):
+    return ",".join(node or "" for _, node in sorted(table["bundles_to_node_id"].items()))
+
+
+def end_actor(name):
+    try:
+        ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+    except ValueError:
+        pass  # There is none.
 
 
 def remove_group(job, name):
@@ -156,25 +181,25 @@ class Home:
             if self.seen.get(found, False) == alive or labels.get("pdjob-job", self.job) != self.job:
                 continue
             self.seen[found] = alive
-            emit(event="node", node=found, alive=alive, address=node["NodeManagerAddress"], cluster=labels.get("pdjob-cluster", self.name),
-                 slot=labels.get("pdjob-slot", ""), labels=labels, reason=node.get("DeathReasonMessage") or "")
+            emit("node", node=found, alive=int(alive), address=node["NodeManagerAddress"], cluster=labels.get("pdjob-cluster", self.name),
+                 slot=labels.get("pdjob-slot", ""), reason=(node.get("DeathReasonMessage") or "")[:TEXT_MAX])
 
     def watch_groups(self):
         found = groups_of(self.job)
         for name in self.watched:
             table = found.get(name)
             # Nodes are told in the order of the bundles. A bundle that is being moved has none.
-            now = ("REMOVED", []) if table is None else (table["state"], [node or "" for _, node in sorted(table["bundles_to_node_id"].items())])
+            now = ("removed", "") if table is None else (table["state"].lower(), nodes_of(table))
             if self.groups.get(name) != now:
                 self.groups[name] = now
-                emit(event="reservation", name=name, state=now[0].lower(), nodes=now[1])
+                emit("reservation", name=name, state=now[0], nodes=now[1])
 
     def bundle(self, order):
         """Returns resources and labels of a bundle. A node of a guest serves this job alone: it has one unit of a resource with the job's name."""
-        if order["cluster"] != self.name:
-            return {self.resource: 1}, {"pdjob-job": self.job, "pdjob-cluster": order["cluster"], **order.get("labels", {})}
+        if order["guest"]:
+            return {self.resource: 1}, {"pdjob-job": self.job, "pdjob-slot": order["slot"]}
         wanted = {"CPU": order["cpus"], "GPU": order["gpus"], "memory": order["memory"]}
-        return {name: amount for name, amount in wanted.items() if amount}, order.get("labels", {})
+        return {name: amount for name, amount in wanted.items() if amount}, {}
 
     def reserve(self, name, bundles, timeout_s):
         if name in groups_of(self.job):
@@ -186,44 +211,46 @@ class Home:
             ray.util.remove_placement_group(group)
             raise Refused("no_room", f"no room for {json.dumps(bundles)} within {timeout_s} s")
         self.watched = self.watched | {name}
-        table = ray.util.placement_group_table(group)
-        return {"nodes": [node for _, node in sorted(table["bundles_to_node_id"].items())]}
+        return nodes_of(ray.util.placement_group_table(group))
 
     def release(self, name):
         self.watched = self.watched - {name}
         if name in groups_of(self.job):
             remove_group(self.job, name)
-        return {}
+        return ""
 
-    def start_agent(self, reservation, bundle, program, arguments, secret, log):
+    def start_agent(self, slot, reservation, bundle, program, arguments, secret, log):
+        name = starter_name(self.job, slot)
+        end_actor(name)
         group = ray.util.get_placement_group(f"pdjob/{self.job}/{reservation}")
-        wanted = {name: amount for name, amount in group.bundle_specs[bundle].items() if not name.startswith(("bundle", "node:"))}
-        options = dict(num_cpus=wanted.pop("CPU", 0), num_gpus=wanted.pop("GPU", 0), memory=wanted.pop("memory", None) or None, resources=wanted,
-                       namespace=NAMESPACE, max_restarts=0, runtime_env={"env_vars": {"RAY_worker_niceness": "0"}},
+        wanted = dict(group.bundle_specs[bundle])
+        nested = self.resource in wanted
+        options = dict(num_cpus=wanted.pop("CPU", 0), num_gpus=wanted.pop("GPU", 0), memory=wanted.pop("memory", None), resources=wanted,
+                       name=name, namespace=NAMESPACE, lifetime="detached", max_restarts=0, runtime_env={"env_vars": {"RAY_worker_niceness": "0"}},
                        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle))
         actor = ray.remote(Starter).options(**options).remote()
         try:
             # The secret is an argument of a method: Ray's control store keeps only those of constructors.
-            return {"log": ray.get(actor.start.remote(program, arguments, secret, log), timeout=60)}
-        finally:
-            ray.kill(actor)
+            return ray.get(actor.start.remote(program, arguments, secret, log, nested), timeout=AGENT_SECONDS)
+        except Exception:
+            end_actor(name)
+            raise
 
     def close(self):
         self.closed = True
         free_everything(self.job)
-        ray.kill(self.keeper)
-        return {}
+        end_actor(keeper_name(self.job))
+        return ""
 
 
 # ---- Guest clusters, by Ray's Jobs API
 
 
 class Guest:
-    """One slot: a job in a guest cluster whose process is a node of the home cluster."""
+    """The Jobs API of a guest cluster. Each job there is a slot: its process is a node of the home cluster."""
 
     def __init__(self, dashboard, token_file):
         self.dashboard, self.token_file = dashboard.rstrip("/"), token_file
-        self.submission, self.leaving = "", False
 
     def call(self, method, path, body=None):
         headers = {"Content-Type": "application/json"}
@@ -233,51 +260,57 @@ class Guest:
         request = urllib.request.Request(self.dashboard + path, json.dumps(body).encode() if body is not None else None, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=HTTP_SECONDS) as reply:
-                return json.loads(reply.read())
+                return json.loads(reply.read(REPLY_BYTES_MAX))
         except urllib.error.HTTPError as error:
-            text = error.read(2000).decode(errors="replace")
+            text = error.read(500).decode(errors="replace")
             if error.code in (401, 403):
                 raise Refused("unauthenticated", f"{self.dashboard} refuses the token: name the right one in `token_file`") from error
-            raise Refused("unreachable", f"{self.dashboard}{path}: {error.code} {text}") from error
+            raise Refused("unknown" if error.code == 404 else "unreachable", f"{self.dashboard}{path}: {error.code} {text}") from error
         except (OSError, ValueError) as error:
             raise Refused("unreachable", f"{self.dashboard}{path}: {error}") from error
 
-    def join(self, order, python, cpus, gpus, memory):
+    def join(self, submission, order, python, cpus, gpus, memory):
         version = self.call("GET", "/api/version").get("ray_version")
         if version != order["ray"]:
             raise Refused("version_mismatch", f"cluster {order['cluster']} runs Ray {version}, and the home cluster Ray {order['ray']}: "
                                               f"install Ray {order['ray']} there")
-        self.submission = f"pdjob-{order['job']}-{order['slot']}-{os.urandom(4).hex()}"
         self.call("POST", "/api/jobs/", {
-            "submission_id": self.submission, "entrypoint": f"exec {python} -c 'import os; exec(os.environ[\"PDJOB_GLIDE_IN_TEXT\"])'",
+            "submission_id": submission, "entrypoint": f"exec {shlex.quote(python)} -c 'import os; exec(os.environ[\"PDJOB_GLIDE_IN_TEXT\"])'",
             "entrypoint_num_cpus": cpus, "entrypoint_num_gpus": gpus, "entrypoint_memory": memory or None,
             "runtime_env": {"env_vars": {"PDJOB_GLIDE_IN": json.dumps(order), "PDJOB_GLIDE_IN_TEXT": GLIDE_IN, "RAY_worker_niceness": "0"}}})
 
-    def state(self):
-        found = self.call("GET", f"/api/jobs/{self.submission}")
+    def state(self, submission):
+        found = self.call("GET", f"/api/jobs/{submission}")
         return found["status"], found.get("message") or ""
 
-    def reason(self, message):
-        lines = self.call("GET", f"/api/jobs/{self.submission}/logs").get("logs", "").splitlines()
+    def reason(self, submission, message):
+        """Returns whether glide_in.py refused to join, and why the job ended."""
+        lines = self.call("GET", f"/api/jobs/{submission}/logs").get("logs", "").splitlines()
         refusals = [line.removeprefix("pdjob refuses: ") for line in lines if line.startswith("pdjob refuses: ")]
-        return ("refused", refusals[-1]) if refusals else ("ended", " ".join([message, *lines[-3:]])[-1000:])
+        return (1, refusals[-1]) if refusals else (0, re.sub("\x1b\\[[0-9;]*m", "", " ".join([*message.splitlines()[:1], *lines[-2:]])))
 
-    def follow(self, slot):
+    def follow(self, slot, submission):
         while True:
             time.sleep(GUEST_SECONDS)
             try:
-                status, message = self.state()
+                status, message = self.state(submission)
                 if status in ENDED:
-                    kind, reason = self.reason(message)
-                    emit(event="guest_ended", slot=slot, submission=self.submission, kind=kind, reason=reason)
+                    refused, reason = self.reason(submission, message)
+                    emit("guest_ended", slot=slot, submission=submission, refused=refused, reason=reason[-TEXT_MAX:])
                     return
             except Refused:
                 continue  # The guest's head may be away for a while; its node says itself whether it lives.
 
-    def leave(self):
-        self.call("POST", f"/api/jobs/{self.submission}/stop")
-        while self.state()[0] not in ENDED:
+    def leave(self, submission):
+        try:
+            self.call("POST", f"/api/jobs/{submission}/stop")
+        except Refused as error:
+            if error.kind == "unknown":
+                return ""  # It was never submitted.
+            raise
+        while self.state(submission)[0] not in ENDED:
             time.sleep(0.1)
+        return ""
 
 
 # ---- Requests
@@ -285,24 +318,26 @@ class Guest:
 
 class Shim:
     def __init__(self):
-        self.home, self.guests, self.order = None, {}, {}
+        self.home, self.order = None, {}
 
     def op_open(self, name, address, job, lease_s, reconnect_s):
+        if self.home is not None:
+            raise Refused("failed", "`open` comes once")
         self.home = Home(address, job, lease_s, name)
         self.order = {"home": address, "job": job, "reconnect_s": reconnect_s, "resource": self.home.resource, "ray": ray.__version__,
-                      "python": ".".join(map(str, sys.version_info[:3]))}
+                      "python": PYTHON}
         threading.Thread(target=self.watch, daemon=True).start()
-        return {"reservations": sorted(self.home.watched)}
+        return ",".join(sorted(self.home.watched))
 
     def watch(self):
         """Says when the home cluster stops answering, and when it answers again."""
-        reachable, beat = None, [time.monotonic()]
+        reachable, beat = None, [0.0]
         threading.Thread(target=self.watch_home, args=(beat,), daemon=True).start()
         while not self.home.closed:
             now = time.monotonic() - beat[0] < RAY_SECONDS
-            if now != reachable:
+            if now != reachable and beat[0]:
                 reachable = now
-                emit(event="home", reachable=now)
+                emit("home", reachable=int(now))
             time.sleep(WATCH_SECONDS)
 
     def watch_home(self, beat):
@@ -314,18 +349,14 @@ class Shim:
                 print(f"watching the home cluster: {error!r}", file=sys.stderr, flush=True)
             time.sleep(WATCH_SECONDS)
 
-    def op_join(self, slot, cluster, dashboard, python, cpus, gpus, memory, token_file, home_token_file):
+    def op_join(self, slot, submission, cluster, dashboard, python, cpus, gpus, memory, token_file, home_token_file):
         guest = Guest(dashboard, token_file)
-        guest.join({**self.order, "cluster": cluster, "slot": slot, "token_file": home_token_file}, python, cpus, gpus, memory)
-        self.guests[slot] = guest
-        threading.Thread(target=guest.follow, args=(slot,), daemon=True).start()
-        return {"submission": guest.submission}
+        guest.join(submission, {**self.order, "cluster": cluster, "slot": slot, "gpus": gpus, "token_file": home_token_file}, python, cpus, gpus, memory)
+        threading.Thread(target=guest.follow, args=(slot, submission), daemon=True).start()
+        return ""
 
-    def op_leave(self, slot):
-        if slot in self.guests:
-            self.guests[slot].leave()
-            del self.guests[slot]
-        return {}
+    def op_leave(self, submission, dashboard, token_file):
+        return Guest(dashboard, token_file).leave(submission)
 
     def op_reserve(self, **order):
         return self.home.reserve(**order)
@@ -337,8 +368,6 @@ class Shim:
         return self.home.start_agent(**order)
 
     def op_close(self):
-        for slot in list(self.guests):
-            self.op_leave(slot)
         return self.home.close()
 
 
@@ -350,11 +379,11 @@ def answer(shim, request, slots):
             raise Refused("unknown", "no such operation")
         if shim.home is None and operation != shim.op_open:
             raise Refused("unknown", "`open` comes first")
-        emit(id=number, result=operation(**request))
+        emit("done", id=number, text=operation(**request))
     except Refused as error:
-        emit(id=number, error={"kind": error.kind, "message": str(error)[:2000]})
+        emit("refused", id=number, kind=error.kind, text=str(error)[:TEXT_MAX])
     except Exception as error:
-        emit(id=number, error={"kind": "failed", "message": f"{type(error).__name__}: {error}"[:2000]})
+        emit("refused", id=number, kind="failed", text=f"{type(error).__name__}: {error}"[:TEXT_MAX])
     finally:
         slots.release()
 
@@ -371,17 +400,23 @@ def serve(shim, requests):
 
 def main():
     global LINES, GLIDE_IN
-    LINES = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     with os.fdopen(int(sys.argv[2])) as text:
         GLIDE_IN = text.read()
-    emit(event="hello", protocol=PROTOCOL, ray=ray.__version__, python=".".join(map(str, sys.version_info[:3])))
-    serve(Shim(), sys.stdin.buffer)
+    line = socket.socket(fileno=int(sys.argv[3]))
+    LINES = line.makefile("w")
+    if ray is None:
+        emit("no_ray", text=f"{sys.executable} has no Ray: {NO_RAY}"[:TEXT_MAX])
+        sys.exit(1)
+    emit("hello", protocol=PROTOCOL, ray=ray.__version__, python=PYTHON)
+    serve(Shim(), line.makefile("rb"))
     os._exit(0)  # Its launcher is gone. No farewell to Ray, which may hang: the keeper cleans up.
 
 
-import ray  # noqa: E402
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy  # noqa: E402
+try:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+except ImportError as error:
+    ray, NO_RAY = None, error
 
 if __name__ == "__main__":
     main()

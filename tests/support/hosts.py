@@ -4,6 +4,7 @@ A host's processes all end with the host, also those that became daemons. Nothin
 """
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -22,6 +23,12 @@ def _namespaces(*kinds, script):
         child.kill()
         raise Unsupported(f"no namespaces here: {child.communicate()[1].strip()}")
     return child
+
+
+def _enter(namespace):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace.fileno(), 0x40000000) != 0:  # CLONE_NEWNET
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _ip(*words):
@@ -44,6 +51,16 @@ class Host:
 
     def popen(self, *argv, env=None, **options):
         return subprocess.Popen(self.command(*argv), env={**os.environ, **(env or {})}, **options)
+
+    @contextlib.contextmanager
+    def inside(self):
+        """Inside, this thread is on the host's network."""
+        with open("/proc/thread-self/ns/net") as home, open(f"/proc/{self.pid}/ns/net") as there:
+            _enter(there)
+            try:
+                yield
+            finally:
+                _enter(home)
 
     def processes(self):
         """Returns {pid as this machine counts: command line} of what runs on the host."""

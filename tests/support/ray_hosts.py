@@ -4,9 +4,17 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import subprocess
+import sys
 import threading
 import time
+
+import httpx
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+from conftest import Job, job_yaml, metric  # noqa: E402
+from hosts import wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("PDJOB_CACHE", pathlib.Path.home() / ".cache/pdjob"))
@@ -40,38 +48,44 @@ def dashboard(host):
     return f"http://{host.address}:{DASHBOARD_PORT}"
 
 
-class ShimError(Exception):
-    def __init__(self, error):
-        super().__init__(f"{error['kind']}: {error['message']}")
-        self.kind = error["kind"]
+class ShimRefused(Exception):
+    def __init__(self, line):
+        super().__init__(f"{line['kind']}: {line['text']}")
+        self.kind = line["kind"]
 
 
 class Shim:
+    """The launcher's end of a shim. `host`: None is this machine."""
+
     def __init__(self, host, folder, env=None, python=PYTHON):
         self.log = pathlib.Path(folder) / f"shim-{time.monotonic_ns()}.log"
+        ours, theirs = socket.socketpair()
         files = [open(SOURCE / name) for name in ("ray_shim.py", "glide_in.py")]
-        numbers = [str(file.fileno()) for file in files]
+        passed = [file.fileno() for file in files] + [theirs.fileno()]
+        argv = [python, "-c", BOOTSTRAP, *map(str, passed)]
         with open(self.log, "wb") as log:
-            self.child = host.popen(python, "-c", BOOTSTRAP, *numbers, env={"RAY_gcs_rpc_server_reconnect_timeout_s": "600", **(env or {})},
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, pass_fds=[file.fileno() for file in files], text=True, bufsize=1)
-        for file in files:
+            self.child = subprocess.Popen(host.command(*argv) if host else argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=passed,
+                                          env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "600", **(env or {})})
+        for file in (*files, theirs):
             file.close()
+        self.socket, self.lines = ours, ours.makefile("r")
         self.replies, self.events, self.next, self.news = {}, [], 0, threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        for text in self.child.stdout:
-            line = json.loads(text)
-            with self.news:
-                if "id" in line:
-                    self.replies[line["id"]] = line
-                else:
-                    self.events.append(line)
-                self.news.notify_all()
+        with contextlib.suppress(OSError):
+            for text in self.lines:
+                line = json.loads(text)
+                with self.news:
+                    if "id" in line:
+                        self.replies[line["id"]] = line
+                    else:
+                        self.events.append(line)
+                    self.news.notify_all()
 
     def send(self, op, **fields):
         self.next += 1
-        self.child.stdin.write(json.dumps({"id": self.next, "op": op, **fields}) + "\n")
+        self.socket.sendall(json.dumps({"id": self.next, "op": op, **fields}).encode() + b"\n")
         return self.next
 
     def ask(self, op, seconds=60, **fields):
@@ -81,20 +95,20 @@ class Shim:
         with self.news:
             assert self.news.wait_for(lambda: number in self.replies, seconds), f"request {number}: no answer\n{self.tail()}"
             line = self.replies.pop(number)
-        if "error" in line:
-            raise ShimError(line["error"])
-        return line["result"]
+        if line["type"] == "refused":
+            raise ShimRefused(line)
+        return line["text"]
 
-    def event(self, seconds=60, **wanted):
+    def event(self, kind, seconds=60, **wanted):
         """Waits for an event with these fields, and returns it. Each is returned once."""
         found = []
 
         def come():
-            found[:] = [e for e in self.events if all(e.get(k) == v for k, v in wanted.items())][:1]
+            found[:] = [e for e in self.events if e["type"] == kind and all(e.get(k) == v for k, v in wanted.items())][:1]
             return found
 
         with self.news:
-            assert self.news.wait_for(come, seconds), f"no event {wanted} in {seconds} s: {self.events}\n{self.tail()}"
+            assert self.news.wait_for(come, seconds), f"no {kind} {wanted} in {seconds} s: {self.events}\n{self.tail()}"
             self.events.remove(found[0])
             return found[0]
 
@@ -103,11 +117,105 @@ class Shim:
 
     def end(self):
         with contextlib.suppress(OSError):
-            self.child.stdin.close()
+            self.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.child.wait(10)
         self.child.kill()
         self.child.wait()
+        self.socket.close()
+
+
+class Clusters:
+    """Independent Ray clusters, one on each host: the first one is the home, without a dashboard; the others are its guests."""
+
+    def __init__(self, network, home_env=None, env=None):
+        self.network, self.hosts = network, list(network)
+        self.a, self.b = self.hosts[:2]
+        self.home_env, self.env = {**(env or {}), **(home_env or {})}, env
+        heads = [start_head(host, dashboard=host is not self.a, env=self.home_env if host is self.a else env) for host in self.hosts]
+        for head in heads:
+            wait_head(head)
+        self.observers = [Observer(host, env) for host in self.hosts]
+
+    def free_cpus(self):
+        return [observer.look()["cpus"] for observer in self.observers]
+
+    def assert_free(self, seconds=30):
+        free = {"cpus": 2.0, "nodes": 1, "groups": []}
+        looks = []
+
+        def all_free():
+            looks[:] = [observer.look() for observer in self.observers]
+            return all(look == free for look in looks)
+
+        try:
+            wait_until(all_free, seconds, "everything is free in all clusters")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {looks}") from error
+
+    def job_yaml(self, folder, keys="", guest_keys="", **options):
+        """Workers run on all clusters, the launcher and the router on the home's host."""
+        guests = "".join(f'  {chr(ord("b") + n)}: {{kind: ray, dashboard: "{dashboard(host)}", python: {PYTHON}, {keys}{guest_keys}}}\n'
+                         for n, host in enumerate(self.hosts[1:]))
+        extra = f'clusters:\n  a: {{kind: ray, address: "{gcs(self.a)}", python: {PYTHON}, listen: "{self.a.address}:0", {keys}}}\n{guests}'
+        return job_yaml(folder, extra=extra, **options)
+
+
+class HostJob:
+    """A whole job whose launcher runs on a host."""
+
+    def __init__(self, host, binary, config, folder, env=None):
+        self.host, self.binary, self.folder, self.url, self.lines = host, binary, pathlib.Path(folder), None, []
+        path = self.folder / "job.yaml"
+        path.write_text(config)
+        self.log = self.folder / "launcher-stderr.log"
+        with open(self.log, "wb") as log:
+            self.child = host.popen(binary, "--config", path, env={"CUDA_VISIBLE_DEVICES": "", **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=log, text=True)
+        self.ready = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.lines.append(line.rstrip())
+            if line.startswith("ready url="):
+                self.url = line.strip().removeprefix("ready url=")
+                self.ready.set()
+        self.ready.set()
+
+    def wait_ready(self, seconds=120):
+        assert self.ready.wait(seconds) and self.url, f"not ready:\n{self.tail()}"
+        return self
+
+    def tail(self):
+        logs = sorted(self.folder.glob("logs/*.log"))
+        texts = [f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:]) for log in [self.log, *logs]]
+        return "\n".join([*self.lines[-30:], *texts])
+
+    def status(self):
+        with self.host.inside():
+            return Job.status(self)
+
+    def processes(self):
+        return Job.processes(self)
+
+    def worker_keys(self):
+        return Job.worker_keys(self)
+
+    def log_has(self, words):
+        return (self.folder / "logs/launcher.log").read_text(errors="replace").count(words)
+
+    def metric(self, url, name, **labels):
+        with self.host.inside():
+            return metric(url, name, **labels)
+
+    def ask(self, body, timeout=60):
+        with self.host.inside():
+            return httpx.post(self.url + "/v1/completions", json=body, timeout=timeout)
+
+    def stop(self, signal=15, seconds=60):
+        self.host.kill(f"{self.binary} --config", signal)
+        return self.child.wait(seconds)
 
 
 class Observer:
