@@ -13,6 +13,7 @@
 #include "launcher/agents/node_address.h"
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/clusters/merged_cluster.h"
+#include "launcher/ray_clusters.h"
 #include "net/http/http_client.h"
 #include "net/loop/signals.h"
 
@@ -64,13 +65,18 @@ Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConf
 }
 
 Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
-                                                          const JobConfig& config) {
+                                                          const JobConfig& config,
+                                                          LogFolder* logs) {
   std::vector<std::unique_ptr<Cluster>> clusters;
   for (const ClusterConfig& cluster : config.clusters) {
     if (cluster.kind == ClusterKind::kAgents) {
       PDJOB_TRY(auto agents, open_agents(loop, config, cluster));
       clusters.push_back(std::move(agents));
     }
+  }
+  PDJOB_TRY(auto ray, open_ray(loop, config, logs));
+  if (ray != nullptr) {
+    clusters.push_back(std::move(ray));
   }
   return clusters;
 }
@@ -126,7 +132,7 @@ class NodeWait final : Cluster::Handler {
   Duration longest_wait() const {
     Duration longest{};
     for (const ClusterConfig& cluster : config_.clusters) {
-      longest = std::max(longest, cluster.kind == ClusterKind::kAgents ? cluster.wait : Duration{});
+      longest = std::max(longest, cluster.kind == ClusterKind::kLocal ? Duration{} : cluster.wait);
     }
     return longest;
   }
@@ -143,7 +149,7 @@ class NodeWait final : Cluster::Handler {
 Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobConfig& config,
                                                LogFolder& logs) {
   PDJOB_TRY(Node here, local_node(config));
-  PDJOB_TRY(auto clusters, open_remote(loop, config));
+  PDJOB_TRY(auto clusters, open_remote(loop, config, &logs));
   auto local = std::make_unique<LocalCluster>(
       loop, LocalCluster::Options{.logs = logs, .node = std::move(here)});
   if (clusters.empty()) {
@@ -156,7 +162,7 @@ Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobCo
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
                                          const NodeWaiting& waiting) {
   PDJOB_TRY(Node here, local_node(config));
-  PDJOB_TRY(auto clusters, open_remote(loop, config));
+  PDJOB_TRY(auto clusters, open_remote(loop, config, nullptr));
   MergedCluster cluster(loop, std::move(clusters));
   const auto with_here = [&here](std::vector<Node> nodes) {
     nodes.insert(nodes.begin(), here);
@@ -176,15 +182,16 @@ std::string missing_nodes(const std::vector<ClusterConfig>& clusters,
     uint32_t there = 0;
     std::string names;
     for (const Node& node : nodes) {
-      if (cluster.kind == ClusterKind::kAgents && node.cluster == cluster.name) {
+      if (node.cluster == cluster.name) {
         ++there;
         names += (names.empty() ? " (" : ", ") + node.name;
       }
     }
-    if (cluster.kind == ClusterKind::kAgents && there < cluster.nodes) {
+    if (there < cluster.nodes_awaited()) {
       text += (text.empty() ? "" : "; ") + ("cluster " + cluster.name) + ": " +
-              std::to_string(there) + " of " + std::to_string(cluster.nodes) + " nodes joined at " +
-              cluster.listen + names + (names.empty() ? "" : ")");
+              std::to_string(there) + " of " + std::to_string(cluster.nodes_awaited()) +
+              " nodes joined" + (cluster.kind == ClusterKind::kRay ? "" : " at " + cluster.listen) +
+              names + (names.empty() ? "" : ")");
     }
   }
   return text;

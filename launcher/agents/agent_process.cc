@@ -38,13 +38,14 @@ std::string shortened(std::string text) {
 
 AgentHello hello_of(const AgentOptions& options) {
   const Node node = LocalCluster::this_node();
-  AgentHello hello{.name = options.name,
-                   .instance = entropy(),
-                   .build = options.build,
-                   .cores = node.cores,
-                   .memory_bytes = node.memory_bytes,
-                   .gpus = node.gpus,
-                   .labels = options.labels};
+  AgentHello hello{
+      .name = options.name,
+      .instance = entropy(),
+      .build = options.build,
+      .cores = options.cores > 0 ? options.cores : node.cores,
+      .memory_bytes = options.memory_bytes > 0 ? options.memory_bytes : node.memory_bytes,
+      .gpus = node.gpus,
+      .labels = options.labels};
   hello.gpus.resize(std::min(hello.gpus.size(), kNodeFactsMax));
   return hello;
 }

@@ -19,7 +19,9 @@ struct AgentOptions {
   std::string log_dir;
   std::string build;
   std::vector<std::pair<std::string, std::string>> labels;
-  int lifeline = -1;  // The agent ends when nobody holds its other end any more; -1: none.
+  uint32_t cores = 0;         // That the node offers; 0: all that it has.
+  uint64_t memory_bytes = 0;  // The same.
+  int lifeline = -1;          // The agent ends when nobody holds its other end any more; -1: none.
 };
 
 // Runs until it is stopped. Returns the exit code (common/exit_code.h).

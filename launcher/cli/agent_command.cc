@@ -51,6 +51,8 @@ Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
     return wrong("--name must have at most " + std::to_string(kNameBytesMax) + " bytes");
   }
   options.host = flags.host;
+  options.cores = flags.cores;
+  options.memory_bytes = flags.memory_bytes;
   options.build = build_version();
   options.log_dir = flags.log_dir.empty()
                         ? default_state_dir(places) + "/agents/" + options.name + "/logs"

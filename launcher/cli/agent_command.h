@@ -1,6 +1,7 @@
 // `pdjob agent`: reads its flags, its key and its name, and runs an agent.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct AgentFlags {
   std::string host;
   std::string log_dir;
   std::vector<std::string> labels;  // "key=value"
+  uint32_t cores = 0;               // 0: all of the machine's.
+  uint64_t memory_bytes = 0;        // The same.
 };
 
 // Returns the exit code (common/exit_code.h).

@@ -410,6 +410,8 @@ struct CommandLine {
         ->type_name("FILE");
     command->add_option("--name", agent.name, "The node's name; default: the machine's")
         ->type_name("NAME");
+    command->add_option("--cores", agent.cores, "How many cores the node offers [all]");
+    command->add_option("--memory", agent.memory_bytes, "How many bytes of memory it offers [all]");
     command->add_option("--label", agent.labels, "What groups of workers may ask for; repeatable")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);

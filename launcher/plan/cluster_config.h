@@ -13,18 +13,43 @@ namespace pdjob::launcher {
 enum class ClusterKind {
   kLocal,   // The launcher's own machine.
   kAgents,  // Machines on which somebody started `pdjob agent`.
+  kRay,     // Nodes of a Ray cluster, on which we start `pdjob agent`.
+};
+
+// Keys of kind ray. The first such cluster is the home, which the others, its guests, join.
+struct RayConfig {
+  // For the home:
+  std::string address;  // Of its control store: HOST:PORT.
+  // For a guest:
+  std::string dashboard;        // "http://HOST:PORT"
+  std::string home_token_file;  // On the guest's nodes.
+  // For both:
+  std::string python = "python3";  // That has Ray: here for the home, on its nodes for a guest.
+  std::string program;             // pdjob on the nodes; empty: where it is here.
+  std::string token_file;          // On this machine.
+  uint32_t nodes_min = 0;          // 0: all.
+  uint32_t cpus = 1;               // Of each node.
+  uint32_t gpus = 0;
+  uint64_t memory_bytes = 0;  // 0: Ray is not asked for any.
 };
 
 struct ClusterConfig {
   std::string name;
   ClusterKind kind = ClusterKind::kAgents;
   std::string host;  // Which address of a node its processes listen on; empty: see the docs.
-  // Of agents:
+  // For agents and Ray:
   std::string listen;  // HOST:PORT where agents join.
   std::string key_file;
   uint32_t nodes = 1;  // A starting job waits for so many.
   Duration wait = std::chrono::minutes(1);
   Duration lease = std::chrono::seconds(5);
+  RayConfig ray;
+
+  // How many nodes a starting job waits for.
+  uint32_t nodes_awaited() const {
+    const uint32_t remote = kind == ClusterKind::kRay && ray.nodes_min > 0 ? ray.nodes_min : nodes;
+    return kind == ClusterKind::kLocal ? 0 : remote;
+  }
 };
 
 // Declares the keys of `clusters:`. Without the section: none, and the job runs on this machine.

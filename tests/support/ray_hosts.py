@@ -1,0 +1,243 @@
+"""Real Ray clusters on test hosts, and the launcher's end of the Ray shim."""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+from conftest import Job, job_yaml, metric  # noqa: E402
+from hosts import wait_until  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ.get("PDJOB_CACHE", pathlib.Path.home() / ".cache/pdjob"))
+PYTHON = os.environ.get("PDJOB_RAY_PYTHON", str(CACHE / "ray-venv/bin/python"))
+SOURCE = ROOT / "launcher/ray"
+BOOTSTRAP = "import os,sys; exec(compile(os.fdopen(int(sys.argv[1])).read(), 'ray_shim.py', 'exec'))"
+GCS_PORT, DASHBOARD_PORT = 6379, 8265
+# What docs/how-to/ray.md recommends: a lost node is noticed in 3 s instead of 17 s.
+HEALTH = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000",
+          "RAY_health_check_failure_threshold": "3"}
+
+
+def start_head(host, cpus=2, dashboard=True, env=None):
+    """Returns at once; wait_head() waits. Both heads of a test start at the same time."""
+    argv = [PYTHON, "-m", "ray.scripts.scripts", "start", "--head", f"--node-ip-address={host.address}", f"--port={GCS_PORT}", f"--num-cpus={cpus}",
+            "--disable-usage-stats", "--object-store-memory=80000000", f"--include-dashboard={'true' if dashboard else 'false'}",
+            f"--dashboard-host={host.address}"]
+    return host.popen(*argv, env={**HEALTH, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_head(head):
+    output = head.communicate(timeout=120)[0]
+    assert head.returncode == 0, output
+
+
+def gcs(host):
+    return f"{host.address}:{GCS_PORT}"
+
+
+def dashboard(host):
+    return f"http://{host.address}:{DASHBOARD_PORT}"
+
+
+class ShimRefused(Exception):
+    def __init__(self, line):
+        super().__init__(f"{line['kind']}: {line['text']}")
+        self.kind = line["kind"]
+
+
+class Shim:
+    """The launcher's end of a shim. `host`: None is this machine."""
+
+    def __init__(self, host, folder, env=None, python=PYTHON):
+        self.log = pathlib.Path(folder) / f"shim-{time.monotonic_ns()}.log"
+        ours, theirs = socket.socketpair()
+        files = [open(SOURCE / name) for name in ("ray_shim.py", "glide_in.py")]
+        passed = [file.fileno() for file in files] + [theirs.fileno()]
+        argv = [python, "-c", BOOTSTRAP, *map(str, passed)]
+        with open(self.log, "wb") as log:
+            self.child = subprocess.Popen(host.command(*argv) if host else argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=passed,
+                                          env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "600", **(env or {})})
+        for file in (*files, theirs):
+            file.close()
+        self.socket, self.lines = ours, ours.makefile("r")
+        self.replies, self.events, self.next, self.news = {}, [], 0, threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        with contextlib.suppress(OSError):
+            for text in self.lines:
+                line = json.loads(text)
+                with self.news:
+                    if "id" in line:
+                        self.replies[line["id"]] = line
+                    else:
+                        self.events.append(line)
+                    self.news.notify_all()
+
+    def send(self, op, **fields):
+        self.next += 1
+        self.socket.sendall(json.dumps({"id": self.next, "op": op, **fields}).encode() + b"\n")
+        return self.next
+
+    def ask(self, op, seconds=60, **fields):
+        return self.answer(self.send(op, **fields), seconds)
+
+    def answer(self, number, seconds=60):
+        with self.news:
+            assert self.news.wait_for(lambda: number in self.replies, seconds), f"request {number}: no answer\n{self.tail()}"
+            line = self.replies.pop(number)
+        if line["type"] == "refused":
+            raise ShimRefused(line)
+        return line["text"]
+
+    def event(self, kind, seconds=60, **wanted):
+        """Waits for an event with these fields, and returns it. Each is returned once."""
+        found = []
+
+        def come():
+            found[:] = [e for e in self.events if e["type"] == kind and all(e.get(k) == v for k, v in wanted.items())][:1]
+            return found
+
+        with self.news:
+            assert self.news.wait_for(come, seconds), f"no {kind} {wanted} in {seconds} s: {self.events}\n{self.tail()}"
+            self.events.remove(found[0])
+            return found[0]
+
+    def tail(self):
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def end(self):
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(10)
+        self.child.kill()
+        self.child.wait()
+        self.socket.close()
+
+
+class Clusters:
+    """Independent Ray clusters, one on each host: the first one is the home, without a dashboard; the others are its guests."""
+
+    def __init__(self, network, home_env=None, env=None):
+        self.network, self.hosts = network, list(network)
+        self.a, self.b = self.hosts[:2]
+        self.home_env, self.env = {**(env or {}), **(home_env or {})}, env
+        heads = [start_head(host, dashboard=host is not self.a, env=self.home_env if host is self.a else env) for host in self.hosts]
+        for head in heads:
+            wait_head(head)
+        self.observers = [Observer(host, env) for host in self.hosts]
+
+    def free_cpus(self):
+        return [observer.look()["cpus"] for observer in self.observers]
+
+    def assert_free(self, seconds=30):
+        free = {"cpus": 2.0, "nodes": 1, "groups": []}
+        looks = []
+
+        def all_free():
+            looks[:] = [observer.look() for observer in self.observers]
+            return all(look == free for look in looks)
+
+        try:
+            wait_until(all_free, seconds, "everything is free in all clusters")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {looks}") from error
+
+    def job_yaml(self, folder, keys="", guest_keys="", **options):
+        """Workers run on all clusters, the launcher and the router on the home's host."""
+        guests = "".join(f'  {chr(ord("b") + n)}: {{kind: ray, dashboard: "{dashboard(host)}", python: {PYTHON}, {keys}{guest_keys}}}\n'
+                         for n, host in enumerate(self.hosts[1:]))
+        extra = f'clusters:\n  a: {{kind: ray, address: "{gcs(self.a)}", python: {PYTHON}, listen: "{self.a.address}:0", {keys}}}\n{guests}'
+        return job_yaml(folder, extra=extra, **options)
+
+
+class HostJob:
+    """A whole job whose launcher runs on a host."""
+
+    def __init__(self, host, binary, config, folder, env=None):
+        self.host, self.binary, self.folder, self.url, self.lines = host, binary, pathlib.Path(folder), None, []
+        path = self.folder / "job.yaml"
+        path.write_text(config)
+        self.log = self.folder / "launcher-stderr.log"
+        with open(self.log, "wb") as log:
+            self.child = host.popen(binary, "--config", path, env={"CUDA_VISIBLE_DEVICES": "", **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=log, text=True)
+        self.ready = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.lines.append(line.rstrip())
+            if line.startswith("ready url="):
+                self.url = line.strip().removeprefix("ready url=")
+                self.ready.set()
+        self.ready.set()
+
+    def wait_ready(self, seconds=120):
+        assert self.ready.wait(seconds) and self.url, f"not ready:\n{self.tail()}"
+        return self
+
+    def tail(self):
+        logs = sorted(self.folder.glob("logs/*.log"))
+        texts = [f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:]) for log in [self.log, *logs]]
+        return "\n".join([*self.lines[-30:], *texts])
+
+    def status(self):
+        with self.host.inside():
+            return Job.status(self)
+
+    def processes(self):
+        return Job.processes(self)
+
+    def worker_keys(self):
+        return Job.worker_keys(self)
+
+    def log_has(self, words):
+        return (self.folder / "logs/launcher.log").read_text(errors="replace").count(words)
+
+    def metric(self, url, name, **labels):
+        with self.host.inside():
+            return metric(url, name, **labels)
+
+    def ask(self, body, timeout=60):
+        with self.host.inside():
+            return httpx.post(self.url + "/v1/completions", json=body, timeout=timeout)
+
+    def stop(self, signal=15, seconds=60):
+        self.host.kill(f"{self.binary} --config", signal)
+        return self.child.wait(seconds)
+
+
+class Observer:
+    """A driver of a cluster's own, which says what is free there."""
+
+    SCRIPT = """
+import json, sys, ray
+ray.init(sys.argv[1], logging_level="error", log_to_driver=False)
+for _ in sys.stdin:
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    groups = [g["name"] for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
+    print("observed " + json.dumps({"cpus": ray.available_resources().get("CPU", 0), "nodes": len(nodes), "groups": groups}), flush=True)
+"""
+
+    def __init__(self, host, env=None):
+        self.child = host.popen(PYTHON, "-c", self.SCRIPT, gcs(host), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def look(self):
+        """Returns {cpus: free ones, nodes: alive ones, groups: names of placement groups}."""
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+        for line in self.child.stdout:
+            if line.startswith("observed "):
+                return json.loads(line.removeprefix("observed "))
+        raise AssertionError("the observer has ended")

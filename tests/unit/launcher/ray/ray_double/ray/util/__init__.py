@@ -1,0 +1,2 @@
+def placement_group_table():
+    return {}
