@@ -7,6 +7,7 @@
 #include "common/json/json_writer.h"
 #include "common/metrics.h"
 #include "launcher/view/table.h"
+#include "net/http/http_client.h"
 
 namespace pdjob::launcher {
 
@@ -30,7 +31,7 @@ std::string url_of(const Process& process, const LaunchPlan& plan) {
   const net::WorkerEntry& entry = process.entry;
   const uint16_t port = entry.port != 0 ? entry.port : planned ? row->port : uint16_t{0};
   const std::string& host = planned && entry.host.empty() ? row->host : entry.host;
-  return port == 0 ? "-" : "http://" + host + ":" + std::to_string(port);
+  return port == 0 ? "-" : "http://" + net::HttpAddress{.host = host, .port = port}.to_string();
 }
 
 std::string state_text(const Process& process) {

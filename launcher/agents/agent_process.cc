@@ -257,8 +257,8 @@ int run_agent(const AgentOptions& options) {
     std::fprintf(stderr, "pdjob agent: %s\n", opened.error().message.c_str());
     return kExitFailed;
   }
-  log::info("agent of node " + options.name + ", waiting for a launcher at " + options.join_host +
-            ":" + std::to_string(options.join_port));
+  log::info("agent of node " + options.name + ", waiting for a launcher at " +
+            net::tcp_endpoint(options.join_host, std::to_string(options.join_port)));
   loop.run();
   return kExitOk;
 }

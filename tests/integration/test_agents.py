@@ -186,25 +186,39 @@ def node_of(job, process):
     return job.processes()[process].get("node", "").removeprefix("lab/")
 
 
-def test_a_dead_agent_takes_its_processes_along_and_the_job_heals_on_another_node(expected):
-    with machines("a", "b", "c") as made:
-        for name in ("a", "b", "c"):
+def test_a_dead_agent_and_then_a_cut_link_cost_no_request_and_leave_nothing(expected):
+    names = ["a", "b", "c", "d"]  # One is free at the beginning.
+    with machines(*names) as made:
+        for name in names:
             made.start_agent(name)
-        with running(made, nodes=3, decode=2) as job:
-            victim = node_of(job, "decode-0")
-            assert victim != node_of(job, "decode-1"), "two decode workers on two machines"
+        with running(made, nodes=4, decode=2) as job:
             client = Client(job.url, expected)
-            client.wait_for_more(3)
-            made.agents[victim].child.kill()
-            made.agents[victim].child.wait()
-            eventually(lambda: not made.lan.pids(victim), 10, "the dead agent's processes are gone")
-            client.wait_for_more(3)
-            eventually(lambda: job.processes()["decode-0"]["state"] == "ready" and node_of(job, "decode-0") != victim, 60, "the job heals")
-            made.start_agent(victim)
-            eventually(lambda: f"lab/{victim}" in nodes(job), 20, "the node comes back")
-            client.wait_for_more(3)
+            client.wait_for_more(2)
+
+            dead = node_of(job, "decode-0")
+            made.agents[dead].child.kill()
+            made.agents[dead].child.wait()
+            eventually(lambda: not made.lan.pids(dead), 20, "its processes die with it")
+            heals(job, client, "decode-0", dead)
+            made.start_agent(dead)
+            eventually(lambda: f"lab/{dead}" in nodes(job), 30, "the node comes back")
+
+            cut = node_of(job, "decode-1")
+            assert cut not in (node_of(job, "decode-0"), node_of(job, "prefill-0"))
+            made.lan.cut(cut)
+            eventually(lambda: not made.pids(cut), 30, "the cut-off agent ends what it runs")
+            heals(job, client, "decode-1", cut)
+            made.lan.mend(cut)
+            eventually(lambda: f"lab/{cut}" in nodes(job), 30, "the node comes back")
+            client.wait_for_more(2)
             client.finish()
-        ends_everywhere(made, "a", "b", "c")
+        ends_everywhere(made, *names)
+
+
+def heals(job, client, process, lost):
+    """The client is answered meanwhile, and the process is on another node."""
+    client.wait_for_more(2)
+    eventually(lambda: job.processes()[process]["state"] == "ready" and node_of(job, process) != lost, 60, f"{process} is ready elsewhere")
 
 
 def test_a_dead_launcher_leaves_nothing_and_the_next_one_finds_clean_nodes(expected):
@@ -219,25 +233,6 @@ def test_a_dead_launcher_leaves_nothing_and_the_next_one_finds_clean_nodes(expec
         with running(made) as job:
             assert tokens(job.url)[0] == expected
         ends_everywhere(made, "a", "b", "front")
-
-
-def test_a_cut_link_moves_the_work_and_the_lost_node_ends_its_processes(expected):
-    with machines("a", "b", "c") as made:
-        for name in ("a", "b", "c"):
-            made.start_agent(name)
-        with running(made, nodes=3, decode=2) as job:
-            victim = node_of(job, "decode-0")
-            client = Client(job.url, expected)
-            client.wait_for_more(3)
-            made.lan.cut(victim)
-            client.wait_for_more(3)
-            eventually(lambda: not made.pids(victim), 20, "the cut-off agent ends what it runs")
-            eventually(lambda: job.processes()["decode-0"]["state"] == "ready" and node_of(job, "decode-0") != victim, 60, "the job heals")
-            made.lan.mend(victim)
-            eventually(lambda: f"lab/{victim}" in nodes(job), 30, "the node comes back")
-            client.wait_for_more(3)
-            client.finish()
-        ends_everywhere(made, "a", "b", "c")
 
 
 def test_a_new_launcher_ends_orphans_and_without_one_the_orphan_timeout_does(expected):
