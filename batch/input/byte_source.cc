@@ -84,16 +84,16 @@ class PackedSource : public ByteSource {
 
   Result<size_t> read(std::span<char> to) final {
     while (true) {
-      if (input_.empty() && !ended_) {
+      if (input_.packed.empty() && !ended_) {
         PDJOB_TRY(const size_t got, packed_->read(buffer_));
-        input_ = std::span(buffer_).first(got);
+        input_.packed = std::span(buffer_).first(got);
         ended_ = got == 0;
       }
-      const bool at_end = input_.empty() && ended_;
-      if (at_end && !inside_) {
+      const bool at_end = input_.packed.empty() && ended_;
+      if (at_end && !input_.inside) {
         return size_t{0};
       }
-      PDJOB_TRY(const size_t made, unpack(to));  // At the end, it may still have some.
+      PDJOB_TRY(const size_t made, unpack(input_, to));  // At the end, it may still have some.
       if (made > 0) {
         return made;
       }
@@ -105,19 +105,21 @@ class PackedSource : public ByteSource {
   std::string digest() final { return packed_->digest(); }
 
  protected:
-  // Moves on in `input_`, and returns how many bytes it wrote. Sets inside_.
-  virtual Result<size_t> unpack(std::span<char> to) = 0;
+  struct Input {
+    std::span<char> packed;
+    bool inside = false;  // A frame or member has begun and not ended.
+  };
+  // Moves on in `input`, and returns how many bytes it wrote.
+  virtual Result<size_t> unpack(Input& input, std::span<char> to) = 0;
   Error corrupt(const std::string& why) const {
     return {ErrorCode::kCorrupt, name_ + " cannot be unpacked: " + why};
   }
-
-  std::span<char> input_;
-  bool inside_ = false;  // A frame or member has begun and not ended.
 
  private:
   const std::string name_;
   const std::unique_ptr<ByteSource> packed_;
   std::vector<char> buffer_;
+  Input input_;
   bool ended_ = false;
 };
 
@@ -134,22 +136,22 @@ class GzipSource final : public PackedSource {
 
  private:
   // Members follow each other, as `cat a.gz b.gz` makes them.
-  Result<size_t> unpack(std::span<char> to) override {
+  Result<size_t> unpack(Input& input, std::span<char> to) override {
     constexpr int kGzipOnly = 16;
     if (!started_ && inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK) {
       return corrupt("zlib cannot start");
     }
     started_ = true;
-    inside_ = true;
-    stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
-    stream_.avail_in = static_cast<uInt>(input_.size());
+    input.inside = true;
+    stream_.next_in = reinterpret_cast<Bytef*>(input.packed.data());
+    stream_.avail_in = static_cast<uInt>(input.packed.size());
     stream_.next_out = reinterpret_cast<Bytef*>(to.data());
     stream_.avail_out = static_cast<uInt>(to.size());
     const int result = inflate(&stream_, Z_NO_FLUSH);
-    input_ = input_.last(stream_.avail_in);
+    input.packed = input.packed.last(stream_.avail_in);
     const size_t made = to.size() - stream_.avail_out;
     if (result == Z_STREAM_END) {
-      inside_ = false;
+      input.inside = false;
       inflateReset(&stream_);
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
       return corrupt(stream_.msg != nullptr ? stream_.msg : "it is not gzip");
@@ -172,15 +174,15 @@ class ZstdSource final : public PackedSource {
   ZstdSource& operator=(const ZstdSource&) = delete;
 
  private:
-  Result<size_t> unpack(std::span<char> to) override {
-    ZSTD_inBuffer in{input_.data(), input_.size(), 0};
+  Result<size_t> unpack(Input& input, std::span<char> to) override {
+    ZSTD_inBuffer in{input.packed.data(), input.packed.size(), 0};
     ZSTD_outBuffer out{to.data(), to.size(), 0};
     const size_t result = ZSTD_decompressStream(stream_, &out, &in);
     if (ZSTD_isError(result) != 0) {
       return corrupt(ZSTD_getErrorName(result));
     }
-    inside_ = result != 0;
-    input_ = input_.subspan(in.pos);
+    input.inside = result != 0;
+    input.packed = input.packed.subspan(in.pos);
     return out.pos;
   }
 

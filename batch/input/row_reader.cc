@@ -184,28 +184,41 @@ std::optional<RowRequest> RowReader::filled_request(std::string& text, const Pla
   return request;
 }
 
+namespace {
+
+// Appends a quoted field, in which two quotes are one, to `field`. Returns the position after it;
+// npos: it does not end. `at`: after its first quote.
+size_t take_quoted(std::string_view record, size_t at, std::string& field) {
+  while (true) {
+    const size_t quote = record.find('"', at);
+    if (quote == std::string_view::npos) {
+      return quote;
+    }
+    field.append(record.substr(at, quote - at));
+    at = quote + 1;
+    if (at >= record.size() || record[at] != '"') {
+      return at;
+    }
+    field.push_back('"');
+    ++at;
+  }
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> split_csv(std::string_view record) {
   std::vector<std::string> fields(1);
-  for (size_t at = 0; at < record.size(); ++at) {
-    if (record[at] == ',') {
+  for (size_t at = 0; at < record.size();) {
+    const char next = record[at++];
+    if (next == ',') {
       fields.emplace_back();
-    } else if (record[at] != '"') {
-      fields.back().push_back(record[at]);
+    } else if (next != '"') {
+      fields.back().push_back(next);
     } else {
-      // A quoted field: two quotes are one, and one ends it.
-      for (++at;; ++at) {
-        const size_t quote = record.find('"', at);
-        if (quote == std::string_view::npos) {
-          return Error{ErrorCode::kInvalidArgument, "a quoted field does not end"};
-        }
-        fields.back().append(record.substr(at, quote - at));
-        at = quote;
-        if (at + 1 >= record.size() || record[at + 1] != '"') {
-          break;
-        }
-        fields.back().push_back('"');
-        ++at;
-      }
+      at = take_quoted(record, at, fields.back());
+    }
+    if (at == std::string_view::npos) {
+      return Error{ErrorCode::kInvalidArgument, "a quoted field does not end"};
     }
   }
   return fields;

@@ -149,12 +149,13 @@ Result<ReportFacts> read_facts(Database& database) {
 std::string report_markdown(const ReportFacts& facts) {
   std::string text = "# Batch report\n\n| | |\n|---|---|\n";
   for (const auto& [name, value] : summary(facts)) {
-    text += "| " + name + " | " + value + " |\n";
+    text.append("| ").append(name).append(" | ").append(value).append(" |\n");
   }
   if (!facts.failures.empty()) {
     text += "\n## Failures\n\n| cause | rows |\n|---|---|\n";
     for (const auto& [cause, count] : facts.failures) {
-      text += "| " + cause + " | " + std::to_string(count) + " |\n";
+      text.append("| ").append(cause).append(" | ");
+      text.append(std::to_string(count)).append(" |\n");
     }
   }
   return text;
@@ -171,7 +172,7 @@ std::string report_html(const ReportFacts& facts) {
       "svg rect{fill:#3b6ea5}svg line{stroke:#ddd}svg .title{font-size:14px;fill:#222}\n"
       "</style></head><body>\n<h1>Batch report</h1>\n<table>\n";
   for (const auto& [name, value] : summary(facts)) {
-    text += "<tr><td>" + name + "</td><td>" + value + "</td></tr>\n";
+    text.append("<tr><td>").append(name).append("</td><td>").append(value).append("</td></tr>\n");
   }
   text += "</table>\n";
   text += svg_bars("Throughput over time", "completion tokens/s", bars_over_time(facts, true));

@@ -90,7 +90,9 @@ Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& file) {
       PDJOB_TRY_STATUS(database->run(kTables));
       return database->run("PRAGMA user_version = 1");
     });
-    PDJOB_TRY_STATUS(made);
+    if (!made) {
+      return made.error();
+    }
   }
   // What a killed process wrote may be in the page cache only. It is synced before anybody acts on
   // it: a power cut would take it back, but not what was made of it, such as a renamed part.
@@ -117,7 +119,9 @@ Status LedgerFile::begin_scan() {
     PDJOB_TRY_STATUS(database_->run(kForget));
     return database_->run(kTables);
   });
-  PDJOB_TRY_STATUS(forgotten);
+  if (!forgotten) {
+    return forgotten.error();
+  }
   prepared_ = std::make_unique<Prepared>(*database_);
   // A scan that a power cut interrupts starts anew.
   PDJOB_TRY_STATUS(database_->run("PRAGMA synchronous = NORMAL"));
@@ -210,7 +214,6 @@ Result<std::vector<InputFile>> LedgerFile::files() {
 }
 
 Result<RowCounts> LedgerFile::counts() {
-  RowCounts counts;
   PDJOB_TRY(const int64_t total, database_->number("SELECT coalesce(max(id), 0) FROM rows"));
   Statement ended = database_->prepare(
       "SELECT coalesce(sum(kind = 0), 0), coalesce(sum(kind = 1), 0), "

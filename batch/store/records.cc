@@ -108,7 +108,9 @@ Status Records::merge_kind(RecordKind kind, LedgerFile::Order order) {
     run = place;
     return ok();
   });
-  PDJOB_TRY_STATUS(copied);
+  if (!copied) {
+    return copied.error();
+  }
   PDJOB_TRY_STATUS(copy_run());
   PDJOB_TRY_STATUS(out->sync());
   return disk_.rename(fresh, target);

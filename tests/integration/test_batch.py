@@ -15,7 +15,7 @@ import pytest
 from conftest import BIN, MODEL
 
 # More of both: PDJOB_BATCH_ROWS=1000 PDJOB_BATCH_KILLS=50 ./dev test test_kills_change_nothing
-ROWS = int(os.environ.get("PDJOB_BATCH_ROWS", 48))
+ROWS = int(os.environ.get("PDJOB_BATCH_ROWS", 32))
 KILLS = int(os.environ.get("PDJOB_BATCH_KILLS", 4))
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
 
@@ -109,11 +109,8 @@ def wait_until(condition, seconds=60):
 
 
 def ended_rows(out):
-    try:
-        status = json.loads((out / "status.json").read_text())
-        return status["rows_answered"] + status["rows_failed"]
-    except (OSError, ValueError):
-        return 0
+    """Counts the records in the part files, without waiting for the next status."""
+    return sum(part.read_bytes().count(b"\n") for part in out.glob("parts/*"))
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +153,9 @@ def test_kills_change_nothing(reference, tmp_path):
         batch = batch or start(rows, "--out", out, "--config", config)
         # A job of a launcher, a router and two workers, which has answered something new.
         wait_until(lambda: batch.poll() is not None or (len(descendants(batch.pid)) >= 5 and ended_rows(out) > before))
-        assert batch.poll() is None, f"it ended before kill {number}: {batch.stdout.read()}"
+        if batch.poll() is not None:
+            assert number >= 2, f"it ended before kill {number}: {batch.stdout.read()}"
+            break
         time.sleep(chance.random() / 2)
         before, tree = ended_rows(out), descendants(batch.pid)
         if len(tree) >= 5 and kill_one_of(tree, number, chance):
@@ -167,8 +166,6 @@ def test_kills_change_nothing(reference, tmp_path):
     if batch:
         batch.kill()
         batch.communicate()
-    state = subprocess.check_output([BIN, "batch", "status", out], text=True)
-    assert state.startswith(("interrupted", "failed")), state
     run(rows, "--out", out, "--config", config)
     assert comparable(out / "output.jsonl") == comparable(reference / "out/output.jsonl")
     assert (out / "errors.jsonl").read_text() == ""
@@ -299,10 +296,21 @@ def test_one_process_works_in_a_folder(server, tmp_path):
     rows, out = write_rows(tmp_path / "rows.jsonl", 1), tmp_path / "out"
     first = start(rows, "--out", out, "--url", server.url)
     wait_until(lambda: server.seen)
+    wait_until(lambda: subprocess.check_output([BIN, "batch", "status", out], text=True).startswith("running"))
     assert "another pdjob batch works in this folder" in run(rows, "--out", out, "--url", server.url, code=2)
     held.set()
     first.communicate(timeout=60)
     assert first.returncode == 0
+
+
+def test_a_killed_batch_says_so(server, tmp_path):
+    server = server(lambda body, times: (time.sleep(30), (200, {"ok": 1}, {}))[1])
+    rows, out = write_rows(tmp_path / "rows.jsonl", 1), tmp_path / "out"
+    batch = start(rows, "--out", out, "--url", server.url)
+    wait_until(lambda: server.seen)
+    batch.kill()
+    batch.communicate()
+    assert "interrupted" in subprocess.check_output([BIN, "batch", "status", out], text=True)
 
 
 def test_a_full_disk_loses_nothing(server, tmp_path):
