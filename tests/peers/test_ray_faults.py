@@ -87,7 +87,7 @@ def incarnations(job):
 @contextlib.contextmanager
 def running(made, **options):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        job = HostJob(made.a, BIN, made.job_yaml(folder, prefill=len(made.hosts), decode=len(made.hosts), **options), folder)
+        job = HostJob(made.a, BIN, made.job_yaml(folder, prefill=len(made.hosts), decode=len(made.hosts), **{"keys": "cpus: 2, ", **options}), folder)
         try:
             yield job.wait_ready(180)
         except BaseException:
@@ -251,7 +251,7 @@ def test_clusters_with_tokens():
         token.chmod(0o600)
         env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         with clusters(2, env=env) as made:
-            with running(made, keys=f"token_file: {token}, ", guest_keys=f"home_token_file: {token}") as job:
+            with running(made, keys=f"cpus: 2, token_file: {token}, ", guest_keys=f"home_token_file: {token}") as job:
                 assert job.ask(ASKS[0]).status_code == 200
                 assert job.stop() == 0
                 made.assert_free()
