@@ -39,8 +39,9 @@
 // *suspect* and is tried alone. For at most kSuspectWaitMax, it avoids workers that stand still or
 // have another suspect. A suspect passes its trial on a worker when its leg ends, or kSuspectTrial
 // after its answer. If the worker is lost while another suspect is on trial there, the loss does
-// not count for one that has passed. Requests without a loss avoid workers that stand still or have
-// a suspect, while others are left.
+// not count for one that has passed. Nobody is charged while another request was at all the same
+// lost workers: from then on, they are apart. Requests without a loss avoid workers that stand
+// still or have a suspect, while others are left.
 //
 // Pure.
 #pragma once
@@ -467,6 +468,7 @@ class Router {
   template <class Counts>
   static size_t count_losses(const Request& request, const Counts& counts);
   bool is_guilty(const Request& request) const;
+  void excuse_company(Request& request);
   void convict_killer(Request& request, Turn& turn);
   void keep_promise(Leg& leg);
   void begin_trial(Leg& leg);

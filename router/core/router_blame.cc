@@ -46,6 +46,26 @@ bool Router::is_guilty(const Request& request) const {
          limits::kRequestKillsMax;
 }
 
+// Another request was at every worker that this one lost, and may be the killer: a hedged request
+// becomes a suspect only when its first worker is lost, and may be at a second one already, to
+// which this one was sent meanwhile. Then these losses count as one. From now on, both are kept
+// apart.
+void Router::excuse_company(Request& request) {
+  const auto killed_by = [](const Request& other, WorkerId worker) {
+    return std::ranges::any_of(other.losses, [worker](const Loss& loss) {
+      return loss.worker == worker && loss.killed();
+    });
+  };
+  const bool company = std::ranges::any_of(requests_, [&](const auto& each) {
+    return each.first != request.id && std::ranges::all_of(request.losses, [&](const Loss& loss) {
+             return !loss.killed() || killed_by(each.second, loss.worker);
+           });
+  });
+  for (Loss& loss : request.losses) {
+    loss.as_suspect = loss.as_suspect && !(company && loss.killed());
+  }
+}
+
 void Router::begin_trial(Leg& leg) {
   leg.on_trial = leg.as_suspect = true;
   table_.begin_trial(leg.worker);
@@ -123,21 +143,27 @@ void Router::take_departures(const WorkersChanged& event, const std::vector<Work
       lost.cause = told->cause;
     }
   }
-  // Note all losses before judging any request: a suspect on trial clears the others.
+  // Note and settle all losses before judging any request: a suspect on trial clears the others,
+  // and requests that were together are no proof against each other.
   for (auto& [id, request] : requests_) {
     note_losses(request, gone, turn.now);
+  }
+  for (auto& [id, request] : requests_) {
+    settle_losses(request, turn.now);
   }
   std::vector<RequestId> guilty;
   for (auto& [id, request] : requests_) {
     if (request.losses.empty()) {
       continue;
     }
-    settle_losses(request, turn.now);
     if (!is_suspect(request, turn.now)) {
       end_trial(request.attempt.prefill);
       end_trial(request.attempt.decode);
     }
-    if (is_guilty(request) && request.state != State::kAnswered) {
+    if (is_guilty(request)) {
+      excuse_company(request);
+    }
+    if (request.state != State::kAnswered && is_guilty(request)) {
       guilty.push_back(id);
     }
   }
@@ -158,7 +184,8 @@ void Router::settle_losses(Request& request, Instant now) {
       }
       loss.cause = lost->second.cause;
       // The request had passed its trial, and another suspect had not.
-      const bool cleared = killed && !loss.on_trial && lost->second.had_suspect;
+      const bool passed = loss.as_suspect && !loss.on_trial;
+      const bool cleared = killed && passed && lost->second.had_suspect;
       if (loss.cause == net::LossCause::kOutside || cleared) {
         return true;
       }

@@ -187,11 +187,12 @@ def node_of(job, process):
 
 
 def test_a_dead_agent_and_then_a_cut_link_cost_no_request_and_leave_nothing(expected):
-    names = ["a", "b", "c", "d"]  # One is free at the beginning.
+    names = ["a", "b", "c", "d"]  # The first is for the prefill worker. One of the others is free at the beginning.
     with machines(*names) as made:
         for name in names:
-            made.start_agent(name)
-        with running(made, nodes=4, decode=2) as job:
+            made.start_agent(name, "--label", f"for={'prefill' if name == 'a' else 'decode'}")
+        groups = {"prefill_extra": "labels: {for: prefill}", "decode_extra": "labels: {for: decode}"}
+        with running(made, nodes=4, decode=2, **groups) as job:
             client = Client(job.url, expected)
             client.wait_for_more(2)
 
