@@ -66,8 +66,8 @@ TEST(Simulation, DoesNotDependOnAddressesInMemory) {
   EXPECT_EQ(first.trace_hash, run("cluster", 1925).trace_hash);
 }
 
-// A hedged request had the killer beside it at two workers at once, and was refused with 422. So was
-// a request that was sent to the second worker of a hedged killer.
+// A hedged request had the killer beside it at two workers at once, and was refused with 422. So
+// was a request that was sent to the second worker of a hedged killer.
 TEST(Simulation, BlamesNoNeighbourOfAHedgedKiller) {
   EXPECT_EQ(run("cluster", 978).violation, "");
   EXPECT_EQ(run("everyday", 3403).violation, "");
