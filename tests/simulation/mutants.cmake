@@ -64,7 +64,7 @@ mutant(job_forgets_waiting cluster launcher/job/job.cc "const bool placed = find
 mutant(router_forgets_load everyday router/core/router.cc "table_.end(leg.worker, leg.tokens);" "")
 mutant(router_ignores_limit everyday router/core/router_choice.cc "!has_room || (alone" "(alone")
 mutant(router_repeats_tokens everyday router/core/router.cc "effect.resumes = stage == Stage::kDecode && request.begun;" "effect.resumes = false;")
-mutant(router_blames_hedged cluster router/core/router_blame.cc "before = before || (counts(loss) && !loss.as_suspect);" "as_suspect += counts(loss) && !loss.as_suspect ? 1 : 0;")
+mutant(router_blames_company everyday router/core/router_blame.cc "      excuse_company(request);" "")
 mutant(router_blames_neighbours everyday router/router_member.cc "std::chrono::milliseconds(10);" "std::chrono::milliseconds(0);")
 mutant(static_members_keep_old by_hand router/members/static_members.cc "if (row.entry != entry) {" "if (!row.entry) {")
 mutant(static_members_leave_for_ever by_hand router/members/static_members.cc "emit(Left{row.given.address});" "row.next_poll = kNever;")
