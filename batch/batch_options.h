@@ -28,7 +28,7 @@ struct BatchOptions {
   uint32_t attempts = 5;
   Duration row_timeout = std::chrono::minutes(10);
   Duration patience = std::chrono::minutes(10);
-  // What answers depend on besides the rows: the text of the job file, or the server's URL.
+  // Answers depend on this, too: the text of the job file, or the server's URL.
   std::string job;
 };
 

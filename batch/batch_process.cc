@@ -26,7 +26,7 @@
 namespace pdjob::batch {
 namespace {
 
-// What a person sees: one line that changes on a terminal, or else a line now and then.
+// Shows progress to a person: on a terminal one line that changes, elsewhere a line now and then.
 class Screen {
  public:
   void show(const Progress& progress, Instant now) {

@@ -1,5 +1,5 @@
-// The batch as a process: scans the input, has a pool started, runs the rows, and writes results
-// and report. What serves the rows comes from outside as a Pool.
+// The batch as a process: scans the input, starts a pool, runs the rows, and writes results and
+// report. The caller gives the Pool, which serves the rows.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace pdjob::batch {
 
-// What serves the rows. Loop-bound.
+// Serves the rows. Loop-bound.
 class Pool {
  public:
   virtual ~Pool() = default;  // Ends at once what it started.
@@ -25,7 +25,7 @@ class Pool {
 };
 using MakePool = std::function<std::unique_ptr<Pool>(net::EventLoop& loop)>;
 
-// Returns the exit code (common/exit_code.h). It does not make a pool if no row is pending.
+// Returns the exit code (common/exit_code.h). It makes a pool only if rows are pending.
 int run_batch(const BatchOptions& options, const MakePool& make_pool);
 
 // Prints how far the batch in this folder is. Returns the exit code.

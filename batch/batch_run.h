@@ -1,6 +1,6 @@
-// BatchRun: the shell of the Ledger core. It reads the rows that the core asks for, sends them by a
-// RowClient, and notes their ends on a helper thread, many at a time: one sync of the disk serves
-// all rows that ended meanwhile. Loop-bound.
+// BatchRun: the shell of the Ledger core. It reads the rows that the core asks for, and sends them
+// by a RowClient. A helper thread notes their ends, many at a time: one sync of the disk serves all
+// rows that ended meanwhile. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ namespace pdjob::batch {
 
 class BatchRun {
  public:
-  // What it works on; all must outlive it. Only the run uses them.
+  // All must outlive the run. Only the run uses them.
   struct Parts {
     LedgerFile& ledger;
     Records& records;

@@ -53,7 +53,7 @@ class HttpRowClient final : public RowClient, net::HttpCallHandler {
   std::map<AttemptId, net::CallId> call_of_;
 };
 
-// What a status means for the row. Pure.
+// Returns the row's outcome after an answer with this status. Pure.
 Outcome outcome_of_status(int status);
 
 }  // namespace pdjob::batch

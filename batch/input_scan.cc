@@ -19,7 +19,7 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr uint64_t kTellRows = 100'000;
 constexpr const char* kStandardInput = "-";
 
-// What the answers depend on. Another value of one of them is another batch.
+// The answers depend on these settings. Another value makes another batch.
 std::vector<std::pair<std::string, std::string>> settings_of(const BatchOptions& options) {
   return {
       {"job", sha256_of(options.job)},

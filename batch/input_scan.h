@@ -1,6 +1,6 @@
 // The scan: reads all input once, before anything runs. It puts the place of each row into the
-// ledger, finds rows with the same custom_id, and unpacks what cannot be read at any place (packed
-// files, standard input) into the batch's folder. Its memory is bounded. Calls block.
+// ledger, and finds rows with the same custom_id. Packed files and standard input cannot be read at
+// any place, so it unpacks them into the batch's folder. Its memory is bounded. Calls block.
 #pragma once
 
 #include <functional>
@@ -15,9 +15,9 @@ namespace pdjob::batch {
 // kInvalidArgument: the template is wrong, or missing.
 Result<RowReader> row_reader_of(const BatchOptions& options);
 
-// Scans the input, or finds that the ledger has scanned the same input for the same job already.
-// kInvalidArgument: input, job or template differ from what the ledger began with. `tell` gets the
-// number of rows so far, now and then.
+// Scans the input, unless the ledger has scanned the same input for the same job already.
+// kInvalidArgument: input, job or template differ from those with which the ledger began. `tell`
+// gets the number of rows so far, now and then.
 Status scan_input(const BatchOptions& options, const BatchFolder& folder, LedgerFile& ledger,
                   const RowReader& reader, const std::function<void(uint64_t rows)>& tell);
 

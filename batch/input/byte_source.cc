@@ -76,7 +76,7 @@ class PlainSource final : public ByteSource {
   Blake2b hash_{"pdjob input"};
 };
 
-// What both packings have in common: packed bytes in, unpacked bytes out.
+// Both packings share this: packed bytes in, unpacked bytes out.
 class PackedSource : public ByteSource {
  public:
   PackedSource(std::string name, std::unique_ptr<ByteSource> packed)

@@ -40,7 +40,7 @@ class RowReader {
     uint64_t number = 0;      // Of the row, from 1.
     std::string_view header;  // CSV: the first record.
   };
-  // What the scan keeps of a row. `text` may get more capacity.
+  // The scan keeps this of a row. `text` may get more capacity.
   struct Glance {
     std::optional<std::string> custom_id;  // Empty: the row has none, or is wrong.
     uint32_t weight = 0;                   // The predicted length of its answer, in tokens.

@@ -1,5 +1,6 @@
 // The report of a batch: what happened to its rows, as Markdown and as one HTML file with pictures
-// (SVG, no scripts, nothing from elsewhere). Values. Pure, except read_facts().
+// (SVG). The HTML file stands alone: it loads nothing and has no scripts. Values. Pure, except
+// read_facts().
 #pragma once
 
 #include <array>

@@ -94,8 +94,8 @@ Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& file) {
       return made.error();
     }
   }
-  // What a killed process wrote may be in the page cache only. It is synced before anybody acts on
-  // it: a power cut would take it back, but not what was made of it, such as a renamed part.
+  // The writes of a killed process may be in the page cache only, and a power cut would take them
+  // back. They are synced before anybody acts on them, for example by renaming a part.
   PDJOB_TRY_STATUS(database->run("PRAGMA wal_checkpoint(TRUNCATE)"));
   return std::unique_ptr<LedgerFile>(new LedgerFile(std::move(database)));
 }

@@ -1,6 +1,7 @@
 // Records: the answers and errors of a batch on disk. A record is appended to a part file, and the
-// part is synced before the ledger notes the row. What a part has beyond what the ledger knows is
-// cut off when it is opened: its rows run again. At the end the parts are merged to one file.
+// part is synced before the ledger notes the row. A part that is opened may be longer than the
+// ledger knows. The rest is cut off, and its rows run again. At the end the parts are merged to one
+// file.
 //
 // Part files are `parts/output-00001.jsonl` and so on. The last one of each kind is being written:
 // its name ends in `.open`. Calls block. Any thread may call, but only one at a time.
