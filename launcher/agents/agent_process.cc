@@ -29,6 +29,7 @@ namespace pdjob::launcher {
 
 namespace {
 
+constexpr size_t kWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave after the end.
 
 std::string shortened(std::string text) {
@@ -102,6 +103,12 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     loop_.stop();
   }
 
+  void warn_once(const std::string& text) {
+    if (told_.size() < kWarningsMax && told_.insert(text).second) {
+      log::warn(text);
+    }
+  }
+
   // The lifeline: bytes mean nothing, its end means everything.
   void on_ready(uint32_t /*epoll_events*/) override {
     std::array<char, 256> ignored{};
@@ -116,8 +123,8 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     auto frame = decode_agent_frame(std::as_bytes(std::span(bytes.data(), bytes.size())));
     if (frame) {
       runner_.submit(FrameArrived{std::move(*frame)});
-    } else if (told_.insert(frame.error().message).second) {
-      log::warn(frame.error().message);
+    } else {
+      warn_once(frame.error().message);
     }
   }
   void on_connected() override {
@@ -167,9 +174,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     std::visit([this](const auto& order) { obey(order); }, effect.order);
   }
   void carry_out(const SayRefused& effect) {
-    if (told_.insert(effect.reason).second) {
-      log::warn("the launcher refused this agent: " + effect.reason);
-    }
+    warn_once("the launcher refused this agent: " + effect.reason);
   }
   void carry_out(const SayOrphaned& effect) {
     log::warn("the launcher is lost (" + effect.why + "): everything ends in " +
