@@ -18,6 +18,7 @@ struct RowServer {
   net::Url url;     // A path such as /v1 is not repeated in front of targets.
   std::string key;  // Sent as a bearer token; empty: none.
   Duration row_timeout = std::chrono::minutes(10);  // Of one attempt.
+  std::string header_lines = {};                    // More of them, each with its end.
 };
 
 // kUnsupported: https.

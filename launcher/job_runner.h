@@ -33,6 +33,8 @@ struct JobRunnerOptions {
   // Of routers. They are opened one after the other, because they may share one port, which the
   // first one chooses.
   std::vector<Door> doors;
+  // Of the Batch API's process, if there is one: routers reach it there whether it runs or not.
+  std::optional<Door> batch_door;
   RootKey root_key;
   std::string config_yaml;
   std::string config_name;
@@ -43,8 +45,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   // The launcher's other parts. None of its calls may come back to the runner.
   class Observer {
    public:
-    // Clients can connect.
-    virtual void on_doors_open(uint16_t port) = 0;
+    // Clients can connect. `batch_port`: of the Batch API's process; 0: there is none.
+    virtual void on_doors_open(uint16_t port, uint16_t batch_port) = 0;
     virtual void on_door_failed(const std::string& reason) = 0;
     // The core has taken the event; its effects come next.
     virtual void on_step(const Event& event, const std::vector<Effect>& effects) = 0;
@@ -113,6 +115,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   std::string host_of(const std::string& node) const;
   std::string probe_key() const { return options_.root_key.derive("probes"); }
   std::string router_key() const;
+  void add_batch_keys(net::ProcessSpec& spec) const;
 
   JobRunnerOptions options_;
   Observer& observer_;

@@ -188,6 +188,8 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan)
                                .host = row.host,
                                .port = row.port,
                                .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
+    } else if (row.role == net::Role::kBatch) {
+      options.batch_door = Door{.name = row.name, .node = row.node, .host = row.host};
     }
   }
   return options;
@@ -245,7 +247,7 @@ class LauncherProcess final : JobRunner::Observer {
   std::map<std::string, std::string> worker_keys() const {
     std::map<std::string, std::string> keys;
     for (const PlanRow& row : plan_.rows) {
-      if (row.role != net::Role::kRouter) {
+      if (group_of(plan_, row) != nullptr) {
         keys.emplace(row.name, runner_.worker_key(row.name));
       }
     }
@@ -273,9 +275,11 @@ class LauncherProcess final : JobRunner::Observer {
     runner_.submit(StopAsked{exit_code});
   }
 
-  void on_doors_open(uint16_t port) override {
+  void on_doors_open(uint16_t port, uint16_t batch_port) override {
     for (PlanRow& row : plan_.rows) {
-      row.port = row.role == net::Role::kRouter ? port : row.port;
+      row.port = row.role == net::Role::kRouter  ? port
+                 : row.role == net::Role::kBatch ? batch_port
+                                                 : row.port;
     }
     url_ = "http://" + reachable(plan_.rows.front().host) + ":" + std::to_string(port);
     terminal_.say(plan_.to_text());

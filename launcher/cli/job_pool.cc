@@ -32,6 +32,7 @@ Result<JobConfig> batch_job(JobConfig config) {
                                 : config.launcher.log_dir + "-batch";
   config.launcher.admin = "127.0.0.1:0";
   config.router.listen = "127.0.0.1:0";
+  config.batch_api.dir.clear();  // It belongs to the other job.
   return config;
 }
 

@@ -167,6 +167,7 @@ struct CommandLine {
     add_agent();
     add_batch();
     add_batch_job();
+    add_batch_server();
     add_grammar_helper();
     add_engine_guard();
     add_reference();
@@ -506,6 +507,13 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand("batch-job", "")->group("");
     command->add_option("config", config_path)->required();
     command->callback([this] { exit_code = run_batch_job(config_path, places); });
+  }
+
+  // Launchers start this command.
+  void add_batch_server() {
+    CLI::App* command = app.add_subcommand("batch-server", "")->group("");
+    command->add_option("--spec-fd", spec_fd)->required();
+    command->callback([this] { exit_code = run_batch_by_spec(spec_fd, places); });
   }
 
   // Workers start this command.

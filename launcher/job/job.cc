@@ -497,7 +497,8 @@ void Job::become_ready(Turn& turn) {
   turn.emit(ReportReady{});
 }
 
-// --- stopping: routers first, so that workers finish accepted requests; then workers
+// --- stopping: routers first, so that workers finish accepted requests; then workers. The Batch
+// API stops with the routers: its rows in flight run again when it is there again.
 
 void Job::on(const StopAsked& event, Turn& turn) {
   if (state_ == JobState::kDone) {
@@ -527,7 +528,7 @@ void Job::drain_next(Turn& turn) {
   const bool routers_alive =
       std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
   for (Process& process : processes_) {
-    if (process.serving() && (process.is_router() || !routers_alive)) {
+    if (process.serving() && (process.is_router() || process.is_batch() || !routers_alive)) {
       supervision_.drain(process, drain_deadline_, turn);
     }
   }

@@ -83,6 +83,8 @@ struct Process {
   RestartPolicy restart_policy{RestartConfig{}};
 
   bool is_router() const { return role == net::Role::kRouter; }
+  // It serves routers, and is a client of them. Its registration is proof enough.
+  bool is_batch() const { return role == net::Role::kBatch; }
   // Its engine is of another make, by the protocol that it registered.
   bool is_foreign() const {
     return entry.protocol != net::Protocol::kAuto && entry.protocol != net::Protocol::kPdjob;

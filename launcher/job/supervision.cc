@@ -149,6 +149,9 @@ void Supervision::registered(Process& process, const net::Registered& message, T
   process.entry.standing = net::Standing::kProving;
   process.last_heartbeat = turn.now;
   enter(process, ProcessState::kRegistered, turn);
+  if (process.is_batch()) {
+    proved(process, turn);
+  }
 }
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {

@@ -109,6 +109,10 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
+  in.section("batch_api",
+             {.doc = "OpenAI's Batch API on the routers (docs/how-to/batch-api.md): /v1/files and "
+                     "/v1/batches."},
+             [&](ConfigReader& section) { batch::read(section, config.batch_api); });
   read_clusters(in, config.clusters);
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
              [&](ConfigReader& section) {
@@ -131,6 +135,9 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
 void check_router(ConfigReader& in, const JobConfig& config) {
   if (config.router.kind != router::RouterKind::kCommand) {
     return;
+  }
+  if (config.batch_api.on()) {
+    in.fail("batch_api", "is of pdjob's own router, and router.type is command");
   }
   if (config.models.size() > 1) {
     in.fail("router.type", "a router of another make serves one model, and here are " +

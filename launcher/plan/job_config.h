@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/config/batch_api_config.h"
 #include "common/config/config_reader.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -41,6 +42,7 @@ struct JobConfig {
   std::vector<ModelConfig> models;  // At least one.
   kvtransfer::KvTransferConfig kvtransfer;
   router::RouterConfig router;
+  batch::BatchApiConfig batch_api;
   LauncherConfig launcher;
   std::vector<ClusterConfig> clusters;  // Empty: this machine.
 

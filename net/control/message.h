@@ -9,7 +9,13 @@
 
 namespace pdjob::net {
 
-enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
+enum class Role : uint8_t {
+  kPrefill = 1,
+  kDecode = 2,
+  kBoth = 3,
+  kRouter = 4,
+  kBatch = 5,  // The Batch API. It is no member that routers are told of.
+};
 const char* to_string(Role role);  // "prefill", ...
 
 // The language of an engine for the hand-over of KV (router/core/kv_words.h).

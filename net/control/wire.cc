@@ -27,7 +27,7 @@ template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   text(codec, worker.name);
   text(codec, worker.engine_id);
-  codec.word(worker.role, Role::kPrefill, Role::kRouter);
+  codec.word(worker.role, Role::kPrefill, Role::kBatch);
   text(codec, worker.host);
   codec.value(worker.port);
   text(codec, worker.model);

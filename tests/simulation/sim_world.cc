@@ -135,7 +135,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
     loop_.at(now(), [this, who, how, crashed] { cluster_.end(who, how, crashed); });
   }
 
-  void on_doors_open(uint16_t /*port*/) override {}
+  void on_doors_open(uint16_t /*port*/, uint16_t /*batch_port*/) override {}
   void on_door_failed(const std::string& reason) override {
     invariants_.expect(false, "doors open, but", reason);
   }

@@ -1,0 +1,301 @@
+"""OpenAI's Batch API on a job's router, with the unmodified `openai` client: results are there exactly once, whatever is killed."""
+
+import contextlib
+import hashlib
+import http.client
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import openai
+import pytest
+
+from conftest import Job, eventually, get
+
+KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-9876543210"}
+ENDPOINT = "/v1/completions"
+
+
+def job_text(folder, api="", tenants=False, delay="", router="", launcher=""):
+    """The fake engine answers at once, or with `delay`, after it; everything else is real."""
+    keys = ", ".join(f"{name}: {{key_sha256: {hashlib.sha256(key.encode()).hexdigest()}}}" for name, key in KEYS.items())
+    return f"""\
+name: test-{pathlib.Path(folder).name.replace("_", "-")[-40:]}
+served_name: tiny
+engine: {{kind: fake, sequences: 16{delay}}}
+prefill: {{workers: 1}}
+decode: {{workers: 1}}
+router:
+  listen: 127.0.0.1:0
+  {"tenants: {" + keys + "}" if tenants else "attempts: 3"}
+  {router}
+batch_api: {{dir: {folder}/api{", " + api if api else ""}}}
+launcher: {{state_dir: {folder}/state, restart: {{backoff_min: 50ms}}{", " + launcher if launcher else ""}}}
+"""
+
+
+@contextlib.contextmanager
+def running(folder, **how):
+    job = Job(job_text(folder, **how), folder)
+    try:
+        job.wait_ready()
+        yield job
+    except BaseException:
+        print(job.log_tail())
+        for log in sorted(pathlib.Path(folder).glob("state/*/logs/*.log")):
+            print(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:]))
+        raise
+    finally:
+        code = job.stop()
+    assert code == 0, job.log_tail()
+
+
+def client_of(job, name="alice"):
+    return openai.OpenAI(base_url=job.url + "/v1", api_key=KEYS[name], max_retries=5, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def job():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        with running(folder, tenants=True, api="file_bytes_max: 1000000, rows_max: 500, batches_max: 3") as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def client(job):
+    return client_of(job)
+
+
+def row(number, **more):
+    body = {"model": "tiny", "prompt": f"Number {number} is", "max_tokens": 4, **more}
+    return {"custom_id": f"r{number}", "method": "POST", "url": ENDPOINT, "body": body}
+
+
+def upload(client, rows, **more):
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    return client.files.create(file=("rows.jsonl", text.encode()), purpose="batch", **more)
+
+
+def start(client, rows, window="24h", **more):
+    return client.batches.create(input_file_id=upload(client, rows).id, endpoint=ENDPOINT, completion_window=window, **more)
+
+
+ENDED = ("completed", "failed", "expired", "cancelled")
+
+
+def wait_end(client, batch, seconds=120):
+    found = {}
+
+    def ended():
+        with contextlib.suppress(openai.APIConnectionError, openai.InternalServerError):
+            found["batch"] = client.batches.retrieve(batch.id)
+        return "batch" in found and found["batch"].status in ENDED
+
+    eventually(ended, seconds, f"the end of {batch.id}")
+    return found["batch"]
+
+
+def lines(client, file_id):
+    return [json.loads(line) for line in client.files.content(file_id).text.splitlines()] if file_id else []
+
+
+# ---- The cycle
+
+
+def test_the_whole_cycle_with_the_official_client(client):
+    rows = [row(number) for number in range(50)] + [row(50, max_tokens=-1), row(51, model="nobody")]
+    file = upload(client, rows)
+    assert (file.object, file.purpose, file.filename, file.status) == ("file", "batch", "rows.jsonl", "processed")
+    assert file.bytes == len(client.files.content(file.id).content)
+    batch = client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h", metadata={"who": "me"})
+    assert (batch.object, batch.endpoint, batch.input_file_id, batch.metadata) == ("batch", ENDPOINT, file.id, {"who": "me"})
+    assert batch.expires_at == batch.created_at + 24 * 3600
+    ended = wait_end(client, batch)
+    assert ended.status == "completed" and ended.errors is None
+    counts = ended.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (52, 50, 2)
+    assert ended.created_at <= ended.in_progress_at <= ended.finalizing_at <= ended.completed_at
+    output = lines(client, ended.output_file_id)
+    assert [each["custom_id"] for each in output] == [f"r{number}" for number in range(50)], "each row once, in order"
+    assert all(each["error"] is None and each["response"]["status_code"] == 200 for each in output)
+    assert all(each["response"]["body"]["choices"][0]["text"] for each in output)
+    assert ended.usage.output_tokens == sum(each["response"]["body"]["usage"]["completion_tokens"] for each in output)
+    errors = lines(client, ended.error_file_id)
+    assert [(each["custom_id"], each["response"]["status_code"]) for each in errors] == [("r50", 400), ("r51", 404)]
+    names = [client.files.retrieve(id).filename for id in (ended.output_file_id, ended.error_file_id)]
+    assert names == [f"{batch.id}_output.jsonl", f"{batch.id}_error.jsonl"]
+    assert client.files.retrieve(ended.output_file_id).purpose == "batch_output"
+
+
+def test_lists_have_pages(client):
+    made = [upload(client, [row(number)]).id for number in range(5)]
+    assert [file.id for file in client.files.list(limit=2, purpose="batch")][:5] == made[::-1], "the client asks for every page"
+    page = client.files.list(limit=2, purpose="batch", order="desc", after=made[4])
+    assert [file.id for file in page.data] == [made[3], made[2]] and page.has_more
+    batches = []
+    for id in made[:3]:
+        batch = client.batches.create(input_file_id=id, endpoint=ENDPOINT, completion_window="1h")
+        batches.append(wait_end(client, batch).id)
+    assert [batch.id for batch in client.batches.list(limit=1)][:3] == batches[::-1]
+    page = client.batches.list(limit=2, after=batches[2])
+    assert [batch.id for batch in page.data] == [batches[1], batches[0]]
+    for id in made:
+        assert client.files.delete(id).deleted
+        with pytest.raises(openai.NotFoundError):
+            client.files.retrieve(id)
+
+
+def test_a_batch_outlives_its_input(client):
+    file = upload(client, [row(number) for number in range(20)])
+    batch = client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="1h")
+    client.files.delete(file.id)
+    assert wait_end(client, batch).request_counts.completed == 20
+
+
+def test_a_wrong_line_fails_the_batch(client):
+    file = client.files.create(
+        file=("rows.jsonl", "\n".join([json.dumps(row(1)), "{not json", json.dumps({**row(2), "url": "/v1/chat/completions"})]).encode()),
+        purpose="batch",
+    )
+    ended = wait_end(client, client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h"))
+    assert ended.status == "failed" and ended.failed_at and not ended.output_file_id
+    assert [(error.code, error.line) for error in ended.errors.data] == [("invalid_json_line", 2), ("invalid_url", 3)]
+    twice = wait_end(client, start(client, [row(1), row(2), row(1)]))
+    assert [(error.code, error.line) for error in twice.errors.data] == [("duplicate_custom_id", 3)]
+    many = wait_end(client, start(client, [row(number) for number in range(501)]))
+    assert [error.code for error in many.errors.data] == ["too_many_requests"]
+    file = client.files.create(file=("rows.jsonl", b"\n"), purpose="batch")
+    empty = wait_end(client, client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h"))
+    assert [error.code for error in empty.errors.data] == ["empty_file"]
+
+
+# ---- Tenants, limits, hostile clients
+
+
+def test_tenants_see_only_what_is_theirs(job, client):
+    other = client_of(job, "bob")
+    batch = wait_end(client, start(client, [row(1)]))
+    for ask in (
+        lambda: other.files.retrieve(batch.input_file_id),
+        lambda: other.files.content(batch.output_file_id),
+        lambda: other.files.delete(batch.output_file_id),
+        lambda: other.batches.retrieve(batch.id),
+        lambda: other.batches.cancel(batch.id),
+        lambda: other.batches.create(input_file_id=batch.input_file_id, endpoint=ENDPOINT, completion_window="24h"),
+        lambda: other.batches.list(after=batch.id).data,
+    ):
+        with pytest.raises(openai.NotFoundError):
+            ask()
+    assert other.files.list().data == [] and other.batches.list().data == []
+    # A header cannot change who asks, at neither address.
+    other = other.with_options(default_headers={"x-pdjob-batch-tenant": "alice", "x-pdjob-tenant": "alice"})
+    assert other.files.list().data == []
+    with pytest.raises(openai.NotFoundError):
+        other.batches.retrieve(batch.id)
+    nobody = client.with_options(api_key="sk-mallory")
+    with pytest.raises(openai.AuthenticationError):
+        nobody.files.list()
+    with pytest.raises(openai.AuthenticationError):
+        upload(nobody, [row(1)])
+
+
+def test_the_process_itself_wants_a_key(job):
+    address = next(process["url"] for process in job.status()["processes"] if process["name"] == "batch")
+    with pytest.raises(Exception, match="401"):
+        get(address + "/v1/files", headers={"x-pdjob-batch-tenant": "alice", "Authorization": f"Bearer {KEYS['alice']}"})
+
+
+def post_raw(job, body, content_type, key=KEYS["alice"], path="/v1/files"):
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(job.url).netloc, timeout=30)
+    connection.request("POST", path, body, {"Content-Type": content_type, "Authorization": f"Bearer {key}"})
+    reply = connection.getresponse()
+    return reply.status, json.loads(reply.read())
+
+
+def form(*parts, boundary="b0"):
+    text = b""
+    for head, content in parts:
+        text += f"--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + content + b"\r\n"
+    return text + f"--{boundary}--\r\n".encode()
+
+
+FORM = "multipart/form-data; boundary=b0"
+PURPOSE = ('name="purpose"', b"batch")
+
+
+def test_a_form_must_be_right(job):
+    good = ('name="file"; filename="a.jsonl"', b"{}\n")
+    assert post_raw(job, form(PURPOSE, good), FORM)[0] == 200
+    assert post_raw(job, form(good, PURPOSE), FORM)[0] == 200, "the purpose may come last"
+    bad = [
+        (form(PURPOSE, good), "application/json"),
+        (form(PURPOSE, good), "multipart/form-data"),
+        (form(PURPOSE, good), "multipart/form-data; boundary=other"),
+        (form(PURPOSE, good)[:-6], FORM),
+        (b"", FORM),
+        (form(PURPOSE), FORM),
+        (form(good), FORM),
+        (form(PURPOSE, good, good), FORM),
+        (form(('name="purpose"', b"fine-tune"), good), FORM),
+        (form(PURPOSE, ('name="file"', b"{}\n")), FORM),
+        (form(PURPOSE, good, ('name="expires_after[seconds]"', b"5"), ('name="expires_after[anchor]"', b"created_at")), FORM),
+        (form(*[('name="x"', b"")] * 20), FORM),
+        (form(PURPOSE, ('name="file"; filename="' + "a" * 5000 + '"', b"")), FORM),
+    ]
+    for body, content_type in bad:
+        status, reply = post_raw(job, body, content_type)
+        assert status == 400 and reply["error"]["type"] == "invalid_request_error", (body[:200], reply)
+
+
+def test_names_of_files_reach_no_disk(job, client):
+    for name in ("../../../tmp/pdjob-evil.jsonl", "/etc/passwd", "a\\..\\b", "..", 'with "quotes".jsonl', "süß.jsonl"):
+        file = client.files.create(file=(name, b"{}\n"), purpose="batch")
+        assert client.files.content(file.id).content == b"{}\n"
+    assert not pathlib.Path("/tmp/pdjob-evil.jsonl").exists()
+    api = job.folder / "api"
+    inside = {path.relative_to(api).parts[0] for path in api.rglob("*")}
+    assert inside <= {"files", "batches", "catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"}
+    assert all(path.name.removesuffix(".part").startswith("file-") for path in (api / "files").iterdir())
+    for hostile in ("..", "..%2F..%2Fcatalog.sqlite", "../catalog.sqlite", "file-x/../../catalog.sqlite", "%00", "a" * 2000):
+        for path in (f"/v1/files/{hostile}", f"/v1/files/{hostile}/content", f"/v1/batches/{hostile}"):
+            with pytest.raises(Exception, match="404|400"):
+                get(job.url + path, headers={"Authorization": f"Bearer {KEYS['alice']}"})
+
+
+def test_a_large_file_is_refused(job, client):
+    with pytest.raises(openai.APIStatusError) as refusal:
+        client.with_options(max_retries=0).files.create(file=("rows.jsonl", b"x" * 1_000_001), purpose="batch")
+    assert refusal.value.status_code == 413
+    assert refusal.value.body["type"] == "invalid_request_error" and refusal.value.body["code"] == "file_too_large"
+    status, reply = post_raw(job, iter([form(PURPOSE, ('name="file"; filename="a"', b"x" * 1_000_001))]), FORM)
+    assert status == 413 and reply["error"]["param"] == "file"
+    assert not list((job.folder / "api/files").glob("*.part")), "nothing is left of it"
+
+
+def test_requests_for_batches_must_be_right(job, client):
+    file = upload(client, [row(1)]).id
+    good = {"input_file_id": file, "endpoint": ENDPOINT, "completion_window": "24h"}
+    for wrong, status, param in [
+        ({"input_file_id": "file-none"}, 404, "input_file_id"),
+        ({"input_file_id": "../" + file}, 404, "input_file_id"),
+        ({"endpoint": "/v1/embeddings"}, 400, "endpoint"),
+        ({"endpoint": None}, 400, "endpoint"),
+        ({"completion_window": "forever"}, 400, "completion_window"),
+        ({"completion_window": "9999d"}, 400, "completion_window"),
+        ({"metadata": {str(n): "x" for n in range(17)}}, 400, "metadata"),
+        ({"metadata": {"a": 1}}, 400, "metadata"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, 400, "output_expires_after.seconds"),
+    ]:
+        got, reply = post_raw(job, json.dumps({**good, **wrong}), "application/json", path="/v1/batches")
+        assert (got, reply["error"]["param"]) == (status, param), reply
+    assert post_raw(job, "{", "application/json", path="/v1/batches")[0] == 400
+    assert post_raw(job, "x" * 100_000, "application/json", path="/v1/batches")[0] == 413
+    with pytest.raises(openai.NotFoundError):
+        client.batches.cancel("batch_none")
