@@ -45,6 +45,9 @@ struct Call {
   std::string body;
   bool is_head = false;
   bool streams = false;
+  bool writable = false;     // The same: its head has been sent on this connection.
+  std::string early;         // Of a body that streams: what came before that.
+  bool early_ended = false;  // The same: that is all of it.
   Duration connect_timeout;
   Duration head_timeout;
   Duration idle_timeout;
@@ -297,8 +300,12 @@ void HttpClientOverEpoll::attach(CallId id, Call& call, ClientConnection& connec
 
 size_t HttpClientOverEpoll::send_body(CallId id, std::string_view bytes) {
   Call* const call = find(id);
-  if (call == nullptr || call->connection == nullptr) {
+  if (call == nullptr) {
     return 0;
+  }
+  if (!call->writable) {
+    call->early.append(bytes);
+    return call->early.size();
   }
   if (call->awaited == Awaited::kHead) {
     wait(*call, call->idle_timeout);
@@ -308,7 +315,11 @@ size_t HttpClientOverEpoll::send_body(CallId id, std::string_view bytes) {
 
 void HttpClientOverEpoll::end_body(CallId id) {
   Call* const call = find(id);
-  if (call == nullptr || call->connection == nullptr) {
+  if (call == nullptr) {
+    return;
+  }
+  if (!call->writable) {
+    call->early_ended = true;
     return;
   }
   call->connection->end_body();
@@ -386,6 +397,16 @@ void HttpClientOverEpoll::on_writable(ClientConnection& connection) {
   Call& call = call_of(connection);
   if (call.awaited == Awaited::kHead) {
     wait(call, call.idle_timeout);
+  }
+  if (!std::exchange(call.writable, true)) {
+    const bool waits = connection.send_body(std::exchange(call.early, {})) > 0;
+    if (call.early_ended) {
+      end_body(id);
+      return;
+    }
+    if (waits) {
+      return;  // It comes again.
+    }
   }
   call.handler.on_writable(id);
 }
