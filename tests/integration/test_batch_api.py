@@ -299,3 +299,151 @@ def test_requests_for_batches_must_be_right(job, client):
     assert post_raw(job, "x" * 100_000, "application/json", path="/v1/batches")[0] == 413
     with pytest.raises(openai.NotFoundError):
         client.batches.cancel("batch_none")
+
+
+# ---- Deaths
+
+
+def named(job, name):
+    return next(process for process in job.status()["processes"] if process["name"] == name)
+
+
+def assert_exactly_once(client, batch, count):
+    assert batch.status == "completed", batch
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (count, count, 0)
+    names = [each["custom_id"] for each in lines(client, batch.output_file_id)]
+    assert names == [f"r{number}" for number in range(count)], "each row once, in order"
+    assert batch.error_file_id is None
+
+
+def test_kills_lose_and_double_nothing(tmp_path):
+    """Router and batch process are killed while rows run, many times; the job itself once."""
+    count = 400
+    slow = ", fake_delay_per_token: 2ms"
+    with running(tmp_path, delay=slow, api="in_flight_max: 8") as job:
+        client = client_of(job)
+        batch = start(client, [row(number, max_tokens=8) for number in range(count)])
+        done = 0
+        for turn in range(6):
+            def moved():
+                with contextlib.suppress(openai.APIConnectionError, openai.InternalServerError):
+                    return client.batches.retrieve(batch.id).request_counts.completed > done
+            eventually(moved, 60, "rows that end after a kill")
+            done = client.batches.retrieve(batch.id).request_counts.completed
+            victim = named(job, "batch" if turn % 2 == 0 else "router-0")
+            os.kill(victim["pid"], signal.SIGKILL)
+            eventually(lambda: (new := named(job, victim["name"])["pid"]) and new != victim["pid"], 30, "another process")
+        before = client.batches.retrieve(batch.id)
+        assert before.status == "in_progress" and before.request_counts.completed < count, "it was killed in its midst"
+        os.kill(job.pid, signal.SIGKILL)
+        job.child.wait()
+        again = Job(job_text(tmp_path, delay=slow, api="in_flight_max: 8"), tmp_path).wait_ready()
+        client = client_of(again)
+        try:
+            assert_exactly_once(client, wait_end(client, batch), count)
+            assert [each.id for each in client.batches.list()] == [batch.id]
+            assert not list((tmp_path / "api/batches").iterdir()), "its folder is gone"
+        finally:
+            assert again.stop() == 0, again.log_tail()
+        job.child.returncode = 0  # It was meant.
+
+
+def test_a_job_that_stops_goes_on_with_its_batches(tmp_path):
+    slow = ", fake_delay_per_token: 2ms"
+    with running(tmp_path, delay=slow, api="in_flight_max: 4") as job:
+        batch = start(client_of(job), [row(number, max_tokens=8) for number in range(100)])
+        eventually(lambda: client_of(job).batches.retrieve(batch.id).request_counts.completed > 3, 60, "some rows")
+    with running(tmp_path, delay=slow) as job:
+        assert_exactly_once(client_of(job), wait_end(client_of(job), batch), 100)
+
+
+# ---- Ends before the end
+
+
+def test_cancel_expiry_and_limits(tmp_path):
+    slow = ", fake_delay_per_token: 20ms"
+    with running(tmp_path, delay=slow, tenants=True, api="in_flight_max: 4, batches_max: 2, running_max: 1, files_max: 6, keep: 1h") as job:
+        client = client_of(job)
+        rows = [row(number, max_tokens=10) for number in range(1000)]
+        first = start(client, rows)
+        eventually(lambda: client.batches.retrieve(first.id).request_counts.completed > 2, 60, "some rows")
+        # Only one batch runs; the other one waits, and expires.
+        second = start(client, [row(number) for number in range(30)], window="3s")
+        with pytest.raises(openai.RateLimitError) as refusal:
+            start(client.with_options(max_retries=0), [row(1)])
+        assert refusal.value.code == "batch_limit_exceeded"
+        expired = wait_end(client, second)
+        assert expired.status == "expired" and expired.expired_at and not expired.output_file_id
+        assert (expired.request_counts.total, expired.request_counts.failed) == (30, 30)
+        errors = lines(client, expired.error_file_id)
+        assert [(each["custom_id"], each["response"], each["error"]["code"]) for each in errors] == [
+            (f"r{number}", None, "batch_expired") for number in range(30)
+        ]
+        assert client.batches.cancel(first.id).status == "cancelling"
+        cancelled = wait_end(client, first)
+        assert cancelled.status == "cancelled" and cancelled.cancelled_at >= cancelled.cancelling_at
+        done = lines(client, cancelled.output_file_id)
+        assert len(done) == cancelled.request_counts.completed > 2 and cancelled.request_counts.failed == 0
+        assert len({each["custom_id"] for each in done}) == len(done) < 1000
+        assert {each["custom_id"] for each in done} <= {each["custom_id"] for each in rows}
+        with pytest.raises(openai.ConflictError):
+            client.batches.cancel(first.id)
+        # An expired batch keeps the answers that it has.
+        third = wait_end(client, start(client, rows[:200], window="2s"))
+        assert third.status == "expired"
+        ended = lines(client, third.output_file_id) + lines(client, third.error_file_id)
+        assert sorted(each["custom_id"] for each in ended) == sorted(each["custom_id"] for each in rows[:200]), "each row once"
+        assert third.request_counts.completed == len(lines(client, third.output_file_id)) > 0
+        eventually(lambda: idle(job), 30, "the workers have nothing left")
+        # There are seven files now, and a client may have six.
+        with pytest.raises(openai.BadRequestError) as refusal:
+            upload(client, [row(1)])
+        assert refusal.value.code == "too_many_files"
+        upload(client_of(job, "bob"), [row(1)])
+
+
+def idle(job):
+    return all(process.get("requests_running", 0) == 0 for process in job.status()["processes"])
+
+
+def test_files_expire_and_the_disk_is_bounded(tmp_path):
+    with running(tmp_path, api="keep: 2s, disk_bytes_max: 1100000") as job:
+        client = client_of(job).with_options(max_retries=0)
+        file = client.files.create(file=("a.jsonl", b"x" * 1_000_000), purpose="batch")
+        with pytest.raises(openai.InternalServerError) as refusal:
+            client.files.create(file=("b.jsonl", b"x" * 1_000_000), purpose="batch")
+        assert refusal.value.status_code == 503 and refusal.value.response.headers["retry-after"]
+        kept = client.files.create(
+            file=("c.jsonl", b"{}"), purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
+        )
+        assert kept.expires_at == kept.created_at + 3600
+
+        def gone():
+            return [each.id for each in client.files.list()] == [kept.id]
+
+        eventually(gone, 30, "the file expires")
+        assert [path.name for path in (tmp_path / "api/files").iterdir()] == [kept.id]
+        with pytest.raises(openai.NotFoundError):
+            client.files.content(file.id)
+
+
+def test_a_long_file_passes_in_pieces(tmp_path):
+    """200 MB through router and batch process, up and down: neither holds more than a few of its bytes."""
+    with running(tmp_path) as job:
+        client = client_of(job)
+        content = os.urandom(1 << 20) * 190
+        peaks = {name: peak(named(job, name)["pid"]) for name in ("router-0", "batch")}
+        file = client.files.create(file=("long.jsonl", io.BytesIO(content)), purpose="batch")
+        assert file.bytes == len(content)
+        assert hashlib.sha256(client.files.content(file.id).content).digest() == hashlib.sha256(content).digest()
+        for name, before in peaks.items():
+            grown = peak(named(job, name)["pid"]) - before
+            assert grown < 100 << 20, f"{name} took {grown >> 20} MiB more"
+
+
+def peak(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no peak")
