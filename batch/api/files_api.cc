@@ -81,6 +81,9 @@ void FilesApi::on_body(net::ExchangeId client, std::string_view bytes, net::Body
     return;
   }
   auto refusal = found->second.form->feed(bytes);
+  if (!refusal && disk_full()) {
+    refusal = overloaded("There is no room for more files now");
+  }
   if (!refusal && part == net::BodyPart::kLast) {
     refusal = found->second.form->finish();
     if (!refusal) {
@@ -118,8 +121,6 @@ void FilesApi::written(net::ExchangeId client, size_t bytes, const Status& statu
   if (!status) {
     log::error("an upload cannot be stored: " + status.error().message);
     refuse_upload(client, overloaded("The file cannot be stored now"));
-  } else if (!upload.whole && disk_full()) {
-    refuse_upload(client, overloaded("There is no room for more files now"));
   } else if (upload.paused && upload.unwritten < limits::kUploadUnwrittenBytesMax / 2) {
     upload.paused = false;
     server_.resume_body(client);

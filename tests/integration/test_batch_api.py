@@ -42,8 +42,8 @@ launcher: {{state_dir: {folder}/state, restart: {{backoff_min: 50ms}}{", " + lau
 
 
 @contextlib.contextmanager
-def running(folder, **how):
-    job = Job(job_text(folder, **how), folder)
+def running(folder, env=None, **how):
+    job = Job(job_text(folder, **how), folder, env)
     try:
         job.wait_ready()
         yield job
@@ -430,7 +430,8 @@ def test_files_expire_and_the_disk_is_bounded(tmp_path):
 
 def test_a_long_file_passes_in_pieces(tmp_path):
     """200 MB through router and batch process, up and down: neither holds more than a few of its bytes."""
-    with running(tmp_path) as job:
+    # AddressSanitizer keeps freed memory for a while.
+    with running(tmp_path, env={"ASAN_OPTIONS": "quarantine_size_mb=8"}) as job:
         client = client_of(job)
         content = os.urandom(1 << 20) * 190
         peaks = {name: peak(named(job, name)["pid"]) for name in ("router-0", "batch")}
