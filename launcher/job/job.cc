@@ -309,6 +309,13 @@ void Job::on(const ProcessExited& event, Turn& turn) {
   }
 }
 
+void Job::on(const ProcessSeen& event, Turn& turn) {
+  if (Process* process = living(event.incarnation); process != nullptr && runs()) {
+    supervision_.seen(*process, event.signs, turn);
+    settle(*process);
+  }
+}
+
 void Job::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
   by_incarnation_.erase(process.incarnation.value);
   supervision_.died(process, how, cause, turn);
@@ -389,9 +396,9 @@ void Job::check(Process& process, Turn& turn) {
 // Missing heartbeats mean nothing if we were stopped ourselves (a stopped launcher, a paused
 // machine). All processes then count as heard now.
 void Job::forgive_own_sleep(Instant now) {
-  if (wakeup_promised_ != kNever && now > wakeup_promised_ + timing_.heartbeat_timeout / 2) {
+  if (wakeup_promised_ != kNever && now > wakeup_promised_ + Heartbeats::kSilenceMin / 2) {
     for (Process& process : processes_) {
-      process.last_heartbeat = now;
+      process.heartbeats.forgive(now);
     }
   }
 }

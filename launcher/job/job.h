@@ -92,6 +92,7 @@ class Job {
   void on(const RoleChangeAsked& event, Turn& turn);
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
+  void on(const ProcessSeen& event, Turn& turn);
 
   bool runs() const {
     return started_ && (state_ == JobState::kStarting || state_ == JobState::kReady);

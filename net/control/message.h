@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "common/time.h"
+
 namespace pdjob::net {
 
 enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
@@ -93,7 +95,8 @@ struct Registered {  // "I serve now." Sent until acknowledged, and again after 
   int64_t pid = 0;
   friend bool operator==(const Registered&, const Registered&) = default;
 };
-struct HeartbeatSent {  // Every heartbeat_interval.
+inline constexpr Duration kHeartbeatInterval = std::chrono::milliseconds(500);
+struct HeartbeatSent {  // Every kHeartbeatInterval.
   std::string name;
   std::string engine_id;
   uint64_t sequence = 0;
