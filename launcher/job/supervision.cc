@@ -11,7 +11,7 @@ namespace {
 
 // Time from asking a hung worker for its stacks until it is killed. Writing them takes
 // milliseconds.
-constexpr Duration kDumpGrace = std::chrono::seconds(2);
+constexpr Duration kDumpGrace = std::chrono::milliseconds(500);
 // Between two looks at a silent process. A process that lives sends a heartbeat more often.
 constexpr Duration kLookAgain = net::kHeartbeatInterval + std::chrono::milliseconds(100);
 constexpr Duration kAsleep = net::kHeartbeatInterval + std::chrono::milliseconds(50);
@@ -183,8 +183,7 @@ void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
 // is not hung.
 void Supervision::check_progress(Process& process, Turn& turn) {
   const auto still = std::chrono::milliseconds(process.load.standstill_ms);
-  const Duration limit = std::max<Duration>(timing_.progress_timeout,
-                                            std::chrono::milliseconds(process.load.patience_ms));
+  const Duration limit = progress_limit(process);
   const bool again = std::exchange(process.stands_still, still >= limit);
   if (!again || !process.stands_still || process.killed || process.is_router()) {
     return;
@@ -194,6 +193,17 @@ void Supervision::check_progress(Process& process, Turn& turn) {
   process.hangs += 1;
   enter(process, ProcessState::kHung, turn, turn.now + kDumpGrace);
   turn.emit(SendSignal{process.incarnation, Signal::kDumpStacks});
+}
+
+// An embedded engine knows its steps and may count as hung sooner than progress_timeout. What is
+// known of another engine is too little for that; it may only count as hung later.
+Duration Supervision::progress_limit(const Process& process) const {
+  const Duration patience = std::chrono::milliseconds(process.load.patience_ms);
+  if (process.is_foreign()) {
+    return std::max(timing_.progress_timeout, patience);
+  }
+  return patience == Duration::zero() ? timing_.progress_timeout
+                                      : std::min(timing_.progress_timeout, patience);
 }
 
 void Supervision::drained(Process& process, Turn& turn) {

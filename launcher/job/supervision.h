@@ -2,11 +2,11 @@
 // processes exist, where they run and when they must go.
 //
 // A worker is hung when its engine has work and makes no progress for progress_timeout, though
-// heartbeats arrive. It writes its stacks to its log, and is killed. A process whose heartbeats
-// stop is suspected after heartbeat_timeout, or sooner if they came regularly so far
-// (heartbeats.h), and killed after hang_timeout. A suspected one is looked at: one that sleeps
-// through two looks, though its own timers were due, is killed at once. One that only waits for a
-// core is not. Pure.
+// heartbeats arrive. The time is shorter if the engine knows its pace. A hung worker writes its
+// stacks to its log, and is killed. A process whose heartbeats stop is suspected after
+// heartbeat_timeout, or sooner if they came regularly so far (heartbeats.h), and killed after
+// hang_timeout. A suspected one is looked at: one that sleeps through two looks, though its own
+// timers were due, is killed at once. One that only waits for a core is not. Pure.
 #pragma once
 
 #include <string>
@@ -60,6 +60,7 @@ class Supervision {
  private:
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
+  Duration progress_limit(const Process& process) const;
   void enter(Process& process, ProcessState state, Turn& turn, Instant deadline = kNever);
 
   const JobTiming timing_;

@@ -37,16 +37,21 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
            "prefill worker that was started by hand, or ended alone, has kvtransfer.lease on top."},
       {seconds(0), hours(24)});
   in.field("heartbeat_timeout", config.heartbeat_timeout,
-           {.doc = "A process that was silent this long gets no new requests."},
+           {.doc = "A process that was silent this long gets no new requests. One whose heartbeats "
+                   "came regularly so far is suspected sooner: after 2.5 times its longest gap of "
+                   "the last minutes, at least 1s."},
            {seconds(1), hours(1)});
   in.field("hang_timeout", config.hang_timeout,
-           {.doc = "A process that was silent this long is killed and replaced."},
+           {.doc = "A process that was silent this long is killed and replaced. One that is found "
+                   "asleep twice while it should send heartbeats is replaced at once."},
            {seconds(2), hours(1)});
   in.field("progress_timeout", config.progress_timeout,
            {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
                    "its stacks to its log, and is killed and replaced. Must be longer than one "
-                   "step of `batch_tokens` takes. An engine of another make gets three times its "
-                   "longest pause of the last minutes, if that is longer."},
+                   "step of `batch_tokens` takes. After a few steps the embedded engine knows how "
+                   "long a step may take, and is found hung after eight times that, at least "
+                   "1.5s. An engine of another make gets three times its longest pause of the "
+                   "last minutes, if that is longer than progress_timeout."},
            {seconds(1), hours(24)});
   in.field("orphan_timeout", config.orphan_timeout,
            {.doc = "How long processes on the nodes of agents outlive a launcher that is lost. 0: "

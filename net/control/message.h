@@ -64,10 +64,10 @@ struct WorkerLoad {
   // Grows with each prompt whose KV came from another worker, in the engine's own unit. Only an
   // engine of another make counts it.
   uint64_t kv_received = 0;
-  // How long the engine may go without progress, judged by its pace so far; 0: unknown. Together
-  // with the latencies: of an engine of another make only.
+  // How long the engine may go without progress, judged by its pace so far; 0: unknown.
   uint64_t patience_ms = 0;
-  uint64_t ttft_us = 0;  // Mean over the last minutes; 0: unknown.
+  // Means over the last minutes; 0: unknown. Of an engine of another make only.
+  uint64_t ttft_us = 0;
   uint64_t itl_us = 0;
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };

@@ -8,6 +8,7 @@
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/os/run_delay.h"
 #include "common/parse_number.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
@@ -18,6 +19,8 @@
 namespace pdjob::worker {
 namespace {
 
+// A standstill that is shorter is not looked into.
+constexpr Duration kWorthALook = std::chrono::milliseconds(500);
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
 constexpr size_t kQuotedBytesMax = 256;  // Client text quoted in a message.
@@ -720,15 +723,20 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .local_links = options_.local_links};
 }
 
-net::WorkerLoad OpenaiApi::load() const {
+net::WorkerLoad OpenaiApi::load() {
+  using std::chrono::duration_cast;
+  using std::chrono::milliseconds;
+  const Standstill still = engine_queue_.standstill();
+  const bool slow = still.lasted >= kWorthALook && still.patience > Duration::zero();
+  const Duration starved = slow ? starved_.since(still.since, run_delay()) : Duration::zero();
   return {.requests_running = load_.requests_running,
           .requests_queued = load_.requests_queued,
           .tokens_queued = load_.tokens_queued,
           .kv_rows_used = load_.rows_used,
           .kv_rows_max = load_.rows_max,
-          .standstill_ms = static_cast<uint64_t>(
-              std::chrono::duration_cast<std::chrono::milliseconds>(engine_queue_.standstill())
-                  .count())};
+          .standstill_ms = static_cast<uint64_t>(duration_cast<milliseconds>(still.lasted).count()),
+          .patience_ms =
+              static_cast<uint64_t>(duration_cast<milliseconds>(still.patience + starved).count())};
 }
 
 }  // namespace pdjob::worker

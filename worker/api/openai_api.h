@@ -27,6 +27,7 @@
 #include "worker/api/kv_watch.h"
 #include "worker/api/preparations.h"
 #include "worker/api/request_preparer.h"
+#include "worker/api/starved_time.h"
 #include "worker/api/worker_metrics.h"
 #include "worker/core/engine_queue.h"
 #include "worker/core/generation.h"
@@ -72,7 +73,7 @@ class OpenaiApi final : public net::HttpHandler {
   void start_draining(std::function<void()> prepared);
 
   net::WorkerEntry entry(const std::string& host, uint16_t port) const;
-  net::WorkerLoad load() const;
+  net::WorkerLoad load();
 
  private:
   using ExchangeKey = uint64_t;  // ExchangeId::value: exchanges are looked up in order of arrival.
@@ -169,6 +170,7 @@ class OpenaiApi final : public net::HttpHandler {
   const engine::Engine& engine_;
   const GenerationMaker maker_;
   EngineQueue& engine_queue_;
+  StarvedTime starved_;
   WorkerMetrics metrics_;
   Metrics& registry_;
   const KvPairsAsker ask_kv_pairs_;

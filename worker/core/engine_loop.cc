@@ -289,7 +289,9 @@ std::span<const Token> EngineLoop::tokens_of(const Live& live, const BatchItem& 
 void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   std::vector<engine::StepItem> items;
   items.reserve(effect.items.size());
+  size_t tokens = 0;
   for (const BatchItem& item : effect.items) {
+    tokens += item.count;
     const Live& live = live_.at(item.request);
     // Reused rows belong to the tokens before `first`.
     PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
@@ -299,6 +301,7 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
                      .wants_logits = item.samples > 0});
   }
   stepped_ = true;
+  options_.before_step(tokens);
   if (const Status done = engine_.step(items); !done) {
     log::error("engine step failed: " + done.error().message);
     events.emplace_back(StepFailed{done.error()});

@@ -9,6 +9,7 @@ namespace pdjob::launcher {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
@@ -42,6 +43,15 @@ class SupervisionTest : public testing::Test {
       now_ += milliseconds(500);
       turn_.now = now_;
       supervision_.beat(process_, {}, turn_);
+    }
+  }
+  // Two heartbeats in a row that say so.
+  void stand_still(Duration still, Duration patience) {
+    const auto whole = [](Duration time) { return static_cast<uint64_t>(time / milliseconds(1)); };
+    for (int i = 0; i < 2; ++i) {
+      supervision_.beat(process_,
+                        {.load = {.standstill_ms = whole(still), .patience_ms = whole(patience)}},
+                        turn_);
     }
   }
   void seen(VitalSigns signs) {
@@ -174,6 +184,30 @@ TEST_F(SupervisionTest, AHeartbeatEndsSuspicionAndLooks) {
   EXPECT_FALSE(process_.suspected);
   seen({.asleep = true, .turns = 7});
   EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+TEST_F(SupervisionTest, AnEngineThatKnowsItsPaceIsHungSooner) {
+  prove_it();
+  stand_still(milliseconds(1900), seconds(2));
+  EXPECT_EQ(process_.state, ProcessState::kReady);
+  stand_still(seconds(2), seconds(2));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
+}
+
+TEST_F(SupervisionTest, ASlowEngineStillHasNoMoreThanTheTimeout) {
+  prove_it();
+  stand_still(seconds(60), minutes(10));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
+}
+
+TEST_F(SupervisionTest, AnEngineOfAnotherMakeWithLongPausesGetsTheTimeItUsuallyTakes) {
+  prove_it();
+  process_.entry.protocol = net::Protocol::kNixl;
+  stand_still(seconds(59), seconds(2));
+  stand_still(seconds(89), seconds(90));
+  EXPECT_EQ(process_.state, ProcessState::kReady);
+  stand_still(seconds(90), seconds(90));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
 }
 
 TEST_F(SupervisionTest, AServingProcessIsToldToDrainOnceRoutersHadTimeToLearnOfIt) {
