@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("PDJOB_CACHE", pathlib.Path.home() / ".cache/pdjob"))
 PYTHON = os.environ.get("PDJOB_RAY_PYTHON", str(CACHE / "ray-venv/bin/python"))
 SOURCE = ROOT / "launcher/ray"
-BOOTSTRAP = "import os,sys; exec(compile(os.fdopen(int(sys.argv[1])).read(), 'ray_shim.py', 'exec'))"
+BOOTSTRAP = """import os,sys
+for at, name in (1, 'bundle.py'), (2, 'ray_shim.py'):
+  exec(compile(os.fdopen(int(sys.argv[at])).read(), name, 'exec'))"""
 GCS_PORT, DASHBOARD_PORT = 6379, 8265
 # What docs/how-to/ray.md recommends: a lost node is noticed in 3 s instead of 17 s.
 HEALTH = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000",
@@ -60,7 +62,7 @@ class Shim:
     def __init__(self, host, folder, env=None, python=PYTHON):
         self.log = pathlib.Path(folder) / f"shim-{time.monotonic_ns()}.log"
         ours, theirs = socket.socketpair()
-        files = [open(SOURCE / name) for name in ("ray_shim.py", "glide_in.py")]
+        files = [open(SOURCE / name) for name in ("bundle.py", "ray_shim.py", "glide_in.py")]
         passed = [file.fileno() for file in files] + [theirs.fileno()]
         argv = [python, "-c", BOOTSTRAP, *map(str, passed)]
         with open(self.log, "wb") as log:
