@@ -83,16 +83,15 @@ Result<std::unique_ptr<ShimProcess>> ShimProcess::start(net::EventLoop& loop,
     pass(file.file.get(), file.name + "=");
   }
   PDJOB_TRY(process->child_,
-            net::ChildProcess::start(
-                loop, child,
-                [shim_process = process.get()](const net::ChildExit& exit) {
-                  // Its last lines may say why.
-                  const std::shared_ptr<bool> alive = shim_process->alive_;
-                  shim_process->read_more();
-                  if (*alive) {
-                    shim_process->end("the shim ended: " + exit.how);
-                  }
-                }));
+            net::ChildProcess::start(loop, child,
+                                     [shim_process = process.get()](const net::ChildExit& exit) {
+                                       // Its last lines may say why.
+                                       const std::shared_ptr<bool> alive = shim_process->alive_;
+                                       shim_process->read_more();
+                                       if (*alive) {
+                                         shim_process->end("the shim ended: " + exit.how);
+                                       }
+                                     }));
   PDJOB_TRY_STATUS(loop.watch(process->socket_.get(), EPOLLIN | EPOLLOUT | EPOLLET, *process));
   return process;
 }

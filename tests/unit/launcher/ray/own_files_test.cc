@@ -28,7 +28,9 @@ TEST(OwnFiles, AreTheProgramItsLibrariesAndTheirLoader) {
     ASSERT_NE(file, nullptr) << library;
     std::array<char, 4> start{};
     EXPECT_EQ(pread(file->file.get(), start.data(), start.size(), 0), 4);
-    EXPECT_EQ(std::string(start.data(), start.size()), "\x7f" "ELF");
+    EXPECT_EQ(std::string(start.data(), start.size()),
+              "\x7f"
+              "ELF");
   }
   EXPECT_EQ(find(*files, "lib/linux-vdso"), nullptr) << "the kernel's own has no file";
 }
