@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "common/config/config_file.h"
+#include "launcher/placement/node.h"
 #include "launcher/plan/vllm_job.h"
 #include "net/http/http_client.h"
 #include "net/loop/socket.h"
@@ -167,6 +170,58 @@ void check_workers(ConfigReader& in, const JobConfig& config) {
   }
 }
 
+// The first cluster of the group that the job does not have; empty: it has all.
+std::string unknown_cluster(const GroupConfig& group, const std::vector<std::string>& known) {
+  const auto found = std::ranges::find_if(group.clusters, [&](const std::string& name) {
+    return std::ranges::find(known, name) == known.end();
+  });
+  return found == group.clusters.end() ? "" : *found;
+}
+
+// Groups name clusters of the job. An error stands where the name was written: at a model, or at
+// the keys of all models.
+void check_groups(ConfigReader& in, const JobConfig& config) {
+  std::vector<std::string> known;
+  for (const ClusterConfig& cluster : config.clusters) {
+    known.push_back(cluster.name);
+  }
+  if (known.empty()) {
+    known.push_back(Node{}.cluster);
+  }
+  std::string names;
+  for (const std::string& name : known) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  const auto refuse = [&](const std::string& key, const std::string& name) {
+    in.fail(key, "no cluster is called " + name + ": the job has " + names);
+  };
+  std::map<std::string, std::string> of_all;  // Key of all models -> unknown name.
+  const auto check_model = [&](const ModelConfig& model, bool below) {
+    for (const auto& [key, group] : {std::pair("prefill.cluster", &model.prefill_group),
+                                     std::pair("decode.cluster", &model.decode_group)}) {
+      const std::string unknown = unknown_cluster(*group, known);
+      if (unknown.empty()) {
+        continue;
+      }
+      if (below && in.has(key)) {
+        refuse(key, unknown);
+      } else {
+        of_all[key] = unknown;
+      }
+    }
+  };
+  if (in.has("models")) {
+    auto model = config.models.begin();
+    in.named_sections("models", {.doc = "The models."},
+                      [&](const std::string&, ConfigReader&) { check_model(*model++, true); });
+  } else {
+    check_model(config.models.front(), false);
+  }
+  for (const auto& [key, name] : of_all) {
+    refuse(key, name);
+  }
+}
+
 void check_names(ConfigReader& in, const JobConfig& config) {
   if (!is_job_name(config.name)) {
     in.fail("name",
@@ -229,6 +284,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   Places models = places;
   models.models_elsewhere = !config.clusters.empty();
   check_models(in, models, config.models);
+  check_groups(in, config);
   check_workers(in, config);
   check_router(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {

@@ -22,6 +22,7 @@ namespace pdjob::launcher {
 // How an agent on the nodes of one Ray cluster is started.
 struct RayAgentSetting {
   std::string program;   // pdjob, on those nodes.
+  bool ship = false;     // See StartAgent.
   std::string endpoint;  // HOST:PORT where it joins.
   std::string key;       // Secret.
   RayShare share;        // What the node offers to the job.

@@ -71,7 +71,8 @@ TEST(LaunchPlan, WorkersAreSpreadOverTheNodes) {
 
 TEST(LaunchPlan, SeveralNodesAreShownWithTheReason) {
   const auto plan =
-      make_plan(job("prefill: {workers: 1, cluster: east}\ndecode: {workers: 6, min_workers: 2}\n"),
+      make_plan(job("prefill: {workers: 1, cluster: east}\ndecode: {workers: 6, min_workers: 2}\n"
+                    "clusters: {east: {listen: \"10.0.0.9:7700\", key_file: key}}\n"),
                 three_nodes(), {{}});
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   EXPECT_EQ(plan->to_text(),
