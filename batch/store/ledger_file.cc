@@ -5,14 +5,6 @@
 namespace pdjob::batch {
 namespace {
 
-// FULL: a noted row stays noted after a power cut, too.
-constexpr const char* kSetUp =
-    "PRAGMA locking_mode = EXCLUSIVE;"
-    "PRAGMA journal_mode = WAL;"
-    "PRAGMA synchronous = FULL;"
-    "PRAGMA cache_size = -32768;";
-
-constexpr int64_t kVersion = 1;
 // `answers` is a table of its own, so that the rows, of which there are many, are never written
 // again.
 constexpr const char* kTables =
@@ -29,6 +21,7 @@ constexpr const char* kTables =
     "  completion_tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, cause TEXT);"
     "CREATE TABLE IF NOT EXISTS parts (kind INTEGER NOT NULL, part INTEGER NOT NULL,"
     "  bytes INTEGER NOT NULL, PRIMARY KEY (kind, part));";
+constexpr const char* kLayout[] = {kTables};
 constexpr const char* kForget =
     "DROP TABLE facts; DROP TABLE files; DROP TABLE rows; DROP TABLE duplicates;"
     "DROP TABLE answers; DROP TABLE parts;";
@@ -80,20 +73,8 @@ LedgerFile::LedgerFile(std::unique_ptr<Database> database)
 LedgerFile::~LedgerFile() = default;
 
 Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& file) {
-  PDJOB_TRY(auto database, Database::open(file, kSetUp));
-  PDJOB_TRY(const int64_t version, database->number("PRAGMA user_version"));
-  if (version > kVersion) {
-    return Error{ErrorCode::kUnsupported, file + ": a later pdjob made it"};
-  }
-  if (version == 0) {
-    const Status made = database->run_whole([&]() -> Status {
-      PDJOB_TRY_STATUS(database->run(kTables));
-      return database->run("PRAGMA user_version = 1");
-    });
-    if (!made) {
-      return made.error();
-    }
-  }
+  PDJOB_TRY(auto database, Database::open(file, kLayout));
+  PDJOB_TRY_STATUS(database->run("PRAGMA cache_size = -32768"));  // 32 MiB.
   // The writes of a killed process may be in the page cache only, and a power cut would take them
   // back. They are synced before anybody acts on them, for example by renaming a part.
   PDJOB_TRY_STATUS(database->run("PRAGMA wal_checkpoint(TRUNCATE)"));

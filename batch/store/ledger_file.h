@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "batch/core/ledger.h"
-#include "batch/store/database.h"
 #include "common/result.h"
+#include "common/sqlite/database.h"
 
 namespace pdjob::batch {
 

@@ -138,12 +138,5 @@ TEST_F(LedgerFileTest, APartThatSomebodyShortenedIsAnError) {
   EXPECT_EQ(records.error().code, ErrorCode::kCorrupt);
 }
 
-TEST_F(LedgerFileTest, ALaterLayoutIsRefused) {
-  ASSERT_TRUE(ledger_->database().run("PRAGMA user_version = 99"));
-  ledger_.reset();
-  EXPECT_EQ(LedgerFile::open(folder_.path() + "/ledger.sqlite").error().code,
-            ErrorCode::kUnsupported);
-}
-
 }  // namespace
 }  // namespace pdjob::batch
