@@ -74,8 +74,9 @@ ROOMS = {
     "batch/core": "",
     "batch/input": "",
     "batch/store": "core",
+    "batch/config": "input store",
     "batch/report": "store",
-    "batch": "core input store report",
+    "batch": "core input store config report",
     "launcher/view": "",
     "launcher/placement": "",
     "launcher/plan": "view placement",
@@ -105,7 +106,7 @@ DOORS = {
     "zstd": (r"zstd", "batch/input/byte_source.cc"),
     "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
     "OpenSSL": (r"openssl/", "kvtransfer/link/tls_stream.cc"),
-    "CLI11": (r"CLI/", "launcher/cli/main.cc"),
+    "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc"),
 }
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
