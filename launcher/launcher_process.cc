@@ -114,6 +114,11 @@ Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nod
     }
   }
   look_for_engines(config, plan);
+  if (plan.batch) {
+    if (const auto files = batch::files_of(plan.batch->inputs); !files) {
+      plan.warnings.push_back("the batch will not start: " + files.error().message);
+    }
+  }
   if (has_foreign_router(config)) {
     PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
     const auto program =

@@ -33,6 +33,7 @@ ROOMS = {
     "common/crypto": ".",
     "common/json": ".",
     "common/os": ".",
+    "common/sqlite": ".",
     "net/loop": "",
     "net/http": "loop",
     "net/zeromq": "loop",
@@ -73,8 +74,9 @@ ROOMS = {
     "batch/core": "",
     "batch/input": "",
     "batch/store": "core",
+    "batch/config": "input store",
     "batch/report": "store",
-    "batch": "core input store report",
+    "batch": "core input store config report",
     "launcher/view": "",
     "launcher/placement": "",
     "launcher/plan": "view placement",
@@ -99,12 +101,12 @@ DOORS = {
     "XGrammar": (r"(xgrammar/|dlpack/|picojson|support/logging)", "engine/grammar/*"),
     "xxhash": (r"xxh", "engine/*.cc kvtransfer/rows/row_digest.cc router/prefix_index/prompt_blocks.cc batch/input/row_files.cc"),
     "libsodium": (r"sodium", "kvtransfer/link/link_keys.cc router/async/webhook_secret.cc common/crypto/sha256.cc common/crypto/blake2b.cc"),
-    "SQLite": (r"sqlite3", "router/async/async_database.cc batch/store/database.cc tests/unit/router/async/async_database_test.cc"),
+    "SQLite": (r"sqlite3", "common/sqlite/database.cc tests/unit/router/async/async_database_test.cc"),
     "zlib": (r"zlib", "batch/input/byte_source.cc"),
     "zstd": (r"zstd", "batch/input/byte_source.cc"),
     "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
     "OpenSSL": (r"openssl/", "kvtransfer/link/tls_stream.cc"),
-    "CLI11": (r"CLI/", "launcher/cli/main.cc"),
+    "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc"),
 }
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
