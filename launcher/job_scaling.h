@@ -1,0 +1,52 @@
+// JobScaling: the shell of a job's sizes. It takes orders by hand, gives the Job its events until
+// each group has its size, and tells how far it is. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "launcher/job_runner.h"
+#include "launcher/plan/launch_plan.h"
+#include "launcher/scaling/group_sizes.h"
+#include "net/loop/loop.h"
+
+namespace pdjob::launcher {
+
+class JobScaling {
+ public:
+  // `say` gets lines for the launcher's terminal. All must outlive it.
+  JobScaling(net::Loop& loop, JobRunner& runner, GroupSizes sizes,
+             std::function<void(const std::string&)> say);
+  ~JobScaling();
+  JobScaling(const JobScaling&) = delete;
+  JobScaling& operator=(const JobScaling&) = delete;
+
+  // Takes an order such as "decode=2 prefill=1" and returns its number as flat JSON, in which
+  // scale_json() says how far the newest order is. kInvalidArgument: it is no such order, or its
+  // sizes are out of bounds. kUnavailable: it does not fit, or the job is not ready.
+  Result<std::string> order(std::string_view text);
+  // {"order": 2, "settled": 0, "trouble": "", "text": "decode: 1 of 2 serve: ..."}
+  std::string json() const;
+  std::string text() const;
+
+  // Call it after each step of the job, except of heartbeats.
+  void job_changed();
+
+ private:
+  void carry_on();
+
+  net::Loop& loop_;
+  JobRunner& runner_;
+  GroupSizes sizes_;
+  const std::function<void(const std::string&)> say_;
+  int64_t orders_taken_ = 0;
+  net::TimerId next_;  // Of carry_on().
+};
+
+GroupSizes sizes_of(const JobConfig& config, const LaunchPlan& plan);
+
+}  // namespace pdjob::launcher
