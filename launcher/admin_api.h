@@ -1,7 +1,7 @@
 // AdminApi: the launcher's own HTTP server: /status, /nodes and /scale (text with ?as=text), /plan,
-// /metrics, /health, /logs?process=NAME&from=BYTE, and POST /scale. It listens on loopback only.
-// Logs and orders want the key that only the job's owner can read; all else is for everybody on the
-// machine. Loop-bound.
+// /explain, /metrics, /health, /logs?process=NAME&from=BYTE, and POST /scale. It listens on
+// loopback only. Logs and orders want the key that only the job's owner can read; all else is for
+// everybody on the machine. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ struct AdminPages {
   std::function<void(const std::string& process, std::optional<uint64_t> from, LogDone)> log;
   std::function<std::string()> scale_json;
   std::function<std::string()> scale_text;
+  std::function<std::string()> explain;
   // Takes sizes ("decode=2"). kInvalidArgument, or kUnavailable: it cannot be done now.
   std::function<Result<std::string>(std::string_view sizes)> scale;
 };

@@ -206,7 +206,7 @@ class LauncherProcess final : JobRunner::Observer {
         loop_(loop),
         cluster_(cluster),
         runner_(loop, cluster, runner_options(config, plan_), *this),
-        scaling_(loop, runner_, sizes_of(config, plan_),
+        scaling_(loop, runner_, config, plan_,
                  [this](const std::string& line) { terminal_.say(line); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {}
@@ -229,6 +229,7 @@ class LauncherProcess final : JobRunner::Observer {
             },
         .scale_json = [this] { return scaling_.json(); },
         .scale_text = [this] { return scaling_.text(); },
+        .explain = [this] { return scaling_.explain(); },
         .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
     PDJOB_TRY_STATUS(publish_keys());
@@ -308,7 +309,7 @@ class LauncherProcess final : JobRunner::Observer {
       return;
     }
     if (const std::string news = news_.look(job(), loop_.now()); !news.empty()) {
-      terminal_.say(news);
+      scaling_.note(news);
     }
     if (job().state() == JobState::kStarting) {
       terminal_.progress(progress_line(job()));

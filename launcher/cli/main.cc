@@ -164,6 +164,7 @@ struct CommandLine {
     add_nodes();
     add_logs();
     add_scale();
+    add_explain();
     add_stop();
     add_worker();
     add_router();
@@ -266,7 +267,7 @@ struct CommandLine {
     command
         ->add_option("SIZES", scale.sizes,
                      "GROUP=WORKERS, such as decode=2 prefill=1; of several models, "
-                     "NAME-decode=2")
+                     "NAME-decode=2; decode=auto: as the job file says")
         ->type_name("GROUP=WORKERS");
     command->add_flag("--no-wait", scale.no_wait, "Do not wait until the new size serves");
     command
@@ -280,6 +281,13 @@ struct CommandLine {
         return scale_job(state_dir, job, scale);
       });
     });
+  }
+
+  void add_explain() {
+    CLI::App* command = app.add_subcommand(
+        "explain", "Show why a running job changed: its last decisions, with their reasons");
+    add_which_job(command);
+    command->callback([this] { exit_code = of_job("explain", show_decisions); });
   }
 
   void add_stop() {

@@ -335,6 +335,7 @@ void Job::ended(Process& process, Turn& turn) {
   } else if (process.fate == Fate::kChangeRole) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
+    process.last_exit.clear();  // It was asked to end.
     change_demand(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);

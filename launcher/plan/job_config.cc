@@ -109,6 +109,10 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
+  in.section("scaling",
+             {.doc = "How many workers the job may have, where `prefill.scaling` or "
+                     "`decode.scaling` lets it change their number."},
+             [&](ConfigReader& section) { read(section, config.scaling); });
   read_clusters(in, config.clusters);
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
              [&](ConfigReader& section) {
@@ -159,6 +163,22 @@ void check_workers(ConfigReader& in, const JobConfig& config) {
   if (config.kvtransfer.listen_port != 0 && workers > 1) {
     in.fail("kvtransfer",
             "listen_port must be 0 where there is more than one worker: they cannot share a port");
+  }
+}
+
+bool all_scale(const ModelConfig& model) {
+  return model.decode_group.scaling.on() &&
+         (!model.disaggregated() || model.prefill_group.scaling.on());
+}
+
+void check_scaling(ConfigReader& in, const JobConfig& config) {
+  if (config.scaling.zero_after == Duration::zero()) {
+    return;
+  }
+  if (config.models.size() > 1) {
+    in.fail("scaling.zero_after", "is for a job of one model");  // A router counts all requests.
+  } else if (!all_scale(config.models.front())) {
+    in.fail("scaling.zero_after", "needs `scaling.max` of every group");
   }
 }
 
@@ -226,6 +246,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_models(in, models, config.models);
   check_workers(in, config);
   check_router(in, config);
+  check_scaling(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};
   }

@@ -14,6 +14,7 @@
 #include "launcher/plan/cluster_config.h"
 #include "launcher/plan/model_config.h"
 #include "launcher/plan/restart_policy.h"
+#include "launcher/plan/scaling_config.h"
 #include "net/control/message.h"
 #include "router/config/router_config.h"
 
@@ -42,6 +43,7 @@ struct JobConfig {
   kvtransfer::KvTransferConfig kvtransfer;
   router::RouterConfig router;
   LauncherConfig launcher;
+  JobScalingConfig scaling;
   std::vector<ClusterConfig> clusters;  // Empty: this machine.
 
   // The text that processes receive verbatim; they read their own sections.

@@ -376,6 +376,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
 
 bool OpenaiApi::take(OutputBatch batch) {
   load_ = batch.load;
+  work_ = batch.work;
   metrics_.requests_running.set(load_.requests_running);
   metrics_.requests_waiting.set(load_.requests_queued);
   metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
@@ -408,8 +409,11 @@ void OpenaiApi::take_output(TokenOutput& output) {
   exchange.usage.completion_tokens += 1;
   if (!output.resumed) {
     const bool first = exchange.last_token == Instant{};
-    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
-        .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
+    const Duration latency = loop_->now() - (first ? exchange.arrived : exchange.last_token);
+    LatencySum& total = first ? ttft_ : itl_;
+    total.sum += latency;
+    ++total.count;
+    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency).observe(seconds(latency));
     exchange.last_token = loop_->now();
     metrics_.generation_tokens.add();
   }
@@ -721,6 +725,10 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
 }
 
 net::WorkerLoad OpenaiApi::load() const {
+  const auto us = [](Duration duration) {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(duration).count());
+  };
   return {.requests_running = load_.requests_running,
           .requests_queued = load_.requests_queued,
           .tokens_queued = load_.tokens_queued,
@@ -728,7 +736,13 @@ net::WorkerLoad OpenaiApi::load() const {
           .kv_rows_max = load_.rows_max,
           .standstill_ms = static_cast<uint64_t>(
               std::chrono::duration_cast<std::chrono::milliseconds>(engine_queue_.standstill())
-                  .count())};
+                  .count()),
+          .tokens_computed = work_.tokens,
+          .busy_us = us(work_.busy),
+          .ttft_sum_us = us(ttft_.sum),
+          .ttft_count = ttft_.count,
+          .itl_sum_us = us(itl_.sum),
+          .itl_count = itl_.count};
 }
 
 }  // namespace pdjob::worker

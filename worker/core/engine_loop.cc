@@ -299,13 +299,17 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
                      .wants_logits = item.samples > 0});
   }
   stepped_ = true;
-  if (const Status done = engine_.step(items); !done) {
+  const Instant began = now();
+  const Status done = engine_.step(items);
+  work_.busy += now() - began;
+  if (!done) {
     log::error("engine step failed: " + done.error().message);
     events.emplace_back(StepFailed{done.error()});
     return;
   }
   StepFinished outcome;
   for (const BatchItem& item : effect.items) {
+    work_.tokens += item.count;
     if (item.samples > 0) {
       sample(live_.at(item.request), item.choice, item.samples, engine_.logits(item.sequence),
              outcome.sampled, outcome.failed);
@@ -427,7 +431,8 @@ void EngineLoop::deliver_outputs() {
   }
   options_.sink({.outputs = std::exchange(outputs_, {}),
                  .kept = std::exchange(kept_, {}),
-                 .load = core_->load()});
+                 .load = core_->load(),
+                 .work = work_});
 }
 
 }  // namespace pdjob::worker
