@@ -17,6 +17,7 @@
 #include "launcher/cli/logs_command.h"
 #include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference.h"
+#include "launcher/cli/scale_command.h"
 #include "launcher/cli/status_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
@@ -126,6 +127,7 @@ struct CommandLine {
   bool follow = false;
   bool now = false;
   std::string process;
+  ScaleFlags scale;
   std::string reference_page = "job-file";
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
@@ -141,6 +143,8 @@ struct CommandLine {
     add_links();
     add_nodes();
     add_logs();
+    add_scale();
+    add_explain();
     add_stop();
     processes.emplace(app, places, exit_code);
     batches.emplace(app, places, exit_code);
@@ -231,6 +235,35 @@ struct CommandLine {
         return show_log(state_dir, job, process, follow ? LogsMode::kFollow : LogsMode::kWhole);
       });
     });
+  }
+
+  void add_scale() {
+    CLI::App* command = app.add_subcommand(
+        "scale", "Change how many workers a running job has; without sizes: show them");
+    command
+        ->add_option("SIZES", scale.sizes,
+                     "GROUP=WORKERS, such as decode=2 prefill=1; of several models, "
+                     "NAME-decode=2; decode=auto: as the job file says")
+        ->type_name("GROUP=WORKERS");
+    command->add_flag("--no-wait", scale.no_wait, "Do not wait until the new size serves");
+    command
+        ->add_option("--timeout", scale.timeout_s,
+                     "Seconds to wait; after that the job goes on by itself")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
+    add_which_job(command);
+    command->callback([this] {
+      exit_code = of_job("scale", [this](const std::string& state_dir, const std::string& job) {
+        return scale_job(state_dir, job, scale);
+      });
+    });
+  }
+
+  void add_explain() {
+    CLI::App* command = app.add_subcommand(
+        "explain", "Show why a running job changed: its last decisions, with their reasons");
+    add_which_job(command);
+    command->callback([this] { exit_code = of_job("explain", show_decisions); });
   }
 
   void add_stop() {

@@ -106,6 +106,14 @@ std::string Job::waiting_for() const {
   return text;
 }
 
+uint64_t Job::room(const Demand& demand, uint64_t enough) const {
+  return places_ ? placement_.room(demand, {}, enough) : enough;
+}
+
+std::string Job::lack(const Demand& demand) const {
+  return room(demand, 1) > 0 ? "" : placement_.nearest(demand);
+}
+
 // --- who is there
 
 Process& Job::add(ProcessPlan plan) {
@@ -334,6 +342,7 @@ void Job::ended(Process& process, Turn& turn) {
   } else if (process.fate == Fate::kChangeRole) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
+    process.last_exit.clear();  // It was asked to end.
     change_demand(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);

@@ -118,6 +118,10 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
+  in.section("scaling",
+             {.doc = "How many workers the job may have, where `prefill.scaling` or "
+                     "`decode.scaling` lets it change their number."},
+             [&](ConfigReader& section) { read(section, config.scaling); });
   read_clusters(in, config.clusters);
   const bool has_batch = in.has("batch");
   in.section("batch",
@@ -248,6 +252,22 @@ void check_batch(ConfigReader& in, const JobConfig& config, JobUse use) {
   }
 }
 
+bool all_scale(const ModelConfig& model) {
+  return model.decode_group.scaling.on() &&
+         (!model.disaggregated() || model.prefill_group.scaling.on());
+}
+
+void check_scaling(ConfigReader& in, const JobConfig& config) {
+  if (config.scaling.zero_after == Duration::zero()) {
+    return;
+  }
+  if (config.models.size() > 1) {
+    in.fail("scaling.zero_after", "is for a job of one model");  // A router counts all requests.
+  } else if (!all_scale(config.models.front())) {
+    in.fail("scaling.zero_after", "needs `scaling.max` of every group");
+  }
+}
+
 void check_names(ConfigReader& in, const JobConfig& config) {
   if (!is_job_name(config.name)) {
     in.fail("name",
@@ -315,6 +335,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_router(in, config);
   check_batch(in, config, use);
   config.text_of_job = in.text_without("batch");
+  check_scaling(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};
   }

@@ -15,6 +15,7 @@
 #include "launcher/plan/cluster_config.h"
 #include "launcher/plan/model_config.h"
 #include "launcher/plan/restart_policy.h"
+#include "launcher/plan/scaling_config.h"
 #include "net/control/message.h"
 #include "router/config/router_config.h"
 
@@ -46,6 +47,7 @@ struct JobConfig {
   kvtransfer::KvTransferConfig kvtransfer;
   router::RouterConfig router;
   LauncherConfig launcher;
+  JobScalingConfig scaling;
   std::vector<ClusterConfig> clusters;  // Empty: this machine.
   batch::BatchConfig batch;
 

@@ -69,6 +69,13 @@ struct WorkerLoad {
   // Means over the last minutes; 0: unknown. Of an engine of another make only.
   uint64_t ttft_us = 0;
   uint64_t itl_us = 0;
+  // Totals since the engine started, for whoever compares two heartbeats. 0: not counted.
+  uint64_t tokens_computed = 0;  // Of prompts, and generated ones.
+  uint64_t busy_us = 0;          // Time in steps of the engine.
+  uint64_t ttft_sum_us = 0;
+  uint64_t ttft_count = 0;
+  uint64_t itl_sum_us = 0;
+  uint64_t itl_count = 0;
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 

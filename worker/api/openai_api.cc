@@ -379,6 +379,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
 
 bool OpenaiApi::take(OutputBatch batch) {
   load_ = batch.load;
+  work_ = batch.work;
   metrics_.requests_running.set(load_.requests_running);
   metrics_.requests_waiting.set(load_.requests_queued);
   metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
@@ -411,8 +412,11 @@ void OpenaiApi::take_output(TokenOutput& output) {
   exchange.usage.completion_tokens += 1;
   if (!output.resumed) {
     const bool first = exchange.last_token == Instant{};
-    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
-        .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
+    const Duration latency = loop_->now() - (first ? exchange.arrived : exchange.last_token);
+    LatencySum& total = first ? ttft_ : itl_;
+    total.sum += latency;
+    ++total.count;
+    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency).observe(seconds(latency));
     exchange.last_token = loop_->now();
     metrics_.generation_tokens.add();
   }
@@ -724,8 +728,11 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
 }
 
 net::WorkerLoad OpenaiApi::load() {
-  using std::chrono::duration_cast;
   using std::chrono::milliseconds;
+  const auto whole = [](auto unit, Duration duration) {
+    return static_cast<uint64_t>(std::chrono::duration_cast<decltype(unit)>(duration).count());
+  };
+  const auto us = [&](Duration duration) { return whole(std::chrono::microseconds(), duration); };
   const Standstill still = engine_queue_.standstill();
   const bool slow = still.lasted >= kWorthALook && still.patience > Duration::zero();
   const Duration starved = slow ? starved_.since(still.since, run_delay()) : Duration::zero();
@@ -734,9 +741,14 @@ net::WorkerLoad OpenaiApi::load() {
           .tokens_queued = load_.tokens_queued,
           .kv_rows_used = load_.rows_used,
           .kv_rows_max = load_.rows_max,
-          .standstill_ms = static_cast<uint64_t>(duration_cast<milliseconds>(still.lasted).count()),
-          .patience_ms =
-              static_cast<uint64_t>(duration_cast<milliseconds>(still.patience + starved).count())};
+          .standstill_ms = whole(milliseconds(), still.lasted),
+          .patience_ms = whole(milliseconds(), still.patience + starved),
+          .tokens_computed = work_.tokens,
+          .busy_us = us(work_.busy),
+          .ttft_sum_us = us(ttft_.sum),
+          .ttft_count = ttft_.count,
+          .itl_sum_us = us(itl_.sum),
+          .itl_count = itl_.count};
 }
 
 }  // namespace pdjob::worker

@@ -86,6 +86,10 @@ class OpenaiApi final : public net::HttpHandler {
     std::vector<Token> untold;
     FinishReason finish = FinishReason::kNone;
   };
+  struct LatencySum {
+    Duration sum{};
+    uint64_t count = 0;
+  };
   // One HTTP request: one generation per prompt, one reply.
   struct Exchange {
     net::ExchangeId http;
@@ -194,6 +198,9 @@ class OpenaiApi final : public net::HttpHandler {
   std::string buffer_;  // The event being written.
   std::string extension_;
   CoreLoad load_;
+  EngineWork work_;
+  LatencySum ttft_;
+  LatencySum itl_;
   bool draining_ = false;
   std::optional<GrammarThread> grammar_thread_;
   std::optional<GrammarStore> grammars_;

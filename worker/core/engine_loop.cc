@@ -302,11 +302,15 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   }
   stepped_ = true;
   options_.before_step(tokens);
-  if (const Status done = engine_.step(items); !done) {
+  const Instant began = now();
+  const Status done = engine_.step(items);
+  work_.busy += now() - began;
+  if (!done) {
     log::error("engine step failed: " + done.error().message);
     events.emplace_back(StepFailed{done.error()});
     return;
   }
+  work_.tokens += tokens;
   StepFinished outcome;
   for (const BatchItem& item : effect.items) {
     if (item.samples > 0) {
@@ -430,7 +434,8 @@ void EngineLoop::deliver_outputs() {
   }
   options_.sink({.outputs = std::exchange(outputs_, {}),
                  .kept = std::exchange(kept_, {}),
-                 .load = core_->load()});
+                 .load = core_->load(),
+                 .work = work_});
 }
 
 }  // namespace pdjob::worker

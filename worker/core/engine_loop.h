@@ -110,6 +110,7 @@ class EngineLoop {
   std::vector<Output> outputs_;
   std::vector<ReportKept> kept_;
   std::vector<Effect> effects_;
+  EngineWork work_;
   bool stepped_ = false;  // This turn ran the engine.
   bool load_changed_ = false;
 };
