@@ -1,18 +1,14 @@
 #include "batch/api/catalog_file.h"
 
+#include <array>
 #include <utility>
 
 namespace pdjob::batch {
 namespace {
 
-// FULL: what a client was told stays true after a power cut, too.
-constexpr const char* kSetUp =
-    "PRAGMA locking_mode = EXCLUSIVE;"
-    "PRAGMA journal_mode = WAL;"
-    "PRAGMA synchronous = FULL;"
-    "CREATE TABLE IF NOT EXISTS records (id TEXT PRIMARY KEY, number INTEGER NOT NULL,"
-    "  kind INTEGER NOT NULL, text TEXT NOT NULL);";
-constexpr int64_t kVersion = 1;
+constexpr std::array kLayout = {
+    "CREATE TABLE records (id TEXT PRIMARY KEY, number INTEGER NOT NULL,"
+    "  kind INTEGER NOT NULL, text TEXT NOT NULL);"};
 // Kinds of records, as stored.
 constexpr int64_t kFile = 0;
 constexpr int64_t kBatch = 1;
@@ -20,13 +16,7 @@ constexpr int64_t kBatch = 1;
 }  // namespace
 
 Result<std::unique_ptr<CatalogFile>> CatalogFile::open(const std::string& file) {
-  PDJOB_TRY(auto database, Database::open(file, kSetUp));
-  PDJOB_TRY(const int64_t version, database->number("PRAGMA user_version"));
-  if (version > kVersion) {
-    return Error{ErrorCode::kUnsupported, file + ": a later pdjob made it"};
-  }
-  PDJOB_TRY_STATUS(database->run("PRAGMA user_version = 1"));
-  PDJOB_TRY_STATUS(database->run("PRAGMA wal_checkpoint(TRUNCATE)"));
+  PDJOB_TRY(auto database, Database::open(file, kLayout));
   return std::unique_ptr<CatalogFile>(new CatalogFile(std::move(database)));
 }
 

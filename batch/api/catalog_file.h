@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "batch/api/api_records.h"
-#include "batch/store/database.h"
 #include "common/result.h"
+#include "common/sqlite/database.h"
 
 namespace pdjob::batch {
 
