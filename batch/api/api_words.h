@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "batch/api/shelf.h"
+#include "batch/catalog/shelf.h"
 #include "openai/openai.h"
 
 namespace pdjob::batch {

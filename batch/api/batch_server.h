@@ -8,7 +8,7 @@
 #include <string>
 
 #include "batch/api/batches_api.h"
-#include "batch/api/books.h"
+#include "batch/catalog/books.h"
 #include "batch/api/files_api.h"
 #include "batch/api/live_batches.h"
 #include "batch/config/batch_api_config.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "batch/api/books.h"
+#include "batch/catalog/books.h"
 #include "batch/api/live_batches.h"
 #include "batch/config/batch_api_config.h"
 #include "net/http/http_server.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "batch/api/books.h"
+#include "batch/catalog/books.h"
 #include "batch/api/upload_form.h"
 #include "batch/config/batch_api_config.h"
 #include "net/http/http_server.h"

@@ -9,7 +9,7 @@
 
 #include "batch/api/batch_job.h"
 #include "batch/api/batch_turns.h"
-#include "batch/api/books.h"
+#include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
 #include "net/loop/loop.h"
 

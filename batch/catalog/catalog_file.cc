@@ -1,4 +1,4 @@
-#include "batch/api/catalog_file.h"
+#include "batch/catalog/catalog_file.h"
 
 #include <array>
 #include <utility>

@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 
-#include "batch/api/api_records.h"
-#include "batch/api/catalog_file.h"
-#include "batch/api/file_store.h"
-#include "batch/api/shelf.h"
+#include "batch/catalog/api_records.h"
+#include "batch/catalog/catalog_file.h"
+#include "batch/catalog/file_store.h"
+#include "batch/catalog/shelf.h"
 #include "common/result.h"
 #include "net/loop/loop.h"
 

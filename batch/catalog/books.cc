@@ -1,4 +1,4 @@
-#include "batch/api/books.h"
+#include "batch/catalog/books.h"
 
 #include <algorithm>
 #include <set>

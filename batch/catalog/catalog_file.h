@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "batch/api/api_records.h"
+#include "batch/catalog/api_records.h"
 #include "common/result.h"
 #include "common/sqlite/database.h"
 

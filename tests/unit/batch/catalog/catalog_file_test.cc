@@ -1,9 +1,8 @@
-#include "batch/api/catalog_file.h"
+#include "batch/catalog/catalog_file.h"
 
 #include <gtest/gtest.h>
 
-#include "batch/api/api_words.h"
-#include "batch/api/shelf.h"
+#include "batch/catalog/shelf.h"
 #include "tests/unit/batch/scratch_folder.h"
 
 namespace pdjob::batch {
@@ -132,20 +131,6 @@ TEST(Shelf, HasPagesInBothOrders) {
   EXPECT_FALSE(more);
   EXPECT_EQ(numbers("file-1", 9, ListOrder::kOldestFirst, more), (std::vector<int64_t>{2, 4, 5}));
   EXPECT_FALSE(more);
-}
-
-TEST(ApiWords, ReadTheQueryOfAList) {
-  const ListLimits limits{.usual = 20, .max = 100};
-  const auto read = [&](const char* query) { return parse_list_query(query, limits); };
-  const auto parsed = std::get<ListQuery>(read("limit=5&after=x&order=asc&purpose=batch&other"));
-  EXPECT_EQ(parsed.limit, 5U);
-  EXPECT_EQ(parsed.after, "x");
-  EXPECT_EQ(parsed.order, ListOrder::kOldestFirst);
-  EXPECT_EQ(parsed.purpose, "batch");
-  EXPECT_EQ(std::get<ListQuery>(read("")).limit, 20U);
-  for (const char* const wrong : {"limit=0", "limit=101", "limit=x", "limit=-1", "order=up"}) {
-    EXPECT_TRUE(std::holds_alternative<openai::ApiError>(read(wrong))) << wrong;
-  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "batch/api/api_records.h"
+#include "batch/catalog/api_records.h"
 
 #include <iterator>
 

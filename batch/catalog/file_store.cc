@@ -1,4 +1,4 @@
-#include "batch/api/file_store.h"
+#include "batch/catalog/file_store.h"
 
 #include <cerrno>
 #include <cstring>
