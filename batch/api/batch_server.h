@@ -8,9 +8,9 @@
 #include <string>
 
 #include "batch/api/batches_api.h"
-#include "batch/catalog/books.h"
 #include "batch/api/files_api.h"
 #include "batch/api/live_batches.h"
+#include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
 #include "batch/http_row_client.h"
 #include "common/crypto/job_keys.h"

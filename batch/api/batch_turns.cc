@@ -26,12 +26,15 @@ std::vector<BatchStep> next_steps(const std::vector<LiveBatch>& batches, const T
   std::map<std::string, size_t> running;  // By tenant; those that stop, too.
   size_t preparing = count_of(batches, Stage::kPreparing);
   size_t running_now = 0;
+  size_t alive = batches.size() - count_of(batches, Stage::kWaiting);
   for (const LiveBatch& batch : batches) {
     const Ending ending = ending_of(batch, now);
     switch (batch.stage) {
       case Stage::kWaiting:
-        if (preparing < limits.preparing_max && now >= batch.not_before) {
+        if (preparing < limits.preparing_max && now >= batch.not_before &&
+            (alive < limits.alive_max || ending != Ending::kNone)) {
           ++preparing;
+          ++alive;
           steps.push_back({batch.id, Step::kPrepare});
         }
         break;

@@ -29,6 +29,7 @@ struct LiveBatch {
 struct TurnLimits {
   size_t preparing_max = 2;
   size_t running_max = 4;
+  size_t alive_max = 16;   // Beyond kWaiting; those that are to end come in besides.
   bool disk_full = false;  // Nothing runs.
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "batch/catalog/books.h"
 #include "batch/api/live_batches.h"
+#include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"

@@ -227,10 +227,14 @@ void FilesApi::content(net::ExchangeId client, const std::string& tenant, const 
   if (file == nullptr) {
     return refuse(client, no_such_file(id));
   }
-  if (downloads_.size() >= limits::kDownloadsMax) {
+  const auto own = std::ranges::count_if(
+      downloads_, [&](const auto& download) { return download.second.tenant == tenant; });
+  if (downloads_.size() >= limits::kDownloadsMax ||
+      static_cast<size_t>(own) >= limits::kDownloadsOfTenantMax) {
     return refuse(client, overloaded("Too many files are being fetched"));
   }
-  downloads_[client] = {.id = id, .at = 0, .left = static_cast<uint64_t>(file->bytes)};
+  downloads_[client] = {
+      .id = id, .tenant = tenant, .at = 0, .left = static_cast<uint64_t>(file->bytes)};
   server_.begin(client, 200, "application/octet-stream");
   read_on(client);
 }

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "batch/catalog/books.h"
 #include "batch/api/upload_form.h"
+#include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
@@ -54,6 +54,7 @@ class FilesApi {
   };
   struct Download {
     std::string id;
+    std::string tenant;
     uint64_t at = 0;
     uint64_t left = 0;
     bool reading = false;

@@ -12,6 +12,8 @@ namespace {
 
 constexpr Duration kTick = std::chrono::seconds(1);
 constexpr int64_t kRetrySeconds = 5;
+// Batches that are checked and wait to run. Each has a thread and open files.
+constexpr size_t kAheadMax = 8;
 
 }  // namespace
 
@@ -101,7 +103,9 @@ void LiveBatches::turn() {
                        .expires_at = batch.expires_at,
                        .not_before = live.not_before});
   }
-  const TurnLimits limits{.running_max = config_.running_max, .disk_full = disk_full_()};
+  const TurnLimits limits{.running_max = config_.running_max,
+                          .alive_max = config_.running_max + kAheadMax,
+                          .disk_full = disk_full_()};
   for (const BatchStep& step : next_steps(batches, limits, loop_.unix_seconds())) {
     Live& live = *find(step.id);
     const BatchRecord& batch = *books_.batches().find(step.id);

@@ -20,8 +20,8 @@ constexpr const char* kInput = "input.jsonl";
 
 Status make_folder(const std::string& path) {
   std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) {
+  // Only its owner can read what clients sent. A folder that was there keeps its rights.
+  if (std::filesystem::create_directories(path, error) && !error) {
     std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
   }
   return error ? Status(Error{ErrorCode::kInvalidArgument,

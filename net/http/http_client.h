@@ -63,9 +63,8 @@ struct HttpCall {
   std::string_view header_lines;
   std::string_view more_header_lines;
   std::string body;
-  // More of the body follows by send_body(), after on_writable(). The header lines have its
-  // framing, and its bytes come in that framing. Such a call never uses a pooled connection,
-  // because it could not be repeated.
+  // More of the body follows by send_body(). The header lines have its framing, and its bytes come
+  // in that framing. Such a call never uses a pooled connection, because it could not be repeated.
   bool streams = false;
   Duration connect_timeout = std::chrono::seconds(2);
   Duration head_timeout = std::chrono::hours(1);  // Until the reply's head.

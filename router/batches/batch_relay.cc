@@ -58,7 +58,8 @@ void BatchRelay::admit(net::HttpRequest& request) const {
 void BatchRelay::route(net::ExchangeId client, const net::HttpRequest& request,
                        const std::string& tenant, const std::string& request_id,
                        std::unique_ptr<ReplySink> sink) {
-  if (passing_.size() >= limits::kBatchRelaysMax) {
+  if (passing_.size() >= limits::kBatchRelaysMax ||
+      of_tenant_[tenant] >= limits::kBatchRelaysOfTenantMax) {
     refuse(*sink, "Too many requests for files and batches are under way");
     return;
   }
@@ -83,8 +84,10 @@ void BatchRelay::route(net::ExchangeId client, const net::HttpRequest& request,
                                            .idle_timeout = kIdleTimeout},
                                           *this);
   client_of_[call] = client;
+  ++of_tenant_[tenant];
   passing_[client] = {.call = call,
                       .sink = std::move(sink),
+                      .tenant = tenant,
                       .request_id = request_id,
                       .chunked = request.streams && length.empty(),
                       .body_paused = request.streams};
@@ -134,7 +137,15 @@ BatchRelay::Passing* BatchRelay::passing_of(net::CallId call) {
 
 BatchRelay::Passing BatchRelay::take(net::CallId call) {
   const auto client = client_of_.extract(call);
-  return std::move(passing_.extract(client.mapped()).mapped());
+  Passing passing = std::move(passing_.extract(client.mapped()).mapped());
+  forget(passing.tenant);
+  return passing;
+}
+
+void BatchRelay::forget(const std::string& tenant) {
+  if (--of_tenant_.at(tenant) == 0) {
+    of_tenant_.erase(tenant);
+  }
 }
 
 void BatchRelay::on_head(net::CallId call, const net::HttpReplyHead& head) {
@@ -166,6 +177,7 @@ void BatchRelay::client_gone(net::ExchangeId client) {
   if (found != passing_.end()) {
     client_->cancel(found->second.call);
     client_of_.erase(found->second.call);
+    forget(found->second.tenant);
     passing_.erase(found);
   }
 }

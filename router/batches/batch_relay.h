@@ -40,6 +40,7 @@ class BatchRelay final : public net::HttpCallHandler {
   struct Passing {
     net::CallId call;
     std::unique_ptr<ReplySink> sink;
+    std::string tenant;
     std::string request_id;
     bool chunked = false;  // The request's body.
     bool body_paused = false;
@@ -55,6 +56,7 @@ class BatchRelay final : public net::HttpCallHandler {
   // Empty optional: the client has left.
   Passing* passing_of(net::CallId call);
   Passing take(net::CallId call);
+  void forget(const std::string& tenant);
 
   net::Loop& loop_;
   net::HttpServer& server_;
@@ -62,6 +64,7 @@ class BatchRelay final : public net::HttpCallHandler {
   const std::unique_ptr<net::HttpClient> client_;
   std::unordered_map<net::ExchangeId, Passing> passing_;
   std::unordered_map<net::CallId, net::ExchangeId> client_of_;
+  std::unordered_map<std::string, size_t> of_tenant_;
 };
 
 }  // namespace pdjob::router

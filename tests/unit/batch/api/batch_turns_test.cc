@@ -28,6 +28,14 @@ TEST(BatchTurns, PreparesOnlyAFewAtATime) {
   EXPECT_EQ(text_of(next_steps(all, {.preparing_max = 2}, kNow)), "prepare 2");
 }
 
+TEST(BatchTurns, HoldsOnlySoManyButEndsTheOthers) {
+  LiveBatch late = live("3", Stage::kWaiting);
+  late.expires_at = kNow;
+  const std::vector<LiveBatch> all = {live("1", Stage::kRunning), live("2", Stage::kWaiting), late};
+  EXPECT_EQ(text_of(next_steps(all, {.alive_max = 1}, kNow)), "prepare 3");
+  EXPECT_EQ(text_of(next_steps(all, {.alive_max = 2}, kNow)), "prepare 2, prepare 3");
+}
+
 TEST(BatchTurns, WaitsAfterAFailure) {
   LiveBatch failed = live("1", Stage::kWaiting);
   failed.not_before = kNow + 1;

@@ -260,6 +260,49 @@ TEST(Job, IsReadyOnlyAfterAProbeMovedKvThroughEveryProcess) {
   }
 }
 
+std::vector<ProcessPlan> with_batch() {
+  auto plan = one_of_each();
+  plan.insert(plan.begin() + 1, {"batch", net::Role::kBatch});
+  return plan;
+}
+
+TEST(Job, TheBatchApiIsReadyOnceItRegisteredAndIsNoMember) {
+  World world(with_batch());
+  world.start();
+  for (const char* const name : {"router-0", "prefill-0", "decode-0"}) {
+    world.register_process(name);
+  }
+  world.answer_probes();
+  EXPECT_EQ(world.job.state(), JobState::kStarting) << "the job waits for it";
+  world.register_process("batch");
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kReady);
+  EXPECT_TRUE(world.all<Probe>().empty());
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, TheBatchApiComesBackAndNobodyIsTold) {
+  World world(with_batch());
+  world.make_ready();
+  world.crash_process("batch");
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kBackoff);
+  world.pass(kTiming.restart.backoff_min);
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kStarting);
+  world.register_process("batch");
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kReady);
+  EXPECT_FALSE(world.sent<net::Membership>("router-0"));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, TheBatchApiDrainsWithTheRoutersAndBeforeTheWorkers) {
+  World world(with_batch());
+  world.make_ready();
+  world.tell(StopAsked{0});
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  EXPECT_TRUE(world.sent<net::Drain>("batch"));
+  EXPECT_FALSE(world.sent<net::Drain>("decode-0"));
+}
+
 TEST(Job, EachOfSeveralRoutersIsProbedBeforeTheJobIsReady) {
   World world({{"router-0", net::Role::kRouter},
                {"router-1", net::Role::kRouter},

@@ -130,7 +130,7 @@ TEST(Wire, UnknownTypesAndRolesAreRefused) {
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }
   std::string registered = encode(Registered{});  // Two empty strings, then the role.
-  for (const char role : {'\0', '\x05', '\x7f'}) {
+  for (const char role : {'\0', '\x06', '\x7f'}) {
     registered[16] = role;
     EXPECT_FALSE(decode(bytes_of(registered)));
   }
