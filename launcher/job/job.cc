@@ -106,6 +106,14 @@ std::string Job::waiting_for() const {
   return text;
 }
 
+uint64_t Job::room(const Demand& demand, uint64_t enough) const {
+  return places_ ? placement_.room(demand, {}, enough) : enough;
+}
+
+std::string Job::lack(const Demand& demand) const {
+  return room(demand, 1) > 0 ? "" : placement_.nearest(demand);
+}
+
 // --- who is there
 
 Process& Job::add(ProcessPlan plan) {
@@ -309,6 +317,13 @@ void Job::on(const ProcessExited& event, Turn& turn) {
   }
 }
 
+void Job::on(const ProcessSeen& event, Turn& turn) {
+  if (Process* process = living(event.incarnation); process != nullptr && runs()) {
+    supervision_.seen(*process, event.signs, turn);
+    settle(*process);
+  }
+}
+
 void Job::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
   by_incarnation_.erase(process.incarnation.value);
   supervision_.died(process, how, cause, turn);
@@ -327,6 +342,7 @@ void Job::ended(Process& process, Turn& turn) {
   } else if (process.fate == Fate::kChangeRole) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
+    process.last_exit.clear();  // It was asked to end.
     change_demand(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);
@@ -389,9 +405,9 @@ void Job::check(Process& process, Turn& turn) {
 // Missing heartbeats mean nothing if we were stopped ourselves (a stopped launcher, a paused
 // machine). All processes then count as heard now.
 void Job::forgive_own_sleep(Instant now) {
-  if (wakeup_promised_ != kNever && now > wakeup_promised_ + timing_.heartbeat_timeout / 2) {
+  if (wakeup_promised_ != kNever && now > wakeup_promised_ + Heartbeats::kSilenceMin / 2) {
     for (Process& process : processes_) {
-      process.last_heartbeat = now;
+      process.heartbeats.forgive(now);
     }
   }
 }

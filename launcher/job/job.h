@@ -30,6 +30,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "common/limits.h"
 #include "launcher/job/events.h"
 #include "launcher/job/membership_log.h"
 #include "launcher/job/probing.h"
@@ -74,6 +75,11 @@ class Job {
   const Process* find(std::string_view name) const;
   // Says, for people, what a starting job still waits for; empty if it waits for nothing.
   std::string waiting_for() const;
+  // How many more such processes the nodes have room for, up to `enough`; all of them if the nodes
+  // are unknown.
+  uint64_t room(const Demand& demand, uint64_t enough = limits::kWorkersMax) const;
+  // Says, for people, what is missing for one more such process; empty: there is room.
+  std::string lack(const Demand& demand) const;
 
  private:
   using Row = std::list<Process>::iterator;
@@ -92,6 +98,7 @@ class Job {
   void on(const RoleChangeAsked& event, Turn& turn);
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
+  void on(const ProcessSeen& event, Turn& turn);
 
   bool runs() const {
     return started_ && (state_ == JobState::kStarting || state_ == JobState::kReady);

@@ -11,7 +11,7 @@
 
 namespace pdjob::net {
 
-inline constexpr uint16_t kWireVersion = 8;
+inline constexpr uint16_t kWireVersion = 9;
 
 std::string encode(const Message& message);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -42,7 +42,13 @@ WorkerLoad worker_load() {
           .kv_received = 6,
           .patience_ms = 7,
           .ttft_us = 8,
-          .itl_us = 9};
+          .itl_us = 9,
+          .tokens_computed = 10,
+          .busy_us = 11,
+          .ttft_sum_us = 12,
+          .ttft_count = 13,
+          .itl_sum_us = 14,
+          .itl_count = 15};
 }
 
 std::vector<Message> one_of_each() {
