@@ -1,15 +1,22 @@
-"""How much does a batch cost per row? `pdjob batch` and a Python asyncio client ask the same backend, which computes nothing, in turn. Then a real
-model: tokens per second of a batch beside those of the engine alone, driven by the same asyncio client. Prints JSON lines.
+"""Measures `pdjob batch`. Prints JSON lines.
 
-    ./dev bench batch [--rows N] [--python-rows N] [--rounds N] [--real-rows N]
+- cost: it and a Python asyncio client ask the same backend, which computes nothing, in turn.
+- memory: its largest memory with more and more tiny rows, before the same backend.
+- real: tokens per second with a real model, beside the least client that can be on the same worker (the engine's own ceiling), an asyncio client
+  with the `openai` package, and with --peers llama-server and aiperf. All take turns.
+- tail: how long the last rows take when a few of them are long.
+
+    ./dev bench batch [--peers] [--only cost|memory|real|tail] [--rows N] [--memory-rows N,N,...] [--python-rows N] [--rounds N] [--real-rows N]
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
 import resource
+import shutil
 import socket
 import statistics
 import subprocess
@@ -26,6 +33,7 @@ sys.path.insert(0, str(HERE.parent / "integration"))
 from conftest import Process  # noqa: E402
 
 CONCURRENCY = 64
+THREADS, PARALLEL = 2, 16
 
 
 def free_port():
@@ -42,7 +50,7 @@ def write_rows(path, count, tokens=16, words=40):
 
 
 class Watch(threading.Thread):
-    """The largest memory of a process, in MiB, in the first and the last third of its life."""
+    """The largest memory of a process, in MiB, in its whole life and in the first and the last third of it."""
 
     def __init__(self, pid):
         super().__init__(daemon=True)
@@ -62,7 +70,7 @@ class Watch(threading.Thread):
 
     def thirds(self):
         third = max(len(self.seen) // 3, 1)
-        return round(max(self.seen[:third]), 1), round(max(self.seen[-third:]), 1)
+        return {"first_third": round(max(self.seen[:third]), 1), "last_third": round(max(self.seen[-third:]), 1), "all": round(max(self.seen), 1)}
 
 
 def run_pdjob(rows, url, folder, extra=()):
@@ -111,17 +119,82 @@ def run_python(rows, url, out, concurrency=CONCURRENCY):
     return time.perf_counter() - begun, time.process_time() - cpu, tokens
 
 
-def bench_cost(options, folder):
-    port = free_port()
-    backend = subprocess.Popen([BACKEND, str(port)])
-    url = f"http://127.0.0.1:{port}"
+async def ask_least(rows, url, concurrency):
+    """The least client: plain sockets, one request after the other on each. Returns the tokens that were made."""
+    lines = iter(open(rows))
+    host, port = url.removeprefix("http://").split(":")
+
+    async def connection():
+        reader, writer = await asyncio.open_connection(host, int(port))
+        tokens = 0
+        for line in lines:
+            body = json.dumps(json.loads(line)["body"]).encode()
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.startswith("http/1.1 200"), head
+            text = await reader.readexactly(int(head.split("content-length:")[1].split("\r\n")[0]))
+            tokens += json.loads(text)["usage"]["completion_tokens"]
+        writer.close()
+        return tokens
+
+    return sum(await asyncio.gather(*(connection() for _ in range(concurrency))))
+
+
+def run_least(rows, url, concurrency):
+    begun = time.perf_counter()
+    tokens = asyncio.run(ask_least(rows, url, concurrency))
+    return time.perf_counter() - begun, tokens
+
+
+def run_aiperf(rows, url, folder, concurrency):
+    """Returns tokens per second, of the time that aiperf itself counts: without its start, which takes seconds."""
+    folder.mkdir(exist_ok=True)
+    # It insists on a tokenizer, although the server counts.
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "</s>": 1}, "unk_token": "<unk>"}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "eos_token": "</s>"}')
+    bodies = [json.loads(line)["body"] for line in open(rows)]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"text": body["prompt"]}) + "\n" for body in bodies))
+    more = [f"max_tokens:{bodies[0]['max_tokens']}", "temperature:0", "ignore_eos:true"]
+    subprocess.run(
+        [os.environ["PDJOB_AIPERF"], "profile", "--model", "tiny", "--url", url, "--endpoint-type", "completions", "--custom-dataset-type", "single_turn",
+         "--input-file", folder / "prompts.jsonl", "--tokenizer", folder, "--use-server-token-count", "--concurrency", str(concurrency), "--ui", "none",
+         "--request-count", str(len(bodies)), "--output-artifact-dir", folder / "out", *(word for each in more for word in ("--extra-inputs", each))],
+        check=True, capture_output=True)
+    facts = json.loads((folder / "out/profile_export_aiperf.json").read_text())
+    assert facts["completed_request_count"]["avg"] == len(bodies) and facts["request_error_rate"]["avg"] == 0
+    return facts["total_usage_completion_tokens"]["avg"] / facts["benchmark_duration"]["avg"]
+
+
+def spread(values):
+    return {"min": round(min(values), 3), "median": round(statistics.median(values), 3), "max": round(max(values), 3)}
+
+
+@contextlib.contextmanager
+def server(argv, url, path):
+    """A program that serves at `url`, once it answers `path`."""
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:
+            assert child.poll() is None, argv
             try:
-                urllib.request.urlopen(url + "/stats", timeout=1).read()
+                urllib.request.urlopen(url + path, timeout=1).read()
                 break
             except OSError:
                 time.sleep(0.05)
+        yield url
+    finally:
+        child.kill()
+        child.wait()
+
+
+def backend():
+    port = free_port()
+    return server([BACKEND, str(port)], f"http://127.0.0.1:{port}", "/stats")
+
+
+def bench_cost(options, folder):
+    with backend() as url:
         write_rows(folder / "many.jsonl", options.rows)
         write_rows(folder / "few.jsonl", options.python_rows)
         ratios, cpu_ratios = [], []
@@ -134,29 +207,98 @@ def bench_cost(options, folder):
             cpu_ratios.append(cpu[1] / cpu[0])
             print(json.dumps({
                 "round": turn, "rows": options.rows, "pdjob_rows_per_s": round(rates[0]), "python_rows_per_s": round(rates[1]),
-                "pdjob_cpu_us_per_row": round(cpu[0], 1), "python_cpu_us_per_row": round(cpu[1], 1), "pdjob_mib_first_and_last_third": ours[2],
+                "pdjob_cpu_us_per_row": round(cpu[0], 1), "python_cpu_us_per_row": round(cpu[1], 1), "pdjob_mib": ours[2],
             }), flush=True)
-        spread = lambda values: {"min": round(min(values), 1), "median": round(statistics.median(values), 1), "max": round(max(values), 1)}
         print(json.dumps({"rows_per_s_ratio": spread(ratios), "cpu_per_row_ratio": spread(cpu_ratios)}), flush=True)
-    finally:
-        backend.kill()
-        backend.wait()
+
+
+def bench_memory(options, folder):
+    with backend() as url:
+        before = None
+        for rows in map(int, options.memory_rows.split(",")):
+            write_rows(folder / "tiny.jsonl", rows, words=1)
+            wall, cpu, mib = run_pdjob(folder / "tiny.jsonl", url, folder / "memory")
+            fact = {"rows": rows, "rows_per_s": round(rows / wall), "mib": mib}
+            fact["ledger_bytes_per_row"] = round((folder / "memory/ledger.sqlite").stat().st_size / rows, 1)
+            if before:
+                fact["bytes_per_further_row"] = round((mib["all"] - before[1]) * 2**20 / (rows - before[0]), 2)
+            before = rows, mib["all"]
+            print(json.dumps(fact), flush=True)
+            shutil.rmtree(folder / "memory")
+
+
+def worker(folder):
+    """Does both roles: what differs is only who asks."""
+    argv = ["pdjob", "worker", "--role", "both", "--model", os.environ["PDJOB_TEST_MODEL"], "--listen", "127.0.0.1:0", "--set", "engine.sequences=8",
+            "--set", f"engine.threads={THREADS}", "--set", "served_name=tiny", "--set", "decode.prefix_cache=false"]
+    return Process(argv, folder).wait_ready()
 
 
 def bench_real(options, folder):
-    """One worker that does both roles: what differs is only who asks."""
-    write_rows(folder / "real.jsonl", options.real_rows, tokens=48, words=10)
-    argv = ["pdjob", "worker", "--model", os.environ["PDJOB_TEST_MODEL"], "--listen", "127.0.0.1:0", "--set", "engine.sequences=8",
-            "--set", "served_name=tiny", "--set", "decode.prefix_cache=false"]
-    worker = Process(argv, folder).wait_ready()
-    ratios = []
-    for turn in range(options.rounds):
-        wall, _, tokens = run_python(folder / "real.jsonl", worker.url, folder / "python.jsonl", 16)
-        ours, _, _ = run_pdjob(folder / "real.jsonl", worker.url, folder / f"real{turn}", ["--concurrency", "16"])
-        ratios.append((tokens / ours) / (tokens / wall))
-        print(json.dumps({"round": turn, "pdjob_tokens_per_s": round(tokens / ours, 1), "python_tokens_per_s": round(tokens / wall, 1)}), flush=True)
-    worker.stop()
-    print(json.dumps({"real_ratio": {"min": round(min(ratios), 3), "median": round(statistics.median(ratios), 3), "max": round(max(ratios), 3)}}))
+    rows = folder / "real.jsonl"
+    write_rows(rows, options.real_rows, tokens=48, words=10)
+    ours = worker(folder)
+
+    def batch(url):
+        wall, _, _ = run_pdjob(rows, url, folder / "real", ["--concurrency", str(PARALLEL)])
+        tokens = sum(json.loads(line)["response"]["body"]["usage"]["completion_tokens"] for line in open(folder / "real/output.jsonl"))
+        shutil.rmtree(folder / "real")
+        return tokens / wall
+
+    def least(url, concurrency=PARALLEL):
+        wall, tokens = run_least(rows, url, concurrency)
+        return tokens / wall
+
+    def python(url):
+        wall, _, tokens = run_python(rows, url, folder / "python.jsonl", PARALLEL)
+        return tokens / wall
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(ours.stop)
+        sides = {"batch": lambda: batch(ours.url), "ceiling_8": lambda: least(ours.url, 8), "ceiling_16": lambda: least(ours.url, 16),
+                 "openai_client": lambda: python(ours.url)}
+        if "PDJOB_AIPERF" in os.environ:
+            sides["aiperf"] = lambda: run_aiperf(rows, ours.url, folder / "aiperf", PARALLEL)
+        if peer := os.environ.get("PDJOB_LLAMA_SERVER"):
+            port = free_port()
+            argv = [peer, "-m", os.environ["PDJOB_TEST_MODEL"], "--port", str(port), "-t", str(THREADS), "-np", "8", "-c", "4096", "--alias", "tiny"]
+            url = stack.enter_context(server(argv, f"http://127.0.0.1:{port}", "/health"))
+            sides |= {"llama_server": lambda: least(url), "batch_on_llama_server": lambda: batch(url)}
+        rates = {side: [] for side in sides}
+        for turn in range(options.rounds + 1):
+            for side, measure in sides.items():
+                rate = measure()
+                if turn > 0:  # The first round warms up.
+                    rates[side].append(rate)
+            if turn > 0:
+                print(json.dumps({"round": turn, "tokens_per_s": {side: round(found[-1], 1) for side, found in rates.items()}}), flush=True)
+    best = [max(found) for found in zip(*(rates[side] for side in rates if side.startswith("ceiling")))]
+    ratio = lambda above, below: spread([a / b for a, b in zip(above, below)])
+    print(json.dumps({"batch_to_ceiling": ratio(rates["batch"], best), "batch_to_openai_client": ratio(rates["batch"], rates["openai_client"])}))
+    if "aiperf" in rates:
+        print(json.dumps({"batch_to_aiperf": ratio(rates["batch"], rates["aiperf"])}))
+    if peer:
+        print(json.dumps({"batch_to_llama_server": ratio(rates["batch"], rates["llama_server"]),
+                          "batch_on_llama_server_to_llama_server": ratio(rates["batch_on_llama_server"], rates["llama_server"])}))
+
+
+def bench_tail(options, folder):
+    """Rows of 8 tokens, and a few of 64 at the end of the file. In flight one after the other they would leave the engine empty at the end."""
+    rows = folder / "tail.jsonl"
+    write_rows(rows, options.real_rows, tokens=8, words=4)
+    long = folder / "long.jsonl"
+    write_rows(long, 4, tokens=64, words=4)
+    with open(rows, "a") as file:
+        file.write(long.read_text().replace("row-", "long-"))
+    ours, ratios = worker(folder), []
+    for turn in range(options.rounds + 1):
+        least, _ = run_least(rows, ours.url, 8)
+        mine, _, _ = run_pdjob(rows, ours.url, folder / "tail", ["--concurrency", "8"])
+        shutil.rmtree(folder / "tail")
+        if turn > 0:
+            ratios.append(least / mine)
+    ours.stop()
+    print(json.dumps({"tail_speed_beside_file_order": spread(ratios)}), flush=True)
 
 
 def main():
@@ -165,11 +307,13 @@ def main():
     options.add_argument("--python-rows", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--real-rows", type=int, default=100)
+    options.add_argument("--memory-rows", default="100000,1000000")
+    options.add_argument("--only", choices=["cost", "memory", "real", "tail"])
     options = options.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
-        bench_cost(options, pathlib.Path(folder))
-        if options.real_rows:
-            bench_real(options, pathlib.Path(folder))
+    for bench in (bench_cost, bench_memory, bench_real, bench_tail):
+        if options.only in (None, bench.__name__.removeprefix("bench_")):
+            with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
+                bench(options, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

@@ -358,6 +358,21 @@ def test_a_busy_server_is_asked_again_when_it_says(server, tmp_path):
     assert list(server.seen.values()) == [2]
 
 
+def test_failures_of_a_row_count_over_the_lives_of_a_batch(server, tmp_path):
+    asked = []
+    # The clock of files may be some milliseconds late.
+    server = server(lambda body, times: (asked.append(time.time_ns()), time.sleep(0.1), (500, {}, {"retry-after": "600"}))[2])
+    (tmp_path / "rows.txt").write_text("one\n")
+    out = tmp_path / "out"
+    words = (tmp_path / "rows.txt", "--out", out, "--url", server.url, "--template", '{"prompt": "{{text}}"}', "--attempts", 2)
+    batch = start(*words)
+    wait_until(lambda: asked and (out / "ledger.sqlite-wal").stat().st_mtime_ns > asked[0])
+    batch.kill()
+    batch.communicate()
+    assert "1 rows failed" in run(*words, code=4)
+    assert list(server.seen.values()) == [2] and lines(out / "errors.jsonl")[0]["error"]["code"] == "http_500"
+
+
 def test_wrong_use_starts_nothing(server, tmp_path):
     url = server().url
     rows = write_rows(tmp_path / "rows.jsonl", 2)
