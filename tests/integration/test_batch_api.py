@@ -276,7 +276,7 @@ def test_a_large_file_is_refused(job, client):
     assert refusal.value.body["type"] == "invalid_request_error" and refusal.value.body["code"] == "file_too_large"
     status, reply = post_raw(job, iter([form(PURPOSE, ('name="file"; filename="a"', b"x" * 1_000_001))]), FORM)
     assert status == 413 and reply["error"]["param"] == "file"
-    assert not list((job.folder / "api/files").glob("*.part")), "nothing is left of it"
+    eventually(lambda: not list((job.folder / "api/files").glob("*.part")), 30, "nothing is left of it")
 
 
 def test_requests_for_batches_must_be_right(job, client):
