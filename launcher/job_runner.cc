@@ -148,6 +148,15 @@ void JobRunner::carry_out(const Spawn& effect) {
   cluster_.spawn(order);
 }
 
+// A worker that changes its role is another engine on KV links.
+void JobRunner::carry_out(Send& effect) {
+  auto* const drain = std::get_if<net::Drain>(&effect.message);
+  if (drain != nullptr && !drain->next.engine_id.empty()) {
+    drain->next.link_keys = encode(link_authority_.issue(drain->next.engine_id));
+  }
+  control_->send(effect.peer, effect.message);
+}
+
 void JobRunner::carry_out(const CloseDoors& /*effect*/) {
   for (size_t i = 0; i < doors_open_; ++i) {
     cluster_.close_door(options_.doors[i].name);

@@ -102,7 +102,27 @@ def test_sizes_change_under_load_and_nothing_is_lost_or_altered(job):
     assert not load.errors, load.errors[:5]
     wrong = [(seed, text) for seed, text in load.answers if text != expected[seed]]
     assert not wrong, (wrong[0], expected[wrong[0][0]])
-    assert all(process["restarts"] <= 1 and process["crashes"] == 0 for process in job.processes().values())
+    assert all(process["restarts"] == 0 and process["crashes"] == 0 for process in job.processes().values())
+    eventually(lambda: assert_idle(job), 30, "no rows left in use")
+
+
+def test_a_worker_changes_its_role_under_load_without_loading_its_model_again(job):
+    body = REQUESTS[0] | {"stream": False}
+    expected = text_of(httpx.post(job.url + "/v1/completions", json=body, timeout=60))
+    assert scale(job, "prefill=2").returncode == 0
+    with SeededLoad(job.url) as load:
+        load.goes_on()
+        before = {name: process["pid"] for name, process in job.processes().items()}
+        for words, roles in [(["prefill=1", "decode=2"], (1, 2)), (["prefill=2", "decode=1"], (2, 1))] * 2:
+            answer = scale(job, *words)
+            assert answer.returncode == 0, answer.stderr
+            assert (len(ready(job, "prefill")), len(ready(job, "decode"))) == roles
+            load.goes_on()
+    assert not load.errors, load.errors[:5]
+    assert {text for seed, text in load.answers if seed == body["seed"]} == {expected}
+    assert {name: process["pid"] for name, process in job.processes().items()} == before, "no process was started"
+    changed = [p for p in pathlib.Path(job.folder).glob("logs/**/*.log") if "as decode on" in (t := p.read_text()) and "as prefill on" in t]
+    assert changed, "one served as both"
     eventually(lambda: assert_idle(job), 30, "no rows left in use")
 
 
