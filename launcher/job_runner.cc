@@ -182,6 +182,15 @@ void JobRunner::add_batch_keys(net::ProcessSpec& spec) const {
   spec.rows_key = options_.root_key.derive("batch rows");
 }
 
+// A worker that changes its role is another engine on KV links.
+void JobRunner::carry_out(Send& effect) {
+  auto* const drain = std::get_if<net::Drain>(&effect.message);
+  if (drain != nullptr && !drain->next.engine_id.empty()) {
+    drain->next.link_keys = encode(link_authority_.issue(drain->next.engine_id));
+  }
+  control_->send(effect.peer, effect.message);
+}
+
 void JobRunner::carry_out(const CloseDoors& /*effect*/) {
   if (options_.batch_door && options_.batch_door->port != 0) {
     cluster_.close_door(options_.batch_door->name);

@@ -104,7 +104,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(const Spawn& effect);
   void carry_out(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
   void carry_out(const LookAt& effect) { cluster_.look_at(effect.incarnation); }
-  void carry_out(const Send& effect) { control_->send(effect.peer, effect.message); }
+  void carry_out(Send& effect);
   void carry_out(const Probe& effect) { prober_.start(effect); }
   void carry_out(const ReportReady& /*effect*/) { observer_.on_ready(); }
   void carry_out(const CloseDoors& effect);

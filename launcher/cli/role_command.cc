@@ -73,10 +73,19 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
   if (kv.listen_host.empty() && !spec.control.empty()) {
     kv.listen_host = spec.host;  // A worker by hand may listen on a name, or on all addresses.
   }
-  const worker::WorkerOptions options{
-      .spec = std::move(spec), .engine = engine, .kv = std::move(kv), .drain_timeout = drain};
+  const bool changes_role =
+      model.disaggregated() && same_engine(model.prefill_engine, model.decode_engine);
   return worker::run_worker(
-      options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
+      {.spec = std::move(spec),
+       .engine = engine,
+       .kv = std::move(kv),
+       .drain_timeout = changes_role ? drain_timeout(config, net::Role::kPrefill) : drain,
+       .core_of =
+           [&model](net::Role role) {
+             return role == net::Role::kPrefill ? prefill::core_factory(model.prefill)
+                                                : decode::core_factory(model.decode);
+           },
+       .changes_role = changes_role});
 }
 
 // Makes a job file of the flags. The reader requires a name, which is not used here.

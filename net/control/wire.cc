@@ -112,6 +112,9 @@ void fields(Codec& codec, typename Codec::template Ref<LoadReported> message) {
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Drain> message) {
   codec.value(message.deadline_ms);
+  codec.word(message.next.role, Role::kPrefill, Role::kDecode);
+  text(codec, message.next.engine_id);
+  text(codec, message.next.link_keys);
 }
 
 template <class Codec>

@@ -1067,6 +1067,37 @@ TEST(Job, AWorkerChangesItsRoleByDrainingAndStartingAgain) {
   EXPECT_EQ(world.process("prefill-1").entry.role, net::Role::kDecode);
 }
 
+TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
+  World world(two_of_each());
+  world.make_ready();
+  const Incarnation before = world.process("prefill-1").incarnation;
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  const std::string next = world.process("prefill-1").next_engine_id;
+  ASSERT_FALSE(next.empty());
+  world.effects.clear();
+  world.tell(MessageArrived{"prefill-1", net::Drained{"prefill-1"}});
+  EXPECT_FALSE(world.sent<net::Shutdown>("prefill-1"));
+  world.tell(
+      MessageArrived{"prefill-1", net::Registered{.worker = {.engine_id = next, .port = 4}}});
+  EXPECT_EQ(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.process("prefill-1").role, net::Role::kDecode);
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kRegistered);
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kReady);
+  EXPECT_EQ(world.process("prefill-1").incarnation, before);
+  EXPECT_EQ(world.process("prefill-1").engine_id, next);
+}
+
+TEST(Job, AnEngineIdThatNobodyAskedForChangesNoRole) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(
+      MessageArrived{"prefill-1", net::Registered{.worker = {.engine_id = "other", .port = 4}}});
+  EXPECT_EQ(world.process("prefill-1").role, net::Role::kPrefill);
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kDraining);
+}
+
 TEST(Job, ARoleThatAProcessCannotHaveIsIgnored) {
   World world;
   world.make_ready();
