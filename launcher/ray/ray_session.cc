@@ -215,6 +215,9 @@ void RaySession::heard(const GuestEnded& line, Turn& turn) {
 void RaySession::heard(const ReservationSeen& line, Turn& turn) {
   if (has_reservation(line.name) && !line.nodes.empty() &&
       std::ranges::find(line.nodes, "") == line.nodes.end()) {
+    if (!gathered_) {
+      turn.say("Ray: all required nodes are reserved: " + std::to_string(line.nodes.size()), false);
+    }
     gathered_ = true;
   }
   for (RaySlot& slot : slots_) {
@@ -283,6 +286,7 @@ void RaySession::end_link(const std::string& why, Turn& turn) {
 
 void RaySession::synced(Turn& turn) {
   synced_ = true;
+  turn.say("Ray: the home cluster answers", false);
   for (RaySlot& slot : slots_) {
     if (slot.guest && !slot.told) {
       lose_node(slot, "its node is lost", turn);

@@ -16,11 +16,10 @@ for folder in ("support", "integration"):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
 from conftest import BIN  # noqa: E402
 from hosts import Network, Unsupported, wait_until  # noqa: E402
-from ray_hosts import GCS_PORT, PYTHON, Clusters, HostJob, Shim, ShimRefused, dashboard, gcs  # noqa: E402
+from ray_hosts import PYTHON, Clusters, HostJob, Shim, ShimRefused, dashboard, gcs  # noqa: E402
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(not os.access(PYTHON, os.X_OK), reason=f"no Ray at {PYTHON}: run ./dev setup")]
 
-NESTED = f"--gcs-address=10.77.0.1:{GCS_PORT}"  # Of the processes of a node that belongs to the home cluster.
 ASKS = [{"model": "smollm2", "prompt": f"Write about the number {number}.", "max_tokens": 8, "temperature": 0} for number in range(6)]
 
 
@@ -127,6 +126,12 @@ def pair():
         yield made
 
 
+@pytest.fixture(scope="module")
+def three():
+    with clusters(4, apart=True) as made:
+        yield made
+
+
 def cut_for_30_seconds(made):
     made.network.cut(made.b)
     time.sleep(30)
@@ -134,49 +139,87 @@ def cut_for_30_seconds(made):
 
 
 FAULTS = {
-    "the guest's nested node is killed": lambda made: made.b.kill(NESTED),
+    "the guest's nested node is killed": lambda made: made.b.kill(f"--gcs-address={gcs(made.head)}"),
     "the guest's job is stopped": stop_jobs,
+    "the guest's machine is switched off and on": lambda made: made.restart(made.b),
     "the guest's agent is killed": lambda made: made.b.kill("pdjob agent"),
-    "the link is cut for 30 s": cut_for_30_seconds,
+    "the guest is cut off for 30 s": cut_for_30_seconds,
 }
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_guest_is_lost_and_comes_back(pair, what):
-    with running(pair) as job:
+def test_a_guest_is_lost_and_comes_back(three, what):
+    with running(three) as job:
         before = incarnations(job)
-        load = survives(job, what, lambda: FAULTS[what](pair), lambda: incarnations(job) != before and job.log_has("node b/0 joined") == 2)
+        load = survives(job, what, lambda: FAULTS[what](three), lambda: incarnations(job) != before and job.log_has("node b/0 joined") == 2, seconds=180)
         assert not load.failures
         assert job.stop() == 0
-    pair.assert_free()
+    three.assert_free()
 
 
-def test_the_shim_is_killed(pair):
-    with running(pair) as job:
+def test_two_guests_do_not_reach_each_other_for_30_seconds(three):
+    b, c = three.hosts[1:3]
+
+    def cut():
+        for host, other in ((b, c), (c, b)):
+            host.run("ip", "route", "add", "blackhole", other.address + "/32").check_returncode()
+        time.sleep(30)
+        for host, other in ((b, c), (c, b)):
+            host.run("ip", "route", "del", "blackhole", other.address + "/32").check_returncode()
+
+    with running(three) as job:
         before = incarnations(job)
-        load = survives(job, "the shim is killed", lambda: pair.a.kill("ray_shim.py"), lambda: any("ray_shim.py" in line for line in pair.a.processes().values()))
+        load = survives(job, "two guests do not reach each other for 30 s", cut)
         assert incarnations(job) == before and not load.failures
         assert job.stop() == 0
-    pair.assert_free()
+    three.assert_free()
 
 
-def test_the_launcher_is_killed(pair):
-    made = pair
-    with running(made) as job:
+def test_the_shim_is_killed(three):
+    with running(three) as job:
+        before = incarnations(job)
+        load = survives(job, "the shim is killed", lambda: three.a.kill("ray_shim.py"), lambda: any("ray_shim.py" in line for line in three.a.processes().values()))
+        assert incarnations(job) == before and not load.failures
+        assert job.stop() == 0
+    three.assert_free()
+
+
+def test_the_launcher_is_killed(three):
+    with running(three) as job:
         job.stop(9)
-        made.assert_free(60)
-        for host in made.hosts:
+        three.assert_free(60)
+        for host in three.hosts:
             wait_until(lambda: not [line for line in host.processes().values() if line.startswith(BIN)], 30, "no process of pdjob is left")
 
 
-def test_everything_of_pdjob_is_killed(pair):
-    made = pair
-    with running(made) as job:
-        for host in made.hosts:
+def test_everything_of_pdjob_is_killed(three):
+    with running(three) as job:
+        for host in three.hosts:
             for words in (BIN, "ray_shim.py", "ray::Keeper", "ray::Starter"):
                 host.kill(words)
         job.child.wait(10)
-        made.assert_free(90)
+        three.assert_free(90)
+
+
+def test_the_machine_of_the_homes_head_dies():
+    """Nodes of the home have Ray's own patience of 60 s, nodes of guests the one that pdjob gives them."""
+    with clusters(4, apart=True) as made, running(made) as job:
+        before = incarnations(job)
+        with Load(job) as load:
+            time.sleep(2)
+            made.head.kill_all()
+            begin = time.monotonic()
+            time.sleep(40)
+            assert incarnations(job) == before and all_ready(job)
+            wait_until(lambda: not all_ready(job), 120, "the home's node gives up")
+            gave_up = time.monotonic() - begin
+            time.sleep(20)
+            left = {name.split("-")[0] for name, process in job.processes().items() if process["state"] == "ready"}
+        load.report(f"the machine of the home's head dies: its own node gave up after {gave_up:.0f} s")
+        assert left == {"router", "prefill", "decode"} and load.wrong == 0 and not load.failures and load.right > 0
+        job.stop()
+        for observer in made.observers[1:]:
+            wait_until(lambda: observer.look()["cpus"] == 2, 30, "the guests have their CPUs back, although the home is dead")
 
 
 def test_the_shim_keeps_its_secret_and_a_killed_one_leaves_nothing(pair):
@@ -232,8 +275,8 @@ def test_the_homes_control_store_dies():
         wait_until(lambda: made.observers[1].look()["cpus"] == 2, 30, "the guest has its CPUs back, although the home is dead")
 
 
-def test_three_clusters():
-    with clusters(3) as made, running(made) as job:
+def test_three_clusters(three):
+    with running(three) as job:
         places = {process["url"].rsplit(":", 1)[0] for name, process in job.processes().items() if not name.startswith("router")}
         assert len(places) == 3
         with Load(job) as load:
@@ -241,7 +284,7 @@ def test_three_clusters():
         load.report("three clusters")
         assert load.wrong == 0 and not load.failures
         assert job.stop() == 0
-        made.assert_free()
+    three.assert_free()
 
 
 def test_clusters_with_tokens():

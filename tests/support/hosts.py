@@ -122,6 +122,20 @@ class Host:
                 os.kill(pid, signal)
         return len(victims)
 
+    def kill_all(self):
+        """As if the machine lost its power: only its network stays."""
+        def kill():
+            # Nobody waits here for daemons that have ended: those have no command line.
+            victims = [pid for pid, line in self.processes().items() if line and pid != self.pid]
+            for pid in victims:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            return not victims
+
+        wait_until(kill, 10, "all processes have ended")
+        # A new machine has an empty /tmp/ray.
+        self.run("sh", "-c", "rm -rf /tmp/ray/* /dev/shm/*")
+
     def end(self):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, 9)

@@ -45,6 +45,13 @@ def start_head(host, cpus=2, dashboard=True, env=None):
     return host.popen(*argv, env={**HEALTH, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+def start_node(host, head, cpus=2, env=None):
+    """As start_head(), for one more node of the head's cluster."""
+    argv = [PYTHON, "-m", "ray.scripts.scripts", "start", f"--address={gcs(head)}", f"--node-ip-address={host.address}", f"--num-cpus={cpus}", "--disable-usage-stats",
+            "--object-store-memory=80000000", f"--labels=zone={head.address}"]
+    return host.popen(*argv, env={**HEALTH, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
 def wait_head(head):
     output = head.communicate(timeout=120)[0]
     assert head.returncode == 0, output
@@ -136,27 +143,41 @@ class Shim:
 
 
 class Clusters:
-    """Independent Ray clusters, one on each host: the first one is the home, without a dashboard; the others are its guests."""
+    """Independent Ray clusters, one on each host: the first one is the home, without a dashboard; the others are its guests. With `apart`, the last host
+    is the head of the home instead: a machine where nothing of pdjob runs."""
 
-    def __init__(self, network, home_env=None, env=None):
+    def __init__(self, network, home_env=None, env=None, apart=False):
         self.network, self.hosts = network, list(network)
         self.a, self.b = self.hosts[:2]
+        self.head = self.hosts.pop() if apart else self.a
         self.home_env, self.env = {**(env or {}), **(home_env or {})}, env
-        heads = [start_head(host, dashboard=host is not self.a, env=self.home_env if host is self.a else env) for host in self.hosts]
+        heads = [start_head(self.head, cpus=0 if apart else 2, dashboard=False, env=self.home_env)]
+        heads += [start_head(host, env=env) for host in self.hosts[1:]]
         for head in heads:
             wait_head(head)
-        self.observers = [Observer(host, env) for host in self.hosts]
+        if apart:
+            wait_head(start_node(self.a, self.head, env=self.home_env))
+        self.observers = [self._observer(host) for host in self.hosts]
+
+    def _observer(self, host):
+        return Observer(host, self.env, head=self.head if host is self.a else host)
+
+    def restart(self, host):
+        """The machine of a guest cluster is switched off, and on again."""
+        host.kill_all()
+        wait_head(start_head(host, env=self.env))
+        self.observers[self.hosts.index(host)] = self._observer(host)
 
     def free_cpus(self):
         return [observer.look()["cpus"] for observer in self.observers]
 
     def assert_free(self, seconds=30):
-        free = {"cpus": 2.0, "nodes": 1, "groups": []}
+        free = [{"cpus": 2.0, "nodes": 2 if host is self.a is not self.head else 1, "groups": []} for host in self.hosts]
         looks = []
 
         def all_free():
             looks[:] = [observer.look() for observer in self.observers]
-            return all(look == free for look in looks)
+            return looks == free
 
         try:
             wait_until(all_free, seconds, "everything is free in all clusters")
@@ -167,7 +188,7 @@ class Clusters:
         """Workers run on all clusters, the launcher and the router on the home's host."""
         guests = "".join(f'  {chr(ord("b") + n)}: {{kind: ray, dashboard: "{dashboard(host)}", python: {PYTHON}, {keys}{guest_keys}}}\n'
                          for n, host in enumerate(self.hosts[1:]))
-        extra = f'clusters:\n  a: {{kind: ray, address: "{gcs(self.a)}", python: {PYTHON}, listen: "{self.a.address}:0", {keys}}}\n{guests}'
+        extra = f'clusters:\n  a: {{kind: ray, address: "{gcs(self.head)}", python: {PYTHON}, listen: "{self.a.address}:0", {keys}}}\n{guests}'
         return job_yaml(folder, extra=extra, **options)
 
 
@@ -240,8 +261,8 @@ for _ in sys.stdin:
     print("observed " + json.dumps({"cpus": ray.available_resources().get("CPU", 0), "nodes": len(nodes), "groups": groups}), flush=True)
 """
 
-    def __init__(self, host, env=None):
-        self.child = host.popen(PYTHON, "-c", self.SCRIPT, gcs(host), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    def __init__(self, host, env=None, head=None):
+        self.child = host.popen(PYTHON, "-c", self.SCRIPT, gcs(head or host), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def look(self):
         """Returns {cpus: free ones, nodes: alive ones, groups: names of placement groups}."""
