@@ -26,6 +26,8 @@ struct BatchOptions {
   uint64_t concurrency = 0;  // Attempts in flight at most; 0: as many as help.
   size_t first_window = 0;   // Attempts in flight at the beginning; 0: unknown what fits.
   uint32_t attempts = 5;
+  // A row fails after so many refusals for overload (429, 503) and broken connections.
+  uint32_t losses = 100;
   Duration row_timeout = std::chrono::minutes(10);
   Duration patience = std::chrono::minutes(10);
   // Answers depend on this, too: the text of the job file, or the server's URL.

@@ -15,7 +15,8 @@ constexpr Duration kWorkersCounted = std::chrono::seconds(2);  // How often.
 constexpr size_t kUnlimited = 1024;
 
 LedgerConfig config_of(const BatchOptions& options) {
-  LedgerConfig config{.attempts_max = options.attempts, .patience = options.patience};
+  LedgerConfig config{
+      .attempts_max = options.attempts, .losses_max = options.losses, .patience = options.patience};
   config.window.max = options.concurrency > 0 ? options.concurrency : kUnlimited;
   if (options.concurrency > 0) {
     config.window.first = options.concurrency;

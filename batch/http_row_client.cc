@@ -24,7 +24,7 @@ HttpRowClient::HttpRowClient(net::Loop& loop, const RowServer& server)
     : loop_(loop), server_(server), client_(net::HttpClient::create(loop)) {}
 
 void HttpRowClient::start(Attempt attempt, const Then& then) {
-  std::string lines = "Content-Type: application/json\r\n";
+  std::string lines = server_.header_lines + "Content-Type: application/json\r\n";
   lines.append(openai::header::kRequestId).append(": ").append(attempt.request_id).append("\r\n");
   if (!server_.key.empty()) {
     lines.append("Authorization: Bearer ").append(server_.key).append("\r\n");
@@ -53,9 +53,9 @@ void HttpRowClient::cancel(AttemptId attempt) {
 }
 
 void HttpRowClient::count_workers(std::function<void(size_t)> then) {
-  std::string lines;
+  std::string lines = server_.header_lines;
   if (!server_.key.empty()) {
-    lines = "Authorization: Bearer " + server_.key + "\r\n";
+    lines += "Authorization: Bearer " + server_.key + "\r\n";
   }
   net::HttpCall call;
   call.to = server_.url.address;

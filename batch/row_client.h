@@ -32,6 +32,7 @@ struct RowServer {
   std::string ca_file;  // https: certificates of the authorities that are trusted; empty: the
                         // system's.
   Duration row_timeout = std::chrono::minutes(10);  // Of one attempt.
+  std::string header_lines = {};                    // More of them, each with its end.
 };
 
 class RowClient {

@@ -167,6 +167,17 @@ inline constexpr size_t kAsyncBodyBytesMax = 1 * kMiB;
 inline constexpr size_t kAsyncReplyBytesMax = 1 * kMiB;
 inline constexpr size_t kAsyncStoreBytesMax = 64 * kMiB;  // Waiting for the disk; beyond: 503.
 
+// The Batch API
+inline constexpr size_t kUploadsMax = 64;  // At the same time; beyond: 503.
+inline constexpr size_t kUploadsOfTenantMax = 16;
+inline constexpr size_t kUploadUnwrittenBytesMax = 1 * kMiB;  // Of one; beyond: it is paused.
+inline constexpr size_t kDownloadsOfTenantMax = 16;
+inline constexpr size_t kDownloadsMax = 64;              // At the same time; beyond: 503.
+inline constexpr size_t kBatchBodyBytesMax = 64 * kKiB;  // Of POST /v1/batches.
+inline constexpr size_t kFormBytesMax = 64 * kKiB;       // Of an upload, around its file.
+inline constexpr size_t kBatchRelaysOfTenantMax = 64;
+inline constexpr size_t kBatchRelaysMax = 256;  // Through one router at the same time; beyond: 503.
+
 // Between threads
 inline constexpr size_t kChannelMax = 65536;
 

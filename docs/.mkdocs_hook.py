@@ -13,12 +13,12 @@ PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 # Where the routes of each kind of process are in the code: the file, and a pattern with their paths.
 ROUTES = {
-    "router": [("router/http_api.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Endpoint'), ("router/async/async_api.cc", r'request\.path == "(/v1/[^"]*)"')],
+    "router": [("router/http_api.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Endpoint'), ("router/async/async_api.cc", r'request\.path == "(/v1/[^"]*)"'), ("router/batches/batch_relay.cc", r'[{ ]"(/v1/[^"]*)"')],
     "worker": [("worker/api/openai_api.cc", r'\{"(/[^"]*)", "(?:GET|POST)",')],
     "launcher": [("launcher/admin_api.cc", r'request\.path == "(/[^"]*)"')],
 }
 # Routes with an id at their end have no table.
-WITH_ID = {"router": {"/pdjob/requests/{id}"}, "worker": {"/pdjob/transfers/{id}"}, "launcher": set()}
+WITH_ID = {"router": {"/pdjob/requests/{id}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/batches/{id}", "/v1/batches/{id}/cancel"}, "worker": {"/pdjob/transfers/{id}"}, "launcher": set()}
 
 
 def on_pre_build(config):

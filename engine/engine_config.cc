@@ -1,6 +1,7 @@
 #include "engine/engine_config.h"
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "common/limits.h"
@@ -54,6 +55,18 @@ const char* to_string(KvType type) {
       return "q8_0";
   }
   return "unknown";
+}
+
+bool same_engine(const EngineConfig& one, const EngineConfig& other) {
+  const auto all = [](const EngineConfig& engine) {
+    return std::tie(engine.kind, engine.model_path, engine.served_name, engine.kv_type,
+                    engine.threads, engine.sequences, engine.tokens_per_sequence,
+                    engine.batch_tokens, engine.shared_kv, engine.gpu, engine.gpu_layers,
+                    engine.cuda.device, engine.cuda.library, engine.cpu_computes_in_gpu_memory,
+                    engine.fake_delay_per_token, engine.fake_crash_on_token,
+                    engine.fake_hang_on_token);
+  };
+  return one.kind != EngineKind::kForeign && all(one) == all(other);
 }
 
 void read(ConfigReader& in, EngineConfig& config) {

@@ -47,6 +47,9 @@ struct EngineConfig {
 
 const char* to_string(KvType type);
 
+// Whether one open engine could serve as the other. False for engines of another make.
+bool same_engine(const EngineConfig& one, const EngineConfig& other);
+
 // Declares the keys of `engine:`. model_path and served_name come from the job's `model:`.
 void read(ConfigReader& in, EngineConfig& config);
 

@@ -47,11 +47,21 @@ void JobRunner::open_next_door() {
     cluster_.open_door(options_.doors[doors_open_]);
     return;
   }
-  observer_.on_doors_open(options_.doors.empty() ? 0 : options_.doors.front().port);
+  if (options_.batch_door && options_.batch_door->port == 0) {
+    cluster_.open_door(*options_.batch_door);
+    return;
+  }
+  observer_.on_doors_open(options_.doors.empty() ? 0 : options_.doors.front().port,
+                          options_.batch_door ? options_.batch_door->port : 0);
   submit(Started{});
 }
 
 void JobRunner::take(const DoorOpened& event) {
+  if (options_.batch_door && event.name == options_.batch_door->name) {
+    options_.batch_door->port = event.port;
+    open_next_door();
+    return;
+  }
   PDJOB_CHECK(event.name == options_.doors[doors_open_].name, event.name);
   ++doors_open_;
   for (Door& door : options_.doors) {
@@ -133,13 +143,16 @@ void JobRunner::carry_out(const Spawn& effect) {
   spec.role = effect.role;
   spec.engine_id = effect.engine_id;
   spec.model = effect.model;
-  spec.host = router ? options_.doors.front().host : host_of(effect.place.node);
+  spec.host = router                             ? options_.doors.front().host
+              : effect.role == net::Role::kBatch ? options_.batch_door->host
+                                                 : host_of(effect.place.node);
   spec.control = {control_->endpoint(), control_->public_key(), keys};
   spec.gpus = gpus_text(effect.place.gpus);
   spec.router_key = router_key();
+  add_batch_keys(spec);
   if (router) {
     spec.probe_key = probe_key();
-  } else {
+  } else if (effect.role != net::Role::kBatch) {
     spec.key = worker_key(effect.name);
     spec.link_keys = encode(link_authority_.issue(effect.engine_id));
   }
@@ -148,7 +161,40 @@ void JobRunner::carry_out(const Spawn& effect) {
   cluster_.spawn(order);
 }
 
+// Routers and the Batch API's process show each other keys of their own.
+void JobRunner::add_batch_keys(net::ProcessSpec& spec) const {
+  if (!options_.batch_door) {
+    return;
+  }
+  const auto at = [](const std::string& host, uint16_t port) {
+    return net::HttpAddress{.host = reachable(host), .port = port}.to_string();
+  };
+  const std::string key = options_.root_key.derive("batch http");
+  if (spec.role == net::Role::kRouter) {
+    spec.batch_address = at(options_.batch_door->host, options_.batch_door->port);
+    spec.batch_key = key;
+  } else if (spec.role == net::Role::kBatch) {
+    spec.front_address = at(options_.doors.front().host, options_.doors.front().port);
+    spec.key = key;
+  } else {
+    return;
+  }
+  spec.rows_key = options_.root_key.derive("batch rows");
+}
+
+// A worker that changes its role is another engine on KV links.
+void JobRunner::carry_out(Send& effect) {
+  auto* const drain = std::get_if<net::Drain>(&effect.message);
+  if (drain != nullptr && !drain->next.engine_id.empty()) {
+    drain->next.link_keys = encode(link_authority_.issue(drain->next.engine_id));
+  }
+  control_->send(effect.peer, effect.message);
+}
+
 void JobRunner::carry_out(const CloseDoors& /*effect*/) {
+  if (options_.batch_door && options_.batch_door->port != 0) {
+    cluster_.close_door(options_.batch_door->name);
+  }
   for (size_t i = 0; i < doors_open_; ++i) {
     cluster_.close_door(options_.doors[i].name);
   }

@@ -33,6 +33,8 @@ struct JobRunnerOptions {
   // Of routers. They are opened one after the other, because they may share one port, which the
   // first one chooses.
   std::vector<Door> doors;
+  // Of the Batch API's process, if there is one: routers reach it there whether it runs or not.
+  std::optional<Door> batch_door;
   RootKey root_key;
   std::string config_yaml;
   std::string config_name;
@@ -43,8 +45,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   // The launcher's other parts. None of its calls may come back to the runner.
   class Observer {
    public:
-    // Clients can connect.
-    virtual void on_doors_open(uint16_t port) = 0;
+    // Clients can connect. `batch_port`: of the Batch API's process; 0: there is none.
+    virtual void on_doors_open(uint16_t port, uint16_t batch_port) = 0;
     virtual void on_door_failed(const std::string& reason) = 0;
     // The core has taken the event; its effects come next.
     virtual void on_step(const Event& event, const std::vector<Effect>& effects) = 0;
@@ -102,7 +104,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(const Spawn& effect);
   void carry_out(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
   void carry_out(const LookAt& effect) { cluster_.look_at(effect.incarnation); }
-  void carry_out(const Send& effect) { control_->send(effect.peer, effect.message); }
+  void carry_out(Send& effect);
   void carry_out(const Probe& effect) { prober_.start(effect); }
   void carry_out(const ReportReady& /*effect*/) { observer_.on_ready(); }
   void carry_out(const CloseDoors& effect);
@@ -114,6 +116,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   std::string host_of(const std::string& node) const;
   std::string probe_key() const { return options_.root_key.derive("probes"); }
   std::string router_key() const;
+  void add_batch_keys(net::ProcessSpec& spec) const;
 
   JobRunnerOptions options_;
   Observer& observer_;

@@ -194,6 +194,8 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan)
                                .host = row.host,
                                .port = row.port,
                                .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
+    } else if (row.role == net::Role::kBatch) {
+      options.batch_door = Door{.name = row.name, .node = row.node, .host = row.host};
     }
   }
   return options;
@@ -258,7 +260,7 @@ class LauncherProcess final : JobRunner::Observer {
   Status publish_keys() {
     std::map<std::string, std::string> keys;
     for (const Process& process : job().processes()) {
-      if (!process.is_router()) {
+      if (!process.is_router() && !process.is_batch()) {
         keys.emplace(process.name, runner_.worker_key(process.name));
       }
     }
@@ -290,9 +292,11 @@ class LauncherProcess final : JobRunner::Observer {
     runner_.submit(StopAsked{exit_code});
   }
 
-  void on_doors_open(uint16_t port) override {
+  void on_doors_open(uint16_t port, uint16_t batch_port) override {
     for (PlanRow& row : plan_.rows) {
-      row.port = row.role == net::Role::kRouter ? port : row.port;
+      row.port = row.role == net::Role::kRouter  ? port
+                 : row.role == net::Role::kBatch ? batch_port
+                                                 : row.port;
     }
     url_ = "http://" + reachable(plan_.rows.front().host) + ":" + std::to_string(port);
     terminal_.say(plan_.to_text());

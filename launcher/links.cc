@@ -114,7 +114,8 @@ Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json)
   std::vector<LinkedWorker> workers;
   for (const std::string& text : openai::json_array_items(status.value("processes"))) {
     PDJOB_TRY(const JsonObject process, JsonObject::scan(text, kNames));
-    if (string_of(process, "role") == "router") {
+    const std::string role = string_of(process, "role");
+    if (role == "router" || role == "batch") {
       continue;
     }
     workers.push_back({.name = string_of(process, "name"),

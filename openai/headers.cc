@@ -34,6 +34,13 @@ constexpr std::array kOfRouters = {
     Fact{header::kDataParallelRank, "The data-parallel rank that is to prefill (Mooncake)."},
 };
 
+constexpr std::array kOfBatches = {
+    Fact{header::kBatchTenant,
+         "From a router: the tenant that asks for a file or a batch. To a router: the tenant whose "
+         "row it is. It counts only beside a key of the job, and a client's own header never "
+         "passes."},
+};
+
 constexpr std::array kOfReplies = {
     Fact{header::kRequestId, "The request's id."},
     Fact{header::kPrefill, "The prefill worker that computed the prompt."},
@@ -80,6 +87,7 @@ std::string header_reference() {
       "keeps it current.\n";
   append_table(text, "Requests of clients", kOfClients);
   append_table(text, "Requests of a router to its workers", kOfRouters);
+  append_table(text, "Between routers and the Batch API's process", kOfBatches);
   append_table(text, "Replies", kOfReplies);
   append_table(text, "Callbacks", kOfCallbacks);
   return text;

@@ -21,6 +21,8 @@ inline constexpr std::string_view kPinDecode = "x-pdjob-pin-decode";
 
 // From a router to a worker.
 inline constexpr std::string_view kTenant = "x-pdjob-tenant";
+// Between routers and the process of the Batch API.
+inline constexpr std::string_view kBatchTenant = "x-pdjob-batch-tenant";
 inline constexpr std::string_view kContinue = "x-pdjob-continue";
 inline constexpr std::string_view kDataParallelRank = "x-data-parallel-rank";
 

@@ -141,6 +141,9 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
     PDJOB_TRY(api->async_, AsyncApi::open(loop, *api->server_, *api->relay_, config,
                                           make_client(config.async.callbacks.ca_file)));
   }
+  if (!config.batches.key.empty()) {
+    api->batches_ = std::make_unique<BatchRelay>(loop, *api->server_, config.batches);
+  }
   api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
   return api;
 }
@@ -158,6 +161,9 @@ void HttpApi::drain() {
 
 void HttpApi::on_client_gone(net::ExchangeId id) {
   members_->client_left(id);
+  if (batches_) {
+    batches_->client_gone(id);
+  }
   if (const auto request = clients_->find(id)) {
     if (cache_) {
       cache_->client_left(*request);
@@ -166,13 +172,28 @@ void HttpApi::on_client_gone(net::ExchangeId id) {
   }
 }
 
+void HttpApi::on_body(net::ExchangeId id, std::string_view bytes, net::BodyPart part) {
+  batches_->on_body(id, bytes, part);
+}
+
 void HttpApi::on_writable(net::ExchangeId id) {
+  if (batches_) {
+    batches_->client_writable(id);
+  }
   if (const auto request = clients_->find(id)) {
     relay_->client_writable(*request);
   }
 }
 
 std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
+  if (batches_ && BatchRelay::takes(request.path)) {
+    const auto known = relay_->identify(request);
+    if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
+      return relay_->denied(*denial);
+    }
+    batches_->admit(request);
+    return std::nullopt;
+  }
   if (request.method == "POST") {
     for (const Route& known : kRoutes) {
       if (known.method == request.method && known.path == request.path) {
@@ -190,6 +211,9 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (async_ && async_->route(id, request)) {
     return;
+  }
+  if (batches_ && BatchRelay::takes(request.path)) {
+    return route_batch(id, request);
   }
   int status = 404;
   for (const Route& known : kRoutes) {
@@ -236,6 +260,17 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   }
 }
 
+// on_head() has identified the tenant.
+void HttpApi::route_batch(net::ExchangeId id, const net::HttpRequest& request) {
+  const auto known = relay_->identify(request);
+  const Admission& admission = relay_->admission();
+  const std::string tenant = admission.open_to_all()
+                                 ? std::string()
+                                 : admission.tenants()[std::get<Admission::Tenant>(known)].name;
+  batches_->route(id, request, tenant, relay_->request_id_of(request),
+                  clients_->open(id, relay_->next_id()));
+}
+
 void HttpApi::refuse(net::ExchangeId id, const openai::ApiError& error) {
   openai::reply_error(*server_, id, error);
 }
@@ -245,7 +280,7 @@ void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body
 }
 
 bool HttpApi::knows(net::ExchangeId id, const net::HttpRequest& request) {
-  const auto known = relay_->admission().identify(request.header("authorization"));
+  const auto known = relay_->identify(request);
   if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
     const net::EarlyReply reply = relay_->denied(*denial);
     server_->reply(id, reply.status, "application/json", reply.body, reply.headers);

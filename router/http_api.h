@@ -14,6 +14,7 @@
 #include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"
 #include "router/async/async_api.h"
+#include "router/batches/batch_relay.h"
 #include "router/cache/cache_api.h"
 #include "router/members/members_watch.h"
 #include "router/relay/client_sinks.h"
@@ -42,6 +43,7 @@ class HttpApi final : public net::HttpHandler {
   // Identifies the tenant and decides whether the request may come in, before its body is read.
   std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
+  void on_body(net::ExchangeId id, std::string_view bytes, net::BodyPart part) override;
   void on_client_gone(net::ExchangeId id) override;
   void on_writable(net::ExchangeId id) override;
 
@@ -49,6 +51,7 @@ class HttpApi final : public net::HttpHandler {
   explicit HttpApi(net::Loop& loop) : loop_(loop) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
+  void route_batch(net::ExchangeId id, const net::HttpRequest& request);
   void refuse(net::ExchangeId id, const openai::ApiError& error);
   // With tenants, checks that one of them asks. Returns false if the request is denied, and answers
   // it.
@@ -64,8 +67,9 @@ class HttpApi final : public net::HttpHandler {
   std::optional<ClientSinks> clients_;  // Empty until the server is open.
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
-  std::unique_ptr<CacheApi> cache_;  // If the config has one.
-  std::unique_ptr<AsyncApi> async_;  // The same.
+  std::unique_ptr<CacheApi> cache_;      // If the config has one.
+  std::unique_ptr<AsyncApi> async_;      // The same.
+  std::unique_ptr<BatchRelay> batches_;  // If the job has a Batch API.
 };
 
 }  // namespace pdjob::router

@@ -15,6 +15,11 @@ constexpr Duration kCrashWordWait = std::chrono::milliseconds(10);
 
 RouterConfig in_job(RouterConfig config, const net::ProcessSpec& spec) {
   config.probe_key = spec.probe_key;
+  config.batches.key = spec.batch_key;
+  config.batches.rows_key = spec.rows_key;
+  if (const auto address = net::parse_http_address(spec.batch_address)) {
+    config.batches.address = *address;
+  }
   config.hears_losses = !spec.control.empty();
   config.own_keys = !spec.control.empty();
   if (!config.tenants.empty() && !spec.probe_key.empty()) {

@@ -20,6 +20,8 @@ class WorkerMember final : public net::JobMember::Handler {
     net::HttpServer& server;
     std::function<void()> drain_engine;
     std::function<void()> end;  // The process is to end.
+    // It is to serve as another engine. The member must be released, for the one that follows.
+    std::function<void(const net::Drain::Next&)> change_role;
   };
   explicit WorkerMember(Parts parts) : parts_(std::move(parts)) {}
 
@@ -28,6 +30,13 @@ class WorkerMember final : public net::JobMember::Handler {
     member_ = std::move(member);
     member_->serve(std::move(self));
   }
+
+  // The same, with the member of an earlier role.
+  void serve_on(std::unique_ptr<net::JobMember> member, net::WorkerEntry self) {
+    member_ = std::move(member);
+    member_->rejoin(*this, std::move(self));
+  }
+  std::unique_ptr<net::JobMember> release() { return std::move(member_); }
 
   // What the engine thread has put out.
   void take(OutputBatch batch) {
@@ -41,6 +50,7 @@ class WorkerMember final : public net::JobMember::Handler {
   void on_drain(Duration /*within*/) override { parts_.api.start_draining(parts_.drain_engine); }
   size_t replies_alive() override { return parts_.server.exchanges_alive(); }
   void on_shutdown() override { parts_.end(); }
+  void on_next_role(const net::Drain::Next& next) override { parts_.change_role(next); }
   net::WorkerLoad current_load() override { return parts_.api.load(); }
 
   const Parts parts_;

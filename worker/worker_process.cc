@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <fcntl.h>
+
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/metrics.h"
@@ -14,6 +16,7 @@
 #include "net/control/job_member.h"
 #include "net/http/http_server.h"
 #include "net/loop/event_loop.h"
+#include "net/loop/socket.h"
 #include "worker/api/openai_api.h"
 #include "worker/core/engine_thread.h"
 #include "worker/worker_member.h"
@@ -34,35 +37,50 @@ kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
           {"library", facts.library}};
 }
 
-// All parts of one worker, built in the order of their dependencies and destroyed in reverse.
+// All parts of one worker, built in the order of their dependencies and destroyed in reverse. A
+// change of the role replaces all but the engine, which keeps the model, and the member.
 class WorkerProcess {
  public:
-  explicit WorkerProcess(const WorkerOptions& options) : options_(options) {}
+  explicit WorkerProcess(const WorkerOptions& options) : options_(options), spec_(options.spec) {}
+  ~WorkerProcess() { take_down(); }
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  ~WorkerProcess() {
-    server_.reset();  // No new requests.
-    if (engine_thread_) {
-      engine_thread_->stop();
+  Status start() {
+    PDJOB_TRY(engine_, engine::open_engine(options_.engine));
+    if (spec_.listen_fd >= 0 && options_.changes_role) {
+      door_ = net::Fd(fcntl(spec_.listen_fd, F_DUPFD_CLOEXEC, 0));
     }
-    endpoint_.reset();  // Its sink, the engine thread's inbox, still exists.
+    PDJOB_TRY_STATUS(build(spec_.listen_fd));
+    PDJOB_TRY(auto in_job, net::JobMember::open(loop_, *member_, spec_, options_.drain_timeout));
+    member_->serve(std::move(in_job), self());
+    if (spec_.control.empty()) {
+      // Started by hand: stdout tells the port.
+      std::printf("ready url=http://%s:%u\n", spec_.host.c_str(), server_->port());
+      std::fflush(stdout);
+    }
+    log_role();
+    return ok();
   }
 
-  Status start(const CoreFactory& make_core) {
-    PDJOB_TRY(engine_, engine::open_engine(options_.engine));
+  void run() { loop_.run(); }
+
+ private:
+  Status build(int listen_fd) {
     const engine::EngineConfig& built = engine_->config();
     engine_thread_ = std::make_unique<EngineThread>(
         *engine_,
-        make_core({.sequences = built.sequences,
-                   .rows_per_sequence = built.tokens_per_sequence,
-                   .batch_tokens = built.batch_tokens}),
+        options_.core_of(spec_.role)({.sequences = built.sequences,
+                                      .rows_per_sequence = built.tokens_per_sequence,
+                                      .batch_tokens = built.batch_tokens}),
         options_.kv.lease, [this](OutputBatch batch) { post(std::move(batch)); });
     std::optional<kvtransfer::LinkKeys> keys;
-    if (!options_.spec.link_keys.empty()) {
-      PDJOB_TRY(keys, kvtransfer::parse_link_keys(options_.spec.link_keys));
+    if (!spec_.link_keys.empty()) {
+      PDJOB_TRY(keys, kvtransfer::parse_link_keys(spec_.link_keys));
     }
     PDJOB_TRY(endpoint_, kvtransfer::KvEndpoint::start(
                              {.config = options_.kv,
-                              .engine_id = options_.spec.engine_id,
+                              .engine_id = spec_.engine_id,
                               .keys = keys,
                               .fingerprint = fingerprint(engine_->facts()),
                               .sink =
@@ -71,40 +89,73 @@ class WorkerProcess {
                                   },
                               .device = engine_->kv_region(SequenceId{0}).device}));
     engine_thread_->start(*endpoint_);
-    api_ = std::make_unique<OpenaiApi>(
-        OpenaiApiOptions{.name = options_.spec.name,
-                         .role = options_.spec.role,
-                         .kv = endpoint_->address(),
-                         .key = options_.spec.key,
-                         .router_key = options_.spec.router_key,
-                         .local_links = options_.spec.link_keys.empty()},
-        *engine_, *engine_thread_, metrics_,
-        [this](auto answer) { ask_kv_pairs(std::move(answer)); });
-    PDJOB_TRY(server_, net::HttpServer::open(loop_, *api_,
-                                             {.host = options_.spec.host,
-                                              .port = options_.spec.port,
-                                              .listen_fd = options_.spec.listen_fd}));
+    api_ = std::make_unique<OpenaiApi>(OpenaiApiOptions{.name = spec_.name,
+                                                        .role = spec_.role,
+                                                        .kv = endpoint_->address(),
+                                                        .key = spec_.key,
+                                                        .router_key = spec_.router_key,
+                                                        .local_links = spec_.link_keys.empty()},
+                                       *engine_, *engine_thread_, metrics_,
+                                       [this](auto answer) { ask_kv_pairs(std::move(answer)); });
+    PDJOB_TRY(server_,
+              net::HttpServer::open(
+                  loop_, *api_, {.host = spec_.host, .port = spec_.port, .listen_fd = listen_fd}));
     api_->attach(*server_, loop_);
     member_.emplace(WorkerMember::Parts{.api = *api_,
                                         .server = *server_,
                                         .drain_engine = [this] { engine_thread_->drain(); },
-                                        .end = [this] { loop_.stop(); }});
-    PDJOB_TRY(auto in_job,
-              net::JobMember::open(loop_, *member_, options_.spec, options_.drain_timeout));
-    member_->serve(std::move(in_job), api_->entry(options_.spec.host, server_->port()));
-    if (options_.spec.control.empty()) {
-      // Started by hand: stdout tells the port.
-      std::printf("ready url=http://%s:%u\n", options_.spec.host.c_str(), server_->port());
-      std::fflush(stdout);
-    }
-    log::info("serving " + engine_->facts().name + " as " + net::to_string(options_.spec.role) +
-              " on http://" + options_.spec.host + ":" + std::to_string(server_->port()));
+                                        .end = [this] { loop_.stop(); },
+                                        .change_role =
+                                            [this](const net::Drain::Next& next) {
+                                              loop_.post([this, next] { change_role(next); });
+                                            }});
     return ok();
   }
 
-  void run() { loop_.run(); }
+  void take_down() {
+    server_.reset();  // No new requests.
+    if (engine_thread_) {
+      engine_thread_->stop();
+    }
+    endpoint_.reset();  // Its sink, the engine thread's inbox, still exists.
+  }
 
- private:
+  net::WorkerEntry self() const { return api_->entry(spec_.host, server_->port()); }
+  void log_role() const {
+    log::info("serving " + engine_->facts().name + " as " + net::to_string(spec_.role) +
+              " on http://" + spec_.host + ":" + std::to_string(server_->port()));
+  }
+
+  // It has drained. Rows in use now are those that a peer may still write: then only a new process
+  // is safe. Its launcher starts one, as after any end.
+  void change_role(const net::Drain::Next& next) {
+    const bool can = door_.valid() && api_->load().kv_rows_used == 0;
+    const Status done =
+        can ? serve_as(next) : Status(Error{ErrorCode::kUnsupported, "a new process has to serve"});
+    if (!done) {
+      log::warn(std::string("cannot change the role in place: ") + done.error().message);
+      loop_.stop();
+    }
+  }
+
+  Status serve_as(const net::Drain::Next& next) {
+    std::unique_ptr<net::JobMember> in_job = member_->release();
+    take_down();
+    member_.reset();
+    api_.reset();
+    engine_thread_.reset();
+    for (uint32_t i = 0; i < engine_->config().sequences; ++i) {
+      engine_->clear(SequenceId{i});
+    }
+    spec_.role = next.role;
+    spec_.engine_id = next.engine_id;
+    spec_.link_keys = next.link_keys;
+    PDJOB_TRY_STATUS(build(fcntl(door_.get(), F_DUPFD_CLOEXEC, 0)));
+    member_->serve_on(std::move(in_job), self());
+    log_role();
+    return ok();
+  }
+
   // On the engine thread.
   void post(OutputBatch batch) {
     loop_.post([this, batch = std::move(batch)]() mutable { member_->take(std::move(batch)); });
@@ -120,6 +171,8 @@ class WorkerProcess {
   }
 
   const WorkerOptions options_;
+  net::ProcessSpec spec_;  // Of the present role.
+  net::Fd door_;           // The listening socket, for the next role; invalid: there is none.
   Metrics metrics_;
   net::EventLoop loop_;
   std::unique_ptr<engine::Engine> engine_;
@@ -132,11 +185,11 @@ class WorkerProcess {
 
 }  // namespace
 
-int run_worker(const WorkerOptions& options, const CoreFactory& make_core) {
+int run_worker(const WorkerOptions& options) {
   net::block_signals();
   install_stack_dump();
   WorkerProcess process(options);
-  if (const Status started = process.start(make_core); !started) {
+  if (const Status started = process.start(); !started) {
     log::error("cannot start: " + started.error().message);
     return kExitFailed;
   }

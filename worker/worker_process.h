@@ -2,6 +2,7 @@
 // core of its role.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,11 +18,14 @@ struct WorkerOptions {
   engine::EngineConfig engine;
   kvtransfer::KvTransferConfig kv;
   Duration drain_timeout = std::chrono::seconds(30);
+  // The core of each role that this worker can have.
+  std::function<CoreFactory(net::Role)> core_of;
+  // Both roles use the same engine, so the launcher may change this worker's role.
+  bool changes_role = false;
 };
 
-// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. `make_core`
-// builds the role's core once the engine's size is known. Returns the exit code
-// (common/exit_code.h).
-int run_worker(const WorkerOptions& options, const CoreFactory& make_core);
+// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. Returns the
+// exit code (common/exit_code.h).
+int run_worker(const WorkerOptions& options);
 
 }  // namespace pdjob::worker

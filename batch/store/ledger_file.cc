@@ -173,6 +173,22 @@ Status LedgerFile::add_duplicate(RowId row, RowId first) {
       .finish();
 }
 
+Result<std::vector<std::pair<uint64_t, uint64_t>>> LedgerFile::duplicates(size_t limit) {
+  Statement found = database_->prepare(
+      "SELECT r.line, f.line FROM duplicates d JOIN rows r ON r.id = d.id "
+      "JOIN rows f ON f.id = d.first ORDER BY d.id LIMIT ?");
+  found.bind(static_cast<int64_t>(limit));
+  std::vector<std::pair<uint64_t, uint64_t>> lines;
+  while (true) {
+    PDJOB_TRY(const bool there, found.step());
+    if (!there) {
+      return lines;
+    }
+    lines.emplace_back(static_cast<uint64_t>(found.number(0)),
+                       static_cast<uint64_t>(found.number(1)));
+  }
+}
+
 Status LedgerFile::end_scan() {
   PDJOB_TRY_STATUS(database_->run("COMMIT"));
   PDJOB_TRY_STATUS(database_->run("PRAGMA synchronous = FULL"));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch/core/ledger.h"
@@ -95,6 +96,8 @@ class LedgerFile {
   // Calls `found` for each row whose key an earlier row has. Keys are hashes.
   Status find_equal_keys(const std::function<Status(RowId first, RowId second)>& found);
   Status add_duplicate(RowId row, RowId first);
+  // At most `limit` pairs of lines: of a row, and of the earlier one that has its custom_id.
+  Result<std::vector<std::pair<uint64_t, uint64_t>>> duplicates(size_t limit);
   Status end_scan();
   Result<bool> scanned();
 

@@ -18,16 +18,13 @@ constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave 
 
 }  // namespace
 
-AgentCluster::AgentCluster(net::EventLoop& loop, const Options& options)
-    : loop_(loop),
-      name_(options.roster.cluster),
-      roster_(options.roster),
-      runner_(loop, roster_, *this) {}
+AgentCluster::AgentCluster(net::Loop& loop, const RosterSetting& setting)
+    : loop_(loop), name_(setting.cluster), roster_(setting), runner_(loop, roster_, *this) {}
 
 Result<std::unique_ptr<AgentCluster>> AgentCluster::open(net::EventLoop& loop,
                                                          const Options& options) {
-  std::unique_ptr<AgentCluster> cluster(new AgentCluster(loop, options));
-  PDJOB_TRY(cluster->server_,
+  auto cluster = std::make_unique<AgentCluster>(loop, options.roster);
+  PDJOB_TRY(auto server,
             net::CurveServer::open(loop, *cluster,
                                    {.host = options.host,
                                     .port = options.port,
@@ -35,6 +32,7 @@ Result<std::unique_ptr<AgentCluster>> AgentCluster::open(net::EventLoop& loop,
                                     .allows = [agent = options.keys.agent.public_key](
                                                   const std::string& key) { return key == agent; },
                                     .linger = kLastMessages}));
+  cluster->start(std::move(server));
   return cluster;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/agents/agent_keys.h"
@@ -12,10 +13,11 @@
 #include "launcher/clusters/cluster.h"
 #include "net/loop/core_runner.h"
 #include "net/loop/event_loop.h"
+#include "net/loop/loop.h"
 
 namespace pdjob::launcher {
 
-class AgentCluster final : public Cluster, net::CurveServer::Handler {
+class AgentCluster final : public Cluster, public net::CurveServer::Handler {
  public:
   struct Options {
     RosterSetting roster;
@@ -25,10 +27,15 @@ class AgentCluster final : public Cluster, net::CurveServer::Handler {
   };
   // kUnavailable: the address cannot be listened on.
   static Result<std::unique_ptr<AgentCluster>> open(net::EventLoop& loop, const Options& options);
+
+  // Nobody can join before start().
+  AgentCluster(net::Loop& loop, const RosterSetting& setting);
   AgentCluster(const AgentCluster&) = delete;
   AgentCluster& operator=(const AgentCluster&) = delete;
   ~AgentCluster() override;  // Ends everything on the nodes.
 
+  // The server's handler is this object.
+  void start(std::unique_ptr<net::CurveServer> server) { server_ = std::move(server); }
   void report_to(Cluster::Handler& handler) override { handler_ = &handler; }
   std::vector<Node> nodes() const override { return roster_.nodes(); }
   void open_door(const Door& door) override;
@@ -45,8 +52,6 @@ class AgentCluster final : public Cluster, net::CurveServer::Handler {
   using Runner =
       net::CoreRunner<AgentCluster, AgentRoster, RosterEvent, RosterEffect, RosterTimePassed>;
   friend Runner;
-
-  AgentCluster(net::EventLoop& loop, const Options& options);
 
   void on_bytes(const std::string& key, const std::string& route,
                 const std::string& bytes) override;
@@ -80,7 +85,7 @@ class AgentCluster final : public Cluster, net::CurveServer::Handler {
   // Says the same at most once a minute.
   void warn(const std::string& text);
 
-  net::EventLoop& loop_;
+  net::Loop& loop_;
   const std::string name_;
   AgentRoster roster_;
   Cluster::Handler* handler_ = nullptr;

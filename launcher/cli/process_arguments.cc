@@ -12,6 +12,7 @@ ProcessArguments::ProcessArguments(CLI::App& app, const Places& places, int& exi
   add_worker(app);
   add_router(app);
   add_agent(app);
+  add_batch_server(app);
   add_grammar_helper(app);
   add_engine_guard(app);
 }
@@ -144,6 +145,12 @@ void ProcessArguments::add_agent(CLI::App& app) {
                    "Holds one log file per process; default: in the state folder")
       ->type_name("DIR");
   command->callback([this] { exit_code_ = run_agent_by_flags(agent_, places_); });
+}
+
+void ProcessArguments::add_batch_server(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("batch-server", "")->group("");
+  command->add_option("--spec-fd", spec_fd_)->required();
+  command->callback([this] { exit_code_ = run_batch_by_spec(spec_fd_, places_); });
 }
 
 void ProcessArguments::add_grammar_helper(CLI::App& app) {

@@ -1,5 +1,5 @@
 // ProcessArguments: the commands of single processes on the command line: worker, router, agent,
-// and those that workers start themselves. It must outlive the parsing of the arguments. A door to
+// and those that launchers and workers start themselves. It must outlive the parsing of the arguments. A door to
 // CLI11. Value.
 #pragma once
 
@@ -25,6 +25,8 @@ class ProcessArguments {
   void add_worker(CLI::App& app);
   void add_router(CLI::App& app);
   void add_agent(CLI::App& app);
+  // Launchers start this one.
+  void add_batch_server(CLI::App& app);
   // Workers start these two.
   void add_grammar_helper(CLI::App& app);
   void add_engine_guard(CLI::App& app);

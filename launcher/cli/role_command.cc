@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "batch/api/batch_member.h"
 #include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
 #include "common/limits.h"
@@ -72,10 +73,19 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
   if (kv.listen_host.empty() && !spec.control.empty()) {
     kv.listen_host = spec.host;  // A worker by hand may listen on a name, or on all addresses.
   }
-  const worker::WorkerOptions options{
-      .spec = std::move(spec), .engine = engine, .kv = std::move(kv), .drain_timeout = drain};
+  const bool changes_role =
+      model.disaggregated() && same_engine(model.prefill_engine, model.decode_engine);
   return worker::run_worker(
-      options, prefill ? prefill::core_factory(model.prefill) : decode::core_factory(model.decode));
+      {.spec = std::move(spec),
+       .engine = engine,
+       .kv = std::move(kv),
+       .drain_timeout = changes_role ? drain_timeout(config, net::Role::kPrefill) : drain,
+       .core_of =
+           [&model](net::Role role) {
+             return role == net::Role::kPrefill ? prefill::core_factory(model.prefill)
+                                                : decode::core_factory(model.decode);
+           },
+       .changes_role = changes_role});
 }
 
 // Makes a job file of the flags. The reader requires a name, which is not used here.
@@ -136,8 +146,22 @@ Result<int> router_by_spec(int spec_fd, Places places) {
   options.spec = std::move(spec);
   options.config = config.router;
   options.config.models = config.served_names();
+  options.config.batches.body_bytes_max = config.batch_api.file_bytes_max + limits::kFormBytesMax;
   options.plain = !config.models.front().disaggregated();
   return router::run_router(options);
+}
+
+Result<int> batch_by_spec(int spec_fd, Places places) {
+  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  name_process(spec.name);
+  places.models_here = false;
+  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  log::start(spec.name, log::Level::kInfo);
+  const Duration drain = drain_timeout(config, spec.role);
+  return batch::run_batch_member({.spec = std::move(spec),
+                                  .config = config.batch_api,
+                                  .row_timeout = config.router.request_timeout,
+                                  .drain_timeout = drain});
 }
 
 // Workers with the same key file belong to one job: the key opens the worker's port, and makes its
@@ -229,6 +253,9 @@ int run_worker_by_spec(int spec_fd, const Places& places) {
 }
 int run_router_by_spec(int spec_fd, const Places& places) {
   return code_of(router_by_spec(spec_fd, places));
+}
+int run_batch_by_spec(int spec_fd, const Places& places) {
+  return code_of(batch_by_spec(spec_fd, places));
 }
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places) {
   return code_of(worker_by_flags(flags, places));

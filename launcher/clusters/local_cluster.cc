@@ -75,6 +75,20 @@ int number_of(Signal signal) {
   PDJOB_CHECK(false, static_cast<int>(signal));
 }
 
+const char* command_of(net::Role role) {
+  switch (role) {
+    case net::Role::kRouter:
+      return "router";
+    case net::Role::kBatch:
+      return "batch-server";
+    case net::Role::kPrefill:
+    case net::Role::kDecode:
+    case net::Role::kBoth:
+      break;
+  }
+  return "worker";
+}
+
 uint32_t usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -147,12 +161,11 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
   spec.port = net::local_port(spec.listen_fd);
   PDJOB_TRY(const net::Fd spec_fd, memfd_with(net::encode_spec(spec)));
   PDJOB_TRY(const net::Fd log_fd, options_.logs.open(spec.name));
-  net::ChildOptions child{
-      .program = options_.program,
-      .arguments = {"pdjob " + spec.name, spec.role == net::Role::kRouter ? "router" : "worker",
-                    "--spec-fd", std::to_string(spec_fd.get())},
-      .inherited = {spec_fd.get(), spec.listen_fd},
-      .output = log_fd.get()};
+  net::ChildOptions child{.program = options_.program,
+                          .arguments = {"pdjob " + spec.name, command_of(spec.role), "--spec-fd",
+                                        std::to_string(spec_fd.get())},
+                          .inherited = {spec_fd.get(), spec.listen_fd},
+                          .output = log_fd.get()};
   if (!spec.gpus.empty()) {
     child.environment.emplace_back(kVisibleGpus, spec.gpus);
   }

@@ -182,8 +182,37 @@ void Job::on(const RoleChangeAsked& event, Turn& turn) {
   if (process != nullptr && runs() && can(process->role) && can(event.role) &&
       process->role != event.role && process->fate == Fate::kRestart) {
     process->next_role = event.role;
+    process->keeps_model = keeps_model(*process, event.role);
     dismiss(*process, Fate::kChangeRole, turn);
   }
+}
+
+// A place of the same size stays, and so does what is loaded there.
+bool Job::keeps_model(const Process& process, net::Role next) const {
+  const JobGroup* const group = group_of(next, process.model);
+  const Demand& now = process.demand;
+  return !process.is_foreign() &&
+         (group == nullptr ||
+          (group->demand.cores == now.cores && group->demand.gpus == now.gpus &&
+           group->demand.memory_bytes == now.memory_bytes && group->demand.file == now.file));
+}
+
+// To routers, an engine has left, and another one comes.
+void Job::changed_role(Process& process, const net::Registered& message, Turn& turn) {
+  process.loss = net::LossCause::kOutside;
+  process.state = ProcessState::kStarting;
+  settle(process);
+  const JobGroup* const group = group_of(process.next_role, process.model);
+  if (group != nullptr && places_) {
+    placement_.release(process.place, process.demand);
+    placement_.take(process.place, group->demand);
+  }
+  process.demand = group == nullptr ? process.demand : group->demand;
+  process.restart_policy = RestartPolicy(timing_.restart);
+  supervision_.changed_role(process, turn);
+  supervision_.registered(process, message, turn);
+  std::erase(leaving_, &process);
+  settle(process);
 }
 
 void Job::dismiss(Process& process, Fate fate, Turn& turn) {
@@ -427,6 +456,10 @@ void Job::on(const MessageArrived& event, Turn& turn) {
     if (registered->worker.engine_id == process->engine_id) {
       supervision_.registered(*process, *registered, turn);
       settle(*process);
+    } else if (runs() && process->state == ProcessState::kDraining && !process->killed &&
+               !process->next_engine_id.empty() &&
+               registered->worker.engine_id == process->next_engine_id) {
+      changed_role(*process, *registered, turn);
     }
   } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {
     membership_.applied(*process, *applied);
@@ -513,7 +546,8 @@ void Job::become_ready(Turn& turn) {
   turn.emit(ReportReady{});
 }
 
-// --- stopping: routers first, so that workers finish accepted requests; then workers
+// --- stopping: routers first, so that workers finish accepted requests; then workers. The Batch
+// API stops with the routers: its rows in flight run again when it is there again.
 
 void Job::on(const StopAsked& event, Turn& turn) {
   if (state_ == JobState::kDone) {
@@ -543,7 +577,7 @@ void Job::drain_next(Turn& turn) {
   const bool routers_alive =
       std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
   for (Process& process : processes_) {
-    if (process.serving() && (process.is_router() || !routers_alive)) {
+    if (process.serving() && (process.is_router() || process.is_batch() || !routers_alive)) {
       supervision_.drain(process, drain_deadline_, turn);
     }
   }

@@ -112,6 +112,8 @@ class Job {
   void change_demand(Process& process);
   bool may_wait(const Process& process) const;
   const JobGroup* group_of(net::Role role, const std::string& model) const;
+  bool keeps_model(const Process& process, net::Role next) const;
+  void changed_role(Process& process, const net::Registered& message, Turn& turn);
   void dismiss(Process& process, Fate fate, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void ended(Process& process, Turn& turn);

@@ -9,7 +9,7 @@ MembershipLog::Known MembershipLog::known_of(const Process& process) {
   const bool leaving = process.state == ProcessState::kDraining && !process.is_router() &&
                        !process.entry.engine_id.empty();
   return {.incarnation = process.incarnation,
-          .member = (process.serving() && !process.suspected) || leaving,
+          .member = !process.is_batch() && ((process.serving() && !process.suspected) || leaving),
           .standing = leaving                                 ? net::Standing::kLeaving
                       : process.state == ProcessState::kReady ? net::Standing::kServing
                                                               : net::Standing::kProving,

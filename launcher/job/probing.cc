@@ -28,7 +28,7 @@ Probing::Subject* Probing::find(Incarnation incarnation) {
 
 void Probing::update(const Process& process) {
   const auto before = by_name_.find(process.name);
-  if (!process.serving() || process.suspected || process.killed) {
+  if (!process.serving() || process.suspected || process.killed || process.is_batch()) {
     remove(process);
     return;
   }

@@ -73,6 +73,10 @@ struct Process {
   net::Role next_role = net::Role::kBoth;  // For Fate::kChangeRole.
   Incarnation incarnation;                 // 0: never started.
   std::string engine_id;
+  // For Fate::kChangeRole, once it drains: its engine id if it changes its role without a new
+  // start. Empty: it starts again.
+  std::string next_engine_id;
+  bool keeps_model = false;  // For Fate::kChangeRole: it may try that.
   int64_t pid = 0;
   uint32_t restarts = 0;
   Instant since{};  // Start of this state.
@@ -96,6 +100,8 @@ struct Process {
   RestartPolicy restart_policy{RestartConfig{}};
 
   bool is_router() const { return role == net::Role::kRouter; }
+  // It serves routers, and is a client of them. Its registration is proof enough.
+  bool is_batch() const { return role == net::Role::kBatch; }
   // Its engine is of another make, by the protocol that it registered.
   bool is_foreign() const {
     return entry.protocol != net::Protocol::kAuto && entry.protocol != net::Protocol::kPdjob;

@@ -70,7 +70,8 @@ void Supervision::start(Process& process, Turn& turn) {
   PDJOB_CHECK(!process.alive(), process.name);
   process.restarts += process.incarnation.value > 0 ? 1 : 0;
   process.incarnation = {++incarnations_made_};
-  process.engine_id = process.name + "." + nonce_ + "." + std::to_string(process.incarnation.value);
+  process.engine_id = new_engine_id(process);
+  process.next_engine_id.clear();
   process.pid = 0;
   process.suspected = process.stands_still = process.killed = process.drain_sent = false;
   process.killed_for.clear();
@@ -87,6 +88,10 @@ void Supervision::start(Process& process, Turn& turn) {
                   .incarnation = process.incarnation,
                   .engine_id = process.engine_id,
                   .place = process.place});
+}
+
+std::string Supervision::new_engine_id(const Process& process) {
+  return process.name + "." + nonce_ + "." + std::to_string(++engines_made_);
 }
 
 void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
@@ -125,7 +130,12 @@ void Supervision::drain(Process& process, Instant deadline, Turn& turn) {
   const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
   enter(process, ProcessState::kDraining, turn, deadline + kExitGrace);
   process.drain_sent = true;
-  turn.emit(Send{process.name, net::Drain{.deadline_ms = static_cast<uint64_t>(left_ms)}});
+  net::Drain drain{.deadline_ms = static_cast<uint64_t>(left_ms)};
+  if (process.fate == Fate::kChangeRole && process.keeps_model) {
+    process.next_engine_id = new_engine_id(process);
+    drain.next = {.role = process.next_role, .engine_id = process.next_engine_id};
+  }
+  turn.emit(Send{process.name, std::move(drain)});
 }
 
 void Supervision::end_now(Process& process, Turn& turn) {
@@ -154,6 +164,9 @@ void Supervision::registered(Process& process, const net::Registered& message, T
   process.entry.standing = net::Standing::kProving;
   process.heartbeats.begin(turn.now);
   enter(process, ProcessState::kRegistered, turn);
+  if (process.is_batch()) {
+    proved(process, turn);
+  }
 }
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
@@ -207,9 +220,22 @@ Duration Supervision::progress_limit(const Process& process) const {
 }
 
 void Supervision::drained(Process& process, Turn& turn) {
-  if (process.state == ProcessState::kDraining) {
+  if (process.state == ProcessState::kDraining && process.next_engine_id.empty()) {
     turn.emit(Send{process.name, net::Shutdown{}});
   }
+}
+
+void Supervision::changed_role(Process& process, Turn& turn) {
+  PDJOB_CHECK(!process.next_engine_id.empty(), process.name);
+  process.engine_id = std::exchange(process.next_engine_id, {});
+  process.role = process.next_role;
+  process.fate = Fate::kRestart;
+  process.suspected = process.stands_still = process.drain_sent = false;
+  process.entry = {};
+  process.load = {};
+  process.loss = net::LossCause::kUnknown;
+  process.restart_policy.started(turn.now);
+  enter(process, ProcessState::kStarting, turn);
 }
 
 void Supervision::proved(Process& process, Turn& turn) {

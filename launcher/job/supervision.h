@@ -47,6 +47,9 @@ class Supervision {
   void seen(Process& process, const VitalSigns& signs, Turn& turn);
   // It has finished its requests: tells it to exit.
   void drained(Process& process, Turn& turn);
+  // It has changed its role without a new start. registered() follows. Requires: it was drained for
+  // that.
+  void changed_role(Process& process, Turn& turn);
   // A probe passed through it: it becomes ready.
   void proved(Process& process, Turn& turn);
   // Its exit was reported. Its fate decides the next state.
@@ -61,11 +64,13 @@ class Supervision {
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
   Duration progress_limit(const Process& process) const;
+  std::string new_engine_id(const Process& process);
   void enter(Process& process, ProcessState state, Turn& turn, Instant deadline = kNever);
 
   const JobTiming timing_;
   const std::string nonce_;
   uint64_t incarnations_made_ = 0;
+  uint64_t engines_made_ = 0;
 };
 
 }  // namespace pdjob::launcher

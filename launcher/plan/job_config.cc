@@ -118,6 +118,10 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
+  in.section("batch_api",
+             {.doc = "OpenAI's Batch API on the routers (docs/how-to/batch-api.md): /v1/files and "
+                     "/v1/batches."},
+             [&](ConfigReader& section) { batch::read(section, config.batch_api); });
   in.section("scaling",
              {.doc = "How many workers the job may have, where `prefill.scaling` or "
                      "`decode.scaling` lets it change their number."},
@@ -155,6 +159,9 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
 void check_router(ConfigReader& in, const JobConfig& config) {
   if (config.router.kind != router::RouterKind::kCommand) {
     return;
+  }
+  if (config.batch_api.on()) {
+    in.fail("batch_api", "is of pdjob's own router, and router.type is command");
   }
   if (config.models.size() > 1) {
     in.fail("router.type", "a router of another make serves one model, and here are " +
@@ -382,6 +389,7 @@ JobConfig batch_job(JobConfig config) {
                                 : config.launcher.log_dir + "-batch";
   config.launcher.admin = "127.0.0.1:0";
   config.router.listen = "127.0.0.1:0";
+  config.batch_api.dir.clear();  // It belongs to the other job.
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/config/batch_api_config.h"
 #include "batch/config/batch_config.h"
 #include "common/config/config_reader.h"
 #include "common/result.h"
@@ -46,6 +47,7 @@ struct JobConfig {
   std::vector<ModelConfig> models;  // At least one.
   kvtransfer::KvTransferConfig kvtransfer;
   router::RouterConfig router;
+  batch::BatchApiConfig batch_api;
   LauncherConfig launcher;
   JobScalingConfig scaling;
   std::vector<ClusterConfig> clusters;  // Empty: this machine.

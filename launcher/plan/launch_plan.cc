@@ -215,6 +215,14 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
                          .host = front.host,
                          .port = front.port});
   }
+  if (config.batch_api.on()) {
+    plan.rows.push_back({.name = "batch",
+                         .role = net::Role::kBatch,
+                         .node = head.name,
+                         .cluster = head.cluster,
+                         .why = "runs beside the routers",
+                         .host = "127.0.0.1"});
+  }
   PDJOB_TRY_STATUS(place_groups(nodes, plan));
   for (const ModelConfig& model : config.models) {
     plan.models.push_back(judge_invariance(model));

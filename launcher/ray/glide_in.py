@@ -32,6 +32,16 @@ def check_versions(order):
                    f"with Ray {order['ray']} and Python {order['python']} in `python` of this cluster")
 
 
+def own_labels():
+    """Returns the labels of this job's node in the guest cluster."""
+    import ray
+
+    ray.init(logging_level="error", log_to_driver=False)
+    labels = ray.get_runtime_context().get_node_labels()
+    ray.shutdown()
+    return {name: value for name, value in labels.items() if name != "ray.io/node-id"}
+
+
 def own_address(home):
     """Returns the address by which the home cluster reaches this machine."""
     host, port = home.rsplit(":", 1)
@@ -69,7 +79,7 @@ def environment(order):
 def main():
     order = json.loads(os.environ["PDJOB_GLIDE_IN"])
     check_versions(order)
-    labels = {"pdjob-job": order["job"], "pdjob-cluster": order["cluster"], "pdjob-slot": order["slot"]}
+    labels = {**own_labels(), "pdjob-job": order["job"], "pdjob-cluster": order["cluster"], "pdjob-slot": order["slot"]}
     argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     argv += [f"--address={order['home']}", f"--node-ip-address={own_address(order['home'])}"]
     # Work that needs a CPU or a GPU is never placed here: in the home cluster, this node is for this job.

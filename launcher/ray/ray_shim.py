@@ -34,6 +34,7 @@ TEXT_MAX = 2000
 REPLY_BYTES_MAX = 16 * 1024 * 1024
 PYTHON = ".".join(map(str, sys.version_info[:3]))
 ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
+OWN_LABELS = ("pdjob-", "ray.io/node-id")  # No group asks for these.
 
 LINES = None  # Where replies and events go. Not stdout: Ray prints there.
 GLIDE_IN = ""  # The text of glide_in.py.
@@ -111,6 +112,8 @@ class Starter:
         if not gpus_of_node:  # A nested node has the GPUs that its job in the guest got.
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_runtime_context().get_accelerator_ids().get("GPU", [])))
         program, log, *arguments = [os.path.expanduser(word) if word.startswith("~/") else word for word in (self.program or program, log, *arguments)]
+        labels = ray.get_runtime_context().get_node_labels()
+        arguments += [f"--label={name}={value}" for name, value in sorted(labels.items()) if not name.startswith(OWN_LABELS)]
         if not os.access(program, os.X_OK):
             raise FileNotFoundError(f"there is no program {program} on node {ray.util.get_node_ip_address()}")
         os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)

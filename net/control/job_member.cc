@@ -16,7 +16,7 @@ constexpr Duration kLingerInterval = std::chrono::milliseconds(5);
 }  // namespace
 
 JobMember::JobMember(Loop& loop, Handler& handler, std::string name, Duration drain_timeout)
-    : loop_(loop), handler_(handler), name_(std::move(name)), drain_timeout_(drain_timeout) {}
+    : loop_(loop), handler_(&handler), name_(std::move(name)), drain_timeout_(drain_timeout) {}
 
 JobMember::~JobMember() {
   for (const TimerId timer : {heartbeat_, deadline_, linger_}) {
@@ -51,7 +51,7 @@ void JobMember::beat() {
   launcher_->send(HeartbeatSent{.name = name_,
                                 .engine_id = self_.engine_id,
                                 .sequence = ++beats_,
-                                .load = handler_.current_load()});
+                                .load = handler_->current_load()});
   heartbeat_ = loop_.call_at(loop_.now() + kHeartbeatInterval, [this] { beat(); });
 }
 
@@ -61,18 +61,29 @@ void JobMember::membership_applied(uint64_t version) {
   }
 }
 
-void JobMember::stop() { draining_ ? handler_.on_shutdown() : drain(drain_timeout_); }
+void JobMember::stop() { draining_ ? handler_->on_shutdown() : drain(drain_timeout_, {}); }
 
-void JobMember::drain(Duration within) {
+void JobMember::drain(Duration within, Drain::Next next) {
   if (std::exchange(draining_, true)) {
     return;
   }
+  next_ = std::move(next);
   log::info("draining");
   deadline_ = loop_.call_at(loop_.now() + within, [this] {
     log::warn("drain deadline passed with requests alive");
-    handler_.on_shutdown();
+    handler_->on_shutdown();
   });
-  handler_.on_drain(within);
+  handler_->on_drain(within);
+}
+
+void JobMember::rejoin(Handler& handler, WorkerEntry self) {
+  for (const TimerId timer : {heartbeat_, deadline_, linger_}) {
+    loop_.cancel(timer);
+  }
+  handler_ = &handler;
+  draining_ = acknowledged_ = false;
+  next_ = {};
+  serve(std::move(self));
 }
 
 void JobMember::drained() {
@@ -83,8 +94,10 @@ void JobMember::drained() {
 }
 
 void JobMember::linger() {
-  if (handler_.replies_alive() == 0) {
-    handler_.on_shutdown();
+  if (handler_->replies_alive() == 0 && !next_.engine_id.empty()) {
+    handler_->on_next_role(next_);
+  } else if (handler_->replies_alive() == 0) {
+    handler_->on_shutdown();
   } else {
     linger_ = loop_.call_at(loop_.now() + kLingerInterval, [this] { linger(); });
   }
@@ -94,11 +107,11 @@ void JobMember::on_message(Message message) {
   if (std::holds_alternative<Acknowledge>(message)) {
     acknowledged_ = true;
   } else if (std::holds_alternative<Shutdown>(message)) {
-    handler_.on_shutdown();
+    handler_->on_shutdown();
   } else if (const auto* told = std::get_if<Drain>(&message)) {
-    drain(std::chrono::milliseconds(told->deadline_ms));
+    drain(std::chrono::milliseconds(told->deadline_ms), told->next);
   } else {
-    handler_.on_control(message);
+    handler_->on_control(message);
   }
 }
 

@@ -29,6 +29,9 @@ class JobMember final : public ControlClient::Handler {
     virtual void on_drain(Duration within) = 0;
     // How many replies are still being written after drained().
     virtual size_t replies_alive() { return 0; }
+    // All is done, and the launcher wants a worker of another role here. rejoin() follows, or
+    // on_shutdown() is as good.
+    virtual void on_next_role(const Drain::Next& /*next*/) { on_shutdown(); }
     // End now: all is done, it takes too long, or the launcher wants it.
     virtual void on_shutdown() = 0;
     virtual WorkerLoad current_load() = 0;
@@ -53,6 +56,8 @@ class JobMember final : public ControlClient::Handler {
 
   // Reports that this process serves as `self`: registers repeatedly until acknowledged.
   void serve(WorkerEntry self);
+  // After on_next_role(): serves as another engine of the same process.
+  void rejoin(Handler& handler, WorkerEntry self);
   // Answers a drain. The process ends when its last replies have been written.
   void drained();
   // Answers a Membership.
@@ -65,11 +70,11 @@ class JobMember final : public ControlClient::Handler {
  private:
   void on_message(Message message) override;
   void beat();
-  void drain(Duration within);
+  void drain(Duration within, Drain::Next next);
   void linger();
 
   Loop& loop_;
-  Handler& handler_;
+  Handler* handler_;
   const std::string name_;
   const Duration drain_timeout_;
   std::unique_ptr<ControlClient> launcher_;
@@ -78,6 +83,7 @@ class JobMember final : public ControlClient::Handler {
   TimerId heartbeat_;
   TimerId deadline_;
   TimerId linger_;
+  Drain::Next next_;  // While draining.
   uint64_t beats_ = 0;
   bool acknowledged_ = false;
   bool draining_ = false;

@@ -12,6 +12,8 @@ const char* to_string(Role role) {
       return "decode";
     case Role::kBoth:
       return "both";
+    case Role::kBatch:
+      return "batch";
     case Role::kRouter:
       return "router";
   }

@@ -11,7 +11,13 @@
 
 namespace pdjob::net {
 
-enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
+enum class Role : uint8_t {
+  kPrefill = 1,
+  kDecode = 2,
+  kBoth = 3,
+  kRouter = 4,
+  kBatch = 5,  // The Batch API. It is no member that routers are told of.
+};
 const char* to_string(Role role);  // "prefill", ...
 
 // The language of an engine for the hand-over of KV (router/core/kv_words.h).
@@ -143,9 +149,18 @@ struct LoadReported {  // To routers: one worker's heartbeat, passed on.
   WorkerLoad load;
   friend bool operator==(const LoadReported&, const LoadReported&) = default;
 };
-// Stop accepting requests, finish the running ones until the deadline, answer Drained.
+// Stop accepting requests, finish the running ones until the deadline, answer Drained. With a
+// `next` role, a worker that can then registers anew as that engine, without loading its model
+// again. One that cannot ends.
 struct Drain {
   uint64_t deadline_ms = 0;  // From now.
+  struct Next {
+    Role role = Role::kPrefill;
+    std::string engine_id;  // Empty: there is no next role.
+    std::string link_keys;  // As in ProcessSpec. Secret.
+    friend bool operator==(const Next&, const Next&) = default;
+  };
+  Next next;
   friend bool operator==(const Drain&, const Drain&) = default;
 };
 struct Shutdown {  // End at once, exit 0.

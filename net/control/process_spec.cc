@@ -8,7 +8,8 @@ namespace pdjob::net {
 namespace {
 
 bool parse_role(const std::string& word, Role& role) {
-  for (const Role candidate : {Role::kPrefill, Role::kDecode, Role::kBoth, Role::kRouter}) {
+  for (const Role candidate :
+       {Role::kPrefill, Role::kDecode, Role::kBoth, Role::kRouter, Role::kBatch}) {
     if (word == to_string(candidate)) {
       role = candidate;
       return true;
@@ -40,6 +41,10 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("router_key").string(spec.router_key);
   json.key("probe_key").string(spec.probe_key);
   json.key("link_keys").string(spec.link_keys);
+  json.key("batch_address").string(spec.batch_address);
+  json.key("batch_key").string(spec.batch_key);
+  json.key("front_address").string(spec.front_address);
+  json.key("rows_key").string(spec.rows_key);
   json.key("config_yaml").string(spec.config_yaml);
   json.key("config_name").string(spec.config_name);
   json.end_object();
@@ -67,6 +72,10 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("router_key", spec.router_key);
   fields.take("probe_key", spec.probe_key);
   fields.take("link_keys", spec.link_keys);
+  fields.take("batch_address", spec.batch_address);
+  fields.take("batch_key", spec.batch_key);
+  fields.take("front_address", spec.front_address);
+  fields.take("rows_key", spec.rows_key);
   fields.take("config_yaml", spec.config_yaml);
   fields.take("config_name", spec.config_name);
   PDJOB_TRY_STATUS(fields.status());

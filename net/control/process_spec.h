@@ -30,6 +30,13 @@ struct ProcessSpec {
   std::string probe_key;  // Key of the launcher's probes, for a router; empty: none. Secret.
   // Identity of a worker on KV links (kvtransfer/link/link_keys.h); empty: stand-alone. Secret.
   std::string link_keys;
+  // With a Batch API. For a router: where its process listens, and the key of that port (Secret).
+  std::string batch_address;  // "host:port"
+  std::string batch_key;
+  // For that process: where routers listen.
+  std::string front_address;
+  // For both: who shows it to a router may name the tenant whose row it sends. Secret.
+  std::string rows_key;
   std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
   std::string config_name;  // Its name in errors.
 };

@@ -27,7 +27,7 @@ template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   text(codec, worker.name);
   text(codec, worker.engine_id);
-  codec.word(worker.role, Role::kPrefill, Role::kRouter);
+  codec.word(worker.role, Role::kPrefill, Role::kBatch);
   text(codec, worker.host);
   codec.value(worker.port);
   text(codec, worker.model);
@@ -112,6 +112,9 @@ void fields(Codec& codec, typename Codec::template Ref<LoadReported> message) {
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Drain> message) {
   codec.value(message.deadline_ms);
+  codec.word(message.next.role, Role::kPrefill, Role::kDecode);
+  text(codec, message.next.engine_id);
+  text(codec, message.next.link_keys);
 }
 
 template <class Codec>

@@ -27,6 +27,7 @@ void ClientConnection::start(const Request& request) {
   PDJOB_CHECK(phase_ == Phase::kConnecting || phase_ == Phase::kIdle);
   request_ = request;
   sent_ = 0;
+  body_ended_ = false;
   paused_ = false;
   reply_started_ = false;
   head_done_ = false;
@@ -101,7 +102,7 @@ void ClientConnection::close() {
 }
 
 void ClientConnection::send() {
-  while (!request_sent() && !send_failed_) {
+  while (!given_sent() && !send_failed_) {
     const std::string_view head = request_.head.substr(std::min(sent_, request_.head.size()));
     const std::string_view body =
         request_.body.substr(sent_ - (request_.head.size() - head.size()));
@@ -118,6 +119,27 @@ void ClientConnection::send() {
     }
     sent_ += static_cast<size_t>(count);
   }
+  if (request_.streams && !send_failed_) {
+    send_streamed();
+  }
+}
+
+void ClientConnection::send_streamed() {
+  if (queue_.blocked() && !queue_.flush(*stream_)) {
+    send_failed_ = true;
+    ask_attention();
+  } else if (!queue_.blocked() && !body_ended_) {
+    owner_.on_writable(*this);
+  }
+}
+
+size_t ClientConnection::send_body(std::string_view bytes) {
+  PDJOB_CHECK(phase_ == Phase::kBusy && request_.streams && given_sent() && !body_ended_);
+  if (!send_failed_ && !queue_.send(*stream_, std::array{bytes})) {
+    send_failed_ = true;
+    ask_attention();
+  }
+  return queue_.size();
 }
 
 void ClientConnection::receive(Ended ended) {

@@ -24,6 +24,8 @@ class ClientConnection final : public FdHandler {
   class Owner {
    public:
     virtual void on_connected(ClientConnection& connection) = 0;
+    // As HttpCallHandler::on_writable().
+    virtual void on_writable(ClientConnection& connection) = 0;
     virtual void on_head(ClientConnection& connection, const HttpReplyHead& head) = 0;
     virtual void on_body(ClientConnection& connection, std::string_view raw) = 0;
     // The reply is complete. The connection is idle, or closed if it cannot be reused.
@@ -47,6 +49,7 @@ class ClientConnection final : public FdHandler {
     std::string_view head;  // With its empty line; a short body may follow.
     std::string_view body;
     bool is_head = false;  // The reply has no body.
+    bool streams = false;  // More of the body follows by send_body().
   };
 
   // `stream` is connecting.
@@ -59,6 +62,9 @@ class ClientConnection final : public FdHandler {
   bool watch();
   // The views must outlive the call. Never calls the owner's on_...().
   void start(const Request& request);
+  // Returns how many bytes wait.
+  size_t send_body(std::string_view bytes);
+  void end_body() { body_ended_ = true; }
   void pause();
   void resume();
   void attend();
@@ -70,7 +76,9 @@ class ClientConnection final : public FdHandler {
   // A byte of the reply has arrived, so the request must not be retried.
   bool reply_started() const { return reply_started_; }
   bool nothing_sent() const { return sent_ == 0; }
-  bool request_sent() const { return sent_ == request_.head.size() + request_.body.size(); }
+  bool request_sent() const {
+    return given_sent() && (!request_.streams || (body_ended_ && queue_.empty()));
+  }
 
  private:
   enum class Phase { kConnecting, kBusy, kIdle, kClosed };
@@ -78,7 +86,9 @@ class ClientConnection final : public FdHandler {
   void on_ready(uint32_t epoll_events) override;
   void on_connect_decided();
   void ask_attention();
+  bool given_sent() const { return sent_ == request_.head.size() + request_.body.size(); }
   void send();
+  void send_streamed();
   enum class Ended { kNo, kMaybe };
   void receive(Ended ended);
   void take(std::string_view bytes);
@@ -94,6 +104,8 @@ class ClientConnection final : public FdHandler {
 
   Request request_;
   size_t sent_ = 0;
+  SendQueue queue_;  // Of a body that streams.
+  bool body_ended_ = false;
   bool send_waits_ = false;  // For the end of the turn.
   bool send_failed_ = false;
   bool attention_asked_ = false;

@@ -44,6 +44,10 @@ struct Call {
   std::string head;  // Includes a short body.
   std::string body;
   bool is_head = false;
+  bool streams = false;
+  bool writable = false;     // The same: its head has been sent on this connection.
+  std::string early;         // Of a body that streams: what came before that.
+  bool early_ended = false;  // The same: that is all of it.
   Duration connect_timeout;
   Duration head_timeout;
   Duration idle_timeout;
@@ -67,6 +71,8 @@ class HttpClientOverEpoll final : public HttpClient,
   ~HttpClientOverEpoll() override;
 
   CallId start(HttpCall call, HttpCallHandler& handler) override;
+  size_t send_body(CallId id, std::string_view bytes) override;
+  void end_body(CallId id) override;
   void cancel(CallId id) override;
   void pause(CallId id) override;
   void resume(CallId id) override;
@@ -83,6 +89,7 @@ class HttpClientOverEpoll final : public HttpClient,
   };
 
   void on_connected(ClientConnection& connection) override;
+  void on_writable(ClientConnection& connection) override;
   void on_head(ClientConnection& connection, const HttpReplyHead& head) override;
   void on_body(ClientConnection& connection, std::string_view raw) override;
   void on_end(ClientConnection& connection) override;
@@ -152,7 +159,7 @@ std::string request_head(const HttpCall& call) {
   head.append(call.method).append(" ").append(call.target).append(" HTTP/1.1\r\nHost: ");
   append_address(head, call.to);
   head.append("\r\n").append(call.header_lines).append(call.more_header_lines);
-  if (!call.body.empty() || (call.method != "GET" && call.method != "HEAD")) {
+  if (!call.streams && (!call.body.empty() || (call.method != "GET" && call.method != "HEAD"))) {
     head.append("Content-Length: ");
     append_number(head, call.body.size());
     head.append("\r\n");
@@ -176,6 +183,7 @@ CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
                                         .head = std::move(head),
                                         .body = std::move(call.body),
                                         .is_head = call.method == "HEAD",
+                                        .streams = call.streams,
                                         .connect_timeout = call.connect_timeout,
                                         .head_timeout = call.head_timeout,
                                         .idle_timeout = call.idle_timeout,
@@ -183,7 +191,7 @@ CallId HttpClientOverEpoll::start(HttpCall call, HttpCallHandler& handler) {
                                                    ? kNever
                                                    : loop_.now() + call.total_timeout})
                       .first->second;
-  if (!start_pooled(id, started)) {
+  if (started.streams || !start_pooled(id, started)) {
     connect(id, started);
   }
   if (sweep_timer_ == TimerId{}) {
@@ -286,7 +294,38 @@ void HttpClientOverEpoll::attach(CallId id, Call& call, ClientConnection& connec
   if (!connection.connecting()) {
     on_connected(connection);
   }
-  connection.start({.head = call.head, .body = call.body, .is_head = call.is_head});
+  connection.start(
+      {.head = call.head, .body = call.body, .is_head = call.is_head, .streams = call.streams});
+}
+
+size_t HttpClientOverEpoll::send_body(CallId id, std::string_view bytes) {
+  Call* const call = find(id);
+  if (call == nullptr) {
+    return 0;
+  }
+  if (!call->writable) {
+    call->early.append(bytes);
+    return call->early.size();
+  }
+  if (call->awaited == Awaited::kHead) {
+    wait(*call, call->idle_timeout);
+  }
+  return call->connection->send_body(bytes);
+}
+
+void HttpClientOverEpoll::end_body(CallId id) {
+  Call* const call = find(id);
+  if (call == nullptr) {
+    return;
+  }
+  if (!call->writable) {
+    call->early_ended = true;
+    return;
+  }
+  call->connection->end_body();
+  if (call->awaited == Awaited::kHead) {
+    wait(*call, call->head_timeout);
+  }
 }
 
 void HttpClientOverEpoll::cancel(CallId id) {
@@ -351,6 +390,25 @@ void HttpClientOverEpoll::on_connected(ClientConnection& connection) {
   Call& call = call_of(connection);
   call.awaited = Awaited::kHead;
   wait(call, call.head_timeout);
+}
+
+void HttpClientOverEpoll::on_writable(ClientConnection& connection) {
+  const CallId id = connections_.at(&connection).call;
+  Call& call = call_of(connection);
+  if (call.awaited == Awaited::kHead) {
+    wait(call, call.idle_timeout);
+  }
+  if (!std::exchange(call.writable, true)) {
+    const bool waits = connection.send_body(std::exchange(call.early, {})) > 0;
+    if (call.early_ended) {
+      end_body(id);
+      return;
+    }
+    if (waits) {
+      return;  // It comes again.
+    }
+  }
+  call.handler.on_writable(id);
 }
 
 void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyHead& head) {

@@ -48,6 +48,8 @@ class HttpCallHandler {
   // kUnavailable: connecting failed, or the connection broke. kTimeout. kCorrupt: the reply is not
   // HTTP.
   virtual void on_error(CallId id, const Error& error) = 0;
+  // Of a call whose body streams: the head is sent, and no byte of the body waits.
+  virtual void on_writable(CallId /*id*/) {}
 
  protected:
   ~HttpCallHandler() = default;
@@ -61,10 +63,14 @@ struct HttpCall {
   std::string_view header_lines;
   std::string_view more_header_lines;
   std::string body;
+  // More of the body follows by send_body(). The header lines have its framing, and its bytes come
+  // in that framing. Such a call never uses a pooled connection, because it could not be repeated.
+  bool streams = false;
   Duration connect_timeout = std::chrono::seconds(2);
   Duration head_timeout = std::chrono::hours(1);  // Until the reply's head.
-  Duration idle_timeout = std::chrono::hours(1);  // Between two pieces of the reply.
-  Duration total_timeout = Duration::max();       // From start() to the end of the reply.
+  Duration idle_timeout =
+      std::chrono::hours(1);                 // Between two pieces of the reply, or of the body.
+  Duration total_timeout = Duration::max();  // From start() to the end of the reply.
 };
 
 class HttpClient {
@@ -76,6 +82,9 @@ class HttpClient {
   // byte of the reply, a fresh one replaces it once. The views of `call` must live only until it
   // returns.
   virtual CallId start(HttpCall call, HttpCallHandler& handler) = 0;
+  // Returns how many bytes wait to be sent. Ignored after the call's end.
+  virtual size_t send_body(CallId id, std::string_view bytes) = 0;
+  virtual void end_body(CallId id) = 0;
   virtual void cancel(CallId id) = 0;  // Closes the connection, so that the worker notices.
   // Stops reading (backpressure) and the idle timeout. One more on_body() may follow, with bytes
   // that were already read.

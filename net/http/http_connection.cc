@@ -137,7 +137,7 @@ void HttpConnection::on_ready(uint32_t epoll_events) {
   if ((epoll_events & (EPOLLIN | EPOLLRDHUP)) != 0) {
     const bool ended = (epoll_events & EPOLLRDHUP) != 0;
     // Notices a leaving client, even behind pipelined bytes that are not read now.
-    input_ended_ = input_ended_ || (ended && !may_receive());
+    input_ended_ = input_ended_ || (ended && phase_ != Phase::kStream && !may_receive());
     receive(ended ? Ended::kMaybe : Ended::kNo);
   }
   go_on();
@@ -196,7 +196,7 @@ void HttpConnection::check_deadline(Instant now) {
 
 void HttpConnection::drain() {
   draining_ = true;
-  if (phase_ == Phase::kReply) {
+  if (phase_ == Phase::kReply || phase_ == Phase::kStream) {
     close_after_reply_ = true;
   } else if (phase_ == Phase::kHead && !request_started_) {
     close_after_reply_ = true;
@@ -212,7 +212,8 @@ void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + 
 bool HttpConnection::may_receive() const {
   const bool busy = phase_ == Phase::kReply || queue_.blocked();
   const bool enough = unparsed().size() >= kInputHeldMax || owner_.held_bytes().full();
-  return phase_ != Phase::kClosed && !(busy && enough);
+  return phase_ != Phase::kClosed && !(busy && enough) &&
+         !(phase_ == Phase::kStream && body_paused_);
 }
 
 bool HttpConnection::discards_input() const {
@@ -249,6 +250,8 @@ void HttpConnection::receive(Ended ended) {
 void HttpConnection::take(std::string_view bytes) {
   if (phase_ == Phase::kBody) {
     bytes.remove_prefix(take_body(bytes));
+  } else if (phase_ == Phase::kStream) {
+    bytes.remove_prefix(take_stream(bytes));
   }
   if (discards_input()) {
     return;
@@ -340,6 +343,7 @@ bool HttpConnection::start_request() {
   request_.headers.swap(head_.headers);
   request_.body.clear();
   request_.account = 0;
+  request_.streams = false;
   request_.body_bytes_max = owner_.options().body_bytes_max;
   body_left_ = head_.content_length;
   if (const auto reply = owner_.on_head(request_)) {
@@ -347,10 +351,10 @@ bool HttpConnection::start_request() {
   } else if (!await_body()) {
     return false;
   }
-  if (phase_ != Phase::kBody) {
+  if (phase_ != Phase::kBody && phase_ != Phase::kStream) {
     return false;  // It closes after its reply.
   }
-  const size_t taken = take_body(unparsed());
+  const size_t taken = phase_ == Phase::kBody ? take_body(unparsed()) : take_stream(unparsed());
   // A refused request has dropped the input.
   input_at_ = std::min(input_at_ + taken, input_.size());
   return true;
@@ -361,6 +365,11 @@ bool HttpConnection::await_body() {
   if (body_left_ > request_.body_bytes_max) {
     refuse({413, "the request body is too large"});
     return false;
+  }
+  request_.streams = request_.streams && (head_.framing == BodyFraming::kChunked || body_left_ > 0);
+  if (request_.streams) {
+    start_stream();
+    return true;
   }
   phase_ = Phase::kBody;
   body_account_ = request_.account;
@@ -377,6 +386,76 @@ bool HttpConnection::await_body() {
     }
   }
   return true;
+}
+
+void HttpConnection::start_stream() {
+  chunks_ = {};
+  streamed_ = 0;
+  body_paused_ = false;
+  phase_ = Phase::kStream;
+  request_started_ = false;
+  close_after_reply_ = draining_ || !head_.keep_alive;
+  stream_ends_ = owner_.loop().now() + owner_.options().stream_timeout;
+  wait_for_stream();
+  if (head_.expects_continue && unparsed().empty()) {
+    send({"HTTP/1.1 100 Continue\r\n\r\n"});
+  }
+  owner_.on_request(*this, request_);
+}
+
+void HttpConnection::wait_for_stream() {
+  deadline_ = body_paused_
+                  ? kNever
+                  : std::min(owner_.loop().now() + owner_.options().idle_timeout, stream_ends_);
+}
+
+void HttpConnection::pause_body() {
+  if (phase_ == Phase::kStream) {
+    body_paused_ = true;
+    wait_for_stream();
+  }
+}
+
+void HttpConnection::resume_body() {
+  if (phase_ == Phase::kStream && std::exchange(body_paused_, false)) {
+    wait_for_stream();
+    ask_attention();
+  }
+}
+
+// The same as take_body(), for a body that the handler gets as it comes. Its end comes before the
+// handler's reply to it, so the phase changes first.
+size_t HttpConnection::take_stream(std::string_view bytes) {
+  std::string_view payload;
+  size_t taken = 0;
+  bool complete = true;
+  if (head_.framing == BodyFraming::kLength) {
+    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
+    payload = bytes.substr(0, taken);
+    body_left_ -= taken;
+    complete = body_left_ == 0;
+  } else if (head_.framing == BodyFraming::kChunked) {
+    request_.body.clear();
+    taken = chunks_.decode(bytes, request_.body);
+    payload = request_.body;
+    complete = chunks_.done();
+  }
+  streamed_ += payload.size();
+  if (chunks_.failed() || streamed_ > request_.body_bytes_max) {
+    broken_ = true;  // The handler learns that the client is gone.
+    ask_attention();
+    return taken;
+  }
+  if (complete) {
+    phase_ = Phase::kReply;
+    deadline_ = kNever;
+  } else {
+    wait_for_stream();
+  }
+  if (complete || !payload.empty()) {
+    owner_.on_body(*this, payload, complete ? BodyPart::kLast : BodyPart::kMoreComes);
+  }
+  return taken;
 }
 
 // Returns how many of `bytes` belonged to the body.
@@ -485,6 +564,17 @@ void HttpConnection::refuse(const HttpRefusal& refusal) {
 
 // --- replies
 
+// A reply may come before the end of a body that streams. The rest of the body is not read then.
+void HttpConnection::begin_reply() {
+  PDJOB_CHECK(phase_ == Phase::kReply || phase_ == Phase::kStream);
+  PDJOB_CHECK(form_ == ReplyForm::kNone);
+  if (phase_ == Phase::kStream) {
+    phase_ = Phase::kReply;
+    close_after_reply_ = true;
+    deadline_ = kNever;
+  }
+}
+
 // Everything except the framing and the empty line.
 void HttpConnection::start_head(int status, std::string_view content_type, const Headers& headers) {
   std::string& head = reply_head_;
@@ -506,7 +596,7 @@ void HttpConnection::start_head(int status, std::string_view content_type, const
 
 void HttpConnection::reply(int status, std::string_view content_type, std::string_view body,
                            const Headers& headers) {
-  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  begin_reply();
   send_whole(status, content_type, body, headers);
   end_reply();
 }
@@ -526,7 +616,7 @@ void HttpConnection::send_whole(int status, std::string_view content_type, std::
 }
 
 void HttpConnection::begin(int status, std::string_view content_type, const Headers& headers) {
-  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  begin_reply();
   form_ = head_.method == "HEAD" ? ReplyForm::kBodiless
           : head_.is_http_1_0    ? ReplyForm::kUntilClose
                                  : ReplyForm::kChunked;
@@ -557,7 +647,7 @@ void HttpConnection::end() {
 }
 
 void HttpConnection::begin_raw(std::string_view head) {
-  PDJOB_CHECK(phase_ == Phase::kReply && form_ == ReplyForm::kNone);
+  begin_reply();
   form_ = ReplyForm::kRaw;
   raw_ends_by_closing_ = head.find("\r\nConnection: close\r\n") != std::string_view::npos;
   send({head});
@@ -651,7 +741,7 @@ void HttpConnection::end_reply() {
 }
 
 void HttpConnection::client_gone() {
-  const bool amid_reply = phase_ == Phase::kReply;
+  const bool amid_reply = phase_ == Phase::kReply || phase_ == Phase::kStream;
   close();
   if (amid_reply) {
     owner_.on_client_gone(*this);

@@ -3,7 +3,8 @@
 // knows the ids and handlers. Loop-bound.
 //
 //   kHead ──> kBody ──> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
-//     └────────────────────^
+//     ├────────────────────^
+//     └───> kStream ───────┘
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,11 @@ class HttpConnection final : public FdHandler {
 
   class Owner {
    public:
-    // These four may run a handler's code, so reply(), write() and similar functions never call
+    // These five may run a handler's code, so reply(), write() and similar functions never call
     // them.
     virtual std::optional<EarlyReply> on_head(HttpRequest& request) = 0;
     virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
+    virtual void on_body(HttpConnection& connection, std::string_view bytes, BodyPart part) = 0;
     virtual void on_client_gone(HttpConnection& connection) = 0;
     virtual void on_writable(HttpConnection& connection) = 0;
     // The reply is complete, or abort() cut it.
@@ -79,6 +81,8 @@ class HttpConnection final : public FdHandler {
   void write_raw(std::string_view bytes);
   void end_raw(bool keep_alive);
   void abort();
+  void pause_body();
+  void resume_body();
   bool is_http_1_0() const { return head_.is_http_1_0; }
   size_t bytes_queued() const { return queue_.size(); }
   void hold_more(size_t bytes) { hold_body(bytes); }
@@ -86,9 +90,10 @@ class HttpConnection final : public FdHandler {
 
  private:
   enum class Phase {
-    kHead,   // Waiting for a request, or inside its head.
-    kBody,   // Inside its body, which may be skipped.
-    kReply,  // The handler has the request.
+    kHead,    // Waiting for a request, or inside its head.
+    kBody,    // Inside its body, which may be skipped.
+    kStream,  // The handler has the request, and the body still arrives.
+    kReply,   // The handler has the whole request.
     // Our last byte is sent. We read until the client closes, because a reset could destroy what it
     // has not read yet.
     kLinger,
@@ -102,7 +107,10 @@ class HttpConnection final : public FdHandler {
   void take_requests();
   bool start_request();
   bool await_body();
+  void start_stream();
   size_t take_body(std::string_view bytes);
+  size_t take_stream(std::string_view bytes);
+  void wait_for_stream();
   void finish_request();
   void finish_skipping();
   void refuse(const HttpRefusal& refusal);
@@ -118,6 +126,7 @@ class HttpConnection final : public FdHandler {
   std::string_view unparsed() const { return std::string_view(input_).substr(input_at_); }
   bool discards_input() const;
 
+  void begin_reply();
   void start_head(int status, std::string_view content_type, const Headers& headers);
   void send_whole(int status, std::string_view content_type, std::string_view body,
                   const Headers& headers);
@@ -152,7 +161,10 @@ class HttpConnection final : public FdHandler {
   HttpRequest request_;
   ChunkDecoder chunks_;
   uint64_t body_left_ = 0;
-  bool skips_body_ = false;  // Its request is already answered.
+  bool skips_body_ = false;   // Its request is already answered.
+  bool body_paused_ = false;  // kStream.
+  Instant stream_ends_{};     // The same: when it has taken too long.
+  uint64_t streamed_ = 0;     // The same: bytes so far.
 
   // Bytes of this connection counted in HeldBytes.
   size_t input_counted_ = 0;

@@ -45,6 +45,8 @@ class HttpServerOverEpoll final : public HttpServer,
   void write_raw(ExchangeId id, std::string_view bytes) override;
   void end_raw(ExchangeId id, bool keep_alive) override;
   void abort(ExchangeId id) override;
+  void pause_body(ExchangeId id) override;
+  void resume_body(ExchangeId id) override;
   void hold_more(ExchangeId id, size_t bytes) override;
   void body_freed(ExchangeId id) override;
   const HeldBytes& held() const override { return held_; }
@@ -67,6 +69,7 @@ class HttpServerOverEpoll final : public HttpServer,
     return handler_.on_head(request);
   }
   void on_request(HttpConnection& connection, HttpRequest& request) override;
+  void on_body(HttpConnection& connection, std::string_view bytes, BodyPart part) override;
   void on_client_gone(HttpConnection& connection) override;
   void on_writable(HttpConnection& connection) override;
   void on_reply_ended(HttpConnection& connection) override;
@@ -237,6 +240,11 @@ void HttpServerOverEpoll::on_request(HttpConnection& connection, HttpRequest& re
   handler_.on_request(id, request);
 }
 
+void HttpServerOverEpoll::on_body(HttpConnection& connection, std::string_view bytes,
+                                  BodyPart part) {
+  handler_.on_body(clients_.at(&connection).exchange, bytes, part);
+}
+
 void HttpServerOverEpoll::on_client_gone(HttpConnection& connection) {
   const ExchangeId id = clients_.at(&connection).exchange;
   exchanges_.erase(id);
@@ -303,6 +311,18 @@ void HttpServerOverEpoll::end_raw(ExchangeId id, bool keep_alive) {
 void HttpServerOverEpoll::abort(ExchangeId id) {
   if (HttpConnection* connection = find(id)) {
     connection->abort();
+  }
+}
+
+void HttpServerOverEpoll::pause_body(ExchangeId id) {
+  if (HttpConnection* connection = find(id)) {
+    connection->pause_body();
+  }
+}
+
+void HttpServerOverEpoll::resume_body(ExchangeId id) {
+  if (HttpConnection* connection = find(id)) {
+    connection->resume_body();
   }
 }
 

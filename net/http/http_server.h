@@ -1,6 +1,6 @@
-// HttpServer: HTTP/1.1 for all roles. It has a strict head parser, whole bounded request bodies,
-// whole or streamed replies, and raw pass-through for the router. Keep-alive and pipelined requests
-// are answered in order. It has no TLS: use loopback, or a proxy with TLS.
+// HttpServer: HTTP/1.1 for all roles. It has a strict head parser, whole or streamed bounded
+// request bodies, whole or streamed replies, and raw pass-through for the router. Keep-alive and
+// pipelined requests are answered in order. It has no TLS: use loopback, or a proxy with TLS.
 //
 // An ExchangeId names a request. Writing to the id of an ended exchange does nothing, so a late
 // token of a helper thread cannot reach the wrong client. Loop-bound.
@@ -39,6 +39,9 @@ struct HttpRequest {
   // on_head() sets the account that the body's bytes count for, and their limit.
   HeldBytes::Account account = 0;
   size_t body_bytes_max = 0;
+  // on_head() may set it: on_request() comes at once, without the body. It arrives by on_body(),
+  // and counts for no account. False again in on_request() if there is no body.
+  bool streams = false;
   // The first header of that name, ignoring case; empty if absent.
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };
@@ -50,6 +53,8 @@ struct EarlyReply {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
+enum class BodyPart { kMoreComes, kLast };
+
 class HttpHandler {
  public:
   // The head is complete; no byte of the body is stored yet. Returning a reply ends the request
@@ -57,6 +62,9 @@ class HttpHandler {
   // body. Otherwise a short body is skipped; after a long one the connection is closed.
   virtual std::optional<EarlyReply> on_head(HttpRequest& /*request*/) { return std::nullopt; }
   virtual void on_request(ExchangeId id, HttpRequest& request) = 0;
+  // Bytes of a body that streams, without its framing; kLast once, if the client sent all of it. A
+  // reply before that ends the request; the connection closes after it.
+  virtual void on_body(ExchangeId /*id*/, std::string_view /*bytes*/, BodyPart /*part*/) {}
   // The client left before the reply was complete.
   virtual void on_client_gone(ExchangeId id) = 0;
   // The send queue was over limits::kHttpSendQueueBytesMax and is now below half of it.
@@ -78,6 +86,7 @@ struct HttpServerOptions {
   size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.
   Duration idle_timeout = std::chrono::seconds(75);     // For a connection between requests.
   Duration request_timeout = std::chrono::seconds(60);  // For a whole request to arrive.
+  Duration stream_timeout = std::chrono::hours(1);      // For a body that streams.
   size_t connections_max = 0;                           // 0: limits::kHttpConnectionsMax.
   size_t held_bytes_max = 0;          // For all requests; 0: limits::kHttpHeldBytesMax.
   size_t account_held_bytes_max = 0;  // For one account's requests; 0: a quarter of held_bytes_max.
@@ -115,6 +124,10 @@ class HttpServer {
   virtual void end_raw(ExchangeId id, bool keep_alive) = 0;
   // Cuts the connection, so that the client sees an incomplete reply.
   virtual void abort(ExchangeId id) = 0;
+
+  // Stops reading a body that streams (backpressure). One more on_body() may follow.
+  virtual void pause_body(ExchangeId id) = 0;
+  virtual void resume_body(ExchangeId id) = 0;
 
   // The handler copies the body: this many bytes more count until the reply ends.
   virtual void hold_more(ExchangeId id, size_t bytes) = 0;

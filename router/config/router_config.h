@@ -9,6 +9,7 @@
 #include "common/limits.h"
 #include "common/time.h"
 #include "net/control/message.h"
+#include "net/http/http_client.h"
 #include "router/config/async_config.h"
 #include "router/config/cache_config.h"
 #include "router/config/kv_events_config.h"
@@ -51,6 +52,14 @@ enum class Pairing {
 enum class RouterKind {
   kBuiltIn,
   kCommand,  // An external router, started by its recipe (router_recipe.h).
+};
+
+// Where the job's process of the Batch API listens, and the keys of both. Not of the file.
+struct BatchDoor {
+  net::HttpAddress address;
+  std::string key;              // Of its port; empty: there is no such process.
+  std::string rows_key;         // It shows this one, and names the tenant whose row it sends.
+  uint64_t body_bytes_max = 0;  // Of an upload.
 };
 
 struct RouterConfig {
@@ -102,6 +111,7 @@ struct RouterConfig {
   std::vector<std::string> models;
   // Not a key: workers want keys of their own, so a client's Authorization is never for them.
   bool own_keys = false;
+  BatchDoor batches;          // Not a key.
   std::string probe_key;      // Not a key of the file: only the launcher's probes show it.
   bool hears_losses = false;  // Not a key: a launcher reports why workers were lost.
   CacheConfig cache;

@@ -64,6 +64,7 @@ RelayApi::RelayApi(net::Loop& loop, const RouterConfig& config, Policies policie
             [&loop] { return loop.entropy(); }),
       admission_(config.tenants),
       probe_check_({config.probe_key}),
+      rows_check_({config.batches.rows_key}),
       tracer_(std::move(tracer)) {}
 
 // --- events
@@ -81,7 +82,7 @@ void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, 
 }
 
 std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
-  const auto known = admission_.identify(request.header("authorization"));
+  const auto known = identify(request);
   std::optional<Admission::Denial> denial;
   if (const auto* unknown = std::get_if<Admission::Denial>(&known)) {
     denial = *unknown;
@@ -94,6 +95,20 @@ std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
     return std::nullopt;
   }
   return denied(*denial);
+}
+
+std::variant<Admission::Tenant, Admission::Denial> RelayApi::identify(
+    const net::HttpRequest& request) const {
+  if (!admission_.open_to_all() && is_row(request)) {
+    if (const auto tenant = admission_.find(request.header(openai::header::kBatchTenant))) {
+      return *tenant;
+    }
+  }
+  return admission_.identify(request.header("authorization"));
+}
+
+bool RelayApi::is_row(const net::HttpRequest& request) const {
+  return !rows_check_.open_to_all() && rows_check_.opens(request.header("authorization"));
 }
 
 Admission::Tenant RelayApi::tenant_of(const net::HttpRequest& request) const {
@@ -165,7 +180,8 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
                      .session = name_hash(session_of(request, body)),
                      .tenant = exchange.tenant,
                      .weight = tenant.weight,
-                     .priority = tenant.priority,
+                     // Rows of batches come behind everybody who waits.
+                     .priority = is_row(request) ? 0 : tenant.priority + 1,
                      .timeout = timeout_of(request),
                      .pin_prefill = pin(openai::header::kPinPrefill),
                      .pin_decode = pin(openai::header::kPinDecode),

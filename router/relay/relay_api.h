@@ -70,6 +70,9 @@ class RelayApi final : public net::HttpCallHandler {
   // Checks a request before its body arrives, and notes its tenant in `account`. Returns a reply if
   // the request is denied.
   std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
+  // Who asks: by the key, or, beside the key of the Batch API's process, by the name that it says.
+  std::variant<Admission::Tenant, Admission::Denial> identify(
+      const net::HttpRequest& request) const;
   // Requires: let_in() has seen the request.
   Admission::Tenant tenant_of(const net::HttpRequest& request) const;
   // Counts and logs the denial. Returns the reply to it.
@@ -160,6 +163,8 @@ class RelayApi final : public net::HttpCallHandler {
              bool generates);
   // The key for consistent_hash; empty: none.
   bool is_probe(const net::HttpRequest& request, const TenantConfig& tenant) const;
+  // A row of a batch.
+  bool is_row(const net::HttpRequest& request) const;
   bool prefills_several_prompts() const;
   std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
   // The worker's name; `gone` if it has left.
@@ -186,6 +191,7 @@ class RelayApi final : public net::HttpCallHandler {
   Router core_;
   Admission admission_;
   const KeyCheck probe_check_;
+  const KeyCheck rows_check_;
   RouterMetrics metrics_;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 

@@ -133,7 +133,7 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
         config = pathlib.Path(folder) / "job.yaml"
-        down = max(5, args.seconds // 12)
+        down = max(5, args.seconds // 6)
         config.write_text(JOB.format(folder=folder, down=down))
         job = subprocess.Popen([args.pdjob, "--config", config], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
         url = next(line.split("url=")[1].strip() for line in job.stdout if line.startswith("ready url="))

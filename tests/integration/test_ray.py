@@ -38,7 +38,8 @@ def test_one_job_serves_from_two_ray_clusters_and_gives_everything_back():
         lacking = [path for path in (BIN, *libraries_of(BIN)) if guest.run("sh", "-c", f"test -e {path}").returncode]
         assert {"pdjob", "libzmq.so.5", "libsodium.so.23"} <= {os.path.basename(path) for path in lacking} and len(lacking) > 10
         clusters = Clusters(network)
-        job = HostJob(clusters.a, BIN, clusters.job_yaml(folder), folder)
+        zones = {f"{role}_extra": f'labels: {{zone: "{host.address}"}}' for role, host in (("prefill", clusters.b), ("decode", clusters.a))}
+        job = HostJob(clusters.a, BIN, clusters.job_yaml(folder, **zones), folder)
         try:
             job.wait_ready()
             ask = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
@@ -46,7 +47,8 @@ def test_one_job_serves_from_two_ray_clusters_and_gives_everything_back():
             assert reply.status_code == 200 and reply.json()["choices"][0]["text"].startswith(" Paris"), reply.text
             processes = job.processes()
             urls = {name: processes[name]["url"] for name in ("prefill-0", "decode-0")}
-            assert {url.rsplit(":", 1)[0].removeprefix("http://") for url in urls.values()} == {clusters.a.address, clusters.b.address}
+            # Where their labels say.
+            assert [url.rsplit(":", 1)[0].removeprefix("http://") for url in urls.values()] == [clusters.b.address, clusters.a.address]
             # One transfer was the probe's.
             assert job.metric(urls["decode-0"], "pdjob_kv_link_transfers_total", transport="tcp", direction="receives") == 2
             assert job.metric(urls["decode-0"], "pdjob_kv_link_bytes_total", transport="tcp", direction="receives") > 100_000

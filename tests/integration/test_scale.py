@@ -12,7 +12,7 @@ import urllib.request
 import httpx
 import pytest
 
-from conftest import BIN, WORKER_KEYS, assert_idle, eventually, get, metric, running_job
+from conftest import BIN, Job, WORKER_KEYS, assert_idle, eventually, get, metric, running_job
 
 REQUESTS = [
     {
@@ -102,7 +102,27 @@ def test_sizes_change_under_load_and_nothing_is_lost_or_altered(job):
     assert not load.errors, load.errors[:5]
     wrong = [(seed, text) for seed, text in load.answers if text != expected[seed]]
     assert not wrong, (wrong[0], expected[wrong[0][0]])
-    assert all(process["restarts"] <= 1 and process["crashes"] == 0 for process in job.processes().values())
+    assert all(process["restarts"] == 0 and process["crashes"] == 0 for process in job.processes().values())
+    eventually(lambda: assert_idle(job), 30, "no rows left in use")
+
+
+def test_a_worker_changes_its_role_under_load_without_loading_its_model_again(job):
+    body = REQUESTS[0] | {"stream": False}
+    expected = text_of(httpx.post(job.url + "/v1/completions", json=body, timeout=60))
+    assert scale(job, "prefill=2").returncode == 0
+    with SeededLoad(job.url) as load:
+        load.goes_on()
+        before = {name: process["pid"] for name, process in job.processes().items()}
+        for words, roles in [(["prefill=1", "decode=2"], (1, 2)), (["prefill=2", "decode=1"], (2, 1))] * 2:
+            answer = scale(job, *words)
+            assert answer.returncode == 0, answer.stderr
+            assert (len(ready(job, "prefill")), len(ready(job, "decode"))) == roles
+            load.goes_on()
+    assert not load.errors, load.errors[:5]
+    assert {text for seed, text in load.answers if seed == body["seed"]} == {expected}
+    assert {name: process["pid"] for name, process in job.processes().items()} == before, "no process was started"
+    changed = [p for p in pathlib.Path(job.folder).glob("logs/**/*.log") if "as decode on" in (t := p.read_text()) and "as prefill on" in t]
+    assert changed, "one served as both"
     eventually(lambda: assert_idle(job), 30, "no rows left in use")
 
 
@@ -158,3 +178,56 @@ def test_an_order_without_the_owners_key_is_refused(job):
             urllib.request.urlopen(request, timeout=10)
         assert refused.value.code == 401
     assert "decode: 1 of 1 serves" in get(admin + "/scale?as=text")
+
+
+FAKE = """\
+name: scales
+served_name: m
+engine: {{kind: fake, fake_delay_per_token: 5ms, sequences: 16, tokens_per_sequence: 256}}
+prefill: {{workers: 1, scaling: {{max: 3, ttft: 500ms, down_after: 3s}}}}
+decode: {{workers: 1, scaling: {{max: 3, itl: 15ms, down_after: 3s}}}}
+scaling: {{zero_after: 4s}}
+router: {{listen: "127.0.0.1:0", queue_timeout: 60s}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+"""
+
+
+def test_workers_come_with_load_leave_without_it_and_the_next_request_brings_them_back():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        job = Job(FAKE.format(folder=folder), folder).wait_ready()
+        try:
+            check_a_job_that_scales(job)
+        finally:
+            assert job.stop() == 0, job.log_tail()
+
+
+def check_a_job_that_scales(job):
+    stop, failures, seen = threading.Event(), [], set()
+
+    def load(number):
+        body = {"model": "m", "prompt": f"{number:040d}", "max_tokens": 40, "ignore_eos": True, "seed": number}
+        with httpx.Client(base_url=job.url, timeout=120) as client:
+            while not stop.is_set():
+                reply = client.post("/v1/completions", json=body)
+                if reply.status_code != 200 or reply.json()["usage"]["completion_tokens"] != 40:
+                    failures.append(reply.text)
+
+    def workers():
+        names = {name for name, process in job.processes().items() if process["role"] != "router"}
+        seen.add(len(names))
+        return len(names)
+
+    clients = [threading.Thread(target=load, args=(number,)) for number in range(10)]
+    [client.start() for client in clients]
+    try:
+        eventually(lambda: workers() >= 3, 60, "more workers")
+    finally:
+        stop.set()
+        [client.join(120) for client in clients]
+    eventually(lambda: workers() == 0, 120, "no workers without requests")
+    assert not failures, failures[:3]
+    held = httpx.post(job.url + "/v1/completions", json={"model": "m", "prompt": "hello", "max_tokens": 3}, timeout=90)
+    assert held.status_code == 200, held.text
+    story = subprocess.run([BIN, "explain", "--config", str(job.config)], capture_output=True, text=True, timeout=30).stdout
+    for what in ["from 1 to 2 workers: ", "no request for 4 s", "wait at a router"]:
+        assert what in story, story

@@ -5,7 +5,7 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr std::array<std::pair<const char*, FaultKind>, 11> kKinds = {
+constexpr std::array<std::pair<const char*, FaultKind>, 12> kKinds = {
     {{"kill", &FaultWeights::kill},
      {"freeze", &FaultWeights::freeze},
      {"slow", &FaultWeights::slow},
@@ -16,7 +16,8 @@ constexpr std::array<std::pair<const char*, FaultKind>, 11> kKinds = {
      {"connection goes dead", &FaultWeights::goes_dead},
      {"partition", &FaultWeights::partition},
      {"node lost", &FaultWeights::node_lost},
-     {"reorganise", &FaultWeights::reorganise}}};
+     {"reorganise", &FaultWeights::reorganise},
+     {"an agent's link breaks", &FaultWeights::agent_link_breaks}}};
 
 }  // namespace
 
@@ -58,7 +59,8 @@ FaultPlan make_fault_plan(const Scenario& scenario, Instant start, uint64_t seed
                 .step_fails = dial(scenario.step_fails),
                 .reserve_fails = dial(scenario.reserve_fails),
                 .spawn_fails = dial(scenario.spawn_fails),
-                .messages_twice = dial(scenario.messages_twice)};
+                .messages_twice = dial(scenario.messages_twice),
+                .agent_messages_lost = dial(scenario.agent_messages_lost)};
   return plan;
 }
 

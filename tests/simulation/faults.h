@@ -27,17 +27,18 @@ struct Fault {
 // Chances.
 struct FaultDials {
   double messages_lost = 0, push_fails = 0, row_damaged = 0, step_fails = 0, reserve_fails = 0,
-         spawn_fails = 0, messages_twice = 0;
+         spawn_fails = 0, messages_twice = 0, agent_messages_lost = 0;
 };
 using FaultDial = double FaultDials::*;
-inline constexpr std::array<std::pair<const char*, FaultDial>, 7> kFaultDials = {
+inline constexpr std::array<std::pair<const char*, FaultDial>, 8> kFaultDials = {
     {{"messages lost", &FaultDials::messages_lost},
      {"pushes fail", &FaultDials::push_fails},
      {"rows damaged", &FaultDials::row_damaged},
      {"steps fail", &FaultDials::step_fails},
      {"reservations fail", &FaultDials::reserve_fails},
      {"starts fail", &FaultDials::spawn_fails},
-     {"messages come twice", &FaultDials::messages_twice}}};
+     {"messages come twice", &FaultDials::messages_twice},
+     {"messages of agents lost", &FaultDials::agent_messages_lost}}};
 
 struct FaultPlan {
   std::vector<Fault> faults;

@@ -100,8 +100,10 @@ void JobWatch::on(const launcher::Job& job, const launcher::Probe& probe) {
 
 void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
   ++counts_.starts;
-  const bool runs = std::ranges::any_of(
-      cluster_.running(), [&](const auto& each) { return each.second.spec.name == spawn.name; });
+  const bool runs = std::ranges::any_of(machines_.running(), [&](const auto& each) {
+    return each.second.spec.name == spawn.name && !given_up(each.first);
+  });
+  placed_[spawn.incarnation] = {.node = spawn.place.node};
   invariants_.expect(!runs, "a process is started only when it does not run, but not", spawn.name);
   invariants_.expect(!retired_.contains(spawn.name), "a retired process is not started, but",
                      spawn.name);
@@ -111,6 +113,32 @@ void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
   invariants_.expect(node == nodes_.end() || process == nullptr || process->is_router() ||
                          accepts(node->second, process->demand),
                      "a process runs only where it may, but not", spawn.name);
+}
+
+bool JobWatch::given_up(launcher::Incarnation incarnation) const {
+  const auto placed = placed_.find(incarnation);
+  return outlives_ > Duration::zero() && placed != placed_.end() &&
+         placed->second.given_up != kNever;
+}
+
+void JobWatch::lose(const std::string& node, Instant now) {
+  nodes_.erase(node);
+  for (auto& [incarnation, placed] : placed_) {
+    if (placed.node == node) {
+      placed.given_up = std::min(placed.given_up, now);
+    }
+  }
+}
+
+void JobWatch::look(Instant now) {
+  for (const auto& [incarnation, order] : machines_.running()) {
+    if (given_up(incarnation)) {
+      const Placed& placed = placed_.at(incarnation);
+      const Instant from = std::max(placed.given_up, outlives_from_(placed.node));
+      invariants_.expect(from == kNever || now <= from + outlives_,
+                         "no process outlives its node for long, but", order.spec.engine_id);
+    }
+  }
 }
 
 void JobWatch::begin(const std::vector<launcher::Node>& nodes) {
@@ -165,7 +193,7 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
   } else if (const auto* failed = std::get_if<launcher::ProbeFailed>(&event)) {
     probes_.erase(failed->probe);
   } else if (const auto* lost = std::get_if<launcher::NodeLost>(&event)) {
-    nodes_.erase(lost->name);
+    lose(lost->name, now);
   } else if (const auto* joined = std::get_if<launcher::NodeJoined>(&event)) {
     nodes_[joined->node.name] = joined->node;
   }

@@ -1,8 +1,8 @@
 // JobWatch: looks at a Job core from outside, after each of its steps. Only processes that a probe
 // went through get ready. A process is started only when it does not run, and never after it was
 // retired, and only on a node that is there, accepts it and has what it takes, which no other
-// process has then. A process waits only while no node has room for it. It follows which processes
-// there should be.
+// process has then. A process waits only while no node has room for it. The processes of a lost
+// node may outlive its loss, but not for long. It follows which processes there should be.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/job_runner.h"
@@ -28,8 +29,15 @@ class JobWatch {
     uint64_t starts = 0, probes = 0, retired = 0;
   };
 
-  JobWatch(Invariants& invariants, const SimCluster& cluster)
-      : invariants_(invariants), cluster_(cluster) {}
+  JobWatch(Invariants& invariants, const SimMachines& machines)
+      : invariants_(invariants), machines_(machines) {}
+
+  // How long the processes of a lost node may run on, from the time that this says of the node, if
+  // that is later than its loss.
+  void let_outlive(Duration outlives, std::function<Instant(const std::string& node)> from) {
+    outlives_ = outlives;
+    outlives_from_ = std::move(from);
+  }
 
   // The nodes that the job begins with.
   void begin(const std::vector<launcher::Node>& nodes);
@@ -47,6 +55,8 @@ class JobWatch {
   // Once faults have ended and the job has had time: everything is as it was asked for.
   void expect_all_well(const launcher::Job& job);
   bool well(const launcher::Job& job) const;
+  // Those that may still run on their lost nodes do not.
+  void look(Instant now);
   const Counts& counts() const { return counts_; }
 
  private:
@@ -54,10 +64,12 @@ class JobWatch {
   void on(const launcher::Job& job, const launcher::Spawn& spawn);
   void check_promises(const launcher::Job& job);
   void check_waits(const launcher::Job& job);
+  void lose(const std::string& node, Instant now);
+  bool given_up(launcher::Incarnation incarnation) const;
   void on_success(const launcher::ProbeSucceeded& event);
 
   Invariants& invariants_;
-  const SimCluster& cluster_;
+  const SimMachines& machines_;
   struct ProbePath {
     std::vector<std::string> engine_ids;  // Those that it goes through.
     bool moves_kv = false;                // From a prefill to a decode worker.
@@ -68,6 +80,13 @@ class JobWatch {
   std::set<std::string> retired_;  // The job forgets them once they have ended.
   std::map<std::string, net::Role> roles_;
   std::map<std::string, launcher::Node> nodes_;  // As the job was told.
+  struct Placed {
+    std::string node;
+    Instant given_up = kNever;
+  };
+  std::map<launcher::Incarnation, Placed> placed_;
+  Duration outlives_{};
+  std::function<Instant(const std::string& node)> outlives_from_;
   bool started_ = false;
   Counts counts_;
   Instant last_probe_{};

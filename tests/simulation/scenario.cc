@@ -48,6 +48,7 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "asynchronous", to.asynchronous, "Jobs that take asynchronous requests.");
     share(job, "cache", to.cache, "Jobs with a response cache.");
     share(job, "by_hand", to.by_hand, "Jobs without a launcher.");
+    share(job, "agents", to.agents, "Jobs whose nodes have agents.");
   });
   in.section("load", {"What clients send."}, [&](ConfigReader& load) {
     read(load, "requests", to.requests, "Requests.");
@@ -75,10 +76,13 @@ void read(ConfigReader& in, Scenario& to) {
       weights.field("goes_dead", w.goes_dead, {"A connection passes nothing any more."});
       weights.field("partition", w.partition, {"Two hosts do not reach each other for a while."});
       weights.field("node_lost", w.node_lost, {"A node is lost, and joins again later."});
+      weights.field("agent_link_breaks", w.agent_link_breaks,
+                    {"A connection between an agent and the launcher is reset."});
       weights.field("reorganise", w.reorganise, {"A process is added, retired or changes role."});
     });
     share(faults, "messages_lost", to.messages_lost, "Messages of the control plane.");
     share(faults, "messages_twice", to.messages_twice, "Those that come twice.");
+    share(faults, "agent_messages_lost", to.agent_messages_lost, "Messages of agents.");
     share(faults, "push_fails", to.push_fails, "KV transfers that fail.");
     share(faults, "row_damaged", to.row_damaged, "KV transfers with a damaged row.");
     share(faults, "step_fails", to.step_fails, "Engine steps that fail.");

@@ -25,7 +25,8 @@ struct FaultWeights {
   uint32_t kill = 0, freeze = 0, slow = 0, hang = 0;
   uint32_t step_fails = 0;
   uint32_t kv_link_breaks = 0, connection_breaks = 0, goes_dead = 0, partition = 0;
-  uint32_t node_lost = 0;
+  uint32_t node_lost = 0;  // With agents: the agent is killed, or its machine loses its power.
+  uint32_t agent_link_breaks = 0;
   uint32_t reorganise = 0;  // An order: one more process, one less, or another role.
 };
 
@@ -46,6 +47,7 @@ struct Scenario {
   double asynchronous = 0;
   double cache = 0;
   double by_hand = 0;  // Without a launcher.
+  double agents = 0;   // Nodes have agents.
 
   Range requests{10, 60};
   Duration load{};
@@ -60,7 +62,7 @@ struct Scenario {
   FaultWeights weights;
   double messages_lost = 0;  // Chances, in a run with faults.
   double push_fails = 0, row_damaged = 0, step_fails = 0, reserve_fails = 0, spawn_fails = 0,
-         messages_twice = 0;
+         messages_twice = 0, agent_messages_lost = 0;
 };
 
 // kInvalidArgument: all errors of the file.

@@ -115,6 +115,12 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   }
   shape.decode_wants_gpus = random.chance(0.5);
   shape.prefill_wants_labels = shape.nodes > 2 && random.chance(0.5);
+  if (scenario.agents > 0 && random.chance(scenario.agents)) {
+    shape.agents = true;
+    shape.agent_lease = milliseconds(1000 + random.below(2000));
+    shape.orphan_timeout =
+        random.chance(0.4) ? milliseconds(500 + random.below(3000)) : milliseconds(0);
+  }
   return shape;
 }
 

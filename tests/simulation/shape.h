@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/time.h"
 #include "router/config/router_config.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/workload.h"
@@ -25,6 +26,9 @@ struct Shape {
   bool two_hop = false;
   bool asynchronous = false;
   bool by_hand = false;  // No launcher.
+  bool agents = false;   // Nodes have agents, with these:
+  Duration agent_lease{};
+  Duration orphan_timeout{};
   bool decode_wants_gpus = false;
   bool prefill_wants_labels = false;  // Only every second node has them.
   router::RouterConfig router;

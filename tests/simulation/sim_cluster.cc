@@ -1,11 +1,49 @@
 #include "tests/simulation/sim_cluster.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pdjob::simulation {
 
 using launcher::Incarnation;
 using std::chrono::milliseconds;
+
+void SimMachines::start(const Order& order, SimCluster& cluster) {
+  running_.emplace(order.incarnation, order);
+  started_by_[order.incarnation] = &cluster;
+  began(order);
+}
+
+bool SimMachines::runs_for(const SimCluster& cluster, Incarnation incarnation) const {
+  const auto found = started_by_.find(incarnation);
+  return found != started_by_.end() && found->second == &cluster;
+}
+
+void SimMachines::end(Incarnation incarnation, const std::string& how, bool crashed) {
+  if (running_.erase(incarnation) > 0) {
+    SimCluster* const cluster = started_by_.extract(incarnation).mapped();
+    gone(incarnation);
+    cluster->tell(launcher::ProcessExited{incarnation, how, crashed});
+  }
+}
+
+void SimMachines::kill(const SimCluster& cluster, const std::string& node) {
+  for (auto each = running_.begin(); each != running_.end();) {
+    const auto [incarnation, order] = *each++;
+    if (runs_for(cluster, incarnation) && (node.empty() || order.node == node)) {
+      running_.erase(incarnation);
+      started_by_.erase(incarnation);
+      gone(incarnation);
+    }
+  }
+}
+
+SimCluster::~SimCluster() {
+  machines_.kill(*this, "");
+  while (!doors_.empty()) {
+    close_door(doors_.begin()->first);
+  }
+}
 
 std::vector<launcher::Node> SimCluster::nodes() const {
   std::vector<launcher::Node> nodes;
@@ -18,48 +56,50 @@ std::vector<launcher::Node> SimCluster::nodes() const {
 void SimCluster::tell(launcher::ClusterEvent event) {
   const Duration delay = milliseconds(random_.below(20));
   events_.last_arrival = std::max(events_.last_arrival, loop_.now() + delay);
-  loop_.at(events_.last_arrival,
-           [this, event = std::move(event)] { handler_->on_cluster_event(event); });
+  later_(events_.last_arrival, [this, alive = std::weak_ptr(alive_), event = std::move(event)] {
+    if (!alive.expired()) {
+      handler_->on_cluster_event(event);
+    }
+  });
 }
 
 void SimCluster::open_door(const launcher::Door& door) {
   launcher::Door opened = door;
   opened.port = door.port != 0 ? door.port : 8000;
   doors_[door.name] = opened;
-  door_changed(opened, true);
+  machines_.door_changed(opened, true);
   tell(launcher::DoorOpened{door.name, opened.port});
 }
 
 void SimCluster::close_door(const std::string& name) {
   if (const auto found = doors_.extract(name)) {
-    door_changed(found.mapped(), false);
+    machines_.door_changed(found.mapped(), false);
   }
 }
 
 void SimCluster::spawn(const Order& order) {
-  if (!nodes_.contains(order.node) || spawn_fails()) {
+  if (!nodes_.contains(order.node) || machines_.spawn_fails()) {
     tell(launcher::SpawnFailed{order.incarnation, "the node refuses"});
     return;
   }
-  running_.emplace(order.incarnation, order);
   tell(launcher::Spawned{order.incarnation, static_cast<int64_t>(order.incarnation.value)});
-  began(order);
+  machines_.start(order, *this);
 }
 
 void SimCluster::signal(Incarnation incarnation, launcher::Signal signal) {
-  if (!runs(incarnation)) {
+  if (!machines_.runs_for(*this, incarnation)) {
     return;
   }
   if (signal == launcher::Signal::kKill) {
-    end(incarnation, "signal 9 (Killed)", false);
+    machines_.end(incarnation, "signal 9 (Killed)", false);
   } else if (signal == launcher::Signal::kTerminate) {
-    terminated(incarnation);
+    machines_.terminated(incarnation);
   }
 }
 
 void SimCluster::look_at(Incarnation incarnation) {
-  if (runs(incarnation)) {
-    tell(launcher::ProcessSeen{incarnation, signs_of(incarnation)});
+  if (machines_.runs_for(*this, incarnation)) {
+    tell(launcher::ProcessSeen{incarnation, machines_.signs_of(incarnation)});
   }
 }
 
@@ -70,21 +110,8 @@ void SimCluster::join(const launcher::Node& node) {
 
 void SimCluster::lose(const std::string& node) {
   if (nodes_.erase(node) > 0) {
-    for (auto each = running_.begin(); each != running_.end();) {
-      const auto [incarnation, order] = *each++;
-      if (order.node == node) {
-        running_.erase(incarnation);
-        gone(incarnation);
-      }
-    }
+    machines_.kill(*this, node);
     tell(launcher::NodeLost{node, "no answer"});
-  }
-}
-
-void SimCluster::end(Incarnation incarnation, const std::string& how, bool crashed) {
-  if (running_.erase(incarnation) > 0) {
-    gone(incarnation);
-    tell(launcher::ProcessExited{incarnation, how, crashed});
   }
 }
 

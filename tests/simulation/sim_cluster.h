@@ -1,9 +1,11 @@
-// SimCluster: simulated machines on virtual time. Nodes join and are lost, processes start slowly,
-// fail to start, and die when told to. The world decides what a living process does.
+// SimMachines: all processes that run on simulated machines, whoever started them. The world
+// decides what a living process does. SimCluster: machines as the launcher, or an agent, has them
+// before it. Nodes join and are lost, processes start slowly, fail to start, and die when told to.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,11 @@
 
 namespace pdjob::simulation {
 
-class SimCluster final : public launcher::Cluster {
+class SimCluster;
+
+class SimMachines {
  public:
   using Order = launcher::SpawnOrder;
-
-  SimCluster(SimLoop& loop, uint64_t seed) : loop_(loop), random_(seed) {}
 
   // Called when a process begins and when it is gone, for each SIGTERM, and for each door.
   std::function<void(const Order&)> began;
@@ -26,6 +28,34 @@ class SimCluster final : public launcher::Cluster {
   std::function<void(const launcher::Door&, bool open)> door_changed;
   std::function<launcher::VitalSigns(launcher::Incarnation)> signs_of;
   std::function<bool()> spawn_fails = [] { return false; };
+
+  bool runs(launcher::Incarnation incarnation) const { return running_.contains(incarnation); }
+  const std::map<launcher::Incarnation, Order>& running() const { return running_; }
+  // The process dies. Its cluster tells it.
+  void end(launcher::Incarnation incarnation, const std::string& how, bool crashed);
+
+ private:
+  friend SimCluster;
+  void start(const Order& order, SimCluster& cluster);
+  bool runs_for(const SimCluster& cluster, launcher::Incarnation incarnation) const;
+  // Ends without a word what a cluster has started, on one node or, with "", on all.
+  void kill(const SimCluster& cluster, const std::string& node);
+
+  std::map<launcher::Incarnation, Order> running_;
+  std::map<launcher::Incarnation, SimCluster*> started_by_;
+};
+
+class SimCluster final : public launcher::Cluster {
+ public:
+  using Order = SimMachines::Order;
+  // Runs the task at that time, and in the order of the calls.
+  using Later = std::function<void(Instant, SimLoop::Task)>;
+
+  SimCluster(SimLoop& loop, SimMachines& machines, uint64_t seed, Later later)
+      : loop_(loop), machines_(machines), random_(seed), later_(std::move(later)) {}
+  SimCluster(const SimCluster&) = delete;
+  SimCluster& operator=(const SimCluster&) = delete;
+  ~SimCluster() override;  // Kills what it has started.
 
   void report_to(Handler& handler) override { handler_ = &handler; }
   std::vector<launcher::Node> nodes() const override;
@@ -41,23 +71,21 @@ class SimCluster final : public launcher::Cluster {
   // --- what happens to it
   void join(const launcher::Node& node);
   void lose(const std::string& node);
-  void end(launcher::Incarnation incarnation, const std::string& how, bool crashed);
-
   bool has(const std::string& node) const { return nodes_.contains(node); }
-  bool runs(launcher::Incarnation incarnation) const { return running_.contains(incarnation); }
-  // Those that run, on nodes that are there.
-  const std::map<launcher::Incarnation, Order>& running() const { return running_; }
 
  private:
+  friend SimMachines;
   void tell(launcher::ClusterEvent event);
 
   SimLoop& loop_;
+  SimMachines& machines_;
   Random random_;
+  const Later later_;
   Handler* handler_ = nullptr;
   std::map<std::string, launcher::Node> nodes_;
   std::map<std::string, launcher::Door> doors_;
-  std::map<launcher::Incarnation, Order> running_;
-  SimChannel events_;  // They arrive in order.
+  SimChannel events_;                                           // They arrive in order.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For what waits in the loop.
 };
 
 }  // namespace pdjob::simulation

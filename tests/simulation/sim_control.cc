@@ -3,7 +3,6 @@
 #include <span>
 #include <utility>
 
-#include "common/check.h"
 #include "net/control/wire.h"
 
 namespace pdjob::simulation {
@@ -60,15 +59,11 @@ class SimControl::Client final : public net::ControlClient {
         handler_(handler),
         name_(std::move(name)),
         key_(std::move(key)) {
-    control_.clients_[name_] = this;
+    control_.clients_[{name_, key_}] = this;
   }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  ~Client() override {
-    if (control_.clients_[name_] == this) {
-      control_.clients_.erase(name_);
-    }
-  }
+  ~Client() override { control_.clients_.erase({name_, key_}); }
 
   void send(const net::Message& message) override {
     Server* const server = control_.server_;
@@ -98,7 +93,9 @@ class SimControl::Client final : public net::ControlClient {
 };
 
 void SimControl::Server::send(const std::string& peer, const net::Message& message) {
-  const auto client = control_.clients_.find(peer);
+  const auto allowed = allowed_.find(peer);
+  const auto client =
+      control_.clients_.find({peer, allowed == allowed_.end() ? "" : allowed->second});
   if (client == control_.clients_.end() || control_.loses()) {
     return;
   }
@@ -116,7 +113,6 @@ std::unique_ptr<net::ControlClient> SimControl::join(SimProcess& process,
                                                      net::ControlClient::Handler& handler,
                                                      const std::string& name,
                                                      const std::string& key) {
-  PDJOB_CHECK(server_ != nullptr && server_->allows(name, key), name);
   return std::make_unique<Client>(*this, process, handler, name, key);
 }
 

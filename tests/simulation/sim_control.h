@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "net/control/control_channel.h"
 #include "tests/simulation/sim_loop.h"
@@ -23,7 +24,7 @@ class SimControl {
 
   std::unique_ptr<net::ControlServer> serve(SimProcess& launcher,
                                             net::ControlServer::Handler& handler);
-  // `key` is the client's; the server must have allowed it.
+  // `key` is the client's. Nobody hears one that the server does not allow.
   std::unique_ptr<net::ControlClient> join(SimProcess& process,
                                            net::ControlClient::Handler& handler,
                                            const std::string& name, const std::string& key);
@@ -43,7 +44,7 @@ class SimControl {
   const SimCuts& cuts_;
   SimNetwork network_;
   Server* server_ = nullptr;
-  std::map<std::string, Client*> clients_;  // The newest of each name.
+  std::map<std::pair<std::string, std::string>, Client*> clients_;  // By name and key.
 };
 
 }  // namespace pdjob::simulation

@@ -49,7 +49,14 @@ class SimCuts {
     Instant& end = until_[{from, to}];
     end = std::max(end, until);
   }
-  void heal() { until_.clear(); }
+  // Returns when the last of what was sent before arrives.
+  Instant heal() {
+    Instant last{};
+    for (const auto& [hosts, until] : std::exchange(until_, {})) {
+      last = std::max(last, until);
+    }
+    return last;
+  }
   // What is sent now can arrive from then on.
   Instant passes(const std::string& from, const std::string& to, Instant now) const {
     const auto found = until_.find({from, to});

@@ -8,15 +8,18 @@
 
 #include "decode/decode_worker.h"
 #include "kvtransfer/open_transport.h"
+#include "launcher/clusters/merged_cluster.h"
 #include "launcher/job_runner.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/shape.h"
+#include "tests/simulation/sim_agents.h"
 #include "tests/simulation/sim_async_clients.h"
 #include "tests/simulation/sim_cluster.h"
 #include "tests/simulation/sim_control.h"
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/sim_hands.h"
+#include "tests/simulation/sim_links.h"
 #include "tests/simulation/sim_router.h"
 #include "tests/support/fault_transport.h"
 
@@ -55,6 +58,11 @@ const net::HttpAddress kDoor{"10.0.0.1", 8000};
 const std::string kHead = "head";  // The node of the routers; it is never lost.
 const std::string kLauncherHost = "10.0.0.9";
 
+class WaitsForNodes final : public launcher::Cluster::Handler {
+ public:
+  void on_cluster_event(const launcher::ClusterEvent& /*event*/) override {}
+};
+
 class SimWorld final : public launcher::JobRunner::Observer {
  public:
   explicit SimWorld(const RunOptions& options)
@@ -67,8 +75,11 @@ class SimWorld final : public launcher::JobRunner::Observer {
         http_(loop_, random_.next(), &cuts_),
         kv_(loop_, random_.next(), &cuts_),
         control_(loop_, cuts_, random_.next()),
-        cluster_(loop_, random_.next()),
-        watch_(invariants_, cluster_),
+        head_(std::make_unique<SimCluster>(
+            loop_, machines_, random_.next(),
+            [this](Instant when, SimLoop::Task task) { loop_.at(when, std::move(task)); })),
+        cluster_(*head_),
+        watch_(invariants_, machines_),
         scene_{.loop = loop_,
                .http = http_,
                .kv = kv_,
@@ -88,25 +99,27 @@ class SimWorld final : public launcher::JobRunner::Observer {
         async_clients_(
             client_, invariants_, oracle_,
             [this](const std::string& what) { trace_.line(now(), "client", what); }, kDoor) {
-    cluster_.began = [this](const SimCluster::Order& order) { begin(order); };
-    cluster_.gone = [this](Incarnation who) { gone(who); };
-    cluster_.terminated = [this](Incarnation who) {
+    machines_.began = [this](const SimCluster::Order& order) { begin(order); };
+    machines_.gone = [this](Incarnation who) { gone(who); };
+    machines_.terminated = [this](Incarnation who) {
       if (members_.contains(who)) {
         members_.at(who)->terminate();
       } else {
         end(who, "signal 15 (Terminated)", false);  // It has just been started.
       }
     };
-    cluster_.signs_of = [this](Incarnation who) { return signs_of(who); };
-    cluster_.door_changed = [this](const launcher::Door& door, bool open) {
+    machines_.signs_of = [this](Incarnation who) { return signs_of(who); };
+    machines_.door_changed = [this](const launcher::Door& door, bool open) {
       const std::string name = door.host + ":" + std::to_string(door.port);
       open ? http_.hold(name) : http_.close_door(name);
     };
-    cluster_.spawn_fails = [this] { return fault(plan_.dials.spawn_fails); };
+    machines_.spawn_fails = [this] { return fault(plan_.dials.spawn_fails); };
     control_.loses = [this] { return fault(plan_.dials.messages_lost); };
     control_.repeats = [this] { return fault(plan_.dials.messages_twice); };
   }
   ~SimWorld() {
+    machines_.gone = [](Incarnation) {};
+    machines_.door_changed = [](const launcher::Door&, bool) {};
     members_.clear();
     job_.reset();
   }
@@ -121,6 +134,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
 
   // --- the job
   void start();
+  void start_agents();
   void start_job();
   void start_by_hand();
   bool well() const;
@@ -134,10 +148,10 @@ class SimWorld final : public launcher::JobRunner::Observer {
   launcher::VitalSigns signs_of(Incarnation who);
   // Later, because the process may be at work just now.
   void end(Incarnation who, const std::string& how, bool crashed) {
-    loop_.at(now(), [this, who, how, crashed] { cluster_.end(who, how, crashed); });
+    loop_.at(now(), [this, who, how, crashed] { machines_.end(who, how, crashed); });
   }
 
-  void on_doors_open(uint16_t /*port*/) override {}
+  void on_doors_open(uint16_t /*port*/, uint16_t /*batch_port*/) override {}
   void on_door_failed(const std::string& reason) override {
     invariants_.expect(false, "doors open, but", reason);
   }
@@ -171,6 +185,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   template <class Done>
   void run_until(Instant when, const Done& done) {
     while (!invariants_.broken() && now() < when && !done()) {
+      watch_.look(now());
       const Instant step = std::min(when, now() + milliseconds(50));
       while (!invariants_.broken() && loop_.run_next(step)) {
       }
@@ -199,7 +214,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
   SimSockets http_;
   SimSockets kv_;
   SimControl control_;
-  SimCluster cluster_;
+  SimMachines machines_;
+  std::unique_ptr<SimCluster> head_;  // Null: the merged cluster has it.
+  SimCluster& cluster_;               // The head and, without agents, the nodes.
   JobWatch watch_;
   const SimScene scene_;
   Oracle oracle_;
@@ -208,8 +225,11 @@ class SimWorld final : public launcher::JobRunner::Observer {
   SimProcess launcher_;
   SimDisk disk_;  // Of the head.
   SimAsyncClients async_clients_;
-  std::vector<launcher::Node> nodes_;         // Of workers; all that ever joined.
-  std::unique_ptr<launcher::JobRunner> job_;  // Or else:
+  std::vector<launcher::Node> nodes_;  // Of workers; all that ever joined.
+  std::optional<SimLinks> links_;
+  std::optional<SimAgents> agents_;
+  std::unique_ptr<launcher::MergedCluster> merged_;  // Of the head and the agents.
+  std::unique_ptr<launcher::JobRunner> job_;         // Or else:
   std::unique_ptr<SimHands> hands_;
   std::vector<router::StaticWorker> by_hand_;  // What the router is told of them.
   std::map<Incarnation, std::unique_ptr<SimMember>> members_;
@@ -217,6 +237,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   uint32_t events_ = 0;
   uint32_t added_ = 0;
   uint32_t finished_ = 0;
+  Instant all_arrived_{};  // What was sent while hosts were cut off.
   RunResult result_;
 };
 
@@ -302,15 +323,50 @@ void SimWorld::start() {
     if (i % 2 == 0) {
       node.labels = {{"disk", "nvme"}};
     }
+    if (shape_.agents) {
+      node.name = node.cluster + "/" + node.name;
+    } else {
+      cluster_.join(node);
+    }
     nodes_.push_back(node);
-    cluster_.join(nodes_.back());
+  }
+  if (shape_.agents) {
+    start_agents();
   }
   shape_.by_hand ? start_by_hand() : start_job();
 }
 
+// The job starts when all nodes have joined.
+void SimWorld::start_agents() {
+  links_.emplace(loop_, cuts_, random_.next());
+  links_->loses = [this] { return fault(plan_.dials.agent_messages_lost); };
+  agents_.emplace(
+      loop_, machines_, *links_,
+      SimAgents::Setting{.lease = shape_.agent_lease, .orphan_timeout = shape_.orphan_timeout},
+      random_.next(),
+      [this](const std::string& who, const std::string& what) { trace_.line(now(), who, what); });
+  watch_.let_outlive(agents_->outlives(),
+                     [this](const std::string& node) { return agents_->awake_since(node); });
+  std::vector<std::unique_ptr<launcher::Cluster>> clusters;
+  clusters.push_back(std::move(head_));
+  for (const char* const name : {"east", "west"}) {
+    clusters.push_back(agents_->serve(name, launcher_));
+  }
+  merged_ = std::make_unique<launcher::MergedCluster>(launcher_, std::move(clusters));
+  WaitsForNodes nobody;
+  merged_->report_to(nobody);
+  for (const launcher::Node& node : nodes_) {
+    agents_->add(node);
+  }
+  const auto all = [this] { return merged_->nodes().size() == nodes_.size() + 1; };
+  run_until(now() + kReadyWithin, all);
+  invariants_.expect(all(), "all nodes join, but");
+}
+
 void SimWorld::start_job() {
-  watch_.begin(cluster_.nodes());
-  job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster_, job_options(), *this);
+  launcher::Cluster& cluster = merged_ ? static_cast<launcher::Cluster&>(*merged_) : cluster_;
+  watch_.begin(cluster.nodes());
+  job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster, job_options(), *this);
   launcher_.post([this] { job_->start(control_.serve(launcher_, *job_)); });
 }
 
@@ -366,7 +422,7 @@ void SimWorld::expect_all_well() {
 void SimWorld::begin(const SimCluster::Order& order) {
   const Duration takes = milliseconds(20 + random_.below(300));
   loop_.after(takes, [this, order] {
-    if (!cluster_.runs(order.incarnation)) {
+    if (!machines_.runs(order.incarnation)) {
       return;
     }
     trace_.line(now(), order.spec.engine_id, "begins");
@@ -493,7 +549,7 @@ void SimWorld::strike(const Fault& fault) {
   auto* const worker = dynamic_cast<SimWorker*>(member);
   if (fault.kind == &FaultWeights::kill) {
     if (member != nullptr) {
-      cluster_.end(who, "signal 9 (Killed)", false);
+      machines_.end(who, "signal 9 (Killed)", false);
     }
   } else if (fault.kind == &FaultWeights::freeze) {
     freeze(fault.target, fault.duration);
@@ -525,6 +581,8 @@ void SimWorld::strike(const Fault& fault) {
     (fault.target % 2 == 0 ? http_ : kv_).mute_one(kTcpGivesUp);
   } else if (fault.kind == &FaultWeights::partition) {
     cut(fault.target, fault.duration);
+  } else if (fault.kind == &FaultWeights::agent_link_breaks) {
+    links_->break_one();
   } else if (fault.kind == &FaultWeights::node_lost) {
     lose_node(fault.target, fault.duration);
   } else {
@@ -545,9 +603,13 @@ launcher::VitalSigns SimWorld::signs_of(Incarnation who) {
           .at_ms = static_cast<uint64_t>(at.count())};
 }
 
-// The launcher may be stopped, too.
+// The launcher may be stopped, too, and so may an agent.
 void SimWorld::freeze(uint64_t target, Duration duration) {
-  if (target % (members_.size() + 1) == members_.size()) {
+  if (agents_ && target % 3 == 0) {
+    agents_->freeze(nodes_[target / 3 % nodes_.size()].name, duration);
+    return;
+  }
+  if (target % (members_.size() + 1) == members_.size() || (agents_ && target % 3 == 1)) {
     launcher_.stop();
     loop_.after(duration, [this] { launcher_.go_on(); });
     return;
@@ -566,18 +628,26 @@ void SimWorld::cut(uint64_t target, Duration duration) {
   for (const launcher::Node& node : nodes_) {
     hosts.push_back(node.host);
   }
-  const std::string& a = hosts[target % hosts.size()];
+  const bool of_launcher = agents_ && target / 64 % 2 == 0;
+  const std::string& a = of_launcher ? kLauncherHost : hosts[target % hosts.size()];
   const std::string& b = hosts[target / hosts.size() % hosts.size()];
   cuts_.cut(a, b, now() + duration);
   if (target % 3 != 0) {  // Otherwise only one direction.
     cuts_.cut(b, a, now() + duration);
+  }
+  if (links_) {
+    links_->cut(a, b, duration);
   }
 }
 
 void SimWorld::lose_node(uint64_t target, Duration duration) {
   clients_.on_connection_broken();
   const launcher::Node& node = nodes_[target % nodes_.size()];
-  if (cluster_.has(node.name)) {
+  if (agents_) {
+    ++result_.nodes_lost;
+    target / nodes_.size() % 2 == 0 ? agents_->kill(node.name) : agents_->lose_power(node.name);
+    loop_.after(duration, [this, node] { agents_->revive(node.name); });
+  } else if (cluster_.has(node.name)) {
     ++result_.nodes_lost;
     cluster_.lose(node.name);
     loop_.after(duration, [this, node] { cluster_.join(node); });
@@ -619,13 +689,18 @@ void SimWorld::reorganise(uint64_t target) {
 
 void SimWorld::heal() {
   faulty_ = false;
-  cuts_.heal();
+  all_arrived_ = cuts_.heal();
   launcher_.go_on();
+  if (agents_) {
+    agents_->go_on();
+  }
   for (const auto& [who, member] : members_) {
     member->process().go_on();
   }
   for (const launcher::Node& node : nodes_) {
-    if (!cluster_.has(node.name)) {
+    if (agents_) {
+      agents_->revive(node.name);
+    } else if (!cluster_.has(node.name)) {
       cluster_.join(node);
     }
   }
@@ -718,6 +793,7 @@ void SimWorld::finish() {
   run_until(now() + kHealsWithin, [this] { return well(); });
   expect_all_well();
   run_until(now() + kCleanupBound);
+  run_until(all_arrived_);
   check_routers();
   expect_idle();
 }
@@ -729,9 +805,15 @@ void SimWorld::stop_job() {
     launcher_.post([this] { job_->submit(launcher::StopAsked{0}); });
   }
   run_until(now() + seconds(3),
-            [this] { return (hands_ || finished_ > 0) && cluster_.running().empty(); });
+            [this] { return (hands_ || finished_ > 0) && machines_.running().empty(); });
   invariants_.expect(hands_ || finished_ == 1, "an idle job stops at once, but");
-  invariants_.expect(cluster_.running().empty(), "nothing outlives the job");
+  invariants_.expect(machines_.running().empty(), "nothing outlives the job");
+  if (agents_) {
+    job_.reset();
+    merged_.reset();
+    run_until(now() + agents_->outlives(), [this] { return agents_->idle(); });
+    invariants_.expect(agents_->idle(), "agents end their sessions with the launcher, but");
+  }
 }
 
 void SimWorld::expect_idle() {

@@ -51,7 +51,7 @@ std::string caught() {
 }
 
 TEST(Simulation, IsDecidedByItsSeedAlone) {
-  for (const char* scenario : {"everyday", "cluster", "tenants", "by_hand"}) {
+  for (const char* scenario : {"everyday", "cluster", "machines", "tenants", "by_hand"}) {
     const RunResult first = run(scenario, 7);
     const RunResult again = run(scenario, 7);
     EXPECT_EQ(first.trace_hash, again.trace_hash) << scenario;

@@ -38,10 +38,10 @@ def machine_without_pdjob(folder):
 
 
 def start_head(host, cpus=2, dashboard=True, env=None):
-    """Returns at once; wait_head() waits. Both heads of a test start at the same time."""
+    """Returns at once; wait_head() waits. All heads of a test start at the same time. Each cluster has a label `zone` with the address of its head."""
     argv = [PYTHON, "-m", "ray.scripts.scripts", "start", "--head", f"--node-ip-address={host.address}", f"--port={GCS_PORT}", f"--num-cpus={cpus}",
             "--disable-usage-stats", "--object-store-memory=80000000", f"--include-dashboard={'true' if dashboard else 'false'}",
-            f"--dashboard-host={host.address}"]
+            f"--dashboard-host={host.address}", f"--labels=zone={host.address}"]
     return host.popen(*argv, env={**HEALTH, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

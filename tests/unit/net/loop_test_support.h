@@ -112,12 +112,18 @@ class LambdaHandler final : public HttpHandler {
  public:
   std::function<std::optional<EarlyReply>(HttpRequest&)> head;
   std::function<void(ExchangeId, HttpRequest&)> answer;
+  std::function<void(ExchangeId, std::string_view, BodyPart)> body;
   std::vector<ExchangeId> requests;
   std::vector<ExchangeId> gone;
   std::vector<ExchangeId> writable;
 
   std::optional<EarlyReply> on_head(HttpRequest& request) override {
     return head ? head(request) : std::nullopt;
+  }
+  void on_body(ExchangeId id, std::string_view bytes, BodyPart part) override {
+    if (body) {
+      body(id, bytes, part);
+    }
   }
   void on_request(ExchangeId id, HttpRequest& request) override {
     requests.push_back(id);

@@ -260,6 +260,49 @@ TEST(Job, IsReadyOnlyAfterAProbeMovedKvThroughEveryProcess) {
   }
 }
 
+std::vector<ProcessPlan> with_batch() {
+  auto plan = one_of_each();
+  plan.insert(plan.begin() + 1, {"batch", net::Role::kBatch});
+  return plan;
+}
+
+TEST(Job, TheBatchApiIsReadyOnceItRegisteredAndIsNoMember) {
+  World world(with_batch());
+  world.start();
+  for (const char* const name : {"router-0", "prefill-0", "decode-0"}) {
+    world.register_process(name);
+  }
+  world.answer_probes();
+  EXPECT_EQ(world.job.state(), JobState::kStarting) << "the job waits for it";
+  world.register_process("batch");
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kReady);
+  EXPECT_TRUE(world.all<Probe>().empty());
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+  EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
+}
+
+TEST(Job, TheBatchApiComesBackAndNobodyIsTold) {
+  World world(with_batch());
+  world.make_ready();
+  world.crash_process("batch");
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kBackoff);
+  world.pass(kTiming.restart.backoff_min);
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kStarting);
+  world.register_process("batch");
+  EXPECT_EQ(world.state_of("batch"), ProcessState::kReady);
+  EXPECT_FALSE(world.sent<net::Membership>("router-0"));
+  EXPECT_EQ(world.job.state(), JobState::kReady);
+}
+
+TEST(Job, TheBatchApiDrainsWithTheRoutersAndBeforeTheWorkers) {
+  World world(with_batch());
+  world.make_ready();
+  world.tell(StopAsked{0});
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  EXPECT_TRUE(world.sent<net::Drain>("batch"));
+  EXPECT_FALSE(world.sent<net::Drain>("decode-0"));
+}
+
 TEST(Job, EachOfSeveralRoutersIsProbedBeforeTheJobIsReady) {
   World world({{"router-0", net::Role::kRouter},
                {"router-1", net::Role::kRouter},
@@ -1022,6 +1065,37 @@ TEST(Job, AWorkerChangesItsRoleByDrainingAndStartingAgain) {
   world.answer_probes();
   EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kReady);
   EXPECT_EQ(world.process("prefill-1").entry.role, net::Role::kDecode);
+}
+
+TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
+  World world(two_of_each());
+  world.make_ready();
+  const Incarnation before = world.process("prefill-1").incarnation;
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  const std::string next = world.process("prefill-1").next_engine_id;
+  ASSERT_FALSE(next.empty());
+  world.effects.clear();
+  world.tell(MessageArrived{"prefill-1", net::Drained{"prefill-1"}});
+  EXPECT_FALSE(world.sent<net::Shutdown>("prefill-1"));
+  world.tell(
+      MessageArrived{"prefill-1", net::Registered{.worker = {.engine_id = next, .port = 4}}});
+  EXPECT_EQ(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.process("prefill-1").role, net::Role::kDecode);
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kRegistered);
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kReady);
+  EXPECT_EQ(world.process("prefill-1").incarnation, before);
+  EXPECT_EQ(world.process("prefill-1").engine_id, next);
+}
+
+TEST(Job, AnEngineIdThatNobodyAskedForChangesNoRole) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(
+      MessageArrived{"prefill-1", net::Registered{.worker = {.engine_id = "other", .port = 4}}});
+  EXPECT_EQ(world.process("prefill-1").role, net::Role::kPrefill);
+  EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kDraining);
 }
 
 TEST(Job, ARoleThatAProcessCannotHaveIsIgnored) {

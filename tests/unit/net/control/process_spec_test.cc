@@ -22,6 +22,10 @@ ProcessSpec spec() {
           .router_key = "the router's",
           .probe_key = "the probes'",
           .link_keys = "the links'",
+          .batch_address = "127.0.0.1:2",
+          .batch_key = "the batches'",
+          .front_address = "127.0.0.1:3",
+          .rows_key = "the rows'",
           .config_yaml = "name: x\nmode: serve\n",
           .config_name = "job.yaml"};
 }
@@ -36,6 +40,7 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->port, 40001);
   EXPECT_EQ(decoded->listen_fd, 7);
   EXPECT_EQ(decoded->gpus, "GPU-8a1");
+  EXPECT_EQ(decoded->front_address, "127.0.0.1:3");
   EXPECT_EQ(decoded->control.client.secret_key, "k");
 }
 

@@ -63,7 +63,8 @@ std::vector<Message> one_of_each() {
                      .left = {{"decode-2", "decode-2.ab12.2", LossCause::kCrash},
                               {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}}},
           LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
-          Drain{.deadline_ms = 30000},
+          Drain{.deadline_ms = 30000,
+                .next = {.role = Role::kDecode, .engine_id = "p.ab12.9", .link_keys = "k"}},
           Shutdown{},
           MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
 }
@@ -81,8 +82,10 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x08\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x08\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x09\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+                        "\x00\x00\x00\x00",
+                        25));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x09\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
@@ -130,7 +133,7 @@ TEST(Wire, UnknownTypesAndRolesAreRefused) {
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }
   std::string registered = encode(Registered{});  // Two empty strings, then the role.
-  for (const char role : {'\0', '\x05', '\x7f'}) {
+  for (const char role : {'\0', '\x06', '\x7f'}) {
     registered[16] = role;
     EXPECT_FALSE(decode(bytes_of(registered)));
   }

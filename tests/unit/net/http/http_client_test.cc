@@ -650,6 +650,60 @@ TEST_F(HttpClientTest, MakesAThousandCallsAtOnce) {
   }
 }
 
+// A server behind the client, and a body that is sent as it takes it.
+TEST(HttpClientStream, SendsABodyAsTheServerTakesIt) {
+  EventLoop loop;
+  LambdaHandler handler;
+  std::string received;
+  auto server = HttpServer::open(loop, handler, {});
+  ASSERT_TRUE(server);
+  handler.head = [](HttpRequest& request) {
+    request.streams = true;
+    return std::optional<EarlyReply>();
+  };
+  handler.body = [&](ExchangeId id, std::string_view bytes, BodyPart part) {
+    received += bytes;
+    if (part == BodyPart::kLast) {
+      (*server)->reply(id, 200, "text/plain", "ok");
+    }
+  };
+  class Sender final : public HttpCallHandler {
+   public:
+    explicit Sender(HttpClient& client) : client_(client) {}
+    size_t left = 300;  // Pieces.
+    int status = 0;
+    bool ended = false;
+    void on_head(CallId, const HttpReplyHead& reply) override { status = reply.status; }
+    void on_body(CallId, std::string_view) override {}
+    void on_end(CallId) override { ended = true; }
+    void on_error(CallId, const Error& error) override { ADD_FAILURE() << error.message; }
+    void on_writable(CallId id) override {
+      while (left > 0 && client_.send_body(id, std::string(100'000, 'x')) == 0) {
+        --left;
+      }
+      if (left > 0) {
+        --left;  // It waits now.
+      } else {
+        client_.end_body(id);
+      }
+    }
+
+   private:
+    HttpClient& client_;
+  };
+  const auto client = HttpClient::create(loop);
+  Sender sender(*client);
+  const CallId call = client->start({.to = {"127.0.0.1", (*server)->port()},
+                                     .header_lines = "Content-Length: 30000005\r\n",
+                                     .streams = true},
+                                    sender);
+  client->send_body(call, "early");  // Before there is a connection.
+  ASSERT_TRUE(run_until(loop, [&] { return sender.ended; }));
+  EXPECT_EQ(sender.status, 200);
+  EXPECT_EQ(received.size(), 30'000'005U);
+  EXPECT_TRUE(received.starts_with("earlyx"));
+}
+
 TEST(HttpAddress, IsParsedStrictly) {
   EXPECT_EQ(parse_http_address("http://a.b-c:80").value(), (HttpAddress{"a.b-c", 80}));
   EXPECT_EQ(parse_http_address("a:65535").value(), (HttpAddress{"a", 65535}));

@@ -592,5 +592,127 @@ TEST_F(HttpServerTest, CannotBeMadeToSendAHeaderOfAValuesMaking) {
   EXPECT_EQ(client->received().find("\r\nSet-Cookie"), std::string::npos);
 }
 
+// ---- Bodies that stream
+
+class StreamTest : public HttpServerTest {
+ protected:
+  void open_streaming(size_t body_bytes_max = 1 << 20) {
+    open({.idle_timeout = std::chrono::milliseconds(300)});
+    handler.head = [body_bytes_max](HttpRequest& request) {
+      request.streams = true;
+      request.body_bytes_max = body_bytes_max;
+      return std::optional<EarlyReply>();
+    };
+    handler.answer = [this](ExchangeId id, HttpRequest& request) {
+      EXPECT_TRUE(request.body.empty());
+      if (!request.streams) {
+        server->reply(id, 200, "text/plain", "bodiless");
+      }
+    };
+    handler.body = [this](ExchangeId id, std::string_view bytes, BodyPart part) {
+      body += bytes;
+      if (part == BodyPart::kLast) {
+        server->reply(id, 200, "text/plain", "got " + std::to_string(body.size()));
+      }
+    };
+  }
+
+  std::string body;
+};
+
+TEST_F(StreamTest, PassesABodyOnInEachFramingAndKeepsTheConnection) {
+  open_streaming();
+  const auto client = connect();
+  client->send_in_pieces("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", 1);
+  ASSERT_TRUE(client->wait_for("got 5"));
+  client->send_in_pieces(
+      "POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3;x\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+      1);
+  ASSERT_TRUE(client->wait_for("got 10"));
+  EXPECT_EQ(body, "helloabcde");
+  client->send(kGet);
+  ASSERT_TRUE(client->wait_for("bodiless"));
+  // The next request may stand behind the body.
+  client->send("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nxy" + std::string(kGet));
+  ASSERT_TRUE(client->wait_for("got 12"));
+  ASSERT_TRUE(run_until(loop, [&] { return count_of(client->received(), "bodiless") == 2; }));
+  EXPECT_EQ(server->held().total(), 0U);
+}
+
+TEST_F(StreamTest, APauseHoldsTheClientBack) {
+  open_streaming(size_t{1} << 30);
+  size_t received = 0;
+  ExchangeId exchange{};
+  handler.body = [&](ExchangeId id, std::string_view bytes, BodyPart part) {
+    received += bytes.size();
+    exchange = id;
+    part == BodyPart::kLast ? server->reply(id, 200, "text/plain", "all") : server->pause_body(id);
+  };
+  constexpr size_t kBytes = size_t{64} << 20;
+  const auto client = connect();
+  client->send("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(kBytes) +
+               "\r\n\r\n");
+  const std::string piece(1 << 20, 'x');
+  size_t sent = 0;
+  const auto push = [&] {
+    while (sent < kBytes) {
+      const ssize_t count =
+          ::send(client->fd(), piece.data(), std::min(piece.size(), kBytes - sent), MSG_NOSIGNAL);
+      if (count <= 0) {
+        return;
+      }
+      sent += static_cast<size_t>(count);
+    }
+  };
+  run_until(loop, [&] { return push(), false; }, std::chrono::milliseconds(500));
+  EXPECT_LT(sent, kBytes) << "the rest waits in the client";
+  EXPECT_LT(received, size_t{1} << 20) << "one read after the pause";
+  EXPECT_TRUE(handler.gone.empty()) << "a pause has no deadline";
+  ASSERT_TRUE(run_until(loop, [&] {
+    push();
+    server->resume_body(exchange);
+    return client->received().find("all") != std::string::npos;
+  }));
+  EXPECT_EQ(received, kBytes);
+}
+
+TEST_F(StreamTest, AReplyBeforeTheEndOfTheBodyClosesTheConnection) {
+  open_streaming();
+  handler.body = [this](ExchangeId id, std::string_view, BodyPart) {
+    server->reply(id, 413, "text/plain", "too much");
+  };
+  const auto client = connect();
+  client->send("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nx");
+  ASSERT_TRUE(client->wait_for("too much"));
+  EXPECT_NE(client->received().find("Connection: close"), std::string::npos);
+  client->send(std::string(999, 'x') + std::string(kGet));  // Not a request any more.
+  EXPECT_TRUE(client->wait_for_end());
+  EXPECT_EQ(handler.requests.size(), 1U);
+}
+
+TEST_F(StreamTest, TellsThatAClientLeftOrStalledOrLied) {
+  open_streaming(10);
+  const std::string head = "POST /p HTTP/1.1\r\nHost: h\r\n";
+  const auto leaving = connect();
+  leaving->send(head + "Content-Length: 9\r\n\r\nabc");
+  ASSERT_TRUE(run_until(loop, [&] { return body == "abc"; }));
+  leaving->close();
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+  const auto stalled = connect();
+  stalled->send(head + "Content-Length: 9\r\n\r\nabc");
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 2; }));
+  const auto malformed = connect();
+  malformed->send(head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n");
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 3; }));
+  const auto long_one = connect();
+  long_one->send(head + "Transfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n");
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 4; }));
+  const auto announced = connect();
+  announced->send(head + "Content-Length: 11\r\n\r\n");
+  ASSERT_TRUE(announced->wait_for("413"));
+  EXPECT_EQ(handler.requests.size(), 4U);
+}
+
 }  // namespace
 }  // namespace pdjob::net

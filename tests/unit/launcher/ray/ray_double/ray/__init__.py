@@ -1,13 +1,20 @@
-"""A double of Ray: one node, and actors that are plain objects. Just enough for the shim to open a home cluster."""
+"""A double of Ray: one node with labels, reservations that always fit, and actors that are plain objects in this process."""
+
+import time
 
 from . import util  # noqa: F401
 
 __version__ = "2.60.0"
+_ACTORS = {}
 
 
-def init(address, **_):
+def init(address="", **_):
     if address == "refused:1":
         raise RuntimeError("Version mismatch: The cluster was started with: Ray: 2.9.0")
+
+
+def shutdown():
+    pass
 
 
 def nodes():
@@ -30,14 +37,37 @@ class _Actor:
 def remote(cls):
     class Maker:
         @staticmethod
-        def options(**_):
-            return _Call(lambda *words: _Actor(cls(*words)))
+        def options(name="", **_):
+            def make(*words):
+                _ACTORS[name] = _Actor(cls(*words))
+                return _ACTORS[name]
+
+            return _Call(make)
 
     return Maker
 
 
+def get_actor(name, namespace):
+    if name not in _ACTORS:
+        raise ValueError(name)
+    return _ACTORS[name]
+
+
+def kill(actor):
+    for name in [name for name, other in _ACTORS.items() if other is actor]:
+        del _ACTORS[name]
+
+
 def get(value, timeout=None):
     return value
+
+
+def put(value):
+    return value
+
+
+def wait(things, num_returns, timeout):
+    time.sleep(0)
 
 
 def get_runtime_context():
@@ -45,5 +75,13 @@ def get_runtime_context():
         @staticmethod
         def get_node_id():
             return "n1"
+
+        @staticmethod
+        def get_node_labels():
+            return {"zone": "west", "ray.io/node-id": "n1"}
+
+        @staticmethod
+        def get_accelerator_ids():
+            return {}
 
     return Context

@@ -3,5 +3,6 @@ class NodeAffinitySchedulingStrategy:
         pass
 
 
-class PlacementGroupSchedulingStrategy(NodeAffinitySchedulingStrategy):
-    pass
+class PlacementGroupSchedulingStrategy:
+    def __init__(self, group, placement_group_bundle_index):
+        pass

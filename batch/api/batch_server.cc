@@ -1,0 +1,142 @@
+#include "batch/api/batch_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/limits.h"
+#include "openai/headers.h"
+#include "openai/reply_error.h"
+
+namespace pdjob::batch {
+namespace {
+
+constexpr std::string_view kFiles = "/v1/files";
+constexpr std::string_view kBatches = "/v1/batches";
+
+bool is_upload(const net::HttpRequest& request) {
+  return request.method == "POST" && request.path == kFiles;
+}
+
+// What stands behind `prefix`: empty, or "/..."; empty optional: the path is another one.
+std::optional<std::string_view> behind(std::string_view path, std::string_view prefix) {
+  if (!path.starts_with(prefix)) {
+    return std::nullopt;
+  }
+  const std::string_view rest = path.substr(prefix.size());
+  return rest.empty() || rest.front() == '/' ? std::optional(rest) : std::nullopt;
+}
+
+// "/ID/word" as its two parts; the word may be missing.
+std::pair<std::string, std::string_view> split(std::string_view rest) {
+  rest.remove_prefix(1);
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  return {std::string(rest.substr(0, slash)), rest.substr(std::min(slash + 1, rest.size()))};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BatchServer>> BatchServer::open(
+    net::Loop& loop, const BatchServerOptions& options,
+    std::function<void(const std::string&)> broken) {
+  std::unique_ptr<BatchServer> made(new BatchServer(options));
+  const BatchApiConfig& config = made->options_.config;
+  PDJOB_TRY(made->books_, Books::open(loop, config.dir, std::move(broken)));
+  PDJOB_TRY(made->server_, net::HttpServer::open(loop, *made, options.http));
+  made->files_ = std::make_unique<FilesApi>(loop, *made->server_, *made->books_, config);
+  made->lives_ =
+      std::make_unique<LiveBatches>(loop, *made->books_, config, options.rows,
+                                    [files = made->files_.get()] { return files->disk_full(); });
+  made->batches_ =
+      std::make_unique<BatchesApi>(loop, *made->server_, *made->books_, *made->lives_, config);
+  made->files_->start();
+  made->lives_->start();
+  return made;
+}
+
+void BatchServer::drain(std::function<void()> drained) {
+  server_->stop_accepting();
+  lives_->drain(std::move(drained));
+}
+
+std::optional<net::EarlyReply> BatchServer::on_head(net::HttpRequest& request) {
+  if (!check_.opens(request.header("authorization"))) {
+    return net::EarlyReply{
+        .status = 401,
+        .body = openai::error_body(openai::invalid_request("This address is for the job's routers",
+                                                           "", "invalid_api_key", 401))};
+  }
+  if (is_upload(request)) {
+    request.streams = true;
+    request.body_bytes_max = options_.config.file_bytes_max + limits::kFormBytesMax;
+  } else {
+    request.body_bytes_max = limits::kBatchBodyBytesMax;
+  }
+  return std::nullopt;
+}
+
+void BatchServer::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  const std::string tenant(request.header(openai::header::kBatchTenant));
+  if (const auto file = behind(request.path, kFiles)) {
+    route_file(id, request, tenant, *file);
+  } else if (const auto batch = behind(request.path, kBatches)) {
+    route_batch(id, request, tenant, *batch);
+  } else {
+    refuse_route(id, request, 404);
+  }
+}
+
+void BatchServer::refuse_route(net::ExchangeId id, const net::HttpRequest& request, int status) {
+  const std::string what = std::string(request.method) + ' ' + std::string(request.path);
+  openai::reply_error(
+      *server_, id,
+      status == 405
+          ? openai::invalid_request("Method not allowed: " + what, "", "method_not_allowed", 405)
+          : openai::invalid_request("Invalid URL: " + what, "", "not_found", 404));
+}
+
+void BatchServer::route_file(net::ExchangeId id, const net::HttpRequest& request,
+                             const std::string& tenant, std::string_view rest) {
+  const bool reads = request.method == "GET";
+  if (rest.empty()) {
+    return is_upload(request) ? files_->upload(id, tenant, request)
+           : reads            ? files_->list(id, tenant, request.query)
+                              : refuse_route(id, request, 405);
+  }
+  const auto [file, word] = split(rest);
+  if (word.empty() && (reads || request.method == "DELETE")) {
+    return reads ? files_->tell(id, tenant, file) : files_->erase(id, tenant, file);
+  }
+  if (word == "content" && reads) {
+    return files_->content(id, tenant, file);
+  }
+  refuse_route(id, request, word.empty() || word == "content" ? 405 : 404);
+}
+
+void BatchServer::route_batch(net::ExchangeId id, net::HttpRequest& request,
+                              const std::string& tenant, std::string_view rest) {
+  const bool reads = request.method == "GET";
+  const bool posts = request.method == "POST";
+  if (rest.empty()) {
+    return posts   ? batches_->create(id, tenant, std::move(request.body))
+           : reads ? batches_->list(id, tenant, request.query)
+                   : refuse_route(id, request, 405);
+  }
+  const auto [batch, word] = split(rest);
+  if (word.empty() && reads) {
+    return batches_->tell(id, tenant, batch);
+  }
+  if (word == "cancel" && posts) {
+    return batches_->cancel(id, tenant, batch);
+  }
+  refuse_route(id, request, word.empty() || word == "cancel" ? 405 : 404);
+}
+
+void BatchServer::on_body(net::ExchangeId id, std::string_view bytes, net::BodyPart part) {
+  files_->on_body(id, bytes, part);
+}
+
+void BatchServer::on_client_gone(net::ExchangeId id) { files_->client_gone(id); }
+
+void BatchServer::on_writable(net::ExchangeId id) { files_->client_writable(id); }
+
+}  // namespace pdjob::batch

@@ -1,0 +1,154 @@
+#include "batch/api/batches_api.h"
+
+#include <utility>
+#include <vector>
+
+#include "batch/api/api_words.h"
+#include "batch/api/batch_request.h"
+#include "common/log.h"
+#include "openai/reply_error.h"
+
+namespace pdjob::batch {
+namespace {
+
+constexpr ListLimits kListLimits{.usual = 20, .max = 100};
+// Of one tenant, with those that have ended; beyond, the oldest of these go.
+constexpr size_t kBatchesKeptMax = 10'000;
+
+}  // namespace
+
+void BatchesApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
+  std::vector<std::pair<std::string, std::string>> headers;
+  if (error.status == 503 || error.status == 429) {
+    headers.emplace_back("Retry-After", "5");
+  }
+  openai::reply_error(server_, client, error, headers);
+}
+
+std::optional<openai::ApiError> BatchesApi::refusal_of_batch(const std::string& tenant) const {
+  size_t alive = 0;
+  books_.batches().for_each_of(tenant,
+                               [&](const BatchRecord& batch) { alive += batch.ended() ? 0 : 1; });
+  return alive < config_.batches_max
+             ? std::nullopt
+             : std::optional(openai::ApiError{
+                   .status = 429,
+                   .type = "rate_limit_error",
+                   .message = std::to_string(config_.batches_max) + " batches have not ended yet",
+                   .code = "batch_limit_exceeded"});
+}
+
+void BatchesApi::create(net::ExchangeId client, const std::string& tenant, std::string body) {
+  const auto parsed = parse_batch_request(std::move(body), config_.window_max);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(client, *error);
+  }
+  const auto& request = std::get<BatchRequest>(parsed);
+  const FileRecord* const input = books_.files().find(request.input_file_id, tenant);
+  if (input == nullptr) {
+    openai::ApiError error = no_such_file(request.input_file_id);
+    error.param = "input_file_id";
+    return refuse(client, error);
+  }
+  if (input->purpose != "batch") {
+    return refuse(client, openai::invalid_request("Its purpose is not 'batch'", "input_file_id",
+                                                  "invalid_value"));
+  }
+  if (const auto refusal = refusal_of_batch(tenant)) {
+    return refuse(client, *refusal);
+  }
+  const int64_t now = loop_.unix_seconds();
+  const int64_t keep = std::chrono::duration_cast<std::chrono::seconds>(config_.keep).count();
+  const BatchRecord batch{.number = books_.next_number(),
+                          .id = books_.new_id("batch_"),
+                          .tenant = tenant,
+                          .endpoint = request.endpoint,
+                          .input_file_id = request.input_file_id,
+                          .completion_window = request.completion_window,
+                          .metadata = request.metadata,
+                          .output_lifetime = request.output_lifetime.value_or(keep),
+                          .created_at = now,
+                          .expires_at = now + request.window_seconds};
+  books_.run([this, client, batch](FileStore& store) -> Books::Then {
+    const Status made = store.make_batch(batch.id, batch.input_file_id);
+    return [this, client, batch, made] { begin(client, batch, made); };
+  });
+}
+
+void BatchesApi::begin(net::ExchangeId client, const BatchRecord& batch, const Status& made) {
+  if (!made) {
+    log::error("a batch cannot be made: " + made.error().message);
+    return refuse(client, overloaded("The batch cannot be made now"));
+  }
+  CatalogChange change{.files = {}, .batches = {batch}, .erased = {}};
+  size_t too_many = books_.batches().count(batch.tenant) + 1;
+  books_.batches().for_each_of(batch.tenant, [&](const BatchRecord& old) {
+    if (too_many > kBatchesKeptMax && old.ended()) {
+      change.erased.push_back(old.id);
+      --too_many;
+    }
+  });
+  books_.change(std::move(change), [this, client, batch] {
+    lives_.add(batch);
+    reply(client, batch.id);
+  });
+}
+
+void BatchesApi::reply(net::ExchangeId client, const std::string& id) {
+  const BatchRecord* const batch = books_.batches().find(id);
+  batch == nullptr
+      ? refuse(client, no_such_batch(id))
+      : server_.reply(client, 200, "application/json", batch_object(lives_.seen(*batch)));
+}
+
+void BatchesApi::list(net::ExchangeId client, const std::string& tenant, std::string_view query) {
+  const auto parsed = parse_list_query(query, kListLimits);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(client, *error);
+  }
+  const auto& wanted = std::get<ListQuery>(parsed);
+  const BatchRecord* after = nullptr;
+  if (!wanted.after.empty()) {
+    after = books_.batches().find(wanted.after, tenant);
+    if (after == nullptr) {
+      return refuse(client, no_such_batch(wanted.after));
+    }
+  }
+  const auto page = books_.batches().page(tenant, after, wanted.limit, ListOrder::kNewestFirst,
+                                          [](const BatchRecord& /*batch*/) { return true; });
+  std::vector<ListItem> items;
+  for (const BatchRecord& batch : page.records) {
+    items.push_back({batch.id, batch_object(lives_.seen(batch))});
+  }
+  server_.reply(client, 200, "application/json", list_object(items, page.has_more));
+}
+
+void BatchesApi::tell(net::ExchangeId client, const std::string& tenant, const std::string& id) {
+  books_.batches().find(id, tenant) == nullptr ? refuse(client, no_such_batch(id))
+                                               : reply(client, id);
+}
+
+void BatchesApi::cancel(net::ExchangeId client, const std::string& tenant, const std::string& id) {
+  const BatchRecord* const found = books_.batches().find(id, tenant);
+  if (found == nullptr) {
+    return refuse(client, no_such_batch(id));
+  }
+  if (found->cancelling_at != 0 && !found->ended()) {
+    return reply(client, id);
+  }
+  if (found->ended() || found->state == BatchState::kFinalizing) {
+    return refuse(client,
+                  openai::invalid_request(std::string("Cannot cancel a batch with status '") +
+                                              to_string(found->state) + "'.",
+                                          "", "", 409));
+  }
+  BatchRecord batch = *found;
+  batch.state = BatchState::kCancelling;
+  batch.cancelling_at = loop_.unix_seconds();
+  books_.change({.files = {}, .batches = {batch}, .erased = {}}, [this, client, id] {
+    reply(client, id);
+    lives_.look();
+  });
+}
+
+}  // namespace pdjob::batch

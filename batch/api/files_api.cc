@@ -1,0 +1,316 @@
+#include "batch/api/files_api.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "batch/api/api_words.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "openai/reply_error.h"
+
+namespace pdjob::batch {
+namespace {
+
+constexpr size_t kPieceBytes = 256 * limits::kKiB;
+constexpr Duration kExpiryInterval = std::chrono::seconds(1);
+constexpr size_t kExpiredAtOnce = 1000;
+constexpr ListLimits kListLimits{.usual = 10'000, .max = 10'000};
+
+int64_t whole_seconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
+}  // namespace
+
+void FilesApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
+  std::vector<std::pair<std::string, std::string>> headers;
+  if (error.status == 503) {
+    headers.emplace_back("Retry-After", "1");
+  }
+  openai::reply_error(server_, client, error, headers);
+}
+
+// ---- Uploads
+
+std::optional<openai::ApiError> FilesApi::refusal_of_upload(const std::string& tenant) const {
+  const auto own = std::ranges::count_if(
+      uploads_, [&](const auto& upload) { return upload.second.tenant == tenant; });
+  if (uploads_.size() >= limits::kUploadsMax ||
+      static_cast<size_t>(own) >= limits::kUploadsOfTenantMax) {
+    return overloaded("Too many uploads are under way");
+  }
+  if (books_.files().count(tenant) + static_cast<size_t>(own) >= config_.files_max) {
+    return openai::invalid_request(
+        "There are " + std::to_string(config_.files_max) + " files already: delete some", "file",
+        "too_many_files");
+  }
+  if (disk_full()) {
+    return overloaded("There is no room for more files now");
+  }
+  return std::nullopt;
+}
+
+void FilesApi::upload(net::ExchangeId client, const std::string& tenant,
+                      const net::HttpRequest& request) {
+  const auto boundary = boundary_of(request.header("content-type"));
+  if (!boundary) {
+    return refuse(client, openai::invalid_request(boundary.error().message));
+  }
+  if (!request.streams) {
+    return refuse(client, openai::invalid_request("the form is empty"));
+  }
+  if (const auto refusal = refusal_of_upload(tenant)) {
+    return refuse(client, *refusal);
+  }
+  Upload& upload = uploads_[client];
+  upload.id = books_.new_id("file-");
+  upload.tenant = tenant;
+  upload.form = std::make_unique<UploadForm>(
+      *boundary, config_.file_bytes_max,
+      [this, client](std::string_view bytes) { write(client, bytes); });
+  books_.run([this, client, id = upload.id](FileStore& store) -> Books::Then {
+    const Status begun = store.begin(id);
+    return [this, client, begun] { written(client, 0, begun); };
+  });
+}
+
+void FilesApi::on_body(net::ExchangeId client, std::string_view bytes, net::BodyPart part) {
+  const auto found = uploads_.find(client);
+  if (found == uploads_.end()) {
+    return;
+  }
+  auto refusal = found->second.form->feed(bytes);
+  if (!refusal && disk_full()) {
+    refusal = overloaded("There is no room for more files now");
+  }
+  if (!refusal && part == net::BodyPart::kLast) {
+    refusal = found->second.form->finish();
+    if (!refusal) {
+      return finish(client);
+    }
+  }
+  if (refusal) {
+    refuse_upload(client, *refusal);
+  }
+}
+
+void FilesApi::write(net::ExchangeId client, std::string_view bytes) {
+  Upload& upload = uploads_.at(client);
+  upload.unwritten += bytes.size();
+  upload.counted += bytes.size();
+  books_.count_upload(static_cast<int64_t>(bytes.size()));
+  books_.run(
+      [this, client, id = upload.id, bytes = std::string(bytes)](FileStore& store) -> Books::Then {
+        const Status stored = store.append(id, bytes);
+        return [this, client, count = bytes.size(), stored] { written(client, count, stored); };
+      });
+  if (upload.unwritten > limits::kUploadUnwrittenBytesMax && !upload.paused) {
+    upload.paused = true;
+    server_.pause_body(client);
+  }
+}
+
+void FilesApi::written(net::ExchangeId client, size_t bytes, const Status& status) {
+  const auto found = uploads_.find(client);
+  if (found == uploads_.end()) {
+    return;
+  }
+  Upload& upload = found->second;
+  upload.unwritten -= bytes;
+  if (!status) {
+    log::error("an upload cannot be stored: " + status.error().message);
+    refuse_upload(client, overloaded("The file cannot be stored now"));
+  } else if (upload.paused && upload.unwritten < limits::kUploadUnwrittenBytesMax / 2) {
+    upload.paused = false;
+    server_.resume_body(client);
+  }
+}
+
+void FilesApi::drop(net::ExchangeId client) {
+  const auto upload = uploads_.extract(client);
+  if (upload.empty()) {
+    return;
+  }
+  books_.count_upload(-static_cast<int64_t>(upload.mapped().counted));
+  books_.run([id = upload.mapped().id](FileStore& store) -> Books::Then {
+    store.discard(id);
+    return {};
+  });
+}
+
+void FilesApi::refuse_upload(net::ExchangeId client, const openai::ApiError& error) {
+  drop(client);
+  refuse(client, error);
+}
+
+void FilesApi::finish(net::ExchangeId client) {
+  Upload& upload = uploads_.at(client);
+  upload.whole = true;
+  const UploadForm& form = *upload.form;
+  const int64_t now = loop_.unix_seconds();
+  const FileRecord file{.number = books_.next_number(),
+                        .id = upload.id,
+                        .tenant = upload.tenant,
+                        .filename = form.filename(),
+                        .purpose = form.purpose(),
+                        .bytes = static_cast<int64_t>(form.bytes()),
+                        .created_at = now,
+                        .expires_at = now + form.lifetime().value_or(whole_seconds(config_.keep))};
+  books_.run([this, client, file](FileStore& store) -> Books::Then {
+    const Status stored = store.finish(file.id);
+    return [this, client, file, stored] {
+      stored ? finished(client, file) : written(client, 0, stored);
+    };
+  });
+}
+
+// A client that has left meanwhile finds its file in the list.
+void FilesApi::finished(net::ExchangeId client, const FileRecord& file) {
+  if (const auto upload = uploads_.extract(client)) {
+    books_.count_upload(-static_cast<int64_t>(upload.mapped().counted));
+  }
+  books_.change({.files = {file}, .batches = {}, .erased = {}}, [this, client, file] {
+    server_.reply(client, 200, "application/json", file_object(file));
+  });
+}
+
+// ---- Questions
+
+void FilesApi::list(net::ExchangeId client, const std::string& tenant, std::string_view query) {
+  const auto parsed = parse_list_query(query, kListLimits);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(client, *error);
+  }
+  const auto& wanted = std::get<ListQuery>(parsed);
+  const FileRecord* after = nullptr;
+  if (!wanted.after.empty()) {
+    after = books_.files().find(wanted.after, tenant);
+    if (after == nullptr) {
+      return refuse(client, no_such_file(wanted.after));
+    }
+  }
+  const auto page =
+      books_.files().page(tenant, after, wanted.limit, wanted.order, [&](const FileRecord& file) {
+        return wanted.purpose.empty() || file.purpose == wanted.purpose;
+      });
+  std::vector<ListItem> items;
+  for (const FileRecord& file : page.records) {
+    items.push_back({file.id, file_object(file)});
+  }
+  server_.reply(client, 200, "application/json", list_object(items, page.has_more));
+}
+
+void FilesApi::tell(net::ExchangeId client, const std::string& tenant, const std::string& id) {
+  const FileRecord* const file = books_.files().find(id, tenant);
+  file == nullptr ? refuse(client, no_such_file(id))
+                  : server_.reply(client, 200, "application/json", file_object(*file));
+}
+
+void FilesApi::erase(net::ExchangeId client, const std::string& tenant, const std::string& id) {
+  if (books_.files().find(id, tenant) == nullptr) {
+    return refuse(client, no_such_file(id));
+  }
+  books_.change({.files = {}, .batches = {}, .erased = {id}}, [this, client, id] {
+    server_.reply(client, 200, "application/json", deleted_object(id));
+  });
+  books_.run([id](FileStore& store) -> Books::Then {
+    store.remove(id);
+    return {};
+  });
+}
+
+// ---- Contents
+
+void FilesApi::content(net::ExchangeId client, const std::string& tenant, const std::string& id) {
+  const FileRecord* const file = books_.files().find(id, tenant);
+  if (file == nullptr) {
+    return refuse(client, no_such_file(id));
+  }
+  const auto own = std::ranges::count_if(
+      downloads_, [&](const auto& download) { return download.second.tenant == tenant; });
+  if (downloads_.size() >= limits::kDownloadsMax ||
+      static_cast<size_t>(own) >= limits::kDownloadsOfTenantMax) {
+    return refuse(client, overloaded("Too many files are being fetched"));
+  }
+  downloads_[client] = {
+      .id = id, .tenant = tenant, .at = 0, .left = static_cast<uint64_t>(file->bytes)};
+  server_.begin(client, 200, "application/octet-stream");
+  read_on(client);
+}
+
+void FilesApi::read_on(net::ExchangeId client) {
+  const auto found = downloads_.find(client);
+  if (found == downloads_.end() || found->second.reading ||
+      server_.bytes_queued(client) > limits::kHttpSendQueueBytesMax) {
+    return;  // on_writable() comes.
+  }
+  Download& download = found->second;
+  if (download.left == 0) {
+    downloads_.erase(found);
+    server_.end(client);
+    return;
+  }
+  download.reading = true;
+  const auto count = static_cast<size_t>(std::min<uint64_t>(kPieceBytes, download.left));
+  books_.run(
+      [this, client, id = download.id, at = download.at, count](FileStore& store) -> Books::Then {
+        auto piece = store.read(id, at, count);
+        return [this, client, count, piece = std::move(piece)] {
+          const auto reading = downloads_.find(client);
+          if (reading == downloads_.end()) {
+            return;
+          }
+          if (!piece || piece->size() != count) {
+            downloads_.erase(reading);
+            server_.abort(client);  // It was deleted, or is damaged.
+            return;
+          }
+          reading->second.reading = false;
+          reading->second.at += count;
+          reading->second.left -= count;
+          server_.write(client, *piece);
+          read_on(client);
+        };
+      });
+}
+
+void FilesApi::client_writable(net::ExchangeId client) { read_on(client); }
+
+void FilesApi::client_gone(net::ExchangeId client) {
+  downloads_.erase(client);
+  const auto upload = uploads_.find(client);
+  if (upload != uploads_.end() && !upload->second.whole) {
+    drop(client);
+  }
+}
+
+// ---- Expiry
+
+void FilesApi::expire() {
+  const int64_t now = loop_.unix_seconds();
+  std::vector<std::string> expired;
+  books_.files().for_each([&](const FileRecord& file) {
+    if (file.expires_at <= now && expired.size() < kExpiredAtOnce) {
+      expired.push_back(file.id);
+    }
+  });
+  books_.batches().for_each([&](const BatchRecord& batch) {
+    if (batch.ended() && batch.ended_at + whole_seconds(config_.keep) <= now &&
+        expired.size() < kExpiredAtOnce) {
+      expired.push_back(batch.id);
+    }
+  });
+  if (!expired.empty()) {
+    books_.change({.files = {}, .batches = {}, .erased = expired}, {});
+  }
+  books_.run([this, expired](FileStore& store) -> Books::Then {
+    for (const std::string& id : expired) {
+      store.remove(id);
+    }
+    return [this, bytes = store.batch_bytes()] { batch_bytes_ = bytes; };
+  });
+  expiry_ = loop_.call_at(loop_.now() + kExpiryInterval, [this] { expire(); });
+}
+
+}  // namespace pdjob::batch

@@ -1,0 +1,60 @@
+// UploadForm: the form of POST /v1/files, as it arrives: which file is uploaded, for what, and for
+// how long. It passes the file's bytes on and keeps none. Value.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "batch/api/multipart_parser.h"
+#include "openai/openai.h"
+
+namespace pdjob::batch {
+
+// What OpenAI lets a client choose; seconds.
+inline constexpr int64_t kLifetimeMin = 3600;
+inline constexpr int64_t kLifetimeMax = 2'592'000;
+
+class UploadForm final : MultipartParser::Handler {
+ public:
+  // `take` gets the file's bytes, piece by piece.
+  UploadForm(const std::string& boundary, uint64_t file_bytes_max,
+             std::function<void(std::string_view)> take);
+  UploadForm(const UploadForm&) = delete;
+  UploadForm& operator=(const UploadForm&) = delete;
+
+  // Returns the refusal, if the form is wrong. Nothing more may be fed then.
+  std::optional<openai::ApiError> feed(std::string_view bytes);
+  // After the last byte.
+  std::optional<openai::ApiError> finish();
+
+  const std::string& filename() const { return filename_; }
+  const std::string& purpose() const { return purpose_; }
+  uint64_t bytes() const { return bytes_; }
+  std::optional<int64_t> lifetime() const { return lifetime_; }  // Empty: not given.
+
+ private:
+  Status on_part(const MultipartParser::Part& part) override;
+  Status on_bytes(std::string_view bytes) override;
+  Status on_part_end() override;
+  Status refuse(openai::ApiError error);
+
+  MultipartParser parser_;
+  const uint64_t file_bytes_max_;
+  const std::function<void(std::string_view)> take_;
+  std::optional<openai::ApiError> refusal_;
+  std::string field_;  // The part's name.
+  bool in_file_ = false;
+  std::string text_;  // Of a part that is no file.
+  bool has_file_ = false;
+  std::string filename_;
+  std::string purpose_;
+  std::string anchor_;
+  std::string seconds_;
+  std::optional<int64_t> lifetime_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace pdjob::batch

@@ -1,0 +1,100 @@
+#include "batch/catalog/books.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/hex.h"
+
+namespace pdjob::batch {
+
+Result<std::unique_ptr<Books>> Books::open(net::Loop& loop, const std::string& dir,
+                                           std::function<void(const std::string&)> broken) {
+  PDJOB_TRY(FileStore store, FileStore::open(dir));
+  PDJOB_TRY(auto catalog, CatalogFile::open(dir + "/catalog.sqlite"));
+  PDJOB_TRY(const CatalogChange all, catalog->load());
+  std::unique_ptr<Books> books(
+      new Books(loop, std::move(catalog), std::move(store), std::move(broken)));
+  books->apply(all);
+  std::set<std::string> files;
+  std::set<std::string> batches;
+  for (const FileRecord& file : all.files) {
+    files.insert(file.id);
+    books->last_number_ = std::max(books->last_number_, file.number);
+  }
+  for (const BatchRecord& batch : all.batches) {
+    books->last_number_ = std::max(books->last_number_, batch.number);
+    if (!batch.ended()) {
+      batches.insert(batch.id);
+      // A crash may have come between the move of the results and their record.
+      files.insert({batch.output_file_id, batch.error_file_id});
+    }
+  }
+  books->store_.keep_only(files, batches);
+  return books;
+}
+
+Books::Books(net::Loop& loop, std::unique_ptr<CatalogFile> catalog, FileStore store,
+             std::function<void(const std::string&)> broken)
+    : loop_(loop),
+      broken_(std::move(broken)),
+      catalog_(std::move(catalog)),
+      store_(std::move(store)),
+      disk_(loop.make_helper("batch-catalog")) {}
+
+std::string Books::new_id(const std::string& prefix) {
+  std::string id = prefix;
+  append_hex(id, loop_.entropy());
+  append_hex(id, loop_.entropy());
+  return id;
+}
+
+void Books::apply(const CatalogChange& change) {
+  for (const FileRecord& file : change.files) {
+    files_.put(file);
+    file_bytes_ += static_cast<uint64_t>(file.bytes);
+  }
+  for (const BatchRecord& batch : change.batches) {
+    batches_.put(batch);
+  }
+  for (const std::string& id : change.erased) {
+    if (const FileRecord* const file = files_.find(id)) {
+      file_bytes_ -= static_cast<uint64_t>(file->bytes);
+    }
+    files_.erase(id);
+    batches_.erase(id);
+  }
+}
+
+void Books::change(CatalogChange change, std::function<void()> then) {
+  apply(change);
+  disk_->run(
+      [this, change = std::move(change), then = std::move(then), alive = std::weak_ptr(alive_)] {
+        const Status written = catalog_->commit(change);
+        loop_.post([this, then, written, alive] {
+          if (alive.expired()) {
+            return;
+          }
+          if (written) {
+            then ? then() : void();
+          } else if (const auto broken = std::exchange(broken_, nullptr)) {
+            broken(written.error().message);
+          }
+        });
+      });
+}
+
+void Books::run(std::function<Then(FileStore&)> work) {
+  disk_->run([this, work = std::move(work), alive = std::weak_ptr(alive_)] {
+    Then then = work(store_);
+    if (then) {
+      loop_.post([then = std::move(then), alive] {
+        if (!alive.expired()) {
+          then();
+        }
+      });
+    }
+  });
+}
+
+}  // namespace pdjob::batch
