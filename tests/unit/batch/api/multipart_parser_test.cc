@@ -72,7 +72,7 @@ TEST(MultipartParser, ReadsPartsHoweverTheBytesAreSplit) {
 
 TEST(MultipartParser, RefusesWhatIsNoForm) {
   EXPECT_TRUE(refused("preamble\r\n--b\r\n"));
-  EXPECT_TRUE(refused("--bx"));
+  EXPECT_TRUE(refused("--bxy"));
   EXPECT_TRUE(refused("--b \r\n"));
   EXPECT_TRUE(refused("--b\r\n\r\n\r\n"));                          // No head at all.
   EXPECT_TRUE(refused("--b\r\nContent-Type: text/plain\r\n\r\n"));  // No disposition.
@@ -81,8 +81,8 @@ TEST(MultipartParser, RefusesWhatIsNoForm) {
   EXPECT_TRUE(refused("--b\r\nContent-Disposition: form-data; name=\"x\r\n\r\n"));
   EXPECT_TRUE(refused("--b\r\nContent-Disposition: form-data; name=x; name=y\r\n\r\n"));
   EXPECT_TRUE(refused("--b\r\nno header\r\n\r\n"));
-  EXPECT_TRUE(
-      refused(std::string("--b\r\nContent-Disposition: form-data; name=\"a\0\"\r\n\r\n", 56)));
+  EXPECT_TRUE(refused(std::string("--b\r\nContent-Disposition: form-data; name=\"a") + '\0' +
+                      "\"\r\n\r\n"));
   EXPECT_TRUE(
       refused("--b\r\nContent-Disposition: form-data; name=x\r\n"
               "Content-Transfer-Encoding: base64\r\n\r\n"));
