@@ -264,7 +264,7 @@ struct CommandLine {
     add_which_job(command);
     command->callback([this] {
       exit_code = of_job("stop", [this](const std::string& state_dir, const std::string& job) {
-        return stop_job(state_dir, job, now ? StopHow::kNow : StopHow::kDrain);
+        return stop_job(state_dir, job, now ? StopHow::kNow : StopHow::kDrain, places);
       });
     });
   }
@@ -408,6 +408,7 @@ struct CommandLine {
         ->add_option("--new-key", agent.new_key_file,
                      "Only make a new key file, which its owner alone can read")
         ->type_name("FILE");
+    command->add_option("--lock-fd", agent.lock_fd, "Given by the launcher")->group("");
     command->add_option("--name", agent.name, "The node's name; default: the machine's")
         ->type_name("NAME");
     command->add_option("--cores", agent.cores, "How many cores the node offers [all]");

@@ -54,8 +54,8 @@ const char* to_string(Signal signal) {
   PDJOB_CHECK(false, static_cast<int>(signal));
 }
 
-Supervision::Supervision(const JobTiming& timing, std::string nonce)
-    : timing_(timing), nonce_(std::move(nonce)) {}
+Supervision::Supervision(const JobTiming& timing, std::string nonce, uint64_t incarnations_made)
+    : timing_(timing), nonce_(std::move(nonce)), incarnations_made_(incarnations_made) {}
 
 void Supervision::enter(Process& process, ProcessState state, Turn& turn, Instant deadline) {
   process.state = state;
@@ -69,6 +69,7 @@ void Supervision::start(Process& process, Turn& turn) {
   process.incarnation = {++incarnations_made_};
   process.engine_id = process.name + "." + nonce_ + "." + std::to_string(process.incarnation.value);
   process.pid = 0;
+  process.heard = true;
   process.suspected = process.stands_still = process.killed = process.drain_sent = false;
   process.killed_for.clear();
   process.loss = net::LossCause::kUnknown;
@@ -82,6 +83,43 @@ void Supervision::start(Process& process, Turn& turn) {
                   .incarnation = process.incarnation,
                   .engine_id = process.engine_id,
                   .place = process.place});
+}
+
+bool Supervision::adopt(Process& process, Turn& turn) {
+  process.last_heartbeat = turn.now;
+  process.restart_policy.started(turn.now);
+  switch (process.state) {
+    case ProcessState::kStarting:
+      enter(process, ProcessState::kStarting, turn, turn.now + timing_.start_timeout);
+      return false;
+    case ProcessState::kDraining:
+      if (process.entry.engine_id.empty()) {
+        kill(process, "", turn);  // It was to end before it had registered.
+        return false;
+      }
+      enter(process, ProcessState::kDraining, turn, turn.now + kLeaveGrace);
+      return true;
+    case ProcessState::kRegistered:
+      enter(process, ProcessState::kRegistered, turn);
+      return false;
+    case ProcessState::kReady:
+    case ProcessState::kHung:  // Its heartbeats will tell.
+      process.restart_policy.became_ready();
+      enter(process, ProcessState::kReady, turn);
+      return false;
+    case ProcessState::kWaiting:
+    case ProcessState::kExited:
+    case ProcessState::kBackoff:
+      break;
+  }
+  PDJOB_CHECK(false, process.name);
+}
+
+void Supervision::heard(Process& process, Turn& turn) {
+  if (!std::exchange(process.heard, true) && process.state == ProcessState::kDraining &&
+      process.drain_sent) {
+    tell_drain(process, process.deadline - kExitGrace, turn);
+  }
 }
 
 void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
@@ -116,10 +154,14 @@ void Supervision::drain(Process& process, Turn& turn) {
 }
 
 void Supervision::drain(Process& process, Instant deadline, Turn& turn) {
-  const Duration left = std::max(deadline - turn.now, Duration::zero());
-  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
   enter(process, ProcessState::kDraining, turn, deadline + kExitGrace);
   process.drain_sent = true;
+  tell_drain(process, deadline, turn);
+}
+
+void Supervision::tell_drain(const Process& process, Instant deadline, Turn& turn) {
+  const Duration left = std::max(deadline - turn.now, Duration::zero());
+  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
   turn.emit(Send{process.name, net::Drain{.deadline_ms = static_cast<uint64_t>(left_ms)}});
 }
 
@@ -154,6 +196,9 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
   process.last_heartbeat = turn.now;
   process.load = message.load;
+  if (process.state == ProcessState::kStarting) {
+    turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
+  }
   if (process.serving()) {
     check_progress(process, turn);
     process.suspected = false;

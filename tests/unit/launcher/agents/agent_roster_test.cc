@@ -336,7 +336,7 @@ class Story {
     } else if (std::holds_alternative<BeginSession>(effect)) {
       EXPECT_TRUE(agent.running.empty()) << "a launcher finds another one's processes";
       EXPECT_FALSE(std::exchange(agent.in_session, true));
-      agent.due.emplace_back(SessionBegan{"10.0.0.1"});
+      agent.due.emplace_back(SessionBegan{{.host = "10.0.0.1"}});
     } else if (std::holds_alternative<EndSession>(effect)) {
       agent.running.clear();
       agent.in_session = false;

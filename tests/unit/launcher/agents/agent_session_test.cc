@@ -30,7 +30,7 @@ class AgentSessionTest : public testing::Test {
     say(7, 1,
         Welcome{
             .job = "j", .lease_ms = 5000, .orphan_timeout_ms = milliseconds_of(orphan_timeout)});
-    step(SessionBegan{"10.0.0.1"});
+    step(SessionBegan{{.host = "10.0.0.1"}});
   }
   // Lets time pass in small steps, and returns all that happened.
   std::vector<AgentEffect> pass(Duration duration) {
@@ -71,7 +71,7 @@ TEST_F(AgentSessionTest, SaysHelloUntilALauncherAnswers) {
   EXPECT_EQ(sent<AgentHello>(step(LauncherConnected{})), 1);
   EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 3);
   EXPECT_EQ(count<BeginSession>(say(7, 1, Welcome{.lease_ms = 5000})), 1);
-  EXPECT_EQ(sent<NodeReady>(step(SessionBegan{"10.0.0.1"})), 1);
+  EXPECT_EQ(sent<NodeReady>(step(SessionBegan{{.host = "10.0.0.1"}})), 1);
   EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 0);
 }
 

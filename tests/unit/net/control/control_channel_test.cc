@@ -28,7 +28,7 @@ struct ClientSide final : ControlClient::Handler {
 class ControlChannel : public testing::Test {
  protected:
   ControlChannel() {
-    auto opened = ControlServer::open(loop_, server_side_, "127.0.0.1");
+    auto opened = ControlServer::open(loop_, server_side_, {.host = "127.0.0.1", .launcher = 7});
     PDJOB_CHECK(opened.has_value());
     server_ = std::move(*opened);
   }
