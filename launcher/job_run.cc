@@ -54,7 +54,8 @@ std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
 }
 
 Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& folder,
-                                              const JobConfig& config, Stopped stopped) {
+                                              Terminal& terminal, const JobConfig& config,
+                                              Stopped stopped) {
   const bool lasts = config.launcher.orphan_timeout > Duration::zero();
   auto found = JobFolder::ledger(config.launcher.state_dir, config.name);
   const bool ended = found ? found->stopping && stopped == Stopped::kIsOver
@@ -72,7 +73,7 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
     LocalAgent::end(folder.path(), kLastOneEnds);  // It may be about to end.
   }
   std::unique_ptr<JobRun> run(
-      new JobRun(loop, folder, goes_on ? *std::move(found) : new_ledger(config), lasts));
+      new JobRun(loop, folder, terminal, goes_on ? *std::move(found) : new_ledger(config), lasts));
   ++run->ledger_.launcher;
   if (lasts) {
     // The number is on disk before anybody hears it.
@@ -92,7 +93,7 @@ JobRun::~JobRun() {
 void JobRun::renew_lease() {
   const Status renewed = folder_.renew_lease(ledger_.launcher, loop_.now());
   if (!renewed && renewed.error().code == ErrorCode::kCancelled) {
-    leave_all(kExitFailed, renewed.error().message);
+    leave_all(terminal_, kExitFailed, renewed.error().message);
   }
   if (!renewed) {
     log::warn("the launcher's lease: " + renewed.error().message);
@@ -140,9 +141,9 @@ void JobRun::note(const Job& job, const Event& event, const std::vector<Effect>&
   }
 }
 
-void leave_all(int exit_code, const std::string& why) {
-  log::warn("this launcher ends, and leaves everything as it is: " + why);
-  std::fprintf(stderr, "pdjob: %s\n", why.c_str());
+void leave_all(Terminal& terminal, int exit_code, const std::string& why) {
+  terminal.say("pdjob: " + why + "\n");
+  log::warn("this launcher ends, and leaves everything as it is");
   std::fflush(nullptr);
   std::_Exit(exit_code);
 }

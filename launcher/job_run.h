@@ -15,6 +15,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/run/ledger.h"
+#include "launcher/view/terminal.h"
 #include "net/loop/event_loop.h"
 
 namespace pdjob::launcher {
@@ -26,8 +27,8 @@ class JobRun {
   // to do. All must outlive it.
   enum class Stopped { kIsOver, kGoesOn };
   static Result<std::unique_ptr<JobRun>> begin(net::EventLoop& loop, JobFolder& folder,
-                                               const JobConfig& config,
-                                               Stopped stopped = Stopped::kIsOver);
+                                               Terminal& terminal, const JobConfig& config,
+                                               Stopped stopped);
   // Why this pdjob cannot go on with that run of the job; empty: it can.
   static std::string objection(const Ledger& ledger, const JobConfig& config);
   ~JobRun();  // The run has ended. Not called by leave_all().
@@ -48,9 +49,10 @@ class JobRun {
   void note(const Job& job, const Event& event, const std::vector<Effect>& effects);
 
  private:
-  JobRun(net::EventLoop& loop, JobFolder& folder, Ledger ledger, bool lasts)
+  JobRun(net::EventLoop& loop, JobFolder& folder, Terminal& terminal, Ledger ledger, bool lasts)
       : loop_(loop),
         folder_(folder),
+        terminal_(terminal),
         ledger_(std::move(ledger)),
         lasts_(lasts),
         adopts_(ledger_.planned) {}
@@ -59,6 +61,7 @@ class JobRun {
 
   net::EventLoop& loop_;
   JobFolder& folder_;
+  Terminal& terminal_;
   Ledger ledger_;
   const bool lasts_;
   const bool adopts_;
@@ -69,6 +72,6 @@ class JobRun {
 };
 
 // Ends this process and nothing else: what it started lives on, for another launcher.
-[[noreturn]] void leave_all(int exit_code, const std::string& why);
+[[noreturn]] void leave_all(Terminal& terminal, int exit_code, const std::string& why);
 
 }  // namespace pdjob::launcher

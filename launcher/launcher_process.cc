@@ -457,16 +457,16 @@ int run_job(const JobConfig& config, RunHow how) {
   net::block_signals();
   log::start("launcher", log::Level::kInfo);
   net::EventLoop loop;
-  auto run = JobRun::begin(loop, *folder, config,
+  auto run = JobRun::begin(loop, *folder, *terminal, config,
                            how == RunHow::kServe ? JobRun::Stopped::kIsOver
                                                  : JobRun::Stopped::kGoesOn);
   if (!run) {
-    leave_all(exit_code_of(run.error()), run.error().message);
+    leave_all(*terminal, exit_code_of(run.error()), run.error().message);
   }
   // From here on a failure ends the job, but not one that an earlier launcher left.
   const auto fail = [&](int exit_code, const Error& error) {
     if ((*run)->adopts()) {
-      leave_all(exit_code, error.message);
+      leave_all(*terminal, exit_code, error.message);
     }
     terminal->say("pdjob: " + error.message + "\n");
     return exit_code;

@@ -59,7 +59,8 @@ std::vector<Message> one_of_each() {
           LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
           Drain{.deadline_ms = 30000},
           Shutdown{},
-          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
+          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7},
+          RegisterAsked{}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -75,8 +76,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x08\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x08\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x09\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x09\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
@@ -108,6 +109,19 @@ TEST(Wire, EveryTruncationIsRefused) {
 TEST(Wire, TrailingBytesAreRefused) {
   for (const Message& message : one_of_each()) {
     EXPECT_FALSE(decode(bytes_of(encode(message) + '\0')));
+  }
+}
+
+TEST(Wire, AnOrderIsAMessageBehindTheLaunchersNumber) {
+  for (const Message& message : one_of_each()) {
+    const std::string bytes = encode_order(0x0203, message);
+    EXPECT_EQ(bytes, std::string("\x03\x02\0\0\0\0\0\0", 8) + encode(message));
+    const Result<Order> order = decode_order(bytes_of(bytes));
+    ASSERT_TRUE(order);
+    EXPECT_EQ(order->launcher, 0x0203U);
+    EXPECT_EQ(order->message, message);
+    EXPECT_FALSE(decode_order(bytes_of(bytes.substr(0, 7))));
+    EXPECT_FALSE(decode_order(bytes_of(bytes.substr(1))));
   }
 }
 
