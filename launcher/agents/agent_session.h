@@ -110,7 +110,7 @@ class AgentSession {
   void say_hello(Turn& turn);
   bool holds_session() const { return state_ != State::kJoining; }
 
-  const AgentHello hello_;
+  AgentHello hello_;
   State state_ = State::kJoining;
   bool connected_ = false;
   Instant hello_due_{};

@@ -133,7 +133,7 @@ TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
 
 TEST(Wire, UnknownTypesAndRolesAreRefused) {
   std::string bytes = encode(Shutdown{});
-  for (const char type : {'\0', '\x0a', '\x7f'}) {
+  for (const char type : {'\0', '\x0b', '\x7f'}) {
     bytes[6] = type;
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }
