@@ -120,7 +120,7 @@ class BatchProcess {
       ended({.broken = true, .reason = server.error().message});
       return;
     }
-    client_ = std::make_unique<HttpRowClient>(loop_, *server);
+    client_ = make_row_client(loop_, *server);
     run_ = std::make_unique<BatchRun>(loop_,
                                       BatchRun::Parts{.ledger = *prepared_.ledger,
                                                       .records = records_,
@@ -188,7 +188,7 @@ class BatchProcess {
   Progress progress_;
   Rates rates_;
   std::unique_ptr<Pool> pool_;
-  std::unique_ptr<HttpRowClient> client_;
+  std::unique_ptr<RowClient> client_;
   std::unique_ptr<BatchRun> run_;
   net::StopSignals signals_;
   BatchRun::End end_;

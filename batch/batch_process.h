@@ -7,7 +7,7 @@
 #include <string>
 
 #include "batch/batch_options.h"
-#include "batch/http_row_client.h"
+#include "batch/row_client.h"
 #include "common/result.h"
 #include "net/loop/event_loop.h"
 

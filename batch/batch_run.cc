@@ -69,6 +69,9 @@ Progress BatchRun::progress() const {
 
 void BatchRun::end(const End& how) {
   if (ended_) {
+    if (!blames_.empty() && !flushing_) {
+      flush();
+    }
     loop_.post([ended = std::exchange(ended_, nullptr), how] { ended(how); });
   }
 }
@@ -102,7 +105,7 @@ void BatchRun::rows_read(Result<std::vector<InputRow>> rows, size_t asked) {
   RowsRead event{.last = rows->size() < asked};
   for (InputRow& row : *rows) {
     last_read_ = row.id;
-    event.rows.push_back({row.id, row.weight});
+    event.rows.push_back({row.id, row.weight, row.blame});
     rows_.emplace(row.id, OpenRow{.place = row});
   }
   runner_.submit(std::move(event));
@@ -178,13 +181,9 @@ void BatchRun::refuse(AttemptId attempt, const InputRow& row, const RowError& er
 }
 
 void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
-  const bool denied = result.status == 401 || result.status == 403;
   const AttemptEnded event{attempt, result.outcome, result.retry_after};
-  if (denied) {
-    // Every row would fail like this.
-    end({.broken = true,
-         .reason = "the server refuses the key (status " + std::to_string(result.status) +
-                   "): name one by --key-file"});
+  if (!result.hopeless.empty()) {
+    end({.broken = true, .reason = result.hopeless});
     return;
   }
   if (const auto found = attempts_.find(attempt); found != attempts_.end()) {
@@ -199,6 +198,11 @@ void BatchRun::carry_out(const CancelAttempt& effect) {
 }
 
 void BatchRun::carry_out(const DropReply& effect) { attempts_.erase(effect.attempt); }
+
+void BatchRun::carry_out(const NoteBlame& effect) {
+  blames_[effect.row] = effect.blame;
+  flush_soon();
+}
 
 // ---- Noting
 
@@ -228,7 +232,7 @@ void BatchRun::carry_out(const NoteRow& effect) {
 }
 
 void BatchRun::flush_soon() {
-  if (flushing_ || notes_.empty()) {
+  if (flushing_ || (notes_.empty() && blames_.empty())) {
     return;
   }
   const Instant due = flushed_at_ + kFlushAfter;
@@ -245,8 +249,12 @@ void BatchRun::flush_soon() {
 void BatchRun::flush() {
   flushing_ = true;
   notes_bytes_ = 0;
-  disk_->run([this, records = std::exchange(notes_, {}), alive = std::weak_ptr(alive_)] {
-    const Status noted = parts_.records.note(records);
+  disk_->run([this, records = std::exchange(notes_, {}), blames = std::exchange(blames_, {}),
+              alive = std::weak_ptr(alive_)] {
+    Status noted = records.empty() ? ok() : parts_.records.note(records);
+    if (noted && !blames.empty()) {
+      noted = parts_.ledger.note_blames(blames);
+    }
     std::vector<RowId> rows;
     RowCounts more;
     for (const Record& record : records) {

@@ -59,6 +59,7 @@ class BatchRun {
   void carry_out(const StartAttempt& effect);
   void carry_out(const CancelAttempt& effect);
   void carry_out(const NoteRow& effect);
+  void carry_out(const NoteBlame& effect);
   void carry_out(const DropReply& effect);
   void carry_out(const Finished& effect);
 
@@ -94,7 +95,8 @@ class BatchRun {
   std::map<RowId, OpenRow> rows_;
   std::map<AttemptId, OpenAttempt> attempts_;
   RowId last_read_;
-  std::vector<Record> notes_;  // Not yet on their way to the disk.
+  std::vector<Record> notes_;      // Not yet on their way to the disk.
+  std::map<RowId, Blame> blames_;  // Not yet on their way to the disk.
   size_t notes_bytes_ = 0;
   bool flushing_ = false;
   Instant flushed_at_{};

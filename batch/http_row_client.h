@@ -7,21 +7,10 @@
 #include <string>
 
 #include "batch/row_client.h"
-#include "common/result.h"
 #include "net/http/http_client.h"
 #include "net/loop/loop.h"
-#include "net/outbound/url.h"
 
 namespace pdjob::batch {
-
-struct RowServer {
-  net::Url url;     // A path such as /v1 is not repeated in front of targets.
-  std::string key;  // Sent as a bearer token; empty: none.
-  Duration row_timeout = std::chrono::minutes(10);  // Of one attempt.
-};
-
-// kUnsupported: https.
-Result<RowServer> parse_row_server(const std::string& url);
 
 class HttpRowClient final : public RowClient, net::HttpCallHandler {
  public:
@@ -52,8 +41,5 @@ class HttpRowClient final : public RowClient, net::HttpCallHandler {
   std::map<net::CallId, Call> calls_;
   std::map<AttemptId, net::CallId> call_of_;
 };
-
-// Returns the row's outcome after an answer with this status. Pure.
-Outcome outcome_of_status(int status);
 
 }  // namespace pdjob::batch

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/config/batch_config.h"
 #include "batch/input/byte_source.h"
 #include "batch/input/row_files.h"
 #include "batch/input/row_splitter.h"
@@ -17,7 +18,6 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr uint64_t kTellRows = 100'000;
-constexpr const char* kStandardInput = "-";
 
 // The answers depend on these settings. Another value makes another batch.
 std::vector<std::pair<std::string, std::string>> settings_of(const BatchOptions& options) {
@@ -210,15 +210,7 @@ Result<RowReader> row_reader_of(const BatchOptions& options) {
     PDJOB_TRY(rules.body, BodyTemplate::parse(options.body_template));
   }
   for (const std::string& input : options.inputs) {
-    const RowFormat format =
-        options.format.value_or(format_of(input, !options.body_template.empty()));
-    if ((format != RowFormat::kOpenAi) != rules.body.has_value()) {
-      return Error{ErrorCode::kInvalidArgument,
-                   rules.body ? input + ": rows in OpenAI's format need no template"
-                              : input +
-                                    ": its rows need a --template, which makes requests of "
-                                    "them"};
-    }
+    PDJOB_TRY_STATUS(check_template(input, options.format, rules.body.has_value()));
   }
   return RowReader(std::move(rules));
 }

@@ -1,12 +1,15 @@
-// RowClient: sends one attempt of a row to whatever serves it. HttpRowClient is the real one.
-// Loop-bound.
+// RowClient: sends one attempt of a row to whatever serves it: HttpRowClient by http,
+// OutboundRowClient by https. Loop-bound.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "batch/core/ledger.h"
 #include "common/time.h"
+#include "net/loop/event_loop.h"
+#include "net/outbound/url.h"
 
 namespace pdjob::batch {
 
@@ -17,8 +20,18 @@ struct RowResult {
   std::string body;
   std::string request_id;
   Duration retry_after{};
-  std::string cause;    // Of a failure, one word: "timeout", "500".
-  std::string message;  // For people.
+  std::string cause;     // Of a failure, one word: "timeout", "500".
+  std::string message;   // For people.
+  std::string hopeless;  // Not empty: why every other row would fail like this.
+};
+
+// Who answers rows.
+struct RowServer {
+  net::Url url;         // A path such as /v1 is not repeated in front of targets.
+  std::string key;      // Sent as a bearer token; empty: none.
+  std::string ca_file;  // https: certificates of the authorities that are trusted; empty: the
+                        // system's.
+  Duration row_timeout = std::chrono::minutes(10);  // Of one attempt.
 };
 
 class RowClient {
@@ -39,5 +52,9 @@ class RowClient {
   // How many workers serve, if the server tells; 0: it does not.
   virtual void count_workers(std::function<void(size_t)> then) = 0;
 };
+
+// "http://host:port/v1", "https://host/v1"; "host:port" means http.
+Result<RowServer> parse_row_server(const std::string& url);
+std::unique_ptr<RowClient> make_row_client(net::EventLoop& loop, const RowServer& server);
 
 }  // namespace pdjob::batch

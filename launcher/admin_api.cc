@@ -9,7 +9,7 @@
 namespace pdjob::launcher {
 
 namespace {
-constexpr size_t kBodyBytesMax = 1024;  // Its requests need no body.
+constexpr size_t kBodyBytesMax = 4096;  // Only sizes come in a body.
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
 }  // namespace
@@ -28,7 +28,7 @@ Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::str
 
 // "process=NAME" or "process=NAME&from=BYTE"; names need no escapes.
 void AdminApi::answer_log(net::ExchangeId id, const net::HttpRequest& request) {
-  if (!log_check_.opens(request.header("authorization"))) {
+  if (!owner_.opens(request.header("authorization"))) {
     server_->reply(id, 401, kText, "logs want the key in launcher.json of the job's folder\n");
     return;
   }
@@ -52,16 +52,37 @@ void AdminApi::answer_log(net::ExchangeId id, const net::HttpRequest& request) {
   });
 }
 
+void AdminApi::take_sizes(net::ExchangeId id, const net::HttpRequest& request) {
+  if (!owner_.opens(request.header("authorization"))) {
+    server_->reply(id, 401, kText, "orders want the key in launcher.json of the job's folder\n");
+    return;
+  }
+  const Result<std::string> taken = pages_.scale(request.body);
+  const bool wrong = !taken && taken.error().code == ErrorCode::kInvalidArgument;
+  taken ? server_->reply(id, 200, kJson, *taken)
+        : server_->reply(id, wrong ? 400 : 409, kText, taken.error().message + "\n");
+}
+
+void AdminApi::answer(net::ExchangeId id, const net::HttpRequest& request,
+                      const std::function<std::string()>& json,
+                      const std::function<std::string()>& text) {
+  const bool as_text = request.query == "as=text";
+  server_->reply(id, 200, as_text ? kText : kJson, as_text ? text() : json());
+}
+
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  if (request.method != "GET") {
-    server_->reply(id, 405, kText, "only GET\n");
-  } else if (request.path == "/status" && request.query == "as=text") {
-    server_->reply(id, 200, kText, pages_.status_text());
+  if (request.method == "POST" && request.path == "/scale") {
+    take_sizes(id, request);
+  } else if (request.method != "GET") {
+    server_->reply(id, 405, kText, "only GET, and POST /scale\n");
   } else if (request.path == "/status") {
-    server_->reply(id, 200, kJson, pages_.status_json());
+    answer(id, request, pages_.status_json, pages_.status_text);
   } else if (request.path == "/nodes") {
-    const bool text = request.query == "as=text";
-    server_->reply(id, 200, text ? kText : kJson, text ? pages_.nodes_text() : pages_.nodes_json());
+    answer(id, request, pages_.nodes_json, pages_.nodes_text);
+  } else if (request.path == "/scale") {
+    answer(id, request, pages_.scale_json, pages_.scale_text);
+  } else if (request.path == "/explain") {
+    server_->reply(id, 200, kText, pages_.explain());
   } else if (request.path == "/logs") {
     answer_log(id, request);
   } else if (request.path == "/plan") {
@@ -72,10 +93,10 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     const bool ready = pages_.ready();
     server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");
   } else {
-    server_->reply(
-        id, 404, kText,
-        "here are: /status /nodes /plan /metrics /health /logs?process=NAME; /status and /nodes "
-        "are text with ?as=text\n");
+    server_->reply(id, 404, kText,
+                   "here are: /status /nodes /scale /explain /plan /metrics /health "
+                   "/logs?process=NAME; /status, "
+                   "/nodes and /scale are text with ?as=text\n");
   }
 }
 

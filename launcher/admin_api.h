@@ -1,7 +1,7 @@
-// AdminApi: the launcher's own HTTP server: /status and /nodes (text with ?as=text), /plan,
-// /metrics, /health, /logs?process=NAME&from=BYTE. It listens on loopback only, and no request
-// changes the job. Logs want a key, because they are their owner's; all else is for everybody on
-// the machine. Loop-bound.
+// AdminApi: the launcher's own HTTP server: /status, /nodes and /scale (text with ?as=text), /plan,
+// /explain, /metrics, /health, /logs?process=NAME&from=BYTE, and POST /scale. It listens on
+// loopback only. Logs and orders want the key that only the job's owner can read; all else is for
+// everybody on the machine. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/crypto/job_keys.h"
 #include "common/result.h"
@@ -26,11 +27,16 @@ struct AdminPages {
   std::function<std::string()> plan_json;
   std::function<std::string()> metrics;
   std::function<bool()> ready;
-  std::string log_key;
+  std::string owner_key;
   // A piece of a process's log, now or later: the number of its first byte, a line break, and the
   // text. Without `from`: the end of the log.
   using LogDone = std::function<void(Result<std::string>)>;
   std::function<void(const std::string& process, std::optional<uint64_t> from, LogDone)> log;
+  std::function<std::string()> scale_json;
+  std::function<std::string()> scale_text;
+  std::function<std::string()> explain;
+  // Takes sizes ("decode=2"). kInvalidArgument, or kUnavailable: it cannot be done now.
+  std::function<Result<std::string>(std::string_view sizes)> scale;
 };
 
 class AdminApi final : net::HttpHandler {
@@ -42,14 +48,18 @@ class AdminApi final : net::HttpHandler {
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 
  private:
-  explicit AdminApi(AdminPages pages) : pages_(std::move(pages)), log_check_({pages_.log_key}) {}
+  explicit AdminApi(AdminPages pages) : pages_(std::move(pages)), owner_({pages_.owner_key}) {}
 
   void answer_log(net::ExchangeId id, const net::HttpRequest& request);
+  void take_sizes(net::ExchangeId id, const net::HttpRequest& request);
+  // Two forms of one page.
+  void answer(net::ExchangeId id, const net::HttpRequest& request,
+              const std::function<std::string()>& json, const std::function<std::string()>& text);
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId /*id*/) override {}
 
   const AdminPages pages_;
-  const KeyCheck log_check_;
+  const KeyCheck owner_;
   std::unique_ptr<net::HttpServer> server_;
 };
 

@@ -25,7 +25,7 @@ namespace pdjob::launcher {
 struct LauncherAddress {
   int64_t pid = 0;
   std::string admin;  // "127.0.0.1:41234"
-  std::string key;    // Opens the pages that show logs. Secret.
+  std::string key;    // Opens logs, and what changes the job. Secret.
 };
 
 inline constexpr Duration kLauncherLease = std::chrono::seconds(10);

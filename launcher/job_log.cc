@@ -82,6 +82,13 @@ struct EventText {
   std::string operator()(const NodeJoined& e) const {
     return "NodeJoined " + e.node.name + " running=" + std::to_string(e.running.size());
   }
+  std::string operator()(const ProcessSeen& e) const {
+    return "ProcessSeen" + id(e.incarnation) +
+           (e.signs.stopped  ? " stopped"
+            : e.signs.asleep ? " asleep"
+                             : " runs or waits to run") +
+           " turns=" + std::to_string(e.signs.turns);
+  }
   std::string operator()(const NodeLost& e) const { return "NodeLost " + e.name + ": " + e.why; }
 };
 
@@ -93,6 +100,7 @@ struct EffectText {
   std::string operator()(const SendSignal& e) const {
     return to_string(e.signal) + id(e.incarnation);
   }
+  std::string operator()(const LookAt& e) const { return "LookAt" + id(e.incarnation); }
   std::string operator()(const Send& e) const { return with_peer(e.peer, e.message, "to "); }
   std::string operator()(const Probe& e) const {
     return "Probe probe=" + std::to_string(e.probe) + " model=" + e.model + " router=" + e.router +

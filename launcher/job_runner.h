@@ -70,8 +70,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void start(std::unique_ptr<net::ControlServer> control);
   void submit(Event event) { runner_.submit(std::move(event)); }
 
-  // Whoever has it may read the logs.
-  std::string log_key() const { return options_.root_key.derive("logs"); }
+  // Whoever has it may read the logs and order sizes.
+  std::string owner_key() const { return options_.root_key.derive("owner"); }
   // Calls `done` with a piece of the process's log, now or in a later turn. kNotFound: there is no
   // such process or log. kOverloaded: too many ask.
   using LogReader = std::function<void(Result<LogAnswered>)>;
@@ -109,6 +109,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carried_out(const Event& /*event*/) {}
   void carry_out(const Spawn& effect);
   void carry_out(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
+  void carry_out(const LookAt& effect) { cluster_.look_at(effect.incarnation); }
   void carry_out(const Send& effect) { control_->send(effect.peer, effect.message); }
   void carry_out(const Probe& effect) { prober_.start(effect); }
   void carry_out(const ReportReady& /*effect*/) { observer_.on_ready(); }

@@ -30,6 +30,7 @@
 #include "launcher/job_news.h"
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
+#include "launcher/job_scaling.h"
 #include "launcher/nodes.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
@@ -108,6 +109,11 @@ Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nod
     }
   }
   look_for_engines(config, plan);
+  if (plan.batch) {
+    if (const auto files = batch::files_of(plan.batch->inputs); !files) {
+      plan.warnings.push_back("the batch will not start: " + files.error().message);
+    }
+  }
   if (has_foreign_router(config)) {
     PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
     const auto program =
@@ -207,6 +213,8 @@ class LauncherProcess final : JobRunner::Observer {
         loop_(loop),
         cluster_(cluster),
         runner_(loop, cluster, runner_options(config, plan_, run), *this),
+        scaling_(loop, runner_, config, plan_,
+                 [this](const std::string& line) { terminal_.say(line); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {}
 
@@ -220,15 +228,20 @@ class LauncherProcess final : JobRunner::Observer {
         .plan_json = [this] { return plan_.to_json(); },
         .metrics = [this] { return job_metrics(job()); },
         .ready = [this] { return job().state() == JobState::kReady; },
-        .log_key = runner_.log_key(),
+        .owner_key = runner_.owner_key(),
         .log =
             [this](const std::string& process, std::optional<uint64_t> from,
                    AdminPages::LogDone done) {
               read_log(process, from.value_or(kLogEnd), std::move(done));
-            }};
+            },
+        .scale_json = [this] { return scaling_.json(); },
+        .scale_text = [this] { return scaling_.text(); },
+        .explain = [this] { return scaling_.explain(); },
+        .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
-    PDJOB_TRY_STATUS(folder_.publish_keys(worker_keys()));
-    return folder_.publish({.pid = getpid(), .admin = admin_->address(), .key = runner_.log_key()});
+    PDJOB_TRY_STATUS(publish_keys());
+    return folder_.publish(
+        {.pid = getpid(), .admin = admin_->address(), .key = runner_.owner_key()});
   }
 
   int run(RunHow how) {
@@ -265,14 +278,18 @@ class LauncherProcess final : JobRunner::Observer {
   }
 
   // The workers' keys; only the owner of the job can read them.
-  std::map<std::string, std::string> worker_keys() const {
+  Status publish_keys() {
     std::map<std::string, std::string> keys;
-    for (const PlanRow& row : plan_.rows) {
-      if (row.role != net::Role::kRouter) {
-        keys.emplace(row.name, runner_.worker_key(row.name));
+    for (const Process& process : job().processes()) {
+      if (!process.is_router()) {
+        keys.emplace(process.name, runner_.worker_key(process.name));
       }
     }
-    return keys;
+    if (keys != keys_) {
+      PDJOB_TRY_STATUS(folder_.publish_keys(keys));
+      keys_ = std::move(keys);
+    }
+    return ok();
   }
 
   void read_log(const std::string& process, uint64_t from, AdminPages::LogDone done) {
@@ -325,11 +342,16 @@ class LauncherProcess final : JobRunner::Observer {
       return;
     }
     if (const std::string news = news_.look(job(), loop_.now()); !news.empty()) {
-      terminal_.say(news);
+      scaling_.note(news);
     }
     if (job().state() == JobState::kStarting) {
       terminal_.progress(progress_line(job()));
     }
+    if (const Status published = publish_keys(); !published) {
+      terminal_.say("pdjob: the workers' keys cannot be written: " + published.error().message +
+                    "\n");
+    }
+    scaling_.job_changed();
   }
 
   void on_ready() override {
@@ -369,7 +391,9 @@ class LauncherProcess final : JobRunner::Observer {
   int exit_code_ = kExitFailed;
   Instant begun_{};
   RunHow how_ = RunHow::kServe;
+  std::map<std::string, std::string> keys_;  // As published, by worker.
   JobRunner runner_;
+  JobScaling scaling_;
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.
   std::unique_ptr<AdminApi> admin_;

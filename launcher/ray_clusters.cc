@@ -69,8 +69,8 @@ RaySetting session_setting(const JobConfig& config, const std::vector<ClusterCon
   return setting;
 }
 
-ShimOptions shim_options(const RayConfig& home, int log) {
-  ShimOptions options{.python = home.python, .log = log};
+ShimOptions shim_options(const RayConfig& home, std::vector<OwnFile> files, int log) {
+  ShimOptions options{.python = home.python, .files = std::move(files), .log = log};
   // By default a driver of Ray ends when its control store is away for a minute.
   options.environment.emplace_back("RAY_gcs_rpc_server_reconnect_timeout_s",
                                    std::to_string(static_cast<int>(seconds(kReconnect))));
@@ -113,8 +113,10 @@ Result<std::unique_ptr<Cluster>> open_ray(net::EventLoop& loop, const JobConfig&
   if (logs != nullptr) {
     PDJOB_TRY(log, logs->open("ray-shim"));
   }
-  RayCluster::Options options{.setting = session_setting(config, clusters),
-                              .shim = shim_options(clusters.front().ray, log.get())};
+  PDJOB_TRY(std::vector<OwnFile> files, open_own_files());
+  RayCluster::Options options{
+      .setting = session_setting(config, clusters),
+      .shim = shim_options(clusters.front().ray, std::move(files), log.get())};
   std::vector<std::unique_ptr<Cluster>> agents;
   for (const ClusterConfig& cluster : clusters) {
     const std::string key = random_hex(4);
@@ -125,6 +127,7 @@ Result<std::unique_ptr<Cluster>> open_ray(net::EventLoop& loop, const JobConfig&
     const std::string scheme = "tcp://";
     options.agents[cluster.name] = {
         .program = cluster.ray.program.empty() ? this_program() : cluster.ray.program,
+        .ship = cluster.ray.program.empty(),
         .endpoint = (*opened)->endpoint().substr(scheme.size()),
         .key = key,
         .share = options.setting.clusters[agents.size()].share};

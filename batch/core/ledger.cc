@@ -59,7 +59,8 @@ void Ledger::take(const RowsRead& event, Turn& /*turn*/) {
   PDJOB_CHECK(reading_);
   reading_ = false;
   for (const RowsRead::Row& read : event.rows) {
-    const auto [place, fresh] = rows_.emplace(read.id, Row{.weight = read.weight});
+    const auto [place, fresh] =
+        rows_.emplace(read.id, Row{.weight = read.weight, .blame = read.blame});
     PDJOB_CHECK(fresh, read.id.value);
     wait(read.id, place->second);
   }
@@ -180,6 +181,9 @@ void Ledger::take(const AttemptEnded& event, Turn& turn) {
     return;
   }
   const bool fails = count_failure(row, event, turn);
+  if (!fails && (event.outcome == Outcome::kBroken || event.outcome == Outcome::kLost)) {
+    turn.effects.emplace_back(NoteBlame{attempt.row, row.blame});
+  }
   if (row.running > 0) {
     turn.effects.emplace_back(DropReply{event.attempt});  // Its other attempt may still answer.
   } else if (fails) {
@@ -193,15 +197,15 @@ void Ledger::take(const AttemptEnded& event, Turn& turn) {
 bool Ledger::count_failure(Row& row, const AttemptEnded& event, Turn& turn) {
   switch (event.outcome) {
     case Outcome::kBroken:
-      return ++row.broken >= config_.attempts_max;
+      return ++row.blame.broken >= config_.attempts_max;
     case Outcome::kLost:
-      return ++row.lost >= config_.losses_max;
+      return ++row.blame.lost >= config_.losses_max;
     case Outcome::kBusy:
       window_.overloaded(turn.now);
       if (attempts_.empty()) {  // Nobody else got in.
         close_pool(event.attempt, "the server refuses every row for overload", turn);
       }
-      return ++row.lost >= config_.losses_max;
+      return ++row.blame.lost >= config_.losses_max;
     case Outcome::kUnreachable:
       close_pool(event.attempt, "the server cannot be reached", turn);
       return false;
@@ -229,7 +233,7 @@ void Ledger::retry(RowId id, Row& row, const AttemptEnded& event, Turn& turn) {
     wait(id, row);  // The pause of the whole pool is enough.
     return;
   }
-  const uint32_t failures = std::min<uint32_t>(row.broken + row.lost, 16);
+  const uint32_t failures = std::min<uint32_t>(row.blame.broken + row.blame.lost, 16);
   const Duration longest =
       std::min(config_.backoff_max, config_.backoff_min * (int64_t{1} << (failures - 1)));
   // Between half of it and all of it, so that rows that broke together do not come together.

@@ -57,11 +57,19 @@ enum class Outcome {
   kUnreachable,  // Nothing was sent.
 };
 
+// How often a server failed at a row.
+struct Blame {
+  uint32_t broken = 0;  // Counts towards attempts_max.
+  uint32_t lost = 0;    // Counts towards losses_max.
+  friend bool operator==(const Blame&, const Blame&) = default;
+};
+
 // Events.
 struct RowsRead {
   struct Row {
     RowId id;
     uint32_t weight = 0;  // Its predicted length.
+    Blame blame;          // Of processes before this one.
   };
   std::vector<Row> rows;
   bool last = false;  // No other row is pending on disk.
@@ -103,6 +111,12 @@ struct NoteRow {
   bool answered = false;  // False: it failed.
   uint32_t attempts = 0;
 };
+// Write down at some time what a row is blamed for, so that a row that breaks its server fails at
+// last even if it breaks this process, too. A later note of the same row replaces it.
+struct NoteBlame {
+  RowId row;
+  Blame blame;
+};
 // The reply of the attempt is not needed.
 struct DropReply {
   AttemptId attempt;
@@ -112,7 +126,7 @@ struct Finished {
   std::string reason;     // Why not; empty: a person asked.
 };
 using LedgerEffect =
-    std::variant<ReadRows, StartAttempt, CancelAttempt, NoteRow, DropReply, Finished>;
+    std::variant<ReadRows, StartAttempt, CancelAttempt, NoteRow, NoteBlame, DropReply, Finished>;
 
 class Ledger {
  public:
@@ -131,8 +145,7 @@ class Ledger {
     State state = State::kWaiting;
     uint32_t weight = 0;
     uint32_t attempts = 0;  // Started.
-    uint32_t broken = 0;
-    uint32_t lost = 0;
+    Blame blame;
     uint32_t running = 0;      // Attempts in flight: 0, 1 or 2.
     bool asked_twice = false;  // As a straggler.
     Instant due{};             // kBackoff: when it waits again.

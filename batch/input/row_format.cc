@@ -21,17 +21,14 @@ RowFormat format_of(std::string_view name, bool has_template) {
   return has_template ? RowFormat::kJsonl : RowFormat::kOpenAi;
 }
 
-std::optional<RowFormat> parse_row_format(std::string_view word) {
-  if (word == "openai") {
-    return RowFormat::kOpenAi;
+Status check_template(const std::string& name, std::optional<RowFormat> format, bool has_template) {
+  const bool needed = format.value_or(format_of(name, has_template)) != RowFormat::kOpenAi;
+  if (needed == has_template) {
+    return ok();
   }
-  if (word == "jsonl") {
-    return RowFormat::kJsonl;
-  }
-  if (word == "csv") {
-    return RowFormat::kCsv;
-  }
-  return word == "text" ? std::optional(RowFormat::kText) : std::nullopt;
+  return Error{ErrorCode::kInvalidArgument,
+               needed ? name + ": its rows need a template, which makes requests of them"
+                      : name + ": rows in OpenAI's format need no template"};
 }
 
 }  // namespace pdjob::batch

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/result.h"
+
 namespace pdjob::batch {
 
 // The ledger stores these numbers.
@@ -21,7 +23,8 @@ enum class Packing { kNone, kGzip, kZstd };
 RowFormat format_of(std::string_view name, bool has_template);
 Packing packing_of(std::string_view name);
 
-// "openai", "jsonl", "csv", "text".
-std::optional<RowFormat> parse_row_format(std::string_view word);
+// `format`: as chosen for all files; empty: by the name. kInvalidArgument: such rows need a
+// template and there is none, or the other way round. The message begins with the name.
+Status check_template(const std::string& name, std::optional<RowFormat> format, bool has_template);
 
 }  // namespace pdjob::batch

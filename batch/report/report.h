@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "batch/store/database.h"
 #include "common/result.h"
+#include "common/sqlite/database.h"
 
 namespace pdjob::batch {
 

@@ -5,14 +5,6 @@
 namespace pdjob::batch {
 namespace {
 
-// FULL: a noted row stays noted after a power cut, too.
-constexpr const char* kSetUp =
-    "PRAGMA locking_mode = EXCLUSIVE;"
-    "PRAGMA journal_mode = WAL;"
-    "PRAGMA synchronous = FULL;"
-    "PRAGMA cache_size = -32768;";
-
-constexpr int64_t kVersion = 1;
 // `answers` is a table of its own, so that the rows, of which there are many, are never written
 // again.
 constexpr const char* kTables =
@@ -29,16 +21,21 @@ constexpr const char* kTables =
     "  completion_tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, cause TEXT);"
     "CREATE TABLE IF NOT EXISTS parts (kind INTEGER NOT NULL, part INTEGER NOT NULL,"
     "  bytes INTEGER NOT NULL, PRIMARY KEY (kind, part));";
+// Few rows are ever blamed.
+constexpr const char* kBlames =
+    "CREATE TABLE blames (id INTEGER PRIMARY KEY, broken INTEGER NOT NULL, lost INTEGER NOT NULL);";
+constexpr const char* kLayout[] = {kTables, kBlames};
 constexpr const char* kForget =
     "DROP TABLE facts; DROP TABLE files; DROP TABLE rows; DROP TABLE duplicates;"
-    "DROP TABLE answers; DROP TABLE parts;";
+    "DROP TABLE answers; DROP TABLE parts; DROP TABLE blames;";
 
 // An open transaction of the scan is committed after so many rows.
 constexpr uint64_t kScanRows = 20'000;
 
 constexpr const char* kRowColumns =
     "SELECT r.id, r.file, r.line, r.offset, r.length, r.weight, r.digest, r.key, "
-    "coalesce(d.first, 0) FROM rows r LEFT JOIN duplicates d ON d.id = r.id ";
+    "coalesce(d.first, 0), coalesce(b.broken, 0), coalesce(b.lost, 0) FROM rows r "
+    "LEFT JOIN duplicates d ON d.id = r.id LEFT JOIN blames b ON b.id = r.id ";
 
 InputRow row_of(const Statement& statement) {
   InputRow row{.id = {static_cast<uint64_t>(statement.number(0))},
@@ -48,7 +45,9 @@ InputRow row_of(const Statement& statement) {
                .length = static_cast<uint64_t>(statement.number(4)),
                .weight = static_cast<uint32_t>(statement.number(5)),
                .digest = static_cast<uint64_t>(statement.number(6)),
-               .duplicate_of = {static_cast<uint64_t>(statement.number(8))}};
+               .duplicate_of = {static_cast<uint64_t>(statement.number(8))},
+               .blame = {.broken = static_cast<uint32_t>(statement.number(9)),
+                         .lost = static_cast<uint32_t>(statement.number(10))}};
   if (!statement.is_null(7)) {
     row.key = static_cast<uint64_t>(statement.number(7));
   }
@@ -80,20 +79,8 @@ LedgerFile::LedgerFile(std::unique_ptr<Database> database)
 LedgerFile::~LedgerFile() = default;
 
 Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& file) {
-  PDJOB_TRY(auto database, Database::open(file, kSetUp));
-  PDJOB_TRY(const int64_t version, database->number("PRAGMA user_version"));
-  if (version > kVersion) {
-    return Error{ErrorCode::kUnsupported, file + ": a later pdjob made it"};
-  }
-  if (version == 0) {
-    const Status made = database->run_whole([&]() -> Status {
-      PDJOB_TRY_STATUS(database->run(kTables));
-      return database->run("PRAGMA user_version = 1");
-    });
-    if (!made) {
-      return made.error();
-    }
-  }
+  PDJOB_TRY(auto database, Database::open(file, kLayout));
+  PDJOB_TRY_STATUS(database->run("PRAGMA cache_size = -32768"));  // 32 MiB.
   // The writes of a killed process may be in the page cache only, and a power cut would take them
   // back. They are synced before anybody acts on them, for example by renaming a part.
   PDJOB_TRY_STATUS(database->run("PRAGMA wal_checkpoint(TRUNCATE)"));
@@ -117,7 +104,8 @@ Status LedgerFile::begin_scan() {
   prepared_.reset();
   const Status forgotten = database_->run_whole([&]() -> Status {
     PDJOB_TRY_STATUS(database_->run(kForget));
-    return database_->run(kTables);
+    PDJOB_TRY_STATUS(database_->run(kTables));
+    return database_->run(kBlames);
   });
   if (!forgotten) {
     return forgotten.error();
@@ -293,10 +281,27 @@ Status LedgerFile::note(const std::vector<EndedRow>& rows, const std::vector<Par
   });
 }
 
+Status LedgerFile::note_blames(const std::map<RowId, Blame>& blames) {
+  return database_->run_whole([&]() -> Status {
+    Statement statement = database_->prepare("INSERT OR REPLACE INTO blames VALUES (?, ?, ?)");
+    for (const auto& [id, blame] : blames) {
+      PDJOB_TRY_STATUS(statement.bind(signed_of(id.value))
+                           .bind(int64_t{blame.broken})
+                           .bind(int64_t{blame.lost})
+                           .finish());
+    }
+    return ok();
+  });
+}
+
 Result<uint64_t> LedgerFile::forget_failed() {
   PDJOB_TRY(const int64_t failed, database_->number("SELECT count(*) FROM answers WHERE kind = 1"));
-  PDJOB_TRY_STATUS(database_->run("DELETE FROM answers WHERE kind = 1"));
-  return static_cast<uint64_t>(failed);
+  const Status forgotten = database_->run_whole([&] {
+    return database_->run(
+        "DELETE FROM blames WHERE id IN (SELECT id FROM answers WHERE kind = 1);"
+        "DELETE FROM answers WHERE kind = 1");
+  });
+  return forgotten ? Result(static_cast<uint64_t>(failed)) : forgotten.error();
 }
 
 Status LedgerFile::records(RecordKind kind, Order order,

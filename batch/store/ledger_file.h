@@ -5,14 +5,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "batch/core/ledger.h"
-#include "batch/store/database.h"
 #include "common/result.h"
+#include "common/sqlite/database.h"
 
 namespace pdjob::batch {
 
@@ -37,6 +38,7 @@ struct InputRow {
   uint64_t digest = 0;          // Of these bytes.
   std::optional<uint64_t> key;  // Of its custom_id; empty: it has none.
   RowId duplicate_of;           // Another row has the same custom_id; zero: none has.
+  Blame blame;
 };
 
 struct Place {
@@ -105,7 +107,9 @@ class LedgerFile {
   Result<std::vector<PartSize>> parts();
   // Requires: the records are on disk.
   Status note(const std::vector<EndedRow>& rows, const std::vector<PartSize>& parts);
-  // Failed rows are pending again. Returns how many.
+  // Replaces what the rows were blamed for.
+  Status note_blames(const std::map<RowId, Blame>& blames);
+  // Failed rows are pending again, without blame. Returns how many.
   Result<uint64_t> forget_failed();
 
   // Calls `found` for the record of each row of the kind.

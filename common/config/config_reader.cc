@@ -104,6 +104,7 @@ struct ConfigReader::State {
   std::optional<ConfigNode> root;  // Nothing: the text cannot be parsed, so only that is reported.
   bool describing = false;
   std::filesystem::path folder;  // Of the file.
+  std::string whole_text;
   std::vector<Frame> frames;
   std::map<std::string, Section> sections;
   std::vector<std::string> section_order;
@@ -119,6 +120,18 @@ struct ConfigReader::State {
       section->second.entries = mapping.entries;
       section_order.push_back(path);
     }
+  }
+
+  std::string from_folder(const std::string& path) const {
+    return path.empty() || path.starts_with('~') ? path : (folder / path).string();
+  }
+  // Where the line and the column are in the text.
+  size_t offset_of(TextPosition position) const {
+    size_t begin = 0;
+    for (int line = 0; line < position.line; ++line) {
+      begin = std::min(whole_text.find('\n', begin), whole_text.size() - 1) + 1;
+    }
+    return std::min(begin + static_cast<size_t>(position.column), whole_text.size());
   }
 
   void complain(const ConfigEntry& entry, const std::string& message) {
@@ -234,6 +247,7 @@ ConfigReader ConfigReader::parse(std::string name, std::string text) {
   state->errors = ConfigErrors(std::move(name), text);
   state->warnings = state->errors;
   state->root = parse_config_document(text, state->errors);
+  state->whole_text = std::move(text);
   return ConfigReader(std::move(state));
 }
 
@@ -263,8 +277,17 @@ void ConfigReader::path(std::string_view key, std::string& value, FieldText text
   field(key, value, text);
   const bool is_path =
       ending.empty() || value.find('/') != std::string::npos || value.ends_with(ending);
-  if (has(key) && is_path && !value.empty() && !value.starts_with('~')) {
-    value = (state_->folder / value).string();
+  if (has(key) && is_path) {
+    value = state_->from_folder(value);
+  }
+}
+
+void ConfigReader::paths(std::string_view key, std::vector<std::string>& value, FieldText text) {
+  field(key, value, text);
+  if (has(key)) {
+    for (std::string& path : value) {
+      path = state_->from_folder(path);
+    }
   }
 }
 
@@ -446,6 +469,21 @@ std::vector<std::string> ConfigReader::keys() const {
   std::vector<std::string> written = state_->sections[state_->frame().path].keys;
   std::erase_if(written, [this](const std::string& key) { return !has(key); });
   return written;
+}
+
+std::string ConfigReader::text_without(std::string_view key) const {
+  const ConfigEntry* const entry = state_->root ? state_->root->find(key) : nullptr;
+  if (entry == nullptr) {
+    return state_->whole_text;
+  }
+  size_t end = state_->whole_text.size();
+  for (const ConfigEntry& other : state_->root->entries) {
+    if (other.key_position > entry->key_position) {
+      end = std::min(end, state_->offset_of(other.key_position));
+    }
+  }
+  const size_t begin = std::min(state_->offset_of(entry->key_position), end);
+  return state_->whole_text.substr(0, begin) + state_->whole_text.substr(end);
 }
 
 std::vector<std::string> ConfigReader::written_keys() const {

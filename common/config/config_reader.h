@@ -61,6 +61,7 @@ class ConfigReader {
   // A path. A relative one starts at the folder of the file that is read. With `ending`, only a
   // word with that ending or with a '/' is a path; any other is a name.
   void path(std::string_view key, std::string& value, FieldText text, std::string_view ending = "");
+  void paths(std::string_view key, std::vector<std::string>& value, FieldText text);
   void field(std::string_view key, uint16_t& value, FieldText text,
              FieldRange<uint16_t> range = {});
   void field(std::string_view key, uint32_t& value, FieldText text,
@@ -116,6 +117,8 @@ class ConfigReader {
   // The declared keys of the current section that the user wrote. Later declarations do not count
   // yet.
   std::vector<std::string> keys() const;
+  // The file's text without this key of its root and the key's value.
+  std::string text_without(std::string_view key) const;
   // All keys of the current section that the user wrote, in the file's order.
   std::vector<std::string> written_keys() const;
 

@@ -86,6 +86,12 @@ void AgentCluster::signal(Incarnation incarnation, Signal signal) {
   }
 }
 
+void AgentCluster::look_at(Incarnation incarnation) {
+  if (const auto node = node_of_process_.find(incarnation); node != node_of_process_.end()) {
+    order(node->second, LookAtProcess{incarnation.value});
+  }
+}
+
 void AgentCluster::read_log(const LogQuestion& question) {
   if (!roster_.has(question.node)) {
     tell_later(LogAnswered{.ticket = question.ticket});

@@ -35,6 +35,7 @@ class AgentCluster final : public Cluster, net::CurveServer::Handler {
   void close_door(const std::string& name) override;
   void spawn(const SpawnOrder& order) override;
   void signal(Incarnation incarnation, Signal signal) override;
+  void look_at(Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
   // "tcp://10.0.0.1:7700"

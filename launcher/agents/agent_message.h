@@ -76,6 +76,9 @@ struct SignalProcess {
   uint64_t incarnation = 0;
   Signal signal = Signal::kTerminate;
 };
+struct LookAtProcess {  // Answered by ProcessSeen.
+  uint64_t incarnation = 0;
+};
 struct ReadLog {  // Answered by LogAnswered.
   uint64_t ticket = 0;
   std::string process;
@@ -90,7 +93,7 @@ struct Beat {};
 using AgentMessage =
     std::variant<AgentHello, NodeReady, NodeLeaving, LogAnswered, Welcome, Refused, Goodbye,
                  OpenDoor, CloseDoor, StartProcess, SignalProcess, ReadLog, Beat, DoorOpened,
-                 DoorFailed, Spawned, SpawnFailed, ProcessExited>;
+                 DoorFailed, Spawned, SpawnFailed, ProcessExited, LookAtProcess, ProcessSeen>;
 
 // The messages of a session are numbered from 1 on, each way. A gap ends the session. Hello and
 // Refused belong to no session and have number 0.

@@ -223,6 +223,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   void obey(const SignalProcess& order) {
     session_->cluster.signal({order.incarnation}, order.signal);
   }
+  void obey(const LookAtProcess& order) { session_->cluster.look_at({order.incarnation}); }
   void obey(const ReadLog& order) {
     session_->cluster.read_log({.ticket = order.ticket,
                                 .node = options_.name,

@@ -137,9 +137,22 @@ void fields(Codec& codec, Of<ProcessExited, Codec> message) {
   codec.value(message.crashed);
 }
 
+template <class Codec>
+void fields(Codec& codec, Of<LookAtProcess, Codec> message) {
+  codec.value(message.incarnation);
+}
+template <class Codec>
+void fields(Codec& codec, Of<ProcessSeen, Codec> message) {
+  incarnation(codec, message.incarnation);
+  codec.value(message.signs.asleep);
+  codec.value(message.signs.stopped);
+  codec.value(message.signs.turns);
+  codec.value(message.signs.at_ms);
+}
+
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
-static_assert(std::variant_size_v<AgentMessage> == 18);
+static_assert(std::variant_size_v<AgentMessage> == 20);
 
 template <size_t... I>
 AgentMessage blank(size_t index, std::index_sequence<I...>) {

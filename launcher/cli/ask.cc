@@ -11,7 +11,34 @@ namespace {
 
 constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
 
+net::HttpCall call_of(const AskedProcess& process, const Order& order,
+                      const std::string& key_line) {
+  net::HttpCall call;
+  call.to = process.address;
+  call.header_lines = key_line;
+  call.method = order.method;
+  call.target = order.target;
+  call.body = order.body;
+  call.connect_timeout = call.head_timeout = call.idle_timeout = kAnswerTimeout;
+  return call;
+}
+
 }  // namespace
+
+Result<net::HttpReply> send_order(const AskedProcess& process, const Order& order) {
+  net::EventLoop loop;
+  const auto client = net::HttpClient::create(loop);
+  Result<net::HttpReply> answer{Error{}};
+  const std::string key_line = authorization_line(process.key);
+  net::fetch(loop, *client, call_of(process, order, key_line), limits::kControlMessageBytesMax,
+             [&](Result<net::HttpReply> reply) {
+               answer = std::move(reply);
+               loop.stop();
+             });
+  loop.run();
+  return answer ? std::move(answer)
+                : answer.error().during("asking " + process.address.to_string());
+}
 
 std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& processes,
                                          const std::string& target) {
@@ -23,15 +50,9 @@ std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& proces
   const auto client = net::HttpClient::create(loop);
   size_t missing = processes.size();
   for (size_t i = 0; i < processes.size(); ++i) {
-    net::HttpCall call;
     const std::string key_line = authorization_line(processes[i].key);
-    call.to = processes[i].address;
-    call.header_lines = key_line;
-    call.method = "GET";
-    call.target = target;
-    call.connect_timeout = call.head_timeout = call.idle_timeout = kAnswerTimeout;
-    net::fetch(loop, *client, std::move(call), limits::kControlMessageBytesMax,
-               [&, i](Result<net::HttpReply> reply) {
+    net::fetch(loop, *client, call_of(processes[i], {.target = target}, key_line),
+               limits::kControlMessageBytesMax, [&, i](Result<net::HttpReply> reply) {
                  if (!reply) {
                    answers[i] = reply.error().during("asking " + processes[i].address.to_string());
                  } else if (reply->status != 200) {

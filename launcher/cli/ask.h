@@ -19,4 +19,12 @@ struct AskedProcess {
 std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& processes,
                                          const std::string& target);
 
+// Sends one request. The answer may have any status. kUnavailable, kTimeout: there was none.
+struct Order {
+  const char* method = "GET";
+  std::string target;
+  std::string body;
+};
+Result<net::HttpReply> send_order(const AskedProcess& process, const Order& order);
+
 }  // namespace pdjob::launcher

@@ -1,16 +1,15 @@
 #include "launcher/cli/batch_command.h"
 
 #include <cstdio>
+#include <optional>
 #include <utility>
-
-#include <glob.h>
 
 #include "batch/batch_process.h"
 #include "common/config/config_file.h"
-#include "common/config/config_text.h"
 #include "common/exit_code.h"
 #include "launcher/cli/job_pool.h"
 #include "launcher/launcher_process.h"
+#include "launcher/plan/flag_config.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -22,66 +21,57 @@ int refuse(const Error& error) {
   return kExitUsage;
 }
 
-// A pattern's files come in the order of their names.
-Result<std::vector<std::string>> expanded(const std::vector<std::string>& words) {
-  std::vector<std::string> files;
-  for (const std::string& word : words) {
-    glob_t found{};
-    if (word != "-" && word.find_first_of("*?[") != std::string::npos) {
-      const int result = glob(word.c_str(), 0, nullptr, &found);
-      files.insert(files.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
-      globfree(&found);
-      if (result != 0) {
-        return Error{ErrorCode::kInvalidArgument, "no file is called " + word};
-      }
-    } else {
-      files.push_back(word);
+// Lays the flags over the section of a job file.
+Status add_flags(const BatchFlags& flags, batch::BatchConfig& config) {
+  if (!flags.settings.empty()) {
+    PDJOB_TRY(const std::string yaml, yaml_of_settings(flags.settings));
+    ConfigReader in = ConfigReader::parse("flags", yaml);
+    batch::read(in, config);
+    if (const std::string errors = in.finish(); !errors.empty()) {
+      return Error{ErrorCode::kInvalidArgument, errors};
     }
   }
-  return files;
-}
-
-Result<Duration> duration_of(const char* flag, const std::string& word) {
-  const auto duration = parse_duration(word);
-  return duration && *duration > Duration::zero()
-             ? Result(*duration)
-             : Error{ErrorCode::kInvalidArgument,
-                     std::string(flag) + " must be a duration such as 30s or 10min, got " + word};
-}
-
-Result<std::string> template_of(const std::string& word) {
-  return word.empty() || word.starts_with('{') ? Result(word) : read_config_file(word);
+  if (!flags.inputs.empty()) {
+    config.inputs = flags.inputs;
+  }
+  if (config.inputs.empty() || config.out.empty() || flags.config.empty() == flags.url.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "name input files, --out, and one of --config and --url"};
+  }
+  return ok();
 }
 
 // The key without the end of its line.
-Result<std::string> key_of(const std::string& file) {
-  if (file.empty()) {
-    return std::string();
+Result<std::string> key_of(const batch::BatchConfig& config, const Places& places) {
+  if (config.key_file.empty()) {
+    return places.api_key;
   }
-  PDJOB_TRY(std::string key, read_config_file(file));
+  PDJOB_TRY(std::string key, read_config_file(config.key_file));
   key.erase(key.find_last_not_of(" \r\n") + 1);
   if (key.empty() || key.find_first_of("\r\n") != std::string::npos) {
-    return Error{ErrorCode::kInvalidArgument, file + " must hold one key in one line"};
+    return Error{ErrorCode::kInvalidArgument, config.key_file + " must hold one key in one line"};
   }
   return key;
 }
 
-Result<batch::BatchOptions> options_of(const BatchFlags& flags) {
-  batch::BatchOptions options{.folder = flags.out,
-                              .endpoint = flags.endpoint,
-                              .id_column = flags.id_column,
-                              .concurrency = flags.concurrency,
-                              .attempts = flags.attempts};
-  PDJOB_TRY(options.inputs, expanded(flags.inputs));
-  PDJOB_TRY(options.body_template, template_of(flags.body_template));
-  PDJOB_TRY(options.row_timeout, duration_of("--row-timeout", flags.row_timeout));
-  PDJOB_TRY(options.patience, duration_of("--patience", flags.patience));
-  options.order = flags.order == "completed" ? batch::LedgerFile::Order::kCompleted
-                                             : batch::LedgerFile::Order::kInput;
-  options.again = flags.restart        ? batch::Again::kRestart
-                  : flags.retry_failed ? batch::Again::kRetryFailed
-                                       : batch::Again::kGoOn;
-  options.format = batch::parse_row_format(flags.format);
+Result<batch::BatchOptions> options_of(const batch::BatchConfig& config, const BatchFlags& flags) {
+  batch::BatchOptions options{.folder = config.out,
+                              .format = config.format,
+                              .body_template = config.body_template,
+                              .endpoint = config.endpoint,
+                              .id_column = config.id_column,
+                              .order = config.order,
+                              .again = flags.restart        ? batch::Again::kRestart
+                                       : flags.retry_failed ? batch::Again::kRetryFailed
+                                                            : batch::Again::kGoOn,
+                              .concurrency = config.concurrency,
+                              .attempts = config.attempts,
+                              .row_timeout = config.row_timeout,
+                              .patience = config.patience};
+  PDJOB_TRY(options.inputs, batch::files_of(config.inputs));
+  if (!config.body_template.empty() && !batch::is_template_text(config.body_template)) {
+    PDJOB_TRY(options.body_template, read_config_file(config.body_template));
+  }
   return options;
 }
 
@@ -93,42 +83,43 @@ size_t sequences_of(const JobConfig& config) {
   return sequences;
 }
 
-}  // namespace
-
-int run_batch_command(const BatchFlags& flags, const Places& places) {
-  Result<batch::BatchOptions> options = options_of(flags);
-  const Result<std::string> key = key_of(flags.key_file);
-  if (!options || !key) {
-    return refuse(options ? key.error() : options.error());
+Result<int> run(const BatchFlags& flags, const Places& places) {
+  batch::BatchConfig config;
+  std::optional<JobConfig> job;
+  if (!flags.config.empty()) {
+    PDJOB_TRY(job, read_job_config(flags.config, places, JobUse::kForBatch));
+    std::fputs(job->warnings.c_str(), stderr);
+    config = job->batch;
   }
-  if (!flags.url.empty()) {
-    Result<batch::RowServer> server = batch::parse_row_server(flags.url);
-    if (!server) {
-      return refuse(server.error());
-    }
-    server->key = *key;
-    server->row_timeout = options->row_timeout;
-    return batch::run_batch(*options, [server = *server](net::EventLoop& loop) {
-      return std::make_unique<batch::RunningServer>(loop, server);
+  PDJOB_TRY_STATUS(add_flags(flags, config));
+  PDJOB_TRY(batch::BatchOptions options, options_of(config, flags));
+  PDJOB_TRY(const std::string key, key_of(config, places));
+  if (job) {
+    options.job = job->text_of_job;
+    options.first_window = sequences_of(*job);
+    return batch::run_batch(options, [&](net::EventLoop& loop) {
+      return std::make_unique<JobPool>(loop, flags.config, key, options.row_timeout);
     });
   }
-  Result<JobConfig> config = read_job_config(flags.config, places);
-  config = config ? batch_job(*std::move(config)) : std::move(config);
-  if (!config) {
-    return refuse(config.error());
-  }
-  std::fputs(config->warnings.c_str(), stderr);
-  options->job = config->text;
-  options->first_window = sequences_of(*config);
-  return batch::run_batch(*options, [&](net::EventLoop& loop) {
-    return std::make_unique<JobPool>(loop, flags.config, *key, options->row_timeout);
+  PDJOB_TRY(batch::RowServer server, batch::parse_row_server(flags.url));
+  server.key = key;
+  server.ca_file = flags.ca_file;
+  server.row_timeout = options.row_timeout;
+  return batch::run_batch(options, [&](net::EventLoop& loop) {
+    return std::make_unique<batch::RunningServer>(loop, server);
   });
 }
 
+}  // namespace
+
+int run_batch_command(const BatchFlags& flags, const Places& places) {
+  const Result<int> code = run(flags, places);
+  return code ? *code : refuse(code.error());
+}
+
 int run_batch_job(const std::string& config_path, const Places& places) {
-  Result<JobConfig> config = read_job_config(config_path, places);
-  config = config ? batch_job(*std::move(config)) : std::move(config);
-  return config ? run_job(*config) : refuse(config.error());
+  Result<JobConfig> config = read_job_config(config_path, places, JobUse::kForBatch);
+  return config ? run_job(batch_job(*std::move(config))) : refuse(config.error());
 }
 
 }  // namespace pdjob::launcher

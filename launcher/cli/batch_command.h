@@ -4,25 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "batch/batch_options.h"
 #include "launcher/plan/job_config.h"
 
 namespace pdjob::launcher {
 
 struct BatchFlags {
-  std::vector<std::string> inputs;  // Files, patterns such as "rows/*.jsonl", or "-".
-  std::string out;
-  std::string config;  // A job file; or else:
-  std::string url;     // A server that runs.
-  std::string key_file;
-  std::string format;
-  std::string body_template;  // JSON, or the file that has it.
-  std::string endpoint;
-  std::string id_column;
-  std::string order = "input";
-  std::string row_timeout = "10min";
-  std::string patience = "10min";
-  uint32_t concurrency = 0;
-  uint32_t attempts = 5;
+  std::string config;   // A job file; or else:
+  std::string url;      // A server that runs.
+  std::string ca_file;  // Of an https server; empty: the system's authorities are trusted.
+  std::vector<std::string> inputs;    // Empty: those of the job file.
+  std::vector<std::string> settings;  // Keys of the section `batch`, as "order=completed".
   bool restart = false;
   bool retry_failed = false;
 };

@@ -18,24 +18,6 @@ constexpr std::string_view kReady = "ready url=";
 
 }  // namespace
 
-Result<JobConfig> batch_job(JobConfig config) {
-  if (!config.router.async.file.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 config.source +
-                     ": router.async.file can belong to one job only, so a batch cannot "
-                     "use this file: give it a copy without that key\n"};
-  }
-  const std::string usual_logs = config.launcher.state_dir + "/" + config.name + "/logs";
-  config.name += "-batch";
-  config.launcher.log_dir = config.launcher.log_dir == usual_logs
-                                ? config.launcher.state_dir + "/" + config.name + "/logs"
-                                : config.launcher.log_dir + "-batch";
-  config.launcher.admin = "127.0.0.1:0";
-  config.router.listen = "127.0.0.1:0";
-  config.launcher.orphan_timeout = {};  // The batch is gone with its launcher.
-  return config;
-}
-
 JobPool::JobPool(net::EventLoop& loop, std::string config_path, std::string key,
                  Duration row_timeout)
     : loop_(loop),

@@ -14,10 +14,6 @@
 
 namespace pdjob::launcher {
 
-// The job of a batch, made of the job that a file describes: another name, free ports, no log
-// folder of the other's. kInvalidArgument: its router would share a file with a running job.
-Result<JobConfig> batch_job(JobConfig config);
-
 class JobPool final : public batch::Pool, net::FdHandler {
  public:
   // `key`: of a tenant of the job; empty: it has no tenants.

@@ -1,30 +1,29 @@
-// The command line of pdjob. The only door to CLI11.
+// The command line of pdjob: jobs that run or are to run. Other commands: *_arguments.h.
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <malloc.h>
 
-#include "batch/batch_process.h"
 #include "common/config/config_text.h"
 #include "common/exit_code.h"
-#include "launcher/cli/agent_command.h"
+#include "launcher/cli/batch_arguments.h"
 #include "launcher/cli/batch_command.h"
 #include "launcher/cli/convert_command.h"
 #include "launcher/cli/links_command.h"
 #include "launcher/cli/logs_command.h"
+#include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference.h"
-#include "launcher/cli/role_command.h"
+#include "launcher/cli/scale_command.h"
 #include "launcher/cli/status_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
 #include "launcher/launcher_process.h"
 #include "launcher/plan/job_config.h"
 #include "openai/headers.h"
-#include "worker/foreign/engine_guard.h"
-#include "worker/grammar/grammar_helper.h"
 
 namespace pdjob::launcher {
 
@@ -82,17 +81,6 @@ Examples:
   pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
 )";
 
-constexpr const char* kBatchHelp = R"(
-Each row is answered exactly once, whatever dies: after a crash or Ctrl-C, the same command goes on.
-
-Examples:
-  pdjob batch rows.jsonl --out results --config job.yaml
-  pdjob batch 'parts/*.jsonl.gz' --out results --url http://127.0.0.1:8000
-  pdjob batch names.csv --out results --config job.yaml --id-column id \
-    --template '{"messages": [{"role": "user", "content": "Describe {{name}}."}], "max_tokens": 64}'
-  pdjob batch status results
-)";
-
 // Returns the memory of a large request to the system when the request ends. By default glibc
 // raises its threshold with each large block that is freed. A few bodies of 31 MB would then cost
 // 100 MB for good.
@@ -139,16 +127,10 @@ struct CommandLine {
   bool follow = false;
   bool now = false;
   std::string process;
-  int spec_fd = -1;
-  int channel = -1;
-  int vocabulary = -1;
-  WorkerFlags worker;
-  RouterFlags router;
-  AgentFlags agent;
-  BatchFlags batch;
-  std::string policy;
-  std::string protocol;
+  ScaleFlags scale;
   std::string reference_page = "job-file";
+  std::optional<ProcessArguments> processes;
+  std::optional<BatchArguments> batches;
 
   CommandLine() {
     app.footer(kExamples);
@@ -161,14 +143,11 @@ struct CommandLine {
     add_links();
     add_nodes();
     add_logs();
+    add_scale();
+    add_explain();
     add_stop();
-    add_worker();
-    add_router();
-    add_agent();
-    add_batch();
-    add_batch_job();
-    add_grammar_helper();
-    add_engine_guard();
+    processes.emplace(app, places, exit_code);
+    batches.emplace(app, places, exit_code);
     add_reference();
   }
 
@@ -194,7 +173,8 @@ struct CommandLine {
     command->add_flag("--json", json, "As JSON");
     command->callback([this] {
       const auto config = job_of(config_path, places);
-      exit_code = config ? show_plan(*config, json ? PlanForm::kJson : PlanForm::kText)
+      exit_code = config ? show_plan(config->mode == Mode::kBatch ? batch_job(*config) : *config,
+                                     json ? PlanForm::kJson : PlanForm::kText)
                          : refuse(config.error());
     });
   }
@@ -257,6 +237,35 @@ struct CommandLine {
     });
   }
 
+  void add_scale() {
+    CLI::App* command = app.add_subcommand(
+        "scale", "Change how many workers a running job has; without sizes: show them");
+    command
+        ->add_option("SIZES", scale.sizes,
+                     "GROUP=WORKERS, such as decode=2 prefill=1; of several models, "
+                     "NAME-decode=2; decode=auto: as the job file says")
+        ->type_name("GROUP=WORKERS");
+    command->add_flag("--no-wait", scale.no_wait, "Do not wait until the new size serves");
+    command
+        ->add_option("--timeout", scale.timeout_s,
+                     "Seconds to wait; after that the job goes on by itself")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
+    add_which_job(command);
+    command->callback([this] {
+      exit_code = of_job("scale", [this](const std::string& state_dir, const std::string& job) {
+        return scale_job(state_dir, job, scale);
+      });
+    });
+  }
+
+  void add_explain() {
+    CLI::App* command = app.add_subcommand(
+        "explain", "Show why a running job changed: its last decisions, with their reasons");
+    add_which_job(command);
+    command->callback([this] { exit_code = of_job("explain", show_decisions); });
+  }
+
   void add_stop() {
     CLI::App* command = app.add_subcommand(
         "stop", "End a running job, as Ctrl-C in its terminal would, and wait for its end");
@@ -293,237 +302,6 @@ struct CommandLine {
     }
     const auto config = read_job_config(config_path, places);
     return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
-  }
-
-  void add_worker() {
-    CLI::App* command = app.add_subcommand("worker", "Run one engine worker by hand");
-    command->add_option("--role", worker.role, "prefill, decode or both")->capture_default_str();
-    command->add_option("--model", worker.model, "A .gguf file or the name of an installed model")
-        ->type_name("MODEL");
-    command->add_option("--listen", worker.listen, "Where to serve")
-        ->type_name("HOST:PORT")
-        ->capture_default_str();
-    command->add_option("--name", worker.name, "Its name in logs and replies");
-    command
-        ->add_option(
-            "--key-file", worker.key_file,
-            "Holds the key that its port wants (Authorization: Bearer KEY); workers of one "
-            "file move KV between them")
-        ->type_name("FILE");
-    command->add_flag("--no-key", worker.no_key,
-                      "Serve whoever comes, also where others than this machine can reach it");
-    command
-        ->add_option(
-            "--set", worker.settings,
-            "A key of the job file: engine.threads=2, kvtransfer.transport=tcp; repeatable")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
-    command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
-    command->callback([this] {
-      exit_code =
-          spec_fd >= 0 ? run_worker_by_spec(spec_fd, places) : run_worker_by_flags(worker, places);
-    });
-  }
-
-  void add_router() {
-    CLI::App* command = app.add_subcommand("router", "Run the front door by hand");
-    auto* file =
-        command
-            ->add_option(
-                "--config", router.config,
-                "Workers and `router` section in a file (docs/how-to/workers-by-hand.md), in "
-                "place of the flags below")
-            ->type_name("FILE");
-    command->add_option("--listen", router.listen, "Where to serve")
-        ->type_name("HOST:PORT")
-        ->capture_default_str()
-        ->excludes(file);
-    command
-        ->add_option("--prefill", router.prefill,
-                     "A prefill worker; URL?bootstrap_port=N where it is not "
-                     "router.bootstrap_port, and ?kv_events_port=N&kv_replay_port=N of any worker "
-                     "where they are not those of router.kv_events; repeatable")
-        ->type_name("URL")
-        ->excludes(file);
-    command->add_option("--decode", router.decode, "A decode worker; repeatable")
-        ->type_name("URL")
-        ->excludes(file);
-    command->add_option("--worker", router.workers, "A worker that does both; repeatable")
-        ->type_name("URL")
-        ->excludes(file);
-    command
-        ->add_option("--protocol", protocol,
-                     "Short for router.protocol: what the workers above speak (auto, pdjob, nixl, "
-                     "nixl_push, mooncake, sglang)")
-        ->type_name("PROTOCOL")
-        ->excludes(file);
-    command
-        ->add_option("--policy", policy, "Short for router.prefill_policy and router.decode_policy")
-        ->type_name("POLICY")
-        ->excludes(file);
-    command
-        ->add_option("--set", router.settings,
-                     "A key of the job file: router.attempts=2; repeatable")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false)
-        ->excludes(file);
-    command
-        ->add_option("--worker-key-file", router.worker_key_file,
-                     "Holds the key that all workers want, as their --key-file, vLLM's or SGLang's "
-                     "--api-key; a client's own Authorization does not reach them then")
-        ->type_name("FILE");
-    command->add_option("--spec-fd", spec_fd, "Given by the launcher")->group("");
-    command->callback([this] {
-      if (!protocol.empty()) {
-        router.settings.push_back("router.protocol=" + protocol);
-      }
-      if (!policy.empty()) {
-        router.settings.push_back("router.prefill_policy=" + policy);
-        router.settings.push_back("router.decode_policy=" + policy);
-      }
-      exit_code =
-          spec_fd >= 0 ? run_router_by_spec(spec_fd, places) : run_router_by_flags(router, places);
-    });
-  }
-
-  void add_agent() {
-    CLI::App* command = app.add_subcommand(
-        "agent", "Lend this machine to a job: run the processes that its launcher orders");
-    command
-        ->add_option("--join", agent.join,
-                     "Where a launcher listens or will listen (clusters.NAME.listen of its job "
-                     "file). The agent waits for it, and serves one launcher after the other")
-        ->type_name("HOST:PORT");
-    command
-        ->add_option("--key-file", agent.key_file,
-                     "Holds the key that launcher and agents share. Whoever has it may run "
-                     "commands here, so run the agent as a user without privileges")
-        ->type_name("FILE");
-    command
-        ->add_option("--key-fd", agent.key_fd,
-                     "In place of --key-file: the key is the first line of this descriptor (0: "
-                     "stdin). The agent ends when the other end is closed")
-        ->type_name("N");
-    command
-        ->add_option("--new-key", agent.new_key_file,
-                     "Only make a new key file, which its owner alone can read")
-        ->type_name("FILE");
-    command->add_option("--lock-fd", agent.lock_fd, "Given by the launcher")->group("");
-    command->add_option("--name", agent.name, "The node's name; default: the machine's")
-        ->type_name("NAME");
-    command->add_option("--cores", agent.cores, "How many cores the node offers [all]");
-    command->add_option("--memory", agent.memory_bytes, "How many bytes of memory it offers [all]");
-    command->add_option("--label", agent.labels, "What groups of workers may ask for; repeatable")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
-    command
-        ->add_option("--host", agent.host,
-                     "Which address its processes listen on: an address, an interface or a "
-                     "network; default: clusters.NAME.host, or the one towards the launcher")
-        ->type_name("HOST");
-    command
-        ->add_option("--log-dir", agent.log_dir,
-                     "Holds one log file per process; default: in the state folder")
-        ->type_name("DIR");
-    command->callback([this] { exit_code = run_agent_by_flags(agent, places); });
-  }
-
-  void add_batch() {
-    CLI::App* command =
-        app.add_subcommand("batch", "Answer all rows of files, each exactly once, then end");
-    command->footer(kBatchHelp);
-    command->require_subcommand(0, 1);
-    command->add_option("IN", batch.inputs,
-                        "Files of rows (.jsonl, .csv, .txt; also .gz, .zst), patterns, or - for "
-                        "standard input");
-    command->add_option("--out", batch.out, "The folder for results; the same one goes on")
-        ->type_name("DIR");
-    auto* config = command
-                       ->add_option("--config", batch.config,
-                                    "The job file; the job is started for the batch, as NAME-batch")
-                       ->type_name("FILE");
-    command->add_option("--url", batch.url, "A running server, in place of a job of its own")
-        ->type_name("URL")
-        ->excludes(config);
-    command->add_option("--key-file", batch.key_file, "Holds the API key that the server wants")
-        ->type_name("FILE");
-    command
-        ->add_option("--template", batch.body_template,
-                     "The body of each request, with {{column}} in it: JSON, or a file that has it")
-        ->type_name("JSON|FILE");
-    command
-        ->add_option("--endpoint", batch.endpoint,
-                     "Where requests of a template go; by default what it looks like")
-        ->type_name("PATH")
-        ->check(CLI::IsMember({"/v1/chat/completions", "/v1/completions"}));
-    command
-        ->add_option("--id-column", batch.id_column,
-                     "The column that has the custom_id; default: row-1, row-2, ...")
-        ->type_name("COLUMN");
-    command->add_option("--format", batch.format, "Of all files; default: by their names")
-        ->check(CLI::IsMember({"openai", "jsonl", "csv", "text"}));
-    command->add_option("--order", batch.order, "Of the results: input or completed")
-        ->check(CLI::IsMember({"input", "completed"}))
-        ->capture_default_str();
-    command
-        ->add_option("--concurrency", batch.concurrency,
-                     "Rows in flight at most; default: as many as help")
-        ->check(CLI::Range(1, 16384));
-    command->add_option("--attempts", batch.attempts, "Tries of a row at which the server fails")
-        ->check(CLI::Range(1, 100))
-        ->capture_default_str();
-    command->add_option("--row-timeout", batch.row_timeout, "Of one try")->capture_default_str();
-    command
-        ->add_option("--patience", batch.patience,
-                     "The batch ends if the server answers nothing for so long")
-        ->capture_default_str();
-    auto* restart =
-        command->add_flag("--restart", batch.restart, "Forget the results and begin anew");
-    command->add_flag("--retry-failed", batch.retry_failed, "Ask the failed rows again")
-        ->excludes(restart);
-    add_batch_status(command);
-    command->callback([this, command] {
-      if (!command->get_subcommands().empty()) {
-        return;
-      }
-      if (batch.inputs.empty() || batch.out.empty() || batch.config.empty() == batch.url.empty()) {
-        exit_code = refuse({ErrorCode::kInvalidArgument,
-                            "pdjob batch: name input files, --out, and one of --config and "
-                            "--url\n"});
-        return;
-      }
-      exit_code = run_batch_command(batch, places);
-    });
-  }
-
-  void add_batch_status(CLI::App* batch_command) {
-    CLI::App* command = batch_command->add_subcommand("status", "Show how far a batch is");
-    command->add_option("DIR", batch.out, "Its folder")->required();
-    command->callback([this] { exit_code = batch::show_batch_status(batch.out); });
-  }
-
-  // A batch starts this command.
-  void add_batch_job() {
-    CLI::App* command = app.add_subcommand("batch-job", "")->group("");
-    command->add_option("config", config_path)->required();
-    command->callback([this] { exit_code = run_batch_job(config_path, places); });
-  }
-
-  // Workers start this command.
-  void add_grammar_helper() {
-    CLI::App* command = app.add_subcommand("compile-grammar", "")->group("");
-    command->add_option("channel", channel)->required();
-    command->add_option("vocabulary", vocabulary)->required();
-    command->callback([this] { exit_code = worker::run_grammar_helper(channel, vocabulary); });
-  }
-
-  // Workers start this command, too.
-  void add_engine_guard() {
-    CLI::App* command = app.add_subcommand("guard-engine", "")->group("");
-    command->add_option("channel", channel)->required();
-    command->prefix_command();
-    command->callback(
-        [this, command] { exit_code = worker::run_engine_guard(channel, command->remaining()); });
   }
 
   // Says which flag or subcommand was meant by the first one that does not exist.
@@ -565,7 +343,11 @@ struct CommandLine {
       std::fputs(app.help().c_str(), stderr);
       return kExitUsage;
     }
-    const auto config = job_of(config_path, places);
+    const auto config = read_job_config(config_path, places);
+    if (config && config->mode == Mode::kBatch) {
+      return run_batch_command({.config = config_path}, places);
+    }
+    std::fputs(config ? config->warnings.c_str() : "", stderr);
     return config ? run_job(*config) : refuse(config.error());
   }
 };

@@ -18,9 +18,7 @@ Result<std::string> page_of(const std::string& state_dir, const std::string& job
   return ask_all({{admin, ""}}, page).front();
 }
 
-int show(const std::string& state_dir, const std::string& job, const std::string& page,
-         StatusForm form) {
-  const auto answer = page_of(state_dir, job, form == StatusForm::kJson ? page : page + "?as=text");
+int print(const Result<std::string>& answer) {
   if (!answer) {
     std::fprintf(stderr, "pdjob: %s\n", answer.error().message.c_str());
     return kExitFailed;
@@ -29,10 +27,19 @@ int show(const std::string& state_dir, const std::string& job, const std::string
   return kExitOk;
 }
 
+int show(const std::string& state_dir, const std::string& job, const std::string& page,
+         StatusForm form) {
+  return print(page_of(state_dir, job, form == StatusForm::kJson ? page : page + "?as=text"));
+}
+
 }  // namespace
 
 int show_status(const std::string& state_dir, const std::string& job, StatusForm form) {
   return show(state_dir, job, "/status", form);
+}
+
+int show_decisions(const std::string& state_dir, const std::string& job) {
+  return print(page_of(state_dir, job, "/explain"));
 }
 
 int show_nodes(const std::string& state_dir, const std::string& job, StatusForm form) {

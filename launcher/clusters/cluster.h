@@ -57,7 +57,7 @@ struct LogAnswered {
 // Each spawn is answered by Spawned or SpawnFailed. ProcessExited follows Spawned, once. After
 // NodeLost nothing more is told of that node's processes.
 using ClusterEvent = std::variant<NodeJoined, NodeLost, DoorOpened, DoorFailed, Spawned,
-                                  SpawnFailed, ProcessExited, LogAnswered>;
+                                  SpawnFailed, ProcessExited, ProcessSeen, LogAnswered>;
 
 struct SpawnOrder {
   std::string node;
@@ -93,6 +93,8 @@ class Cluster {
   virtual void spawn(const SpawnOrder& order) = 0;
   // Ignored if the process has ended.
   virtual void signal(Incarnation incarnation, Signal signal) = 0;
+  // Answered by ProcessSeen, or by nothing if the process has ended.
+  virtual void look_at(Incarnation incarnation) = 0;
   // Answered by LogAnswered.
   virtual void read_log(const LogQuestion& question) = 0;
 };

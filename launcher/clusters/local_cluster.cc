@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "launcher/clusters/vital_signs.h"
 #include "launcher/plan/gpu_shares.h"
 
 namespace pdjob::launcher {
@@ -185,6 +186,16 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
 void LocalCluster::signal(Incarnation incarnation, Signal signal) {
   if (const auto child = children_.find(incarnation); child != children_.end()) {
     child->second->signal(number_of(signal));
+  }
+}
+
+void LocalCluster::look_at(Incarnation incarnation) {
+  const auto child = children_.find(incarnation);
+  if (child == children_.end()) {
+    return;
+  }
+  if (const auto signs = vital_signs_of(child->second->pid(), loop_.exact_now())) {
+    tell(ProcessSeen{incarnation, *signs});
   }
 }
 

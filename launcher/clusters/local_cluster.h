@@ -34,6 +34,7 @@ class LocalCluster final : public Cluster {
   void close_door(const std::string& name) override { doors_.erase(name); }
   void spawn(const SpawnOrder& order) override;
   void signal(Incarnation incarnation, Signal signal) override;
+  void look_at(Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
   // What it runs and holds now.

@@ -71,6 +71,12 @@ void MergedCluster::signal(Incarnation incarnation, Signal signal) {
   }
 }
 
+void MergedCluster::look_at(Incarnation incarnation) {
+  for (const auto& part : parts_) {
+    part->cluster().look_at(incarnation);
+  }
+}
+
 void MergedCluster::read_log(const LogQuestion& question) {
   if (Cluster* const cluster = cluster_of(question.node)) {
     cluster->read_log(question);

@@ -25,6 +25,7 @@ class MergedCluster final : public Cluster {
   void close_door(const std::string& name) override;
   void spawn(const SpawnOrder& order) override;
   void signal(Incarnation incarnation, Signal signal) override;
+  void look_at(Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
  private:

@@ -30,6 +30,11 @@ struct ProcessExited {
   std::string how;       // "exit code 1", "signal 9 (Killed)"
   bool crashed = false;  // As net::ChildExit::crashed() says.
 };
+// Answer to LookAt. None comes if the process has ended.
+struct ProcessSeen {
+  Incarnation incarnation;
+  VitalSigns signs;
+};
 // From a process, identified by its key.
 struct MessageArrived {
   std::string peer;
@@ -82,7 +87,7 @@ struct NodeLost {
 
 using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
                            ProbeSucceeded, ProbeFailed, StopAsked, TimePassed, ProcessAdded,
-                           RetireAsked, RoleChangeAsked, NodeJoined, NodeLost>;
+                           RetireAsked, RoleChangeAsked, NodeJoined, NodeLost, ProcessSeen>;
 
 // --- effects, to be executed in order
 
@@ -97,6 +102,10 @@ struct Spawn {
 struct SendSignal {
   Incarnation incarnation;
   Signal signal = Signal::kTerminate;
+};
+// Is a silent process alive?
+struct LookAt {
+  Incarnation incarnation;
 };
 struct Send {
   std::string peer;
@@ -126,7 +135,8 @@ struct Finish {
   std::string culprit;  // The process whose log explains more; may be empty.
 };
 
-using Effect = std::variant<Spawn, SendSignal, Send, Probe, ReportReady, ReportAdopted, CloseDoors, Finish>;
+using Effect = std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportReady, ReportAdopted,
+                            CloseDoors, Finish>;
 
 struct JobTiming {
   Duration start_timeout = std::chrono::minutes(5);

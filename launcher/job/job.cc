@@ -45,6 +45,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
     : timing_(timing),
       places_(setting.record || !setting.nodes.empty()),
       groups_(setting.groups),
+      has_record_(setting.record.has_value()),
       placement_(setting.record ? setting.record->nodes : setting.nodes),
       supervision_(timing, std::move(nonce),
                    setting.record ? setting.record->incarnations_made : 0),
@@ -53,7 +54,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
                [this](const std::string& router, const std::string& process) {
                  return membership_.knows(router, process);
                }) {
-  if (setting.record) {
+  if (has_record_) {
     take(*setting.record);
     return;
   }
@@ -109,6 +110,14 @@ std::string Job::waiting_for() const {
     text += "; last probe: " + probing_.last_error();
   }
   return text;
+}
+
+uint64_t Job::room(const Demand& demand, uint64_t enough) const {
+  return places_ ? placement_.room(demand, {}, enough) : enough;
+}
+
+std::string Job::lack(const Demand& demand) const {
+  return room(demand, 1) > 0 ? "" : placement_.nearest(demand);
 }
 
 // --- who is there
@@ -319,6 +328,13 @@ void Job::on(const ProcessExited& event, Turn& turn) {
   }
 }
 
+void Job::on(const ProcessSeen& event, Turn& turn) {
+  if (Process* process = living(event.incarnation); process != nullptr && runs()) {
+    supervision_.seen(*process, event.signs, turn);
+    settle(*process);
+  }
+}
+
 void Job::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
   by_incarnation_.erase(process.incarnation.value);
   supervision_.died(process, how, cause, turn);
@@ -337,6 +353,7 @@ void Job::ended(Process& process, Turn& turn) {
   } else if (process.fate == Fate::kChangeRole) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
+    process.last_exit.clear();  // It was asked to end.
     change_demand(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);
@@ -402,9 +419,9 @@ void Job::check(Process& process, Turn& turn) {
 // Missing heartbeats mean nothing if we were stopped ourselves (a stopped launcher, a paused
 // machine). All processes then count as heard now.
 void Job::forgive_own_sleep(Instant now) {
-  if (wakeup_promised_ != kNever && now > wakeup_promised_ + timing_.heartbeat_timeout / 2) {
+  if (wakeup_promised_ != kNever && now > wakeup_promised_ + Heartbeats::kSilenceMin / 2) {
     for (Process& process : processes_) {
-      process.last_heartbeat = now;
+      process.heartbeats.forgive(now);
     }
   }
 }

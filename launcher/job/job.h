@@ -34,6 +34,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "common/limits.h"
 #include "launcher/job/events.h"
 #include "launcher/job/job_record.h"
 #include "launcher/job/membership_log.h"
@@ -82,10 +83,17 @@ class Job {
   const Process* find(std::string_view name) const;
   // What another launcher needs to go on with this job.
   JobRecord record() const;
+  // An earlier launcher left it.
+  bool has_record() const { return has_record_; }
   // While nodes of an earlier launcher have not joined yet.
   bool adopting() const { return adopt_deadline_ != kNever; }
   // Says, for people, what a starting job still waits for; empty if it waits for nothing.
   std::string waiting_for() const;
+  // How many more such processes the nodes have room for, up to `enough`; all of them if the nodes
+  // are unknown.
+  uint64_t room(const Demand& demand, uint64_t enough = limits::kWorkersMax) const;
+  // Says, for people, what is missing for one more such process; empty: there is room.
+  std::string lack(const Demand& demand) const;
 
  private:
   using Row = std::list<Process>::iterator;
@@ -104,6 +112,7 @@ class Job {
   void on(const RoleChangeAsked& event, Turn& turn);
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
+  void on(const ProcessSeen& event, Turn& turn);
 
   void take(const JobRecord& record);
   void begin_adoption(Turn& turn);
@@ -148,6 +157,7 @@ class Job {
   const JobTiming timing_;
   const bool places_;  // The nodes are known.
   const std::vector<JobGroup> groups_;
+  const bool has_record_;
   JobState state_ = JobState::kStarting;
   bool started_ = false;
   std::list<Process> processes_;

@@ -16,6 +16,7 @@
 
 #include "common/id.h"
 #include "common/time.h"
+#include "launcher/job/heartbeats.h"
 #include "launcher/placement/placement.h"
 #include "launcher/plan/restart_policy.h"
 #include "net/control/message.h"
@@ -42,6 +43,16 @@ const char* to_string(Signal signal);
 
 enum class Fate { kRestart, kEnd, kChangeRole };
 
+// A look at a process, by the kernel's books. `turns` grows whenever its first thread, which runs
+// its loop, has been on a core. `at_ms` is a clock of its node.
+struct VitalSigns {
+  bool asleep = false;   // Neither runs nor waits for a core or a disk.
+  bool stopped = false;  // By a signal (SIGSTOP) or a debugger; asleep, too.
+  uint64_t turns = 0;
+  uint64_t at_ms = 0;
+  friend bool operator==(const VitalSigns&, const VitalSigns&) = default;
+};
+
 struct ProcessPlan {
   std::string name;
   net::Role role = net::Role::kBoth;
@@ -66,14 +77,16 @@ struct Process {
   int64_t pid = 0;
   uint32_t restarts = 0;
   Instant since{};  // Start of this state.
-  Instant last_heartbeat{};
-  bool suspected = false;     // No heartbeat for heartbeat_timeout: gets no new requests.
-  bool stands_still = false;  // Reported by the last heartbeat; a second one in a row decides.
-  bool drain_sent = false;    // In kDraining: routers know of it, and so does the process.
-  bool heard = true;          // False: it has said nothing to this launcher, which adopted it.
-  bool killed = false;        // By us; its exit has not been reported yet.
-  std::string killed_for;     // "hung"; empty: not killed, or the state says why.
-  net::WorkerEntry entry;     // As registered.
+  Heartbeats heartbeats;
+  bool suspected = false;      // Silent for longer than its heartbeats allow: no new requests.
+  Instant next_look = kNever;  // While it is suspected.
+  VitalSigns signs;            // At the last look.
+  bool stands_still = false;   // Reported by the last heartbeat; a second one in a row decides.
+  bool drain_sent = false;     // In kDraining: routers know of it, and so does the process.
+  bool heard = true;           // False: it has said nothing to this launcher, which adopted it.
+  bool killed = false;         // By us; its exit has not been reported yet.
+  std::string killed_for;      // "hung"; empty: not killed, or the state says why.
+  net::WorkerEntry entry;      // As registered.
   net::WorkerLoad load;
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   uint32_t crashes = 0;

@@ -11,7 +11,10 @@ namespace {
 
 // Time from asking a hung worker for its stacks until it is killed. Writing them takes
 // milliseconds.
-constexpr Duration kDumpGrace = std::chrono::seconds(2);
+constexpr Duration kDumpGrace = std::chrono::milliseconds(500);
+// Between two looks at a silent process. A process that lives sends a heartbeat more often.
+constexpr Duration kLookAgain = net::kHeartbeatInterval + std::chrono::milliseconds(100);
+constexpr Duration kAsleep = net::kHeartbeatInterval + std::chrono::milliseconds(50);
 // For routers to learn that a worker leaves. A router that confirms later retries elsewhere what
 // the worker refuses.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
@@ -72,6 +75,8 @@ void Supervision::start(Process& process, Turn& turn) {
   process.heard = true;
   process.suspected = process.stands_still = process.killed = process.drain_sent = false;
   process.killed_for.clear();
+  process.next_look = kNever;
+  process.signs = {};
   process.loss = net::LossCause::kUnknown;
   process.entry = {};
   process.load = {};
@@ -86,7 +91,7 @@ void Supervision::start(Process& process, Turn& turn) {
 }
 
 bool Supervision::adopt(Process& process, Turn& turn) {
-  process.last_heartbeat = turn.now;
+  process.heartbeats.begin(turn.now);
   process.restart_policy.started(turn.now);
   switch (process.state) {
     case ProcessState::kStarting:
@@ -189,12 +194,12 @@ void Supervision::registered(Process& process, const net::Registered& message, T
   process.entry.name = process.name;  // Names, roles and standings are ours to give.
   process.entry.role = process.role;
   process.entry.standing = net::Standing::kProving;
-  process.last_heartbeat = turn.now;
+  process.heartbeats.begin(turn.now);
   enter(process, ProcessState::kRegistered, turn);
 }
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
-  process.last_heartbeat = turn.now;
+  process.heartbeats.beat(turn.now);
   process.load = message.load;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
@@ -202,6 +207,20 @@ void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn
   if (process.serving()) {
     check_progress(process, turn);
     process.suspected = false;
+    process.next_look = kNever;
+  }
+}
+
+// The timer of its heartbeats was due between two looks. A process that slept on is stopped, or
+// blocked for good.
+void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
+  if (!process.suspected || !process.serving()) {
+    return;
+  }
+  const VitalSigns before = std::exchange(process.signs, signs);
+  const bool asleep = before.asleep && signs.asleep && before.turns == signs.turns;
+  if (asleep && std::chrono::milliseconds(signs.at_ms - before.at_ms) >= kAsleep) {
+    kill(process, signs.stopped ? "stopped" : "silent", turn);
   }
 }
 
@@ -209,8 +228,7 @@ void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn
 // is not hung.
 void Supervision::check_progress(Process& process, Turn& turn) {
   const auto still = std::chrono::milliseconds(process.load.standstill_ms);
-  const Duration limit = std::max<Duration>(timing_.progress_timeout,
-                                            std::chrono::milliseconds(process.load.patience_ms));
+  const Duration limit = progress_limit(process);
   const bool again = std::exchange(process.stands_still, still >= limit);
   if (!again || !process.stands_still || process.killed || process.is_router()) {
     return;
@@ -220,6 +238,17 @@ void Supervision::check_progress(Process& process, Turn& turn) {
   process.hangs += 1;
   enter(process, ProcessState::kHung, turn, turn.now + kDumpGrace);
   turn.emit(SendSignal{process.incarnation, Signal::kDumpStacks});
+}
+
+// An embedded engine knows its steps and may count as hung sooner than progress_timeout. What is
+// known of another engine is too little for that; it may only count as hung later.
+Duration Supervision::progress_limit(const Process& process) const {
+  const Duration patience = std::chrono::milliseconds(process.load.patience_ms);
+  if (process.is_foreign()) {
+    return std::max(timing_.progress_timeout, patience);
+  }
+  return patience == Duration::zero() ? timing_.progress_timeout
+                                      : std::min(timing_.progress_timeout, patience);
 }
 
 void Supervision::drained(Process& process, Turn& turn) {
@@ -272,19 +301,31 @@ void Supervision::time_passed(Process& process, Turn& turn) {
 }
 
 void Supervision::check_heartbeat(Process& process, Turn& turn) {
-  const Duration silent = turn.now - process.last_heartbeat;
+  const Duration silent = turn.now - process.heartbeats.last();
   if (silent >= timing_.hang_timeout) {
     kill(process, "silent", turn);
+    return;
   }
-  process.suspected = process.suspected || silent >= timing_.heartbeat_timeout;
+  if (!process.suspected &&
+      silent >= process.heartbeats.silence_allowed(timing_.heartbeat_timeout)) {
+    process.suspected = true;
+    process.signs = {};
+    process.next_look = turn.now;
+  }
+  if (turn.now >= process.next_look) {
+    process.next_look = turn.now + kLookAgain;
+    turn.emit(LookAt{process.incarnation});
+  }
 }
 
 Instant Supervision::due(const Process& process) const {
   if (!process.serving() || process.killed) {
     return process.deadline;
   }
-  const Duration silence = process.suspected ? timing_.hang_timeout : timing_.heartbeat_timeout;
-  return std::min(process.deadline, process.last_heartbeat + silence);
+  const Duration silence = process.suspected
+                               ? timing_.hang_timeout
+                               : process.heartbeats.silence_allowed(timing_.heartbeat_timeout);
+  return std::min({process.deadline, process.next_look, process.heartbeats.last() + silence});
 }
 
 }  // namespace pdjob::launcher

@@ -2,8 +2,11 @@
 // processes exist, where they run and when they must go.
 //
 // A worker is hung when its engine has work and makes no progress for progress_timeout, though
-// heartbeats arrive. It writes its stacks to its log, and is killed. A process whose heartbeats
-// stop is suspected after heartbeat_timeout, and killed after hang_timeout. Pure.
+// heartbeats arrive. The time is shorter if the engine knows its pace. A hung worker writes its
+// stacks to its log, and is killed. A process whose heartbeats stop is suspected after
+// heartbeat_timeout, or sooner if they came regularly so far (heartbeats.h), and killed after
+// hang_timeout. A suspected one is looked at: one that sleeps through two looks, though its own
+// timers were due, is killed at once. One that only waits for a core is not. Pure.
 #pragma once
 
 #include <algorithm>
@@ -54,6 +57,8 @@ class Supervision {
   void registered(Process& process, const net::Registered& message, Turn& turn);
   // Records a heartbeat. One without progress for progress_timeout makes the worker hung.
   void beat(Process& process, const net::HeartbeatSent& message, Turn& turn);
+  // The answer to a look.
+  void seen(Process& process, const VitalSigns& signs, Turn& turn);
   // It has finished its requests: tells it to exit.
   void drained(Process& process, Turn& turn);
   // A probe passed through it: it becomes ready.
@@ -69,6 +74,7 @@ class Supervision {
  private:
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
+  Duration progress_limit(const Process& process) const;
   void enter(Process& process, ProcessState state, Turn& turn, Instant deadline = kNever);
   static void tell_drain(const Process& process, Instant deadline, Turn& turn);
 

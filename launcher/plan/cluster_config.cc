@@ -37,8 +37,10 @@ void read_ray(ConfigReader& in, RayConfig& config) {
            {.doc = "For kind ray: the Python that has Ray. Of the home cluster: here. Of others: "
                    "on their nodes. All must have the same Ray, and the same minor version of "
                    "Python."});
-  in.field("program", config.program,
-           {.doc = "For kind ray: where pdjob is on the nodes. Default: where it is here."});
+  in.field(
+      "program", config.program,
+      {.doc = "For kind ray: where pdjob is on the nodes. Default: the launcher sends itself to "
+              "nodes that lack it."});
   in.path("token_file", config.token_file,
           {.doc = "For kind ray with token authentication: holds the cluster's token, on this "
                   "machine."});

@@ -49,6 +49,7 @@ void read(ConfigReader& in, GroupConfig& config) {
                    "KV takes there; nothing for an engine of another make.",
             .unit = "MiB"},
            {0, kMemoryMibMax});
+  read(in, config.scaling);
 }
 
 void check(ConfigReader& in, const std::string& section, uint32_t workers,
@@ -57,6 +58,7 @@ void check(ConfigReader& in, const std::string& section, uint32_t workers,
     in.fail(section + ".min_workers", "must be at most `workers`, " + std::to_string(workers) +
                                           ", got " + std::to_string(config.workers_min));
   }
+  check(in, section, workers, config.scaling);
   if (config.clusters.size() > kClustersMax || config.labels.size() > kLabelsMax) {
     in.fail(section, "must name at most " + std::to_string(kClustersMax) + " clusters and " +
                          std::to_string(kLabelsMax) + " labels");

@@ -9,6 +9,7 @@
 
 #include "common/config/config_reader.h"
 #include "launcher/placement/demand.h"
+#include "launcher/plan/scaling_config.h"
 
 namespace pdjob::launcher {
 
@@ -18,9 +19,10 @@ struct GroupConfig {
   std::map<std::string, std::string> labels;
   Arrange arrange = Arrange::kSpread;
   uint64_t memory_mib = 0;  // Of a worker, beside the model's file; 0: its KV.
+  GroupScaling scaling;
 };
 
-// Declares the keys of `prefill` and `decode` that are about nodes.
+// Declares the keys of `prefill` and `decode` that are about nodes and about scaling.
 void read(ConfigReader& in, GroupConfig& config);
 // Checks them against the number of workers in the same section.
 void check(ConfigReader& in, const std::string& section, uint32_t workers,

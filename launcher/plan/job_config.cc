@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "common/config/config_file.h"
+#include "launcher/placement/node.h"
 #include "launcher/plan/vllm_job.h"
 #include "net/http/http_client.h"
 #include "net/loop/socket.h"
@@ -37,21 +40,26 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
            "prefill worker that was started by hand, or ended alone, has kvtransfer.lease on top."},
       {seconds(0), hours(24)});
   in.field("heartbeat_timeout", config.heartbeat_timeout,
-           {.doc = "A process that was silent this long gets no new requests."},
+           {.doc = "A process that was silent this long gets no new requests. One whose heartbeats "
+                   "came regularly so far is suspected sooner: after 2.5 times its longest gap of "
+                   "the last minutes, at least 1s."},
            {seconds(1), hours(1)});
   in.field("hang_timeout", config.hang_timeout,
-           {.doc = "A process that was silent this long is killed and replaced."},
+           {.doc = "A process that was silent this long is killed and replaced. One that is found "
+                   "asleep twice while it should send heartbeats is replaced at once."},
            {seconds(2), hours(1)});
   in.field("progress_timeout", config.progress_timeout,
            {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
                    "its stacks to its log, and is killed and replaced. Must be longer than one "
-                   "step of `batch_tokens` takes. An engine of another make gets three times its "
-                   "longest pause of the last minutes, if that is longer."},
+                   "step of `batch_tokens` takes. After a few steps the embedded engine knows how "
+                   "long a step may take, and is found hung after eight times that, at least "
+                   "1.5s. An engine of another make gets three times its longest pause of the "
+                   "last minutes, if that is longer than progress_timeout."},
            {seconds(1), hours(24)});
   in.field("orphan_timeout", config.orphan_timeout,
-           {.doc = "How long processes on the nodes of agents outlive a launcher that is lost. 0: "
-                   "they end as soon as it is. Processes on the launcher's machine always end with "
-                   "it."},
+           {.doc = "How long processes outlive a launcher that is lost. Another launcher of the "
+                   "same file may adopt them meanwhile, and clients notice nothing. 0: they end as "
+                   "soon as it is lost. Nodes of kind ray are not adopted."},
            {seconds(0), hours(24 * 7)});
   in.section(
       "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
@@ -97,8 +105,9 @@ void check_control_host(ConfigReader& in, JobConfig& config) {
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   in.field("name", config.name,
            {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
-  in.field("mode", config.mode, {{"serve", Mode::kServe}},
-           {.doc = "What the job does: answer requests until it is stopped."});
+  in.field("mode", config.mode, {{"serve", Mode::kServe}, {"batch", Mode::kBatch}},
+           {.doc = "What the job does. `serve`: answer requests until it is stopped. `batch`: "
+                   "answer the rows of `batch`, then end, with the exit code of `pdjob batch`."});
   read_models(in, overrides, config.models);
   in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
              [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
@@ -109,7 +118,22 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   });
   in.section("router", {.doc = "The front door."},
              [&](ConfigReader& section) { read_router(section, config.router); });
+  in.section("scaling",
+             {.doc = "How many workers the job may have, where `prefill.scaling` or "
+                     "`decode.scaling` lets it change their number."},
+             [&](ConfigReader& section) { read(section, config.scaling); });
   read_clusters(in, config.clusters);
+  const bool has_batch = in.has("batch");
+  in.section("batch",
+             {.doc = "The rows that a batch answers: with `mode: batch`, or by `pdjob batch "
+                     "--config FILE`, whose flags win over these keys. Its job is called "
+                     "NAME-batch, and its router listens on a free port of this machine."},
+             [&](ConfigReader& section) {
+               batch::read(section, config.batch);
+               if (config.mode == Mode::kBatch && has_batch) {
+                 batch::check_complete(section, config.batch);
+               }
+             });
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
              [&](ConfigReader& section) {
                read_launcher(section, config.launcher);
@@ -159,6 +183,88 @@ void check_workers(ConfigReader& in, const JobConfig& config) {
   if (config.kvtransfer.listen_port != 0 && workers > 1) {
     in.fail("kvtransfer",
             "listen_port must be 0 where there is more than one worker: they cannot share a port");
+  }
+}
+
+// The first cluster of the group that the job does not have; empty: it has all.
+std::string unknown_cluster(const GroupConfig& group, const std::vector<std::string>& known) {
+  const auto found = std::ranges::find_if(group.clusters, [&](const std::string& name) {
+    return std::ranges::find(known, name) == known.end();
+  });
+  return found == group.clusters.end() ? "" : *found;
+}
+
+// Groups name clusters of the job. An error stands where the name was written: at a model, or at
+// the keys of all models.
+void check_groups(ConfigReader& in, const JobConfig& config) {
+  std::vector<std::string> known;
+  for (const ClusterConfig& cluster : config.clusters) {
+    known.push_back(cluster.name);
+  }
+  if (known.empty()) {
+    known.push_back(Node{}.cluster);
+  }
+  std::string names;
+  for (const std::string& name : known) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  const auto refuse = [&](const std::string& key, const std::string& name) {
+    in.fail(key, "no cluster is called " + name + ": the job has " + names);
+  };
+  std::map<std::string, std::string> of_all;  // Key of all models -> unknown name.
+  const auto check_model = [&](const ModelConfig& model, bool below) {
+    for (const auto& [key, group] : {std::pair("prefill.cluster", &model.prefill_group),
+                                     std::pair("decode.cluster", &model.decode_group)}) {
+      const std::string unknown = unknown_cluster(*group, known);
+      if (unknown.empty()) {
+        continue;
+      }
+      if (below && in.has(key)) {
+        refuse(key, unknown);
+      } else {
+        of_all[key] = unknown;
+      }
+    }
+  };
+  if (in.has("models")) {
+    auto model = config.models.begin();
+    in.named_sections("models", {.doc = "The models."},
+                      [&](const std::string&, ConfigReader&) { check_model(*model++, true); });
+  } else {
+    check_model(config.models.front(), false);
+  }
+  for (const auto& [key, name] : of_all) {
+    refuse(key, name);
+  }
+}
+
+void check_batch(ConfigReader& in, const JobConfig& config, JobUse use) {
+  if (config.mode == Mode::kBatch && !in.has("batch")) {
+    in.fail("mode",
+            "batch needs the section `batch`: it names the input, `in`, and the folder for "
+            "results, `out`");
+  }
+  if ((config.mode == Mode::kBatch || use == JobUse::kForBatch) &&
+      !config.router.async.file.empty()) {
+    in.fail("router.async.file",
+            "can belong to one job only, and a batch starts a job of its own: give it a copy of "
+            "this file without the key");
+  }
+}
+
+bool all_scale(const ModelConfig& model) {
+  return model.decode_group.scaling.on() &&
+         (!model.disaggregated() || model.prefill_group.scaling.on());
+}
+
+void check_scaling(ConfigReader& in, const JobConfig& config) {
+  if (config.scaling.zero_after == Duration::zero()) {
+    return;
+  }
+  if (config.models.size() > 1) {
+    in.fail("scaling.zero_after", "is for a job of one model");  // A router counts all requests.
+  } else if (!all_scale(config.models.front())) {
+    in.fail("scaling.zero_after", "needs `scaling.max` of every group");
   }
 }
 
@@ -213,7 +319,7 @@ std::string default_state_dir(const Places& places) {
 namespace {
 
 Result<JobConfig> parse_native(const std::string& source, const std::string& text,
-                               const Places& places) {
+                               const Places& places, JobUse use) {
   JobConfig config;
   config.text = text;
   config.source = source;
@@ -224,8 +330,12 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   Places models = places;
   models.models_elsewhere = !config.clusters.empty();
   check_models(in, models, config.models);
+  check_groups(in, config);
   check_workers(in, config);
   check_router(in, config);
+  check_batch(in, config, use);
+  config.text_of_job = in.text_without("batch");
+  check_scaling(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};
   }
@@ -235,26 +345,45 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
       launcher.log_dir.empty()
           ? launcher.state_dir + "/" + config.name + "/logs"
           : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
+  batch::BatchConfig& batch = config.batch;
+  for (std::string* path : {&batch.out, &batch.body_template, &batch.key_file}) {
+    *path = expand_home(*path, places);
+  }
+  for (std::string& input : batch.inputs) {
+    input = expand_home(input, places);
+  }
   return config;
 }
 
 }  // namespace
 
 Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
-                                   const Places& places) {
+                                   const Places& places, JobUse use) {
   if (!is_vllm_job(text)) {
-    return parse_native(source, text, places);
+    return parse_native(source, text, places, use);
   }
   PDJOB_TRY(NativeJob native, native_job(source, text));
   PDJOB_TRY(JobConfig config,
-            parse_native(source + " (as `pdjob convert` prints it)", native.yaml, places));
+            parse_native(source + " (as `pdjob convert` prints it)", native.yaml, places, use));
   config.warnings = std::move(native.warnings);
   return config;
 }
 
-Result<JobConfig> read_job_config(const std::string& path, const Places& places) {
+Result<JobConfig> read_job_config(const std::string& path, const Places& places, JobUse use) {
   PDJOB_TRY(const std::string text, read_config_file(path));
-  return parse_job_config(path, text, places);
+  return parse_job_config(path, text, places, use);
+}
+
+JobConfig batch_job(JobConfig config) {
+  const std::string usual_logs = config.launcher.state_dir + "/" + config.name + "/logs";
+  config.name += "-batch";
+  config.launcher.log_dir = config.launcher.log_dir == usual_logs
+                                ? config.launcher.state_dir + "/" + config.name + "/logs"
+                                : config.launcher.log_dir + "-batch";
+  config.launcher.admin = "127.0.0.1:0";
+  config.router.listen = "127.0.0.1:0";
+  config.launcher.orphan_timeout = {};  // The batch is gone with its launcher.
+  return config;
 }
 
 std::string config_reference() {

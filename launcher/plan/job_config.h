@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/config/batch_config.h"
 #include "common/config/config_reader.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -14,12 +15,16 @@
 #include "launcher/plan/cluster_config.h"
 #include "launcher/plan/model_config.h"
 #include "launcher/plan/restart_policy.h"
+#include "launcher/plan/scaling_config.h"
 #include "net/control/message.h"
 #include "router/config/router_config.h"
 
 namespace pdjob::launcher {
 
-enum class Mode { kServe };
+enum class Mode {
+  kServe,
+  kBatch,  // Answers the rows of `batch`, then ends.
+};
 
 struct LauncherConfig {
   std::string admin = "127.0.0.1:0";
@@ -42,11 +47,15 @@ struct JobConfig {
   kvtransfer::KvTransferConfig kvtransfer;
   router::RouterConfig router;
   LauncherConfig launcher;
+  JobScalingConfig scaling;
   std::vector<ClusterConfig> clusters;  // Empty: this machine.
+  batch::BatchConfig batch;
 
   // The text that processes receive verbatim; they read their own sections.
   std::string text;
   std::string source;  // The file's name, for errors.
+  // The text without the section `batch`: answers of a batch depend on it.
+  std::string text_of_job;
   // Of a file that was translated (vllm_job.h): lines. The text above is the translation.
   std::string warnings;
 
@@ -61,11 +70,21 @@ struct JobConfig {
 // top: it still keeps the KV of its last prompts for that long.
 Duration drain_timeout(const JobConfig& config, net::Role role);
 
+enum class JobUse {
+  kAsWritten,
+  kForBatch,  // A batch starts a job of its own from the file, beside the one that may run.
+};
+
 // kInvalidArgument: the message lists the errors, in the form of config_reader.h. It accesses the
 // file system only for the model.
 Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
-                                   const Places& places);
-Result<JobConfig> read_job_config(const std::string& path, const Places& places);
+                                   const Places& places, JobUse use = JobUse::kAsWritten);
+Result<JobConfig> read_job_config(const std::string& path, const Places& places,
+                                  JobUse use = JobUse::kAsWritten);
+
+// The job of a batch, made of the job that a file describes: another name, free ports, another log
+// folder. A running job of that file is not touched.
+JobConfig batch_job(JobConfig config);
 
 // The `router` section.
 void read_router(ConfigReader& in, router::RouterConfig& config);

@@ -221,6 +221,9 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   }
   PDJOB_TRY_STATUS(check_gpus(config, nodes, plan));
   plan_foreign_engines(config, plan);
+  if (config.mode == Mode::kBatch) {
+    plan.batch = config.batch;
+  }
   if (config.router.kv_events.port > 0) {
     plan.warnings.emplace_back(
         "router.kv_events.port is for engines that a router is given by address; the workers of a "
@@ -248,6 +251,25 @@ std::vector<std::string> column_of(const std::string& title, const std::vector<P
     column.push_back(text(row));
   }
   return column;
+}
+
+std::string batch_text(const batch::BatchConfig& batch) {
+  std::string text = "batch: the rows of";
+  for (const std::string& input : batch.inputs) {
+    text += " " + input;
+  }
+  return text + ", results in " + batch.out + "\n";
+}
+
+void append_batch(JsonWriter& json, const batch::BatchConfig& batch) {
+  json.key("batch").begin_object();
+  json.key("in").begin_array();
+  for (const std::string& input : batch.inputs) {
+    json.string(input);
+  }
+  json.end_array();
+  json.key("out").string(batch.out);
+  json.end_object();
 }
 
 std::string process_table(const LaunchPlan& plan) {
@@ -290,6 +312,7 @@ std::string LaunchPlan::to_text() const {
     text += (several_models() ? model.name + " is invariant: " : "invariant: ") +
             (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
   }
+  text += batch ? batch_text(*batch) : "";
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + "\n";
   }
@@ -337,6 +360,9 @@ std::string LaunchPlan::to_json() const {
     json.end_object();
   }
   json.end_array();
+  if (batch) {
+    append_batch(json, *batch);
+  }
   json.key("warnings").begin_array();
   for (const std::string& warning : warnings) {
     json.string(warning);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct LaunchPlan {
   std::vector<ModelPlan> models;
   std::vector<PlanGroup> groups;
   std::vector<PlanRow> rows;  // Routers first, then the workers of one group after the other.
+  std::optional<batch::BatchConfig> batch;  // Of a job of mode batch.
   std::vector<std::string> warnings;
 
   // If true, texts must name each worker's model.

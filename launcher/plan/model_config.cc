@@ -235,7 +235,8 @@ Places places_from_environment() {
   };
   return {.home = variable("HOME"),
           .models = variable("PDJOB_MODELS"),
-          .state_home = variable("XDG_STATE_HOME")};
+          .state_home = variable("XDG_STATE_HOME"),
+          .api_key = variable("PDJOB_API_KEY")};
 }
 
 std::string expand_home(const std::string& path, const Places& places) {

@@ -19,11 +19,12 @@ namespace pdjob::launcher {
 
 inline constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
 
-// Folders to search for models and state. Only main.cc reads them from the environment.
+// Folders to search for models and state, and a key. Only main.cc reads them from the environment.
 struct Places {
   std::string home;        // $HOME
   std::string models;      // $PDJOB_MODELS, may be empty.
   std::string state_home;  // $XDG_STATE_HOME, may be empty.
+  std::string api_key;     // $PDJOB_API_KEY, may be empty: of the server of a batch.
   // False: model files are not looked for, because they are on the machines of their workers.
   bool models_here = true;
   bool models_elsewhere = false;  // One that is missing here may be on the nodes.

@@ -102,6 +102,7 @@ void RayCluster::carry_out(const StartSlotAgent& effect) {
                                           .reservation = effect.reservation,
                                           .bundle = effect.bundle,
                                           .program = agent.program,
+                                          .ship = agent.ship,
                                           .arguments = std::move(arguments),
                                           .secret = agent.key,
                                           .log = folder + "/agent.log"}});

@@ -22,6 +22,7 @@ namespace pdjob::launcher {
 // How an agent on the nodes of one Ray cluster is started.
 struct RayAgentSetting {
   std::string program;   // pdjob, on those nodes.
+  bool ship = false;     // See StartAgent.
   std::string endpoint;  // HOST:PORT where it joins.
   std::string key;       // Secret.
   RayShare share;        // What the node offers to the job.
@@ -47,6 +48,7 @@ class RayCluster final : public Cluster, Cluster::Handler, ShimProcess::Handler 
   void open_door(const Door& door) override { agents_->open_door(door); }
   void close_door(const std::string& name) override { agents_->close_door(name); }
   void spawn(const SpawnOrder& order) override { agents_->spawn(order); }
+  void look_at(Incarnation incarnation) override { agents_->look_at(incarnation); }
   void signal(Incarnation incarnation, Signal signal) override {
     agents_->signal(incarnation, signal);
   }

@@ -160,10 +160,11 @@ void RaySession::heard(const ShimDone& line, Turn& turn) {
       return heard(ReservationSeen{.name = asked.name, .nodes = split_names(line.text)}, turn);
     case Purpose::kLeave:
       return left(asked.name);
+    case Purpose::kAgent:
+      return agent_started(find(asked.name), line.text, turn);
     case Purpose::kClose:
     case Purpose::kJoin:
     case Purpose::kRelease:
-    case Purpose::kAgent:
       return;
   }
 }
@@ -432,6 +433,18 @@ void RaySession::placed(RaySlot& slot, const std::string& node, Turn& turn) {
   if (!is_up(slot.state) && slot.state != SlotState::kReserved) {
     slot.state = SlotState::kReserved;
     slot.due = turn.now;
+  }
+}
+
+void RaySession::agent_started(RaySlot* slot, const std::string& sent, Turn& turn) {
+  if (slot == nullptr) {
+    return;
+  }
+  if (!sent.empty()) {
+    turn.say("Ray: slot " + slot->name + ": " + sent, false);
+  }
+  if (slot->state == SlotState::kStarting) {
+    slot->due = turn.now + setting_.agent_timeout;
   }
 }
 

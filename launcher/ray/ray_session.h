@@ -54,6 +54,7 @@ struct RaySetting {
   Duration reserve_timeout = std::chrono::seconds(20);
   Duration answer_timeout = std::chrono::seconds(60);  // Of the shim, for all other requests.
   Duration join_timeout = std::chrono::seconds(90);    // Until a nested node is there.
+  Duration start_timeout = std::chrono::minutes(15);   // Until an agent is started: with a bundle.
   Duration agent_timeout = std::chrono::seconds(60);   // Until a started agent has joined.
   Duration close_timeout = std::chrono::seconds(15);
   Duration pause_min = std::chrono::seconds(1);  // Before what failed is tried again; doubles.
@@ -205,6 +206,7 @@ class RaySession {
   const RayClusterSetting& cluster_of(const RaySlot& slot) const;
   bool has_reservation(std::string_view name) const;
   bool waits_for(Purpose purpose) const;
+  void agent_started(RaySlot* slot, const std::string& sent, Turn& turn);
 
   const RaySetting setting_;
   Random random_;

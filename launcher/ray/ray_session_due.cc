@@ -139,8 +139,12 @@ void RaySession::advance_agents(Turn& turn) {
     }
     if (slot.state == SlotState::kReserved && slot.due <= turn.now) {
       slot.state = SlotState::kStarting;
-      slot.due = turn.now + setting_.agent_timeout;
-      const uint64_t id = ask(Purpose::kAgent, slot.name, setting_.answer_timeout, turn);
+      slot.due = kNever;
+      // What is heard of an earlier start says nothing about this one.
+      std::erase_if(asked_, [&](const auto& one) {
+        return one.second.purpose == Purpose::kAgent && one.second.name == slot.name;
+      });
+      const uint64_t id = ask(Purpose::kAgent, slot.name, setting_.start_timeout, turn);
       turn.effects.push_back(
           StartSlotAgent{id, slot.name, slot.cluster, slot.reservation, slot.bundle});
     }

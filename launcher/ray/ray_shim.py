@@ -3,9 +3,11 @@
 The shim decides nothing and remembers only what it watches. Its launcher decides, has the deadlines, and starts a new shim when this one fails.
 What must outlive the shim is in the home cluster: the placement groups, and the keeper, which removes them when no shim renews the lease.
 
-It runs from descriptors, so that only pdjob must be installed: `python3 -c BOOTSTRAP SHIM_FD GLIDE_IN_FD SOCKET_FD`.
+It runs from descriptors, so that only pdjob must be installed: `python3 -c BOOTSTRAP BUNDLE_FD SHIM_FD GLIDE_IN_FD SOCKET_FD [NAME=FD...]`. The
+names of bundle.py are there already. NAME=FD are the files of the launcher's own pdjob.
 """
 
+import functools
 import json
 import os
 import re
@@ -25,7 +27,8 @@ NAMESPACE = "pdjob"
 HTTP_SECONDS = 10
 WATCH_SECONDS = 0.5
 RAY_SECONDS = 5  # A call that reads something.
-AGENT_SECONDS = 55
+AGENT_SECONDS = 55  # A step of its start.
+PIECES_KEPT = 4  # In Ray's object store, for nodes that are a little later.
 GUEST_SECONDS = 1.0
 TEXT_MAX = 2000
 REPLY_BYTES_MAX = 16 * 1024 * 1024
@@ -34,6 +37,7 @@ ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 
 LINES = None  # Where replies and events go. Not stdout: Ray prints there.
 GLIDE_IN = ""  # The text of glide_in.py.
+FILES = []  # [(name in a bundle, descriptor)]
 LINES_LOCK = threading.Lock()
 
 
@@ -83,23 +87,43 @@ class Starter:
     """A detached actor on a reserved node. It starts an agent, and holds the other end of the agent's stdin: when this actor goes, because its
     reservation or its node does, the agent ends by itself. Only that stdin sees the secret."""
 
+    program, lock = "", -1
+
+    def find(self, manifest, program):
+        self.program, self.lock = find(manifest, os.path.expanduser(program))
+        return bool(self.program)
+
+    def expect(self, manifest):
+        self.delivery = Delivery(manifest)
+
+    def take(self, piece):
+        try:
+            self.delivery.take(piece)
+        except Exception:
+            self.delivery.drop()
+            raise
+
+    def finish(self):
+        self.program, self.lock = self.delivery.finish()
+
     def start(self, program, arguments, secret, log, gpus_of_node):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "PDJOB_")) and k != "OMP_NUM_THREADS"}
         if not gpus_of_node:  # A nested node has the GPUs that its job in the guest got.
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_runtime_context().get_accelerator_ids().get("GPU", [])))
-        program, log, *arguments = [os.path.expanduser(word) if word.startswith("~/") else word for word in (program, log, *arguments)]
+        program, log, *arguments = [os.path.expanduser(word) if word.startswith("~/") else word for word in (self.program or program, log, *arguments)]
         if not os.access(program, os.X_OK):
             raise FileNotFoundError(f"there is no program {program} on node {ray.util.get_node_ip_address()}")
         os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
         with open(log, "ab") as output:
             # --fork: no child of this actor, with which Ray would kill it before its own children end in good order.
-            child = subprocess.Popen(["setsid", "--fork", program, *arguments], env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
+            # The agent inherits the lock, which keeps its bundle there.
+            child = subprocess.Popen(["setsid", "--fork", program, *arguments], env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output,
+                                     pass_fds=[self.lock] if self.lock >= 0 else [])
         self.lifeline = child.stdin
         self.lifeline.write(secret.encode() + b"\n")
         self.lifeline.flush()
         if child.wait(20):
             raise RuntimeError(f"setsid ended with {child.returncode}")
-        return log
 
 
 def end_nested_node():
@@ -155,6 +179,7 @@ class Home:
         self.job, self.name, self.address = job, name, address
         self.resource = f"pdjob-{job}"
         self.seen, self.groups, self.watched, self.closed = {}, {}, set(), False
+        self.bundle_lock = threading.Lock()
         try:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="warning")
         except Exception as error:
@@ -219,7 +244,34 @@ class Home:
             remove_group(self.job, name)
         return ""
 
-    def start_agent(self, slot, reservation, bundle, program, arguments, secret, log):
+    @functools.cached_property
+    def pdjob(self):
+        return Bundle(FILES)
+
+    @functools.lru_cache(maxsize=PIECES_KEPT)
+    def piece(self, number):
+        # Nodes take pieces from each other, too: Ray's object store sees to it.
+        return ray.put(self.pdjob.piece(number))
+
+    def bring(self, actor, program):
+        """Makes the actor have the launcher's own pdjob. Returns what was sent for that."""
+        def call(method, *words):
+            return ray.get(method.remote(*words), timeout=AGENT_SECONDS)
+
+        with self.bundle_lock:
+            bundle = self.pdjob
+        if call(actor.find, bundle.manifest, program):
+            return ""
+        begin = time.monotonic()
+        call(actor.expect, bundle.manifest)
+        for number in range(bundle.pieces()):
+            with self.bundle_lock:
+                piece = self.piece(number)
+            call(actor.take, piece)
+        call(actor.finish)
+        return f"pdjob was not there; {bundle.size / 1e6:.0f} MB were sent in {time.monotonic() - begin:.1f} s"
+
+    def start_agent(self, slot, reservation, bundle, program, arguments, secret, log, ship=False):
         name = starter_name(self.job, slot)
         end_actor(name)
         group = ray.util.get_placement_group(f"pdjob/{self.job}/{reservation}")
@@ -230,10 +282,12 @@ class Home:
                        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle))
         actor = ray.remote(Starter).options(**options).remote()
         try:
+            sent = self.bring(actor, program) if ship else ""
             # The secret is an argument of a method: Ray's control store keeps only those of constructors.
-            return ray.get(actor.start.remote(program, arguments, secret, log, nested), timeout=AGENT_SECONDS)
+            ray.get(actor.start.remote(program, arguments, secret, log, nested), timeout=AGENT_SECONDS)
+            return sent
         except Exception:
-            end_actor(name)
+            ray.kill(actor)  # Not by its name, which the next one may have already.
             raise
 
     def close(self):
@@ -399,10 +453,12 @@ def serve(shim, requests):
 
 
 def main():
-    global LINES, GLIDE_IN
-    with os.fdopen(int(sys.argv[2])) as text:
+    global LINES, GLIDE_IN, FILES
+    glide_in, lines, *files = sys.argv[3:]
+    with os.fdopen(int(glide_in)) as text:
         GLIDE_IN = text.read()
-    line = socket.socket(fileno=int(sys.argv[3]))
+    FILES = [(name, int(descriptor)) for name, descriptor in (file.rsplit("=", 1) for file in files)]
+    line = socket.socket(fileno=int(lines))
     LINES = line.makefile("w")
     if ray is None:
         emit("no_ray", text=f"{sys.executable} has no Ray: {NO_RAY}"[:TEXT_MAX])

@@ -59,6 +59,7 @@ class RequestWriter {
     text("reservation", request.reservation);
     json_.key("bundle").integer(request.bundle);
     text("program", request.program).text("secret", request.secret).text("log", request.log);
+    json_.key("ship").boolean(request.ship);
     json_.key("arguments").begin_array();
     for (const std::string& argument : request.arguments) {
       json_.string(argument);

@@ -70,13 +70,14 @@ struct Reserve {
 struct Release {
   std::string name;
 };
-// Ends an older agent of the slot first. Done: the path of the agent's log on its node. The agent
-// may still fail; it says itself when it has joined.
+// Ends an older agent of the slot first. Done: what had to be sent to the node, for people. The
+// agent may still fail; it says itself when it has joined.
 struct StartAgent {
   std::string slot;
   std::string reservation;
   uint32_t bundle = 0;
   std::string program;
+  bool ship = false;  // If `program` there is not this launcher's own file, a bundle is used.
   std::vector<std::string> arguments;
   std::string secret;  // The first line of its stdin. The end of that says: your place is gone.
   std::string log;

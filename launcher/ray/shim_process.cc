@@ -19,13 +19,15 @@ namespace {
 constexpr size_t kUnsentBytesMax = 16 * kShimLineBytesMax;
 
 // Each row: the name of a file, and its text.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTexts{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kTexts{{
 #include "launcher/ray/shipped_texts.inc"
 }};
 
-// Runs the program that comes on a descriptor, under its own name in tracebacks.
+// Runs the two texts that come on descriptors as one program, under their own names in tracebacks.
 constexpr const char* kBootstrap =
-    "import os,sys; exec(compile(os.fdopen(int(sys.argv[1])).read(), 'ray_shim.py', 'exec'))";
+    "import os,sys\n"
+    "for at, name in (1, 'bundle.py'), (2, 'ray_shim.py'):\n"
+    "  exec(compile(os.fdopen(int(sys.argv[at])).read(), name, 'exec'))";
 
 Error system_error(const std::string& what) {
   return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
@@ -52,8 +54,11 @@ Result<std::unique_ptr<ShimProcess>> ShimProcess::start(net::EventLoop& loop,
                                                         const ShimOptions& options,
                                                         Handler& handler) {
   PDJOB_TRY(const std::string python, net::find_program(options.python));
-  PDJOB_TRY(const net::Fd shim, file_with(kTexts[0].second));
-  PDJOB_TRY(const net::Fd glide_in, file_with(kTexts[1].second));
+  std::vector<net::Fd> texts;
+  for (const auto& [name, text] : kTexts) {
+    PDJOB_TRY(net::Fd file, file_with(text));
+    texts.push_back(std::move(file));
+  }
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return system_error("socketpair");
@@ -62,23 +67,31 @@ Result<std::unique_ptr<ShimProcess>> ShimProcess::start(net::EventLoop& loop,
   const net::Fd theirs(ends[1]);
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   std::unique_ptr<ShimProcess> process(new ShimProcess(loop, std::move(ours), handler));
+  net::ChildOptions child{.program = python,
+                          .arguments = {python, "-c", kBootstrap},
+                          .environment = options.environment,
+                          .output = options.log};
+  const auto pass = [&](int descriptor, const std::string& before = "") {
+    child.arguments.push_back(before + std::to_string(descriptor));
+    child.inherited.push_back(descriptor);
+  };
+  for (const net::Fd& text : texts) {
+    pass(text.get());
+  }
+  pass(theirs.get());
+  for (const OwnFile& file : options.files) {
+    pass(file.file.get(), file.name + "=");
+  }
   PDJOB_TRY(process->child_,
-            net::ChildProcess::start(
-                loop,
-                {.program = python,
-                 .arguments = {python, "-c", kBootstrap, std::to_string(shim.get()),
-                               std::to_string(glide_in.get()), std::to_string(theirs.get())},
-                 .environment = options.environment,
-                 .inherited = {shim.get(), glide_in.get(), theirs.get()},
-                 .output = options.log},
-                [shim_process = process.get()](const net::ChildExit& exit) {
-                  // Its last lines may say why.
-                  const std::shared_ptr<bool> alive = shim_process->alive_;
-                  shim_process->read_more();
-                  if (*alive) {
-                    shim_process->end("the shim ended: " + exit.how);
-                  }
-                }));
+            net::ChildProcess::start(loop, child,
+                                     [shim_process = process.get()](const net::ChildExit& exit) {
+                                       // Its last lines may say why.
+                                       const std::shared_ptr<bool> alive = shim_process->alive_;
+                                       shim_process->read_more();
+                                       if (*alive) {
+                                         shim_process->end("the shim ended: " + exit.how);
+                                       }
+                                     }));
   PDJOB_TRY_STATUS(loop.watch(process->socket_.get(), EPOLLIN | EPOLLOUT | EPOLLET, *process));
   return process;
 }

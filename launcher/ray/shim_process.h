@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "launcher/ray/own_files.h"
 #include "launcher/ray/shim_line.h"
 #include "net/loop/child_process.h"
 #include "net/loop/event_loop.h"
@@ -20,7 +21,8 @@ namespace pdjob::launcher {
 struct ShimOptions {
   std::string python;  // The interpreter that has Ray: a path, or a name in $PATH.
   std::vector<std::pair<std::string, std::string>> environment;
-  int log = -1;  // Takes its output; -1: ours.
+  std::vector<OwnFile> files;  // What it may bring to nodes. Empty: nothing.
+  int log = -1;                // Takes its output; -1: ours.
 };
 
 class ShimProcess final : net::FdHandler {

@@ -11,7 +11,6 @@
 namespace pdjob::net {
 namespace {
 
-constexpr Duration kHeartbeatInterval = std::chrono::milliseconds(500);
 constexpr Duration kLingerInterval = std::chrono::milliseconds(5);
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "common/time.h"
+
 namespace pdjob::net {
 
 enum class Role : uint8_t { kPrefill = 1, kDecode = 2, kBoth = 3, kRouter = 4 };
@@ -62,11 +64,18 @@ struct WorkerLoad {
   // Grows with each prompt whose KV came from another worker, in the engine's own unit. Only an
   // engine of another make counts it.
   uint64_t kv_received = 0;
-  // How long the engine may go without progress, judged by its pace so far; 0: unknown. Together
-  // with the latencies: of an engine of another make only.
+  // How long the engine may go without progress, judged by its pace so far; 0: unknown.
   uint64_t patience_ms = 0;
-  uint64_t ttft_us = 0;  // Mean over the last minutes; 0: unknown.
+  // Means over the last minutes; 0: unknown. Of an engine of another make only.
+  uint64_t ttft_us = 0;
   uint64_t itl_us = 0;
+  // Totals since the engine started, for whoever compares two heartbeats. 0: not counted.
+  uint64_t tokens_computed = 0;  // Of prompts, and generated ones.
+  uint64_t busy_us = 0;          // Time in steps of the engine.
+  uint64_t ttft_sum_us = 0;
+  uint64_t ttft_count = 0;
+  uint64_t itl_sum_us = 0;
+  uint64_t itl_count = 0;
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 
@@ -93,7 +102,8 @@ struct Registered {  // "I serve now." Sent until acknowledged, and again after 
   int64_t pid = 0;
   friend bool operator==(const Registered&, const Registered&) = default;
 };
-struct HeartbeatSent {  // Every heartbeat_interval.
+inline constexpr Duration kHeartbeatInterval = std::chrono::milliseconds(500);
+struct HeartbeatSent {  // Every kHeartbeatInterval.
   std::string name;
   std::string engine_id;
   uint64_t sequence = 0;

@@ -51,6 +51,12 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.patience_ms);
   codec.value(load.ttft_us);
   codec.value(load.itl_us);
+  codec.value(load.tokens_computed);
+  codec.value(load.busy_us);
+  codec.value(load.ttft_sum_us);
+  codec.value(load.ttft_count);
+  codec.value(load.itl_sum_us);
+  codec.value(load.itl_count);
 }
 
 template <class Codec>

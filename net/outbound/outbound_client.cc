@@ -26,6 +26,8 @@ struct MultiDelete {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
 };
 
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 long in_ms(Duration duration) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
   return static_cast<long>(std::max<int64_t>(ms, 1));  // 0 means the default.
@@ -78,21 +80,34 @@ class CurlClient final : public OutboundClient, FdHandler {
   CurlClient(const CurlClient&) = delete;
   CurlClient& operator=(const CurlClient&) = delete;
 
-  void post(OutboundCall call, Then then) override {
+  OutboundId post(OutboundCall call, Then then) override {
     auto running = std::make_unique<Running>();
+    running->id = OutboundId{++calls_made_};
     running->call = std::move(call);
     running->then = std::move(then);
     running->easy.reset(curl_easy_init());
     CURL* const easy = running->easy.get();
     PDJOB_CHECK(easy != nullptr);
     set_up(*running);
+    const OutboundId id = running->id;
+    easy_of_.emplace(id, easy);
     running_.emplace(easy, std::move(running));
     // Everything else happens in later turns: libcurl asks for a timer.
     PDJOB_CHECK(curl_multi_add_handle(multi_.get(), easy) == CURLM_OK);
+    return id;
+  }
+
+  void cancel(OutboundId id) override {
+    if (const auto found = easy_of_.find(id); found != easy_of_.end()) {
+      curl_multi_remove_handle(multi_.get(), found->second);
+      running_.erase(found->second);
+      easy_of_.erase(found);
+    }
   }
 
  private:
   struct Running {
+    OutboundId id;
     OutboundCall call;
     Then then;
     std::unique_ptr<CURL, EasyDelete> easy;
@@ -100,7 +115,8 @@ class CurlClient final : public OutboundClient, FdHandler {
     std::string url;
     std::string body;
     std::array<char, CURL_ERROR_SIZE> error{};
-    bool refused = false;  // By may_connect.
+    bool refused = false;   // By may_connect.
+    bool too_long = false;  // The reply.
   };
 
   void set_up(Running& running) const {
@@ -143,7 +159,8 @@ class CurlClient final : public OutboundClient, FdHandler {
     Running& running = *static_cast<Running*>(of);
     const size_t room = running.call.reply_bytes_max - running.body.size();
     running.body.append(data, std::min(size, room));
-    return size <= room ? size : 0;  // 0 ends the call.
+    running.too_long = size > room;
+    return running.too_long ? 0 : size;  // 0 ends the call.
   }
 
   static curl_socket_t open_socket(void* of, curlsocktype /*purpose*/, curl_sockaddr* address) {
@@ -217,21 +234,52 @@ class CurlClient final : public OutboundClient, FdHandler {
   void end(CURL* easy, CURLcode code) {
     curl_multi_remove_handle(multi_.get(), easy);
     const auto running = std::move(running_.extract(easy).mapped());
+    easy_of_.erase(running->id);
     long status = 0;
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_OK || status > 0) {
       running->then(OutboundReply{.status = static_cast<int>(status),
+                                  .headers = headers_of(easy),
                                   .body = std::move(running->body),
-                                  .complete = code == CURLE_OK});
-    } else if (running->refused) {
-      running->then(Error{ErrorCode::kUnavailable,
-                          "the address of " + running->call.to.address.host + " is not allowed"});
+                                  .complete = code == CURLE_OK,
+                                  .fault = fault_of(*running, code)});
     } else {
-      running->then(
-          Error{code == CURLE_OPERATION_TIMEDOUT ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
-                running->error.front() != 0 ? std::string(running->error.data())
-                                            : curl_easy_strerror(code)});
+      running->then(fault_of(*running, code));
     }
+  }
+
+  static std::vector<std::pair<std::string, std::string>> headers_of(CURL* easy) {
+    std::vector<std::pair<std::string, std::string>> headers;
+    curl_header* at = nullptr;
+    while ((at = curl_easy_nextheader(easy, CURLH_HEADER, -1, at)) != nullptr) {
+      headers.emplace_back(at->name, at->value);
+    }
+    return headers;
+  }
+
+  static Error fault_of(const Running& running, CURLcode code) {
+    if (running.refused) {
+      return {ErrorCode::kUnavailable,
+              "the address of " + running.call.to.address.host + " is not allowed"};
+    }
+    if (running.too_long) {
+      return {ErrorCode::kUnsupported, "the reply is longer than " +
+                                           std::to_string(running.call.reply_bytes_max) + " bytes"};
+    }
+    return {code_of(running.easy.get(), code), running.error.front() != 0
+                                                   ? std::string(running.error.data())
+                                                   : curl_easy_strerror(code)};
+  }
+
+  static ErrorCode code_of(CURL* easy, CURLcode code) {
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+      return ErrorCode::kUnsupported;
+    }
+    long sent = 0;
+    curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &sent);
+    return code == CURLE_OPERATION_TIMEDOUT ? ErrorCode::kTimeout
+           : sent == 0                      ? ErrorCode::kUnavailable
+                                            : ErrorCode::kPeerFailed;
   }
 
   EventLoop& loop_;
@@ -239,11 +287,20 @@ class CurlClient final : public OutboundClient, FdHandler {
   Sockets sockets_;
   std::unique_ptr<CURLM, MultiDelete> multi_;
   std::map<CURL*, std::unique_ptr<Running>> running_;
+  std::map<OutboundId, CURL*> easy_of_;
+  uint64_t calls_made_ = 0;
   TimerId timer_;
   TimerId again_;
 };
 
 }  // namespace
+
+std::string_view OutboundReply::header(std::string_view name) const {
+  const auto found = std::ranges::find_if(headers, [&](const auto& header) {
+    return std::ranges::equal(header.first, name, {}, &lower, &lower);
+  });
+  return found == headers.end() ? std::string_view() : std::string_view(found->second);
+}
 
 std::unique_ptr<OutboundClient> OutboundClient::create(EventLoop& loop,
                                                        const std::string& ca_file) {

@@ -4,11 +4,15 @@
 // processes go through HttpClient. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "net/loop/event_loop.h"
@@ -31,13 +35,23 @@ struct OutboundCall {
 
 struct OutboundReply {
   int status = 0;
+  std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   bool complete = true;  // False: it broke off, took too long or was too long.
+  // Why it is not complete. kTimeout, kPeerFailed: it broke off, kUnsupported: it was too long.
+  Error fault;
+
+  // Whatever the case of its name; empty: there is none.
+  std::string_view header(std::string_view name) const;
 };
+
+using OutboundId = StrongId<struct OutboundTag, uint64_t>;
 
 class OutboundClient {
  public:
-  // kUnavailable: there was no reply, or may_connect refused every address. kTimeout.
+  // No reply came. kUnavailable: nothing was sent, for example because may_connect refused every
+  // address. kUnsupported: nothing was sent, because the server's certificate is not trusted.
+  // kPeerFailed: the connection broke. kTimeout.
   using Then = std::function<void(Result<OutboundReply>)>;
 
   // `ca_file`: certificates of the authorities that are trusted; empty: the system's.
@@ -45,7 +59,9 @@ class OutboundClient {
   virtual ~OutboundClient() = default;  // Ends running calls without calling `then`.
 
   // Calls `then` once, after it has returned.
-  virtual void post(OutboundCall call, Then then) = 0;
+  virtual OutboundId post(OutboundCall call, Then then) = 0;
+  // Ends the call without calling `then`. Calls that have ended are ignored.
+  virtual void cancel(OutboundId id) = 0;
 };
 
 // Makes the clients of one loop; `ca_file` as above.

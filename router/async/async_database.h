@@ -1,19 +1,16 @@
-// AsyncDatabase: the SQLite file of asynchronous requests and their answers. The only door to
-// SQLite. One process has a file at a time. Calls block. Any thread may call, but only one at a
-// time.
+// AsyncDatabase: the SQLite file of asynchronous requests and their answers. One process has a file
+// at a time. Calls block. Any thread may call, but only one at a time.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/result.h"
-
-struct sqlite3;
+#include "common/sqlite/database.h"
 
 namespace pdjob::router {
 
@@ -55,9 +52,6 @@ struct PendingCallback {
 class AsyncDatabase {
  public:
   static Result<std::unique_ptr<AsyncDatabase>> open(const std::string& file);
-  ~AsyncDatabase();
-  AsyncDatabase(const AsyncDatabase&) = delete;
-  AsyncDatabase& operator=(const AsyncDatabase&) = delete;
 
   Status insert(const AsyncRow& row);
   // Keeps only the first answer of a request. Deletes the tenant's oldest answers beyond
@@ -83,15 +77,9 @@ class AsyncDatabase {
   Status erase_ended_before(int64_t ended_since);
 
  private:
-  class Statement;
-  explicit AsyncDatabase(sqlite3* handle) : handle_(handle) {}
-  Status run(const char* sql);
-  // Runs `work` in one transaction: all of its changes reach the file, or none.
-  Status run_whole(const std::function<Status()>& work);
-  Status bring_up_to_date();
-  Error error() const;
+  explicit AsyncDatabase(std::unique_ptr<Database> database) : database_(std::move(database)) {}
 
-  sqlite3* const handle_;
+  const std::unique_ptr<Database> database_;
 };
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -14,9 +15,7 @@ import time
 import pytest
 from conftest import BIN, MODEL
 
-# More of both: PDJOB_BATCH_ROWS=1000 PDJOB_BATCH_KILLS=50 ./dev test test_kills_change_nothing
-ROWS = int(os.environ.get("PDJOB_BATCH_ROWS", 32))
-KILLS = int(os.environ.get("PDJOB_BATCH_KILLS", 4))
+ROWS = 32
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
 
 
@@ -56,9 +55,9 @@ def start(*words, **options):
     return subprocess.Popen([BIN, "batch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
-def run(*words, code=0, **options):
+def run(*words, code=0, seconds=270, **options):
     child = start(*words, **options)
-    text, _ = child.communicate(timeout=240 + ROWS)
+    text, _ = child.communicate(timeout=seconds)
     assert child.returncode == code, text
     return text
 
@@ -138,48 +137,129 @@ def test_every_row_is_answered_in_order(reference):
     assert time.monotonic() - begun < 5
 
 
-def kill_one_of(tree, number, chance):
-    """Kills the batch, its launcher, or one of the job's processes, in turn. Returns True if the batch ends by it."""
-    victim = (chance.choice(tree[2:]), tree[1], chance.choice(tree[2:]), tree[0])[number % 4]
-    os.kill(victim, signal.SIGKILL)
-    return victim in tree[:2]
+def kind_of(tree, pid):
+    """What a process of a batch is: batch, launcher, router, prefill or decode."""
+    if pid in tree[:2]:
+        return ("batch", "launcher")[tree.index(pid)]
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip().removeprefix("pdjob:").split("-")[0]
+
+
+class Killer:
+    """Runs a batch, and kills one of its processes again and again. The same command goes on whenever the batch ends by it."""
+
+    def __init__(self, rows, out, config, seed):
+        self.command, self.out, self.chance = (rows, "--out", out, "--config", config), out, random.Random(seed)
+        self.batch, self.killed = None, collections.Counter()
+
+    def kill(self, kind, more_rows):
+        """Kills a process of this kind once the job runs and so many rows more have ended; a moment later, at random."""
+        self.batch = self.batch or start(*self.command)
+        wanted = ended_rows(self.out) + more_rows
+        # A job of a launcher, a router and two workers.
+        wait_until(lambda: self.batch.poll() is not None or (len(descendants(self.batch.pid)) >= 5 and ended_rows(self.out) >= wanted), 240)
+        assert self.batch.poll() is None, f"it ended before kill {self.killed.total()}: {self.batch.stdout.read()}"
+        time.sleep(self.chance.random() / 2)
+        tree = descendants(self.batch.pid)
+        try:
+            victims = [pid for pid in tree if kind_of(tree, pid) == kind]
+            os.kill(self.chance.choice(victims or tree[:1]), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):  # It has just ended, by an earlier kill.
+            return
+        self.killed[kind if victims else "batch"] += 1
+        if kind in ("batch", "launcher") or not victims:
+            text, _ = self.batch.communicate(timeout=60)
+            assert self.batch.returncode in (-signal.SIGKILL, 1), text
+            wait_until(lambda: not any(is_alive(pid) for pid in tree), 30)
+            self.batch = None
+
+    def finish(self, seconds):
+        if self.batch:
+            self.batch.kill()
+            self.batch.communicate()
+        run(*self.command, seconds=seconds)
 
 
 def test_kills_change_nothing(reference, tmp_path):
-    """Workers, router, launcher and the batch itself are killed at random moments; the results are those of the undisturbed run."""
-    rows, out, config = write_rows(tmp_path / "rows.jsonl", ROWS), tmp_path / "out", job(tmp_path)
-    chance, batch, before = random.Random(7), None, 0
-    for number in range(KILLS):
-        batch = batch or start(rows, "--out", out, "--config", config)
-        # A job of a launcher, a router and two workers, which has answered something new.
-        wait_until(lambda: batch.poll() is not None or (len(descendants(batch.pid)) >= 5 and ended_rows(out) > before))
-        if batch.poll() is not None:
-            assert number >= 2, f"it ended before kill {number}: {batch.stdout.read()}"
-            break
-        time.sleep(chance.random() / 2)
-        before, tree = ended_rows(out), descendants(batch.pid)
-        if len(tree) >= 5 and kill_one_of(tree, number, chance):
-            text, _ = batch.communicate(timeout=60)
-            assert batch.returncode in (-signal.SIGKILL, 1), text
-            wait_until(lambda: not any(is_alive(pid) for pid in tree), 10)
-            batch = None
-    if batch:
-        batch.kill()
-        batch.communicate()
-    run(rows, "--out", out, "--config", config)
-    assert comparable(out / "output.jsonl") == comparable(reference / "out/output.jsonl")
-    assert (out / "errors.jsonl").read_text() == ""
+    """Worker, launcher, router and the batch itself are killed at random moments; the results are those of the undisturbed run."""
+    killer = Killer(write_rows(tmp_path / "rows.jsonl", ROWS), tmp_path / "out", job(tmp_path), 7)
+    for kind in ("decode", "launcher", "router", "batch"):
+        killer.kill(kind, 1)
+    killer.finish(270)
+    assert comparable(tmp_path / "out/output.jsonl") == comparable(reference / "out/output.jsonl")
+    assert (tmp_path / "out/errors.jsonl").read_text() == ""
+
+
+@pytest.mark.heavy
+def test_fifty_kills_in_a_thousand_rows_change_nothing(tmp_path):
+    """The same, with each kind of process ten times, in random order."""
+    rows, kills = 1000, 50
+    calm, wild = tmp_path / "calm", tmp_path / "wild"
+    calm.mkdir(), wild.mkdir()
+    run(write_rows(calm / "rows.jsonl", rows), "--out", calm / "out", "--config", job(calm), seconds=3600)
+    killer = Killer(write_rows(wild / "rows.jsonl", rows), wild / "out", job(wild), 11)
+    kinds = ["batch", "launcher", "router", "prefill", "decode"] * (kills // 5)
+    killer.chance.shuffle(kinds)
+    while killer.killed.total() < kills:
+        killer.kill(kinds[killer.killed.total()], killer.chance.randrange(rows // kills))
+    killer.finish(3600)
+    print(dict(killer.killed))
+    assert comparable(wild / "out/output.jsonl") == comparable(calm / "out/output.jsonl")
+    assert (wild / "out/errors.jsonl").read_text() == ""
+
+
+def test_a_job_file_of_mode_batch_runs_it(reference, tmp_path):
+    """`pdjob --config` runs the section's rows and ends; flags of `pdjob batch` win over the section."""
+    rows, config = write_rows(tmp_path / "rows.jsonl", 4), job(tmp_path)
+    config.write_text(config.read_text() + "mode: batch\nbatch: {in: ['row*.jsonl'], out: out, attempts: 3}\n")
+    plan = subprocess.run([BIN, "plan", "--config", config], capture_output=True, text=True, check=True).stdout
+    assert f"batch: the rows of {tmp_path}/row*.jsonl, results in {tmp_path}/out" in plan and "job quickstart-batch" in plan, plan
+    child = subprocess.run([BIN, "--config", config], capture_output=True, text=True, timeout=240)
+    assert child.returncode == 0, child.stderr
+    assert comparable(tmp_path / "out/output.jsonl") == comparable(reference / "out/output.jsonl")[:4]
+    # The section may change: the batch goes on, and has nothing left to do.
+    config.write_text(config.read_text().replace("attempts: 3", "attempts: 4"))
+    assert "4 of 4 rows were answered" in run("--config", config)
+    run(rows, "--config", config, "--out", tmp_path / "other", "--order", "completed")
+    assert len(lines(tmp_path / "other/output.jsonl")) == 4
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(config.read_text().replace("attempts: 4", "attempts: 0") + "router: {async: {file: a.db}}\n")
+    text = subprocess.run([BIN, "--config", broken], capture_output=True, text=True)
+    assert text.returncode == 2 and "batch.attempts: must be 1..100, got 0" in text.stderr and "^" in text.stderr
+
+
+def make_certificate(folder, name):
+    """Returns a file with a self-signed certificate for 127.0.0.1, and its key."""
+    file = folder / f"{name}.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    subprocess.run([*command, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", file, "-out", file], check=True, capture_output=True)
+    return file
+
+
+def test_https_with_a_trusted_certificate_and_a_key_of_the_environment(server, tmp_path):
+    known, unknown = make_certificate(tmp_path, "known"), make_certificate(tmp_path, "unknown")
+    behave = lambda body, times: (503, {}, {"retry-after": "1"}) if times == 1 else (200, {"ok": body["max_tokens"]}, {})
+    server = server(behave, known)
+    rows, out = write_rows(tmp_path / "rows.jsonl", 20), tmp_path / "out"
+    words = (rows, "--out", out, "--url", server.url)
+    environment = {**os.environ, "PDJOB_API_KEY": "secret"}
+    begun = time.monotonic()
+    for refused in ([], ["--ca-file", unknown], ["--ca-file", tmp_path / "nothing.pem"]):
+        assert "certificate" in run(*words, *refused, env=environment, code=1).lower()
+    assert time.monotonic() - begun < 20 and not server.seen, "an untrusted server is no server: nobody waits for it"
+    run(*words, "--ca-file", known, env=environment)
+    assert [record["response"]["body"]["ok"] for record in lines(out / "output.jsonl")] == [row(number)["body"]["max_tokens"] for number in range(20)]
+    assert server.keys == {"Bearer secret"} and set(server.seen.values()) == {2}
 
 
 class Server(threading.Thread):
     """A server that answers like OpenAI's, or as `behave` says."""
 
-    def __init__(self, behave=None):
+    def __init__(self, behave=None, certificate=None):
         super().__init__(daemon=True)
         import http.server
 
         owner = self
-        self.seen = collections.Counter()
+        self.seen, self.keys = collections.Counter(), set()
         self.behave = behave or (lambda body, times: (200, {"echo": body.get("prompt"), "usage": {"completion_tokens": 2}}, {}))
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -189,6 +269,7 @@ class Server(threading.Thread):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 key = json.dumps(body, sort_keys=True)
                 owner.seen[key] += 1
+                owner.keys.add(self.headers["authorization"])
                 status, reply, headers = owner.behave(body, owner.seen[key])
                 text = json.dumps(reply).encode()
                 self.send_response(status)
@@ -205,7 +286,11 @@ class Server(threading.Thread):
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.server.server_port}/v1"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.start()
 
     def run(self):
@@ -216,8 +301,8 @@ class Server(threading.Thread):
 def server():
     made = []
 
-    def make(behave=None):
-        made.append(Server(behave))
+    def make(*arguments):
+        made.append(Server(*arguments))
         return made[-1]
 
     yield make
@@ -280,7 +365,7 @@ def test_wrong_use_starts_nothing(server, tmp_path):
     assert "one of --config and --url" in run(rows, "--out", out, code=2)
     assert "cannot open" in run(tmp_path / "nothing.jsonl", "--out", out, "--url", url, code=2)
     assert "cannot make the folder" in run(rows, "--out", "/proc/out", "--url", url, code=2)
-    assert "need a --template" in run(rows, "--format", "text", "--out", out, "--url", url, code=2)
+    assert "need a template" in run(rows, "--format", "text", "--out", out, "--url", url, code=2)
     run(rows, "--out", out, "--url", url)
     rows.write_text(rows.read_text() + "\n\n")
     assert "is not the file that it was" in run(rows, "--out", out, "--url", url, code=2)

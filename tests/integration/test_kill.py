@@ -148,15 +148,16 @@ def test_stop_finishes_what_is_under_way_and_leaves_nothing(sig, code):
         assert not any(pathlib.Path(f"/proc/{child}").exists() for child in children)
 
 
-def test_a_stopped_decode_worker_is_replaced():
-    """SIGSTOP: the process is alive for the kernel, and dead for everybody else."""
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, prefill=1, decode=2) as job:
-            victim = job.processes()["decode-0"]["pid"]
-            os.kill(victim, signal.SIGSTOP)
-            eventually(lambda: job.processes()["decode-0"]["pid"] not in (victim, 0), 60, "hung worker replaced")
-            eventually(lambda: all(p["state"] == "ready" for p in job.processes().values()), 60, "all ready again")
-            assert httpx.post(job.url + "/v1/completions", json=BODY, timeout=60).status_code == 200
+@pytest.mark.parametrize("name", ["prefill-0", "decode-0", "router-0"])
+def test_a_stopped_process_is_replaced_long_before_the_timeout_of_hung_ones(tmp_path, name):
+    """SIGSTOP: the process is alive for the kernel, and dead for everybody else. A look at it shows that it sleeps."""
+    with running_job(tmp_path, prefill=1, decode=1, launcher="hang_timeout: 1h") as job:
+        victim = job.processes()[name]["pid"]
+        os.kill(victim, signal.SIGSTOP)
+        eventually(lambda: job.processes()[name]["pid"] not in (victim, 0), 60, "stopped process replaced")
+        assert job.processes()[name]["last_exit"].startswith("stopped, then ")
+        eventually(lambda: all(p["state"] == "ready" for p in job.processes().values()), 60, "all ready again")
+        assert httpx.post(job.url + "/v1/completions", json=BODY, timeout=60).status_code == 200
 
 
 def test_the_first_answer_of_a_restarted_router_is_that_it_is_healthy(tmp_path):

@@ -76,6 +76,18 @@ def test_a_worker_that_hangs_is_found_though_its_heartbeats_come_and_writes_its_
         assert ask(job, {}).status_code == 200
 
 
+def test_an_engine_that_knows_its_pace_is_found_hung_long_before_the_timeout():
+    with fake_job(engine=f"fake_hang_on_token: {TOKEN}", launcher="progress_timeout: 1h") as job:
+        for _ in range(25):  # The engine learns how long its steps take.
+            assert ask(job, {}).status_code == 200
+        with httpx.Client(base_url=job.url, timeout=1) as client, contextlib.suppress(httpx.TimeoutException):
+            client.post("/v1/completions", json={**HELLO, "prompt": "hang #"})
+        eventually(lambda: job.processes()["prefill-0"]["restarts"] == 1, what="the hung worker is replaced")
+        assert job.processes()["prefill-0"]["last_exit"].startswith("hung, then signal 9")
+        eventually(lambda: all_ready(job), what="the job is whole again")
+        assert ask(job, {}).status_code == 200
+
+
 def workers(job):
     return {name: process for name, process in job.processes().items() if process["role"] != "router"}
 

@@ -117,6 +117,7 @@ class BatchWorld {
     std::multimap<Instant, std::pair<AttemptId, Outcome>> ends;
     std::set<RowId> ended;  // As its ledger says.
     std::vector<Record> notes;
+    std::map<RowId, Blame> blames;
     Instant flush_at = kNever;
   };
 
@@ -250,7 +251,12 @@ class BatchWorld {
     RowsRead event{.last = !rows || rows->size() < effect.count};
     for (size_t i = 0; rows && i < rows->size(); ++i) {
       process_.last_read = (*rows)[i].id;
-      event.rows.push_back({(*rows)[i].id, (*rows)[i].weight});
+      const InputRow& row = (*rows)[i];
+      event.rows.push_back({row.id, row.weight, row.blame});
+      const Blame known = blamed_[row.id];
+      if (row.blame.broken < known.broken || row.blame.lost < known.lost) {
+        violate("what row " + std::to_string(row.id.value) + " was blamed for is forgotten");
+      }
     }
     events.emplace_back(std::move(event));
   }
@@ -281,6 +287,14 @@ class BatchWorld {
   }
   void carry_out(const DropReply& /*effect*/, std::vector<LedgerEvent>& /*events*/) {}
 
+  void carry_out(const NoteBlame& effect, std::vector<LedgerEvent>& /*events*/) {
+    if (effect.blame.broken > 3) {
+      violate("row " + std::to_string(effect.row.value) + " is asked too often");
+    }
+    process_.blames[effect.row] = effect.blame;
+    process_.flush_at = std::min(process_.flush_at, now_ + milliseconds(random_.below(50)));
+  }
+
   void carry_out(const NoteRow& effect, std::vector<LedgerEvent>& /*events*/) {
     if (process_.asked.at(effect.attempt) != effect.row) {
       violate("the reply of another row is noted");
@@ -300,6 +314,13 @@ class BatchWorld {
     }
     if (!good(process_.records->note(notes), "noting")) {
       return;
+    }
+    const auto blames = std::exchange(process_.blames, {});
+    if (!good(process_.ledger->note_blames(blames), "noting blames")) {
+      return;
+    }
+    for (const auto& [id, blame] : blames) {
+      blamed_[id] = blame;
     }
     RowsNoted event;
     for (const Record& record : notes) {
@@ -353,6 +374,7 @@ class BatchWorld {
   Process process_;
   std::map<RowId, RecordKind> wanted_;  // What it last tried to note.
   std::set<RowId> noted_;               // Known to be on disk.
+  std::map<RowId, Blame> blamed_;       // The same.
   bool complete_ = false;
   uint64_t attempts_ = 0;
   uint64_t crashes_ = 0;

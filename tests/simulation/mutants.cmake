@@ -40,7 +40,8 @@ function(batch_mutant name file old new)
   pdjob_mutant(batch_mutant_${name} batch_simulation batch_simulation_world batch/${file} "${old}" "${new}")
 endfunction()
 batch_mutant(part_is_not_synced store/records.cc "PDJOB_TRY_STATUS(part.file->sync());" "")
-batch_mutant(ledger_is_not_synced store/ledger_file.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
+pdjob_mutant(batch_mutant_ledger_is_not_synced batch_simulation batch_simulation_world common/sqlite/database.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
+batch_mutant(forgets_blame store/ledger_file.cc "INSERT OR REPLACE INTO blames" "INSERT OR IGNORE INTO blames")
 batch_mutant(ledger_trusts_cache store/ledger_file.cc "PRAGMA wal_checkpoint(TRUNCATE)" "PRAGMA user_version")
 batch_mutant(keeps_tail store/records.cc "disk_.open(part_path(kind, number, PartState::kOpen), bytes)" "disk_.open(part_path(kind, number, PartState::kOpen), 0)")
 batch_mutant(notes_twice core/ledger.cc "  cancel_others(id, turn);" "")
@@ -69,7 +70,7 @@ mutant(router_blames_neighbours everyday router/router_member.cc "std::chrono::m
 mutant(static_members_keep_old by_hand router/members/static_members.cc "if (row.entry != entry) {" "if (!row.entry) {")
 mutant(static_members_leave_for_ever by_hand router/members/static_members.cc "emit(Left{row.given.address});" "row.next_poll = kNever;")
 mutant(async_never_ends tenants router/async/async_requests.cc "running_ -= found->second.state == State::kRunning ? 1 : 0;" "")
-mutant(async_is_not_synced tenants router/async/async_database.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
+mutant(async_is_not_synced tenants common/sqlite/database.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
 mutant(prefill_forgets_awaited everyday prefill/prefill_worker.cc "request.awaited && request.choices <= free" "false")
 mutant(decode_gives_rows_on everyday decode/decode_worker.cc "if (!event.region_safe) {" "if (false) {")
 mutant(cache_shows_tenants tenants worker/core/prompt_cache.cc "kept.rows == 0 || kept.prompt->tenant != prompt.tenant" "kept.rows == 0")
@@ -77,16 +78,21 @@ mutant(cache_keeps_too_much everyday worker/core/prompt_cache.cc "prompt.tokens.
 mutant(engine_waits_for_ever everyday worker/core/engine_loop.cc "if (live.transfer == TransferState::kAwaited) {" "if (false) {")
 mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCode::kUnavailable, \"transfer \"" "error = {ErrorCode::kInvalidArgument, \"transfer \"")
 
-# The router of another make is not in a simulated job. The random stories of its unit test find its mutant.
-add_custom_command(
-  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc
-  COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/mutate.py ${CMAKE_SOURCE_DIR}/router/external/external_router.cc
-          ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc "version_ > version_applied_" "true"
-  DEPENDS ${CMAKE_SOURCE_DIR}/router/external/external_router.cc mutate.py
-  VERBATIM)
-add_executable(mutant_external_router EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/unit/router/external/external_router_test.cc
-  ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc)
-target_link_libraries(mutant_external_router PRIVATE pdjob_router GTest::gtest GTest::gtest_main)
-add_dependencies(mutants mutant_external_router)
-add_test(NAME mutant_external_router COMMAND mutant_external_router --gtest_brief=1)
-set_tests_properties(mutant_external_router PROPERTIES TIMEOUT 600 LABELS mutant WILL_FAIL TRUE)
+# unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.
+function(unit_mutant name test library file old new)
+  set(mutant ${CMAKE_CURRENT_BINARY_DIR}/${name}_mutant.cc)
+  add_custom_command(
+    OUTPUT ${mutant}
+    COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/mutate.py ${CMAKE_SOURCE_DIR}/${file} ${mutant} "${old}" "${new}"
+    DEPENDS ${CMAKE_SOURCE_DIR}/${file} mutate.py
+    VERBATIM)
+  add_executable(mutant_${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/unit/${test} ${mutant})
+  target_link_libraries(mutant_${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
+  add_dependencies(mutants mutant_${name})
+  add_test(NAME mutant_${name} COMMAND mutant_${name} --gtest_brief=1)
+  set_tests_properties(mutant_${name} PROPERTIES TIMEOUT 600 LABELS mutant WILL_FAIL TRUE)
+endfunction()
+unit_mutant(external_router router/external/external_router_test.cc pdjob_router router/external/external_router.cc "version_ > version_applied_" "true")
+unit_mutant(adoption_keeps_strangers launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job_adoption.cc "turn.emit(SendSignal{running.incarnation, Signal::kKill});" "")
+unit_mutant(adoption_begins_versions_anew launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job.cc "(setting.launcher << 32U) + 1" "1")
+unit_mutant(adoption_does_not_ask launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/supervision.cc "turn.emit(Send{process.name, net::RegisterAsked{}});" "")

@@ -57,6 +57,12 @@ void SimCluster::signal(Incarnation incarnation, launcher::Signal signal) {
   }
 }
 
+void SimCluster::look_at(Incarnation incarnation) {
+  if (runs(incarnation)) {
+    tell(launcher::ProcessSeen{incarnation, signs_of(incarnation)});
+  }
+}
+
 void SimCluster::join(const launcher::Node& node) {
   nodes_[node.name] = node;
   tell(launcher::NodeJoined{node});

@@ -24,6 +24,7 @@ class SimCluster final : public launcher::Cluster {
   std::function<void(launcher::Incarnation)> gone;
   std::function<void(launcher::Incarnation)> terminated;
   std::function<void(const launcher::Door&, bool open)> door_changed;
+  std::function<launcher::VitalSigns(launcher::Incarnation)> signs_of;
   std::function<bool()> spawn_fails = [] { return false; };
 
   void report_to(Handler& handler) override { handler_ = &handler; }
@@ -32,6 +33,7 @@ class SimCluster final : public launcher::Cluster {
   void close_door(const std::string& name) override;
   void spawn(const Order& order) override;
   void signal(launcher::Incarnation incarnation, launcher::Signal signal) override;
+  void look_at(launcher::Incarnation incarnation) override;
   void read_log(const launcher::LogQuestion& question) override {
     tell(launcher::LogAnswered{.ticket = question.ticket});  // Its processes write none.
   }

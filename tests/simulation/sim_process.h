@@ -45,6 +45,7 @@ class SimThread : public net::Loop {
     std::string host;
     bool alive = true;
     bool stopped = false;
+    uint64_t turns = 0;       // Of all threads.
     std::vector<Task> go_on;  // Of each thread.
   };
   static constexpr Duration kTurnMax = std::chrono::microseconds(20);
@@ -154,6 +155,7 @@ class SimThread : public net::Loop {
         return;
       }
       in_turn = true;
+      ++life->turns;
       found.mapped()();
       // A request made here counts for the next turn, which comes at once.
       while (!turn_ends.empty() && life->alive) {
@@ -225,6 +227,7 @@ class SimProcess final : public SimThread {
   const std::string& name() const { return life().name; }
   bool alive() const { return life().alive; }
   bool stopped() const { return life().stopped; }
+  uint64_t turns() const { return life().turns; }
   void die() { life().alive = false; }
   void stop() { life().stopped = true; }
   void go_on() {

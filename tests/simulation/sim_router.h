@@ -85,9 +85,10 @@ class SimRouter final : public SimMember {
  private:
   // A simulated job calls nobody outside.
   struct NoOutboundClient final : net::OutboundClient {
-    void post(net::OutboundCall call, Then /*then*/) override {
+    net::OutboundId post(net::OutboundCall call, Then /*then*/) override {
       PDJOB_CHECK(false, "there is no world outside:", call.to.to_string());
     }
+    void cancel(net::OutboundId /*id*/) override {}
   };
   static std::unique_ptr<net::OutboundClient> no_outbound_client(const std::string& /*ca_file*/) {
     return std::make_unique<NoOutboundClient>();

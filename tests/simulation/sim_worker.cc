@@ -186,8 +186,8 @@ Instant SimWorker::engine_now() {
   return busy_until_;
 }
 
-Duration SimWorker::standstill() const {
-  return engine_.hangs() ? scene_.loop.now() - engine_.hangs_since() : Duration::zero();
+worker::Standstill SimWorker::standstill() const {
+  return {.lasted = engine_.hangs() ? scene_.loop.now() - engine_.hangs_since() : Duration::zero()};
 }
 
 Status SimWorker::submit(worker::GenerationRequest request) {

@@ -92,7 +92,7 @@ class SimWorker final : public SimMember,
   Status submit(worker::GenerationRequest request) override;
   void cancel(RequestId request) override { command(worker::RequestCancelled{request}); }
   void release(TransferId transfer) override { command(worker::ReleaseOffer{transfer}); }
-  Duration standstill() const override;
+  worker::Standstill standstill() const override;
 
   // The engine's calls: they reach the KV thread.
   void offer(TransferId id, kvtransfer::Region source, Instant deadline) override;

@@ -97,6 +97,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
         end(who, "signal 15 (Terminated)", false);  // It has just been started.
       }
     };
+    cluster_.signs_of = [this](Incarnation who) { return signs_of(who); };
     cluster_.door_changed = [this](const launcher::Door& door, bool open) {
       const std::string name = door.host + ":" + std::to_string(door.port);
       open ? http_.hold(name) : http_.close_door(name);
@@ -130,6 +131,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void begin(const SimCluster::Order& order);
   std::unique_ptr<SimMember> make_worker(const SimCluster::Order& order);
   void gone(Incarnation who);
+  launcher::VitalSigns signs_of(Incarnation who);
   // Later, because the process may be at work just now.
   void end(Incarnation who, const std::string& how, bool crashed) {
     loop_.at(now(), [this, who, how, crashed] { cluster_.end(who, how, crashed); });
@@ -528,6 +530,19 @@ void SimWorld::strike(const Fault& fault) {
   } else {
     reorganise(fault.target);
   }
+}
+
+launcher::VitalSigns SimWorld::signs_of(Incarnation who) {
+  const auto member = members_.find(who);
+  if (member == members_.end()) {
+    return {};
+  }
+  const SimProcess& process = member->second->process();
+  const auto at = std::chrono::duration_cast<std::chrono::milliseconds>(now().time_since_epoch());
+  return {.asleep = true,
+          .stopped = process.stopped(),
+          .turns = process.turns(),
+          .at_ms = static_cast<uint64_t>(at.count())};
 }
 
 // The launcher may be stopped, too.

@@ -7,18 +7,24 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
 PREPARE = "mount -t tmpfs shm /dev/shm && mkdir -p /tmp/ray && mount -t tmpfs ray /tmp/ray && ip link set lo up && echo ready && exec sleep infinity"
 
 
+# The host's files are those of `root` from then on: nothing else of this machine is left to it, besides the folders of SHARED.
+PIVOT = """cd "$ROOT" && mount --bind . . && cd "$ROOT" && mkdir -p proc sys dev tmp root old && mount -t proc proc proc && mount --rbind /sys sys &&
+mount --rbind /dev dev && for folder in $SHARED; do mkdir -p "./$folder" && mount --bind -o ro "$folder" "./$folder" || exit; done && pivot_root . old && cd / && umount -l old && """
+
+
 class Unsupported(Exception):
     """This machine forbids namespaces."""
 
 
-def _namespaces(*kinds, script):
-    child = subprocess.Popen(["unshare", *kinds, "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _namespaces(*kinds, script, env=None):
+    child = subprocess.Popen(["unshare", *kinds, "sh", "-c", script], env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if child.stdout.readline() != "ready\n":
         child.kill()
         raise Unsupported(f"no namespaces here: {child.communicate()[1].strip()}")
@@ -35,11 +41,47 @@ def _ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
+def libraries_of(*files):
+    """Returns the paths of the shared libraries, and of the loader, that these files need."""
+    ran = subprocess.run(["ldd", *map(str, files)], capture_output=True, text=True)
+    return {word for line in ran.stdout.splitlines() if line.startswith("\t") for word in line.split() if word.startswith("/")}
+
+
+class Root:
+    """Another machine's files: a few tools, the libraries that they and the code in shared folders need, and nothing else. `shared`: folders that it has
+    as this one does."""
+
+    TOOLS = ("sh", "bash", "cat", "grep", "ip", "mkdir", "mount", "setsid", "sleep", "umount")
+
+    def __init__(self, folder, shared, tools=()):
+        self.folder, self.shared = pathlib.Path(folder), [pathlib.Path(path) for path in shared]
+        tools = [*map(shutil.which, self.TOOLS), *map(str, tools)]
+        code = [path for path in self._code() if path.stat().st_size and path.read_bytes()[:4] == b"\x7fELF"]
+        missing = libraries_of(*tools, *code)
+        for path in map(pathlib.Path, [*tools, *missing]):
+            if not any(path.is_relative_to(folder) for folder in self.shared):
+                there = self.folder / path.relative_to("/")
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, there)
+        (self.folder / "bin").symlink_to("usr/bin")
+        (self.folder / "etc").mkdir()
+        (self.folder / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+
+    def _code(self):
+        for folder in self.shared:
+            yield from (path for path in folder.rglob("*.so*") if path.is_file())
+            yield from (path for path in folder.glob("bin/*") if path.is_file())
+            yield from (path for name in ("raylet", "gcs_server") for path in folder.rglob(name) if path.is_file())
+
+
 class Host:
-    def __init__(self, index):
+    def __init__(self, index, root=None):
         self.address = f"10.77.0.{index + 1}"
         self.port = f"port{index}"  # Of the switch.
-        self._unshare = _namespaces("--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", script=PREPARE)
+        script, env = PREPARE, {}
+        if root is not None:
+            script, env = PIVOT + PREPARE, {"ROOT": str(root.folder), "SHARED": " ".join(map(str, root.shared))}
+        self._unshare = _namespaces("--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", script=script, env=env)
         children = pathlib.Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children").read_text().split()
         self.pid = int(children[0])
 
@@ -90,10 +132,10 @@ class Host:
 
 
 class Network:
-    """`with Network(2) as (a, b)`: hosts that reach each other."""
+    """`with Network(2) as (a, b)`: hosts that reach each other. `roots`: {number of a host: its Root}."""
 
-    def __init__(self, count):
-        self.count = count
+    def __init__(self, count, roots=None):
+        self.count, self.roots = count, roots or {}
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -102,7 +144,7 @@ class Network:
                 stack.callback(self._end_switch)
                 self.hosts = []
                 for index in range(self.count):
-                    host = Host(index)
+                    host = Host(index, self.roots.get(index))
                     stack.callback(host.end)
                     self._plug(host)
                     self.hosts.append(host)

@@ -14,17 +14,27 @@ import httpx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 from conftest import Job, job_yaml, metric  # noqa: E402
-from hosts import wait_until  # noqa: E402
+from hosts import Root, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("PDJOB_CACHE", pathlib.Path.home() / ".cache/pdjob"))
 PYTHON = os.environ.get("PDJOB_RAY_PYTHON", str(CACHE / "ray-venv/bin/python"))
 SOURCE = ROOT / "launcher/ray"
-BOOTSTRAP = "import os,sys; exec(compile(os.fdopen(int(sys.argv[1])).read(), 'ray_shim.py', 'exec'))"
+BOOTSTRAP = """import os,sys
+for at, name in (1, 'bundle.py'), (2, 'ray_shim.py'):
+  exec(compile(os.fdopen(int(sys.argv[at])).read(), name, 'exec'))"""
 GCS_PORT, DASHBOARD_PORT = 6379, 8265
 # What docs/how-to/ray.md recommends: a lost node is noticed in 3 s instead of 17 s.
 HEALTH = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000",
           "RAY_health_check_failure_threshold": "3"}
+
+
+def machine_without_pdjob(folder):
+    """Returns the files of a machine that has Ray, the models, and nothing of pdjob."""
+    venv, python = pathlib.Path(PYTHON).parents[1], pathlib.Path(PYTHON).resolve()
+    home = python.parents[1]
+    whole = home != pathlib.Path("/usr")
+    return Root(folder, [venv, CACHE / "models", home if whole else home / "lib" / python.name], [] if whole else [python])
 
 
 def start_head(host, cpus=2, dashboard=True, env=None):
@@ -60,7 +70,7 @@ class Shim:
     def __init__(self, host, folder, env=None, python=PYTHON):
         self.log = pathlib.Path(folder) / f"shim-{time.monotonic_ns()}.log"
         ours, theirs = socket.socketpair()
-        files = [open(SOURCE / name) for name in ("ray_shim.py", "glide_in.py")]
+        files = [open(SOURCE / name) for name in ("bundle.py", "ray_shim.py", "glide_in.py")]
         passed = [file.fileno() for file in files] + [theirs.fileno()]
         argv = [python, "-c", BOOTSTRAP, *map(str, passed)]
         with open(self.log, "wb") as log:

@@ -8,6 +8,7 @@
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/os/run_delay.h"
 #include "common/parse_number.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
@@ -18,6 +19,8 @@
 namespace pdjob::worker {
 namespace {
 
+// A standstill that is shorter is not looked into.
+constexpr Duration kWorthALook = std::chrono::milliseconds(500);
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
 constexpr size_t kQuotedBytesMax = 256;  // Client text quoted in a message.
@@ -376,6 +379,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
 
 bool OpenaiApi::take(OutputBatch batch) {
   load_ = batch.load;
+  work_ = batch.work;
   metrics_.requests_running.set(load_.requests_running);
   metrics_.requests_waiting.set(load_.requests_queued);
   metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
@@ -408,8 +412,11 @@ void OpenaiApi::take_output(TokenOutput& output) {
   exchange.usage.completion_tokens += 1;
   if (!output.resumed) {
     const bool first = exchange.last_token == Instant{};
-    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency)
-        .observe(seconds(loop_->now() - (first ? exchange.arrived : exchange.last_token)));
+    const Duration latency = loop_->now() - (first ? exchange.arrived : exchange.last_token);
+    LatencySum& total = first ? ttft_ : itl_;
+    total.sum += latency;
+    ++total.count;
+    (first ? metrics_.time_to_first_token : metrics_.inter_token_latency).observe(seconds(latency));
     exchange.last_token = loop_->now();
     metrics_.generation_tokens.add();
   }
@@ -720,15 +727,28 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .local_links = options_.local_links};
 }
 
-net::WorkerLoad OpenaiApi::load() const {
+net::WorkerLoad OpenaiApi::load() {
+  using std::chrono::milliseconds;
+  const auto whole = [](auto unit, Duration duration) {
+    return static_cast<uint64_t>(std::chrono::duration_cast<decltype(unit)>(duration).count());
+  };
+  const auto us = [&](Duration duration) { return whole(std::chrono::microseconds(), duration); };
+  const Standstill still = engine_queue_.standstill();
+  const bool slow = still.lasted >= kWorthALook && still.patience > Duration::zero();
+  const Duration starved = slow ? starved_.since(still.since, run_delay()) : Duration::zero();
   return {.requests_running = load_.requests_running,
           .requests_queued = load_.requests_queued,
           .tokens_queued = load_.tokens_queued,
           .kv_rows_used = load_.rows_used,
           .kv_rows_max = load_.rows_max,
-          .standstill_ms = static_cast<uint64_t>(
-              std::chrono::duration_cast<std::chrono::milliseconds>(engine_queue_.standstill())
-                  .count())};
+          .standstill_ms = whole(milliseconds(), still.lasted),
+          .patience_ms = whole(milliseconds(), still.patience + starved),
+          .tokens_computed = work_.tokens,
+          .busy_us = us(work_.busy),
+          .ttft_sum_us = us(ttft_.sum),
+          .ttft_count = ttft_.count,
+          .itl_sum_us = us(itl_.sum),
+          .itl_count = itl_.count};
 }
 
 }  // namespace pdjob::worker

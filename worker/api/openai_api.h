@@ -27,6 +27,7 @@
 #include "worker/api/kv_watch.h"
 #include "worker/api/preparations.h"
 #include "worker/api/request_preparer.h"
+#include "worker/api/starved_time.h"
 #include "worker/api/worker_metrics.h"
 #include "worker/core/engine_queue.h"
 #include "worker/core/generation.h"
@@ -72,7 +73,7 @@ class OpenaiApi final : public net::HttpHandler {
   void start_draining(std::function<void()> prepared);
 
   net::WorkerEntry entry(const std::string& host, uint16_t port) const;
-  net::WorkerLoad load() const;
+  net::WorkerLoad load();
 
  private:
   using ExchangeKey = uint64_t;  // ExchangeId::value: exchanges are looked up in order of arrival.
@@ -84,6 +85,10 @@ class OpenaiApi final : public net::HttpHandler {
     // Generated tokens that the router does not know yet; it may continue them elsewhere.
     std::vector<Token> untold;
     FinishReason finish = FinishReason::kNone;
+  };
+  struct LatencySum {
+    Duration sum{};
+    uint64_t count = 0;
   };
   // One HTTP request: one generation per prompt, one reply.
   struct Exchange {
@@ -169,6 +174,7 @@ class OpenaiApi final : public net::HttpHandler {
   const engine::Engine& engine_;
   const GenerationMaker maker_;
   EngineQueue& engine_queue_;
+  StarvedTime starved_;
   WorkerMetrics metrics_;
   Metrics& registry_;
   const KvPairsAsker ask_kv_pairs_;
@@ -192,6 +198,9 @@ class OpenaiApi final : public net::HttpHandler {
   std::string buffer_;  // The event being written.
   std::string extension_;
   CoreLoad load_;
+  EngineWork work_;
+  LatencySum ttft_;
+  LatencySum itl_;
   bool draining_ = false;
   std::optional<GrammarThread> grammar_thread_;
   std::optional<GrammarStore> grammars_;

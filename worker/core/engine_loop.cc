@@ -289,7 +289,9 @@ std::span<const Token> EngineLoop::tokens_of(const Live& live, const BatchItem& 
 void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   std::vector<engine::StepItem> items;
   items.reserve(effect.items.size());
+  size_t tokens = 0;
   for (const BatchItem& item : effect.items) {
+    tokens += item.count;
     const Live& live = live_.at(item.request);
     // Reused rows belong to the tokens before `first`.
     PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
@@ -299,11 +301,16 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
                      .wants_logits = item.samples > 0});
   }
   stepped_ = true;
-  if (const Status done = engine_.step(items); !done) {
+  options_.before_step(tokens);
+  const Instant began = now();
+  const Status done = engine_.step(items);
+  work_.busy += now() - began;
+  if (!done) {
     log::error("engine step failed: " + done.error().message);
     events.emplace_back(StepFailed{done.error()});
     return;
   }
+  work_.tokens += tokens;
   StepFinished outcome;
   for (const BatchItem& item : effect.items) {
     if (item.samples > 0) {
@@ -427,7 +434,8 @@ void EngineLoop::deliver_outputs() {
   }
   options_.sink({.outputs = std::exchange(outputs_, {}),
                  .kept = std::exchange(kept_, {}),
-                 .load = core_->load()});
+                 .load = core_->load(),
+                 .work = work_});
 }
 
 }  // namespace pdjob::worker

@@ -33,6 +33,8 @@ struct EngineLoopOptions {
   std::function<Instant()> now;
   // Called with the outputs of a turn, or of its first half; must not block.
   std::function<void(OutputBatch)> sink;
+  // Called before a step over so many tokens.
+  std::function<void(size_t)> before_step = [](size_t /*tokens*/) {};
 };
 
 class EngineLoop {
@@ -108,6 +110,7 @@ class EngineLoop {
   std::vector<Output> outputs_;
   std::vector<ReportKept> kept_;
   std::vector<Effect> effects_;
+  EngineWork work_;
   bool stepped_ = false;  // This turn ran the engine.
   bool load_changed_ = false;
 };

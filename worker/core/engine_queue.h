@@ -9,6 +9,12 @@
 
 namespace pdjob::worker {
 
+struct Standstill {
+  Duration lasted{};    // Of the current turn.
+  Duration patience{};  // How long it may last, by the engine's pace; zero: unknown.
+  Instant since{};      // The beginning of the turn.
+};
+
 class EngineQueue {
  public:
   // Fails with kOverloaded if too many requests wait.
@@ -18,7 +24,7 @@ class EngineQueue {
   virtual void release(TransferId transfer) = 0;
   // How long the current turn has taken: its events, one engine step, its samples. Zero while the
   // thread waits for work. A thread that spends minutes in one turn hangs.
-  virtual Duration standstill() const = 0;
+  virtual Standstill standstill() const = 0;
 
  protected:
   ~EngineQueue() = default;

@@ -13,7 +13,10 @@ namespace pdjob::worker {
 EngineThread::EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> core,
                            Duration kv_lease, Sink sink)
     : loop_(engine, std::move(core),
-            {.kv_lease = kv_lease, .now = real_now, .sink = std::move(sink)}),
+            {.kv_lease = kv_lease,
+             .now = real_now,
+             .sink = std::move(sink),
+             .before_step = [this](size_t tokens) { before_step(tokens); }}),
       inbox_(limits::kChannelMax) {}
 
 EngineThread::~EngineThread() { stop(); }
@@ -37,10 +40,25 @@ Status EngineThread::submit(GenerationRequest request) {
   return ok();
 }
 
-Duration EngineThread::standstill() const {
+Standstill EngineThread::standstill() const {
   const Instant began = turn_began_;
   const Instant now = real_now();
-  return began < now ? now - began : Duration::zero();
+  return {.lasted = began < now ? now - began : Duration::zero(),
+          .patience = patience_,
+          .since = began};
+}
+
+void EngineThread::before_step(size_t tokens) {
+  step_tokens_ = tokens;
+  patience_ = pace_.patience(tokens);
+}
+
+void EngineThread::after_turn() {
+  if (step_tokens_ > 0) {
+    const Instant now = real_now();
+    pace_.took(step_tokens_, now - turn_began_.load(), now);
+    step_tokens_ = 0;
+  }
 }
 
 void EngineThread::run() {
@@ -57,6 +75,7 @@ void EngineThread::run() {
     }
     turn_began_ = real_now();
     due = loop_.turn(commands);
+    after_turn();
   }
 }
 

@@ -13,6 +13,7 @@
 #include "kvtransfer/kv_transfers.h"
 #include "worker/core/engine_loop.h"
 #include "worker/core/engine_queue.h"
+#include "worker/core/step_pace.h"
 
 namespace pdjob::worker {
 
@@ -32,16 +33,21 @@ class EngineThread final : public EngineQueue {
   Status submit(GenerationRequest request) override;
   void cancel(RequestId request) override { inbox_.push_always(RequestCancelled{request}); }
   void release(TransferId transfer) override { inbox_.push_always(ReleaseOffer{transfer}); }
-  Duration standstill() const override;
+  Standstill standstill() const override;
   void drain() { inbox_.push_always(DrainAsked{}); }
   void on_endpoint_event(kvtransfer::EndpointEvent event) { inbox_.push_always(std::move(event)); }
 
  private:
   void run();
+  void before_step(size_t tokens);
+  void after_turn();
 
-  EngineLoop loop_;  // Used only by the thread.
+  EngineLoop loop_;  // This and the next two are used only by the thread.
+  StepPace pace_;
+  size_t step_tokens_ = 0;  // Of this turn; 0: it has no step so far.
   Channel<EngineCommand> inbox_;
   std::atomic<Instant> turn_began_ = kNever;  // kNever while it waits.
+  std::atomic<Duration> patience_ = Duration::zero();
   std::thread thread_;
 };
 

@@ -80,6 +80,7 @@ struct OutputBatch {
   std::vector<Output> outputs;
   std::vector<ReportKept> kept;
   CoreLoad load;
+  EngineWork work;
 };
 
 }  // namespace pdjob::worker

@@ -224,6 +224,12 @@ struct CoreLoad {
   uint64_t rows_max = 0;
 };
 
+// What the engine has done since it started.
+struct EngineWork {
+  uint64_t tokens = 0;  // Of prompts, and generated ones.
+  Duration busy{};      // In steps.
+};
+
 class WorkerCore {
  public:
   virtual ~WorkerCore() = default;

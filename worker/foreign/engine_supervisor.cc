@@ -30,6 +30,17 @@ Instant EngineSupervisor::next_wakeup() const {
   return state_ == State::kGone ? kNever : std::min(next_ask_, deadline_);
 }
 
+namespace {
+
+// An engine may tell anything.
+uint64_t sum_us(const LatencyTotal& total) {
+  constexpr double kSecondsMax = 1e9;
+  constexpr double kMicroseconds = 1e6;
+  return static_cast<uint64_t>(std::clamp(total.seconds, 0.0, kSecondsMax) * kMicroseconds);
+}
+
+}  // namespace
+
 net::WorkerLoad EngineSupervisor::load(Instant now) const {
   return {.requests_running = static_cast<uint32_t>(sample_.running),
           .requests_queued = static_cast<uint32_t>(sample_.queued),
@@ -39,7 +50,11 @@ net::WorkerLoad EngineSupervisor::load(Instant now) const {
           .kv_received = sample_.kv_received,
           .patience_ms = count<std::chrono::milliseconds>(pace_.patience()),
           .ttft_us = count<std::chrono::microseconds>(pace_.ttft()),
-          .itl_us = count<std::chrono::microseconds>(pace_.itl())};
+          .itl_us = count<std::chrono::microseconds>(pace_.itl()),
+          .ttft_sum_us = sum_us(sample_.ttft),
+          .ttft_count = sample_.ttft.count,
+          .itl_sum_us = sum_us(sample_.itl),
+          .itl_count = sample_.itl.count};
 }
 
 Duration EngineSupervisor::standstill(Instant now) const {

@@ -174,13 +174,13 @@ TEST_F(BatchRunTest, AnInputThatChangesMeanwhileEndsTheRun) {
   EXPECT_NE(end.reason.find("is not what it was"), std::string::npos) << end.reason;
 }
 
-TEST_F(BatchRunTest, ARefusedKeyEndsTheRun) {
+TEST_F(BatchRunTest, AHopelessServerEndsTheRun) {
   client_.answer = [](const FakeClient::Attempt&) {
-    return RowResult{.outcome = Outcome::kRefused, .status = 401};
+    return RowResult{.outcome = Outcome::kRefused, .hopeless = "the key is refused"};
   };
   const BatchRun::End end = run(options(row("a") + row("b")));
   EXPECT_TRUE(end.broken);
-  EXPECT_NE(end.reason.find("--key-file"), std::string::npos);
+  EXPECT_EQ(end.reason, "the key is refused");
 }
 
 TEST_F(BatchRunTest, OneProcessHasAFolder) {

@@ -8,23 +8,6 @@
 namespace pdjob::batch {
 namespace {
 
-TEST(RowServer, TakesTheAddressesThatPeopleWrite) {
-  EXPECT_EQ(parse_row_server("127.0.0.1:8000").value().url.address.port, 8000);
-  EXPECT_EQ(parse_row_server("http://h:1/v1").value().url.path, "/v1");
-  EXPECT_EQ(parse_row_server("https://h").error().code, ErrorCode::kUnsupported);
-}
-
-TEST(OutcomeOfStatus, SaysWhoseFaultItIs) {
-  EXPECT_EQ(outcome_of_status(200), Outcome::kAnswered);
-  EXPECT_EQ(outcome_of_status(400), Outcome::kRefused);
-  EXPECT_EQ(outcome_of_status(422), Outcome::kRefused);
-  EXPECT_EQ(outcome_of_status(429), Outcome::kBusy);
-  EXPECT_EQ(outcome_of_status(503), Outcome::kBusy);
-  EXPECT_EQ(outcome_of_status(500), Outcome::kBroken);
-  EXPECT_EQ(outcome_of_status(502), Outcome::kLost);
-  EXPECT_EQ(outcome_of_status(408), Outcome::kBroken);
-}
-
 TEST(HttpRowClient, AServerThatIsNotThereIsUnreachable) {
   net::EventLoop loop;
   RowServer server = parse_row_server("http://127.0.0.1:1").value();

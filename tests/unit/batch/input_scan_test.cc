@@ -73,7 +73,7 @@ TEST_F(InputScanTest, TheFirstRecordOfCsvIsItsHeader) {
 TEST_F(InputScanTest, SaysWhenATemplateIsMissing) {
   const Status scanned = scan({.inputs = {"rows.csv"}, .folder = folder_.path()});
   ASSERT_FALSE(scanned);
-  EXPECT_NE(scanned.error().message.find("--template"), std::string::npos);
+  EXPECT_NE(scanned.error().message.find("need a template"), std::string::npos);
   EXPECT_FALSE(scan({.inputs = {scratch_.path() + "/nothing.jsonl"}, .folder = folder_.path()}));
 }
 

@@ -56,6 +56,26 @@ Effect only(const std::vector<LedgerEffect>& effects) {
   return found.empty() ? Effect{} : found.front();
 }
 
+// The process may end before the row is asked again.
+TEST(Ledger, ARowThatBreaksItsServerInTwoLivesOfTheBatchFails) {
+  const LedgerConfig config{.attempts_max = 2};
+  Driver first(config);
+  const auto attempt = only<StartAttempt>(first.read(1, 1));
+  const auto blame = only<NoteBlame>(first.end(attempt, Outcome::kBroken)).blame;
+  EXPECT_EQ(blame, (Blame{.broken = 1}));
+  Driver second(config);
+  second.submit(TimePassed{});
+  const auto again = only<StartAttempt>(second.submit(
+      RowsRead{.rows = {{.id = RowId{1}, .weight = 1, .blame = blame}}, .last = true}));
+  EXPECT_FALSE(only<NoteRow>(second.end(again, Outcome::kBroken)).answered);
+}
+
+TEST(Ledger, ARowIsNotBlamedForAFullServer) {
+  Driver driver;
+  const auto attempt = only<StartAttempt>(driver.read(1, 1));
+  EXPECT_TRUE(all<NoteBlame>(driver.end(attempt, Outcome::kBusy)).empty());
+}
+
 TEST(Ledger, AsksEachRowAndEndsWhenAllAreNoted) {
   Driver driver;
   const auto started = all<StartAttempt>(driver.read(1, 3));

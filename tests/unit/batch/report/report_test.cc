@@ -29,15 +29,19 @@ TEST(SizeCounts, EveryNumberIsInTheBucketThatBeginsAtOrBelowIt) {
   }
 }
 
+std::unique_ptr<Database> database_with(const char* answers) {
+  const char* const layout[] = {
+      "CREATE TABLE answers (id INTEGER PRIMARY KEY, kind, part, offset, length, ended_at, "
+      "milliseconds, prompt_tokens, completion_tokens, attempts, cause);",
+      answers};
+  return Database::open(":memory:", layout).value();
+}
+
 TEST(Report, CountsWhatTheLedgerHas) {
-  const auto database =
-      Database::open(":memory:",
-                     "CREATE TABLE answers (id INTEGER PRIMARY KEY, kind, part, offset, length, "
-                     "ended_at, milliseconds, prompt_tokens, completion_tokens, attempts, cause);"
-                     "INSERT INTO answers VALUES (1, 0, 1, 0, 9, 1000, 200, 5, 10, 1, NULL),"
-                     "(2, 0, 1, 9, 9, 1200, 400, 5, 30, 2, NULL),"
-                     "(3, 1, 1, 0, 9, 1100, 100, 0, 0, 5, '<timeout>');")
-          .value();
+  const auto database = database_with(
+      "INSERT INTO answers VALUES (1, 0, 1, 0, 9, 1000, 200, 5, 10, 1, NULL),"
+      "(2, 0, 1, 9, 9, 1200, 400, 5, 30, 2, NULL),"
+      "(3, 1, 1, 0, 9, 1100, 100, 0, 0, 5, '<timeout>');");
   const ReportFacts facts = read_facts(*database).value();
   EXPECT_EQ(facts.answered, 2U);
   EXPECT_EQ(facts.failed, 1U);
@@ -58,11 +62,7 @@ TEST(Report, CountsWhatTheLedgerHas) {
 }
 
 TEST(Report, AnEmptyBatchHasAReport) {
-  const auto database =
-      Database::open(":memory:",
-                     "CREATE TABLE answers (id, kind, part, offset, length, ended_at, "
-                     "milliseconds, prompt_tokens, completion_tokens, attempts, cause);")
-          .value();
+  const auto database = database_with("");
   EXPECT_NE(report_html(read_facts(*database).value()).find("</html>"), std::string::npos);
 }
 

@@ -65,6 +65,21 @@ TEST_F(LedgerFileTest, ARowIsNotedOnce) {
   EXPECT_FALSE(ledger_->note({{.id = {1}}}, {}));
 }
 
+TEST_F(LedgerFileTest, RowsKeepTheirBlameUntilTheyAreTriedAnew) {
+  scan({{}, {}});
+  ASSERT_TRUE(ledger_->note_blames({{RowId{2}, {.broken = 1}}}));
+  ASSERT_TRUE(ledger_->note_blames({{RowId{2}, {.broken = 1, .lost = 3}}}));
+  reopen();
+  const auto rows = ledger_->pending(RowId{}, 10).value();
+  EXPECT_EQ(rows.at(0).blame, Blame{});
+  EXPECT_EQ(rows.at(1).blame, (Blame{.broken = 1, .lost = 3}));
+  ASSERT_TRUE(ledger_->note({{.id = {2}, .kind = RecordKind::kError}}, {}));
+  EXPECT_EQ(ledger_->forget_failed().value(), 1U);
+  EXPECT_EQ(ledger_->pending(RowId{}, 10).value().at(1).blame, Blame{});
+  scan({{}, {}});
+  EXPECT_EQ(ledger_->row(RowId{2}).value().blame, Blame{});
+}
+
 TEST_F(LedgerFileTest, FindsRowsWithEqualKeys) {
   scan({7, {}, 8, 7, {}, 7, 8});
   std::vector<Pair> found;
@@ -136,13 +151,6 @@ TEST_F(LedgerFileTest, APartThatSomebodyShortenedIsAnError) {
   const auto records = Records::open(*disk, *ledger_, folder_.path());
   ASSERT_FALSE(records);
   EXPECT_EQ(records.error().code, ErrorCode::kCorrupt);
-}
-
-TEST_F(LedgerFileTest, ALaterLayoutIsRefused) {
-  ASSERT_TRUE(ledger_->database().run("PRAGMA user_version = 99"));
-  ledger_.reset();
-  EXPECT_EQ(LedgerFile::open(folder_.path() + "/ledger.sqlite").error().code,
-            ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -41,7 +41,9 @@ std::vector<AgentMessage> samples() {
           DoorFailed{"router-0", "in use"},
           Spawned{{5}, 1234},
           SpawnFailed{{5}, "no memory"},
-          ProcessExited{{5}, "signal 9 (Killed)", true}};
+          ProcessExited{{5}, "signal 9 (Killed)", true},
+          LookAtProcess{5},
+          ProcessSeen{{5}, {.asleep = true, .stopped = true, .turns = 9, .at_ms = 4000}}};
 }
 
 TEST(AgentWire, EachMessageComesBackAsItWas) {

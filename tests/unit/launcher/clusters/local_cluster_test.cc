@@ -159,6 +159,23 @@ TEST_F(LocalClusterTest, ADeathByASignalIsTold) {
   EXPECT_EQ(how(), "signal 9 (Killed)");
 }
 
+TEST_F(LocalClusterTest, ALookAtAStoppedChildSaysSo) {
+  LocalCluster cluster(loop_, script("kill -STOP $$"));
+  spawn(cluster, order(1));
+  const Instant deadline = real_now() + seconds(20);
+  VitalSigns signs;
+  while (!signs.stopped && real_now() < deadline) {
+    cluster.look_at({1});
+    loop_.run();
+    signs = std::get<ProcessSeen>(events_.last).signs;
+  }
+  EXPECT_TRUE(signs.stopped && signs.asleep);
+  cluster.look_at({2});  // Unknown: nobody answers.
+  cluster.signal({1}, Signal::kKill);
+  loop_.run();
+  EXPECT_EQ(how(), "signal 9 (Killed)");
+}
+
 TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
   LocalCluster cluster(loop_, script("sleep 1000 & echo grandchild $! started; wait"));
   spawn(cluster, order(1));

@@ -25,6 +25,9 @@ struct Asked final : Cluster {
   void signal(Incarnation incarnation, Signal /*signal*/) override {
     log.push_back(name + " signals " + std::to_string(incarnation.value));
   }
+  void look_at(Incarnation incarnation) override {
+    log.push_back(name + " looks at " + std::to_string(incarnation.value));
+  }
   void read_log(const LogQuestion& question) override {
     log.push_back(name + " reads " + question.process);
   }
@@ -86,7 +89,9 @@ TEST_F(MergedClusterTest, ANodeThatJoinsIsReachedUntilItIsLost) {
 
 TEST_F(MergedClusterTest, SignalsReachWhoeverRunsTheProcess) {
   merged_->signal({7}, Signal::kKill);
-  EXPECT_EQ(log_, (std::vector<std::string>{"local signals 7", "lab/a signals 7"}));
+  merged_->look_at({7});
+  EXPECT_EQ(log_, (std::vector<std::string>{"local signals 7", "lab/a signals 7",
+                                            "local looks at 7", "lab/a looks at 7"}));
 }
 
 }  // namespace

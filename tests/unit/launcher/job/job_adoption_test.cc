@@ -1,11 +1,17 @@
+#include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "common/random.h"
 #include "launcher/job/job.h"
+#include "net/control/member_list.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -265,6 +271,229 @@ TEST_F(JobAdoption, LaunchersMayDieBeforeTheyHaveAdopted) {
   EXPECT_EQ(of<ReportAdopted>(done)[0].adopted, 3U);
   EXPECT_EQ(at("decode-0").incarnation, before);
   EXPECT_EQ(at("decode-0").state, ProcessState::kReady);
+}
+
+// --- stories: launchers, processes and nodes that die at random, from a seed
+
+// What runs on the nodes, as their agents know it. Launchers come and go. The record on disk is as
+// old as JobRun lets it be: of the last step that started something, or of a later one.
+class Story {
+ public:
+  explicit Story(uint64_t seed) : random_(seed) { begin(std::nullopt); }
+
+  void run() {
+    for (int turn = 0; turn < 300; ++turn) {
+      fault();
+      live(milliseconds(100));
+    }
+    down_.clear();
+    for (int turn = 0; turn < 600; ++turn) {
+      live(milliseconds(100));
+    }
+    EXPECT_EQ(job_->state(), JobState::kReady) << job_->waiting_for();
+    EXPECT_EQ(running_.size(), 4U);
+    for (const Process& process : job_->processes()) {
+      EXPECT_EQ(process.state, ProcessState::kReady) << process.name;
+      const auto found = running_.find(process.incarnation);
+      ASSERT_NE(found, running_.end()) << process.name;
+      EXPECT_EQ(found->second.node, process.place.node);
+    }
+    EXPECT_EQ(list_.workers().size(), 3U);
+  }
+
+ private:
+  struct Running {
+    std::string name;
+    std::string node;
+    std::string engine_id;
+    bool registered = false;  // As it believes itself: it was acknowledged.
+  };
+
+  static std::vector<ProcessPlan> plan() {
+    return {{"router-0", net::Role::kRouter, "", {}, {.node = "a"}},
+            {"prefill-0", net::Role::kPrefill, "", {.cores = 1}, {"a"}},
+            {"decode-0", net::Role::kDecode, "", {.cores = 1}, {"b"}},
+            {"decode-1", net::Role::kDecode, "", {.cores = 1}, {"b"}}};
+  }
+
+  void begin(const std::optional<JobRecord>& record) {
+    ++launcher_;
+    probes_.clear();
+    joined_.clear();
+    job_ = std::make_unique<Job>(plan(), kTiming, "n",
+                                 JobSetting{.nodes = {kA, kB}, .launcher = launcher_, .record = record});
+    if (!record) {
+      joined_ = {"a", "b"};
+    }
+    step(Started{});
+  }
+
+  void fault() {
+    const std::string node = random_.chance(0.5) ? "a" : "b";
+    switch (random_.below(40)) {
+      case 0:
+      case 1:
+        begin(random_.chance(0.5) ? durable_ : job_->record());
+        break;
+      case 2:
+        if (!running_.empty()) {
+          auto one = running_.begin();
+          std::advance(one, static_cast<ptrdiff_t>(random_.below(running_.size())));
+          end(one->first);
+        }
+        break;
+      case 3:  // Its agent is lost, with all that runs there.
+        if (down_.insert(node).second) {
+          std::erase_if(running_, [&](const auto& one) { return one.second.node == node; });
+          if (joined_.erase(node) > 0) {
+            step(NodeLost{node, "no answer"});
+          }
+        }
+        break;
+      case 4:
+        down_.erase(node);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void live(Duration duration) {
+    now_ += duration;
+    for (const Node& node : {kA, kB}) {
+      if (!down_.contains(node.name) && !joined_.contains(node.name) && random_.chance(0.3)) {
+        joined_.insert(node.name);
+        NodeJoined event{.node = node, .running = {}, .doors = {}};
+        for (const auto& [incarnation, one] : running_) {
+          if (one.node == node.name) {
+            event.running.push_back({incarnation, 7});
+          }
+        }
+        step(event);
+      }
+    }
+    if (now_ >= job_->next_wakeup()) {
+      step(TimePassed{});
+    }
+    for (const auto& [incarnation, one] : std::map(running_)) {
+      if (!running_.contains(incarnation) || !is_allowed(one)) {
+        continue;  // Its key is of an incarnation that the launcher gave up.
+      }
+      if (!one.registered) {
+        step(MessageArrived{one.name, net::Registered{.worker = {.name = one.name,
+                                                                 .engine_id = one.engine_id}}});
+      }
+      step(MessageArrived{one.name,
+                          net::HeartbeatSent{.name = one.name, .engine_id = one.engine_id}});
+    }
+    for (const Probe& probe : std::exchange(probes_, {})) {
+      step(ProbeSucceeded{probe.probe, 4096});
+    }
+  }
+
+  bool is_allowed(const Running& one) const {
+    const Process* const process = job_->find(one.name);
+    return process != nullptr && process->engine_id == one.engine_id;
+  }
+
+  void end(Incarnation incarnation) {
+    const auto one = running_.extract(incarnation);
+    if (!one.empty() && joined_.contains(one.mapped().node)) {
+      due_.emplace_back(ProcessExited{incarnation, "signal 9 (Killed)"});
+    }
+  }
+
+  void step(const Event& event) {
+    std::vector<Effect> effects;
+    job_->step(event, now_, effects);
+    if (std::ranges::any_of(effects, [](const Effect& effect) {
+          return std::holds_alternative<Spawn>(effect);
+        })) {
+      durable_ = job_->record();
+    }
+    for (const Effect& effect : effects) {
+      carry_out(effect);
+    }
+    while (!due_.empty()) {
+      const Event next = due_.front();
+      due_.erase(due_.begin());
+      step(next);
+    }
+  }
+
+  void carry_out(const Effect& effect) {
+    if (const auto* spawn = std::get_if<Spawn>(&effect)) {
+      EXPECT_TRUE(used_.insert(spawn->incarnation).second) << "an incarnation is made once";
+      if (!joined_.contains(spawn->place.node)) {
+        due_.emplace_back(SpawnFailed{spawn->incarnation, "the node is not there"});
+        return;
+      }
+      for (const auto& [incarnation, one] : running_) {
+        EXPECT_FALSE(one.name == spawn->name && joined_.contains(one.node))
+            << spawn->name << " runs already";
+      }
+      running_[spawn->incarnation] = {spawn->name, spawn->place.node, spawn->engine_id};
+      due_.emplace_back(Spawned{spawn->incarnation, 7});
+    } else if (const auto* signal = std::get_if<SendSignal>(&effect)) {
+      const auto found = running_.find(signal->incarnation);
+      if (found != running_.end() && joined_.contains(found->second.node)) {
+        end(signal->incarnation);
+      }
+    } else if (const auto* probe = std::get_if<Probe>(&effect)) {
+      probes_.push_back(*probe);
+    } else if (const auto* send = std::get_if<Send>(&effect)) {
+      hear(*send);
+    }
+  }
+
+  void hear(const Send& send) {
+    const auto one = std::ranges::find_if(running_, [&](const auto& each) {
+      return each.second.name == send.peer && is_allowed(each.second);
+    });
+    if (one == running_.end()) {
+      return;
+    }
+    if (std::holds_alternative<net::Acknowledge>(send.message)) {
+      one->second.registered = true;
+    } else if (std::holds_alternative<net::RegisterAsked>(send.message)) {
+      one->second.registered = false;
+    } else if (const auto* told = std::get_if<net::Membership>(&send.message)) {
+      if (router_ != one->second.engine_id) {
+        router_ = one->second.engine_id;
+        list_ = {};
+      }
+      if (list_.take(*told)) {
+        due_.emplace_back(
+            MessageArrived{send.peer, net::MembershipApplied{router_, told->version}});
+      } else {
+        EXPECT_GT(told->since, 0U) << "a whole list is never older than what the router has";
+      }
+    }
+  }
+
+  Random random_;
+  Instant now_{seconds(1000)};
+  uint64_t launcher_ = 0;
+  std::unique_ptr<Job> job_;
+  std::optional<JobRecord> durable_;
+  std::map<Incarnation, Running> running_;
+  std::set<std::string> joined_;  // With this launcher.
+  std::set<std::string> down_;
+  std::set<Incarnation> used_;
+  std::vector<Probe> probes_;
+  std::vector<Event> due_;
+  std::string router_;
+  net::MemberList list_;
+};
+
+TEST(AdoptionStories, WhateverDiesTheJobGetsWellAndNothingRunsTwice) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Story(seed).run();
+    if (testing::Test::HasFailure()) {
+      return;
+    }
+  }
 }
 
 }  // namespace

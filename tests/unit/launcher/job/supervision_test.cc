@@ -9,6 +9,7 @@ namespace pdjob::launcher {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
@@ -36,6 +37,34 @@ class SupervisionTest : public testing::Test {
     ASSERT_NE(now_, kNever);
     turn_.now = now_;
     supervision_.time_passed(process_, turn_);
+  }
+  void beat_regularly() {
+    for (int i = 0; i < 10; ++i) {
+      now_ += milliseconds(500);
+      turn_.now = now_;
+      supervision_.beat(process_, {}, turn_);
+    }
+  }
+  // Two heartbeats in a row that say so.
+  void stand_still(Duration still, Duration patience) {
+    const auto whole = [](Duration time) { return static_cast<uint64_t>(time / milliseconds(1)); };
+    for (int i = 0; i < 2; ++i) {
+      supervision_.beat(process_,
+                        {.load = {.standstill_ms = whole(still), .patience_ms = whole(patience)}},
+                        turn_);
+    }
+  }
+  void seen(VitalSigns signs) {
+    signs.at_ms = static_cast<uint64_t>(now_.time_since_epoch() / milliseconds(1));
+    supervision_.seen(process_, signs, turn_);
+  }
+  void suspect_and_look(const VitalSigns& first, const VitalSigns& second) {
+    prove_it();
+    beat_regularly();
+    pass_until_due();
+    seen(first);
+    pass_until_due();
+    seen(second);
   }
   template <class T>
   size_t count() const {
@@ -86,10 +115,99 @@ TEST_F(SupervisionTest, SilenceIsSuspectedAtFirstAndKilledLater) {
   EXPECT_EQ(now_, Instant(seconds(1003)));
   EXPECT_TRUE(process_.suspected);
   EXPECT_EQ(count<SendSignal>(), 0U);
-  pass_until_due();
+  while (now_ < Instant(seconds(1015))) {
+    EXPECT_EQ(count<SendSignal>(), 0U);
+    pass_until_due();
+  }
   EXPECT_EQ(now_, Instant(seconds(1015)));
   EXPECT_EQ(count<SendSignal>(), 1U);
   EXPECT_EQ(supervision_.due(process_), kNever);
+}
+
+TEST_F(SupervisionTest, WhoSentHeartbeatsRegularlyIsSuspectedSooner) {
+  prove_it();
+  beat_regularly();
+  const Instant last = now_;
+  pass_until_due();
+  EXPECT_EQ(now_, last + milliseconds(1250));
+  EXPECT_TRUE(process_.suspected);
+}
+
+TEST_F(SupervisionTest, ASuspectThatSleepsThroughTwoLooksIsKilled) {
+  prove_it();
+  beat_regularly();
+  pass_until_due();
+  EXPECT_EQ(count<LookAt>(), 1U);
+  seen({.asleep = true, .turns = 7});
+  EXPECT_EQ(count<SendSignal>(), 0U);
+  pass_until_due();
+  EXPECT_EQ(count<LookAt>(), 2U);
+  seen({.asleep = true, .turns = 7});
+  EXPECT_EQ(count<SendSignal>(), 1U);
+  EXPECT_EQ(process_.killed_for, "silent");
+}
+
+TEST_F(SupervisionTest, AStoppedSuspectIsKilledAndSaysSo) {
+  suspect_and_look({.asleep = true, .stopped = true, .turns = 7},
+                   {.asleep = true, .stopped = true, .turns = 7});
+  EXPECT_EQ(count<SendSignal>(), 1U);
+  EXPECT_EQ(process_.killed_for, "stopped");
+}
+
+TEST_F(SupervisionTest, ASuspectThatRanBetweenTwoLooksLives) {
+  suspect_and_look({.asleep = true, .turns = 7}, {.asleep = true, .turns = 8});
+  EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+TEST_F(SupervisionTest, ASuspectThatWaitsForACoreIsStarvedAndLives) {
+  suspect_and_look({.asleep = false, .turns = 7}, {.asleep = false, .turns = 7});
+  EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+TEST_F(SupervisionTest, TwoLooksAtOneMomentProveNothing) {
+  prove_it();
+  beat_regularly();
+  pass_until_due();
+  const VitalSigns signs{.asleep = true, .turns = 7, .at_ms = 5};
+  supervision_.seen(process_, signs, turn_);
+  pass_until_due();
+  supervision_.seen(process_, signs, turn_);  // Both were taken late, on a slow node.
+  EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+TEST_F(SupervisionTest, AHeartbeatEndsSuspicionAndLooks) {
+  prove_it();
+  beat_regularly();
+  pass_until_due();
+  seen({.asleep = true, .turns = 7});
+  supervision_.beat(process_, {}, turn_);
+  EXPECT_FALSE(process_.suspected);
+  seen({.asleep = true, .turns = 7});
+  EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+TEST_F(SupervisionTest, AnEngineThatKnowsItsPaceIsHungSooner) {
+  prove_it();
+  stand_still(milliseconds(1900), seconds(2));
+  EXPECT_EQ(process_.state, ProcessState::kReady);
+  stand_still(seconds(2), seconds(2));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
+}
+
+TEST_F(SupervisionTest, ASlowEngineStillHasNoMoreThanTheTimeout) {
+  prove_it();
+  stand_still(seconds(60), minutes(10));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
+}
+
+TEST_F(SupervisionTest, AnEngineOfAnotherMakeWithLongPausesGetsTheTimeItUsuallyTakes) {
+  prove_it();
+  process_.entry.protocol = net::Protocol::kNixl;
+  stand_still(seconds(59), seconds(2));
+  stand_still(seconds(89), seconds(90));
+  EXPECT_EQ(process_.state, ProcessState::kReady);
+  stand_still(seconds(90), seconds(90));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
 }
 
 TEST_F(SupervisionTest, AServingProcessIsToldToDrainOnceRoutersHadTimeToLearnOfIt) {

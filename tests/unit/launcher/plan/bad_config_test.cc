@@ -51,6 +51,44 @@ TEST(JobConfig, RolesOverrideTheCommonEngine) {
   EXPECT_EQ(config->launcher.log_dir, "/home/nobody/.local/state/pdjob/x/logs");
 }
 
+TEST(JobConfig, ABatchStartsAJobThatTouchesNoRunningOne) {
+  const std::string text =
+      "name: x\nmode: batch\nengine: {kind: fake}\nrouter: {listen: 0.0.0.0:80}\n"
+      "batch: {in: [~/rows.csv, more.csv], out: out, template: '{\"prompt\": {{x}}}'}\n"
+      "launcher: {admin: 127.0.0.1:81}\n";
+  const auto config = parse_job_config("jobs/job.yaml", text, kPlaces);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->mode, Mode::kBatch);
+  EXPECT_EQ(config->batch.inputs,
+            (std::vector<std::string>{"/home/nobody/rows.csv", "jobs/more.csv"}));
+  const JobConfig job = batch_job(*config);
+  EXPECT_EQ(job.name, "x-batch");
+  EXPECT_EQ(job.router.listen, "127.0.0.1:0");
+  EXPECT_EQ(job.launcher.admin, "127.0.0.1:0");
+  EXPECT_EQ(job.launcher.log_dir, "/home/nobody/.local/state/pdjob/x-batch/logs");
+}
+
+TEST(JobConfig, AnswersOfABatchDoNotDependOnItsSection) {
+  const auto job_text = [](const std::string& batch) {
+    const auto config = parse_job_config(
+        "job.yaml", "name: x\nengine: {kind: fake}\n" + batch + "kvtransfer: {}\n", kPlaces);
+    return config.has_value() ? config->text_of_job : config.error().message;
+  };
+  EXPECT_EQ(job_text("batch: {attempts: 2}\n"), job_text(""));
+  EXPECT_EQ(job_text("batch:\n  attempts: 2\n  in:\n  - a\n"), job_text(""));
+  EXPECT_NE(job_text("decode: {workers: 2}\n"), job_text(""));
+}
+
+TEST(JobConfig, AFileThatARunningJobHoldsIsNotForABatch) {
+  const std::string text = "name: x\nengine: {kind: fake}\nrouter: {async: {file: a.db}}\n";
+  EXPECT_TRUE(parse_job_config("job.yaml", text, kPlaces));
+  const auto refused = parse_job_config("job.yaml", text, kPlaces, JobUse::kForBatch);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("job.yaml:3:24: router.async.file: can belong to one job"),
+            std::string::npos)
+      << refused.error().message;
+}
+
 TEST(JobConfig, EachOfSeveralModelsOverridesTheSectionsOfTheJob) {
   const auto config = parse_job_config("job.yaml",
                                        "name: x\n"

@@ -57,6 +57,18 @@ std::vector<Node> three_nodes() {
           {.name = "b", .host = "10.0.0.2", .cores = 2, .memory_bytes = 1, .cluster = "east"}};
 }
 
+TEST(LaunchPlan, ABatchIsShown) {
+  JobConfig config = job("mode: batch\nbatch: {in: [a.jsonl, b.jsonl], out: results}\n");
+  const auto plan = make_plan(config, {{.name = "a", .cores = 4}}, {{}});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_NE(plan->to_text().find("batch: the rows of a.jsonl b.jsonl, results in results\n"),
+            std::string::npos)
+      << plan->to_text();
+  EXPECT_NE(plan->to_json().find(R"("batch":{"in":["a.jsonl","b.jsonl"],"out":"results"})"),
+            std::string::npos)
+      << plan->to_json();
+}
+
 TEST(LaunchPlan, WorkersAreSpreadOverTheNodes) {
   const std::vector<Node> nodes = three_nodes();
   const auto plan = make_plan(job("prefill: {workers: 3}\ndecode: {workers: 3}\n"), nodes, {{}});
@@ -71,7 +83,8 @@ TEST(LaunchPlan, WorkersAreSpreadOverTheNodes) {
 
 TEST(LaunchPlan, SeveralNodesAreShownWithTheReason) {
   const auto plan =
-      make_plan(job("prefill: {workers: 1, cluster: east}\ndecode: {workers: 6, min_workers: 2}\n"),
+      make_plan(job("prefill: {workers: 1, cluster: east}\ndecode: {workers: 6, min_workers: 2}\n"
+                    "clusters: {east: {listen: \"10.0.0.9:7700\", key_file: key}}\n"),
                 three_nodes(), {{}});
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   EXPECT_EQ(plan->to_text(),

@@ -139,6 +139,8 @@ class World {
   std::set<std::string> refusing;     // Clusters whose versions differ.
   std::set<std::string> full;         // Clusters without room.
   std::set<std::string> dead_agents;  // Slots where no agent gets up.
+  std::set<std::string> slow;         // Slots to which pdjob is on its way, for ever.
+  std::vector<uint64_t> bringing;     // The requests of those.
   std::vector<std::string> said;
   std::optional<bool> closed_clean;
   uint32_t shims = 0;
@@ -167,7 +169,11 @@ class World {
       return refuse(effect.id, "failed", "its node has just gone");
     }
     agents_.erase(effect.slot);
-    done(effect.id, "/tmp/log");
+    if (slow.contains(effect.slot)) {
+      bringing.push_back(effect.id);
+      return;
+    }
+    done(effect.id, "");
     if (!dead_agents.contains(effect.slot)) {
       agents_.insert(effect.slot);
       inbox_.push_back(AgentCame{effect.slot});
@@ -375,6 +381,32 @@ TEST(RaySession, AnAgentThatNeverJoinsIsTriedAgainWithPauses) {
   world.dead_agents.clear();
   world.run(seconds(120));
   EXPECT_TRUE(world.all_up()) << world.states();
+}
+
+TEST(RaySession, WaitsLongWhilePdjobIsBroughtAndThenAsForAnyAgent) {
+  World world(setting());
+  world.slow = {"b.0"};
+  world.run(std::chrono::minutes(14));
+  ASSERT_EQ(world.bringing.size(), 1U) << "a second start would end the first";
+  world.say(ShimDone{world.bringing[0], "80 MB were sent"});
+  EXPECT_TRUE(has(world.said, "slot b.0: 80 MB were sent"));
+  world.slow.clear();
+  world.run(seconds(70));
+  EXPECT_TRUE(has(world.said, "slot b.0: its agent did not join"));
+  EXPECT_TRUE(world.all_up()) << world.states();
+}
+
+TEST(RaySession, TheEndOfAnEarlierStartDoesNotDisturbTheNextOne) {
+  World world(setting());
+  world.slow = {"b.0"};
+  world.run(seconds(10));
+  world.kill_node(world.node_of("b.0"));
+  world.run(seconds(10));
+  ASSERT_EQ(world.bringing.size(), 2U);
+  world.say(ShimRefused{world.bringing[0], "failed", "its actor died"});
+  world.run(seconds(60));
+  EXPECT_EQ(world.bringing.size(), 2U);
+  EXPECT_FALSE(has(world.said, "its actor died"));
 }
 
 TEST(RaySession, AGuestOfAnotherVersionIsNamedOnceAndTriedWithPauses) {

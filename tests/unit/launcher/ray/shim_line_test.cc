@@ -49,11 +49,12 @@ TEST(ShimLine, RequestsAreOneLineEach) {
                                          .reservation = "r",
                                          .bundle = 1,
                                          .program = "p",
+                                         .ship = true,
                                          .arguments = {"x", "y"},
                                          .secret = "hush",
                                          .log = "l"}),
             R"({"id":6,"op":"start_agent","slot":"a.0","reservation":"r","bundle":1,"program":"p",)"
-            R"("secret":"hush","log":"l","arguments":["x","y"]})");
+            R"("secret":"hush","log":"l","ship":true,"arguments":["x","y"]})");
   EXPECT_EQ(encode_request(7, CloseHome{}), R"({"id":7,"op":"close"})");
 }
 

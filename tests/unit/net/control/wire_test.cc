@@ -42,7 +42,13 @@ WorkerLoad worker_load() {
           .kv_received = 6,
           .patience_ms = 7,
           .ttft_us = 8,
-          .itl_us = 9};
+          .itl_us = 9,
+          .tokens_computed = 10,
+          .busy_us = 11,
+          .ttft_sum_us = 12,
+          .ttft_count = 13,
+          .itl_sum_us = 14,
+          .itl_count = 15};
 }
 
 std::vector<Message> one_of_each() {
@@ -76,8 +82,8 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x09\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x09\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x0a\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00", 16));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0a\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

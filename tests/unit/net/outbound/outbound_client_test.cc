@@ -30,6 +30,14 @@ class OutboundClientTest : public testing::Test, public HttpHandler {
     if (request.path == "/silent") {
       return;
     }
+    if (request.path == "/breaks" || request.path == "/half") {
+      if (request.path == "/half") {
+        server_->begin(id, 200, "text/plain");
+        server_->write(id, "half");
+      }
+      server_->abort(id);
+      return;
+    }
     if (request.path == "/moved") {
       server_->reply(id, 302, "text/plain", "", {{"Location", "/elsewhere"}});
     } else {
@@ -71,6 +79,8 @@ TEST_F(OutboundClientTest, PostsABodyWithHeadersAndReadsTheReply) {
   EXPECT_TRUE(reply->complete);
   EXPECT_EQ(bodies_, std::vector<std::string>{"hello"});
   EXPECT_EQ(header_, "7");
+  EXPECT_EQ(reply->header("CONTENT-type"), "text/plain");
+  EXPECT_EQ(reply->header("retry-after"), "");
 }
 
 TEST_F(OutboundClientTest, AnyStatusIsAReply) { EXPECT_EQ(post(call("/fails"))->status, 500); }
@@ -88,6 +98,26 @@ TEST_F(OutboundClientTest, ALongReplyIsCutAndSaysSo) {
   EXPECT_EQ(reply->status, 200);
   EXPECT_EQ(reply->body.size(), 1000U);
   EXPECT_FALSE(reply->complete);
+  EXPECT_EQ(reply->fault.message, "the reply is longer than 1000 bytes");
+}
+
+TEST_F(OutboundClientTest, ABrokenConnectionIsTheServersFault) {
+  const auto nothing = post(call("/breaks"));
+  ASSERT_FALSE(nothing);
+  EXPECT_EQ(nothing.error().code, ErrorCode::kPeerFailed);
+  const auto half = post(call("/half"));
+  ASSERT_TRUE(half);
+  EXPECT_FALSE(half->complete);
+  EXPECT_EQ(half->fault.code, ErrorCode::kPeerFailed);
+}
+
+TEST_F(OutboundClientTest, ACancelledCallIsSilent) {
+  bool called = false;
+  const OutboundId id = client_->post(call("/done"), [&](const auto&) { called = true; });
+  client_->cancel(id);
+  client_->cancel(id);
+  EXPECT_EQ(post(call("/fails"))->status, 500);
+  EXPECT_FALSE(called);
 }
 
 TEST_F(OutboundClientTest, ASilentPeerIsATimeout) {

@@ -230,35 +230,5 @@ TEST_F(AsyncDatabaseTest, TakesOverAFileOfThePreviousVersion) {
   EXPECT_EQ(pending(), "c 0 0, ");
 }
 
-TEST_F(AsyncDatabaseTest, RefusesAFileOfALaterVersion) {
-  open();
-  database.reset();
-  sql("PRAGMA user_version = 1000");
-  const auto opened = AsyncDatabase::open(file);
-  ASSERT_FALSE(opened);
-  EXPECT_NE(opened.error().message.find("its layout is version 1000, of a later pdjob"),
-            std::string::npos)
-      << opened.error().message;
-}
-
-TEST_F(AsyncDatabaseTest, IsReadByItsOwnerOnly) {
-  using std::filesystem::perms;
-  open();
-  insert("a");
-  for (const std::string& of : {file, file + "-wal"}) {
-    EXPECT_EQ(std::filesystem::status(of).permissions(), perms::owner_read | perms::owner_write)
-        << of;
-  }
-}
-
-TEST_F(AsyncDatabaseTest, IsOfOneProcessAtATime) {
-  open();
-  open();  // This file already has its layout.
-  const auto second = AsyncDatabase::open(file);
-  ASSERT_FALSE(second);
-  EXPECT_NE(second.error().message.find("locked"), std::string::npos) << second.error().message;
-  EXPECT_FALSE(AsyncDatabase::open("/no/such/folder/requests.db"));
-}
-
 }  // namespace
 }  // namespace pdjob::router

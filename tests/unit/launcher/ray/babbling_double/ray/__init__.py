@@ -3,5 +3,5 @@
 import os
 import sys
 
-os.write(int(sys.argv[3]), b"nonsense\n")
+os.write(int(sys.argv[4]), b"nonsense\n")
 raise SystemExit(0)

@@ -1,18 +1,35 @@
-#include "batch/store/database.h"
+#include "common/sqlite/database.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <sqlite3.h>
 
-namespace pdjob::batch {
+namespace pdjob {
 namespace {
 
 Error error_of(sqlite3* handle) {
   const int code = sqlite3_errcode(handle);
-  return {code == SQLITE_FULL      ? ErrorCode::kOverloaded
-          : code == SQLITE_CORRUPT ? ErrorCode::kCorrupt
-                                   : ErrorCode::kUnavailable,
+  return {code == SQLITE_FULL                               ? ErrorCode::kOverloaded
+          : code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? ErrorCode::kCorrupt
+                                                            : ErrorCode::kUnavailable,
           sqlite3_errmsg(handle)};
+}
+
+// FULL: a commit waits until the disk has it.
+constexpr const char* kSafety =
+    "PRAGMA locking_mode = EXCLUSIVE;"
+    "PRAGMA journal_mode = WAL;"
+    "PRAGMA synchronous = FULL;";
+
+// Only for a new file. SQLite gives the files beside it the same permissions.
+void hide_from_others(const std::string& file) {
+  std::error_code ignored;
+  if (std::filesystem::file_size(file, ignored) == 0) {
+    using std::filesystem::perms;
+    std::filesystem::permissions(file, perms::owner_read | perms::owner_write, ignored);
+  }
 }
 
 }  // namespace
@@ -82,20 +99,42 @@ std::string Statement::text(int column) const {
              : std::string(begin, static_cast<size_t>(sqlite3_column_bytes(handle_, column)));
 }
 
-Result<std::unique_ptr<Database>> Database::open(const std::string& file, const char* set_up) {
+Result<std::unique_ptr<Database>> Database::open(const std::string& file,
+                                                 std::span<const char* const> layout) {
   sqlite3* handle = nullptr;
   const int opened =
       sqlite3_open_v2(file.c_str(), &handle,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   std::unique_ptr<Database> database(new Database(handle));
-  if (opened != SQLITE_OK) {
-    const Error error = error_of(handle);
-    return Error{error.code, file + ": " + error.message};
+  Status done = opened == SQLITE_OK ? ok() : Status(error_of(handle));
+  if (done) {
+    hide_from_others(file);
+    done = database->set_up(layout);
   }
-  if (const Status done = database->run(set_up); !done) {
+  if (!done) {
     return Error{done.error().code, file + ": " + done.error().message};
   }
   return database;
+}
+
+Status Database::set_up(std::span<const char* const> layout) {
+  PDJOB_TRY_STATUS(run(kSafety));
+  PDJOB_TRY(const int64_t had, number("PRAGMA user_version"));
+  if (had < 0 || static_cast<uint64_t>(had) > layout.size()) {
+    return Error{ErrorCode::kUnsupported,
+                 "its layout is version " + std::to_string(had) + ", of a later pdjob: " +
+                     std::to_string(layout.size()) + " is the last one known here"};
+  }
+  for (auto version = static_cast<size_t>(had); version < layout.size(); ++version) {
+    const Status upgraded = run_whole([&]() -> Status {
+      PDJOB_TRY_STATUS(run(layout[version]));
+      return run(("PRAGMA user_version = " + std::to_string(version + 1)).c_str());
+    });
+    if (!upgraded) {
+      return upgraded.error();
+    }
+  }
+  return ok();
 }
 
 Database::~Database() { sqlite3_close(handle_); }
@@ -125,4 +164,7 @@ Result<int64_t> Database::number(const char* sql) {
   return statement.number(0);
 }
 
-}  // namespace pdjob::batch
+int64_t Database::changes() const { return sqlite3_changes64(handle_); }
+int64_t Database::last_row_id() const { return sqlite3_last_insert_rowid(handle_); }
+
+}  // namespace pdjob

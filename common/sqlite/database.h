@@ -1,11 +1,15 @@
-// Database: SQLite behind Result, with statements that are prepared once and run many times. This
-// folder's only door to SQLite. One process has a file at a time. Calls block. Any thread may
-// call, but only one at a time.
+// Database: SQLite behind Result, with statements that may run many times. One process has a file
+// at a time. What was committed survives a power cut. Calls block. Any thread may call, but only
+// one at a time.
+//
+// Errors: kOverloaded if the disk is full, kCorrupt if the file is no database, or a broken one;
+// else kUnavailable.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,7 +18,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace pdjob::batch {
+namespace pdjob {
 
 class Statement {
  public:
@@ -50,8 +54,11 @@ class Statement {
 
 class Database {
  public:
-  // Makes the file if it is not there. `set_up` is SQL.
-  static Result<std::unique_ptr<Database>> open(const std::string& file, const char* set_up);
+  // Opens the file, or makes one that only its owner can read. `layout` is SQL: its first step
+  // makes the layout of version 1, and each further one upgrades a file by one version. A file says
+  // how many steps it has had. kUnsupported: it has had more, of a later pdjob.
+  static Result<std::unique_ptr<Database>> open(const std::string& file,
+                                                std::span<const char* const> layout);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -63,11 +70,15 @@ class Database {
   Status run_whole(const std::function<Status()>& work);
   // The first value of the first row.
   Result<int64_t> number(const char* sql);
+  // How many rows the last statement that changes rows has changed.
+  int64_t changes() const;
+  int64_t last_row_id() const;
 
  private:
   explicit Database(sqlite3* handle) : handle_(handle) {}
+  Status set_up(std::span<const char* const> layout);
 
   sqlite3* const handle_;
 };
 
-}  // namespace pdjob::batch
+}  // namespace pdjob

@@ -1,0 +1,124 @@
+#include "launcher/cli/scale_command.h"
+
+#include <cstdio>
+
+#include <poll.h>
+
+#include "common/exit_code.h"
+#include "common/json/json_fields.h"
+#include "common/os/real_clock.h"
+#include "common/result.h"
+#include "launcher/cli/ask.h"
+#include "launcher/job_folder.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr int kPollMilliseconds = 100;
+
+// What the launcher answers (job_scaling.h).
+struct Answer {
+  int64_t order = 0;
+  bool settled = false;
+  std::string trouble;
+  std::string missing;
+};
+
+Result<Answer> read_answer(const std::string& text) {
+  JsonFields fields("the launcher's answer", text);
+  Answer answer;
+  int settled = 0;
+  fields.take("order", answer.order);
+  fields.take("settled", settled);
+  fields.take("trouble", answer.trouble);
+  fields.take("missing", answer.missing);
+  PDJOB_TRY_STATUS(fields.status());
+  answer.settled = settled == 1;
+  return answer;
+}
+
+Result<AskedProcess> admin_of(const std::string& state_dir, const std::string& job) {
+  PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
+  PDJOB_TRY(const net::HttpAddress address, net::parse_http_address(launcher.admin));
+  return AskedProcess{address, launcher.key};
+}
+
+// kInvalidArgument: 400. kOverloaded: 409, nothing has changed.
+Result<std::string> body_of(const Result<net::HttpReply>& reply) {
+  if (!reply) {
+    return reply.error();
+  }
+  std::string body = reply->body;
+  if (reply->status == 200) {
+    return body;
+  }
+  body = body.substr(0, body.find_last_not_of('\n') + 1);
+  const ErrorCode code = reply->status == 400   ? ErrorCode::kInvalidArgument
+                         : reply->status == 409 ? ErrorCode::kOverloaded
+                                                : ErrorCode::kUnavailable;
+  return Error{code, body};
+}
+
+Status wait(const AskedProcess& admin, Answer answer, Duration timeout) {
+  const int64_t order = answer.order;
+  const Instant deadline = real_now() + timeout;
+  std::string told;
+  while (!answer.settled) {
+    std::string line = answer.trouble.empty() ? answer.missing : answer.trouble;
+    if (line != told && !line.empty()) {
+      std::fprintf(stderr, "%s\n", line.c_str());
+      told = std::move(line);
+    }
+    if (real_now() >= deadline) {
+      return Error{ErrorCode::kTimeout,
+                   "the job has not got its size yet, and goes on by itself: " + told};
+    }
+    poll(nullptr, 0, kPollMilliseconds);
+    PDJOB_TRY(const std::string body, body_of(send_order(admin, {.target = "/scale"})));
+    PDJOB_TRY(answer, read_answer(body));
+    if (answer.order != order) {
+      return Error{ErrorCode::kCancelled, "another order has changed the sizes: this one is over"};
+    }
+  }
+  return ok();
+}
+
+Status scale(const std::string& state_dir, const std::string& job, const ScaleFlags& flags) {
+  PDJOB_TRY(const AskedProcess admin, admin_of(state_dir, job));
+  if (!flags.sizes.empty()) {
+    std::string sizes;
+    for (const std::string& size : flags.sizes) {
+      sizes += (sizes.empty() ? "" : " ") + size;
+    }
+    PDJOB_TRY(const std::string body,
+              body_of(send_order(admin, {.method = "POST", .target = "/scale", .body = sizes})));
+    PDJOB_TRY(const Answer answer, read_answer(body));
+    if (!flags.no_wait) {
+      PDJOB_TRY_STATUS(wait(admin, answer, std::chrono::seconds(flags.timeout_s)));
+    }
+  }
+  PDJOB_TRY(const std::string text, body_of(send_order(admin, {.target = "/scale?as=text"})));
+  std::fputs(text.c_str(), stdout);
+  return ok();
+}
+
+}  // namespace
+
+int scale_job(const std::string& state_dir, const std::string& job, const ScaleFlags& flags) {
+  const Status scaled = scale(state_dir, job, flags);
+  if (scaled) {
+    return kExitOk;
+  }
+  std::fprintf(stderr, "pdjob scale: %s\n", scaled.error().message.c_str());
+  switch (scaled.error().code) {
+    case ErrorCode::kInvalidArgument:
+      return kExitUsage;
+    case ErrorCode::kOverloaded:
+      return kExitNotPlaced;
+    default:
+      return kExitFailed;
+  }
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,19 @@
+// How a process of this machine is, by the kernel's books: /proc/PID/status (proc(5)).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "common/time.h"
+#include "launcher/job/process.h"
+
+namespace pdjob::launcher {
+
+// The text of /proc/PID/status; nullopt: it is not one. Pure.
+std::optional<VitalSigns> parse_vital_signs(std::string_view status);
+
+// nullopt: there is no such process. Reads a file in memory; does not block.
+std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,291 @@
+#include "launcher/job_scaling.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "common/json/json_writer.h"
+#include "common/parse_number.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr std::string_view kForm = "name sizes as GROUP=WORKERS, such as decode=2";
+constexpr std::string_view kAuto = "auto";
+constexpr Duration kTick = std::chrono::milliseconds(500);
+constexpr size_t kNotesMax = 256;
+
+struct Sizes {
+  std::map<std::string, uint32_t> wanted;
+  std::set<std::string> automatic;
+};
+
+Result<Sizes> parse_sizes(std::string_view text) {
+  Sizes sizes;
+  std::set<std::string_view> named;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const size_t equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+    const auto size = parse_number<uint32_t>(value);
+    if (name.empty() || (!size && value != kAuto)) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "'" + std::string(word) + "' is no size: " + std::string(kForm)};
+    }
+    if (!named.insert(name).second) {
+      return Error{ErrorCode::kInvalidArgument, std::string(name) + " is named twice"};
+    }
+    if (size) {
+      sizes.wanted.emplace(name, *size);
+    } else {
+      sizes.automatic.emplace(name);
+    }
+  }
+  if (named.empty()) {
+    return Error{ErrorCode::kInvalidArgument, std::string(kForm)};
+  }
+  return sizes;
+}
+
+const GroupScaling& scaling_of(const JobConfig& config, const PlanGroup& group) {
+  const ModelConfig& model = *config.model_called(group.model);
+  return (group.role == net::Role::kPrefill ? model.prefill_group : model.decode_group).scaling;
+}
+
+GroupSizes sizes_of(const JobConfig& config, const LaunchPlan& plan) {
+  std::vector<SizedGroup> groups;
+  for (const PlanGroup& each : plan.groups) {
+    groups.push_back({.name = each.group.name,
+                      .role = each.role,
+                      .model = each.model,
+                      .demand = each.group.demand,
+                      .wanted = each.group.workers});
+  }
+  // Several workers cannot share one KV port (job_config.cc).
+  const bool one_kv_port = config.kvtransfer.listen_port != 0;
+  return {std::move(groups),
+          {.workers_per_group_max = kWorkersPerRoleMax,
+           .workers_max = one_kv_port ? 1 : 2 * kWorkersPerRoleMax}};
+}
+
+std::vector<ScaledGroup> scaled_groups(const JobConfig& config, const LaunchPlan& plan) {
+  std::vector<ScaledGroup> groups;
+  for (const PlanGroup& each : plan.groups) {
+    groups.push_back({.name = each.group.name,
+                      .role = each.role,
+                      .model = each.model,
+                      .scaling = scaling_of(config, each),
+                      .gpus = each.group.demand.gpus});
+  }
+  return groups;
+}
+
+bool any_scales(const std::vector<ScaledGroup>& groups) {
+  return std::ranges::any_of(groups, [](const ScaledGroup& each) { return each.scaling.on(); });
+}
+
+// A job that an earlier launcher left has the sizes that it was given since.
+void keep_sizes(const Job& job, GroupSizes& sizes) {
+  std::map<std::string, uint32_t> counts;
+  for (const SizedGroup& group : sizes.groups()) {
+    for (const Process& process : job.processes()) {
+      const bool changes = process.fate == Fate::kChangeRole;
+      const net::Role role = changes ? process.next_role : process.role;
+      counts[group.name] += process.fate != Fate::kEnd && role == group.role &&
+                                    process.model == group.model
+                                ? 1
+                                : 0;
+    }
+  }
+  for (const auto& [name, count] : counts) {
+    sizes.want(name, count);
+  }
+}
+
+std::string group_text(const SizedGroup& group, const GroupProgress& progress) {
+  return group.name + ": " + std::to_string(progress.serving) + " of " +
+         std::to_string(progress.wanted) + (progress.wanted == 1 ? " serves" : " serve") +
+         (progress.missing.empty() ? "" : "; " + progress.missing);
+}
+
+}  // namespace
+
+JobScaling::JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& config,
+                       const LaunchPlan& plan, std::function<void(const std::string&)> say)
+    : loop_(loop),
+      runner_(runner),
+      sizes_(sizes_of(config, plan)),
+      scales_(any_scales(scaled_groups(config, plan))),
+      to_zero_(config.scaling.zero_after > Duration::zero()),
+      autoscaler_(scaled_groups(config, plan), config.scaling),
+      say_(std::move(say)) {
+  if (runner_.job().has_record()) {
+    keep_sizes(runner_.job(), sizes_);
+  }
+  if (scales_) {
+    tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
+  }
+}
+
+JobScaling::~JobScaling() {
+  loop_.cancel(next_);
+  loop_.cancel(tick_);
+}
+
+Result<std::string> JobScaling::order(std::string_view text) {
+  PDJOB_TRY(const Sizes sizes, parse_sizes(text));
+  const Job& job = runner_.job();
+  if (job.state() != JobState::kReady) {
+    return Error{ErrorCode::kUnavailable,
+                 "the job is " + std::string(to_string(job.state())) + ", so its sizes stay"};
+  }
+  for (const std::string& name : sizes.automatic) {
+    if (!autoscaler_.scales(name)) {
+      return Error{ErrorCode::kInvalidArgument,
+                   name + " has no `scaling.max` in the job file, so only a number sets its size"};
+    }
+  }
+  const std::vector<SizedGroup> before = sizes_.groups();
+  PDJOB_TRY_STATUS(sizes_.set(sizes.wanted, job));
+  ++orders_taken_;
+  for (const std::string& name : sizes.automatic) {
+    if (by_hand_.erase(name) > 0) {
+      note(name + ": scales by itself again, by `pdjob scale`\n");
+    }
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    const SizedGroup& group = sizes_.groups()[i];
+    if (sizes.wanted.contains(group.name)) {
+      by_hand_.insert(group.name);
+    }
+    if (group.wanted != before[i].wanted) {
+      note(group.name + ": from " + std::to_string(before[i].wanted) + " to " +
+           std::to_string(group.wanted) + " workers, by `pdjob scale`\n");
+    }
+  }
+  job_changed();
+  return json();
+}
+
+void JobScaling::job_changed() {
+  loop_.cancel(std::exchange(next_, {}));
+  next_ = loop_.call_at(loop_.now(), [this] { carry_on(); });
+}
+
+void JobScaling::carry_on() {
+  next_ = {};
+  for (Event& order : sizes_.orders(runner_.job())) {
+    runner_.submit(std::move(order));
+  }
+}
+
+void JobScaling::tick() {
+  tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
+  if (runner_.job().state() != JobState::kReady) {
+    return;
+  }
+  bool changed = false;
+  for (const Decision& each : autoscaler_.step(observe(), loop_.now())) {
+    const SizedGroup& group = sizes_.groups()[each.group];
+    note(group.name + ": " +
+         (each.from == each.to
+              ? "stays at " + std::to_string(each.to)
+              : "from " + std::to_string(each.from) + " to " + std::to_string(each.to)) +
+         " workers: " + each.reason + "\n");
+    sizes_.want(group.name, each.to);
+    changed = changed || each.from != each.to;
+  }
+  if (changed) {
+    job_changed();
+  }
+}
+
+Observation JobScaling::observe() const {
+  const Job& job = runner_.job();
+  Observation seen;
+  for (const SizedGroup& group : sizes_.groups()) {
+    GroupSample& sample = seen.groups.emplace_back();
+    sample.wanted = group.wanted;
+    sample.by_hand = by_hand_.contains(group.name);
+    for (const Process* process : members_of(group, job)) {
+      if (process->state == ProcessState::kReady && process->fate == Fate::kRestart) {
+        sample.workers.push_back({process->engine_id, process->load});
+        continue;
+      }
+      ++sample.coming;
+      if (process->state == ProcessState::kWaiting) {
+        sample.lack = job.lack(process->demand);
+      }
+    }
+  }
+  for (const Process& process : job.processes()) {
+    if (process.is_router()) {
+      seen.held += process.load.requests_queued;
+      seen.alive += process.load.requests_queued + process.load.requests_running;
+    }
+    for (size_t i = 0; process.fate != Fate::kRestart && i < seen.groups.size(); ++i) {
+      const SizedGroup& group = sizes_.groups()[i];
+      seen.groups[i].leaving += group.role == process.role && group.model == process.model ? 1 : 0;
+    }
+  }
+  return seen;
+}
+
+void JobScaling::note(const std::string& lines) {
+  say_(lines);
+  notes_.push_back({loop_.now(), lines});
+  if (notes_.size() > kNotesMax) {
+    notes_.pop_front();
+  }
+}
+
+std::string JobScaling::explain() const {
+  std::string text;
+  for (const Note& each : notes_) {
+    const auto ago = std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - each.at);
+    text += std::to_string(ago.count()) + " s ago  " + each.text;
+  }
+  return text.empty() ? "nothing has been decided yet: the job has the sizes of its file\n" : text;
+}
+
+std::string JobScaling::text() const {
+  std::string text;
+  for (const SizedGroup& group : sizes_.groups()) {
+    text +=
+        group_text(group, sizes_.progress(group, runner_.job())) +
+        (by_hand_.contains(group.name) && autoscaler_.scales(group.name) ? "; set by hand" : "") +
+        "\n";
+  }
+  return text;
+}
+
+std::string JobScaling::json() const {
+  bool settled = true;
+  std::string trouble;
+  std::string missing;
+  for (const SizedGroup& group : sizes_.groups()) {
+    const GroupProgress progress = sizes_.progress(group, runner_.job());
+    if (!progress.missing.empty()) {
+      settled = false;
+      missing += (missing.empty() ? "" : "; ") + group_text(group, progress);
+    }
+    trouble = trouble.empty() ? progress.trouble : trouble;
+  }
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.key("order").integer(orders_taken_);
+  json.key("settled").integer(settled ? 1 : 0);
+  json.key("trouble").string(trouble);
+  json.key("missing").string(missing);
+  json.end_object();
+  return text + "\n";
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,70 @@
+// JobScaling: the shell of a job's sizes. It asks the autoscaler, takes orders by hand, gives the
+// Job its events until each group has its size, and tells how far it is and why. Loop-bound.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "launcher/job_runner.h"
+#include "launcher/plan/launch_plan.h"
+#include "launcher/scaling/autoscaler.h"
+#include "launcher/scaling/group_sizes.h"
+#include "net/loop/loop.h"
+
+namespace pdjob::launcher {
+
+class JobScaling {
+ public:
+  // `say` gets lines for the launcher's terminal. All must outlive it.
+  JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& config, const LaunchPlan& plan,
+             std::function<void(const std::string&)> say);
+  ~JobScaling();
+  JobScaling(const JobScaling&) = delete;
+  JobScaling& operator=(const JobScaling&) = delete;
+
+  // Takes an order such as "decode=2 prefill=auto" and returns its number as flat JSON, in which
+  // scale_json() says how far the newest order is. kInvalidArgument: it is no such order, or its
+  // sizes are out of bounds. kUnavailable: it does not fit, or the job is not ready.
+  Result<std::string> order(std::string_view text);
+  // {"order": 2, "settled": 0, "trouble": "", "text": "decode: 1 of 2 serve: ..."}
+  std::string json() const;
+  std::string text() const;
+  // The last decisions and what happened to processes, each with its reason; the newest one last.
+  std::string explain() const;
+
+  // Call it after each step of the job, except of heartbeats.
+  void job_changed();
+  // Says whole lines, and keeps them for explain().
+  void note(const std::string& lines);
+
+ private:
+  struct Note {
+    Instant at{};
+    std::string text;
+  };
+
+  void carry_on();
+  void tick();
+  Observation observe() const;
+
+  net::Loop& loop_;
+  JobRunner& runner_;
+  GroupSizes sizes_;
+  const bool scales_;  // Some group changes its size by itself.
+  const bool to_zero_;
+  Autoscaler autoscaler_;
+  std::set<std::string> by_hand_;  // Groups whose size a person has set.
+  std::deque<Note> notes_;
+  const std::function<void(const std::string&)> say_;
+  int64_t orders_taken_ = 0;
+  net::TimerId next_;  // Of carry_on().
+  net::TimerId tick_;
+};
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,231 @@
+#include "launcher/scaling/group_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr double kLevelSeconds = 6;  // How fast a level follows, and a slope.
+constexpr double kSlopeSeconds = 20;
+constexpr double kFade = 0.97;   // Of the line's old pairs, with each new one.
+constexpr double kFollow = 0.1;  // Of speed and prompt length, with each sample.
+constexpr Duration kWindow = std::chrono::seconds(5);
+// A line that looks flat is not trusted far from where it was measured.
+constexpr double kSlopePart = 0.25;
+constexpr double kSpreadMin = 0.1;  // Variance of x below which a line has no slope.
+// A target that even a lone request misses is not chased without end.
+constexpr double kLoadMax = 0.95;
+constexpr double kLoadMin = 0.3;
+
+double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+void follow(double& value, double sample) {
+  value = value == 0 ? sample : value + kFollow * (sample - value);
+}
+
+// Counters of an engine of another make may fall.
+uint64_t growth(uint64_t from, uint64_t to) { return to > from ? to - from : 0; }
+
+std::string text(const char* format, auto... values) {
+  char line[160];
+  std::snprintf(line, sizeof line, format, values...);
+  return line;
+}
+
+}  // namespace
+
+void Trend::add(double value, Instant now) {
+  if (!begun_) {
+    begun_ = true;
+    level_ = value;
+    last_ = now;
+    return;
+  }
+  const double passed = std::max(in_seconds(now - last_), 1e-3);
+  last_ = now;
+  const double before = level_;
+  const double part = 1 - std::exp(-passed / kLevelSeconds);
+  level_ += part * (value - level_);
+  slope_ += (1 - std::exp(-passed / kSlopeSeconds)) * ((level_ - before) / passed - slope_);
+}
+
+double Trend::ahead(Duration duration) const {
+  return std::max(0.0, level_ + std::max(0.0, slope_) * in_seconds(duration));
+}
+
+void FadingLine::add(double x, double y) {
+  for (double* sum : {&weight_, &x_, &y_, &xx_, &xy_}) {
+    *sum *= kFade;
+  }
+  weight_ += 1;
+  x_ += x;
+  y_ += y;
+  xx_ += x * x;
+  xy_ += x * y;
+}
+
+// Without a spread in x, the whole of y is taken to grow with x: the careful guess.
+double FadingLine::b() const {
+  if (weight_ == 0 || x_ == 0) {
+    return 0;
+  }
+  const double mean_x = x_ / weight_;
+  const double variance = xx_ / weight_ - mean_x * mean_x;
+  const double proportional = y_ / x_;
+  if (variance < kSpreadMin) {
+    return proportional;
+  }
+  const double slope = (xy_ / weight_ - mean_x * y_ / weight_) / variance;
+  return std::clamp(slope, kSlopePart * proportional, proportional);
+}
+
+double FadingLine::a() const { return weight_ == 0 ? 0 : std::max(0.0, (y_ - b() * x_) / weight_); }
+
+void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
+  const double passed = in_seconds(now - last_at_);
+  std::map<std::string, net::WorkerLoad> seen;
+  Sums sums{.at = now};
+  uint64_t tokens = 0;
+  double requests = 0;
+  double rows = 0;
+  double rows_max = 0;
+  double backlog = 0;
+  idle_ = true;
+  for (const WorkerSample& worker : workers) {
+    const net::WorkerLoad& load = worker.load;
+    seen.emplace(worker.engine_id, load);
+    requests += load.requests_running + load.requests_queued;
+    rows += static_cast<double>(load.kv_rows_used);
+    rows_max += static_cast<double>(load.kv_rows_max);
+    backlog += static_cast<double>(load.tokens_queued);
+    if (load.requests_queued > 0) {
+      running_max_ = std::max(1.0, static_cast<double>(load.requests_running));
+    }
+    const auto found = last_.find(worker.engine_id);
+    const net::WorkerLoad& before = found == last_.end() ? load : found->second;
+    const uint64_t computed = growth(before.tokens_computed, load.tokens_computed);
+    const uint64_t itl_count = growth(before.itl_count, load.itl_count);
+    const uint64_t itl_us = growth(before.itl_sum_us, load.itl_sum_us);
+    const uint64_t ttft_count = growth(before.ttft_count, load.ttft_count);
+    const double busy = static_cast<double>(growth(before.busy_us, load.busy_us)) / 1e6;
+    tokens += computed;
+    sums.ttft_us += growth(before.ttft_sum_us, load.ttft_sum_us);
+    sums.ttft_count += ttft_count;
+    sums.itl_us += itl_us;
+    sums.itl_count += itl_count;
+    if (computed > 0 && busy > 0) {
+      follow(speed_, static_cast<double>(computed) / busy);
+    }
+    if (computed > 0 && ttft_count > 0) {
+      follow(prompt_tokens_, static_cast<double>(computed) / static_cast<double>(ttft_count));
+    }
+    const double running = (before.requests_running + load.requests_running) / 2.0;
+    if (itl_count > 0 && running >= 1) {
+      itl_by_requests_.add(running,
+                           static_cast<double>(itl_us) / 1e6 / static_cast<double>(itl_count));
+    }
+    idle_ = idle_ && requests == 0 && computed == 0;
+  }
+  if (last_at_ != Instant{} && passed > 0 && !workers.empty()) {
+    // What waits has arrived, too.
+    rate_.add(std::max(0.0, (static_cast<double>(tokens) + backlog - backlog_) / passed), now);
+  }
+  requests_.add(requests, now);
+  rows_.add(rows, now);
+  backlog_ = backlog;
+  rows_per_worker_ =
+      workers.empty() ? rows_per_worker_ : rows_max / static_cast<double>(workers.size());
+  last_ = std::move(seen);
+  last_at_ = now;
+  window_.push_back(sums);
+  while (window_.front().at + kWindow < now) {
+    window_.pop_front();
+  }
+}
+
+Duration GroupModel::mean(uint64_t Sums::* sum, uint64_t Sums::* count) const {
+  uint64_t total = 0;
+  uint64_t number = 0;
+  for (const Sums& each : window_) {
+    total += each.*sum;
+    number += each.*count;
+  }
+  return number == 0 ? Duration::zero() : Duration(std::chrono::microseconds(total / number));
+}
+
+GroupModel::Need GroupModel::for_ttft(const Shape& shape) const {
+  const double target = in_seconds(target_.ttft) * shape.ease;
+  if (target <= 0 || speed_ <= 0) {
+    return {};
+  }
+  const double alone = prompt_tokens_ / speed_;
+  const double load = std::clamp(1 - alone / target, kLoadMin, kLoadMax);
+  const double steady = shape.rate / (speed_ * load);
+  const double with_backlog = (shape.rate + shape.backlog / target) / speed_;
+  if (with_backlog > steady) {
+    return {with_backlog, text("%.0f prompt tokens wait, and %.0f a second come; a worker computes "
+                               "%.0f a second",
+                               shape.backlog, shape.rate, speed_)};
+  }
+  return {steady,
+          text("%.0f prompt tokens a second come; a worker computes %.0f a second and holds "
+               "ttft at a load of %.0f%%",
+               shape.rate, speed_, 100 * load)};
+}
+
+GroupModel::Need GroupModel::for_itl(const Shape& shape) const {
+  const double goal = in_seconds(target_.itl) * shape.ease;
+  if (goal <= 0 || !itl_by_requests_.known()) {
+    return {};
+  }
+  const double a = itl_by_requests_.a();
+  const double b = std::max(itl_by_requests_.b(), 1e-9);
+  const double alone = a + b;
+  const double target = std::max(goal, 1.25 * alone);
+  double each = std::max(1.0, (target - a) / b);
+  each = running_max_ > 0 ? std::min(each, running_max_) : each;
+  const double by_requests = shape.requests / each;
+  const double by_rate = b * shape.rate / std::clamp(1 - alone / target, kLoadMin, kLoadMax);
+  if (by_requests >= by_rate) {
+    return {by_requests,
+            text("%.1f requests; a worker holds itl with %.1f of them", shape.requests, each)};
+  }
+  return {by_rate, text("%.0f tokens a second; a worker holds itl with %.0f a second", shape.rate,
+                        shape.rate / by_rate)};
+}
+
+GroupModel::Need GroupModel::for_kv(const Shape& shape) const {
+  const double each = rows_per_worker_ * target_.kv_use * shape.ease;
+  return each <= 0 ? Need{}
+                   : Need{shape.rows / each, text("%.0f KV rows in use; a worker has room for %.0f",
+                                                  shape.rows, each)};
+}
+
+GroupModel::Need GroupModel::need_of(const Shape& shape) const {
+  Need most = for_ttft(shape);
+  for (const Need& each : {for_itl(shape), for_kv(shape)}) {
+    most = each.workers > most.workers ? each : most;
+  }
+  return most;
+}
+
+GroupModel::Need GroupModel::need(Duration ahead) const {
+  return need_of({.rate = rate_.ahead(ahead),
+                  .requests = requests_.ahead(ahead),
+                  .rows = rows_.ahead(ahead),
+                  .backlog = backlog_});
+}
+
+GroupModel::Need GroupModel::need_at_ease(double ease) const {
+  return need_of({.ease = ease,
+                  .rate = rate_.ahead(kWindow),
+                  .requests = requests_.ahead(kWindow),
+                  .rows = rows_.ahead(kWindow),
+                  .backlog = backlog_});
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,114 @@
+// GroupModel: what the workers of one group can do and what is asked of them, measured from their
+// heartbeats. It says how many workers the load needs.
+//
+//   speed        tokens per second of computing, of one worker
+//   ITL(c)       a + b c: the time between two tokens of a request, with c requests at a worker
+//   arrival      tokens per second that come to the group, and their trend
+//
+// A worker that computes prompts is a queue: at a load r the time to the first token is S / (1 -
+// r), where S is the time of one prompt alone. A worker that decodes shares its steps: at a load r,
+// a token takes (a + b) / (1 - r). Both are what queueing theory gives for random arrivals; they
+// bend where real workers do, and the measured latencies correct them (autoscaler.h). Pure.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/time.h"
+#include "launcher/plan/scaling_config.h"
+#include "net/control/message.h"
+
+namespace pdjob::launcher {
+
+struct WorkerSample {
+  std::string engine_id;
+  net::WorkerLoad load;
+};
+
+// A value that is measured again and again: where it is, and where it goes. Value.
+class Trend {
+ public:
+  void add(double value, Instant now);
+  double level() const { return level_; }
+  // Not below zero. It looks ahead only upwards: a fall is believed when it has happened.
+  double ahead(Duration duration) const;
+
+ private:
+  double level_ = 0;
+  double slope_ = 0;  // Per second.
+  Instant last_{};
+  bool begun_ = false;
+};
+
+// y = a + b x, from pairs of which old ones fade. a and b are not below zero. Value.
+class FadingLine {
+ public:
+  void add(double x, double y);
+  bool known() const { return weight_ > 0; }
+  double a() const;
+  double b() const;
+
+ private:
+  double weight_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
+};
+
+class GroupModel {
+ public:
+  explicit GroupModel(const GroupScaling& target) : target_(target) {}
+
+  // The workers that serve, about twice a second.
+  void take(const std::vector<WorkerSample>& workers, Instant now);
+
+  struct Need {
+    double workers = 0;
+    std::string because;  // "12 requests at 4 a worker"; empty for no need.
+  };
+  // How many workers hold the targets in `ahead` from now.
+  Need need(Duration ahead) const;
+  // How many hold the targets with so much to spare (0.7: at 70 % of them), as things are.
+  Need need_at_ease(double ease) const;
+
+  // Means of the last seconds; zero: unknown.
+  Duration ttft() const { return mean(&Sums::ttft_us, &Sums::ttft_count); }
+  Duration itl() const { return mean(&Sums::itl_us, &Sums::itl_count); }
+  // No worker has or had a request since the last sample.
+  bool idle() const { return idle_; }
+
+ private:
+  struct Sums {
+    Instant at{};
+    uint64_t ttft_us = 0, ttft_count = 0, itl_us = 0, itl_count = 0;
+  };
+  struct Shape {
+    double ease = 1;
+    double rate = 0;      // Tokens per second that arrive.
+    double requests = 0;  // At the group's workers, queued ones included.
+    double rows = 0;
+    double backlog = 0;  // Prompt tokens that wait.
+  };
+  Duration mean(uint64_t Sums::* sum, uint64_t Sums::* count) const;
+  Need need_of(const Shape& shape) const;
+  Need for_ttft(const Shape& shape) const;
+  Need for_itl(const Shape& shape) const;
+  Need for_kv(const Shape& shape) const;
+
+  const GroupScaling target_;
+  std::map<std::string, net::WorkerLoad> last_;  // By engine id.
+  Instant last_at_{};
+  Trend rate_;
+  Trend requests_;
+  Trend rows_;
+  double speed_ = 0;          // 0: unknown.
+  double prompt_tokens_ = 0;  // Of a request, on average; 0: unknown.
+  FadingLine itl_by_requests_;
+  double rows_per_worker_ = 0;
+  double backlog_ = 0;
+  double running_max_ = 0;  // Requests that ran at a worker while others queued there; 0: unknown.
+  std::deque<Sums> window_;
+  bool idle_ = true;
+};
+
+}  // namespace pdjob::launcher

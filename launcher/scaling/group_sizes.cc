@@ -1,0 +1,196 @@
+#include "launcher/scaling/group_sizes.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "common/check.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+bool changes_role(const Process& process) { return process.fate == Fate::kChangeRole; }
+
+bool can_change_role(const Process& process) {
+  return process.serving() && process.fate == Fate::kRestart &&
+         (process.role == net::Role::kPrefill || process.role == net::Role::kDecode);
+}
+
+// The one that is missed least comes first.
+std::tuple<bool, bool, uint64_t, uint64_t, uint64_t> missed(const Process& process) {
+  const net::WorkerLoad& load = process.load;
+  return {process.serving() && !process.suspected, process.state == ProcessState::kReady,
+          uint64_t{load.requests_running} + load.requests_queued, load.kv_rows_used,
+          ~process.order};
+}
+
+bool partners(const SizedGroup& one, const SizedGroup& other) {
+  return one.model == other.model && one.role != other.role;
+}
+
+std::string workers_text(uint32_t count) {
+  return std::to_string(count) + (count == 1 ? " worker" : " workers");
+}
+
+}  // namespace
+
+std::vector<const Process*> members_of(const SizedGroup& group, const Job& job) {
+  std::vector<const Process*> members;
+  for (const Process& process : job.processes()) {
+    const net::Role role = changes_role(process) ? process.next_role : process.role;
+    if (process.fate != Fate::kEnd && role == group.role && process.model == group.model) {
+      members.push_back(&process);
+    }
+  }
+  return members;
+}
+
+const SizedGroup* GroupSizes::find(std::string_view name) const {
+  const auto found = std::ranges::find(groups_, name, &SizedGroup::name);
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+void GroupSizes::want(std::string_view name, uint32_t wanted) {
+  const auto found = std::ranges::find(groups_, name, &SizedGroup::name);
+  PDJOB_CHECK(found != groups_.end(), std::string(name));
+  found->wanted = wanted;
+}
+
+Status GroupSizes::check(const std::map<std::string, uint32_t>& wanted) const {
+  for (const auto& [name, size] : wanted) {
+    if (find(name) == nullptr) {
+      std::string known;
+      for (const SizedGroup& group : groups_) {
+        known += (known.empty() ? "" : ", ") + group.name;
+      }
+      return Error{ErrorCode::kInvalidArgument,
+                   "there is no group " + name + ": this job has " + known};
+    }
+    if (size < 1 || size > limits_.workers_per_group_max) {
+      return Error{ErrorCode::kInvalidArgument, name + " can have 1 to " +
+                                                    workers_text(limits_.workers_per_group_max) +
+                                                    ", not " + std::to_string(size)};
+    }
+  }
+  return ok();
+}
+
+Status GroupSizes::set(const std::map<std::string, uint32_t>& wanted, const Job& job) {
+  PDJOB_TRY_STATUS(check(wanted));
+  std::vector<SizedGroup> groups = groups_;
+  uint64_t workers = 0;
+  bool shrinks = false;  // It makes room that nobody knows of yet.
+  for (SizedGroup& group : groups) {
+    const auto found = wanted.find(group.name);
+    group.wanted = found == wanted.end() ? group.wanted : found->second;
+    shrinks = shrinks || group.wanted < members_of(group, job).size();
+    workers += group.wanted;
+  }
+  if (workers > limits_.workers_max) {
+    return Error{ErrorCode::kInvalidArgument, "all groups together can have at most " +
+                                                  workers_text(limits_.workers_max) + ", not " +
+                                                  std::to_string(workers)};
+  }
+  for (const SizedGroup& group : groups) {
+    const uint64_t there = members_of(group, job).size();
+    if (shrinks || !wanted.contains(group.name) || group.wanted <= there) {
+      continue;
+    }
+    const uint64_t more = group.wanted - there;
+    if (const uint64_t room = job.room(group.demand, more); room < more) {
+      return Error{ErrorCode::kUnavailable,
+                   workers_text(group.wanted) + " for " + group.name + " do not fit: " +
+                       (room > 0 ? "there is room for " + std::to_string(there + room)
+                                 : job.lack(group.demand))};
+    }
+  }
+  groups_ = std::move(groups);
+  return ok();
+}
+
+std::vector<const Process*> GroupSizes::surplus(const SizedGroup& group, const Job& job) const {
+  std::vector<const Process*> members = members_of(group, job);
+  if (members.size() <= group.wanted) {
+    return {};
+  }
+  const size_t too_many = members.size() - group.wanted;
+  std::erase_if(members, [](const Process* process) { return changes_role(*process); });
+  std::ranges::sort(members, {}, [](const Process* process) { return missed(*process); });
+  members.resize(std::min(members.size(), too_many));
+  return members;
+}
+
+std::vector<Event> GroupSizes::orders(const Job& job) const {
+  std::vector<Event> orders;
+  if (job.state() != JobState::kReady) {
+    return orders;
+  }
+  std::map<std::string, int64_t> lacks;  // By group.
+  for (const SizedGroup& group : groups_) {
+    lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members_of(group, job).size());
+  }
+  for (const SizedGroup& group : groups_) {
+    const auto other = std::ranges::find_if(
+        groups_, [&](const SizedGroup& each) { return partners(group, each); });
+    for (const Process* process : surplus(group, job)) {
+      if (other != groups_.end() && lacks[other->name] > 0 && can_change_role(*process)) {
+        --lacks[other->name];
+        orders.emplace_back(RoleChangeAsked{process->name, other->role});
+      } else {
+        orders.emplace_back(RetireAsked{process->name});
+      }
+    }
+  }
+  std::set<std::string> taken;
+  for (const Process& process : job.processes()) {
+    taken.insert(process.name);
+  }
+  for (const SizedGroup& group : groups_) {
+    for (uint32_t i = 0; lacks[group.name] > 0; ++i) {
+      const std::string name = group.name + "-" + std::to_string(i);
+      if (taken.insert(name).second) {
+        --lacks[group.name];
+        orders.emplace_back(ProcessAdded{
+            {.name = name, .role = group.role, .model = group.model, .demand = group.demand}});
+      }
+    }
+  }
+  return orders;
+}
+
+GroupProgress GroupSizes::progress(const SizedGroup& group, const Job& job) const {
+  GroupProgress progress{.wanted = group.wanted};
+  const auto wait_for = [&progress](const std::string& what) {
+    progress.missing += (progress.missing.empty() ? "" : ", ") + what;
+  };
+  for (const Process* process : members_of(group, job)) {
+    if (process->state == ProcessState::kReady && !changes_role(*process)) {
+      ++progress.serving;
+      continue;
+    }
+    wait_for(process->name + (changes_role(*process)
+                                  ? " changes its role"
+                                  : " is " + std::string(to_string(process->state))));
+    if (process->state == ProcessState::kWaiting && !changes_role(*process)) {
+      progress.trouble =
+          process->name + " waits for a node with room: " + job.lack(process->demand);
+    } else if (process->state == ProcessState::kBackoff) {
+      progress.trouble = process->name + " died: " + process->last_exit + "; it is tried again";
+    }
+  }
+  for (const Process& process : job.processes()) {
+    const bool leaves = process.role == group.role && process.model == group.model &&
+                        process.fate != Fate::kRestart;
+    if (leaves) {
+      wait_for(process.name + " finishes its requests");
+    }
+  }
+  if (progress.missing.empty() && progress.serving != group.wanted) {
+    wait_for("the next step");
+  }
+  return progress;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,75 @@
+// GroupSizes: how many workers each group of a job should have, and the orders for the Job until it
+// has them. It does not decide how many are good: a person or the autoscaler does.
+//
+// A worker that one group can spare changes its role if the model's other group lacks one;
+// otherwise it retires. The worker that leaves is the one that is missed least: one that does not
+// serve, else the one with the least work, else the newest. A retiring worker finishes its requests
+// and waits until its KV is fetched (supervision.h), so no order here loses anything. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "launcher/job/job.h"
+#include "launcher/placement/demand.h"
+#include "net/control/message.h"
+
+namespace pdjob::launcher {
+
+struct SizedGroup {
+  std::string name;  // "decode", or "small-decode" of the model that a job calls "small".
+  net::Role role = net::Role::kBoth;
+  std::string model;
+  Demand demand;
+  uint32_t wanted = 0;
+};
+
+// Where a group stands.
+struct GroupProgress {
+  uint32_t wanted = 0;
+  uint32_t serving = 0;
+  std::string missing;  // For people: what it still waits for; empty: it has its size.
+  std::string trouble;  // Why a worker does not come: it died again and again, or has no place.
+};
+
+class GroupSizes {
+ public:
+  struct Limits {
+    uint32_t workers_per_group_max = 1;
+    uint32_t workers_max = 1;  // Of all groups together.
+  };
+
+  GroupSizes(std::vector<SizedGroup> groups, Limits limits)
+      : groups_(std::move(groups)), limits_(limits) {}
+
+  const std::vector<SizedGroup>& groups() const { return groups_; }
+  // Null: there is no such group.
+  const SizedGroup* find(std::string_view name) const;
+
+  // Sets sizes by name. kInvalidArgument: an unknown group, or a size that is out of bounds.
+  // kUnavailable: the nodes have no room for the workers that come on top; the message says what
+  // is short. After an error, no size has changed.
+  Status set(const std::map<std::string, uint32_t>& wanted, const Job& job);
+  // Sets one size without asking whether there is room. Requires: the group exists.
+  void want(std::string_view name, uint32_t wanted);
+
+  // In the order in which to submit them. Empty: each group has its size, or will have it.
+  std::vector<Event> orders(const Job& job) const;
+  GroupProgress progress(const SizedGroup& group, const Job& job) const;
+
+ private:
+  Status check(const std::map<std::string, uint32_t>& wanted) const;
+  std::vector<const Process*> surplus(const SizedGroup& group, const Job& job) const;
+
+  std::vector<SizedGroup> groups_;
+  Limits limits_;
+};
+
+// The workers of the group that stay in it or come to it.
+std::vector<const Process*> members_of(const SizedGroup& group, const Job& job);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,162 @@
+#include "launcher/scaling/group_sizes.h"
+
+#include <gtest/gtest.h>
+
+#include "common/random.h"
+#include "tests/unit/launcher/scaling/living_job.h"
+
+namespace pdjob::launcher {
+namespace {
+
+const Demand kDemand{.cores = 1, .role = "decode", .model = "m"};
+
+JobSetting setting(std::vector<Node> nodes = {}) {
+  return {.nodes = std::move(nodes),
+          .groups = {{.role = net::Role::kPrefill, .model = "m", .demand = kDemand},
+                     {.role = net::Role::kDecode, .model = "m", .demand = kDemand}}};
+}
+
+std::vector<ProcessPlan> plan(uint32_t prefill, uint32_t decode) {
+  std::vector<ProcessPlan> plan = {{.name = "router-0", .role = net::Role::kRouter}};
+  for (uint32_t i = 0; i < prefill; ++i) {
+    plan.push_back({"prefill-" + std::to_string(i), net::Role::kPrefill, "m", kDemand});
+  }
+  for (uint32_t i = 0; i < decode; ++i) {
+    plan.push_back({"decode-" + std::to_string(i), net::Role::kDecode, "m", kDemand});
+  }
+  return plan;
+}
+
+GroupSizes sizes(uint32_t prefill, uint32_t decode) {
+  return {{{.name = "prefill",
+            .role = net::Role::kPrefill,
+            .model = "m",
+            .demand = kDemand,
+            .wanted = prefill},
+           {.name = "decode",
+            .role = net::Role::kDecode,
+            .model = "m",
+            .demand = kDemand,
+            .wanted = decode}},
+          {.workers_per_group_max = 8, .workers_max = 10}};
+}
+
+std::string text_of(const std::vector<Event>& orders) {
+  std::string text;
+  for (const Event& order : orders) {
+    text += text.empty() ? "" : ", ";
+    if (const auto* added = std::get_if<ProcessAdded>(&order)) {
+      text += "add " + added->plan.name;
+    } else if (const auto* retired = std::get_if<RetireAsked>(&order)) {
+      text += "retire " + retired->name;
+    } else if (const auto* changed = std::get_if<RoleChangeAsked>(&order)) {
+      text += changed->name + " to " + net::to_string(changed->role);
+    }
+  }
+  return text;
+}
+
+std::string set(GroupSizes& sizes, const std::map<std::string, uint32_t>& wanted, const Job& job) {
+  const Status done = sizes.set(wanted, job);
+  return done ? "" : done.error().message;
+}
+
+TEST(GroupSizes, AddsWorkersUnderTheLowestFreeNames) {
+  LivingJob living(plan(1, 2), setting());
+  living.tell(RetireAsked{"decode-0"});
+  GroupSizes group = sizes(1, 1);
+  EXPECT_EQ(set(group, {{"decode", 3}}, living.job), "");
+  EXPECT_EQ(text_of(group.orders(living.job)), "add decode-0, add decode-2");
+}
+
+TEST(GroupSizes, RetiresTheWorkerWithTheLeastWork) {
+  LivingJob living(plan(1, 3), setting());
+  living.load("decode-0", {.requests_running = 2});
+  living.load("decode-2", {.requests_running = 1});
+  GroupSizes group = sizes(1, 3);
+  EXPECT_EQ(set(group, {{"decode", 2}}, living.job), "");
+  EXPECT_EQ(text_of(group.orders(living.job)), "retire decode-1");
+}
+
+TEST(GroupSizes, RetiresADeadWorkerBeforeAnIdleOne) {
+  LivingJob living(plan(1, 2), setting());
+  living.tell(ProcessExited{living.job.find("decode-0")->incarnation, "signal 9"});
+  ASSERT_EQ(living.job.find("decode-0")->state, ProcessState::kBackoff);
+  GroupSizes group = sizes(1, 2);
+  EXPECT_EQ(set(group, {{"decode", 1}}, living.job), "");
+  EXPECT_EQ(text_of(group.orders(living.job)), "retire decode-0");
+}
+
+TEST(GroupSizes, AWorkerThatOneGroupCanSpareChangesItsRole) {
+  LivingJob living(plan(1, 3), setting());
+  GroupSizes group = sizes(1, 3);
+  EXPECT_EQ(set(group, {{"prefill", 2}, {"decode", 1}}, living.job), "");
+  EXPECT_EQ(text_of(group.orders(living.job)), "decode-2 to prefill, retire decode-1");
+}
+
+TEST(GroupSizes, AWorkerThatLeavesIsNotAskedAgain) {
+  LivingJob living(plan(1, 2), setting());
+  living.drains = false;
+  GroupSizes group = sizes(1, 1);
+  living.tell(group.orders(living.job).front());
+  EXPECT_EQ(text_of(group.orders(living.job)), "");
+  EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing,
+            "decode-1 finishes its requests");
+}
+
+TEST(GroupSizes, AnOrderThatDoesNotFitSaysWhatIsShortAndChangesNothing) {
+  LivingJob living(plan(1, 1), setting({{.name = "a", .cores = 4, .memory_bytes = 1 << 30}}));
+  GroupSizes group = sizes(1, 1);
+  EXPECT_EQ(set(group, {{"decode", 4}}, living.job),
+            "4 workers for decode do not fit: there is room for 3");
+  EXPECT_EQ(set(group, {{"decode", 3}}, living.job), "");
+  for (Event& order : group.orders(living.job)) {
+    living.tell(std::move(order));
+  }
+  EXPECT_EQ(set(group, {{"decode", 4}}, living.job),
+            "4 workers for decode do not fit: node a comes nearest: it lacks 1 core");
+  EXPECT_EQ(text_of(group.orders(living.job)), "");
+}
+
+TEST(GroupSizes, TheBoundOfAllGroupsTogetherHolds) {
+  LivingJob living(plan(1, 1), setting());
+  GroupSizes group = sizes(1, 1);
+  EXPECT_EQ(set(group, {{"prefill", 8}, {"decode", 3}}, living.job),
+            "all groups together can have at most 10 workers, not 11");
+}
+
+TEST(GroupSizes, AWaitingWorkerIsTroubleUntilANodeJoins) {
+  LivingJob living(plan(1, 1), setting({{.name = "a", .cores = 2, .memory_bytes = 1 << 30}}));
+  GroupSizes group = sizes(1, 1);
+  group.want("decode", 2);
+  for (Event& order : group.orders(living.job)) {
+    living.tell(std::move(order));
+  }
+  EXPECT_EQ(group.progress(*group.find("decode"), living.job).trouble,
+            "decode-1 waits for a node with room: node a comes nearest: it lacks 1 core");
+  living.tell(NodeJoined{{.name = "b", .cores = 1, .memory_bytes = 1 << 30}});
+  EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing, "");
+}
+
+TEST(GroupSizes, AnySizesAreReachedAndThenNothingMoves) {
+  Random random(7);
+  LivingJob living(plan(1, 1), setting());
+  GroupSizes group = sizes(1, 1);
+  for (int round = 0; round < 200; ++round) {
+    const auto prefill = static_cast<uint32_t>(1 + random.below(5));
+    const auto decode = static_cast<uint32_t>(1 + random.below(5));
+    ASSERT_EQ(set(group, {{"prefill", prefill}, {"decode", decode}}, living.job), "");
+    for (Event& order : group.orders(living.job)) {
+      living.tell(std::move(order));
+    }
+    ASSERT_EQ(text_of(group.orders(living.job)), "");
+    ASSERT_EQ(members_of(*group.find("prefill"), living.job).size(), prefill);
+    ASSERT_EQ(members_of(*group.find("decode"), living.job).size(), decode);
+    for (const SizedGroup& each : group.groups()) {
+      ASSERT_EQ(group.progress(each, living.job).missing, "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pdjob::launcher

@@ -1,0 +1,68 @@
+// A Job for tests of scaling: its routers confirm at once, its processes register as soon as they
+// are spawned, and each probe succeeds. Test double. Value.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/job/job.h"
+
+namespace pdjob::launcher {
+
+class LivingJob {
+ public:
+  explicit LivingJob(std::vector<ProcessPlan> plan, const JobSetting& setting = {})
+      : job(std::move(plan), JobTiming{}, "n", setting) {
+    tell(Started{});
+  }
+
+  void tell(Event event) {
+    std::deque<Event> events{std::move(event)};
+    for (; !events.empty(); events.pop_front()) {
+      std::vector<Effect> effects;
+      job.step(events.front(), now, effects);
+      for (const Effect& effect : effects) {
+        std::visit([&](const auto& one) { answer(one, events); }, effect);
+      }
+    }
+  }
+  void load(const std::string& name, net::WorkerLoad load) {
+    tell(MessageArrived{
+        name,
+        net::HeartbeatSent{.name = name, .engine_id = job.find(name)->engine_id, .load = load}});
+  }
+
+  Job job;
+  Instant now{std::chrono::seconds(1000)};
+  bool drains = true;  // Workers answer a Drain at once, and end.
+
+ private:
+  template <class Any>
+  void answer(const Any& /*effect*/, std::deque<Event>& /*events*/) {}
+  void answer(const Spawn& spawn, std::deque<Event>& events) {
+    events.emplace_back(Spawned{spawn.incarnation, 100});
+    events.emplace_back(MessageArrived{
+        spawn.name, net::Registered{.worker = {.engine_id = spawn.engine_id, .port = 1}}});
+  }
+  void answer(const Probe& probe, std::deque<Event>& events) {
+    events.emplace_back(ProbeSucceeded{.probe = probe.probe, .kv_bytes = 1});
+  }
+  void answer(const SendSignal& signal, std::deque<Event>& events) {
+    events.emplace_back(ProcessExited{signal.incarnation, "signal"});
+  }
+  void answer(const Send& send, std::deque<Event>& events) {
+    const Process* const process = job.find(send.peer);
+    if (const auto* told = std::get_if<net::Membership>(&send.message)) {
+      events.emplace_back(MessageArrived{
+          send.peer,
+          net::MembershipApplied{.engine_id = process->engine_id, .version = told->version}});
+    } else if (std::holds_alternative<net::Drain>(send.message) && drains) {
+      events.emplace_back(ProcessExited{process->incarnation, "exit code 0"});
+    }
+  }
+};
+
+}  // namespace pdjob::launcher
