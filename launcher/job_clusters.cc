@@ -66,7 +66,7 @@ Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConf
       .keys = AgentKeys::of(key)};
   const bool patient = run != nullptr && run->adopts();
   auto opened = patiently(patient ? kPortComesFree : Duration{},
-                               [&] { return AgentCluster::open(loop, options); });
+                          [&] { return AgentCluster::open(loop, options); });
   if (!opened) {
     return Error{opened.error().code, "cluster " + cluster.name + ": " + opened.error().message};
   }
@@ -74,8 +74,8 @@ Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConf
 }
 
 Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
-                                                          const JobConfig& config,
-                                                          LogFolder* logs, const JobRun* run) {
+                                                          const JobConfig& config, LogFolder* logs,
+                                                          const JobRun* run) {
   std::vector<std::unique_ptr<Cluster>> clusters;
   for (const ClusterConfig& cluster : config.clusters) {
     if (cluster.kind == ClusterKind::kAgents) {
@@ -97,21 +97,20 @@ std::string local_agent_key(const JobRun& run) {
 // The launcher's half of this machine's agent, which joins at a port of its own.
 Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const JobConfig& config,
                                                    const Node& here, JobRun& run) {
-  const AgentCluster::Options options{
-      .roster = {.cluster = here.cluster,
-                 .job = config.name,
-                 .build = build_version(),
-                 .orphan_timeout = config.launcher.orphan_timeout,
-                 .owner = run.owner(),
-                 .launcher = run.ledger().launcher,
-                 .only = here,
-                 .first_session = first_session()},
-      .host = "127.0.0.1",
-      .port = run.ledger().agent_port,
-      .keys = AgentKeys::of(local_agent_key(run))};
+  const AgentCluster::Options options{.roster = {.cluster = here.cluster,
+                                                 .job = config.name,
+                                                 .build = build_version(),
+                                                 .orphan_timeout = config.launcher.orphan_timeout,
+                                                 .owner = run.owner(),
+                                                 .launcher = run.ledger().launcher,
+                                                 .only = here,
+                                                 .first_session = first_session()},
+                                      .host = "127.0.0.1",
+                                      .port = run.ledger().agent_port,
+                                      .keys = AgentKeys::of(local_agent_key(run))};
   const bool patient = run.ledger().agent_port != 0;
   PDJOB_TRY(auto opened, patiently(patient ? kPortComesFree : Duration{},
-                                        [&] { return AgentCluster::open(loop, options); }));
+                                   [&] { return AgentCluster::open(loop, options); }));
   run.ledger().agent_port = net::port_of(opened->endpoint());
   run.save();
   return std::unique_ptr<Cluster>(std::move(opened));
@@ -120,13 +119,13 @@ Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const J
 Result<std::unique_ptr<LocalAgent>> start_local_agent(net::EventLoop& loop, const Node& here,
                                                       JobFolder& folder, const JobRun& run) {
   PDJOB_TRY(net::Fd log, folder.logs().open("agent"));
-  return LocalAgent::open(
-      loop, {.folder = folder.path(),
-             .endpoint = "127.0.0.1:" + std::to_string(run.ledger().agent_port),
-             .key = local_agent_key(run),
-             .host = here.host,
-             .log_dir = folder.logs().path() + "/" + kLocalLogs},
-      std::move(log));
+  return LocalAgent::open(loop,
+                          {.folder = folder.path(),
+                           .endpoint = "127.0.0.1:" + std::to_string(run.ledger().agent_port),
+                           .key = local_agent_key(run),
+                           .host = here.host,
+                           .log_dir = folder.logs().path() + "/" + kLocalLogs},
+                          std::move(log));
 }
 
 class NodeWait final : Cluster::Handler {

@@ -95,7 +95,7 @@ std::optional<Lease> read_lease(const std::string& path) {
   std::ifstream file(lease_path(path));
   Lease lease;
   return file >> lease.launcher >> lease.pid >> lease.renewed_ms ? std::optional(lease)
-                                                                  : std::nullopt;
+                                                                 : std::nullopt;
 }
 
 int64_t milliseconds_of(Instant now) {
@@ -218,14 +218,15 @@ Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_
 Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std::string& job) {
   const std::string path = state_dir + "/" + job;
   if (!is_locked(path)) {
-    return Error{ErrorCode::kNotFound,
-                 has_agent(path)
-                     ? "job " + job +
-                           " has no launcher now: its processes go on until launcher.orphan_timeout "
-                           "ends them. Start the job again, and it goes on with them, or run "
-                           "`pdjob stop --job " +
-                           job + "`"
-                     : "no job called " + job + " is running"};
+    return Error{
+        ErrorCode::kNotFound,
+        has_agent(path)
+            ? "job " + job +
+                  " has no launcher now: its processes go on until launcher.orphan_timeout "
+                  "ends them. Start the job again, and it goes on with them, or run "
+                  "`pdjob stop --job " +
+                  job + "`"
+            : "no job called " + job + " is running"};
   }
   return read_address(path + "/launcher.json");
 }

@@ -60,9 +60,7 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
   auto found = JobFolder::ledger(config.launcher.state_dir, config.name);
   const bool ended = found ? found->stopping && stopped == Stopped::kIsOver
                            : found.error().code == ErrorCode::kNotFound;
-  const std::string why = ended   ? ""
-                          : found ? objection(*found, config)
-                                  : found.error().message;
+  const std::string why = ended ? "" : found ? objection(*found, config) : found.error().message;
   if (!why.empty() && LocalAgent::runs(folder.path())) {
     return Error{ErrorCode::kInvalidArgument,
                  "job " + config.name + " still runs without a launcher, and cannot be adopted: " +

@@ -1,6 +1,6 @@
-// JobRun: one run of a job as its launcher sees it: which of its launchers this one is, and what the
-// next one needs. It renews the launcher's lease, and keeps the ledger on disk: before a process is
-// started, and soon after other changes.
+// JobRun: one run of a job as its launcher sees it: which of its launchers this one is, and what
+// the next one needs. It renews the launcher's lease, and keeps the ledger on disk: before a
+// process is started, and soon after other changes.
 //
 // Without an orphan timeout nothing outlives the launcher, and nothing of this is on disk.
 // Loop-bound.
@@ -22,9 +22,9 @@ namespace pdjob::launcher {
 
 class JobRun {
  public:
-  // Goes on with what an earlier launcher left, or begins anew: by default also if that launcher was
-  // told to stop. kInvalidArgument: something runs that this launcher cannot go on with; says what
-  // to do. All must outlive it.
+  // Goes on with what an earlier launcher left, or begins anew: by default also if that launcher
+  // was told to stop. kInvalidArgument: something runs that this launcher cannot go on with; says
+  // what to do. All must outlive it.
   enum class Stopped { kIsOver, kGoesOn };
   static Result<std::unique_ptr<JobRun>> begin(net::EventLoop& loop, JobFolder& folder,
                                                Terminal& terminal, const JobConfig& config,

@@ -97,10 +97,8 @@ void keep_sizes(const Job& job, GroupSizes& sizes) {
     for (const Process& process : job.processes()) {
       const bool changes = process.fate == Fate::kChangeRole;
       const net::Role role = changes ? process.next_role : process.role;
-      counts[group.name] += process.fate != Fate::kEnd && role == group.role &&
-                                    process.model == group.model
-                                ? 1
-                                : 0;
+      counts[group.name] +=
+          process.fate != Fate::kEnd && role == group.role && process.model == group.model ? 1 : 0;
     }
   }
   for (const auto& [name, count] : counts) {

@@ -265,9 +265,9 @@ class LauncherProcess final : JobRunner::Observer {
         .keys = net::curve_keys_of(ledger.root_key().derive("control")),
         .launcher = ledger.launcher};
     constexpr Duration kPortComesFree = std::chrono::seconds(5);
-    PDJOB_TRY(control_,
-              patiently(run_.adopts() ? kPortComesFree : Duration{},
-                        [&] { return net::ControlServer::open(loop_, runner_, options); }));
+    PDJOB_TRY(control_, patiently(run_.adopts() ? kPortComesFree : Duration{}, [&] {
+                return net::ControlServer::open(loop_, runner_, options);
+              }));
     ledger.control_port = net::port_of(control_->endpoint());
     return ok();
   }
@@ -373,8 +373,7 @@ class LauncherProcess final : JobRunner::Observer {
     }
     if (!finish.culprit.empty()) {
       const std::string log = (run_.lasts() ? std::string(kLocalLogs) + "/" : "") + finish.culprit;
-      terminal_.say("--- end of " + folder_.logs().log_path(log) + "\n" +
-                    folder_.logs().tail(log));
+      terminal_.say("--- end of " + folder_.logs().log_path(log) + "\n" + folder_.logs().tail(log));
     }
     loop_.stop();
   }
@@ -481,9 +480,9 @@ int run_job(const JobConfig& config, RunHow how) {
   net::block_signals();
   log::start("launcher", log::Level::kInfo);
   net::EventLoop loop;
-  auto run = JobRun::begin(loop, *folder, *terminal, config,
-                           how == RunHow::kServe ? JobRun::Stopped::kIsOver
-                                                 : JobRun::Stopped::kGoesOn);
+  auto run =
+      JobRun::begin(loop, *folder, *terminal, config,
+                    how == RunHow::kServe ? JobRun::Stopped::kIsOver : JobRun::Stopped::kGoesOn);
   if (!run) {
     leave_all(*terminal, exit_code_of(run.error()), run.error().message);
   }
@@ -495,9 +494,8 @@ int run_job(const JobConfig& config, RunHow how) {
     terminal->say("pdjob: " + error.message + "\n");
     return exit_code;
   };
-  Result<PlacedJob> placed =
-      place_job(config, *folder, loop, **run,
-                [&](const std::string& text) { terminal->progress(text); });
+  Result<PlacedJob> placed = place_job(config, *folder, loop, **run,
+                                       [&](const std::string& text) { terminal->progress(text); });
   if (!placed) {
     return fail(exit_code_of(placed.error()), placed.error());
   }

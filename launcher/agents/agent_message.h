@@ -13,7 +13,7 @@
 
 namespace pdjob::launcher {
 
-inline constexpr size_t kNodeFactsMax = 256;  // GPUs of a node; its labels.
+inline constexpr size_t kNodeFactsMax = 256;       // GPUs of a node; its labels.
 inline constexpr size_t kNodeProcessesMax = 4096;  // Also its doors.
 inline constexpr size_t kAgentTextBytesMax = 1024;
 inline constexpr size_t kProcessSpecBytesMax = size_t{4} * 1024 * 1024;

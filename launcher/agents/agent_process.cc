@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t kWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave after the end.
-constexpr Duration kLauncherComes = std::chrono::seconds(20);        // To an agent of its own.
+constexpr Duration kLauncherComes = std::chrono::seconds(20);       // To an agent of its own.
 
 std::string shortened(std::string text) {
   text.resize(std::min(text.size(), kAgentTextBytesMax));
@@ -243,7 +243,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   const AgentOptions& options_;
   AgentSession core_;
   std::optional<Session> session_;
-  bool served_ = false;  // A session has begun.
+  bool served_ = false;         // A session has begun.
   std::set<std::string> told_;  // Warnings of this session.
   Runner runner_;
   net::StopSignals signals_;

@@ -74,8 +74,8 @@ struct SayOrphaned {
   Duration left{};  // Until everything ends.
 };
 struct SayResumed {};
-using AgentEffect = std::variant<SendFrame, BeginSession, AdoptSession, EndSession, CarryOut, SayRefused, SayIgnored,
-                                 SayOrphaned, SayResumed>;
+using AgentEffect = std::variant<SendFrame, BeginSession, AdoptSession, EndSession, CarryOut,
+                                 SayRefused, SayIgnored, SayOrphaned, SayResumed>;
 
 class AgentSession {
  public:

@@ -1,8 +1,8 @@
 // How a Job goes on with what an earlier launcher left (job.h).
 //
 // It begins with all processes as recorded: those that ran are members at once, so routers keep
-// them. Nothing is started or given up on a node until the node has joined and said what runs there.
-// A node that does not join within adopt_timeout is lost.
+// them. Nothing is started or given up on a node until the node has joined and said what runs
+// there. A node that does not join within adopt_timeout is lost.
 #include <algorithm>
 #include <utility>
 

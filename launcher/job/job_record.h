@@ -1,6 +1,6 @@
 // JobRecord: what must be known of a job to go on with it in another launcher. A Job makes one
-// (Job::record), and a new Job begins with one (JobSetting::record). What runs is not in it: that is
-// what the nodes say when they join. Bytes: job_record.cc. Values.
+// (Job::record), and a new Job begins with one (JobSetting::record). What runs is not in it: that
+// is what the nodes say when they join. Bytes: job_record.cc. Values.
 #pragma once
 
 #include <cstdint>

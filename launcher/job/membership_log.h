@@ -19,8 +19,7 @@ class MembershipLog {
  public:
   // `retry`: routers that confirm nothing get everything again after this time.
   // Versions follow on `version`, which is more than any that routers know.
-  explicit MembershipLog(Duration retry, uint64_t version = 1)
-      : retry_(retry), version_(version) {}
+  explicit MembershipLog(Duration retry, uint64_t version = 1) : retry_(retry), version_(version) {}
 
   // Takes what is to be known of a process now. A registered process is a member that only probes
   // may use; a ready one serves; a draining one leaves.

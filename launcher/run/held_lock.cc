@@ -45,8 +45,7 @@ Status end_holder(int64_t pid, const std::string& path, int signal, Duration pat
       pid > 1 ? static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)) : -1);
   // First the descriptor: from now on the number is this process's, or nobody's.
   if (!process.valid() || stat(path.c_str(), &file) != 0 || !has_open(pid, file)) {
-    return Error{ErrorCode::kNotFound,
-                 "process " + std::to_string(pid) + " does not hold " + path};
+    return Error{ErrorCode::kNotFound, "process " + std::to_string(pid) + " does not hold " + path};
   }
   if (syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) != 0 && errno != ESRCH) {
     return Error{ErrorCode::kUnavailable,

@@ -1,6 +1,6 @@
 // Locks of files and folders (flock) that processes hold while they live: who holds one, and how
-// such a process is ended. A process id alone proves nothing, because it may be another process's by
-// now; so the holder must have the file open.
+// such a process is ended. A process id alone proves nothing, because it may be another process's
+// by now; so the holder must have the file open.
 #pragma once
 
 #include <cstdint>

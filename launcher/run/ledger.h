@@ -1,7 +1,7 @@
 // Ledger: what a job leaves on disk for another launcher to go on with it: its keys, its file, its
-// ports, and what its Job core knows (job_record.h). One run of a job has one ledger, from the first
-// launcher's start until the job ends. Each launcher of the run has a number, one more than the
-// last; agents and processes obey no lower one than they have heard. Pure.
+// ports, and what its Job core knows (job_record.h). One run of a job has one ledger, from the
+// first launcher's start until the job ends. Each launcher of the run has a number, one more than
+// the last; agents and processes obey no lower one than they have heard. Pure.
 #pragma once
 
 #include <cstdint>

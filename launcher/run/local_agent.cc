@@ -90,8 +90,7 @@ Status LocalAgent::start() {
 bool LocalAgent::runs(const std::string& folder) { return is_locked(lock_path(folder)); }
 
 void LocalAgent::end(const std::string& folder, Duration by_itself) {
-  const timespec pause{.tv_sec = 0,
-                       .tv_nsec = kPause / std::chrono::nanoseconds(1)};
+  const timespec pause{.tv_sec = 0, .tv_nsec = kPause / std::chrono::nanoseconds(1)};
   for (Duration waited{}; runs(folder) && waited < by_itself; waited += kPause) {
     nanosleep(&pause, nullptr);
   }

@@ -1,7 +1,7 @@
 // LocalAgent: the agent of the launcher's own machine, for a job whose processes may outlive the
-// launcher. The launcher starts it detached: it holds the job's doors and processes there, and a new
-// launcher finds it. It ends with its session: when the launcher says so, or when no launcher came
-// back in time. Its end ends its processes. Loop-bound.
+// launcher. The launcher starts it detached: it holds the job's doors and processes there, and a
+// new launcher finds it. It ends with its session: when the launcher says so, or when no launcher
+// came back in time. Its end ends its processes. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace pdjob::launcher {
 class LocalAgent {
  public:
   struct Options {
-    std::string folder;  // The job's: it holds the agent's lock and key.
+    std::string folder;    // The job's: it holds the agent's lock and key.
     std::string endpoint;  // "127.0.0.1:7700", where the launcher listens for it.
     std::string key;       // Secret.
     std::string host;      // Its processes listen here.

@@ -21,14 +21,13 @@ class CurveControlServer final : public ControlServer, CurveServer::Handler {
       : handler_(handler), options_(std::move(options)) {}
 
   Status start(EventLoop& loop) {
-    PDJOB_TRY(server_,
-              CurveServer::open(loop, *this,
-                                {.host = options_.host,
-                                 .port = options_.port,
-                                 .keys = options_.keys,
-                                 .allows = [this](const std::string& key) {
-                                   return allowed_.contains(key);
-                                 }}));
+    PDJOB_TRY(server_, CurveServer::open(loop, *this,
+                                         {.host = options_.host,
+                                          .port = options_.port,
+                                          .keys = options_.keys,
+                                          .allows = [this](const std::string& key) {
+                                            return allowed_.contains(key);
+                                          }}));
     return ok();
   }
 
@@ -48,7 +47,8 @@ class CurveControlServer final : public ControlServer, CurveServer::Handler {
   void send(const std::string& peer, const Message& message) override {
     const auto route = routes_.find(peer);
     if (route != routes_.end() &&
-        server_->send(route->second, encode_order(options_.launcher, message)) == CurveSent::kFull) {
+        server_->send(route->second, encode_order(options_.launcher, message)) ==
+            CurveSent::kFull) {
       log::warn("control plane: " + peer + " does not read; a message to it was dropped");
     }
   }

@@ -140,8 +140,12 @@ TEST_F(AgentRosterTest, RefusesOtherBuildsBadNamesAndTooManyNodes) {
 }
 
 TEST_F(AgentRosterTest, ASessionOfAnEarlierLauncherOfTheRunIsNotEnded) {
-  AgentRoster roster(
-      {.cluster = "lab", .job = "j", .build = "1", .owner = "run", .launcher = 2, .first_session = 50});
+  AgentRoster roster({.cluster = "lab",
+                      .job = "j",
+                      .build = "1",
+                      .owner = "run",
+                      .launcher = 2,
+                      .first_session = 50});
   std::vector<RosterEffect> effects;
   roster.step(AgentSpoke{"r", {.session = 49, .number = 8, .message = Beat{}}}, now_, effects);
   EXPECT_TRUE(effects.empty());

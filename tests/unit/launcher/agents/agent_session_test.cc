@@ -163,12 +163,13 @@ TEST_F(AgentSessionTest, ALaterLauncherOfTheRunAdoptsWhatRuns) {
   step(SessionBegan{});
   step(LauncherDisconnected{});
   step(LauncherConnected{});
-  const auto effects =
-      say(9, 1, Welcome{.lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 2});
+  const auto effects = say(
+      9, 1, Welcome{.lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 2});
   EXPECT_EQ(count<EndSession>(effects), 0);
   EXPECT_EQ(count<BeginSession>(effects), 0);
   EXPECT_EQ(count<AdoptSession>(effects), 1);
-  const auto ready = step(SessionBegan{{.host = "h", .running = {{{4}, 44}}, .doors = {{"r", 80}}}});
+  const auto ready =
+      step(SessionBegan{{.host = "h", .running = {{{4}, 44}}, .doors = {{"r", 80}}}});
   ASSERT_EQ(sent<NodeReady>(ready), 1);
   EXPECT_EQ(std::get<SendFrame>(ready[0]).frame.number, 1U) << "a new session";
   EXPECT_EQ(count<CarryOut>(say(9, 2, StartProcess{.incarnation = 5})), 1);

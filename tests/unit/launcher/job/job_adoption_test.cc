@@ -138,7 +138,8 @@ TEST_F(JobAdoption, WhatRunsIsAMemberAtOnceAndNothingStarts) {
   EXPECT_GT(told[0].version, uint64_t{2} << 32U) << "more than any that an earlier launcher sent";
   ASSERT_EQ(told[0].workers.size(), 2U);
   EXPECT_EQ(told[0].workers[0].standing, net::Standing::kServing);
-  EXPECT_TRUE(of<ReportReady>(tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}})).empty());
+  EXPECT_TRUE(
+      of<ReportReady>(tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}})).empty());
   const auto done = tell(NodeJoined{kB, running({"decode-0"}), {}});
   ASSERT_EQ(of<ReportAdopted>(done).size(), 1U);
   EXPECT_EQ(of<ReportAdopted>(done)[0].adopted, 3U);
@@ -320,8 +321,9 @@ class Story {
     ++launcher_;
     probes_.clear();
     joined_.clear();
-    job_ = std::make_unique<Job>(plan(), kTiming, "n",
-                                 JobSetting{.nodes = {kA, kB}, .launcher = launcher_, .record = record});
+    job_ = std::make_unique<Job>(
+        plan(), kTiming, "n",
+        JobSetting{.nodes = {kA, kB}, .launcher = launcher_, .record = record});
     if (!record) {
       joined_ = {"a", "b"};
     }
@@ -380,8 +382,8 @@ class Story {
         continue;  // Its key is of an incarnation that the launcher gave up.
       }
       if (!one.registered) {
-        step(MessageArrived{one.name, net::Registered{.worker = {.name = one.name,
-                                                                 .engine_id = one.engine_id}}});
+        step(MessageArrived{
+            one.name, net::Registered{.worker = {.name = one.name, .engine_id = one.engine_id}}});
       }
       step(MessageArrived{one.name,
                           net::HeartbeatSent{.name = one.name, .engine_id = one.engine_id}});
@@ -406,9 +408,8 @@ class Story {
   void step(const Event& event) {
     std::vector<Effect> effects;
     job_->step(event, now_, effects);
-    if (std::ranges::any_of(effects, [](const Effect& effect) {
-          return std::holds_alternative<Spawn>(effect);
-        })) {
+    if (std::ranges::any_of(
+            effects, [](const Effect& effect) { return std::holds_alternative<Spawn>(effect); })) {
       durable_ = job_->record();
     }
     for (const Effect& effect : effects) {
