@@ -286,6 +286,9 @@ class Story {
     for (int turn = 0; turn < 300; ++turn) {
       fault();
       live(milliseconds(100));
+      if (job_->state() >= JobState::kDraining) {
+        return;  // It failed while it started, so this run of the job is over.
+      }
     }
     down_.clear();
     for (int turn = 0; turn < 600; ++turn) {
