@@ -14,6 +14,7 @@
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/clusters/merged_cluster.h"
 #include "launcher/ray_clusters.h"
+#include "launcher/run/patiently.h"
 #include "net/http/http_client.h"
 #include "net/loop/signals.h"
 
@@ -43,21 +44,29 @@ Result<Node> local_node(const JobConfig& config) {
   return node;
 }
 
+constexpr Duration kPortComesFree = std::chrono::seconds(5);
+constexpr Duration kLocalAgentJoins = std::chrono::seconds(20);
+
 Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConfig& config,
-                                             const ClusterConfig& cluster) {
+                                             const ClusterConfig& cluster, const JobRun* run) {
   PDJOB_TRY(const std::string key, read_key_file(cluster.key_file));
   PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(cluster.listen));
-  auto opened =
-      AgentCluster::open(loop, {.roster = {.cluster = cluster.name,
-                                           .job = config.name,
-                                           .build = build_version(),
-                                           .host = cluster.host,
-                                           .lease = cluster.lease,
-                                           .orphan_timeout = config.launcher.orphan_timeout,
-                                           .first_session = first_session()},
-                                .host = listen.host,
-                                .port = listen.port,
-                                .keys = AgentKeys::of(key)});
+  const AgentCluster::Options options{
+      .roster = {.cluster = cluster.name,
+                 .job = config.name,
+                 .build = build_version(),
+                 .host = cluster.host,
+                 .lease = cluster.lease,
+                 .orphan_timeout = config.launcher.orphan_timeout,
+                 .owner = run == nullptr ? "" : run->owner(),
+                 .launcher = run == nullptr ? 0 : run->ledger().launcher,
+                 .first_session = first_session()},
+      .host = listen.host,
+      .port = listen.port,
+      .keys = AgentKeys::of(key)};
+  const bool patient = run != nullptr && run->adopts();
+  auto opened = patiently(patient ? kPortComesFree : Duration{},
+                          [&] { return AgentCluster::open(loop, options); });
   if (!opened) {
     return Error{opened.error().code, "cluster " + cluster.name + ": " + opened.error().message};
   }
@@ -65,12 +74,12 @@ Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConf
 }
 
 Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
-                                                          const JobConfig& config,
-                                                          LogFolder* logs) {
+                                                          const JobConfig& config, LogFolder* logs,
+                                                          const JobRun* run) {
   std::vector<std::unique_ptr<Cluster>> clusters;
   for (const ClusterConfig& cluster : config.clusters) {
     if (cluster.kind == ClusterKind::kAgents) {
-      PDJOB_TRY(auto agents, open_agents(loop, config, cluster));
+      PDJOB_TRY(auto agents, open_agents(loop, config, cluster, run));
       clusters.push_back(std::move(agents));
     }
   }
@@ -79,6 +88,44 @@ Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
     clusters.push_back(std::move(ray));
   }
   return clusters;
+}
+
+std::string local_agent_key(const JobRun& run) {
+  return run.ledger().root_key().derive("local agent");
+}
+
+// The launcher's half of this machine's agent, which joins at a port of its own.
+Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const JobConfig& config,
+                                                   const Node& here, JobRun& run) {
+  const AgentCluster::Options options{.roster = {.cluster = here.cluster,
+                                                 .job = config.name,
+                                                 .build = build_version(),
+                                                 .orphan_timeout = config.launcher.orphan_timeout,
+                                                 .owner = run.owner(),
+                                                 .launcher = run.ledger().launcher,
+                                                 .only = here,
+                                                 .first_session = first_session()},
+                                      .host = "127.0.0.1",
+                                      .port = run.ledger().agent_port,
+                                      .keys = AgentKeys::of(local_agent_key(run))};
+  const bool patient = run.ledger().agent_port != 0;
+  PDJOB_TRY(auto opened, patiently(patient ? kPortComesFree : Duration{},
+                                   [&] { return AgentCluster::open(loop, options); }));
+  run.ledger().agent_port = net::port_of(opened->endpoint());
+  run.save();
+  return std::unique_ptr<Cluster>(std::move(opened));
+}
+
+Result<std::unique_ptr<LocalAgent>> start_local_agent(net::EventLoop& loop, const Node& here,
+                                                      JobFolder& folder, const JobRun& run) {
+  PDJOB_TRY(net::Fd log, folder.logs().open("agent"));
+  return LocalAgent::open(loop,
+                          {.folder = folder.path(),
+                           .endpoint = "127.0.0.1:" + std::to_string(run.ledger().agent_port),
+                           .key = local_agent_key(run),
+                           .host = here.host,
+                           .log_dir = folder.logs().path() + "/" + kLocalLogs},
+                          std::move(log));
 }
 
 class NodeWait final : Cluster::Handler {
@@ -120,6 +167,11 @@ class NodeWait final : Cluster::Handler {
 
   // Empty: the job can start. Without agents nobody can come, so the plan itself tells.
   std::string lack() const {
+    if (waits_for_local() && std::ranges::none_of(cluster_.nodes(), [](const Node& node) {
+          return node.name == LocalCluster::this_node().name;
+        })) {
+      return "this machine's agent has not joined yet (its log is agent.log)";
+    }
     std::string text = missing_nodes(config_.clusters, cluster_.nodes());
     if (text.empty() && longest_wait() > Duration::zero()) {
       const Status fits = waiting_.fits(cluster_.nodes());
@@ -130,11 +182,16 @@ class NodeWait final : Cluster::Handler {
   }
 
   Duration longest_wait() const {
-    Duration longest{};
+    Duration longest = waits_for_local() ? kLocalAgentJoins : Duration{};
     for (const ClusterConfig& cluster : config_.clusters) {
       longest = std::max(longest, cluster.kind == ClusterKind::kLocal ? Duration{} : cluster.wait);
     }
     return longest;
+  }
+
+  // `pdjob plan` starts no agent.
+  bool waits_for_local() const {
+    return waiting_.local_agent && config_.launcher.orphan_timeout > Duration::zero();
   }
 
   net::EventLoop& loop_;
@@ -146,23 +203,30 @@ class NodeWait final : Cluster::Handler {
 
 }  // namespace
 
-Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobConfig& config,
-                                               LogFolder& logs) {
+Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config, JobFolder& folder,
+                                  JobRun& run) {
   PDJOB_TRY(Node here, local_node(config));
-  PDJOB_TRY(auto clusters, open_remote(loop, config, &logs));
-  auto local = std::make_unique<LocalCluster>(
-      loop, LocalCluster::Options{.logs = logs, .node = std::move(here)});
-  if (clusters.empty()) {
-    return std::unique_ptr<Cluster>(std::move(local));
+  PDJOB_TRY(auto clusters, open_remote(loop, config, &folder.logs(), &run));
+  JobClusters opened;
+  if (run.lasts()) {
+    PDJOB_TRY(auto agents, open_local_agents(loop, config, here, run));
+    PDJOB_TRY(opened.agent, start_local_agent(loop, here, folder, run));
+    clusters.insert(clusters.begin(), std::move(agents));
+  } else {
+    clusters.insert(clusters.begin(), std::make_unique<LocalCluster>(
+                                          loop, LocalCluster::Options{.logs = folder.logs(),
+                                                                      .node = std::move(here)}));
   }
-  clusters.insert(clusters.begin(), std::move(local));
-  return std::unique_ptr<Cluster>(std::make_unique<MergedCluster>(loop, std::move(clusters)));
+  opened.cluster = clusters.size() == 1
+                       ? std::move(clusters.front())
+                       : std::make_unique<MergedCluster>(loop, std::move(clusters));
+  return opened;
 }
 
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
                                          const NodeWaiting& waiting) {
   PDJOB_TRY(Node here, local_node(config));
-  PDJOB_TRY(auto clusters, open_remote(loop, config, nullptr));
+  PDJOB_TRY(auto clusters, open_remote(loop, config, nullptr, nullptr));
   MergedCluster cluster(loop, std::move(clusters));
   const auto with_here = [&here](std::vector<Node> nodes) {
     nodes.insert(nodes.begin(), here);

@@ -9,22 +9,34 @@
 
 #include "common/result.h"
 #include "launcher/clusters/cluster.h"
-#include "launcher/clusters/log_folder.h"
+#include "launcher/job_folder.h"
+#include "launcher/job_run.h"
 #include "launcher/plan/job_config.h"
+#include "launcher/run/local_agent.h"
 #include "net/loop/event_loop.h"
 
 namespace pdjob::launcher {
 
-// All of the job's clusters as one. Without the section `clusters`: this machine. The logs and the
-// loop must outlive it. kInvalidArgument, kUnavailable: a key file cannot be used, or an address.
-Result<std::unique_ptr<Cluster>> open_clusters(net::EventLoop& loop, const JobConfig& config,
-                                               LogFolder& logs);
+// All of the job's clusters as one. Without the section `clusters`: this machine.
+struct JobClusters {
+  std::unique_ptr<LocalAgent> agent;  // If processes here may outlive the launcher.
+  std::unique_ptr<Cluster> cluster;   // Ends first: it says goodbye to the agent.
+};
+
+// All must outlive the clusters. kInvalidArgument, kUnavailable: a key file cannot be used, or an
+// address.
+Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config, JobFolder& folder,
+                                  JobRun& run);
+
+// Where the local agent logs what its processes write, in the job's folder of logs.
+inline constexpr const char* kLocalLogs = "local";
 
 // How a job that starts waits for its nodes.
 struct NodeWaiting {
   // Says whether the job fits on these nodes. kUnavailable: not yet, and why.
   std::function<Status(const std::vector<Node>&)> fits;
   std::function<void(const std::string&)> progress;  // For people.
+  bool local_agent = false;  // This machine's agent must join, if the job has one.
 };
 
 // Runs the loop until each cluster has the nodes that it must have, and the job fits. kTimeout

@@ -1,7 +1,11 @@
 // JobFolder: a running job's place on disk: state_dir/NAME. It holds launcher.json, through which
 // `pdjob status` finds the launcher, worker_keys.json, and the logs (log_folder.h). The folder's
 // lock makes the job's name unique. The lock ends with the process, so a killed launcher needs no
-// cleanup by hand. Loop-bound.
+// cleanup by hand.
+//
+// If processes may outlive their launcher, the folder also holds the ledger (run/ledger.h), and the
+// launcher's lease: it says every second that it lives. A launcher that has not for kLauncherLease
+// is ended by the next one, which takes over. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +16,7 @@
 #include "common/result.h"
 #include "launcher/clusters/log_folder.h"
 #include "launcher/plan/job_config.h"
+#include "launcher/run/ledger.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
@@ -23,25 +28,37 @@ struct LauncherAddress {
   std::string key;    // Opens logs, and what changes the job. Secret.
 };
 
+inline constexpr Duration kLauncherLease = std::chrono::seconds(10);
+
 class JobFolder {
  public:
   // kInvalidArgument: a job of that name is running, another job logs to the same folder, or other
   // users can write to this job's folder.
-  static Result<JobFolder> claim(const JobConfig& config);
+  static Result<JobFolder> claim(const JobConfig& config, Instant now);
   JobFolder(JobFolder&&) noexcept = default;
   JobFolder& operator=(JobFolder&&) noexcept = default;
-  ~JobFolder();  // Removes both files; the logs stay.
+  ~JobFolder();  // Removes launcher.json and worker_keys.json.
 
   Status publish(const LauncherAddress& address) const;
   // The API key of each worker's HTTP port, by the worker's name. Only the owner of the job can
   // read them.
   Status publish_keys(const std::map<std::string, std::string>& worker_keys) const;
   LogFolder& logs() { return logs_; }
+  const std::string& path() const { return path_; }
+  // It is on disk when this returns.
+  Status save(const Ledger& ledger) const;
+  // Removes ledger and lease: the run has ended.
+  void forget_run() const;
+  // kCancelled: a launcher with a higher number has taken over.
+  Status renew_lease(uint64_t launcher, Instant now) const;
 
   // kNotFound: no job of that name is running.
   static Result<LauncherAddress> find(const std::string& state_dir, const std::string& job);
-  // Returns the names of all running jobs whose folders are there, sorted.
+  // Returns the names of all running jobs whose folders are there, sorted; also of those without a
+  // launcher.
   static std::vector<std::string> running(const std::string& state_dir);
+  // What a launcher left that ended too early. kNotFound: nothing. kCorrupt: it cannot be read.
+  static Result<Ledger> ledger(const std::string& state_dir, const std::string& job);
   // Returns the published keys of these workers.
   static Result<std::vector<std::string>> worker_keys(const std::string& state_dir,
                                                       const std::string& job,

@@ -32,6 +32,7 @@ struct MessageText {
     return "Drain deadline_ms=" + std::to_string(m.deadline_ms);
   }
   std::string operator()(const net::Shutdown&) const { return "Shutdown"; }
+  std::string operator()(const net::RegisterAsked&) const { return "RegisterAsked"; }
   std::string operator()(const net::MembershipApplied& m) const {
     return "MembershipApplied version=" + std::to_string(m.version);
   }
@@ -78,7 +79,9 @@ struct EventText {
   std::string operator()(const RoleChangeAsked& e) const {
     return "RoleChangeAsked " + e.name + " role=" + to_string(e.role);
   }
-  std::string operator()(const NodeJoined& e) const { return "NodeJoined " + e.node.name; }
+  std::string operator()(const NodeJoined& e) const {
+    return "NodeJoined " + e.node.name + " running=" + std::to_string(e.running.size());
+  }
   std::string operator()(const ProcessSeen& e) const {
     return "ProcessSeen" + id(e.incarnation) +
            (e.signs.stopped  ? " stopped"
@@ -104,6 +107,9 @@ struct EffectText {
            " prefill=" + e.prefill + " decode=" + e.decode;
   }
   std::string operator()(const ReportReady&) const { return "ReportReady"; }
+  std::string operator()(const ReportAdopted& e) const {
+    return "ReportAdopted " + std::to_string(e.adopted) + " of " + std::to_string(e.processes);
+  }
   std::string operator()(const CloseDoors&) const { return "CloseDoors"; }
   std::string operator()(const Finish& e) const {
     return "Finish exit_code=" + std::to_string(e.exit_code) + " " + e.reason;

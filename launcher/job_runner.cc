@@ -1,5 +1,6 @@
 #include "launcher/job_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -7,20 +8,30 @@
 
 namespace pdjob::launcher {
 
+namespace {
+
+constexpr Duration kDoorRetry = std::chrono::milliseconds(100);
+constexpr Duration kDoorPatience = std::chrono::seconds(10);
+
+}  // namespace
+
 std::string reachable(const std::string& host) {
   return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
 }
 
 JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options,
                      Observer& observer)
-    : options_(std::move(options)),
+    : loop_(loop),
+      options_(std::move(options)),
       observer_(observer),
       cluster_(cluster),
       link_authority_(options_.root_key.derive("kv links")),
       job_(options_.processes, options_.timing, options_.nonce,
            {.nodes = cluster.nodes(),
             .groups = options_.groups,
-            .foreign_router = options_.foreign_router}),
+            .foreign_router = options_.foreign_router,
+            .launcher = options_.launcher,
+            .record = options_.record}),
       prober_(loop,
               {.key = options_.foreign_router ? "" : probe_key(),
                .worker_key_of = [this](const std::string& name) { return shown_key(name); },
@@ -36,38 +47,104 @@ JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options
   cluster_.report_to(*this);
 }
 
+JobRunner::~JobRunner() { loop_.cancel(doors_timer_); }
+
 void JobRunner::start(std::unique_ptr<net::ControlServer> control) {
   control_ = std::move(control);
-  open_next_door();
+  if (!options_.record) {
+    open_next_door();
+    return;
+  }
+  for (const Process& process : job_.processes()) {
+    if (process.alive()) {
+      control_->allow(process.name, control_keys(process.engine_id).public_key);
+    }
+  }
+  submit(Started{});  // The doors follow when their node has joined.
 }
 
-// The job starts when all are open.
 void JobRunner::open_next_door() {
-  if (doors_open_ < options_.doors.size()) {
-    cluster_.open_door(options_.doors[doors_open_]);
-    return;
-  }
-  if (options_.batch_door && options_.batch_door->port == 0) {
+  const auto closed = std::ranges::find_if(
+      options_.doors, [this](const Door& door) { return !doors_open_.contains(door.name); });
+  if (closed != options_.doors.end()) {
+    cluster_.open_door(*closed);
+  } else if (options_.batch_door && !doors_open_.contains(options_.batch_door->name)) {
     cluster_.open_door(*options_.batch_door);
-    return;
+  } else {
+    doors_are_open();
   }
-  observer_.on_doors_open(options_.doors.empty() ? 0 : options_.doors.front().port,
-                          options_.batch_door ? options_.batch_door->port : 0);
-  submit(Started{});
+}
+
+void JobRunner::doors_are_open() {
+  if (!std::exchange(doors_told_, true)) {
+    observer_.on_doors_open(options_.doors.empty() ? 0 : options_.doors.front().port,
+                            options_.batch_door ? options_.batch_door->port : 0);
+    if (!options_.record) {
+      submit(Started{});
+    }
+  }
+  doors_due_ = kNever;
+  if (const auto joined = std::exchange(joined_, std::nullopt)) {
+    submit(*joined);
+  }
 }
 
 void JobRunner::take(const DoorOpened& event) {
+  doors_open_.insert(event.name);
   if (options_.batch_door && event.name == options_.batch_door->name) {
     options_.batch_door->port = event.port;
     open_next_door();
     return;
   }
-  PDJOB_CHECK(event.name == options_.doors[doors_open_].name, event.name);
-  ++doors_open_;
   for (Door& door : options_.doors) {
     door.port = event.port;
   }
   open_next_door();
+}
+
+// A door that was open before may be held for a moment by a router that is just dying.
+void JobRunner::take(const DoorFailed& event) {
+  if (joined_ && loop_.now() < doors_due_) {
+    loop_.cancel(doors_timer_);
+    doors_timer_ = loop_.call_at(loop_.now() + kDoorRetry, [this] {
+      if (joined_) {
+        open_next_door();
+      }
+    });
+  } else if (joined_ || !doors_told_) {
+    observer_.on_door_failed(event.reason);
+  }
+}
+
+// A node that holds doors may have come with all of them, or with none.
+void JobRunner::take(const NodeJoined& event) {
+  bool holds_doors = false;
+  const auto look_for = [&](const Door& door) {
+    if (door.node == event.node.name) {
+      const auto found = event.doors.find(door.name);
+      const bool open = found != event.doors.end() && found->second == door.port;
+      open ? void(doors_open_.insert(door.name)) : void(doors_open_.erase(door.name));
+      holds_doors = true;
+    }
+  };
+  std::ranges::for_each(options_.doors, look_for);
+  if (options_.batch_door) {
+    look_for(*options_.batch_door);
+  }
+  if (!holds_doors || job_.state() >= JobState::kDraining) {
+    submit(event);
+    return;
+  }
+  joined_ = event;
+  doors_due_ = loop_.now() + kDoorPatience;
+  open_next_door();
+}
+
+void JobRunner::take(const NodeLost& event) {
+  if (joined_ && joined_->node.name == event.name) {
+    joined_.reset();
+  }
+  submit(event);
 }
 
 void JobRunner::read_log(const std::string& process, uint64_t from, LogReader done) {
@@ -134,7 +211,7 @@ std::string JobRunner::host_of(const std::string& node) const {
 
 void JobRunner::carry_out(const Spawn& effect) {
   const bool router = effect.role == net::Role::kRouter;
-  const net::CurveKeys keys = net::make_curve_keys();
+  const net::CurveKeys keys = control_keys(effect.engine_id);
   control_->allow(effect.name, keys.public_key);
   SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
   net::ProcessSpec& spec = order.spec;
@@ -192,11 +269,8 @@ void JobRunner::carry_out(Send& effect) {
 }
 
 void JobRunner::carry_out(const CloseDoors& /*effect*/) {
-  if (options_.batch_door && options_.batch_door->port != 0) {
-    cluster_.close_door(options_.batch_door->name);
-  }
-  for (size_t i = 0; i < doors_open_; ++i) {
-    cluster_.close_door(options_.doors[i].name);
+  for (const std::string& door : doors_open_) {
+    cluster_.close_door(door);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct JobRunnerOptions {
   // Of the Batch API's process, if there is one: routers reach it there whether it runs or not.
   std::optional<Door> batch_door;
   RootKey root_key;
+  uint64_t launcher = 0;  // Of this run's launchers, which one this is.
+  // What an earlier launcher of the run left; the doors then have their ports.
+  std::optional<JobRecord> record;
   std::string config_yaml;
   std::string config_name;
 };
@@ -51,6 +55,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
     // The core has taken the event; its effects come next.
     virtual void on_step(const Event& event, const std::vector<Effect>& effects) = 0;
     virtual void on_ready() = 0;
+    virtual void on_adopted(const ReportAdopted& /*adopted*/) {}
     virtual void on_finish(const Finish& finish) = 0;
 
    protected:
@@ -61,7 +66,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options, Observer& observer);
   JobRunner(const JobRunner&) = delete;
   JobRunner& operator=(const JobRunner&) = delete;
-  ~JobRunner() = default;
+  ~JobRunner();
 
   // The control plane's handler is this object.
   void start(std::unique_ptr<net::ControlServer> control);
@@ -89,13 +94,16 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
     std::visit([this](const auto& body) { take(body); }, event);
   }
   void take(const DoorOpened& event);
-  void take(const DoorFailed& event) { observer_.on_door_failed(event.reason); }
+  void take(const DoorFailed& event);
+  void take(const NodeJoined& event);
+  void take(const NodeLost& event);
   void take(const LogAnswered& event);
   template <class JobEvent>
   void take(const JobEvent& event) {
     submit(event);
   }
   void open_next_door();
+  void doors_are_open();
 
   void stepped(const Event& event, const std::vector<Effect>& effects) {
     observer_.on_step(event, effects);
@@ -107,6 +115,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(Send& effect);
   void carry_out(const Probe& effect) { prober_.start(effect); }
   void carry_out(const ReportReady& /*effect*/) { observer_.on_ready(); }
+  void carry_out(const ReportAdopted& effect) { observer_.on_adopted(effect); }
   void carry_out(const CloseDoors& effect);
   void carry_out(const Finish& effect) { observer_.on_finish(effect); }
 
@@ -114,10 +123,15 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   std::string shown_key(const std::string& name) const;
   std::optional<uint64_t> kv_received_by(const std::string& name) const;
   std::string host_of(const std::string& node) const;
+  // Each start of a process has keys of its own, which every launcher of the run can compute.
+  net::CurveKeys control_keys(const std::string& engine_id) const {
+    return net::curve_keys_of(options_.root_key.derive("control", engine_id));
+  }
   std::string probe_key() const { return options_.root_key.derive("probes"); }
   std::string router_key() const;
   void add_batch_keys(net::ProcessSpec& spec) const;
 
+  net::Loop& loop_;
   JobRunnerOptions options_;
   Observer& observer_;
   Cluster& cluster_;
@@ -125,7 +139,12 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   Job job_;
   std::unique_ptr<net::ControlServer> control_;
   Prober prober_;
-  size_t doors_open_ = 0;
+  std::set<std::string> doors_open_;
+  bool doors_told_ = false;
+  // The doors' node, which joined without some of them: the job hears of it once they are open.
+  std::optional<NodeJoined> joined_;
+  Instant doors_due_ = kNever;
+  net::TimerId doors_timer_;
   uint64_t log_tickets_ = 0;
   std::map<uint64_t, LogReader> log_readers_;  // By ticket.
   Runner runner_;

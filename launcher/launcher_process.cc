@@ -17,9 +17,8 @@
 
 #include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
-#include "common/hex.h"
 #include "common/log.h"
-#include "common/random.h"
+#include "common/os/real_clock.h"
 #include "engine/kv_size.h"
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
@@ -29,11 +28,13 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
+#include "launcher/job_run.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
 #include "launcher/nodes.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/run/patiently.h"
 #include "launcher/status.h"
 #include "launcher/view/terminal.h"
 #include "net/control/control_channel.h"
@@ -46,13 +47,6 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr const char* kOwnLog = "launcher";
-
-std::string new_job_id() {
-  constexpr size_t kDigits = 8;
-  std::string text;
-  append_hex(text, entropy(), kDigits);
-  return text;
-}
 
 ModelSize size_of(const ModelConfig& model) {
   const engine::EngineConfig& engine = model.decode_engine;
@@ -175,27 +169,37 @@ bool is_heartbeat(const Event& event) {
   return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
 }
 
-JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan) {
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
+                                const JobRun& run) {
+  const Ledger& ledger = run.ledger();
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan),
                            .groups = groups_of(plan),
                            .timing = timing_of(config),
-                           .nonce = new_job_id(),
+                           .nonce = ledger.nonce,
                            .foreign_router = has_foreign_router(config),
                            .open_workers = recipe_without_key(config),
-                           .root_key = RootKey::make(),
+                           .root_key = ledger.root_key(),
+                           .launcher = ledger.launcher,
+                           .record = {},
                            .config_yaml = config.text,
                            .config_name = std::filesystem::absolute(config.source).string()};
+  if (run.adopts()) {
+    options.record = ledger.job;
+  }
   const bool shared = config.router.replicas > 1;
   for (const PlanRow& row : plan.rows) {
     if (row.role == net::Role::kRouter) {
       options.doors.push_back({.name = row.name,
                                .node = row.node,
                                .host = row.host,
-                               .port = row.port,
+                               .port = ledger.door_port != 0 ? ledger.door_port : row.port,
                                .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
     } else if (row.role == net::Role::kBatch) {
-      options.batch_door = Door{.name = row.name, .node = row.node, .host = row.host};
+      options.batch_door = Door{.name = row.name,
+                                .node = row.node,
+                                .host = row.host,
+                                .port = ledger.batch_door_port};
     }
   }
   return options;
@@ -205,21 +209,22 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan)
 class LauncherProcess final : JobRunner::Observer {
  public:
   LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal,
-                  net::EventLoop& loop, Cluster& cluster)
+                  net::EventLoop& loop, Cluster& cluster, JobRun& run)
       : config_(config),
         plan_(std::move(plan)),
         folder_(folder),
+        run_(run),
         terminal_(terminal),
         loop_(loop),
         cluster_(cluster),
-        runner_(loop, cluster, runner_options(config, plan_), *this),
+        runner_(loop, cluster, runner_options(config, plan_, run), *this),
         scaling_(loop, runner_, config, plan_,
                  [this](const std::string& line) { terminal_.say(line); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {}
 
   Status open() {
-    PDJOB_TRY(control_, net::ControlServer::open(loop_, runner_, config_.launcher.control_host));
+    PDJOB_TRY_STATUS(open_control());
     AdminPages pages{
         .status_json = [this] { return status_json(view()); },
         .status_text = [this] { return status_text(view()); },
@@ -244,13 +249,34 @@ class LauncherProcess final : JobRunner::Observer {
         {.pid = getpid(), .admin = admin_->address(), .key = runner_.owner_key()});
   }
 
-  int run() {
+  int run(RunHow how) {
+    begun_ = loop_.now();
+    how_ = how;
     runner_.start(std::move(control_));
+    for (int asked = 0; asked < static_cast<int>(how); ++asked) {
+      stop(kExitOk);
+    }
     loop_.run();
     return exit_code_;
   }
 
  private:
+  // Processes that are there already reach it where the earlier launcher was.
+  Status open_control() {
+    Ledger& ledger = run_.ledger();
+    const net::ControlServer::Options options{
+        .host = config_.launcher.control_host,
+        .port = ledger.control_port,
+        .keys = net::curve_keys_of(ledger.root_key().derive("control")),
+        .launcher = ledger.launcher};
+    constexpr Duration kPortComesFree = std::chrono::seconds(5);
+    PDJOB_TRY(control_, patiently(run_.adopts() ? kPortComesFree : Duration{}, [&] {
+                return net::ControlServer::open(loop_, runner_, options);
+              }));
+    ledger.control_port = net::port_of(control_->endpoint());
+    return ok();
+  }
+
   const Job& job() const { return runner_.job(); }
   JobView view() const {
     return {.plan = plan_, .job = job(), .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
@@ -298,7 +324,12 @@ class LauncherProcess final : JobRunner::Observer {
                  : row.role == net::Role::kBatch ? batch_port
                                                  : row.port;
     }
+    run_.ledger().door_port = port;
+    run_.ledger().batch_door_port = batch_port;
     url_ = "http://" + reachable(plan_.rows.front().host) + ":" + std::to_string(port);
+    if (how_ != RunHow::kServe) {
+      return;
+    }
     terminal_.say(plan_.to_text());
     terminal_.say("logs: " + folder_.logs().path() + "\n");
   }
@@ -310,6 +341,7 @@ class LauncherProcess final : JobRunner::Observer {
   }
 
   void on_step(const Event& event, const std::vector<Effect>& effects) override {
+    run_.note(job(), event, effects);
     log_event(event);
     for (const Effect& effect : effects) {
       log_effect(effect);
@@ -335,14 +367,21 @@ class LauncherProcess final : JobRunner::Observer {
     terminal_.ready(url_);
   }
 
+  void on_adopted(const ReportAdopted& adopted) override {
+    const auto took = (loop_.now() - begun_) / std::chrono::milliseconds(1);
+    terminal_.say("adopted " + std::to_string(adopted.adopted) + " of " +
+                  std::to_string(adopted.processes) + " processes in " + std::to_string(took) +
+                  " ms\n");
+  }
+
   void on_finish(const Finish& finish) override {
     exit_code_ = finish.exit_code;
     if (!finish.reason.empty()) {
       terminal_.say("pdjob: the job failed: " + finish.reason + "\n");
     }
     if (!finish.culprit.empty()) {
-      terminal_.say("--- end of " + folder_.logs().log_path(finish.culprit) + "\n" +
-                    folder_.logs().tail(finish.culprit));
+      const std::string log = (run_.lasts() ? std::string(kLocalLogs) + "/" : "") + finish.culprit;
+      terminal_.say("--- end of " + folder_.logs().log_path(log) + "\n" + folder_.logs().tail(log));
     }
     loop_.stop();
   }
@@ -350,12 +389,15 @@ class LauncherProcess final : JobRunner::Observer {
   const JobConfig& config_;
   LaunchPlan plan_;
   JobFolder& folder_;
+  JobRun& run_;
   Terminal& terminal_;
   net::EventLoop& loop_;
   Cluster& cluster_;
   JobNews news_;
   std::string url_;
   int exit_code_ = kExitFailed;
+  Instant begun_{};
+  RunHow how_ = RunHow::kServe;
   std::map<std::string, std::string> keys_;  // As published, by worker.
   JobRunner runner_;
   JobScaling scaling_;
@@ -383,16 +425,23 @@ NodeWaiting node_waiting(const JobConfig& config,
 }
 
 struct PlacedJob {
-  std::unique_ptr<Cluster> cluster;
+  JobClusters clusters;
   LaunchPlan plan;
 };
 
-Result<PlacedJob> place_job(const JobConfig& config, LogFolder& logs, net::EventLoop& loop,
-                            const std::function<void(const std::string&)>& progress) {
+// An adopted job has its plan, and its nodes come when they come.
+Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::EventLoop& loop,
+                            JobRun& run, const std::function<void(const std::string&)>& progress) {
   PlacedJob placed;
-  PDJOB_TRY(placed.cluster, open_clusters(loop, config, logs));
-  PDJOB_TRY_STATUS(wait_for_nodes(loop, *placed.cluster, config, node_waiting(config, progress)));
-  PDJOB_TRY(placed.plan, plan_on(config, placed.cluster->nodes()));
+  PDJOB_TRY(placed.clusters, open_clusters(loop, config, folder, run));
+  if (!run.adopts()) {
+    NodeWaiting waiting = node_waiting(config, progress);
+    waiting.local_agent = true;
+    Cluster& cluster = *placed.clusters.cluster;
+    PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, waiting));
+    run.ledger().plan_nodes = cluster.nodes();
+  }
+  PDJOB_TRY(placed.plan, plan_on(config, run.ledger().plan_nodes));
   return placed;
 }
 
@@ -415,14 +464,14 @@ int refuse(int exit_code, const Error& error) {
 
 }  // namespace
 
-int run_job(const JobConfig& config) {
+int run_job(const JobConfig& config, RunHow how) {
   if (config.clusters.empty()) {
     // Says what cannot run before it makes anything.
     if (const auto plan = plan_on(config, {LocalCluster::this_node()}); !plan) {
       return refuse(kExitNotPlaced, plan.error());
     }
   }
-  Result<JobFolder> folder = JobFolder::claim(config);
+  Result<JobFolder> folder = JobFolder::claim(config, real_now());
   if (!folder) {
     return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
                   folder.error());
@@ -439,19 +488,31 @@ int run_job(const JobConfig& config) {
   net::block_signals();
   log::start("launcher", log::Level::kInfo);
   net::EventLoop loop;
-  Result<PlacedJob> placed = place_job(config, folder->logs(), loop,
+  auto run =
+      JobRun::begin(loop, *folder, *terminal, config,
+                    how == RunHow::kServe ? JobRun::Stopped::kIsOver : JobRun::Stopped::kGoesOn);
+  if (!run) {
+    leave_all(*terminal, exit_code_of(run.error()), run.error().message);
+  }
+  // From here on a failure ends the job, but not one that an earlier launcher left.
+  const auto fail = [&](int exit_code, const Error& error) {
+    if ((*run)->adopts()) {
+      leave_all(*terminal, exit_code, error.message);
+    }
+    terminal->say("pdjob: " + error.message + "\n");
+    return exit_code;
+  };
+  Result<PlacedJob> placed = place_job(config, *folder, loop, **run,
                                        [&](const std::string& text) { terminal->progress(text); });
   if (!placed) {
-    terminal->say("pdjob: " + placed.error().message + "\n");
-    return exit_code_of(placed.error());
+    return fail(exit_code_of(placed.error()), placed.error());
   }
   LauncherProcess launcher(config, std::move(placed->plan), *folder, *terminal, loop,
-                           *placed->cluster);
+                           *placed->clusters.cluster, **run);
   if (const Status opened = launcher.open(); !opened) {
-    terminal->say("pdjob: " + opened.error().message + "\n");
-    return kExitNotPlaced;
+    return fail(kExitNotPlaced, opened.error());
   }
-  return launcher.run();
+  return launcher.run(how);
 }
 
 int show_plan(const JobConfig& config, PlanForm form) {

@@ -6,8 +6,12 @@
 
 namespace pdjob::launcher {
 
-// Runs the job until it is stopped or fails. Returns the exit code (common/exit_code.h).
-int run_job(const JobConfig& config);
+// Runs the job until it is stopped or fails. Returns the exit code (common/exit_code.h). If an
+// earlier launcher left processes of this job, it goes on with them.
+//
+// kStop, kStopNow: it only ends them; with kStopNow, requests under way are not finished.
+enum class RunHow { kServe, kStop, kStopNow };
+int run_job(const JobConfig& config, RunHow how = RunHow::kServe);
 
 // Prints only the plan, for `pdjob plan`: text or JSON on stdout.
 enum class PlanForm { kText, kJson };

@@ -137,7 +137,18 @@ void AgentCluster::carry_out(const NodeCame& effect) {
   const Node& node = effect.node;
   log::info("node " + node.name + " joined: " + node.host + ", " + std::to_string(node.cores) +
             " cores");
-  tell(NodeJoined{node});
+  NodeJoined joined{.node = node};
+  for (const RunningProcess& process : effect.facts.running) {
+    if (node_of_process_.try_emplace(process.incarnation, node.name).second) {
+      joined.running.push_back(process);
+    }
+  }
+  for (const auto& [name, port] : effect.facts.doors) {
+    if (doors_.try_emplace(name, OpenedDoor{.node = node.name, .awaited = false}).second) {
+      joined.doors.emplace(name, port);
+    }
+  }
+  tell(joined);
 }
 
 void AgentCluster::carry_out(const NodeGone& effect) {

@@ -13,7 +13,8 @@
 
 namespace pdjob::launcher {
 
-inline constexpr size_t kNodeFactsMax = 256;  // GPUs of a node; its labels.
+inline constexpr size_t kNodeFactsMax = 256;       // GPUs of a node; its labels.
+inline constexpr size_t kNodeProcessesMax = 4096;  // Also its doors.
 inline constexpr size_t kAgentTextBytesMax = 1024;
 inline constexpr size_t kProcessSpecBytesMax = size_t{4} * 1024 * 1024;
 
@@ -30,22 +31,28 @@ struct AgentHello {
   std::vector<std::string> gpus;
   std::vector<std::pair<std::string, std::string>> labels;
 };
-// Answer to Welcome: nothing of an earlier session runs here.
+// Answer to Welcome: nothing of an earlier session runs here, except what an earlier launcher of
+// the same owner left.
 struct NodeReady {
   std::string host;  // Its processes listen here.
+  std::vector<RunningProcess> running;
+  std::vector<std::pair<std::string, uint16_t>> doors;  // Names and ports.
 };
 struct NodeLeaving {
   std::string why;
 };
 // --- to the agent
 
-// Begins a session. The agent ends all that is left of an earlier one.
+// Begins a session. The agent ends all that is left of an earlier one, unless the owner is the same
+// and the launcher's number is higher: then the new launcher adopts it.
 struct Welcome {
   std::string job;
   // Which address of the node its processes listen on (node_address.h); empty: the agent's choice.
   std::string host;
   uint64_t lease_ms = 0;           // Either end gives the other up after so much silence.
   uint64_t orphan_timeout_ms = 0;  // How long processes outlive a launcher that is lost.
+  std::string owner;               // One run of a job; secret enough that nobody guesses it.
+  uint64_t launcher = 0;           // Of the run's launchers, which one this is. It only grows.
 };
 struct Refused {
   std::string reason;

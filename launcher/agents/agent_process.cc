@@ -31,6 +31,7 @@ namespace {
 
 constexpr size_t kWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave after the end.
+constexpr Duration kLauncherComes = std::chrono::seconds(20);       // To an agent of its own.
 
 std::string shortened(std::string text) {
   text.resize(std::min(text.size(), kAgentTextBytesMax));
@@ -81,6 +82,18 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     if (options_.lifeline >= 0) {
       PDJOB_TRY_STATUS(loop_.watch(options_.lifeline, EPOLLIN | EPOLLRDHUP, *this));
     }
+    if (options_.lock >= 0) {
+      const std::string pid = std::to_string(getpid()) + "\n";
+      if (ftruncate(options_.lock, 0) != 0 ||
+          pwrite(options_.lock, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+        return Error{ErrorCode::kUnavailable, "cannot write the lock file"};
+      }
+      loop_.call_at(loop_.now() + kLauncherComes, [this] {
+        if (!session_) {
+          stop("the absence of its launcher");
+        }
+      });
+    }
     return ok();
   }
 
@@ -95,6 +108,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
         : logs(std::move(folder)), cluster(loop, {.logs = logs}) {}
     LogFolder logs;
     LocalCluster cluster;
+    std::string host;  // Its processes listen there.
   };
 
   void stop(const std::string& why) {
@@ -161,9 +175,19 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
 
   // --- what the core wants
   void stepped(const AgentEvent& /*event*/, const std::vector<AgentEffect>& /*effects*/) {}
-  void carried_out(const AgentEvent& /*event*/) {}
+  void carried_out(const AgentEvent& /*event*/) {
+    if (options_.lock >= 0 && served_ && !session_) {
+      loop_.stop();
+    }
+  }
   void carry_out(const SendFrame& effect) { client_->send(encode(effect.frame)); }
   void carry_out(const BeginSession& effect);
+  void carry_out(const AdoptSession& /*effect*/) {
+    const std::vector<RunningProcess> running = session_->cluster.running();
+    log::info("a new launcher of the job adopts " + std::to_string(running.size()) + " processes");
+    runner_.submit(SessionBegan{
+        {.host = session_->host, .running = running, .doors = session_->cluster.doors()}});
+  }
   void carry_out(const EndSession& effect) {
     if (session_) {
       log::info("ending everything: " + effect.why);
@@ -175,6 +199,10 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   }
   void carry_out(const SayRefused& effect) {
     warn_once("the launcher refused this agent: " + effect.reason);
+  }
+  void carry_out(const SayIgnored& effect) {
+    warn_once("launcher " + std::to_string(effect.launcher) +
+              " of the job is ignored: a later one has taken over");
   }
   void carry_out(const SayOrphaned& effect) {
     log::warn("the launcher is lost (" + effect.why + "): everything ends in " +
@@ -215,6 +243,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   const AgentOptions& options_;
   AgentSession core_;
   std::optional<Session> session_;
+  bool served_ = false;         // A session has begun.
   std::set<std::string> told_;  // Warnings of this session.
   Runner runner_;
   net::StopSignals signals_;
@@ -237,8 +266,10 @@ void AgentProcess::carry_out(const BeginSession& effect) {
   }
   session_.emplace(loop_, std::move(*logs));
   session_->cluster.report_to(*this);
+  session_->host = *address;
+  served_ = true;
   log::info("serving job " + effect.welcome.job + "; its processes listen on " + *address);
-  runner_.submit(SessionBegan{*address});
+  runner_.submit(SessionBegan{{.host = *address, .running = {}, .doors = {}}});
 }
 
 void AgentProcess::obey(const StartProcess& order) {

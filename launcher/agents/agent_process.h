@@ -22,6 +22,9 @@ struct AgentOptions {
   uint32_t cores = 0;         // That the node offers; 0: all that it has.
   uint64_t memory_bytes = 0;  // The same.
   int lifeline = -1;          // The agent ends when nobody holds its other end any more; -1: none.
+  // The agent is a launcher's own, on its machine: it ends with its session, and holds this locked
+  // file, to which it writes its pid; -1: it is not.
+  int lock = -1;
 };
 
 // Runs until it is stopped. Returns the exit code (common/exit_code.h).

@@ -77,7 +77,9 @@ void AgentRoster::on(const AgentSpoke& event, Turn& turn) {
   }
   const auto name = names_.find(event.frame.session);
   if (name == names_.end()) {
-    turn.effects.push_back(SendToAgent{event.route, {event.frame.session, 0, Goodbye{}}});
+    if (is_ours(event.frame.session)) {
+      turn.effects.push_back(SendToAgent{event.route, {event.frame.session, 0, Goodbye{}}});
+    }
     return;
   }
   const auto at = agents_.find(name->second);
@@ -85,6 +87,16 @@ void AgentRoster::on(const AgentSpoke& event, Turn& turn) {
   at->second.route = event.route;
   at->second.reachable = true;
   hear(at, event.frame, turn);
+}
+
+// An earlier launcher's session is not ours to end: its processes are adopted once the agent says
+// Hello.
+bool AgentRoster::is_ours(uint64_t session) const {
+  return setting_.owner.empty() || (session >= setting_.first_session && session < next_session_);
+}
+
+std::string AgentRoster::name_of(const AgentHello& hello) const {
+  return setting_.only ? setting_.only->name : setting_.cluster + "/" + hello.name;
 }
 
 std::string AgentRoster::objection(const AgentHello& hello) const {
@@ -107,7 +119,7 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
            "its name is not 1..63 letters, digits, -, _ and .: give it another by --name", turn);
     return;
   }
-  const std::string name = setting_.cluster + "/" + hello.name;
+  const std::string name = name_of(hello);
   auto at = agents_.find(name);
   if (at != agents_.end() && at->second.instance != hello.instance) {
     refuse(route, name,
@@ -141,6 +153,9 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
                 .gpus = hello.gpus,
                 .cluster = setting_.cluster,
                 .labels = {hello.labels.begin(), hello.labels.end()}};
+  if (setting_.only) {
+    agent.node = *setting_.only;
+  }
   names_.emplace(agent.session, name);
   if (agents_.size() == 1) {
     beat_due_ = turn.now + kAgentBeat;
@@ -159,7 +174,9 @@ void AgentRoster::welcome(Agent& agent, Turn& turn) {
        Welcome{.job = setting_.job,
                .host = setting_.host,
                .lease_ms = milliseconds(setting_.lease),
-               .orphan_timeout_ms = milliseconds(setting_.orphan_timeout)},
+               .orphan_timeout_ms = milliseconds(setting_.orphan_timeout),
+               .owner = setting_.owner,
+               .launcher = setting_.launcher},
        turn);
 }
 
@@ -177,7 +194,7 @@ void AgentRoster::hear(Agents::iterator at, const AgentFrame& frame, Turn& turn)
     } else if (!agent.ready) {
       agent.ready = true;
       agent.node.host = ready->host;
-      turn.effects.push_back(NodeCame{agent.node});
+      turn.effects.push_back(NodeCame{agent.node, *ready});
     }
   } else if (const auto* leaving = std::get_if<NodeLeaving>(&frame.message)) {
     const std::string why = is_printable(leaving->why) ? leaving->why : "it does not say why";

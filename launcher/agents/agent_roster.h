@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,6 +25,9 @@ struct RosterSetting {
   std::string host;   // As in Welcome.
   Duration lease = std::chrono::seconds(5);
   Duration orphan_timeout{};
+  std::string owner;           // As in Welcome; empty: nothing outlives this launcher.
+  uint64_t launcher = 0;       // As in Welcome.
+  std::optional<Node> only;    // The cluster has this node alone, whatever its agent says.
   uint64_t first_session = 1;  // From the operating system's random generator.
   size_t nodes_max = 4096;
 };
@@ -56,6 +60,7 @@ struct SendToAgent {
 };
 struct NodeCame {
   Node node;
+  NodeReady facts;
 };
 struct NodeGone {
   std::string node;
@@ -111,6 +116,8 @@ class AgentRoster {
   void welcome(Agent& agent, Turn& turn);
   void hear(Agents::iterator at, const AgentFrame& frame, Turn& turn);
   void lose(Agents::iterator at, const std::string& why, Turn& turn);
+  std::string name_of(const AgentHello& hello) const;
+  bool is_ours(uint64_t session) const;
   static void refuse(const std::string& route, const std::string& who, const std::string& reason,
                      Turn& turn);
   static void send(Agent& agent, AgentMessage message, Turn& turn);

@@ -85,17 +85,29 @@ void AgentSession::on(const FrameArrived& event, Turn& turn) {
   }
 }
 
+bool AgentSession::adopts(const Welcome& welcome) const {
+  return holds_session() && ready_ && !owner_.empty() && welcome.owner == owner_ &&
+         welcome.launcher > launcher_;
+}
+
 // Only the first message of a session is a Welcome. A late copy of it changes nothing.
 void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   const Welcome& welcome = std::get<Welcome>(frame.message);
   if (frame.number != 1 || frame.session == 0 || frame.session == session_) {
     return;
   }
-  if (holds_session()) {
+  if (!owner_.empty() && welcome.owner == owner_ && welcome.launcher < launcher_) {
+    turn.effects.push_back(SayIgnored{welcome.launcher});
+    return;
+  }
+  const bool adopts_it = adopts(welcome);
+  if (holds_session() && !adopts_it) {
     end("a launcher begins anew", turn);
   }
   state_ = State::kServing;
   session_ = frame.session;
+  owner_ = welcome.owner;
+  launcher_ = welcome.launcher;
   sent_ = 0;
   received_ = 1;
   ready_ = false;
@@ -103,13 +115,17 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   orphan_timeout_ = duration_of(welcome.orphan_timeout_ms);
   heard_ = turn.now;
   beat_due_ = turn.now + kAgentBeat;
-  turn.effects.push_back(BeginSession{welcome});
+  if (adopts_it) {
+    turn.effects.push_back(AdoptSession{welcome});
+  } else {
+    turn.effects.push_back(BeginSession{welcome});
+  }
 }
 
 void AgentSession::on(const SessionBegan& event, Turn& turn) {
   if (holds_session() && !ready_) {
     ready_ = true;
-    send(NodeReady{event.host}, turn);
+    send(event.facts, turn);
   }
 }
 

@@ -7,7 +7,9 @@
 //      |-----------------(orphan timeout)----------|
 //
 // Without an orphan timeout, a lost launcher ends everything at once. An orphaned agent keeps its
-// processes, says Hello to whoever listens, and goes on if the same launcher answers.
+// processes, says Hello to whoever listens, and goes on if the same launcher answers. A later
+// launcher of the same run of the job adopts them: its number must be higher than any that the
+// agent has seen. An earlier one is ignored from then on.
 //
 // What an order means is its shell's business. Pure.
 #pragma once
@@ -30,7 +32,7 @@ struct FrameArrived {
 };
 // The answers to BeginSession.
 struct SessionBegan {
-  std::string host;
+  NodeReady facts;
 };
 struct SessionImpossible {
   std::string why;
@@ -51,6 +53,10 @@ struct SendFrame {
 struct BeginSession {
   Welcome welcome;
 };
+// A new launcher goes on with what runs. Answered by SessionBegan.
+struct AdoptSession {
+  Welcome welcome;
+};
 struct EndSession {  // Kill what it started, close its doors.
   std::string why;
 };
@@ -60,13 +66,16 @@ struct CarryOut {
 struct SayRefused {
   std::string reason;
 };
+struct SayIgnored {  // Of an earlier launcher.
+  uint64_t launcher = 0;
+};
 struct SayOrphaned {
   std::string why;
   Duration left{};  // Until everything ends.
 };
 struct SayResumed {};
-using AgentEffect = std::variant<SendFrame, BeginSession, EndSession, CarryOut, SayRefused,
-                                 SayOrphaned, SayResumed>;
+using AgentEffect = std::variant<SendFrame, BeginSession, AdoptSession, EndSession, CarryOut,
+                                 SayRefused, SayIgnored, SayOrphaned, SayResumed>;
 
 class AgentSession {
  public:
@@ -94,17 +103,21 @@ class AgentSession {
   void on(const AgentTimePassed& event, Turn& turn);
 
   void begin(const AgentFrame& frame, Turn& turn);
+  bool adopts(const Welcome& welcome) const;
   void lose(const std::string& why, Turn& turn);
   void end(const std::string& why, Turn& turn);
   void send(AgentMessage message, Turn& turn);
   void say_hello(Turn& turn);
   bool holds_session() const { return state_ != State::kJoining; }
 
-  const AgentHello hello_;
+  AgentHello hello_;
   State state_ = State::kJoining;
   bool connected_ = false;
   Instant hello_due_{};
 
+  // Of the last session that began. They outlive it, so that an earlier launcher stays refused.
+  std::string owner_;
+  uint64_t launcher_ = 0;
   // Of the session.
   uint64_t session_ = 0;
   uint64_t sent_ = 0;

@@ -46,6 +46,14 @@ void fields(Codec& codec, Of<AgentHello, Codec> message) {
 template <class Codec>
 void fields(Codec& codec, Of<NodeReady, Codec> message) {
   text(codec, message.host);
+  codec.list(message.running, kNodeProcessesMax, [](Codec& in, auto& process) {
+    incarnation(in, process.incarnation);
+    in.value(process.pid);
+  });
+  codec.list(message.doors, kNodeProcessesMax, [](Codec& in, auto& door) {
+    text(in, door.first);
+    in.value(door.second);
+  });
 }
 template <class Codec>
 void fields(Codec& codec, Of<NodeLeaving, Codec> message) {
@@ -64,6 +72,8 @@ void fields(Codec& codec, Of<Welcome, Codec> message) {
   text(codec, message.host);
   codec.value(message.lease_ms);
   codec.value(message.orphan_timeout_ms);
+  text(codec, message.owner);
+  codec.value(message.launcher);
 }
 template <class Codec>
 void fields(Codec& codec, Of<Refused, Codec> message) {

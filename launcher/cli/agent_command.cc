@@ -46,6 +46,7 @@ Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
   options.join_port = join->port;
   PDJOB_TRY(options.key, key_of(flags));
   options.lifeline = flags.key_fd;
+  options.lock = flags.lock_fd;
   options.name = flags.name.empty() ? machine_name() : flags.name;
   if (options.name.size() > kNameBytesMax) {
     return wrong("--name must have at most " + std::to_string(kNameBytesMax) + " bytes");

@@ -13,6 +13,7 @@ struct AgentFlags {
   std::string join;  // "HOST:PORT"
   std::string key_file;
   int key_fd = -1;           // In place of the file; the agent ends when its other end is closed.
+  int lock_fd = -1;          // Of a launcher's own agent (AgentOptions::lock).
   std::string new_key_file;  // Only makes this file.
   std::string name;          // Empty: the machine's.
   std::string host;

@@ -273,7 +273,7 @@ struct CommandLine {
     add_which_job(command);
     command->callback([this] {
       exit_code = of_job("stop", [this](const std::string& state_dir, const std::string& job) {
-        return stop_job(state_dir, job, now ? StopHow::kNow : StopHow::kDrain);
+        return stop_job(state_dir, job, now ? StopHow::kNow : StopHow::kDrain, places);
       });
     });
   }

@@ -128,6 +128,7 @@ void ProcessArguments::add_agent(CLI::App& app) {
       ->add_option("--new-key", agent_.new_key_file,
                    "Only make a new key file, which its owner alone can read")
       ->type_name("FILE");
+  command->add_option("--lock-fd", agent_.lock_fd, "Given by the launcher")->group("");
   command->add_option("--name", agent_.name, "The node's name; default: the machine's")
       ->type_name("NAME");
   command->add_option("--cores", agent_.cores, "How many cores the node offers [all]");

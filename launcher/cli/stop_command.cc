@@ -1,5 +1,6 @@
 #include "launcher/cli/stop_command.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -11,7 +12,11 @@
 
 #include "common/exit_code.h"
 #include "common/result.h"
+#include "launcher/clusters/local_cluster.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_run.h"
+#include "launcher/launcher_process.h"
+#include "launcher/run/local_agent.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
@@ -51,9 +56,56 @@ Status stop(const std::string& state_dir, const std::string& job, StopHow how) {
   return ok();
 }
 
+// The job as it was started. Its launcher is gone.
+Result<JobConfig> config_of(const Ledger& ledger, const std::string& state_dir,
+                            const Places& places) {
+  PDJOB_TRY(JobConfig config, parse_job_config(ledger.config_source, ledger.config_text, places));
+  config.launcher.state_dir = state_dir;
+  if (const std::string why = JobRun::objection(ledger, config); !why.empty()) {
+    return Error{ErrorCode::kUnsupported, why};
+  }
+  return config;
+}
+
+bool has_remote_nodes(const Ledger& ledger) {
+  return std::ranges::any_of(ledger.job.nodes, [](const Node& node) {
+    return node.name != LocalCluster::this_node().name;
+  });
+}
+
+// Ends what a launcher left that ended too early. This process becomes the job's launcher, adopts
+// everything, and stops. A run that it cannot adopt loses this machine's agent, which ends its
+// processes; those on other machines end by their orphan timeout.
+int stop_left_behind(const std::string& state_dir, const std::string& job, StopHow how,
+                     const Places& places) {
+  const std::string folder = state_dir + "/" + job;
+  const auto ledger = JobFolder::ledger(state_dir, job);
+  const auto config = ledger ? config_of(*ledger, state_dir, places) : ledger.error();
+  if (config) {
+    return run_job(*config, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
+  }
+  std::fprintf(stderr,
+               "pdjob: what runs of job %s cannot be adopted (%s): this machine's processes are "
+               "ended at once, and those of other machines by launcher.orphan_timeout\n",
+               job.c_str(), config.error().message.c_str());
+  LocalAgent::end(folder, Duration{});
+  return LocalAgent::runs(folder) ? kExitFailed : kExitOk;
+}
+
 }  // namespace
 
-int stop_job(const std::string& state_dir, const std::string& job, StopHow how) {
+int stop_job(const std::string& state_dir, const std::string& job, StopHow how,
+             const Places& places) {
+  const auto running = JobFolder::find(state_dir, job);
+  const auto ledger = JobFolder::ledger(state_dir, job);
+  if (!running && running.error().code == ErrorCode::kNotFound &&
+      (LocalAgent::runs(state_dir + "/" + job) || (ledger && has_remote_nodes(*ledger)))) {
+    const int code = stop_left_behind(state_dir, job, how, places);
+    if (code == kExitOk) {
+      std::printf("job %s has ended\n", job.c_str());
+    }
+    return code;
+  }
   const Status stopped = stop(state_dir, job, how);
   if (!stopped) {
     std::fprintf(stderr, "pdjob: %s\n", stopped.error().message.c_str());

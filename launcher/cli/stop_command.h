@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "launcher/plan/job_config.h"
+
 namespace pdjob::launcher {
 
 enum class StopHow {
@@ -11,6 +13,7 @@ enum class StopHow {
 };
 
 // Returns the exit code (common/exit_code.h).
-int stop_job(const std::string& state_dir, const std::string& job, StopHow how);
+int stop_job(const std::string& state_dir, const std::string& job, StopHow how,
+             const Places& places);
 
 }  // namespace pdjob::launcher

@@ -120,6 +120,22 @@ Node LocalCluster::this_node() {
           .overcommits = true};
 }
 
+std::vector<RunningProcess> LocalCluster::running() const {
+  std::vector<RunningProcess> running;
+  for (const auto& [incarnation, child] : children_) {
+    running.push_back({incarnation, child->pid()});
+  }
+  return running;
+}
+
+std::vector<std::pair<std::string, uint16_t>> LocalCluster::doors() const {
+  std::vector<std::pair<std::string, uint16_t>> doors;
+  for (const auto& [name, socket] : doors_) {
+    doors.emplace_back(name, net::local_port(socket.get()));
+  }
+  return doors;
+}
+
 void LocalCluster::tell(ClusterEvent event) {
   loop_.post([this, alive = std::weak_ptr(alive_), event = std::move(event)] {
     if (!alive.expired()) {

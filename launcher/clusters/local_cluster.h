@@ -37,6 +37,10 @@ class LocalCluster final : public Cluster {
   void look_at(Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
+  // What it runs and holds now.
+  std::vector<RunningProcess> running() const;
+  std::vector<std::pair<std::string, uint16_t>> doors() const;
+
   // Describes this machine, without a cluster.
   static Node this_node();
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -73,7 +74,7 @@ Status make_private_folder(const std::string& path) {
   return ok();
 }
 
-Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& job) {
+Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& job, Old old) {
   PDJOB_TRY_STATUS(make_private_folder(path));
   net::Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) {
@@ -98,8 +99,11 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
                                                   ", which is running: give this job a "
                                                   "launcher.log_dir of its own"};
   }
+  std::vector<std::string> kept;
   for (std::string name; std::getline(lines, name);) {
-    if (is_process_name(name)) {
+    if (old == Old::kKeep && is_process_name(name)) {
+      kept.push_back(name);
+    } else if (is_process_name(name)) {
       unlinkat(folder.get(), (name + ".log").c_str(), 0);
     }
   }
@@ -108,7 +112,12 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
   }
   PDJOB_TRY_STATUS(
       append(ledger.get(), "job " + job + " (launcher pid " + std::to_string(getpid()) + ")\n"));
-  return LogFolder(path, std::move(folder), std::move(ledger));
+  LogFolder claimed(path, std::move(folder), std::move(ledger));
+  for (const std::string& name : kept) {
+    PDJOB_TRY_STATUS(append(claimed.ledger_.get(), name + "\n"));
+    claimed.processes_.insert(name);
+  }
+  return claimed;
 }
 
 Result<net::Fd> LogFolder::open(const std::string& process) {

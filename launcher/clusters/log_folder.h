@@ -20,10 +20,12 @@ class LogFolder {
  public:
   static constexpr const char* kLedger = ".pdjob-logs";
 
-  // Makes the folder, for its owner only, unless it exists; an existing one keeps its mode. Removes
-  // the logs that an earlier job of this user made here. kInvalidArgument: another running job uses
-  // the folder, or the ledger belongs to another user.
-  static Result<LogFolder> claim(const std::string& path, const std::string& job);
+  // Makes the folder, for its owner only, unless it exists; an existing one keeps its mode. By
+  // default it removes the logs that an earlier job of this user made here. kInvalidArgument:
+  // another running job uses the folder, or the ledger belongs to another user.
+  enum class Old { kRemove, kKeep };
+  static Result<LogFolder> claim(const std::string& path, const std::string& job,
+                                 Old old = Old::kRemove);
   LogFolder(LogFolder&&) noexcept = default;
   LogFolder& operator=(LogFolder&&) noexcept = default;
   ~LogFolder() = default;  // The logs stay.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -66,8 +67,17 @@ struct RoleChangeAsked {
   std::string name;
   net::Role role = net::Role::kBoth;
 };
+// A process that runs on a node.
+struct RunningProcess {
+  Incarnation incarnation;
+  int64_t pid = 0;
+  friend bool operator==(const RunningProcess&, const RunningProcess&) = default;
+};
+// `running` and `doors` are what an earlier launcher of this job left there.
 struct NodeJoined {
   Node node;
+  std::vector<RunningProcess> running;
+  std::map<std::string, uint16_t> doors;  // Their ports, by name (clusters/cluster.h).
 };
 // Everything on that node is gone. Its processes are placed on other nodes.
 struct NodeLost {
@@ -112,6 +122,11 @@ struct Probe {
   std::string decode;
 };
 struct ReportReady {};
+// All nodes of the earlier launcher have joined, or were given up.
+struct ReportAdopted {
+  uint64_t adopted = 0;
+  uint64_t processes = 0;
+};
 // The job accepts no more requests: close the listening sockets held for restarts.
 struct CloseDoors {};
 struct Finish {
@@ -120,8 +135,8 @@ struct Finish {
   std::string culprit;  // The process whose log explains more; may be empty.
 };
 
-using Effect =
-    std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportReady, CloseDoors, Finish>;
+using Effect = std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportReady, ReportAdopted,
+                            CloseDoors, Finish>;
 
 struct JobTiming {
   Duration start_timeout = std::chrono::minutes(5);
@@ -133,6 +148,8 @@ struct JobTiming {
   Duration hang_timeout = std::chrono::seconds(15);
   Duration progress_timeout = std::chrono::minutes(2);
   Duration probe_retry = std::chrono::milliseconds(100);
+  // How long a new launcher waits for the nodes of an earlier one.
+  Duration adopt_timeout = std::chrono::seconds(15);
   Duration membership_retry = std::chrono::milliseconds(500);  // Until a router confirms it.
   RestartConfig restart;
 };

@@ -43,15 +43,21 @@ const char* to_string(JobState state) {
 Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string nonce,
          const JobSetting& setting)
     : timing_(timing),
-      places_(!setting.nodes.empty()),
+      places_(setting.record || !setting.nodes.empty()),
       groups_(setting.groups),
-      placement_(setting.nodes),
-      supervision_(timing, std::move(nonce)),
-      membership_(timing.membership_retry),
+      has_record_(setting.record.has_value()),
+      placement_(setting.record ? setting.record->nodes : setting.nodes),
+      supervision_(timing, std::move(nonce),
+                   setting.record ? setting.record->incarnations_made : 0),
+      membership_(timing.membership_retry, (setting.launcher << 32U) + 1),
       probing_(timing.probe_retry, timing.start_timeout, setting.foreign_router,
                [this](const std::string& router, const std::string& process) {
                  return membership_.knows(router, process);
                }) {
+  if (has_record_) {
+    take(*setting.record);
+    return;
+  }
   for (ProcessPlan& planned : plan) {
     add(std::move(planned));
   }
@@ -61,7 +67,7 @@ void Job::step(const Event& event, Instant now, std::vector<Effect>& effects) {
   Turn turn{now, effects};
   forgive_own_sleep(now);
   std::visit([&](const auto& body) { on(body, turn); }, event);
-  if (runs() && std::exchange(room_made_, false)) {
+  if (runs() && !adopting() && std::exchange(room_made_, false)) {
     start_waiting(turn);
   }
   membership_.publish(turn);
@@ -82,7 +88,7 @@ Instant Job::next_wakeup() const {
       return stop_deadline_;
     case JobState::kStarting:
     case JobState::kReady:
-      return std::min({start_deadline_, wakeups_.next(), probing_.due()});
+      return std::min({start_deadline_, adopt_deadline_, wakeups_.next(), probing_.due()});
   }
   PDJOB_CHECK(false, static_cast<int>(state_));
 }
@@ -242,8 +248,9 @@ void Job::drain_those_known_to_leave(Turn& turn) {
   }
 }
 
-void Job::on(const NodeJoined& event, Turn&) {
+void Job::on(const NodeJoined& event, Turn& turn) {
   placement_.add(event.node);
+  take_stock(event, turn);
   room_made_ = true;
 }
 
@@ -267,6 +274,10 @@ void Job::on(const NodeLost& event, Turn& turn) {
 void Job::on(const Started&, Turn& turn) {
   PDJOB_CHECK(!started_);
   started_ = true;
+  if (!absent_.empty()) {
+    begin_adoption(turn);
+    return;
+  }
   start_deadline_ = turn.now + timing_.start_timeout;
   for (Process& process : processes_) {
     start(process, turn);
@@ -403,6 +414,9 @@ const JobGroup* Job::group_of(net::Role role, const std::string& model) const {
 }
 
 void Job::on(const TimePassed&, Turn& turn) {
+  if (turn.now >= adopt_deadline_) {
+    give_up_absent(turn);
+  }
   if (state_ == JobState::kStarting && turn.now >= start_deadline_) {
     const auto stuck = std::ranges::find_if(processes_, [this](const Process& process) {
       return !is_ready(process) && !any_peer(process, is_ready);
@@ -448,6 +462,7 @@ void Job::on(const MessageArrived& event, Turn& turn) {
   if (process == nullptr || !process->alive() || state_ == JobState::kDone) {
     return;
   }
+  supervision_.heard(*process, turn);
   if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
     if (heartbeat->engine_id == process->engine_id) {
       beat(*process, *heartbeat, turn);
@@ -522,7 +537,7 @@ void Job::check_ready(Turn& turn) {
   const auto needless = [this](const Process* process) {
     return (process->hopeless() && any_peer(*process, is_ready)) || may_wait(*process);
   };
-  if (state_ == JobState::kStarting && membership_.confirmed() &&
+  if (state_ == JobState::kStarting && !adopting() && membership_.confirmed() &&
       std::ranges::all_of(not_ready_, maybe) && std::ranges::all_of(not_ready_, needless)) {
     become_ready(turn);
   }
@@ -551,6 +566,14 @@ void Job::become_ready(Turn& turn) {
 
 void Job::on(const StopAsked& event, Turn& turn) {
   if (state_ == JobState::kDone) {
+    return;
+  }
+  if (adopting()) {
+    // It ends what it knows of. The second time it waits for no node.
+    if (std::exchange(stop_asked_, event)) {
+      give_up_absent(turn);
+      on(event, turn);
+    }
     return;
   }
   if (state_ == JobState::kDraining) {

@@ -18,12 +18,16 @@
 // one, a starting job fails. A ready job never does. Processes that wait for a node are not waited
 // for if their group has its minimum.
 //
+// A Job may begin with the record of an earlier one, whose launcher is gone (job_adoption.cc).
+//
 // A heartbeat costs O(1), however many processes there are. The core uses no files, sockets or
 // machines. Pure.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,6 +36,7 @@
 
 #include "common/limits.h"
 #include "launcher/job/events.h"
+#include "launcher/job/job_record.h"
 #include "launcher/job/membership_log.h"
 #include "launcher/job/probing.h"
 #include "launcher/job/process.h"
@@ -57,6 +62,9 @@ struct JobSetting {
   std::vector<Node> nodes;  // Empty: one node without limits.
   std::vector<JobGroup> groups;
   bool foreign_router = false;  // It cannot be told which workers to use.
+  uint64_t launcher = 0;        // Of this run's launchers, which one this is.
+  // Of an earlier launcher of the run; in place of the plan and the nodes.
+  std::optional<JobRecord> record;
 };
 
 class Job {
@@ -73,6 +81,12 @@ class Job {
   // In the order in which they were planned or added, without those that were retired.
   const std::list<Process>& processes() const { return processes_; }
   const Process* find(std::string_view name) const;
+  // What another launcher needs to go on with this job.
+  JobRecord record() const;
+  // An earlier launcher left it.
+  bool has_record() const { return has_record_; }
+  // While nodes of an earlier launcher have not joined yet.
+  bool adopting() const { return adopt_deadline_ != kNever; }
   // Says, for people, what a starting job still waits for; empty if it waits for nothing.
   std::string waiting_for() const;
   // How many more such processes the nodes have room for, up to `enough`; all of them if the nodes
@@ -99,6 +113,12 @@ class Job {
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
   void on(const ProcessSeen& event, Turn& turn);
+
+  void take(const JobRecord& record);
+  void begin_adoption(Turn& turn);
+  void take_stock(const NodeJoined& event, Turn& turn);
+  void give_up_absent(Turn& turn);
+  void end_adoption(Turn& turn);
 
   bool runs() const {
     return started_ && (state_ == JobState::kStarting || state_ == JobState::kReady);
@@ -139,6 +159,7 @@ class Job {
   const JobTiming timing_;
   const bool places_;  // The nodes are known.
   const std::vector<JobGroup> groups_;
+  const bool has_record_;
   JobState state_ = JobState::kStarting;
   bool started_ = false;
   std::list<Process> processes_;
@@ -153,6 +174,10 @@ class Job {
   std::vector<Process*> leaving_;  // They serve until all routers know of it.
   std::unordered_set<const Process*> not_ready_;
   uint64_t added_ = 0;
+  std::set<std::string> absent_;  // Nodes of the record that have not joined yet.
+  uint64_t adopted_ = 0;
+  std::optional<StopAsked> stop_asked_;  // While it adopts.
+  Instant adopt_deadline_ = kNever;
   Instant start_deadline_ = kNever;
   Instant drain_deadline_ = kNever;   // The deadline that processes are told.
   Instant stop_deadline_ = kNever;    // The remaining processes are killed then.

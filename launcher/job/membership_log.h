@@ -18,7 +18,8 @@ namespace pdjob::launcher {
 class MembershipLog {
  public:
   // `retry`: routers that confirm nothing get everything again after this time.
-  explicit MembershipLog(Duration retry) : retry_(retry) {}
+  // Versions follow on `version`, which is more than any that routers know.
+  explicit MembershipLog(Duration retry, uint64_t version = 1) : retry_(retry), version_(version) {}
 
   // Takes what is to be known of a process now. A registered process is a member that only probes
   // may use; a ready one serves; a draining one leaves.
@@ -71,7 +72,7 @@ class MembershipLog {
   void drop_forgotten();
 
   const Duration retry_;
-  uint64_t version_ = 1;
+  uint64_t version_;
   bool changed_ = false;
   std::list<Row> rows_;  // Those that changed last are at the end.
   std::unordered_map<std::string, std::list<Row>::iterator> by_name_;

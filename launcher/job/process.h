@@ -59,6 +59,7 @@ struct ProcessPlan {
   std::string model;  // The model it serves; empty for a router.
   Demand demand{};
   Place place{};  // Without a node: the job chooses one.
+  friend bool operator==(const ProcessPlan&, const ProcessPlan&) = default;
 };
 
 struct Process {
@@ -86,6 +87,7 @@ struct Process {
   VitalSigns signs;            // At the last look.
   bool stands_still = false;   // Reported by the last heartbeat; a second one in a row decides.
   bool drain_sent = false;     // In kDraining: routers know of it, and so does the process.
+  bool heard = true;           // False: it has said nothing to this launcher, which adopted it.
   bool killed = false;         // By us; its exit has not been reported yet.
   std::string killed_for;      // "hung"; empty: not killed, or the state says why.
   net::WorkerEntry entry;      // As registered.

@@ -57,8 +57,8 @@ const char* to_string(Signal signal) {
   PDJOB_CHECK(false, static_cast<int>(signal));
 }
 
-Supervision::Supervision(const JobTiming& timing, std::string nonce)
-    : timing_(timing), nonce_(std::move(nonce)) {}
+Supervision::Supervision(const JobTiming& timing, std::string nonce, uint64_t incarnations_made)
+    : timing_(timing), nonce_(std::move(nonce)), incarnations_made_(incarnations_made) {}
 
 void Supervision::enter(Process& process, ProcessState state, Turn& turn, Instant deadline) {
   process.state = state;
@@ -70,9 +70,10 @@ void Supervision::start(Process& process, Turn& turn) {
   PDJOB_CHECK(!process.alive(), process.name);
   process.restarts += process.incarnation.value > 0 ? 1 : 0;
   process.incarnation = {++incarnations_made_};
-  process.engine_id = new_engine_id(process);
+  process.engine_id = engine_id_of(process, incarnations_made_);
   process.next_engine_id.clear();
   process.pid = 0;
+  process.heard = true;
   process.suspected = process.stands_still = process.killed = process.drain_sent = false;
   process.killed_for.clear();
   process.next_look = kNever;
@@ -90,8 +91,45 @@ void Supervision::start(Process& process, Turn& turn) {
                   .place = process.place});
 }
 
-std::string Supervision::new_engine_id(const Process& process) {
-  return process.name + "." + nonce_ + "." + std::to_string(++engines_made_);
+std::string Supervision::engine_id_of(const Process& process, uint64_t number) const {
+  return process.name + "." + nonce_ + "." + std::to_string(number);
+}
+
+bool Supervision::adopt(Process& process, Turn& turn) {
+  process.heartbeats.begin(turn.now);
+  process.restart_policy.started(turn.now);
+  switch (process.state) {
+    case ProcessState::kStarting:
+      enter(process, ProcessState::kStarting, turn, turn.now + timing_.start_timeout);
+      return false;
+    case ProcessState::kDraining:
+      if (process.entry.engine_id.empty()) {
+        kill(process, "", turn);  // It was to end before it had registered.
+        return false;
+      }
+      enter(process, ProcessState::kDraining, turn, turn.now + kLeaveGrace);
+      return true;
+    case ProcessState::kRegistered:
+      enter(process, ProcessState::kRegistered, turn);
+      return false;
+    case ProcessState::kReady:
+    case ProcessState::kHung:  // Its heartbeats will tell.
+      process.restart_policy.became_ready();
+      enter(process, ProcessState::kReady, turn);
+      return false;
+    case ProcessState::kWaiting:
+    case ProcessState::kExited:
+    case ProcessState::kBackoff:
+      break;
+  }
+  PDJOB_CHECK(false, process.name);
+}
+
+void Supervision::heard(Process& process, Turn& turn) {
+  if (!std::exchange(process.heard, true) && process.state == ProcessState::kDraining &&
+      process.drain_sent) {
+    tell_drain(process, process.deadline - kExitGrace, turn);
+  }
 }
 
 void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
@@ -126,13 +164,19 @@ void Supervision::drain(Process& process, Turn& turn) {
 }
 
 void Supervision::drain(Process& process, Instant deadline, Turn& turn) {
-  const Duration left = std::max(deadline - turn.now, Duration::zero());
-  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
   enter(process, ProcessState::kDraining, turn, deadline + kExitGrace);
   process.drain_sent = true;
+  tell_drain(process, deadline, turn);
+}
+
+void Supervision::tell_drain(Process& process, Instant deadline, Turn& turn) {
+  const Duration left = std::max(deadline - turn.now, Duration::zero());
+  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
   net::Drain drain{.deadline_ms = static_cast<uint64_t>(left_ms)};
   if (process.fate == Fate::kChangeRole && process.keeps_model) {
-    process.next_engine_id = new_engine_id(process);
+    if (process.next_engine_id.empty()) {
+      process.next_engine_id = engine_id_of(process, ++incarnations_made_);
+    }
     drain.next = {.role = process.next_role, .engine_id = process.next_engine_id};
   }
   turn.emit(Send{process.name, std::move(drain)});
@@ -172,6 +216,9 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
   process.heartbeats.beat(turn.now);
   process.load = message.load;
+  if (process.state == ProcessState::kStarting) {
+    turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
+  }
   if (process.serving()) {
     check_progress(process, turn);
     process.suspected = false;

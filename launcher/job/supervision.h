@@ -9,6 +9,8 @@
 // timers were due, is killed at once. One that only waits for a core is not. Pure.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "launcher/job/events.h"
@@ -18,12 +20,22 @@ namespace pdjob::launcher {
 class Supervision {
  public:
   // `nonce` distinguishes the engine ids of this run of the job from those of other runs.
-  Supervision(const JobTiming& timing, std::string nonce);
+  // The first incarnation that it makes comes after `incarnations_made`.
+  Supervision(const JobTiming& timing, std::string nonce, uint64_t incarnations_made = 0);
+
+  uint64_t incarnations_made() const { return incarnations_made_; }
+  // Makes no incarnation of this number.
+  void avoid(Incarnation incarnation) {
+    incarnations_made_ = std::max(incarnations_made_, incarnation.value);
+  }
 
   // --- orders
 
   // Starts a process that is not alive and has a place.
   void start(Process& process, Turn& turn);
+  // Goes on with a process that an earlier launcher started. Returns whether it is leaving: the
+  // caller then calls drain(), as after dismiss().
+  bool adopt(Process& process, Turn& turn);
   // Makes the process leave; `fate` decides what follows its end. A serving process keeps serving
   // until the caller calls drain(). Call it once all routers know. time_passed() calls drain()
   // after a while if nobody did. A starting process is terminated, a hung one killed.
@@ -39,6 +51,8 @@ class Supervision {
 
   // --- facts
 
+  // An adopted process speaks for the first time: what it was told before was lost.
+  void heard(Process& process, Turn& turn);
   // Acknowledges it. A process that was starting is then registered, and still unproved.
   void registered(Process& process, const net::Registered& message, Turn& turn);
   // Records a heartbeat. One without progress for progress_timeout makes the worker hung.
@@ -64,13 +78,14 @@ class Supervision {
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
   Duration progress_limit(const Process& process) const;
-  std::string new_engine_id(const Process& process);
+  // Incarnations and changes of role take numbers from one counter.
+  std::string engine_id_of(const Process& process, uint64_t number) const;
   void enter(Process& process, ProcessState state, Turn& turn, Instant deadline = kNever);
+  void tell_drain(Process& process, Instant deadline, Turn& turn);
 
   const JobTiming timing_;
   const std::string nonce_;
   uint64_t incarnations_made_ = 0;
-  uint64_t engines_made_ = 0;
 };
 
 }  // namespace pdjob::launcher

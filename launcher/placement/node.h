@@ -20,6 +20,7 @@ struct Node {
   // Its cores, its GPUs, and its memory beside the models' files may be promised more than once.
   // That is slow, not wrong. It is so on the launcher's own machine, where a job is tried out.
   bool overcommits = false;
+  friend bool operator==(const Node&, const Node&) = default;
 };
 
 }  // namespace pdjob::launcher

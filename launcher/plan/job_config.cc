@@ -57,9 +57,9 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
                    "last minutes, if that is longer than progress_timeout."},
            {seconds(1), hours(24)});
   in.field("orphan_timeout", config.orphan_timeout,
-           {.doc = "How long processes on the nodes of agents outlive a launcher that is lost. 0: "
-                   "they end as soon as it is. Processes on the launcher's machine always end with "
-                   "it."},
+           {.doc = "How long processes outlive a launcher that is lost. Another launcher of the "
+                   "same file may adopt them meanwhile, and clients notice nothing. 0: they end as "
+                   "soon as it is lost. Nodes of kind ray are not adopted."},
            {seconds(0), hours(24 * 7)});
   in.section(
       "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
@@ -390,6 +390,7 @@ JobConfig batch_job(JobConfig config) {
   config.launcher.admin = "127.0.0.1:0";
   config.router.listen = "127.0.0.1:0";
   config.batch_api.dir.clear();  // It belongs to the other job.
+  config.launcher.orphan_timeout = {};  // The batch is gone with its launcher.
   return config;
 }
 

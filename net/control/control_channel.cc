@@ -17,20 +17,22 @@ Result<Message> decode_frame(const std::string& frame) {
 
 class CurveControlServer final : public ControlServer, CurveServer::Handler {
  public:
-  explicit CurveControlServer(ControlServer::Handler& handler)
-      : handler_(handler), keys_(make_curve_keys()) {}
+  CurveControlServer(ControlServer::Handler& handler, Options options)
+      : handler_(handler), options_(std::move(options)) {}
 
-  Status start(EventLoop& loop, const std::string& host) {
-    PDJOB_TRY(server_, CurveServer::open(
-                           loop, *this,
-                           {.host = host, .keys = keys_, .allows = [this](const std::string& key) {
-                              return allowed_.contains(key);
-                            }}));
+  Status start(EventLoop& loop) {
+    PDJOB_TRY(server_, CurveServer::open(loop, *this,
+                                         {.host = options_.host,
+                                          .port = options_.port,
+                                          .keys = options_.keys,
+                                          .allows = [this](const std::string& key) {
+                                            return allowed_.contains(key);
+                                          }}));
     return ok();
   }
 
   const std::string& endpoint() const override { return server_->endpoint(); }
-  const std::string& public_key() const override { return keys_.public_key; }
+  const std::string& public_key() const override { return options_.keys.public_key; }
 
   void allow(const std::string& name, const std::string& client_public_key) override {
     forbid(name);
@@ -45,7 +47,8 @@ class CurveControlServer final : public ControlServer, CurveServer::Handler {
   void send(const std::string& peer, const Message& message) override {
     const auto route = routes_.find(peer);
     if (route != routes_.end() &&
-        server_->send(route->second, encode(message)) == CurveSent::kFull) {
+        server_->send(route->second, encode_order(options_.launcher, message)) ==
+            CurveSent::kFull) {
       log::warn("control plane: " + peer + " does not read; a message to it was dropped");
     }
   }
@@ -74,7 +77,7 @@ class CurveControlServer final : public ControlServer, CurveServer::Handler {
 
  private:
   ControlServer::Handler& handler_;
-  const CurveKeys keys_;
+  const Options options_;
   std::map<std::string, std::string> allowed_;  // Name by public key (Z85).
   std::map<std::string, std::string> routes_;   // By name.
   std::unique_ptr<CurveServer> server_;
@@ -97,31 +100,40 @@ class CurveControlClient final : public ControlClient, CurveClient::Handler {
   }
 
   void send(const Message& message) override {
-    if (client_->send(encode(message)) != CurveSent::kQueued) {
-      log::warn("control plane: the launcher does not read; a message to it was dropped");
+    const bool full = client_->send(encode(message)) != CurveSent::kQueued;
+    if (full && !told_full_) {
+      log::warn("control plane: the launcher does not read; messages to it are dropped");
     }
+    told_full_ = full;
   }
 
   void on_bytes(const std::string& bytes) override {
-    Result<Message> message = decode_frame(bytes);
-    if (!message) {
-      log::warn("control plane: from the launcher: " + message.error().message);
+    Result<Order> order = decode_order(std::as_bytes(std::span(bytes.data(), bytes.size())));
+    if (!order) {
+      log::warn("control plane: from the launcher: " + order.error().message);
       return;
     }
-    handler_.on_message(std::move(*message));
+    if (order->launcher < launcher_) {
+      log::warn("control plane: a message of an earlier launcher was dropped");
+      return;
+    }
+    launcher_ = order->launcher;
+    handler_.on_message(std::move(order->message));
   }
 
  private:
   ControlClient::Handler& handler_;
+  uint64_t launcher_ = 0;  // The highest heard.
+  bool told_full_ = false;
   std::unique_ptr<CurveClient> client_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::open(EventLoop& loop, Handler& handler,
-                                                           const std::string& host) {
-  auto server = std::make_unique<CurveControlServer>(handler);
-  PDJOB_TRY_STATUS(server->start(loop, host));
+                                                           const Options& options) {
+  auto server = std::make_unique<CurveControlServer>(handler, options);
+  PDJOB_TRY_STATUS(server->start(loop));
   return std::unique_ptr<ControlServer>(std::move(server));
 }
 

@@ -32,8 +32,16 @@ class ControlServer {
    protected:
     ~Handler() = default;
   };
+  struct Options {
+    std::string host;
+    uint16_t port = 0;
+    CurveKeys keys = make_curve_keys();
+    // Of the launchers of one run of a job, which one this is. A process that has heard a higher
+    // number obeys this one no more.
+    uint64_t launcher = 0;
+  };
   static Result<std::unique_ptr<ControlServer>> open(EventLoop& loop, Handler& handler,
-                                                     const std::string& host);
+                                                     const Options& options);
   virtual ~ControlServer() = default;
 
   virtual const std::string& endpoint() const = 0;

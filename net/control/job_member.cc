@@ -106,6 +106,8 @@ void JobMember::linger() {
 void JobMember::on_message(Message message) {
   if (std::holds_alternative<Acknowledge>(message)) {
     acknowledged_ = true;
+  } else if (std::holds_alternative<RegisterAsked>(message)) {
+    acknowledged_ = false;  // The next beat registers.
   } else if (std::holds_alternative<Shutdown>(message)) {
     handler_->on_shutdown();
   } else if (const auto* told = std::get_if<Drain>(&message)) {

@@ -131,6 +131,11 @@ struct MembershipApplied {  // From routers: requests can be pinned to the worke
 struct Acknowledge {  // Answer to Registered.
   friend bool operator==(const Acknowledge&, const Acknowledge&) = default;
 };
+// Answer to a heartbeat of a process that the launcher does not know to have registered: register
+// again.
+struct RegisterAsked {
+  friend bool operator==(const RegisterAsked&, const RegisterAsked&) = default;
+};
 // To routers: at every change, and again until applied (member_list.h). A version lower than one
 // already seen is stale.
 struct Membership {
@@ -168,6 +173,6 @@ struct Shutdown {  // End at once, exit 0.
 };
 
 using Message = std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership,
-                             LoadReported, Drain, Shutdown, MembershipApplied>;
+                             LoadReported, Drain, Shutdown, MembershipApplied, RegisterAsked>;
 
 }  // namespace pdjob::net

@@ -126,9 +126,12 @@ void fields(Codec& codec, typename Codec::template Ref<MembershipApplied> messag
   codec.value(message.version);
 }
 
+template <class Codec>
+void fields(Codec&, typename Codec::template Ref<RegisterAsked>) {}
+
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
-static_assert(std::variant_size_v<Message> == 9);
+static_assert(std::variant_size_v<Message> == 10);
 
 template <size_t... I>
 Message blank(size_t index, std::index_sequence<I...>) {
@@ -142,17 +145,40 @@ Error corrupt(std::string what) {
   return {ErrorCode::kCorrupt, "control message: " + std::move(what)};
 }
 
-}  // namespace
-
-std::string encode(const Message& message) {
-  std::string bytes;
+void append(std::string& bytes, const Message& message) {
   WireWriter writer(bytes);
   writer.value(kMagic);
   writer.value(kWireVersion);
   writer.value(static_cast<uint16_t>(message.index() + 1));
   std::visit([&writer](const auto& body) { fields(writer, body); }, message);
   PDJOB_CHECK(bytes.size() <= limits::kControlMessageBytesMax, bytes.size());
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+  std::string bytes;
+  append(bytes, message);
   return bytes;
+}
+
+std::string encode_order(uint64_t launcher, const Message& message) {
+  std::string bytes;
+  WireWriter(bytes).value(launcher);
+  append(bytes, message);
+  return bytes;
+}
+
+Result<Order> decode_order(std::span<const std::byte> bytes) {
+  constexpr size_t kNumberBytes = 8;
+  if (bytes.size() < kNumberBytes) {
+    return corrupt(std::to_string(bytes.size()) + " bytes");
+  }
+  WireReader reader(bytes.first(kNumberBytes));
+  Order order;
+  reader.value(order.launcher);
+  PDJOB_TRY(order.message, decode(bytes.subspan(kNumberBytes)));
+  return order;
 }
 
 Result<Message> decode(std::span<const std::byte> bytes) {

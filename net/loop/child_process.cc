@@ -55,6 +55,21 @@ class Setup {
     if (getppid() != parent_) {
       _exit(1);  // The parent died between fork and prctl.
     }
+    execute();
+  }
+
+  // The system's first process becomes the parent, and reaps it.
+  [[noreturn]] void become_parent_of_detached() const {
+    setsid();
+    const pid_t pid = fork();
+    if (pid == 0) {
+      execute();
+    }
+    _exit(pid < 0 ? 1 : 0);
+  }
+
+ private:
+  [[noreturn]] void execute() const {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -75,7 +90,6 @@ class Setup {
     _exit(127);
   }
 
- private:
   // Marks descriptors that our caller or a library left open without close-on-exec.
   static void hide_descriptors() {
     constexpr int kFirst = STDERR_FILENO + 1;
@@ -153,6 +167,19 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(
       new ChildProcess(loop, pid, std::move(pidfd), std::move(exited)));
   PDJOB_TRY_STATUS(loop.watch(child->pidfd_.get(), EPOLLIN, *child));
   return child;
+}
+
+Status start_detached(const ChildOptions& options) {
+  const Fd input(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Setup setup(options, input.get());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setup.become_parent_of_detached();
+  }
+  int status = 0;
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return pid > 0 && status == 0 ? ok() : Status(system_error("fork"));
 }
 
 ChildProcess::~ChildProcess() {

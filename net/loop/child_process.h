@@ -37,6 +37,9 @@ struct ChildExit {
   bool crashed() const;
 };
 
+// Starts a process that is not ours: it has a session of its own, and lives on when we end.
+Status start_detached(const ChildOptions& options);
+
 class ChildProcess final : FdHandler {
  public:
   // `exited` is called once, after the process has ended and the rest of its group is killed. It

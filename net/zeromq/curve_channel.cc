@@ -287,6 +287,15 @@ CurveKeys curve_keys_of(const std::string& secret) {
   return {public_key.data(), secret_key.data()};
 }
 
+uint16_t port_of(const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  uint16_t port = 0;
+  const auto [end, error] =
+      std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port);
+  PDJOB_CHECK(colon != std::string::npos && error == std::errc(), endpoint);
+  return port;
+}
+
 std::string tcp_endpoint(const std::string& host, const std::string& port) {
   const bool ipv6 = host.find(':') != std::string::npos;
   return "tcp://" + (ipv6 ? "[" + host + "]" : host) + ":" + port;

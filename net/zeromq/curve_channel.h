@@ -88,6 +88,9 @@ class CurveClient {
   virtual CurveSent send(const std::string& bytes) = 0;
 };
 
+// The port of "tcp://HOST:PORT".
+uint16_t port_of(const std::string& endpoint);
+
 // "tcp://HOST:PORT", with brackets around an IPv6 address.
 std::string tcp_endpoint(const std::string& host, const std::string& port);
 

@@ -236,25 +236,30 @@ def test_a_dead_launcher_leaves_nothing_and_the_next_one_finds_clean_nodes(expec
         ends_everywhere(made, "a", "b", "front")
 
 
-def test_a_new_launcher_ends_orphans_and_without_one_the_orphan_timeout_does(expected):
+def test_a_new_launcher_adopts_orphans_and_without_one_the_orphan_timeout_ends_them(expected):
     with machines("a") as made:
         made.start_agent("a")
         with made.lan.inside("front"):
             config = job_yaml(made.folder, extra=made.clusters(1), launcher="orphan_timeout: 6s")
             job = Job(config, made.folder).wait_ready()
             orphans = made.pids("a")
+            before = {name: process["pid"] for name, process in job.processes().items()}
+            client = Client(job.url, expected)
+            client.wait_for_more(1)
             job.child.kill()
             job.child.wait()
+            client.wait_for_more(1)
             job = Job(config, made.folder).wait_ready()
-            assert orphans and not orphans & made.pids("a"), "a new launcher finds a clean node"
-            assert tokens(job.url)[0] == expected
-            orphans = made.pids("a")
+            assert orphans and orphans == made.pids("a"), "they are adopted"
+            assert before == {name: process["pid"] for name, process in job.processes().items()}
+            client.wait_for_more(1)
+            client.finish()
             job.child.kill()
             job.child.wait()
             killed = time.monotonic()
             time.sleep(2)  # What must not happen needs time to happen.
             assert made.pids("a") == orphans, "the processes outlive their launcher"
-            ends_everywhere(made, "a")
+            ends_everywhere(made, "a", "front")
             assert 5 < time.monotonic() - killed < 15
 
 

@@ -88,16 +88,21 @@ mutant(cache_keeps_too_much everyday worker/core/prompt_cache.cc "prompt.tokens.
 mutant(engine_waits_for_ever everyday worker/core/engine_loop.cc "if (live.transfer == TransferState::kAwaited) {" "if (false) {")
 mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCode::kUnavailable, \"transfer \"" "error = {ErrorCode::kInvalidArgument, \"transfer \"")
 
-# The router of another make is not in a simulated job. The random stories of its unit test find its mutant.
-add_custom_command(
-  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc
-  COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/mutate.py ${CMAKE_SOURCE_DIR}/router/external/external_router.cc
-          ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc "version_ > version_applied_" "true"
-  DEPENDS ${CMAKE_SOURCE_DIR}/router/external/external_router.cc mutate.py
-  VERBATIM)
-add_executable(mutant_external_router EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/unit/router/external/external_router_test.cc
-  ${CMAKE_CURRENT_BINARY_DIR}/external_router_mutant.cc)
-target_link_libraries(mutant_external_router PRIVATE pdjob_router GTest::gtest GTest::gtest_main)
-add_dependencies(mutants mutant_external_router)
-add_test(NAME mutant_external_router COMMAND mutant_external_router --gtest_brief=1)
-set_tests_properties(mutant_external_router PROPERTIES TIMEOUT 600 LABELS mutant WILL_FAIL TRUE)
+# unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.
+function(unit_mutant name test library file old new)
+  set(mutant ${CMAKE_CURRENT_BINARY_DIR}/${name}_mutant.cc)
+  add_custom_command(
+    OUTPUT ${mutant}
+    COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/mutate.py ${CMAKE_SOURCE_DIR}/${file} ${mutant} "${old}" "${new}"
+    DEPENDS ${CMAKE_SOURCE_DIR}/${file} mutate.py
+    VERBATIM)
+  add_executable(mutant_${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/unit/${test} ${mutant})
+  target_link_libraries(mutant_${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
+  add_dependencies(mutants mutant_${name})
+  add_test(NAME mutant_${name} COMMAND mutant_${name} --gtest_brief=1)
+  set_tests_properties(mutant_${name} PROPERTIES TIMEOUT 600 LABELS mutant WILL_FAIL TRUE)
+endfunction()
+unit_mutant(external_router router/external/external_router_test.cc pdjob_router router/external/external_router.cc "version_ > version_applied_" "true")
+unit_mutant(adoption_keeps_strangers launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job_adoption.cc "turn.emit(SendSignal{running.incarnation, Signal::kKill});" "")
+unit_mutant(adoption_begins_versions_anew launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job.cc "(setting.launcher << 32U) + 1" "1")
+unit_mutant(adoption_does_not_ask launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/supervision.cc "turn.emit(Send{process.name, net::RegisterAsked{}});" "")

@@ -88,8 +88,9 @@ ROOMS = {
     "launcher/clusters": "placement plan job",
     "launcher/ray": "placement plan job clusters",
     "launcher/agents": "placement plan job clusters",
-    "launcher": "view placement plan job scaling clusters agents ray",
-    "launcher/cli": "plan clusters agents .",
+    "launcher/run": "placement plan job clusters agents",
+    "launcher": "view placement plan job scaling clusters agents run ray",
+    "launcher/cli": "plan clusters agents run .",
 }
 
 # Library -> (its headers, the only files that may include them).

@@ -139,6 +139,44 @@ TEST_F(AgentRosterTest, RefusesOtherBuildsBadNamesAndTooManyNodes) {
   EXPECT_EQ(sent<Refused>(hello("c", 3)), 1);
 }
 
+TEST_F(AgentRosterTest, ASessionOfAnEarlierLauncherOfTheRunIsNotEnded) {
+  AgentRoster roster({.cluster = "lab",
+                      .job = "j",
+                      .build = "1",
+                      .owner = "run",
+                      .launcher = 2,
+                      .first_session = 50});
+  std::vector<RosterEffect> effects;
+  roster.step(AgentSpoke{"r", {.session = 49, .number = 8, .message = Beat{}}}, now_, effects);
+  EXPECT_TRUE(effects.empty());
+  roster.step(AgentSpoke{"r", {.message = AgentHello{.name = "a", .session = 49, .build = "1"}}},
+              now_, effects);
+  ASSERT_EQ(sent<Welcome>(effects), 1);
+  const auto& welcome = std::get<Welcome>(std::get<SendToAgent>(effects[0]).frame.message);
+  EXPECT_EQ(welcome.owner, "run");
+  EXPECT_EQ(welcome.launcher, 2U);
+  effects.clear();
+  roster.step(AgentSpoke{"r", {50, 1, NodeReady{"10.0.0.1", {{{4}, 44}}, {{"router-0", 80}}}}},
+              now_, effects);
+  ASSERT_EQ(count<NodeCame>(effects), 1);
+  EXPECT_EQ(std::get<NodeCame>(effects[0]).facts.running.size(), 1U);
+}
+
+TEST_F(AgentRosterTest, AClusterOfOneKnownNodeHasItAsItIs) {
+  AgentRoster roster({.cluster = "local",
+                      .build = "1",
+                      .only = Node{.name = "local", .cores = 9, .routers_only = true},
+                      .first_session = 50});
+  std::vector<RosterEffect> effects;
+  roster.step(AgentSpoke{"r", {.message = AgentHello{.name = "x", .build = "1", .cores = 1}}}, now_,
+              effects);
+  roster.step(AgentSpoke{"r", {50, 1, NodeReady{"127.0.0.1"}}}, now_, effects);
+  ASSERT_EQ(roster.nodes().size(), 1U);
+  EXPECT_EQ(roster.nodes()[0].name, "local");
+  EXPECT_EQ(roster.nodes()[0].cores, 9U);
+  EXPECT_TRUE(roster.nodes()[0].routers_only);
+}
+
 TEST_F(AgentRosterTest, OwnSleepCostsNoNode) {
   hello("a", 1);
   say(50, 1, NodeReady{"10.0.0.1"});
@@ -336,7 +374,7 @@ class Story {
     } else if (std::holds_alternative<BeginSession>(effect)) {
       EXPECT_TRUE(agent.running.empty()) << "a launcher finds another one's processes";
       EXPECT_FALSE(std::exchange(agent.in_session, true));
-      agent.due.emplace_back(SessionBegan{"10.0.0.1"});
+      agent.due.emplace_back(SessionBegan{{.host = "10.0.0.1"}});
     } else if (std::holds_alternative<EndSession>(effect)) {
       agent.running.clear();
       agent.in_session = false;

@@ -30,7 +30,7 @@ class AgentSessionTest : public testing::Test {
     say(7, 1,
         Welcome{
             .job = "j", .lease_ms = 5000, .orphan_timeout_ms = milliseconds_of(orphan_timeout)});
-    step(SessionBegan{"10.0.0.1"});
+    step(SessionBegan{{.host = "10.0.0.1"}});
   }
   // Lets time pass in small steps, and returns all that happened.
   std::vector<AgentEffect> pass(Duration duration) {
@@ -71,7 +71,7 @@ TEST_F(AgentSessionTest, SaysHelloUntilALauncherAnswers) {
   EXPECT_EQ(sent<AgentHello>(step(LauncherConnected{})), 1);
   EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 3);
   EXPECT_EQ(count<BeginSession>(say(7, 1, Welcome{.lease_ms = 5000})), 1);
-  EXPECT_EQ(sent<NodeReady>(step(SessionBegan{"10.0.0.1"})), 1);
+  EXPECT_EQ(sent<NodeReady>(step(SessionBegan{{.host = "10.0.0.1"}})), 1);
   EXPECT_EQ(sent<AgentHello>(pass(seconds(3))), 0);
 }
 
@@ -153,6 +153,55 @@ TEST_F(AgentSessionTest, AFutureLauncherEndsWhatAnOrphanHolds) {
   step(LauncherDisconnected{});
   step(LauncherConnected{});
   EXPECT_EQ(count<EndSession>(say(9, 1, Welcome{.lease_ms = 5000})), 1);
+}
+
+// --- another launcher of the same run
+
+TEST_F(AgentSessionTest, ALaterLauncherOfTheRunAdoptsWhatRuns) {
+  step(LauncherConnected{});
+  say(7, 1, Welcome{.lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 1});
+  step(SessionBegan{});
+  step(LauncherDisconnected{});
+  step(LauncherConnected{});
+  const auto effects = say(
+      9, 1, Welcome{.lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 2});
+  EXPECT_EQ(count<EndSession>(effects), 0);
+  EXPECT_EQ(count<BeginSession>(effects), 0);
+  EXPECT_EQ(count<AdoptSession>(effects), 1);
+  const auto ready =
+      step(SessionBegan{{.host = "h", .running = {{{4}, 44}}, .doors = {{"r", 80}}}});
+  ASSERT_EQ(sent<NodeReady>(ready), 1);
+  EXPECT_EQ(std::get<SendFrame>(ready[0]).frame.number, 1U) << "a new session";
+  EXPECT_EQ(count<CarryOut>(say(9, 2, StartProcess{.incarnation = 5})), 1);
+  EXPECT_EQ(count<CarryOut>(say(7, 2, StartProcess{.incarnation = 6})), 0) << "the earlier one";
+}
+
+TEST_F(AgentSessionTest, AnEarlierLauncherOfTheRunIsIgnoredForEver) {
+  step(LauncherConnected{});
+  say(7, 1, Welcome{.lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 2});
+  step(SessionBegan{});
+  const Welcome stale{.lease_ms = 5000, .owner = "run", .launcher = 1};
+  EXPECT_EQ(count<SayIgnored>(say(9, 1, stale)), 1);
+  EXPECT_EQ(session_.state(), AgentSession::State::kServing);
+  EXPECT_EQ(count<CarryOut>(say(7, 2, StartProcess{.incarnation = 5})), 1) << "nothing changed";
+  say(7, 0, Goodbye{});
+  EXPECT_EQ(count<BeginSession>(say(9, 1, stale)), 0);
+  EXPECT_EQ(session_.state(), AgentSession::State::kJoining);
+}
+
+// It has given up what runs here, or the run is another one.
+TEST_F(AgentSessionTest, TheSameLauncherOrAnotherRunFindsACleanNode) {
+  for (const Welcome& next : {Welcome{.lease_ms = 5000, .owner = "run", .launcher = 1},
+                              Welcome{.lease_ms = 5000, .owner = "other", .launcher = 2}}) {
+    session_ = AgentSession(AgentHello{.name = "n", .instance = 3});
+    step(LauncherConnected{});
+    say(7, 1, Welcome{.lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 1});
+    step(SessionBegan{});
+    const auto effects = say(9, 1, next);
+    EXPECT_EQ(count<EndSession>(effects), 1);
+    EXPECT_EQ(count<BeginSession>(effects), 1);
+    EXPECT_EQ(count<AdoptSession>(effects), 0);
+  }
 }
 
 TEST_F(AgentSessionTest, WhoIsRefusedWaitsLonger) {

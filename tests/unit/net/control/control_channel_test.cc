@@ -27,8 +27,15 @@ struct ClientSide final : ControlClient::Handler {
 
 class ControlChannel : public testing::Test {
  protected:
-  ControlChannel() {
-    auto opened = ControlServer::open(loop_, server_side_, "127.0.0.1");
+  ControlChannel() { serve(1); }
+
+  // In place of the one before, at its address.
+  void serve(uint64_t launcher) {
+    const uint16_t port = server_ == nullptr ? uint16_t{0} : port_of(server_->endpoint());
+    server_.reset();
+    auto opened = ControlServer::open(
+        loop_, server_side_,
+        {.host = "127.0.0.1", .port = port, .keys = server_keys_, .launcher = launcher});
     PDJOB_CHECK(opened.has_value());
     server_ = std::move(*opened);
   }
@@ -56,6 +63,7 @@ class ControlChannel : public testing::Test {
   }
 
   EventLoop loop_;
+  const CurveKeys server_keys_ = make_curve_keys();
   ServerSide server_side_;
   ClientSide client_side_;
   std::unique_ptr<ControlServer> server_;
@@ -127,6 +135,30 @@ TEST_F(ControlChannel, AnOlderIncarnationIsNotHeardAnyMore) {
   new_client->send(HeartbeatSent{.sequence = 3});
   EXPECT_TRUE(run(milliseconds(10000)));
   EXPECT_EQ(heard, (std::vector<uint64_t>{1, 3}));
+}
+
+// A process outlives launchers: it finds the next one, and obeys none that is earlier.
+TEST_F(ControlChannel, ALaunchersOrdersAreDroppedOnceALaterOneWasHeard) {
+  const CurveKeys keys = make_curve_keys();
+  std::vector<uint64_t> obeyed;
+  client_side_.then = [&](const Message& message) {
+    obeyed.push_back(std::get<Drain>(message).deadline_ms);
+    loop_.stop();
+  };
+  uint64_t launcher = 1;
+  server_side_.then = [&](const std::string& peer, const Message&) {
+    server_->send(peer, Drain{.deadline_ms = launcher});
+  };
+  server_->allow("decode-0", keys.public_key);
+  const auto client = connect(client_side_, keys);
+  for (const uint64_t next : {1U, 3U, 2U, 3U}) {
+    launcher = next;
+    serve(launcher);
+    server_->allow("decode-0", keys.public_key);
+    client->send(Drained{});
+    EXPECT_EQ(run(launcher == 2 ? milliseconds(1500) : milliseconds(10000)), launcher != 2);
+  }
+  EXPECT_EQ(obeyed, (std::vector<uint64_t>{1, 3, 3}));
 }
 
 TEST_F(ControlChannel, ABurstArrivesWholeAndInOrder) {

@@ -66,7 +66,8 @@ std::vector<Message> one_of_each() {
           Drain{.deadline_ms = 30000,
                 .next = {.role = Role::kDecode, .engine_id = "p.ab12.9", .link_keys = "k"}},
           Shutdown{},
-          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7}};
+          MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7},
+          RegisterAsked{}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -82,10 +83,10 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x09\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x0a\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00",
                         25));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x09\x00\x03\x00\x02\x00\x00\x00"
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0a\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
@@ -120,6 +121,19 @@ TEST(Wire, TrailingBytesAreRefused) {
   }
 }
 
+TEST(Wire, AnOrderIsAMessageBehindTheLaunchersNumber) {
+  for (const Message& message : one_of_each()) {
+    const std::string bytes = encode_order(0x0203, message);
+    EXPECT_EQ(bytes, std::string("\x03\x02\0\0\0\0\0\0", 8) + encode(message));
+    const Result<Order> order = decode_order(bytes_of(bytes));
+    ASSERT_TRUE(order);
+    EXPECT_EQ(order->launcher, 0x0203U);
+    EXPECT_EQ(order->message, message);
+    EXPECT_FALSE(decode_order(bytes_of(bytes.substr(0, 7))));
+    EXPECT_FALSE(decode_order(bytes_of(bytes.substr(1))));
+  }
+}
+
 TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
   std::string bytes = encode(Shutdown{});
   bytes[4] = 1;
@@ -128,7 +142,7 @@ TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
 
 TEST(Wire, UnknownTypesAndRolesAreRefused) {
   std::string bytes = encode(Shutdown{});
-  for (const char type : {'\0', '\x0a', '\x7f'}) {
+  for (const char type : {'\0', '\x0b', '\x7f'}) {
     bytes[6] = type;
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }

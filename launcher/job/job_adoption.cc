@@ -1,0 +1,157 @@
+// How a Job goes on with what an earlier launcher left (job.h).
+//
+// It begins with all processes as recorded: those that ran are members at once, so routers keep
+// them. Nothing is started or given up on a node until the node has joined and said what runs
+// there. A node that does not join within adopt_timeout is lost.
+#include <algorithm>
+#include <utility>
+
+#include "launcher/job/job.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// They restart, as a member does; only their state says that they are alive.
+bool ran(const ProcessRecord& record) {
+  switch (record.state) {
+    case ProcessState::kStarting:
+    case ProcessState::kRegistered:
+    case ProcessState::kReady:
+    case ProcessState::kHung:
+    case ProcessState::kDraining:
+      return record.incarnation.value > 0;
+    case ProcessState::kWaiting:
+    case ProcessState::kExited:
+    case ProcessState::kBackoff:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+JobRecord Job::record() const {
+  JobRecord record{.ready = state_ == JobState::kReady,
+                   .incarnations_made = supervision_.incarnations_made()};
+  for (const NodeShare& share : placement_.shares()) {
+    record.nodes.push_back(share.node());
+  }
+  for (const Process& process : processes_) {
+    record.processes.push_back({.plan = {.name = process.name,
+                                         .role = process.role,
+                                         .model = process.model,
+                                         .demand = process.demand,
+                                         .place = process.place},
+                                .state = process.state,
+                                .fate = process.fate,
+                                .next_role = process.next_role,
+                                .keeps_model = process.keeps_model,
+                                .next_engine_id = process.next_engine_id,
+                                .incarnation = process.incarnation,
+                                .engine_id = process.engine_id,
+                                .restarts = process.restarts,
+                                .crashes = process.crashes,
+                                .hangs = process.hangs,
+                                .entry = process.entry});
+  }
+  return record;
+}
+
+void Job::take(const JobRecord& record) {
+  state_ = record.ready ? JobState::kReady : JobState::kStarting;
+  for (const Node& node : record.nodes) {
+    absent_.insert(node.name);
+  }
+  for (const ProcessRecord& row : record.processes) {
+    Process& process = add(row.plan);
+    process.state = row.state;
+    process.fate = row.fate;
+    process.next_role = row.next_role;
+    process.keeps_model = row.keeps_model;
+    process.next_engine_id = row.next_engine_id;
+    process.incarnation = row.incarnation;
+    process.engine_id = row.engine_id;
+    process.restarts = row.restarts;
+    process.crashes = row.crashes;
+    process.hangs = row.hangs;
+    process.entry = row.entry;
+    if (!ran(row) || process.place.node.empty()) {
+      process.state = ProcessState::kWaiting;
+    } else {
+      process.heard = false;
+      by_incarnation_.emplace(process.incarnation.value, &process);
+    }
+  }
+}
+
+void Job::begin_adoption(Turn& turn) {
+  adopt_deadline_ = turn.now + timing_.adopt_timeout;
+  for (auto row = processes_.begin(); row != processes_.end();) {
+    Process& process = *row++;  // It may be removed.
+    if (process.alive()) {
+      const bool leaves = supervision_.adopt(process, turn);
+      if (leaves) {
+        leaving_.push_back(&process);
+      }
+    }
+    settle(process);
+  }
+  if (absent_.empty()) {
+    end_adoption(turn);
+  }
+}
+
+// What runs there and is not ours to keep is killed: it is an incarnation that was given up.
+void Job::take_stock(const NodeJoined& event, Turn& turn) {
+  std::unordered_set<const Process*> here;
+  for (const RunningProcess& running : event.running) {
+    Process* const process = living(running.incarnation);
+    if (process == nullptr || process->place.node != event.node.name) {
+      supervision_.avoid(running.incarnation);
+      turn.emit(SendSignal{running.incarnation, Signal::kKill});
+      continue;
+    }
+    process->pid = running.pid;
+    here.insert(process);
+  }
+  if (absent_.erase(event.node.name) == 0) {
+    return;
+  }
+  adopted_ += here.size();
+  for (auto row = processes_.begin(); row != processes_.end();) {
+    Process& process = *row++;  // It may be removed.
+    if (process.place.node == event.node.name && process.alive() && !here.contains(&process)) {
+      died(process, "it ended while the job had no launcher", net::LossCause::kOutside, turn);
+    }
+  }
+  if (absent_.empty()) {
+    end_adoption(turn);
+  }
+}
+
+void Job::give_up_absent(Turn& turn) {
+  for (const std::string& node : std::exchange(absent_, {})) {
+    on(NodeLost{node, "its agent did not come back to the new launcher"}, turn);
+  }
+  end_adoption(turn);
+}
+
+void Job::end_adoption(Turn& turn) {
+  adopt_deadline_ = kNever;
+  room_made_ = true;  // Looks for places of those that wait.
+  turn.emit(ReportAdopted{.adopted = adopted_, .processes = processes_.size()});
+  if (const auto stop = std::exchange(stop_asked_, std::nullopt)) {
+    on(*stop, turn);
+    return;
+  }
+  // A job of which nothing is left starts as any other.
+  if (state_ == JobState::kReady && adopted_ > 0) {
+    become_ready(turn);
+  } else {
+    state_ = JobState::kStarting;
+    start_deadline_ = turn.now + timing_.start_timeout;
+  }
+}
+
+}  // namespace pdjob::launcher

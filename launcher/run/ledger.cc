@@ -1,0 +1,89 @@
+#include "launcher/run/ledger.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "common/crypto/blake2b.h"
+#include "net/control/wire_fields.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
+constexpr uint16_t kVersion = 1;
+constexpr size_t kHeadBytes = 6;
+constexpr size_t kTextBytesMax = 4096;
+constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
+constexpr size_t kNodesMax = 4096;
+
+Digest digest_of(std::string_view bytes) { return Blake2b("pdjob ledger").add(bytes).finish(); }
+
+std::string_view as_text(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+template <class Codec>
+void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
+  codec.text(ledger.build, kTextBytesMax);
+  codec.value(ledger.launcher);
+  codec.text(ledger.root, kTextBytesMax);
+  codec.text(ledger.nonce, kTextBytesMax);
+  codec.value(ledger.control_port);
+  codec.value(ledger.agent_port);
+  codec.value(ledger.door_port);
+  codec.value(ledger.batch_door_port);
+  codec.text(ledger.config_source, kTextBytesMax);
+  codec.text(ledger.config_text, kConfigBytesMax);
+  codec.value(ledger.stopping);
+  codec.value(ledger.planned);
+}
+
+}  // namespace
+
+// Magic, version, fields, digest of all before.
+std::string encode(const Ledger& ledger) {
+  std::string bytes;
+  net::WireWriter writer(bytes);
+  writer.value(kMagic);
+  writer.value(kVersion);
+  head_fields(writer, ledger);
+  writer.list(ledger.plan_nodes, kNodesMax,
+              [](net::WireWriter& out, const Node& node) { write_fields(out, node); });
+  write_fields(writer, ledger.job);
+  bytes += as_text(digest_of(bytes));
+  return bytes;
+}
+
+Result<Ledger> decode_ledger(const std::string& bytes) {
+  const Error corrupt{ErrorCode::kCorrupt, "the ledger is damaged"};
+  if (bytes.size() < kHeadBytes + Digest().size()) {
+    return corrupt;
+  }
+  const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - Digest().size());
+  net::WireReader reader(std::as_bytes(std::span(body.data(), body.size())));
+  uint32_t magic = 0;
+  uint16_t version = 0;
+  reader.value(magic);
+  reader.value(version);
+  if (magic != kMagic || bytes.substr(body.size()) != as_text(digest_of(body))) {
+    return corrupt;
+  }
+  if (version != kVersion) {
+    return Error{ErrorCode::kUnsupported, "the ledger is of version " + std::to_string(version) +
+                                              ", here is " + std::to_string(kVersion)};
+  }
+  Ledger ledger;
+  head_fields(reader, ledger);
+  reader.list(ledger.plan_nodes, kNodesMax,
+              [](net::WireReader& in, Node& node) { read_fields(in, node); });
+  read_fields(reader, ledger.job);
+  if (reader.failed() || !reader.at_end()) {
+    return corrupt;
+  }
+  return ledger;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,44 @@
+// Ledger: what a job leaves on disk for another launcher to go on with it: its keys, its file, its
+// ports, and what its Job core knows (job_record.h). One run of a job has one ledger, from the
+// first launcher's start until the job ends. Each launcher of the run has a number, one more than
+// the last; agents and processes obey no lower one than they have heard. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/crypto/job_keys.h"
+#include "common/result.h"
+#include "launcher/job/job_record.h"
+#include "launcher/placement/node.h"
+
+namespace pdjob::launcher {
+
+struct Ledger {
+  std::string build;      // Of pdjob: another one cannot go on with this run.
+  uint64_t launcher = 0;  // The number of the last launcher.
+  std::string root;       // The text of the job's root key. Secret.
+  std::string nonce;      // In the engine ids of this run.
+  // Where the launcher listens for its processes and its own agent, and routers for clients. 0: not
+  // yet.
+  uint16_t control_port = 0;
+  uint16_t agent_port = 0;
+  uint16_t door_port = 0;
+  uint16_t batch_door_port = 0;  // Of the Batch API; 0: not yet, or it has none.
+  std::string config_source;
+  std::string config_text;  // A changed job file is another run.
+  bool stopping = false;    // It was told to end: nobody goes on with it.
+  bool planned = false;     // The rest is known.
+  std::vector<Node> plan_nodes;
+  JobRecord job;
+
+  RootKey root_key() const { return RootKey::of(root); }
+  friend bool operator==(const Ledger&, const Ledger&) = default;
+};
+
+std::string encode(const Ledger& ledger);
+// kCorrupt: these are no ledger's bytes, or some are damaged. kUnsupported: of another version.
+Result<Ledger> decode_ledger(const std::string& bytes);
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,110 @@
+#include "launcher/run/local_agent.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "launcher/run/held_lock.h"
+#include "net/loop/child_process.h"
+#include "net/loop/socket.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr Duration kLookAgain = std::chrono::seconds(1);
+constexpr Duration kEndsBySignal = std::chrono::seconds(10);
+constexpr Duration kPause = std::chrono::milliseconds(10);
+
+std::string lock_path(const std::string& folder) { return folder + "/agent.lock"; }
+std::string key_path(const std::string& folder) { return folder + "/agent.key"; }
+
+Error cannot(const std::string& what) {
+  return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
+}
+
+Status write_key(const std::string& path, const std::string& key) {
+  unlink(path.c_str());
+  const net::Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.valid() ||
+      write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
+    return cannot("write " + path);
+  }
+  return ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LocalAgent>> LocalAgent::open(net::EventLoop& loop, Options options,
+                                                     net::Fd log) {
+  std::unique_ptr<LocalAgent> agent(new LocalAgent(loop, std::move(options), std::move(log)));
+  if (!runs(agent->options_.folder)) {
+    PDJOB_TRY_STATUS(agent->start());
+  }
+  agent->timer_ = loop.call_at(loop.now() + kLookAgain, [opened = agent.get()] { opened->look(); });
+  return agent;
+}
+
+LocalAgent::~LocalAgent() {
+  loop_.cancel(timer_);
+  end(options_.folder, Duration{});
+}
+
+void LocalAgent::look() {
+  if (!runs(options_.folder)) {
+    log::warn("this machine's agent has ended: another one starts");
+    if (const Status started = start(); !started) {
+      log::warn(started.error().message);
+    }
+  }
+  timer_ = loop_.call_at(loop_.now() + kLookAgain, [this] { look(); });
+}
+
+// The lock belongs to the open file, which the agent inherits. So it is held from now on, and as
+// long as the agent lives.
+Status LocalAgent::start() {
+  const std::string path = lock_path(options_.folder);
+  const net::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock.valid() || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return cannot("lock " + path);
+  }
+  PDJOB_TRY_STATUS(write_key(key_path(options_.folder), options_.key));
+  return net::start_detached(
+      {.program = "/proc/self/exe",
+       .arguments = {"pdjob agent", "agent", "--join", options_.endpoint, "--key-file",
+                     key_path(options_.folder), "--lock-fd", std::to_string(lock.get()), "--name",
+                     "local", "--host", options_.host, "--log-dir", options_.log_dir},
+       .inherited = {lock.get()},
+       .output = log_.get()});
+}
+
+bool LocalAgent::runs(const std::string& folder) { return is_locked(lock_path(folder)); }
+
+void LocalAgent::end(const std::string& folder, Duration by_itself) {
+  const timespec pause{.tv_sec = 0, .tv_nsec = kPause / std::chrono::nanoseconds(1)};
+  for (Duration waited{}; runs(folder) && waited < by_itself; waited += kPause) {
+    nanosleep(&pause, nullptr);
+  }
+  if (runs(folder)) {
+    int64_t pid = 0;
+    std::ifstream(lock_path(folder)) >> pid;
+    if (!end_holder(pid, lock_path(folder), SIGTERM, kEndsBySignal)) {
+      static_cast<void>(end_holder(pid, lock_path(folder), SIGKILL, kEndsBySignal));
+    }
+  }
+  if (!runs(folder)) {
+    unlink(lock_path(folder).c_str());
+    unlink(key_path(folder).c_str());
+  }
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,50 @@
+// LocalAgent: the agent of the launcher's own machine, for a job whose processes may outlive the
+// launcher. The launcher starts it detached: it holds the job's doors and processes there, and a
+// new launcher finds it. It ends with its session: when the launcher says so, or when no launcher
+// came back in time. Its end ends its processes. Loop-bound.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/result.h"
+#include "net/loop/event_loop.h"
+#include "net/loop/socket.h"
+
+namespace pdjob::launcher {
+
+class LocalAgent {
+ public:
+  struct Options {
+    std::string folder;    // The job's: it holds the agent's lock and key.
+    std::string endpoint;  // "127.0.0.1:7700", where the launcher listens for it.
+    std::string key;       // Secret.
+    std::string host;      // Its processes listen here.
+    std::string log_dir;   // Of its processes.
+  };
+  // Starts the agent unless it runs. Looks each second, and starts another one if it has ended.
+  // `log`: its own.
+  static Result<std::unique_ptr<LocalAgent>> open(net::EventLoop& loop, Options options,
+                                                  net::Fd log);
+  LocalAgent(const LocalAgent&) = delete;
+  LocalAgent& operator=(const LocalAgent&) = delete;
+  ~LocalAgent();  // Ends it.
+
+  static bool runs(const std::string& folder);
+  // Waits until it ends by itself, and then ends it. The processes end with it. Removes its files.
+  static void end(const std::string& folder, Duration by_itself);
+
+ private:
+  LocalAgent(net::EventLoop& loop, Options options, net::Fd log)
+      : loop_(loop), options_(std::move(options)), log_(std::move(log)) {}
+  void look();
+  Status start();
+
+  net::EventLoop& loop_;
+  const Options options_;
+  const net::Fd log_;
+  net::TimerId timer_;
+};
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,25 @@
+// patiently(): opens what a process that has just died may still hold. Blocks.
+#pragma once
+
+#include <chrono>
+
+#include <time.h>
+
+#include "common/time.h"
+
+namespace pdjob::launcher {
+
+// Calls `open`, which returns a Result or a Status, until it succeeds or the time is over.
+template <class Open>
+auto patiently(Duration at_most, const Open& open) {
+  constexpr Duration kPause = std::chrono::milliseconds(20);
+  const timespec pause{.tv_sec = 0, .tv_nsec = kPause / std::chrono::nanoseconds(1)};
+  auto opened = open();
+  for (Duration waited{}; !opened && waited < at_most; waited += kPause) {
+    nanosleep(&pause, nullptr);
+    opened = open();
+  }
+  return opened;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,72 @@
+#include "launcher/run/ledger.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+Ledger full_ledger() {
+  return {.build = "1.0",
+          .launcher = 3,
+          .root = "0123456789abcdef",
+          .nonce = "ab12",
+          .control_port = 40000,
+          .agent_port = 40001,
+          .door_port = 8000,
+          .batch_door_port = 8001,
+          .config_source = "/home/u/job.yaml",
+          .config_text = "name: j\n",
+          .stopping = true,
+          .planned = true,
+          .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}}},
+          .job = {.ready = true,
+                  .incarnations_made = 7,
+                  .nodes = {{.name = "lab/a",
+                             .memory_bytes = 1ULL << 40,
+                             .labels = {{"rack", "7"}, {"zone", "b"}},
+                             .overcommits = true}},
+                  .processes = {{.plan = {.name = "decode-0",
+                                          .role = net::Role::kDecode,
+                                          .model = "m",
+                                          .demand = {.cores = 1,
+                                                     .clusters = {"lab"},
+                                                     .labels = {{"rack", "7"}},
+                                                     .arrange = Arrange::kPack},
+                                          .place = {"lab/a", {"0", "1"}}},
+                                 .state = ProcessState::kReady,
+                                 .fate = Fate::kChangeRole,
+                                 .next_role = net::Role::kPrefill,
+                                 .incarnation = {7},
+                                 .engine_id = "decode-0.ab12.7",
+                                 .restarts = 2,
+                                 .crashes = 1,
+                                 .hangs = 1,
+                                 .entry = {.name = "decode-0",
+                                           .engine_id = "decode-0.ab12.7",
+                                           .role = net::Role::kDecode,
+                                           .host = "10.0.0.1",
+                                           .port = 4000,
+                                           .key = "secret"}}}}};
+}
+
+TEST(Ledger, SurvivesTheDisk) {
+  for (const Ledger& ledger : {full_ledger(), Ledger{}}) {
+    const auto read = decode_ledger(encode(ledger));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(*read, ledger);
+  }
+}
+
+TEST(Ledger, ADamagedOneIsRefused) {
+  const std::string whole = encode(full_ledger());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    EXPECT_FALSE(decode_ledger(damaged)) << i;
+    EXPECT_FALSE(decode_ledger(whole.substr(0, i))) << i;
+  }
+  EXPECT_FALSE(decode_ledger(whole + "x"));
+}
+
+}  // namespace
+}  // namespace pdjob::launcher
