@@ -202,21 +202,15 @@ def test_everything_of_pdjob_is_killed(three):
 
 
 def test_the_machine_of_the_homes_head_dies():
-    """Nodes of the home have Ray's own patience of 60 s, nodes of guests the one that pdjob gives them."""
     with clusters(4, apart=True) as made, running(made) as job:
         before = incarnations(job)
         with Load(job) as load:
             time.sleep(2)
             made.head.kill_all()
-            begin = time.monotonic()
-            time.sleep(40)
-            assert incarnations(job) == before and all_ready(job)
-            wait_until(lambda: not all_ready(job), 120, "the home's node gives up")
-            gave_up = time.monotonic() - begin
-            time.sleep(20)
-            left = {name.split("-")[0] for name, process in job.processes().items() if process["state"] == "ready"}
-        load.report(f"the machine of the home's head dies: its own node gave up after {gave_up:.0f} s")
-        assert left == {"router", "prefill", "decode"} and load.wrong == 0 and not load.failures and load.right > 0
+            time.sleep(90)
+        load.report("the machine of the home's head is dead for 90 s")
+        assert incarnations(job) == before and all_ready(job)
+        assert load.wrong == 0 and not load.failures and load.right > 0
         job.stop()
         for observer in made.observers[1:]:
             wait_until(lambda: observer.look()["cpus"] == 2, 30, "the guests have their CPUs back, although the home is dead")

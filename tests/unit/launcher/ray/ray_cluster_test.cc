@@ -30,6 +30,7 @@ class AgentsDouble final : public Cluster {
   void close_door(const std::string& name) override { asked_.push_back("close " + name); }
   void spawn(const SpawnOrder& order) override { asked_.push_back("spawn " + order.spec.name); }
   void signal(Incarnation, Signal) override { asked_.push_back("signal"); }
+  void look_at(Incarnation) override { asked_.push_back("look"); }
   void read_log(const LogQuestion& question) override {
     asked_.push_back("log of " + question.process);
   }
