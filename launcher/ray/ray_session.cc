@@ -112,7 +112,8 @@ void RaySession::on(const RayCloseAsked& /*event*/, Turn& turn) {
   link_ = Link::kClosing;
   all_given_back_ = true;
   link_due_ = turn.now + setting_.close_timeout;
-  asked_.clear();
+  // What is on its way to a guest must arrive before it can leave.
+  std::erase_if(asked_, [](const auto& one) { return one.second.purpose != Purpose::kJoin; });
   for (RaySlot& slot : slots_) {
     leave(slot, turn);
   }
@@ -162,8 +163,12 @@ void RaySession::heard(const ShimDone& line, Turn& turn) {
       return left(asked.name);
     case Purpose::kAgent:
       return agent_started(find(asked.name), line.text, turn);
-    case Purpose::kClose:
     case Purpose::kJoin:
+      if (RaySlot* slot = find(asked.name); slot != nullptr && link_ == Link::kClosing) {
+        leave(*slot, turn);
+      }
+      return;
+    case Purpose::kClose:
     case Purpose::kRelease:
       return;
   }
@@ -208,7 +213,9 @@ void RaySession::heard(const GuestEnded& line, Turn& turn) {
   if (slot == nullptr || slot->submission != line.submission) {
     return;
   }
-  left(slot->name);
+  if (!slot->leaving) {  // Otherwise the answer to LeaveHome is still to come.
+    left(slot->name);
+  }
   lose_node(*slot, line.reason, turn);
 }
 
@@ -242,6 +249,7 @@ void RaySession::heard(const HomeSeen& line, Turn& turn) {
     turn.say(line.reachable ? "Ray: the home cluster answers again"
                             : "Ray: the home cluster does not answer; what runs goes on");
   }
+  link_due_ = line.reachable || link_ != Link::kOpen ? kNever : turn.now + kHomeAway;
   reachable_ = line.reachable;
   trouble_ = reachable_ ? "" : "the home cluster does not answer";
 }
@@ -250,6 +258,7 @@ void RaySession::heard(const HomeSeen& line, Turn& turn) {
 
 void RaySession::opened(const std::string& reservations, Turn& turn) {
   link_ = Link::kOpen;
+  link_due_ = turn.now + kHomeAway;
   link_failures_ = 0;
   trouble_.clear();
   gather_due_ = turn.now + setting_.gather_timeout;
@@ -371,8 +380,11 @@ void RaySession::join(RaySlot& slot, Turn& turn) {
 }
 
 void RaySession::leave(RaySlot& slot, Turn& turn) {
-  if (slot.submission.empty() || slot.leaving) {
-    return;
+  const bool arriving = std::ranges::any_of(asked_, [&](const auto& one) {
+    return one.second.purpose == Purpose::kJoin && one.second.name == slot.name;
+  });
+  if (slot.submission.empty() || slot.leaving || arriving) {
+    return;  // A job leaves once it has arrived.
   }
   slot.leaving = true;
   const RayClusterSetting& cluster = cluster_of(slot);

@@ -184,6 +184,9 @@ class RaySession {
   void advance_agents(Turn& turn);
   void plan_wakeup(Instant now);
 
+  // How long a shim may be without its home before another one tries.
+  static constexpr Duration kHomeAway = std::chrono::seconds(60);
+
   uint64_t ask(Purpose purpose, const std::string& name, Duration timeout, Turn& turn);
   void ask(Purpose purpose, const std::string& name, ShimRequest request, Duration timeout,
            Turn& turn);

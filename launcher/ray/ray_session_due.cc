@@ -43,8 +43,10 @@ void RaySession::advance_link(Turn& turn) {
     case Link::kClosing:
       turn.effects.push_back(EndShim{});
       return closed(all_given_back_ && asked_.empty(), turn);
-    case Link::kOpening:
     case Link::kOpen:
+      // A new shim is a new client of Ray, with a new keeper: the old one may have ended meanwhile.
+      return end_link("the home cluster does not answer", turn);
+    case Link::kOpening:
     case Link::kClosed:
       return;
   }
