@@ -21,6 +21,7 @@ class WorkerMember final : public net::JobMember::Handler {
     std::function<void()> drain_engine;
     std::function<void()> end;  // The process is to end.
     // It is to serve as another engine. The member must be released, for the one that follows.
+    // Empty: it ends, and its launcher starts a new process.
     std::function<void(const net::Drain::Next&)> change_role;
   };
   explicit WorkerMember(Parts parts) : parts_(std::move(parts)) {}
@@ -50,7 +51,9 @@ class WorkerMember final : public net::JobMember::Handler {
   void on_drain(Duration /*within*/) override { parts_.api.start_draining(parts_.drain_engine); }
   size_t replies_alive() override { return parts_.server.exchanges_alive(); }
   void on_shutdown() override { parts_.end(); }
-  void on_next_role(const net::Drain::Next& next) override { parts_.change_role(next); }
+  void on_next_role(const net::Drain::Next& next) override {
+    parts_.change_role ? parts_.change_role(next) : parts_.end();
+  }
   net::WorkerLoad current_load() override { return parts_.api.load(); }
 
   const Parts parts_;
