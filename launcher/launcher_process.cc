@@ -196,10 +196,8 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                                .port = ledger.door_port != 0 ? ledger.door_port : row.port,
                                .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
     } else if (row.role == net::Role::kBatch) {
-      options.batch_door = Door{.name = row.name,
-                                .node = row.node,
-                                .host = row.host,
-                                .port = ledger.batch_door_port};
+      options.batch_door = Door{
+          .name = row.name, .node = row.node, .host = row.host, .port = ledger.batch_door_port};
     }
   }
   return options;

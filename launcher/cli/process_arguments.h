@@ -1,6 +1,6 @@
 // ProcessArguments: the commands of single processes on the command line: worker, router, agent,
-// and those that launchers and workers start themselves. It must outlive the parsing of the arguments. A door to
-// CLI11. Value.
+// and those that launchers and workers start themselves. It must outlive the parsing of the
+// arguments. A door to CLI11. Value.
 #pragma once
 
 #include <string>

@@ -389,7 +389,7 @@ JobConfig batch_job(JobConfig config) {
                                 : config.launcher.log_dir + "-batch";
   config.launcher.admin = "127.0.0.1:0";
   config.router.listen = "127.0.0.1:0";
-  config.batch_api.dir.clear();  // It belongs to the other job.
+  config.batch_api.dir.clear();         // It belongs to the other job.
   config.launcher.orphan_timeout = {};  // The batch is gone with its launcher.
   return config;
 }

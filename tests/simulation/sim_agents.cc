@@ -83,7 +83,12 @@ class SimAgents::Agent final : net::CurveClient::Handler, launcher::Cluster::Han
         [this](Instant when, SimLoop::Task task) { process_.post_at(when, std::move(task)); });
     session_->report_to(*this);
     session_->join(node_);
-    runner_.submit(launcher::SessionBegan{node_.host});
+    runner_.submit(launcher::SessionBegan{{.host = node_.host, .running = {}, .doors = {}}});
+  }
+  void carry_out(const launcher::AdoptSession& /*effect*/) {
+    trace("is adopted");
+    runner_.submit(
+        launcher::SessionBegan{{.host = node_.host, .running = session_->running(), .doors = {}}});
   }
   void carry_out(const launcher::EndSession& effect) {
     trace("ends everything: " + effect.why);
@@ -93,6 +98,7 @@ class SimAgents::Agent final : net::CurveClient::Handler, launcher::Cluster::Han
     std::visit([this](const auto& order) { obey(order); }, effect.order);
   }
   void carry_out(const launcher::SayRefused& effect) { trace("is refused: " + effect.reason); }
+  void carry_out(const launcher::SayIgnored& /*effect*/) { trace("ignores an earlier launcher"); }
   void carry_out(const launcher::SayOrphaned& effect) { trace("is orphaned: " + effect.why); }
   void carry_out(const launcher::SayResumed& /*effect*/) { trace("goes on"); }
 

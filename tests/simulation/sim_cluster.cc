@@ -8,6 +8,12 @@ namespace pdjob::simulation {
 using launcher::Incarnation;
 using std::chrono::milliseconds;
 
+namespace {
+
+int64_t pid_of(Incarnation incarnation) { return static_cast<int64_t>(incarnation.value); }
+
+}  // namespace
+
 void SimMachines::start(const Order& order, SimCluster& cluster) {
   running_.emplace(order.incarnation, order);
   started_by_[order.incarnation] = &cluster;
@@ -82,7 +88,7 @@ void SimCluster::spawn(const Order& order) {
     tell(launcher::SpawnFailed{order.incarnation, "the node refuses"});
     return;
   }
-  tell(launcher::Spawned{order.incarnation, static_cast<int64_t>(order.incarnation.value)});
+  tell(launcher::Spawned{order.incarnation, pid_of(order.incarnation)});
   machines_.start(order, *this);
 }
 
@@ -95,6 +101,16 @@ void SimCluster::signal(Incarnation incarnation, launcher::Signal signal) {
   } else if (signal == launcher::Signal::kTerminate) {
     machines_.terminated(incarnation);
   }
+}
+
+std::vector<launcher::RunningProcess> SimCluster::running() const {
+  std::vector<launcher::RunningProcess> running;
+  for (const auto& [incarnation, order] : machines_.running()) {
+    if (machines_.runs_for(*this, incarnation)) {
+      running.push_back({.incarnation = incarnation, .pid = pid_of(incarnation)});
+    }
+  }
+  return running;
 }
 
 void SimCluster::look_at(Incarnation incarnation) {

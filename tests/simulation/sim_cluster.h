@@ -71,6 +71,8 @@ class SimCluster final : public launcher::Cluster {
   // --- what happens to it
   void join(const launcher::Node& node);
   void lose(const std::string& node);
+  // What it has started and still runs.
+  std::vector<launcher::RunningProcess> running() const;
   bool has(const std::string& node) const { return nodes_.contains(node); }
 
  private:
