@@ -149,6 +149,7 @@ inline constexpr std::chrono::seconds kSuspectWaitMax{10};  // For a worker with
 // Standstill of a worker, by its own report; beyond: avoided.
 inline constexpr std::chrono::seconds kStandstillAvoided{2};
 inline constexpr size_t kLostWorkersMax = 1024;  // Remembered by a router.
+inline constexpr size_t kLostWorkerRequestsMax = 256;  // Remembered of each of them.
 
 // Routing by prefix
 // Blocks of 512 bytes; text beyond is not compared.

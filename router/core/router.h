@@ -342,6 +342,8 @@ class Router {
     std::string engine_id;
     net::LossCause cause = net::LossCause::kUnknown;
     bool had_suspect = false;  // A suspect was on trial there.
+    // Requests that lost it; they may have ended since. The first limits::kLostWorkerRequestsMax.
+    std::vector<RequestId> had = {};
   };
   // The order in which queued requests are served.
   struct QueuePlace {

@@ -46,21 +46,24 @@ bool Router::is_guilty(const Request& request) const {
          limits::kRequestKillsMax;
 }
 
-// Another request was at every worker that this one lost, and may be the killer: a hedged request
-// becomes a suspect only when its first worker is lost, and may be at a second one already, to
-// which this one was sent meanwhile. Then these losses count as one. From now on, both are kept
-// apart.
+// Another request, which may have ended since, was at every worker that this one lost, and may be
+// the killer: a hedged request becomes a suspect only when its first worker is lost, and may be at
+// a second one already, to which this one was sent meanwhile. Then these losses count as one. From
+// now on, both are kept apart.
 void Router::excuse_company(Request& request) {
-  const auto killed_by = [](const Request& other, WorkerId worker) {
-    return std::ranges::any_of(other.losses, [worker](const Loss& loss) {
-      return loss.worker == worker && loss.killed();
-    });
+  const auto was_at = [this](RequestId other, WorkerId worker) {
+    const auto lost = lost_.find(worker);
+    return lost != lost_.end() &&
+           std::ranges::find(lost->second.had, other) != lost->second.had.end();
   };
-  const bool company = std::ranges::any_of(requests_, [&](const auto& each) {
-    return each.first != request.id && std::ranges::all_of(request.losses, [&](const Loss& loss) {
-             return !loss.killed() || killed_by(each.second, loss.worker);
-           });
-  });
+  const auto killed = std::ranges::find_if(request.losses, &Loss::killed);
+  const auto first = lost_.find(killed->worker);
+  const bool company =
+      first != lost_.end() && std::ranges::any_of(first->second.had, [&](RequestId other) {
+        return other != request.id && std::ranges::all_of(request.losses, [&](const Loss& loss) {
+                 return !loss.killed() || was_at(other, loss.worker);
+               });
+      });
   for (Loss& loss : request.losses) {
     loss.as_suspect = loss.as_suspect && !(company && loss.killed());
   }
@@ -90,6 +93,9 @@ void Router::note_loss(Request& request, const Leg& leg, Instant now) {
     lost->second.engine_id = worker->entry.engine_id;
   }
   lost->second.had_suspect = lost->second.had_suspect || leg.on_trial;
+  if (lost->second.had.size() < limits::kLostWorkerRequestsMax) {
+    lost->second.had.push_back(request.id);
+  }
   const Loss loss{
       .worker = leg.worker, .noted = now, .on_trial = leg.on_trial, .as_suspect = leg.as_suspect};
   if (known != request.losses.end()) {
@@ -187,6 +193,7 @@ void Router::settle_losses(Request& request, Instant now) {
       const bool passed = loss.as_suspect && !loss.on_trial;
       const bool cleared = killed && passed && lost->second.had_suspect;
       if (loss.cause == net::LossCause::kOutside || cleared) {
+        std::erase(lost->second.had, request.id);
         return true;
       }
     }
