@@ -135,8 +135,8 @@ def test_the_prefill_workers_of_a_job_are_heard(folder):
             reply = httpx.post(job.url + "/v1/completions", json={"prompt": story + ending, "max_tokens": 1, "temperature": 0}, timeout=120)
             assert reply.status_code == 200, reply.text
             chosen.append(reply.headers["x-pdjob-prefill"])
+            eventually(lambda: blocks()[1] > 5, 20, "one keeps the prompt, and the router has heard it")
         assert len(set(chosen)) == 1
-        eventually(lambda: blocks()[1] > 5, 20, "one keeps the prompt")
         # Its events reveal the prompts, so they need a key.
         for worker in job.processes().values():
             if worker["role"] == "prefill":
