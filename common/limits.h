@@ -148,7 +148,7 @@ inline constexpr std::chrono::seconds kSuspectTrial{1};
 inline constexpr std::chrono::seconds kSuspectWaitMax{10};  // For a worker without another suspect.
 // Standstill of a worker, by its own report; beyond: avoided.
 inline constexpr std::chrono::seconds kStandstillAvoided{2};
-inline constexpr size_t kLostWorkersMax = 1024;  // Remembered by a router.
+inline constexpr size_t kLostWorkersMax = 1024;        // Remembered by a router.
 inline constexpr size_t kLostWorkerRequestsMax = 256;  // Remembered of each of them.
 
 // Routing by prefix
