@@ -18,6 +18,7 @@ class BatchArguments {
   BatchArguments(CLI::App& app, const Places& places, int& exit_code);
   BatchArguments(const BatchArguments&) = delete;
   BatchArguments& operator=(const BatchArguments&) = delete;
+  ~BatchArguments() = default;
 
  private:
   void add_batch(CLI::App& app);

@@ -20,6 +20,7 @@ class ProcessArguments {
   ProcessArguments(CLI::App& app, const Places& places, int& exit_code);
   ProcessArguments(const ProcessArguments&) = delete;
   ProcessArguments& operator=(const ProcessArguments&) = delete;
+  ~ProcessArguments() = default;
 
  private:
   void add_worker(CLI::App& app);
