@@ -21,7 +21,7 @@ class BatchRelay final : public net::HttpCallHandler {
  public:
   // Requires: `batches` names a process. `server` must outlive it.
   BatchRelay(net::Loop& loop, net::HttpServer& server, const BatchDoor& batches)
-      : loop_(loop), server_(server), batches_(batches), client_(net::HttpClient::create(loop)) {}
+      : server_(server), batches_(batches), client_(net::HttpClient::create(loop)) {}
 
   static bool takes(std::string_view path);
   // Of a client that is known: its body, if it has one, is to stream.
@@ -58,7 +58,6 @@ class BatchRelay final : public net::HttpCallHandler {
   Passing take(net::CallId call);
   void forget(const std::string& tenant);
 
-  net::Loop& loop_;
   net::HttpServer& server_;
   const BatchDoor batches_;
   const std::unique_ptr<net::HttpClient> client_;
