@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "common/time.h"
+#include "common/two_windows.h"
 
 namespace pdjob::launcher {
 
@@ -23,9 +24,9 @@ class Heartbeats {
   // The first sign of life of an incarnation. The history of earlier ones stays.
   void begin(Instant now) { last_ = now; }
   void beat(Instant now) {
-    roll(now);
-    current_.longest = std::max(current_.longest, now - last_);
-    ++current_.gaps;
+    Window& window = windows_.at(now);
+    window.longest = std::max(window.longest, now - last_);
+    ++window.gaps;
     last_ = now;
   }
   // The silence until now was ours. It is no gap.
@@ -35,10 +36,10 @@ class Heartbeats {
   // Two and a half times the longest gap, at least kSilenceMin and at most `limit`. Without a
   // history: `limit`.
   Duration silence_allowed(Duration limit) const {
-    if (previous_.gaps + current_.gaps < kGapsNeeded) {
+    if (windows_.older().gaps + windows_.newer().gaps < kGapsNeeded) {
       return limit;
     }
-    const Duration longest = std::max(previous_.longest, current_.longest);
+    const Duration longest = std::max(windows_.older().longest, windows_.newer().longest);
     return std::min(limit, std::max(kSilenceMin, longest * 5 / 2));
   }
 
@@ -47,18 +48,9 @@ class Heartbeats {
     Duration longest{};
     uint32_t gaps = 0;
   };
-  void roll(Instant now) {
-    if (now - started_ >= kWindow) {
-      previous_ = now - started_ < 2 * kWindow ? current_ : Window{};
-      current_ = {};
-      started_ = now;
-    }
-  }
 
   Instant last_{};
-  Instant started_{};  // Of `current_`.
-  Window current_;
-  Window previous_;
+  TwoWindows<Window> windows_{kWindow};
 };
 
 }  // namespace pdjob::launcher

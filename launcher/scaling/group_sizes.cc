@@ -63,7 +63,8 @@ Status GroupSizes::check(const std::map<std::string, uint32_t>& wanted) const {
     if (find(name) == nullptr) {
       std::string known;
       for (const SizedGroup& group : groups_) {
-        known += (known.empty() ? "" : ", ") + group.name;
+        known += known.empty() ? "" : ", ";
+        known += group.name;
       }
       return Error{ErrorCode::kInvalidArgument,
                    "there is no group " + name + ": this job has " + known};

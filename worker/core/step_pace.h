@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "common/time.h"
+#include "common/two_windows.h"
 
 namespace pdjob::worker {
 
@@ -19,22 +20,24 @@ class StepPace {
 
   // A step over so many tokens took so long; its sampling and events are included.
   void took(size_t tokens, Duration time, Instant now) {
-    roll(now);
-    current_.per_token = std::max(current_.per_token, time / static_cast<int>(tokens));
-    current_.longest = std::max(current_.longest, time);
-    current_.largest = std::max(current_.largest, tokens);
-    ++current_.steps;
+    Window& window = windows_.at(now);
+    window.per_token = std::max(window.per_token, time / static_cast<int>(tokens));
+    window.longest = std::max(window.longest, time);
+    window.largest = std::max(window.largest, tokens);
+    ++window.steps;
   }
 
   // Eight times what the slowest step suggests. A step that is larger than all before is judged by
   // the slowest token so far, which is too much rather than too little. Zero: unknown.
   Duration patience(size_t tokens) const {
-    if (previous_.steps + current_.steps < kStepsNeeded) {
+    const Window& older = windows_.older();
+    const Window& newer = windows_.newer();
+    if (older.steps + newer.steps < kStepsNeeded) {
       return Duration::zero();
     }
-    Duration expected = std::max(previous_.longest, current_.longest);
-    if (tokens > std::max(previous_.largest, current_.largest)) {
-      const Duration slowest = std::max(previous_.per_token, current_.per_token);
+    Duration expected = std::max(older.longest, newer.longest);
+    if (tokens > std::max(older.largest, newer.largest)) {
+      const Duration slowest = std::max(older.per_token, newer.per_token);
       expected = std::max(expected, slowest * static_cast<int>(tokens));
     }
     return std::max(kPatienceMin, kPatienceFactor * expected);
@@ -47,17 +50,8 @@ class StepPace {
     size_t largest = 0;
     size_t steps = 0;
   };
-  void roll(Instant now) {
-    if (now - started_ >= kWindow) {
-      previous_ = now - started_ < 2 * kWindow ? current_ : Window{};
-      current_ = {};
-      started_ = now;
-    }
-  }
 
-  Instant started_{};  // Of `current_`.
-  Window current_;
-  Window previous_;
+  TwoWindows<Window> windows_{kWindow};
 };
 
 }  // namespace pdjob::worker

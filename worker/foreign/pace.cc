@@ -23,32 +23,24 @@ Duration mean_of(const LatencyTotal& total) {
 }  // namespace
 
 void Pace::take(const EngineSample& sample, Duration gap, Instant now) {
-  roll(now);
+  Window& window = windows_.at(now);
   if (last_) {
-    current_.ttft += growth(last_->ttft, sample.ttft);
-    current_.itl += growth(last_->itl, sample.itl);
+    window.ttft += growth(last_->ttft, sample.ttft);
+    window.itl += growth(last_->itl, sample.itl);
   }
-  current_.longest = std::max(current_.longest, gap);
+  window.longest = std::max(window.longest, gap);
   last_ = sample;
 }
 
-void Pace::roll(Instant now) {
-  if (now - started_ < kWindow) {
-    return;
-  }
-  previous_ = now - started_ < 2 * kWindow ? current_ : Window{};
-  current_ = Window{};
-  started_ = now;
-}
-
 Duration Pace::mean(LatencyTotal Window::* latency) const {
-  LatencyTotal total = previous_.*latency;
-  total += current_.*latency;
+  LatencyTotal total = windows_.older().*latency;
+  total += windows_.newer().*latency;
   return mean_of(total);
 }
 
 Duration Pace::patience() const {
-  return std::min(kPatienceFactor * std::max(previous_.longest, current_.longest), kPatienceMax);
+  return std::min(kPatienceFactor * std::max(windows_.older().longest, windows_.newer().longest),
+                  kPatienceMax);
 }
 
 }  // namespace pdjob::worker

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/time.h"
+#include "common/two_windows.h"
 #include "worker/foreign/engine_sample.h"
 
 namespace pdjob::worker {
@@ -34,12 +35,9 @@ class Pace {
     LatencyTotal itl;
     Duration longest{};
   };
-  void roll(Instant now);
   Duration mean(LatencyTotal Window::* latency) const;
 
-  Instant started_{};  // Of `current_`.
-  Window current_;
-  Window previous_;
+  TwoWindows<Window> windows_{kWindow};
   std::optional<EngineSample> last_;
 };
 
