@@ -25,7 +25,7 @@ struct RowResult {
   std::string hopeless;  // Not empty: why every other row would fail like this.
 };
 
-// Who answers rows.
+// The server that answers rows.
 struct RowServer {
   net::Url url;         // A path such as /v1 is not repeated in front of targets.
   std::string key;      // Sent as a bearer token; empty: none.

@@ -1,4 +1,4 @@
-// What every RowClient makes of a row and its reply. Pure.
+// Shared by all kinds of RowClient: requests made of rows, and results made of replies. Pure.
 #pragma once
 
 #include <cstddef>

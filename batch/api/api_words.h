@@ -1,4 +1,4 @@
-// What the routes of the Batch API share: parameters of a query, lists, and errors in OpenAI's
+// Shared by the routes of the Batch API: parameters of a query, lists, and errors in OpenAI's
 // words. Pure.
 #pragma once
 

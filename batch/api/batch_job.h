@@ -49,7 +49,7 @@ class BatchJob {
   // Aborts what is in flight.
   void stop() { run_->stop(""); }
 
-  // What happens to rows that have not ended.
+  // How rows that have not ended are treated.
   enum class Rest { kLeft, kExpired };
   struct Target {
     std::string output;  // Paths; a file is made only if it has lines.

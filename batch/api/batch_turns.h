@@ -1,5 +1,5 @@
-// Which batch of the Batch API does what next. Tenants take turns: the next batch to run is of the
-// tenant that has the fewest running; of those, the oldest. Pure.
+// Decides which batch of the Batch API does what next. Tenants take turns: the next batch to run is
+// of the tenant that has the fewest running; of those, the oldest. Pure.
 //
 //   kWaiting ──> kPreparing ──> kPrepared ──> kRunning ──> kStopping ──> kPrepared
 //      ^                            │            └────────────────────────^

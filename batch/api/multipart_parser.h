@@ -23,7 +23,7 @@ class MultipartParser {
     std::string filename;  // Any bytes without control characters.
     bool is_file = false;  // It has a filename, which may be empty.
   };
-  // What it returns is returned by feed().
+  // feed() passes on its result.
   class Handler {
    public:
     virtual Status on_part(const Part& part) = 0;

@@ -1,5 +1,5 @@
 // Database: SQLite behind Result, with statements that may run many times. One process has a file
-// at a time. What was committed survives a power cut. Calls block. Any thread may call, but only
+// at a time. A commit survives a power cut. Calls block. Any thread may call, but only
 // one at a time.
 //
 // Errors: kOverloaded if the disk is full, kCorrupt if the file is no database, or a broken one;
