@@ -696,6 +696,10 @@ void Router::on(const LegFailed& event, Turn& turn) {
     if (leave_to_rival(*request, turn)) {
       return;
     }
+    // A dead worker looks free. While others live and are busy, it does not use up the attempts.
+    if (!event.reached && request->wants_room && !request->facts.pinned()) {
+      request->tries -= 1;
+    }
     retry(*request, RetryReason::kUnreachable, worker, event.error.message, turn);
   }
 }

@@ -357,14 +357,16 @@ class Router {
     RequestFacts facts;
     QueuePlace queue_place;
     State state = State::kQueued;
-    bool wants_room = false;  // In kQueued: there are workers, but all are busy.
+    // In kQueued: there are workers, but all are busy. Later: when its workers were chosen, others
+    // were busy.
+    bool wants_room = false;
     Instant deadline{};
     Instant queue_deadline{};
     Instant wake{};  // This request's entry in wakes_.
     Attempt attempt;
     std::optional<Attempt> rival;  // In kConcurrent: a second attempt; the two are equal.
     uint32_t attempts_made = 0;
-    uint32_t tries = 0;               // Attempts since a reply last began.
+    uint32_t tries = 0;               // Attempts that count, since a reply last began.
     uint32_t continued = 0;           // Times that its stream broke off.
     bool begun = false;               // The client has the head of the reply.
     Stage relayed = Stage::kDecode;   // In kRelaying: the stage whose reply is relayed.
@@ -378,7 +380,7 @@ class Router {
   };
   struct Pick {
     std::optional<Chosen> worker;
-    bool full = false;  // No worker, because those that exist have no room.
+    bool full = false;  // A worker was not a candidate, because it has no room.
   };
   struct Choice {
     Chosen decode;

@@ -126,7 +126,8 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   if (stage == Stage::kPrefill && decode && config_.pairing == Pairing::kNear) {
     keep_near(*decode, request.facts.prompt_tokens, candidates);
   }
-  return {.worker = policy_of(stage).choose(request.facts.prompt(), candidates, random_)};
+  return {.worker = policy_of(stage).choose(request.facts.prompt(), candidates, random_),
+          .full = full};
 }
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
@@ -155,10 +156,11 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   const auto [prefill, prefill_full] =
       pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,
            decode->worker, now);
-  request.wants_room = prefill_full;
   if (prefill) {
+    request.wants_room = decode_full || prefill_full;
     return Choice{.decode = *decode, .prefill = prefill};
   }
+  request.wants_room = prefill_full;
   if (prefill_full || config_.fallback == Fallback::kRefuse || request.prefill_overloaded) {
     return std::nullopt;
   }

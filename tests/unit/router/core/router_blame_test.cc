@@ -291,6 +291,28 @@ TEST_F(BlameTest, ASuspectDoesNotWaitForAWorkerOfItsOwnForEver) {
   EXPECT_EQ(place_of(2), "b");
 }
 
+// A launcher that is being restarted cannot report a dead worker, which looks free until then.
+TEST_F(BlameTest, ASuspectDoesNotSpendItsAttemptsOnADeadWorkerWhileTheOthersAreBusy) {
+  config.attempts = 3;
+  start_workers({"a"});
+  arrive(1);
+  arrive(2);
+  start_workers({"a", "b"});
+  break_worker("a");
+  ASSERT_EQ(place_of(1), "b");
+  for (int refused_connections = 0; refused_connections < 3; ++refused_connections) {
+    while (place_of(2) == "waits") {
+      pass(WorkerTable::kBackoffFirst);
+    }
+    ASSERT_EQ(place_of(2), "a");
+    break_leg(2, false);
+    ASSERT_TRUE(refused.empty()) << refused_connections;
+  }
+  answer(1);
+  finish(1);
+  EXPECT_EQ(place_of(2), "b");
+}
+
 // Killing a process breaks many connections at once. The cause becomes known a moment later.
 TEST_F(BlameTest, WhoeverWasLostFromOutsideIsNoSuspect) {
   start_workers({"a"});
