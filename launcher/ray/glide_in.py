@@ -3,14 +3,21 @@
 The job holds the node's resources in the guest. This program checks that the versions match, and becomes `ray start --block` of a nested node,
 which joins the home. The job's end is the node's end, and the other way round: there is nothing else to clean up.
 
+A job that had to wait may start when its launcher is long gone. So a watcher asks whether the job's keeper is there, and ends the node if not.
+
 The order comes as JSON in $PDJOB_GLIDE_IN. It holds no secret: a token is named by its file on this machine.
 """
 
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
+import time
 
+WATCH_SECONDS = 2
+KEEPER_SECONDS = 30
 OBJECT_STORE_BYTES = 80_000_000  # Nobody uses it; Ray wants at least 75 MB.
 
 
@@ -76,8 +83,43 @@ def environment(order):
     return kept
 
 
+def is_kept(order):
+    """Returns whether the job's keeper is there, and has not begun to free everything. Raises an error if it is not known."""
+    import ray
+
+    ray.init(order["home"], namespace=order["namespace"], logging_level="error", log_to_driver=False)
+    try:
+        keeper = ray.get_actor(order["keeper"], namespace=order["namespace"])
+        return ray.get(keeper.keeps.remote(), timeout=KEEPER_SECONDS)
+    except ValueError:
+        return False
+    finally:
+        ray.shutdown()
+
+
+def watch(order, node):
+    """Ends the process `node`, which is the parent of this one, if the job has no keeper. The keeper ends nodes that joined before its own end."""
+    while os.getppid() == node:
+        time.sleep(WATCH_SECONDS)
+        try:
+            kept = is_kept(order)
+        except Exception:  # The node has not joined yet, or the home does not answer.
+            continue
+        if not kept and os.getppid() == node:
+            os.kill(node, signal.SIGTERM)
+        return
+
+
+def start_watcher(order):
+    words = [sys.executable, "-c", "import os; exec(os.environ['PDJOB_GLIDE_IN_TEXT'])"]
+    kept = {name: os.environ[name] for name in ("PDJOB_GLIDE_IN", "PDJOB_GLIDE_IN_TEXT")}
+    subprocess.Popen(words, env={**environment(order), **kept, "PDJOB_GLIDE_WATCHES": str(os.getpid())}, stdin=subprocess.DEVNULL)
+
+
 def main():
     order = json.loads(os.environ["PDJOB_GLIDE_IN"])
+    if node := os.environ.get("PDJOB_GLIDE_WATCHES"):
+        return watch(order, int(node))
     check_versions(order)
     labels = {**own_labels(), "pdjob-job": order["job"], "pdjob-cluster": order["cluster"], "pdjob-slot": order["slot"]}
     argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
@@ -88,6 +130,7 @@ def main():
     argv += [f"--object-store-memory={OBJECT_STORE_BYTES}"]
     # Two nodes on one machine must not want the same ports.
     argv += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={free_port()}"]
+    start_watcher(order)
     os.execve(argv[0], argv, environment(order))
 
 

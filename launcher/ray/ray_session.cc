@@ -12,8 +12,6 @@ constexpr Duration kHomeOpens = std::chrono::seconds(90);  // The first worker o
 // A lost agent may come back by itself, when its link does.
 constexpr Duration kAgentReturns = std::chrono::seconds(5);
 
-bool is_up(SlotState state) { return state == SlotState::kStarting || state == SlotState::kUp; }
-
 std::vector<RaySlot> slots_of(const RaySetting& setting) {
   std::vector<RaySlot> slots;
   for (const RayClusterSetting& cluster : setting.clusters) {
@@ -104,20 +102,35 @@ void RaySession::on(const RayCloseAsked& /*event*/, Turn& turn) {
     return;
   }
   close_asked_ = true;
-  if (link_ != Link::kOpen) {
+  const bool open = link_ == Link::kOpen;
+  if (!open &&
+      std::ranges::all_of(slots_, [](const RaySlot& slot) { return slot.submission.empty(); })) {
     // Without a reservation, or with one that the keeper removes.
     turn.effects.push_back(EndShim{});
     return closed(!touched_, turn);
   }
-  link_ = Link::kClosing;
-  all_given_back_ = true;
+  all_given_back_ = open;
+  const bool starts = link_ == Link::kNone || link_ == Link::kStarting;
+  if (link_ == Link::kNone) {
+    turn.effects.push_back(StartShim{});
+  }
+  link_ = starts ? Link::kStarting : Link::kClosing;
   link_due_ = turn.now + setting_.close_timeout;
+  if (!starts) {
+    give_back_all(open, turn);
+  }
+}
+
+// `home`: it is open. Guests take back their nodes without it, and then the keeper does the rest.
+void RaySession::give_back_all(bool home, Turn& turn) {
   // What is on its way to a guest must arrive before it can leave.
   std::erase_if(asked_, [](const auto& one) { return one.second.purpose != Purpose::kJoin; });
   for (RaySlot& slot : slots_) {
     leave(slot, turn);
   }
-  ask(Purpose::kClose, "", CloseHome{}, setting_.close_timeout, turn);
+  if (home) {
+    ask(Purpose::kClose, "", CloseHome{}, setting_.close_timeout, turn);
+  }
 }
 
 // --- lines of the shim
@@ -128,6 +141,10 @@ void RaySession::heard(const ShimHello& line, Turn& turn) {
   }
   if (line.protocol != kShimProtocol) {
     return end_link("it speaks protocol " + std::to_string(line.protocol), turn);
+  }
+  if (close_asked_) {
+    link_ = Link::kClosing;
+    return give_back_all(false, turn);
   }
   link_ = Link::kOpening;
   link_due_ = kNever;
@@ -220,19 +237,27 @@ void RaySession::heard(const GuestEnded& line, Turn& turn) {
 }
 
 void RaySession::heard(const ReservationSeen& line, Turn& turn) {
-  if (has_reservation(line.name) && !line.nodes.empty() &&
-      std::ranges::find(line.nodes, "") == line.nodes.end()) {
+  const bool known = has_reservation(line.name);
+  const bool whole = !line.nodes.empty() && std::ranges::find(line.nodes, "") == line.nodes.end();
+  if (known && whole) {
     if (!gathered_) {
       turn.say("Ray: all required nodes are reserved: " + std::to_string(line.nodes.size()), false);
     }
     gathered_ = true;
   }
+  // The shim that waited for it is gone, and nodes of guests wait with it.
+  const bool abandoned = known && !gathered_ && !whole && !waits_for(Purpose::kReserve, line.name);
+  if (link_ == Link::kOpen && !line.removed && (!known || abandoned) &&
+      !waits_for(Purpose::kRelease, line.name)) {
+    // Unknown: its Release overtook its Reserve.
+    ask(Purpose::kRelease, line.name, Release{line.name}, setting_.answer_timeout, turn);
+  }
   for (RaySlot& slot : slots_) {
     if (slot.reservation != line.name) {
       continue;
     }
-    if (line.removed) {
-      lose_reservation(slot, "its reservation is gone", turn);
+    if (line.removed || abandoned) {
+      lose_reservation(slot, line.removed ? "its reservation is gone" : "there is no room", turn);
     } else {
       placed(slot, slot.bundle < line.nodes.size() ? line.nodes[slot.bundle] : "", turn);
     }
@@ -249,7 +274,7 @@ void RaySession::heard(const HomeSeen& line, Turn& turn) {
     turn.say(line.reachable ? "Ray: the home cluster answers again"
                             : "Ray: the home cluster does not answer; what runs goes on");
   }
-  link_due_ = line.reachable || link_ != Link::kOpen ? kNever : turn.now + kHomeAway;
+  link_due_ = line.reachable || link_ != Link::kOpen ? kNever : turn.now + setting_.reconnect;
   reachable_ = line.reachable;
   trouble_ = reachable_ ? "" : "the home cluster does not answer";
 }
@@ -258,7 +283,7 @@ void RaySession::heard(const HomeSeen& line, Turn& turn) {
 
 void RaySession::opened(const std::string& reservations, Turn& turn) {
   link_ = Link::kOpen;
-  link_due_ = turn.now + kHomeAway;
+  link_due_ = turn.now + setting_.reconnect;
   link_failures_ = 0;
   trouble_.clear();
   gather_due_ = turn.now + setting_.gather_timeout;
@@ -277,7 +302,7 @@ void RaySession::opened(const std::string& reservations, Turn& turn) {
 
 void RaySession::end_link(const std::string& why, Turn& turn) {
   turn.effects.push_back(EndShim{});
-  if (link_ == Link::kClosing) {
+  if (close_asked_) {
     return closed(false, turn);
   }
   asked_.clear();
@@ -360,125 +385,7 @@ void RaySession::failed(const Asked& asked, const std::string& kind, const std::
   }
 }
 
-// --- slots
-
-void RaySession::join(RaySlot& slot, Turn& turn) {
-  const RayClusterSetting& cluster = cluster_of(slot);
-  slot.submission = "pdjob-" + setting_.job + "-" + slot.name + "-" + std::to_string(next_name_++);
-  slot.state = SlotState::kJoining;
-  slot.due = turn.now + setting_.join_timeout;
-  ask(Purpose::kJoin, slot.name,
-      JoinHome{.slot = slot.name,
-               .submission = slot.submission,
-               .cluster = slot.cluster,
-               .dashboard = cluster.dashboard,
-               .python = cluster.python,
-               .share = cluster.share,
-               .token_file = cluster.token_file,
-               .home_token_file = cluster.home_token_file},
-      setting_.answer_timeout, turn);
-}
-
-void RaySession::leave(RaySlot& slot, Turn& turn) {
-  const bool arriving = std::ranges::any_of(asked_, [&](const auto& one) {
-    return one.second.purpose == Purpose::kJoin && one.second.name == slot.name;
-  });
-  if (slot.submission.empty() || slot.leaving || arriving) {
-    return;  // A job leaves once it has arrived.
-  }
-  slot.leaving = true;
-  const RayClusterSetting& cluster = cluster_of(slot);
-  ask(Purpose::kLeave, slot.name,
-      LeaveHome{.submission = slot.submission,
-                .dashboard = cluster.dashboard,
-                .token_file = cluster.token_file},
-      setting_.answer_timeout, turn);
-}
-
-void RaySession::left(const std::string& name) {
-  if (RaySlot* slot = find(name)) {
-    slot->submission.clear();
-    slot->leaving = false;
-  }
-}
-
-void RaySession::lose_node(RaySlot& slot, const std::string& why, Turn& turn) {
-  if (slot.node.empty() && slot.state != SlotState::kJoining) {
-    return;  // Both the node and its job tell of one end.
-  }
-  slot.node.clear();
-  if (slot.guest) {
-    slot.state = SlotState::kAway;
-  } else {
-    slot.state = slot.reservation.empty() ? SlotState::kHere : SlotState::kReserving;
-  }
-  back_off(slot, why, turn);
-  if (link_ == Link::kOpen) {
-    leave(slot, turn);
-  }
-}
-
-void RaySession::lose_reservation(RaySlot& slot, const std::string& why, Turn& turn) {
-  slot.reservation.clear();
-  slot.bundle_node.clear();
-  if (!slot.guest) {
-    slot.node.clear();
-  }
-  if (slot.state != SlotState::kAway && slot.state != SlotState::kJoining) {
-    slot.state = SlotState::kHere;
-    back_off(slot, why, turn);
-  }
-}
-
-// The slot's bundle is on this node; empty: it waits for one.
-void RaySession::placed(RaySlot& slot, const std::string& node, Turn& turn) {
-  slot.bundle_node = node;
-  if (node.empty()) {
-    if (!slot.guest) {
-      lose_node(slot, "its node is lost", turn);
-    }
-    return;  // A guest's node says itself whether it lives.
-  }
-  if (slot.guest && node != slot.node) {
-    return;  // The node has just gone, or is about to be told.
-  }
-  if (slot.node != node && is_up(slot.state)) {
-    lose_node(slot, "its bundle moved", turn);
-  }
-  slot.node = node;
-  if (!is_up(slot.state) && slot.state != SlotState::kReserved) {
-    slot.state = SlotState::kReserved;
-    slot.due = turn.now;
-  }
-}
-
-void RaySession::agent_started(RaySlot* slot, const std::string& sent, Turn& turn) {
-  if (slot == nullptr) {
-    return;
-  }
-  if (!sent.empty()) {
-    turn.say("Ray: slot " + slot->name + ": " + sent, false);
-  }
-  if (slot->state == SlotState::kStarting) {
-    slot->due = turn.now + setting_.agent_timeout;
-  }
-}
-
-void RaySession::back_off(RaySlot& slot, const std::string& why, Turn& turn) {
-  slot.due = turn.now + pause(slot.failures++);
-  if (slot.trouble != why) {
-    turn.say("Ray: slot " + slot.name + ": " + why);
-  }
-  slot.trouble = why;
-}
-
-Duration RaySession::pause(uint32_t failures) {
-  constexpr uint32_t kDoublingsMax = 16;
-  const Duration pause =
-      std::min(setting_.pause_min * (1U << std::min(failures, kDoublingsMax)), setting_.pause_max);
-  // Two jobs that want the same must not try in step.
-  return std::chrono::duration_cast<Duration>(pause * (0.75 + random_.unit() / 2));
-}
+// --- what is known
 
 RaySlot* RaySession::find(std::string_view slot) {
   const auto found = std::ranges::find(slots_, slot, &RaySlot::name);
@@ -492,6 +399,12 @@ const RayClusterSetting& RaySession::cluster_of(const RaySlot& slot) const {
 bool RaySession::waits_for(Purpose purpose) const {
   return std::ranges::any_of(asked_,
                              [&](const auto& one) { return one.second.purpose == purpose; });
+}
+
+bool RaySession::waits_for(Purpose purpose, std::string_view name) const {
+  return std::ranges::any_of(asked_, [&](const auto& one) {
+    return one.second.purpose == purpose && one.second.name == name;
+  });
 }
 
 bool RaySession::has_reservation(std::string_view name) const {

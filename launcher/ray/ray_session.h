@@ -49,6 +49,7 @@ struct RaySetting {
   std::string address;
   std::vector<RayClusterSetting> clusters;  // The first one is the home.
   Duration lease = std::chrono::seconds(15);
+  // How long the home's control store may be away. Then Ray gives up, and a new shim tries.
   Duration reconnect = std::chrono::minutes(10);
   Duration gather_timeout = std::chrono::seconds(90);
   Duration reserve_timeout = std::chrono::seconds(20);
@@ -184,14 +185,12 @@ class RaySession {
   void advance_agents(Turn& turn);
   void plan_wakeup(Instant now);
 
-  // How long a shim may be without its home before another one tries.
-  static constexpr Duration kHomeAway = std::chrono::seconds(60);
-
   uint64_t ask(Purpose purpose, const std::string& name, Duration timeout, Turn& turn);
   void ask(Purpose purpose, const std::string& name, ShimRequest request, Duration timeout,
            Turn& turn);
   void opened(const std::string& reservations, Turn& turn);
   void failed(const Asked& asked, const std::string& kind, const std::string& why, Turn& turn);
+  void give_back_all(bool home, Turn& turn);
   void end_link(const std::string& why, Turn& turn);
   void synced(Turn& turn);
   void closed(bool clean, Turn& turn);
@@ -209,6 +208,7 @@ class RaySession {
   const RayClusterSetting& cluster_of(const RaySlot& slot) const;
   bool has_reservation(std::string_view name) const;
   bool waits_for(Purpose purpose) const;
+  bool waits_for(Purpose purpose, std::string_view name) const;
   void agent_started(RaySlot* slot, const std::string& sent, Turn& turn);
 
   const RaySetting setting_;

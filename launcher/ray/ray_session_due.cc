@@ -44,7 +44,7 @@ void RaySession::advance_link(Turn& turn) {
       turn.effects.push_back(EndShim{});
       return closed(all_given_back_ && asked_.empty(), turn);
     case Link::kOpen:
-      // A new shim is a new client of Ray, with a new keeper: the old one may have ended meanwhile.
+      // Ray has given up, too. A new shim is a new client of Ray.
       return end_link("the home cluster does not answer", turn);
     case Link::kOpening:
     case Link::kClosed:
@@ -90,17 +90,13 @@ void RaySession::gather(Turn& turn) {
       missing = true;
     }
   }
-  if (ready.empty() || (!gathered_ && missing)) {
-    if (!gathered_ && turn.now >= gather_due_) {
-      give_back(turn);
-    }
-    return;
-  }
   if (!gathered_) {  // What may be missing must not keep the others from their place.
     std::erase_if(ready, [](const RaySlot* slot) { return !slot->required; });
   }
-  if (!ready.empty()) {
+  if (!ready.empty() && (gathered_ || !missing)) {
     reserve(ready, turn);
+  } else if (!gathered_ && turn.now >= gather_due_) {
+    give_back(turn);
   }
 }
 

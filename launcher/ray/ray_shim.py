@@ -27,9 +27,13 @@ NAMESPACE = "pdjob"
 HTTP_SECONDS = 10
 WATCH_SECONDS = 0.5
 RAY_SECONDS = 5  # A call that reads something.
+KEEPER_SECONDS = 60  # The first actor of a cluster is slow.
+DEAF_SECONDS = 60
+CLOSE_SECONDS = 12  # The launcher waits a little longer (close_timeout).
 AGENT_SECONDS = 55  # A step of its start.
 PIECES_KEPT = 4  # In Ray's object store, for nodes that are a little later.
 GUEST_SECONDS = 1.0
+LEAVE_SECONDS = 50  # The launcher waits a little longer (answer_timeout).
 TEXT_MAX = 2000
 REPLY_BYTES_MAX = 16 * 1024 * 1024
 PYTHON = ".".join(map(str, sys.version_info[:3]))
@@ -61,7 +65,9 @@ def emit(what, /, **line):
 
 
 class Keeper:
-    """A detached actor that frees the job's nodes when no launcher renews the lease. It remembers nothing, so Ray may restart it anywhere."""
+    """A detached actor that frees the job's nodes when no launcher renews the lease. It remembers nothing, so Ray may restart it anywhere.
+
+    A node that joins after that asks for the keeper, and leaves again (stays_while_kept in glide_in.py)."""
 
     def __init__(self, job, lease_s):
         self.job, self.lease_s = job, lease_s
@@ -69,19 +75,26 @@ class Keeper:
         threading.Thread(target=self.watch, daemon=True).start()
 
     def renew(self):
+        if not self.keeps():
+            raise RuntimeError("the lease has ended")
         self.due = time.monotonic() + self.lease_s
 
+    def keeps(self):
+        """Returns whether the lease is held. Once it has ended, nobody can renew it."""
+        return time.monotonic() < self.due
+
     def watch(self):
-        while time.monotonic() < self.due:
+        while self.keeps():
             time.sleep(WATCH_SECONDS)
+        asked = {}
         while True:
             try:
-                free_everything(self.job)
-                end_actor(keeper_name(self.job))
-                return
+                if free_everything(self.job, asked):
+                    end_actor(keeper_name(self.job))
+                    return
             except Exception as error:  # The control store may be away: try until it is back.
                 print(f"pdjob's keeper of {self.job}: {error!r}", file=sys.stderr, flush=True)
-                time.sleep(1)
+            time.sleep(WATCH_SECONDS)
 
 
 class Starter:
@@ -163,15 +176,20 @@ def remove_group(job, name):
     ray.util.remove_placement_group(ray.util.get_placement_group(f"pdjob/{job}/{name}"))
 
 
-def free_everything(job):
-    for name in groups_of(job):
+def free_everything(job, asked):
+    """Removes the job's reservations, and asks its nested nodes to end. Returns whether nothing is left of both.
+
+    The tasks that end nodes die with their owner, so it calls this again until nothing is left. `asked`: {node: its task}, kept between calls."""
+    groups = groups_of(job)
+    for name in groups:
         remove_group(job, name)
-    ended = []
-    for node in ray.nodes():
-        if node["Alive"] and node["Labels"].get("pdjob-job") == job:
-            where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ended.append(ray.remote(end_nested_node).options(num_cpus=0, max_retries=0, scheduling_strategy=where).remote())
-    ray.wait(ended, num_returns=len(ended), timeout=RAY_SECONDS) if ended else None
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Labels"].get("pdjob-job") == job]
+    for node in nodes:
+        if node in asked and not ray.wait([asked[node]], num_returns=1, timeout=0)[0]:
+            continue  # The first worker of a node takes a while.
+        where = NodeAffinitySchedulingStrategy(node, soft=False)
+        asked[node] = ray.remote(end_nested_node).options(num_cpus=0, max_retries=0, scheduling_strategy=where).remote()
+    return not groups and not nodes
 
 
 # ---- The home cluster
@@ -187,20 +205,39 @@ class Home:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="warning")
         except Exception as error:
             raise Refused("version_mismatch" if "ersion mismatch" in str(error) else "unreachable", str(error)) from error
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        options = dict(name=keeper_name(job), namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0, max_restarts=-1, scheduling_strategy=here)
-        self.keeper = ray.remote(Keeper).options(**options).remote(job, lease_s)
-        ray.get(self.keeper.renew.remote(), timeout=60)
+        self.lease_s = lease_s
+        self.keeper = self.find_keeper()
+        ray.get(self.keeper.renew.remote(), timeout=KEEPER_SECONDS)
         self.watched = set(groups_of(job))
-        self.renewed = time.monotonic()
-        self.renew_s = lease_s / 4
+
+    def find_keeper(self):
+        """Returns the job's keeper, or a new one: a keeper ends with its lease."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        options = dict(name=keeper_name(self.job), namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0, max_restarts=-1,
+                       scheduling_strategy=here)
+        return ray.remote(Keeper).options(**options).remote(self.job, self.lease_s)
+
+    def renew(self):
+        """Renews the lease. This needs the keeper alone, so it works while the control store is away."""
+        try:
+            ray.get(self.keeper.renew.remote(), timeout=RAY_SECONDS)
+        except Exception:
+            if not self.closed:
+                self.keeper = self.find_keeper()
+            raise
 
     def watch(self):
         self.watch_nodes()
         self.watch_groups()
-        if time.monotonic() >= self.renewed + self.renew_s:
-            ray.get(self.keeper.renew.remote(), timeout=RAY_SECONDS)
-            self.renewed = time.monotonic()
+
+    def listens(self):
+        """Returns whether the control store accepts connections."""
+        host, port = self.address.rsplit(":", 1)
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=RAY_SECONDS).close()
+            return True
+        except (OSError, ValueError):
+            return False
 
     def watch_nodes(self):
         for node in ray.nodes():
@@ -214,7 +251,7 @@ class Home:
 
     def watch_groups(self):
         found = groups_of(self.job)
-        for name in self.watched:
+        for name in list(self.watched):  # Other threads change it.
             table = found.get(name)
             # Nodes are told in the order of the bundles. A bundle that is being moved has none.
             now = ("removed", "") if table is None else (table["state"].lower(), nodes_of(table))
@@ -238,11 +275,11 @@ class Home:
         if not group.wait(timeout_s):
             ray.util.remove_placement_group(group)
             raise Refused("no_room", f"no room for {json.dumps(bundles)} within {timeout_s} s")
-        self.watched = self.watched | {name}
+        self.watched.add(name)
         return nodes_of(ray.util.placement_group_table(group))
 
     def release(self, name):
-        self.watched = self.watched - {name}
+        self.watched.discard(name)
         if name in groups_of(self.job):
             remove_group(self.job, name)
         return ""
@@ -295,7 +332,11 @@ class Home:
 
     def close(self):
         self.closed = True
-        free_everything(self.job)
+        asked, deadline = {}, time.monotonic() + CLOSE_SECONDS
+        while not free_everything(self.job, asked):
+            if time.monotonic() > deadline:
+                raise Refused("failed", "nodes are left, which the keeper ends")
+            time.sleep(0.1)
         end_actor(keeper_name(self.job))
         return ""
 
@@ -365,7 +406,10 @@ class Guest:
             if error.kind == "unknown":
                 return ""  # It was never submitted.
             raise
+        deadline = time.monotonic() + LEAVE_SECONDS
         while self.state(submission)[0] not in ENDED:
+            if time.monotonic() > deadline:
+                raise Refused("failed", f"job {submission} has not ended yet; one that waits for room ends when it gets some")
             time.sleep(0.1)
         return ""
 
@@ -381,30 +425,42 @@ class Shim:
         if self.home is not None:
             raise Refused("failed", "`open` comes once")
         self.home = Home(address, job, lease_s, name)
-        self.order = {"home": address, "job": job, "reconnect_s": reconnect_s, "resource": self.home.resource, "ray": ray.__version__,
-                      "python": PYTHON}
+        self.order = {"home": address, "namespace": NAMESPACE, "keeper": keeper_name(job), "job": job, "reconnect_s": reconnect_s,
+                      "resource": self.home.resource, "ray": ray.__version__, "python": PYTHON}
         threading.Thread(target=self.watch, daemon=True).start()
         return ",".join(sorted(self.home.watched))
 
     def watch(self):
         """Says when the home cluster stops answering, and when it answers again."""
-        reachable, beat = None, [0.0]
-        threading.Thread(target=self.watch_home, args=(beat,), daemon=True).start()
+        reachable, beat, deaf = None, [0.0], None
+        self.repeat(self.home.renew, "renewing the lease", self.home.lease_s / 4)
+        self.repeat(self.home.watch, "watching the home cluster", WATCH_SECONDS, beat)
         while not self.home.closed:
             now = time.monotonic() - beat[0] < RAY_SECONDS
             if now != reachable and beat[0]:
                 reachable = now
                 emit("home", reachable=int(now))
+            # A control store that has started anew does not know this client of Ray. It needs a new one.
+            deaf = None if now or not self.home.listens() else deaf or time.monotonic()
+            if deaf and time.monotonic() > deaf + DEAF_SECONDS:
+                print("the control store listens, but does not answer", file=sys.stderr, flush=True)
+                os._exit(1)
             time.sleep(WATCH_SECONDS)
 
-    def watch_home(self, beat):
-        while not self.home.closed:
-            try:
-                self.home.watch()
-                beat[0] = time.monotonic()
-            except Exception as error:
-                print(f"watching the home cluster: {error!r}", file=sys.stderr, flush=True)
-            time.sleep(WATCH_SECONDS)
+    def repeat(self, task, name, pause_s, beat=None):
+        """Does it in a thread of its own until the home is closed. `beat` gets the time of its last success."""
+        def run():
+            while not self.home.closed:
+                try:
+                    task()
+                    if beat is not None:
+                        beat[0] = time.monotonic()
+                    time.sleep(pause_s)
+                except Exception as error:
+                    print(f"{name}: {error!r}", file=sys.stderr, flush=True)
+                    time.sleep(WATCH_SECONDS)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def op_join(self, slot, submission, cluster, dashboard, python, cpus, gpus, memory, token_file, home_token_file):
         guest = Guest(dashboard, token_file)
@@ -434,7 +490,7 @@ def answer(shim, request, slots):
         operation = getattr(shim, "op_" + str(request.pop("op")), None)
         if operation is None:
             raise Refused("unknown", "no such operation")
-        if shim.home is None and operation != shim.op_open:
+        if shim.home is None and operation not in (shim.op_open, shim.op_leave):  # Guests know nothing of the home.
             raise Refused("unknown", "`open` comes first")
         emit("done", id=number, text=operation(**request))
     except Refused as error:

@@ -47,6 +47,21 @@ batch_mutant(keeps_tail store/records.cc "disk_.open(part_path(kind, number, Par
 batch_mutant(notes_twice core/ledger.cc "  cancel_others(id, turn);" "")
 batch_mutant(forgets_backoff core/ledger.cc "backoff_.emplace(row.due, id);" "")
 
+# ray_mutant(NAME FILE OLD NEW): of merged Ray clusters.
+function(ray_mutant name file old new)
+  pdjob_mutant(ray_mutant_${name} ray_simulation ray_simulation_world launcher/ray/${file} "${old}" "${new}")
+endfunction()
+ray_mutant(mistakes_answers ray_session.cc "if (!slot->leaving) {" "if (true) {")
+ray_mutant(leaves_before_it_came ray_session_slots.cc "slot.leaving || waits_for(Purpose::kJoin, slot.name)" "slot.leaving")
+ray_mutant(keeps_its_part ray_session_due.cc "} else if (!gathered_ && turn.now >= gather_due_) {" "} else if (false) {")
+ray_mutant(reserves_a_part ray_session_due.cc "(gathered_ || !missing)" "true")
+ray_mutant(forgets_late_reservation ray_session.cc "(!known || abandoned)" "abandoned")
+ray_mutant(waits_without_a_shim ray_session.cc "const bool abandoned = known &&" "const bool abandoned = false &&")
+ray_mutant(trusts_old_reservations ray_session.cc "std::ranges::find(there, slot.reservation) == there.end()" "false")
+ray_mutant(trusts_old_nodes ray_session.cc "if (slot.guest && !slot.told) {" "if (false) {")
+ray_mutant(forgets_lost_agent ray_session.cc "back_off(*slot, \"its agent was lost\", turn);" "slot->state = SlotState::kUp;")
+ray_mutant(awaits_agent_for_ever ray_session_due.cc "if (slot.state == SlotState::kStarting && slot.due <= turn.now) {" "if (false) {")
+
 # mutant(NAME SCENARIO FILE OLD NEW): of whole jobs.
 function(mutant name scenario file old new)
   pdjob_mutant(mutant_${name} simulation simulation_world ${file} "${old}" "${new}" --scenario ${scenario})

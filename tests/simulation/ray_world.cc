@@ -21,8 +21,10 @@ using std::chrono::seconds;
 
 constexpr Duration kFaultsLast = seconds(300);
 constexpr Duration kConvergesWithin = seconds(900);  // Pauses double up to 30 s, slow answers last.
-constexpr Duration kWatch = milliseconds(500);       // The shim's, and the keepers'.
-constexpr Duration kHomeSilent = seconds(5);         // The shim says so then.
+// A gathering, a reservation, a pause, and slow answers.
+constexpr Duration kHoldsPartMax = seconds(200);
+constexpr Duration kWatch = milliseconds(500);  // The shim's, and the keepers'.
+constexpr Duration kHomeSilent = seconds(5);    // The shim says so then.
 
 // What a shim and a session share with Ray and with the faults.
 struct Scene {
@@ -31,13 +33,15 @@ struct Scene {
   Invariants& invariants;
   Random& random;
   SimTrace& trace;
-  Instant home_away_until{};
+  Instant home_away_until{};  // Its control store.
+  Instant home_cut_until{};   // From the shims: keepers go on.
   Instant slow_until{};
   Instant agents_fail_until{};
   std::map<std::string, Instant> refusing_until;  // By guest.
   uint64_t agents_started = 0;
 
-  bool home_answers() const { return loop.now() >= home_away_until; }
+  Instant home_answers_from() const { return std::max(home_away_until, home_cut_until); }
+  bool home_answers() const { return loop.now() >= home_answers_from(); }
 };
 
 // One launcher: a RaySession, its shim and its agents. A shim's number tells its lives apart.
@@ -59,6 +63,15 @@ class Launcher {
     return std::ranges::all_of(session_.slots(), [this](const RaySlot& slot) {
       return !slot.required || (slot.state == SlotState::kUp && agents_.contains(slot.name));
     });
+  }
+  // It had all required nodes, and what it lacks now is taken.
+  bool goes_on_with_less() const {
+    return was_up_ && std::ranges::all_of(session_.slots(), [this](const RaySlot& slot) {
+             const bool up = slot.state == SlotState::kUp && agents_.contains(slot.name);
+             const bool has_room =
+                 slot.guest ? scene_.ray.has_room(slot.cluster) : scene_.ray.has_home_room();
+             return !slot.required || up || (slot.node.empty() && !has_room);
+           });
   }
   std::string states() const {
     std::string text = session_.trouble();
@@ -142,6 +155,7 @@ class Launcher {
     told_groups_.clear();
     watched_.clear();
     reachable_.reset();
+    home_closed_ = false;
     answer(ShimHello{.protocol = kShimProtocol, .ray = "2", .python = "3"});
   }
   void carry_out(const EndShim& /*effect*/) { end_shim(); }
@@ -210,7 +224,7 @@ class Launcher {
       if (scene_.home_answers()) {
         task();
       } else {
-        in_shim(scene_.home_away_until, [this, id, task] { with_home(id, task); });
+        in_shim(scene_.home_answers_from(), [this, id, task] { with_home(id, task); });
       }
     });
   }
@@ -225,6 +239,7 @@ class Launcher {
 
   void run(uint64_t id, const OpenHome& request) {
     with_home(id, [this, id, lease = request.lease] {
+      scene_.ray.find_keeper(job(), lease);
       scene_.ray.renew(job(), lease);
       std::string names;
       for (const auto& [key, group] : scene_.ray.groups()) {
@@ -240,9 +255,14 @@ class Launcher {
   }
   void watch(Duration lease) {
     in_shim(scene_.loop.now() + kWatch, [this, lease] {
-      // Who renews a keeper that has gone gets an error, again and again.
-      if (scene_.home_answers() && scene_.ray.has_keeper(job())) {
+      if (home_closed_) {
+        return;
+      }
+      if (scene_.loop.now() >= scene_.home_cut_until) {
         scene_.ray.renew(job(), lease);
+      }
+      if (scene_.home_answers()) {
+        scene_.ray.find_keeper(job(), lease);
         home_seen_ = scene_.loop.now();
         tell_news();
       }
@@ -313,6 +333,15 @@ class Launcher {
     });
   }
   void run(uint64_t id, const Reserve& request) {
+    std::set<std::string> asked;
+    for (const RayBundle& bundle : request.bundles) {
+      asked.insert(bundle.slot);
+    }
+    for (const RaySlot& slot : session_.slots()) {
+      scene_.invariants.expect(
+          scene_.ray.was_granted(job()) || !slot.required || asked.contains(slot.name),
+          "required slots are reserved together, but not", slot.name);
+    }
     with_home(id, [this, id, request] {
       scene_.ray.reserve({job(), request.name}, request.bundles);
       await_place(id, request.name, scene_.loop.now() + request.timeout);
@@ -345,7 +374,9 @@ class Launcher {
   }
   void run(uint64_t id, const CloseHome& /*request*/) {
     with_home(id, [this, id] {
+      home_closed_ = true;
       scene_.ray.free_everything(job());
+      scene_.ray.end_keeper(job());
       answer(ShimDone{id, ""});
     });
   }
@@ -376,6 +407,7 @@ class Launcher {
   uint64_t shim_ = 0;  // 0: there is none.
   uint64_t shims_ = 0;
   std::optional<bool> reachable_;
+  bool home_closed_ = false;
   Instant home_seen_{};
   Instant last_line_{};
   std::map<std::string, std::string> told_;
@@ -407,7 +439,9 @@ class RayWorld {
     begin();
     draw_faults();
     run_until(loop_.now() + kFaultsLast, [] { return false; });
-    scene_.home_away_until = scene_.slow_until = scene_.agents_fail_until = loop_.now();
+    scene_.home_away_until = scene_.home_cut_until = scene_.slow_until = loop_.now();
+    scene_.agents_fail_until = loop_.now();
+    faults_ended_ = true;
     scene_.refusing_until.clear();
     have_room();
     // Who has what it needs gives it to the next.
@@ -489,6 +523,9 @@ class RayWorld {
   void home_is_away(uint64_t /*target*/, Instant until) {
     scene_.home_away_until = std::max(scene_.home_away_until, until);
   }
+  void home_is_cut_off(uint64_t /*target*/, Instant until) {
+    scene_.home_cut_until = std::max(scene_.home_cut_until, until);
+  }
   void ray_is_slow(uint64_t /*target*/, Instant until) { scene_.slow_until = until; }
   void guest_is_lost(uint64_t target, Instant /*until*/) { ray_.lose_guest_node(target); }
   void home_node_is_lost(uint64_t target, Instant until) {
@@ -520,11 +557,15 @@ class RayWorld {
     Launcher* ready = nullptr;
     const auto one_is_up = [&] {
       for (const auto& launcher : launchers_) {
-        // A job that had all its nodes once goes on with what is left of them, so two such jobs may
-        // each have what the other one lacks.
-        if (launchers_.size() > 1 ? launcher->was_up() : launcher->required_up()) {
+        if (launcher->required_up()) {
           ready = launcher.get();
         }
+      }
+      // A job that had all its nodes once goes on with what is left of them, so two such jobs may
+      // each have what the other one lacks.
+      if (ready == nullptr && launchers_.size() > 1 &&
+          std::ranges::all_of(launchers_, &Launcher::goes_on_with_less)) {
+        ready = launchers_.front().get();
       }
       return ready != nullptr;
     };
@@ -563,16 +604,39 @@ class RayWorld {
       loop_.at(step, [] {});
       while (!invariants_.broken() && loop_.run_next(step)) {
       }
-      if (scene_.home_answers()) {
+      ray_.look_at_leases();
+      if (loop_.now() >= scene_.home_away_until) {
         ray_.keep();
       }
+      check_waiting();
     }
   }
 
+  // A job that still waits for its nodes does not keep any of them from the others for long.
+  // Checked once faults have ended, because a job can give back only to a cluster that answers.
+  void check_waiting() {
+    std::map<std::string, Instant> held;
+    for (const auto& launcher : launchers_) {
+      for (const auto& [submission, job] : ray_.jobs()) {
+        if (faults_ended_ && !launcher->was_up() && job.slot.first == launcher->job() &&
+            !job.node.empty()) {
+          const auto before = held_.find(submission);
+          const Instant since = before == held_.end() ? loop_.now() : before->second;
+          held[submission] = since;
+          invariants_.expect(loop_.now() < since + kHoldsPartMax,
+                             "a job that waits gives back its part, but not", submission,
+                             launcher->states());
+        }
+      }
+    }
+    held_ = std::move(held);
+  }
+
   using Strike = void (RayWorld::*)(uint64_t target, Instant until);
-  static constexpr std::array<std::pair<const char*, Strike>, 10> kFaults = {
+  static constexpr std::array<std::pair<const char*, Strike>, 11> kFaults = {
       {{"a shim dies", &RayWorld::shim_dies},
        {"the home is away", &RayWorld::home_is_away},
+       {"the home is cut off", &RayWorld::home_is_cut_off},
        {"Ray is slow", &RayWorld::ray_is_slow},
        {"a guest's node is lost", &RayWorld::guest_is_lost},
        {"a home's node is lost", &RayWorld::home_node_is_lost},
@@ -592,7 +656,9 @@ class RayWorld {
   uint32_t home_nodes_ = 1;
   uint32_t guests_ = 0;
   uint32_t events_ = 0;
-  std::vector<std::string> jobs_;  // All that ever were.
+  bool faults_ended_ = false;
+  std::map<std::string, Instant> held_;  // By submission: since when a job that waits has its node.
+  std::vector<std::string> jobs_;        // All that ever were.
   std::vector<std::unique_ptr<Launcher>> launchers_;
 };
 

@@ -51,6 +51,7 @@ bool SimRay::place(Group& group) {
     }
   }
   group.placed = true;
+  granted_.insert(group.job);
   return std::exchange(group.nodes, std::move(nodes)) != group.nodes;
 }
 
@@ -113,7 +114,7 @@ void SimRay::free_everything(const std::string& job) {
   std::erase_if(groups_, [&](const auto& each) { return each.first.first == job; });
   std::vector<std::string> ended;
   for (const auto& [submission, one] : jobs_) {
-    if (one.slot.first == job) {
+    if (one.slot.first == job && !one.node.empty()) {  // The home knows nothing of those that wait.
       ended.push_back(submission);
     }
   }
@@ -123,13 +124,38 @@ void SimRay::free_everything(const std::string& job) {
   schedule();
 }
 
+void SimRay::find_keeper(const std::string& job, Duration lease) {
+  keepers_.try_emplace(job, Keeper{.due = loop_.now() + lease});
+}
+
+void SimRay::renew(const std::string& job, Duration lease) {
+  if (const auto keeper = keepers_.find(job); keeper != keepers_.end() && !keeper->second.ended) {
+    keeper->second.due = loop_.now() + lease;
+  }
+}
+
+void SimRay::look_at_leases() {
+  for (auto& [job, keeper] : keepers_) {
+    keeper.ended = keeper.ended || loop_.now() >= keeper.due;
+  }
+}
+
 void SimRay::keep() {
   for (auto keeper = keepers_.begin(); keeper != keepers_.end();) {
-    const auto [job, due] = *keeper++;
-    if (loop_.now() >= due) {
-      keepers_.erase(job);
+    const auto [job, state] = *keeper++;
+    if (state.ended) {
       free_everything(job);
+      keepers_.erase(job);
     }
+  }
+  std::vector<std::string> unkept;
+  for (const auto& [submission, job] : jobs_) {
+    if (!job.node.empty() && !has_keeper(job.slot.first)) {
+      unkept.push_back(submission);
+    }
+  }
+  for (const std::string& submission : unkept) {
+    stop(submission);
   }
 }
 
@@ -169,6 +195,19 @@ std::map<std::string, std::string> SimRay::nodes_for(const std::string& job) con
     }
   }
   return nodes;
+}
+
+bool SimRay::has_home_room() const {
+  std::map<std::string, uint32_t> used = this->used();
+  return std::ranges::any_of(home_,
+                             [&](const auto& each) { return used[each.first] < each.second; });
+}
+
+bool SimRay::has_room(const std::string& guest) const {
+  const auto running = std::ranges::count_if(jobs_, [&](const auto& each) {
+    return each.second.cluster == guest && !each.second.node.empty();
+  });
+  return static_cast<uint32_t>(running) < rooms_.at(guest);
 }
 
 std::string SimRay::holds(const std::string& job) const {

@@ -1,6 +1,7 @@
 // SimRay: a home cluster of Ray, and its guests, as ray_shim.py sees them. Placement groups wait
 // for room, are placed together or not at all, and move when a node is lost. A guest's job is a
-// node of the home, which serves one slot. A keeper frees what nobody renews.
+// node of the home, which serves one slot. A keeper frees what nobody renews, and nodes that join
+// without a keeper leave again.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +45,14 @@ class SimRay {
   void remove(const GroupKey& key);
   void submit(const std::string& submission, const GuestJob& job);
   void stop(const std::string& submission);
-  void renew(const std::string& job, Duration lease) { keepers_[job] = loop_.now() + lease; }
+  void find_keeper(const std::string& job, Duration lease);  // Makes one if there is none.
+  // Without effect once the lease has ended: the keeper is about to end, too.
+  void renew(const std::string& job, Duration lease);
   bool has_keeper(const std::string& job) const { return keepers_.contains(job); }
   void free_everything(const std::string& job);
-  void keep();  // The keepers look.
+  void end_keeper(const std::string& job) { keepers_.erase(job); }
+  void look_at_leases();
+  void keep();  // Keepers and watchers of nodes do their work: needs the home's control store.
 
   // --- what happens to it
   void set_home(const std::string& node, uint32_t cpus);  // 0: it is lost.
@@ -58,7 +63,10 @@ class SimRay {
   const std::map<std::string, GuestJob>& jobs() const { return jobs_; }
   // The nodes that this job is told: the home's and its own.
   std::map<std::string, std::string> nodes_for(const std::string& job) const;
+  bool was_granted(const std::string& job) const { return granted_.contains(job); }
   std::string holds(const std::string& job) const;  // In words; empty: nothing.
+  bool has_home_room() const;
+  bool has_room(const std::string& guest) const;
 
  private:
   void schedule();
@@ -73,7 +81,12 @@ class SimRay {
   std::map<std::string, uint32_t> rooms_;  // By guest.
   std::map<GroupKey, Group> groups_;
   std::map<std::string, GuestJob> jobs_;  // Those that have not ended, by submission.
-  std::map<std::string, Instant> keepers_;
+  struct Keeper {
+    Instant due;
+    bool ended = false;  // The lease.
+  };
+  std::map<std::string, Keeper> keepers_;
+  std::set<std::string> granted_;  // Jobs that had a reservation.
   uint64_t made_ = 0;
 };
 

@@ -172,7 +172,7 @@ class Clusters:
         return [observer.look()["cpus"] for observer in self.observers]
 
     def assert_free(self, seconds=30):
-        free = [{"cpus": 2.0, "nodes": 2 if host is self.a is not self.head else 1, "groups": []} for host in self.hosts]
+        free = [{"cpus": 2.0, "nodes": 2 if host is self.a is not self.head else 1, "groups": {}, "nested": []} for host in self.hosts]
         looks = []
 
         def all_free():
@@ -245,7 +245,7 @@ class HostJob:
             return httpx.post(self.url + "/v1/completions", json=body, timeout=timeout)
 
     def stop(self, signal=15, seconds=60):
-        self.host.kill(f"{self.binary} --config", signal)
+        self.host.kill(f"{self.binary} --config {self.folder}/", signal)
         return self.child.wait(seconds)
 
 
@@ -257,15 +257,16 @@ import json, sys, ray
 ray.init(sys.argv[1], logging_level="error", log_to_driver=False)
 for _ in sys.stdin:
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    groups = [g["name"] for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
-    print("observed " + json.dumps({"cpus": ray.available_resources().get("CPU", 0), "nodes": len(nodes), "groups": groups}), flush=True)
+    groups = {g["name"]: g["state"] for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"}
+    print("observed " + json.dumps({"cpus": ray.available_resources().get("CPU", 0), "nodes": len(nodes), "groups": groups,
+                                    "nested": [node["Labels"]["pdjob-job"] for node in nodes if "pdjob-job" in node["Labels"]]}), flush=True)
 """
 
     def __init__(self, host, env=None, head=None):
         self.child = host.popen(PYTHON, "-c", self.SCRIPT, gcs(head or host), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def look(self):
-        """Returns {cpus: free ones, nodes: alive ones, groups: names of placement groups}."""
+        """Returns {cpus: free ones, nodes: alive ones, groups: {name of a placement group: its state}, nested: the job of each nested node}."""
         self.child.stdin.write("\n")
         self.child.stdin.flush()
         for line in self.child.stdout:

@@ -506,6 +506,167 @@ TEST(RaySession, AShimOfAnotherProtocolIsNotUsed) {
   EXPECT_EQ(world.session.trouble(), "it speaks protocol 2");
 }
 
+// A session whose shim answers only what a test says.
+class Dialogue {
+ public:
+  explicit Dialogue(RaySetting setting) : session(std::move(setting)) {
+    step(RayTimePassed{});
+    say(ShimHello{.protocol = kShimProtocol, .ray = "2.60.0", .python = "3.11.7"});
+    say(ShimDone{take<OpenHome>()->first, ""});
+    say(HomeSeen{true});
+  }
+  void step(const RayEvent& event) { session.step(event, now, effects_); }
+  void say(ShimLine line) { step(ShimSaid{std::move(line)}); }
+  void pass(Duration duration) {
+    const Instant end = now + duration;
+    while (session.next_wakeup() <= end) {
+      now = session.next_wakeup();
+      step(RayTimePassed{});
+    }
+    now = end;
+  }
+  // The first request of this kind that no test has taken yet, and its id.
+  template <class Request>
+  std::optional<std::pair<uint64_t, Request>> take() {
+    for (auto effect = effects_.begin(); effect != effects_.end(); ++effect) {
+      const auto* ask = std::get_if<AskShim>(&*effect);
+      if (ask != nullptr && std::holds_alternative<Request>(ask->request)) {
+        const std::pair taken(ask->id, std::get<Request>(ask->request));
+        effects_.erase(effect);
+        return taken;
+      }
+    }
+    return std::nullopt;
+  }
+  // Whether it was given back, once it is.
+  std::optional<bool> closed() const {
+    for (const RayEffect& effect : effects_) {
+      if (const auto* one = std::get_if<RayClosed>(&effect)) {
+        return one->clean;
+      }
+    }
+    return std::nullopt;
+  }
+
+  Instant now{std::chrono::hours(1)};
+  RaySession session;
+
+ private:
+  std::vector<RayEffect> effects_;
+};
+
+TEST(RaySession, AJobThatEndsWhileItIsAskedToEndIsReplacedAfterTheAnswer) {
+  Dialogue dialogue(setting());
+  const auto first = dialogue.take<JoinHome>();
+  ASSERT_TRUE(first.has_value());
+  dialogue.say(ShimDone{first->first, ""});
+  dialogue.say(RayNodeSeen{.node = "n1", .alive = true, .cluster = "b", .slot = "b.0"});
+  dialogue.say(RayNodeSeen{.node = "n1", .alive = false, .cluster = "b", .slot = "b.0"});
+  const auto leave = dialogue.take<LeaveHome>();
+  ASSERT_TRUE(leave.has_value());
+  EXPECT_EQ(leave->second.submission, first->second.submission);
+  dialogue.say(GuestEnded{.slot = "b.0", .submission = first->second.submission});
+  dialogue.pass(seconds(30));
+  EXPECT_FALSE(dialogue.take<JoinHome>().has_value())
+      << "the answer to the old job's end would be taken for the new one's";
+  dialogue.say(ShimDone{leave->first, ""});
+  dialogue.pass(seconds(30));
+  const auto second = dialogue.take<JoinHome>();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_NE(second->second.submission, first->second.submission);
+}
+
+TEST(RaySession, AJobThatIsOnItsWayToAGuestLeavesOnceItHasArrived) {
+  Dialogue dialogue(setting());
+  const auto join = dialogue.take<JoinHome>();
+  ASSERT_TRUE(join.has_value());
+  dialogue.step(RayCloseAsked{});
+  EXPECT_FALSE(dialogue.take<LeaveHome>().has_value()) << "its end would overtake its beginning";
+  const auto close = dialogue.take<CloseHome>();
+  ASSERT_TRUE(close.has_value());
+  dialogue.say(ShimDone{close->first, ""});
+  EXPECT_FALSE(dialogue.closed().has_value());
+  dialogue.say(ShimDone{join->first, ""});
+  const auto leave = dialogue.take<LeaveHome>();
+  ASSERT_TRUE(leave.has_value());
+  EXPECT_EQ(leave->second.submission, join->second.submission);
+  dialogue.say(ShimDone{leave->first, ""});
+  EXPECT_EQ(dialogue.closed(), true);
+}
+
+TEST(RaySession, AJobThatDidNotJoinInTimeLeavesBeforeTheNextOneIsSubmitted) {
+  Dialogue dialogue(setting());
+  const auto join = dialogue.take<JoinHome>();
+  ASSERT_TRUE(join.has_value());
+  dialogue.say(ShimDone{join->first, ""});
+  dialogue.pass(seconds(95));
+  const auto leave = dialogue.take<LeaveHome>();
+  ASSERT_TRUE(leave.has_value());
+  EXPECT_FALSE(dialogue.take<JoinHome>().has_value());
+}
+
+TEST(RaySession, AReservationThatOvertookItsReleaseIsReleased) {
+  Dialogue dialogue(setting());
+  const ReservationSeen late{.name = "r99", .nodes = {"home", "n1"}};
+  dialogue.say(late);
+  const auto release = dialogue.take<Release>();
+  ASSERT_TRUE(release.has_value());
+  EXPECT_EQ(release->second.name, "r99");
+  dialogue.say(late);
+  EXPECT_FALSE(dialogue.take<Release>().has_value()) << "it is asked for already";
+  dialogue.say(ShimDone{release->first, ""});
+  dialogue.say(ReservationSeen{.name = "r99", .removed = true});
+  EXPECT_FALSE(dialogue.take<Release>().has_value());
+}
+
+TEST(RaySession, AReservationWhoseShimDiedBeforeItWasGrantedIsTriedAnew) {
+  Dialogue dialogue(setting());
+  const RayNodeSeen node{.node = "n1", .alive = true, .cluster = "b", .slot = "b.0"};
+  dialogue.say(ShimDone{dialogue.take<JoinHome>()->first, ""});
+  dialogue.say(node);
+  const auto first = dialogue.take<Reserve>();
+  ASSERT_TRUE(first.has_value());
+  dialogue.step(ShimGone{"signal 9 (Killed)"});
+  dialogue.pass(seconds(2));
+  dialogue.say(ShimHello{.protocol = kShimProtocol, .ray = "2.60.0", .python = "3.11.7"});
+  dialogue.say(ShimDone{dialogue.take<OpenHome>()->first, first->second.name});
+  dialogue.say(node);
+  dialogue.say(ReservationSeen{.name = first->second.name, .nodes = {}});
+  dialogue.say(HomeSeen{true});
+  const auto release = dialogue.take<Release>();
+  ASSERT_TRUE(release.has_value());
+  EXPECT_EQ(release->second.name, first->second.name);
+  dialogue.pass(seconds(5));
+  const auto second = dialogue.take<Reserve>();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_NE(second->second.name, first->second.name);
+}
+
+TEST(RaySession, GuestsGetTheirNodesBackAlsoWhenTheHomeIsLostAtTheEnd) {
+  World world(setting());
+  world.run(seconds(1));
+  ASSERT_FALSE(world.node_of("b.0").empty());
+  world.kill_shim();
+  world.home_answers = false;
+  world.step(RayCloseAsked{});
+  EXPECT_FALSE(world.closed_clean.has_value());
+  world.run(seconds(1));
+  EXPECT_EQ(world.closed_clean, false) << "the keeper has the rest";
+  EXPECT_TRUE(world.node_of("b.0").empty());
+  EXPECT_EQ(world.shims, 2U);
+}
+
+TEST(RaySession, AShimKeepsItsLeaseWhileTheHomeIsAwayUntilRayGivesUp) {
+  World world(setting());
+  world.run(seconds(1));
+  world.say(HomeSeen{false});
+  world.run(RaySetting().reconnect - seconds(1));
+  EXPECT_EQ(world.shims, 1U);
+  world.run(seconds(10));
+  EXPECT_EQ(world.shims, 2U);
+  EXPECT_TRUE(world.all_up()) << world.states();
+}
+
 // Whatever breaks, once it stops breaking all slots get up, and the end leaves nothing behind.
 TEST(RaySession, RandomStoriesEndWell) {
   for (uint64_t seed = 0; seed < 1000; ++seed) {

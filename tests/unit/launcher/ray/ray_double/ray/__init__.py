@@ -1,11 +1,30 @@
-"""A double of Ray: one node with labels, reservations that always fit, and actors that are plain objects in this process."""
+"""A double of Ray: one node with labels, reservations that always fit, and actors that are plain objects in this process.
 
-import time
+A test can change the world by files in $RAY_DOUBLE: `nested` (a node of that job is there), `dies` (the actor of that name has died), `keeps` (an actor
+of any name is there, and says so). The double notes in `calls` which actors and tasks were started.
+"""
+
+import os
+import pathlib
 
 from . import util  # noqa: F401
 
 __version__ = "2.60.0"
 _ACTORS = {}
+_WORLD = pathlib.Path(os.environ.get("RAY_DOUBLE", "/nonexistent"))
+
+
+def _said(name):
+    try:
+        return (_WORLD / name).read_text()
+    except OSError:
+        return ""
+
+
+def _note(call):
+    if _WORLD.is_dir():
+        with open(_WORLD / "calls", "a") as calls:
+            calls.write(call + "\n")
 
 
 def init(address="", **_):
@@ -18,7 +37,8 @@ def shutdown():
 
 
 def nodes():
-    return [{"NodeID": "n1", "Alive": True, "Labels": {}, "NodeManagerAddress": "10.0.0.1", "DeathReasonMessage": ""}]
+    labels = {"n1": {}, **({"n2": {"pdjob-job": _said("nested"), "pdjob-slot": "b.0"}} if _said("nested") else {})}
+    return [{"NodeID": node, "Alive": True, "Labels": own, "NodeManagerAddress": "10.0.0.1", "DeathReasonMessage": ""} for node, own in labels.items()]
 
 
 class _Call:
@@ -27,19 +47,31 @@ class _Call:
 
 
 class _Actor:
-    def __init__(self, made):
-        self._made = made
+    def __init__(self, name, made):
+        self._name, self._made = name, made
 
     def __getattr__(self, name):
-        return _Call(getattr(self._made, name))
+        def call(*words):
+            if _said("dies") == self._name and _ACTORS.get(self._name) is self:
+                (_WORLD / "dies").unlink()
+                kill(self)
+            if _ACTORS.get(self._name) is not self:
+                raise RuntimeError(f"actor {self._name} has died")
+            return getattr(self._made, name)(*words)
+
+        return _Call(call)
 
 
-def remote(cls):
+def remote(what):
     class Maker:
         @staticmethod
-        def options(name="", **_):
+        def options(name="", get_if_exists=False, **_):
             def make(*words):
-                _ACTORS[name] = _Actor(cls(*words))
+                if not isinstance(what, type):
+                    return _note(f"task {what.__name__}")
+                if not get_if_exists or name not in _ACTORS:
+                    _note(f"actor {name}")
+                    _ACTORS[name] = _Actor(name, what(*words))
                 return _ACTORS[name]
 
             return _Call(make)
@@ -47,7 +79,15 @@ def remote(cls):
     return Maker
 
 
+class _Kept:
+    @staticmethod
+    def keeps():
+        return True
+
+
 def get_actor(name, namespace):
+    if _said("keeps") and name not in _ACTORS:
+        _ACTORS[name] = _Actor(name, _Kept)
     if name not in _ACTORS:
         raise ValueError(name)
     return _ACTORS[name]
@@ -67,7 +107,7 @@ def put(value):
 
 
 def wait(things, num_returns, timeout):
-    time.sleep(0)
+    return [], things
 
 
 def get_runtime_context():
