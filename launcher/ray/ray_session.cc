@@ -247,9 +247,8 @@ void RaySession::heard(const ReservationSeen& line, Turn& turn) {
   }
   // The shim that waited for it is gone, and nodes of guests wait with it.
   const bool abandoned = known && !gathered_ && !whole && !waits_for(Purpose::kReserve, line.name);
-  if (link_ == Link::kOpen && !line.removed && (!known || abandoned) &&
-      !waits_for(Purpose::kRelease, line.name)) {
-    // Unknown: its Release overtook its Reserve.
+  if (link_ == Link::kOpen && !line.removed && (!known || abandoned)) {
+    // Unknown: its Release overtook its Reserve, and may have no answer yet.
     ask(Purpose::kRelease, line.name, Release{line.name}, setting_.answer_timeout, turn);
   }
   for (RaySlot& slot : slots_) {
@@ -315,6 +314,9 @@ void RaySession::end_link(const std::string& why, Turn& turn) {
   trouble_ = why;
   for (RaySlot& slot : slots_) {
     slot.leaving = false;
+    if (slot.state == SlotState::kStarting && slot.due == kNever) {
+      slot.due = turn.now + setting_.agent_timeout;  // Nobody knows whether it was started.
+    }
   }
 }
 

@@ -51,10 +51,10 @@ struct RaySetting {
   Duration lease = std::chrono::seconds(15);
   // How long the home's control store may be away. Then Ray gives up, and a new shim tries.
   Duration reconnect = std::chrono::minutes(10);
-  Duration gather_timeout = std::chrono::seconds(90);
+  Duration gather_timeout = std::chrono::seconds(90);  // Twice that after the first failure.
   Duration reserve_timeout = std::chrono::seconds(20);
   Duration answer_timeout = std::chrono::seconds(60);  // Of the shim, for all other requests.
-  Duration join_timeout = std::chrono::seconds(90);    // Until a nested node is there.
+  Duration join_timeout = std::chrono::seconds(90);    // Until a nested node is there; likewise.
   Duration start_timeout = std::chrono::minutes(15);   // Until an agent is started: with a bundle.
   Duration agent_timeout = std::chrono::seconds(60);   // Until a started agent has joined.
   Duration close_timeout = std::chrono::seconds(15);
@@ -204,6 +204,10 @@ class RaySession {
   void placed(RaySlot& slot, const std::string& node, Turn& turn);
   void back_off(RaySlot& slot, const std::string& why, Turn& turn);
   Duration pause(uint32_t failures);
+  // A cluster that was too slow once gets twice the time.
+  static Duration patience(Duration timeout, uint32_t failures) {
+    return failures == 0 ? timeout : 2 * timeout;
+  }
   RaySlot* find(std::string_view slot);
   const RayClusterSetting& cluster_of(const RaySlot& slot) const;
   bool has_reservation(std::string_view name) const;

@@ -104,7 +104,7 @@ void RaySession::gather(Turn& turn) {
 void RaySession::give_back(Turn& turn) {
   turn.say("Ray: not all nodes came in time; giving back those that did, to try again later");
   const Duration wait = pause(gather_failures_++);
-  gather_due_ = turn.now + wait + setting_.gather_timeout;
+  gather_due_ = turn.now + wait + patience(setting_.gather_timeout, gather_failures_);
   for (RaySlot& slot : slots_) {
     if (slot.guest) {
       leave(slot, turn);

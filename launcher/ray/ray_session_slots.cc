@@ -16,7 +16,7 @@ void RaySession::join(RaySlot& slot, Turn& turn) {
   const RayClusterSetting& cluster = cluster_of(slot);
   slot.submission = "pdjob-" + setting_.job + "-" + slot.name + "-" + std::to_string(next_name_++);
   slot.state = SlotState::kJoining;
-  slot.due = turn.now + setting_.join_timeout;
+  slot.due = turn.now + patience(setting_.join_timeout, slot.failures);
   ask(Purpose::kJoin, slot.name,
       JoinHome{.slot = slot.name,
                .submission = slot.submission,

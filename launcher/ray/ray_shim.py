@@ -7,6 +7,7 @@ It runs from descriptors, so that only pdjob must be installed: `python3 -c BOOT
 names of bundle.py are there already. NAME=FD are the files of the launcher's own pdjob.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -29,6 +30,7 @@ WATCH_SECONDS = 0.5
 RAY_SECONDS = 5  # A call that reads something.
 KEEPER_SECONDS = 60  # The first actor of a cluster is slow.
 DEAF_SECONDS = 60
+LATE_SECONDS = 10  # How long a keeper waits for what is still on its way when its job ends.
 CLOSE_SECONDS = 12  # The launcher waits a little longer (close_timeout).
 AGENT_SECONDS = 55  # A step of its start.
 PIECES_KEPT = 4  # In Ray's object store, for nodes that are a little later.
@@ -78,6 +80,9 @@ class Keeper:
         if not self.keeps():
             raise RuntimeError("the lease has ended")
         self.due = time.monotonic() + self.lease_s
+
+    def expire(self):
+        self.due = min(self.due, time.monotonic() + LATE_SECONDS)
 
     def keeps(self):
         """Returns whether the lease is held. Once it has ended, nobody can renew it."""
@@ -337,7 +342,9 @@ class Home:
             if time.monotonic() > deadline:
                 raise Refused("failed", "nodes are left, which the keeper ends")
             time.sleep(0.1)
-        end_actor(keeper_name(self.job))
+        # A reservation that is still on its way is cleaned up by the keeper. Without one, it has ended already.
+        with contextlib.suppress(Exception):
+            ray.get(self.keeper.expire.remote(), timeout=RAY_SECONDS)
         return ""
 
 

@@ -19,12 +19,12 @@ from ray_hosts import PYTHON, Clusters, HostJob, dashboard, gcs  # noqa: E402
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(not os.access(PYTHON, os.X_OK), reason=f"no Ray at {PYTHON}: run ./dev setup")]
 
 ROUNDS = int(os.environ.get("PDJOB_GANG_ROUNDS", 50))
-GATHERS = 90  # Seconds that a job may hold a part of its nodes while it waits for the others: gather_timeout in ray_session.h.
+GATHERS = 180  # Seconds that a job may hold a part of its nodes while it waits for the others: twice gather_timeout of ray_session.h.
 
 
 def config(made, folder):
     """The fake engine answers at once. Everything else is real."""
-    extra = [f'{name}: {{kind: ray, {where}, python: {PYTHON}, cpus: 2}}'
+    extra = [f'{name}: {{kind: ray, {where}, python: {PYTHON}, cpus: 2, wait: 15m}}'
              for name, where in (("a", f'address: "{gcs(made.head)}", listen: "{made.a.address}:0"'), ("b", f'dashboard: "{dashboard(made.b)}"'))]
     return f"""\
 name: {pathlib.Path(folder).name.replace("_", "-")[-40:]}

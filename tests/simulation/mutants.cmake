@@ -60,6 +60,7 @@ ray_mutant(waits_without_a_shim ray_session.cc "const bool abandoned = known &&"
 ray_mutant(trusts_old_reservations ray_session.cc "std::ranges::find(there, slot.reservation) == there.end()" "false")
 ray_mutant(trusts_old_nodes ray_session.cc "if (slot.guest && !slot.told) {" "if (false) {")
 ray_mutant(forgets_lost_agent ray_session.cc "back_off(*slot, \"its agent was lost\", turn);" "slot->state = SlotState::kUp;")
+ray_mutant(awaits_start_for_ever ray_session.cc "slot.due = turn.now + setting_.agent_timeout;  //" "//")
 ray_mutant(awaits_agent_for_ever ray_session_due.cc "if (slot.state == SlotState::kStarting && slot.due <= turn.now) {" "if (false) {")
 
 # mutant(NAME SCENARIO FILE OLD NEW): of whole jobs.

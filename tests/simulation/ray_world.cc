@@ -20,10 +20,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kFaultsLast = seconds(300);
-constexpr Duration kConvergesWithin = seconds(900);  // Pauses double up to 30 s, slow answers last.
+constexpr Duration kConvergesWithin = seconds(3000);  // Several gatherings of 180 s, and pauses.
 // A gathering, a reservation, a pause, and slow answers.
-constexpr Duration kHoldsPartMax = seconds(200);
+constexpr Duration kHoldsPartMax = seconds(300);
 constexpr Duration kWatch = milliseconds(500);  // The shim's, and the keepers'.
+constexpr Duration kLateWork = seconds(10);     // LATE_SECONDS of ray_shim.py.
 constexpr Duration kHomeSilent = seconds(5);    // The shim says so then.
 
 // What a shim and a session share with Ray and with the faults.
@@ -58,15 +59,15 @@ class Launcher {
   const std::string& job() const { return setting_.job; }
   const RaySession& session() const { return session_; }
   bool closed() const { return closed_; }
-  bool was_up() const { return was_up_; }
   bool required_up() const {
     return std::ranges::all_of(session_.slots(), [this](const RaySlot& slot) {
       return !slot.required || (slot.state == SlotState::kUp && agents_.contains(slot.name));
     });
   }
-  // It had all required nodes, and what it lacks now is taken.
+  // It had all required nodes, and now others have what it lacks.
   bool goes_on_with_less() const {
-    return was_up_ && std::ranges::all_of(session_.slots(), [this](const RaySlot& slot) {
+    return scene_.ray.was_granted(job()) &&
+           std::ranges::all_of(session_.slots(), [this](const RaySlot& slot) {
              const bool up = slot.state == SlotState::kUp && agents_.contains(slot.name);
              const bool has_room =
                  slot.guest ? scene_.ray.has_room(slot.cluster) : scene_.ray.has_home_room();
@@ -134,7 +135,6 @@ class Launcher {
     }
   }
   void check() {
-    was_up_ = was_up_ || required_up();
     std::map<std::string, int> of_slot;
     for (const auto& [key, group] : scene_.ray.groups()) {
       if (key.first == job() && group.placed) {
@@ -376,7 +376,7 @@ class Launcher {
     with_home(id, [this, id] {
       home_closed_ = true;
       scene_.ray.free_everything(job());
-      scene_.ray.end_keeper(job());
+      scene_.ray.expire(job(), kLateWork);
       answer(ShimDone{id, ""});
     });
   }
@@ -400,7 +400,6 @@ class Launcher {
   const std::shared_ptr<uint64_t> life_ = std::make_shared<uint64_t>(0);
   Instant wakes_ = kNever;
   bool closed_ = false;
-  bool was_up_ = false;
   std::map<std::string, Place> agents_;  // Those that run, by slot.
   std::set<std::string> came_;           // Those that have joined.
 
@@ -612,14 +611,15 @@ class RayWorld {
     }
   }
 
-  // A job that still waits for its nodes does not keep any of them from the others for long.
-  // Checked once faults have ended, because a job can give back only to a cluster that answers.
+  // A job that still waits for its reservation does not keep any of its nodes from the others for
+  // long. Checked once faults have ended, because a job can give back only to a cluster that
+  // answers.
   void check_waiting() {
     std::map<std::string, Instant> held;
     for (const auto& launcher : launchers_) {
       for (const auto& [submission, job] : ray_.jobs()) {
-        if (faults_ended_ && !launcher->was_up() && job.slot.first == launcher->job() &&
-            !job.node.empty()) {
+        if (faults_ended_ && !ray_.was_granted(launcher->job()) &&
+            job.slot.first == launcher->job() && !job.node.empty()) {
           const auto before = held_.find(submission);
           const Instant since = before == held_.end() ? loop_.now() : before->second;
           held[submission] = since;

@@ -134,6 +134,12 @@ void SimRay::renew(const std::string& job, Duration lease) {
   }
 }
 
+void SimRay::expire(const std::string& job, Duration soon) {
+  if (const auto keeper = keepers_.find(job); keeper != keepers_.end()) {
+    keeper->second.due = std::min(keeper->second.due, loop_.now() + soon);
+  }
+}
+
 void SimRay::look_at_leases() {
   for (auto& [job, keeper] : keepers_) {
     keeper.ended = keeper.ended || loop_.now() >= keeper.due;

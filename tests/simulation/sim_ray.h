@@ -50,7 +50,7 @@ class SimRay {
   void renew(const std::string& job, Duration lease);
   bool has_keeper(const std::string& job) const { return keepers_.contains(job); }
   void free_everything(const std::string& job);
-  void end_keeper(const std::string& job) { keepers_.erase(job); }
+  void expire(const std::string& job, Duration soon);  // Its keeper waits only so long.
   void look_at_leases();
   void keep();  // Keepers and watchers of nodes do their work: needs the home's control store.
 

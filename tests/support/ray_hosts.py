@@ -52,8 +52,15 @@ def start_node(host, head, cpus=2, env=None):
     return host.popen(*argv, env={**HEALTH, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def wait_head(head):
-    output = head.communicate(timeout=120)[0]
+def wait_head(head, host=None, again=None):
+    """`again`: starts it once more on the host. Ray gives itself 30 s to start, which a busy machine may not have."""
+    output = head.communicate(timeout=240)[0]
+    for _ in range(3):
+        if head.returncode == 0 or again is None or "timed out during startup" not in output:
+            break
+        host.kill_all()
+        head = again()
+        output = head.communicate(timeout=240)[0]
     assert head.returncode == 0, output
 
 
@@ -151,12 +158,15 @@ class Clusters:
         self.a, self.b = self.hosts[:2]
         self.head = self.hosts.pop() if apart else self.a
         self.home_env, self.env = {**(env or {}), **(home_env or {})}, env
-        heads = [start_head(self.head, cpus=0 if apart else 2, dashboard=False, env=self.home_env)]
-        heads += [start_head(host, env=env) for host in self.hosts[1:]]
-        for head in heads:
-            wait_head(head)
+        starts = {self.head: lambda: start_head(self.head, cpus=0 if apart else 2, dashboard=False, env=self.home_env)}
+        starts.update({host: lambda host=host: start_head(host, env=env) for host in self.hosts[1:]})
+        for host, head in [(host, start()) for host, start in starts.items()]:
+            wait_head(head, host, starts[host])
         if apart:
-            wait_head(start_node(self.a, self.head, env=self.home_env))
+            def start():
+                return start_node(self.a, self.head, env=self.home_env)
+
+            wait_head(start(), self.a, start)
         self.observers = [self._observer(host) for host in self.hosts]
 
     def _observer(self, host):

@@ -612,8 +612,6 @@ TEST(RaySession, AReservationThatOvertookItsReleaseIsReleased) {
   const auto release = dialogue.take<Release>();
   ASSERT_TRUE(release.has_value());
   EXPECT_EQ(release->second.name, "r99");
-  dialogue.say(late);
-  EXPECT_FALSE(dialogue.take<Release>().has_value()) << "it is asked for already";
   dialogue.say(ShimDone{release->first, ""});
   dialogue.say(ReservationSeen{.name = "r99", .removed = true});
   EXPECT_FALSE(dialogue.take<Release>().has_value());
@@ -640,6 +638,17 @@ TEST(RaySession, AReservationWhoseShimDiedBeforeItWasGrantedIsTriedAnew) {
   const auto second = dialogue.take<Reserve>();
   ASSERT_TRUE(second.has_value());
   EXPECT_NE(second->second.name, first->second.name);
+}
+
+TEST(RaySession, AnAgentWhoseShimDiedWhileItWasStartedIsStartedAgain) {
+  World world(setting());
+  world.slow = {"b.0"};
+  world.run(seconds(1));
+  ASSERT_EQ(world.bringing.size(), 1U);
+  world.slow.clear();
+  world.kill_shim();
+  world.run(seconds(70));
+  EXPECT_TRUE(world.all_up()) << world.states();
 }
 
 TEST(RaySession, GuestsGetTheirNodesBackAlsoWhenTheHomeIsLostAtTheEnd) {
