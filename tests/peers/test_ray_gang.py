@@ -24,7 +24,7 @@ GATHERS = 180  # Seconds that a job may hold a part of its nodes while it waits 
 
 def config(made, folder):
     """The fake engine answers at once. Everything else is real."""
-    extra = [f'{name}: {{kind: ray, {where}, python: {PYTHON}, cpus: 2, wait: 15m}}'
+    extra = [f'{name}: {{kind: ray, {where}, python: {PYTHON}, cpus: 2, wait: 15min}}'
              for name, where in (("a", f'address: "{gcs(made.head)}", listen: "{made.a.address}:0"'), ("b", f'dashboard: "{dashboard(made.b)}"'))]
     return f"""\
 name: {pathlib.Path(folder).name.replace("_", "-")[-40:]}

@@ -56,7 +56,6 @@ ray_mutant(leaves_before_it_came ray_session_slots.cc "slot.leaving || waits_for
 ray_mutant(keeps_its_part ray_session_due.cc "} else if (!gathered_ && turn.now >= gather_due_) {" "} else if (false) {")
 ray_mutant(reserves_a_part ray_session_due.cc "(gathered_ || !missing)" "true")
 ray_mutant(forgets_late_reservation ray_session.cc "(!known || abandoned)" "abandoned")
-ray_mutant(waits_without_a_shim ray_session.cc "const bool abandoned = known &&" "const bool abandoned = false &&")
 ray_mutant(trusts_old_reservations ray_session.cc "std::ranges::find(there, slot.reservation) == there.end()" "false")
 ray_mutant(trusts_old_nodes ray_session.cc "if (slot.guest && !slot.told) {" "if (false) {")
 ray_mutant(forgets_lost_agent ray_session.cc "back_off(*slot, \"its agent was lost\", turn);" "slot->state = SlotState::kUp;")

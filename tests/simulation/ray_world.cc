@@ -24,7 +24,7 @@ constexpr Duration kConvergesWithin = seconds(3000);  // Several gatherings of 1
 // A gathering, a reservation, a pause, and slow answers.
 constexpr Duration kHoldsPartMax = seconds(300);
 constexpr Duration kWatch = milliseconds(500);  // The shim's, and the keepers'.
-constexpr Duration kLateWork = seconds(10);     // LATE_SECONDS of ray_shim.py.
+constexpr Duration kLateWork = seconds(20);     // LATE_SECONDS of ray_shim.py.
 constexpr Duration kHomeSilent = seconds(5);    // The shim says so then.
 
 // What a shim and a session share with Ray and with the faults.
