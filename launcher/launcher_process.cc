@@ -15,6 +15,7 @@
 
 #include <unistd.h>
 
+#include "common/address_text.h"
 #include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -324,7 +325,7 @@ class LauncherProcess final : JobRunner::Observer {
     }
     run_.ledger().door_port = port;
     run_.ledger().batch_door_port = batch_port;
-    url_ = "http://" + reachable(plan_.rows.front().host) + ":" + std::to_string(port);
+    url_ = "http://" + address_text(reachable(plan_.rows.front().host), port);
     if (how_ != RunHow::kServe) {
       return;
     }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/address_text.h"
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "net/control/job_member.h"
@@ -62,11 +63,11 @@ class RouterProcess {
       members_.emplace(loop_, options_.workers, options_.worker_key, options_.config,
                        [this](RouterEvent event) { take_event(std::move(event)); });
       // Started by hand: the reader of the pipe learns the port.
-      std::printf("ready url=http://%s:%u\n", host.c_str(), port);
+      std::printf("ready url=http://%s\n", address_text(host, port).c_str());
       std::fflush(stdout);
     }
     member_->serve(std::move(in_job), self_);
-    log::info("routing on http://" + host + ':' + std::to_string(port));
+    log::info("routing on http://" + address_text(host, port));
     return ok();
   }
 

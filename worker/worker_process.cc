@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 
+#include "common/address_text.h"
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/metrics.h"
@@ -56,7 +57,7 @@ class WorkerProcess {
     member_->serve(std::move(in_job), self());
     if (spec_.control.empty()) {
       // Started by hand: stdout tells the port.
-      std::printf("ready url=http://%s:%u\n", spec_.host.c_str(), server_->port());
+      std::printf("ready url=http://%s\n", address_text(spec_.host, server_->port()).c_str());
       std::fflush(stdout);
     }
     log_role();
@@ -123,7 +124,7 @@ class WorkerProcess {
   net::WorkerEntry self() const { return api_->entry(spec_.host, server_->port()); }
   void log_role() const {
     log::info("serving " + engine_->facts().name + " as " + net::to_string(spec_.role) +
-              " on http://" + spec_.host + ":" + std::to_string(server_->port()));
+              " on http://" + address_text(spec_.host, server_->port()));
   }
 
   // It has drained. Rows in use now are those that a peer may still write: then only a new process

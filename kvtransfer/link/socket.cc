@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "common/address_text.h"
+
 namespace pdjob::kvtransfer {
 namespace {
 
@@ -133,7 +135,7 @@ bool is_loopback(const Address& address) {
 
 Result<UniqueFd> listen_tcp(const std::string& host, uint16_t port) {
   PDJOB_TRY(const Address address, tcp_address(host, port));
-  return listen_at(address, host + ":" + std::to_string(port));
+  return listen_at(address, address_text(host, port));
 }
 
 Result<UniqueFd> listen_unix(const std::string& name) {
@@ -148,7 +150,7 @@ Result<uint16_t> bound_port(const UniqueFd& socket) {
 
 Result<UniqueFd> connect_tcp(const std::string& host, uint16_t port) {
   PDJOB_TRY(const Address address, tcp_address(host, port));
-  PDJOB_TRY(UniqueFd socket, connect_to(address, host + ":" + std::to_string(port)));
+  PDJOB_TRY(UniqueFd socket, connect_to(address, address_text(host, port)));
   tune_tcp(socket);
   return socket;
 }

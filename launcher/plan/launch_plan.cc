@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/address_text.h"
 #include "common/check.h"
 #include "common/json/json_writer.h"
 #include "launcher/placement/gang.h"
@@ -184,12 +185,13 @@ void append_invariance(JsonWriter& json, const ModelPlan& model) {
   json.key("invariant_because").string(model.invariant_because);
 }
 
-}  // namespace
-
-std::string address_text(const PlanRow& row) {
-  return row.host.empty() ? "-"
-                          : row.host + ":" + (row.port == 0 ? "any" : std::to_string(row.port));
+std::string address_of(const PlanRow& row) {
+  return row.host.empty()
+             ? "-"
+             : address_text(row.host, row.port == 0 ? "any" : std::to_string(row.port));
 }
+
+}  // namespace
 
 const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
   const auto found = std::ranges::find_if(plan.groups, [&](const PlanGroup& group) {
@@ -284,7 +286,7 @@ std::string process_table(const LaunchPlan& plan) {
   std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
   for (const PlanRow& row : plan.rows) {
     table.push_back({row.name, to_string(row.role), row.node.empty() ? "-" : row.node,
-                     row.cores == 0 ? "-" : std::to_string(row.cores), address_text(row)});
+                     row.cores == 0 ? "-" : std::to_string(row.cores), address_of(row)});
   }
   const auto any = [&](const auto& differs) { return std::ranges::any_of(plan.rows, differs); };
   // Nothing was chosen on a single node.

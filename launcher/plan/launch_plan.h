@@ -75,7 +75,4 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
 // The group of a worker, by role and model; null for a router.
 const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row);
 
-// "host:port", or "-" without a node.
-std::string address_text(const PlanRow& row);
-
 }  // namespace pdjob::launcher

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/address_text.h"
 #include "common/parse_number.h"
 #include "launcher/plan/vllm_options.h"
 
@@ -128,7 +129,7 @@ std::string listen_of(ConfigReader& in, const std::vector<Option>& options, uint
     in.warn("command", "has no --host: the router listens on 127.0.0.1, for this machine only");
     host = "127.0.0.1";
   }
-  return host + ":" + std::to_string(port);
+  return address_text(host, port);
 }
 
 void use_recipe(ConfigReader& in, const Known& known, const Texts& words,

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/address_text.h"
 #include "common/limits.h"
 #include "net/http/client_connection.h"
 #include "net/loop/free_text.h"
@@ -144,12 +145,6 @@ void append_number(std::string& text, uint64_t number) {
   text.append(digits.data(), end.ptr);
 }
 
-void append_address(std::string& text, const HttpAddress& address) {
-  const bool is_ipv6 = address.host.find(':') != std::string::npos;
-  text.append(is_ipv6 ? "[" : "").append(address.host).append(is_ipv6 ? "]:" : ":");
-  append_number(text, address.port);
-}
-
 std::string request_head(const HttpCall& call) {
   constexpr size_t kFixedParts = 96;
   std::string head;
@@ -157,7 +152,7 @@ std::string request_head(const HttpCall& call) {
                call.header_lines.size() + call.more_header_lines.size() +
                (call.body.size() > kShortBody ? 0 : call.body.size()));
   head.append(call.method).append(" ").append(call.target).append(" HTTP/1.1\r\nHost: ");
-  append_address(head, call.to);
+  head.append(call.to.to_string());
   head.append("\r\n").append(call.header_lines).append(call.more_header_lines);
   if (!call.streams && (!call.body.empty() || (call.method != "GET" && call.method != "HEAD"))) {
     head.append("Content-Length: ");
@@ -563,11 +558,7 @@ std::unique_ptr<HttpClient> HttpClient::create(Loop& loop) {
   return std::make_unique<HttpClientOverEpoll>(loop);
 }
 
-std::string HttpAddress::to_string() const {
-  std::string text;
-  append_address(text, *this);
-  return text;
-}
+std::string HttpAddress::to_string() const { return address_text(host, port); }
 
 Result<HttpAddress> parse_http_address(std::string_view text) {
   const Error error{ErrorCode::kInvalidArgument,

@@ -11,6 +11,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include "common/address_text.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "net/loop/free_text.h"
@@ -73,8 +74,8 @@ Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use) {
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
       listen(fd.get(), kListenBacklog) != 0) {
     const bool in_use = errno == EADDRINUSE;
-    Error error = system_error(ErrorCode::kUnavailable,
-                               "cannot listen on " + host + ":" + std::to_string(port));
+    Error error =
+        system_error(ErrorCode::kUnavailable, "cannot listen on " + address_text(host, port));
     const std::string owner = in_use ? port_owner(port) : "";
     error.message += owner.empty() ? "" : " by " + owner;
     return error;

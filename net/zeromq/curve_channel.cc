@@ -8,6 +8,7 @@
 
 #include <zmq.h>
 
+#include "common/address_text.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "net/zeromq/zeromq_socket.h"
@@ -297,8 +298,7 @@ uint16_t port_of(const std::string& endpoint) {
 }
 
 std::string tcp_endpoint(const std::string& host, const std::string& port) {
-  const bool ipv6 = host.find(':') != std::string::npos;
-  return "tcp://" + (ipv6 ? "[" + host + "]" : host) + ":" + port;
+  return "tcp://" + address_text(host, port);
 }
 
 Result<std::unique_ptr<CurveServer>> CurveServer::open(EventLoop& loop, Handler& handler,

@@ -5,6 +5,7 @@
 
 #include <zmq.h>
 
+#include "common/address_text.h"
 #include "common/check.h"
 #include "common/limits.h"
 
@@ -15,8 +16,7 @@ constexpr size_t kNumberBytes = 8;
 constexpr uint64_t kReplayEnd = UINT64_MAX;  // -1
 
 std::string endpoint_of(const std::string& host, uint16_t port) {
-  const bool is_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
-  return "tcp://" + (is_v6 ? '[' + host + ']' : host) + ':' + std::to_string(port);
+  return "tcp://" + address_text(host, port);
 }
 
 void set_common(ZmqSocket& socket) {

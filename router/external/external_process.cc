@@ -13,6 +13,7 @@
 
 #include <unistd.h>
 
+#include "common/address_text.h"
 #include "common/exit_code.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -277,10 +278,10 @@ class ExternalProcess final : net::JobMember::Handler {
     const auto address = net::resolve(kLoopback, running->values.port, net::HostForm::kNumeric);
     PDJOB_CHECK(address.has_value());
     relay_->pass_to(address->front());
-    log::info(recipe_.name + " serves on http://" + host_ + ':' + std::to_string(relay_->port()));
+    log::info(recipe_.name + " serves on http://" + address_text(host_, relay_->port()));
     if (options_.spec.control.empty() && !std::exchange(announced_, true)) {
       // Started by hand: the reader of the pipe learns the port.
-      std::printf("ready url=http://%s:%u\n", host_.c_str(), relay_->port());
+      std::printf("ready url=http://%s\n", address_text(host_, relay_->port()).c_str());
       std::fflush(stdout);
     }
   }

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/address_text.h"
 #include "common/config/config_file.h"
 #include "common/config/words.h"
 #include "openai/json/json_edit.h"
@@ -46,10 +47,6 @@ const char* role_word(net::Role role) {
   return role == net::Role::kBoth ? "regular" : net::to_string(role);
 }
 
-std::string host_text(const std::string& host) {
-  return host.find(':') == std::string::npos ? host : "[" + host + "]";
-}
-
 // SGLang's engines tell where their KV is at a port of its own. A pdjob worker does so at its HTTP
 // port.
 std::string bootstrap_port(const net::WorkerEntry& worker) {
@@ -63,7 +60,7 @@ std::string bootstrap_port(const net::WorkerEntry& worker) {
 
 Words worker_words(const net::WorkerEntry& worker) {
   const std::string port = std::to_string(worker.port);
-  return {{"address", host_text(worker.host) + ":" + port},
+  return {{"address", address_text(worker.host, worker.port)},
           {"worker_host", worker.host},
           {"worker_port", port},
           {"bootstrap_port", bootstrap_port(worker)},

@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "common/address_text.h"
 #include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
 #include "common/json/json_writer.h"
@@ -301,7 +302,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
                     .key = key(),
                     .protocol = protocol_of(recipe_.protocol),
                     .abort = recipe_.abort});
-    const std::string url = "http://" + host() + ":" + std::to_string(command_.port());
+    const std::string url = "http://" + address_text(host(), command_.port());
     log::info(recipe_.name + " serves as " + net::to_string(options_.spec.role) + " on " + url);
     ask_version();
     if (options_.spec.control.empty()) {

@@ -6,6 +6,8 @@
 
 #include <sys/socket.h>
 
+#include "common/address_text.h"
+
 namespace pdjob::worker {
 namespace {
 
@@ -26,8 +28,7 @@ Result<net::Fd> claim(const std::string& host, uint16_t port, Claim kind) {
   }
   if (!socket.valid() ||
       bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
-    return Error{ErrorCode::kUnavailable,
-                 host + ":" + std::to_string(port) + ": " + std::strerror(errno)};
+    return Error{ErrorCode::kUnavailable, address_text(host, port) + ": " + std::strerror(errno)};
   }
   allow_reuse();
   return socket;
