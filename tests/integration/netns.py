@@ -3,21 +3,20 @@
 They need the right to make namespaces, which a container may not have: `unavailable()` says why not, or nothing.
 """
 
-import collections
 import contextlib
 import ctypes
 import fcntl
 import functools
+import json
 import os
-import random
-import select
+import pathlib
+import socket
 import struct
 import subprocess
-import threading
-import time
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
+FAR_LINK = str(pathlib.Path(os.environ.get("PDJOB_BIN", pathlib.Path(__file__).resolve().parents[2] / "build/dev/pdjob")).with_name("far_link"))
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
 
@@ -43,17 +42,28 @@ def unavailable():
     return ""
 
 
+def v6_unavailable():
+    """Says why there is no IPv6 here. Empty: there is."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return f"there is no IPv6 here: {error}"
+    return ""
+
+
 def enter(space):
     if LIBC.setns(space.fileno(), CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
 
 class Lan:
-    """Machines with the addresses 10.77.0.1, .2, ... on one network, which is itself a namespace."""
+    """Machines with the addresses 10.77.0.1, .2, ... on one network, which is itself a namespace. With `v6`: fd77::1, fd77::2, ... and no IPv4."""
 
-    def __init__(self, machines, tag=""):
+    def __init__(self, machines, tag="", v6=False):
         self.names = [f"pdj{os.getpid()}{tag}{machine}" for machine in machines]
-        self.hosts = {machine: f"10.77.0.{number}" for number, machine in enumerate(machines, 1)}
+        self.hosts = {machine: f"fd77::{number}" if v6 else f"10.77.0.{number}" for number, machine in enumerate(machines, 1)}
+        self.length = ["/64", "nodad"] if v6 else ["/24"]
         self.spaces = dict(zip(machines, self.names))
         self.switch = f"pdj{os.getpid()}{tag}sw"
         self.ports = {machine: f"p{number}" for number, machine in enumerate(machines, 1)}
@@ -69,7 +79,7 @@ class Lan:
                 run("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", space)
                 run("ip", "-n", self.switch, "link", "set", port, "master", "br0")
                 run("ip", "-n", self.switch, "link", "set", port, "up")
-                run("ip", "-n", space, "addr", "add", f"{self.hosts[machine]}/24", "dev", "eth0")
+                run("ip", "-n", space, "addr", "add", self.hosts[machine] + self.length[0], "dev", "eth0", *self.length[1:])
                 run("ip", "-n", space, "link", "set", "eth0", "up")
                 run("ip", "-n", space, "link", "set", "lo", "up")
         except BaseException:
@@ -108,47 +118,43 @@ class Lan:
         return found - {os.getpid()}
 
 
-class FarLink(threading.Thread):
-    """A second network between two machines, 10.78.0.1 and 10.78.0.2, on which each packet takes `delay` seconds or is lost.
+class FarLink:
+    """A second network between two machines, 10.78.0.1 and 10.78.0.2: a long line, which `far_link` (tests/support/far_link.cc) plays between TUN devices.
 
-    It is made of TUN devices, because not every kernel has `tc netem`.
+    Not every kernel has `tc netem`. The same seed and the same order of packets lose the same packets.
     """
 
-    def __init__(self, lan, near, far):
-        super().__init__(daemon=True)
-        self.delay, self.loss = 0.0, 0.0
-        self.lost = 0
-        self.random = random.Random(20261124)
-        self.ends = []
-        for number, machine in enumerate([near, far], 1):
-            with lan.inside(machine):
-                end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-                fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH", b"far0", IFF_TUN | IFF_NO_PI))
-                run("ip", "addr", "add", f"10.78.0.{number}/24", "dev", "far0")
-                run("ip", "link", "set", "far0", "mtu", "9000", "up")
-            self.ends.append(end)
-        self.start()
+    NEAR, FAR = "10.78.0.1", "10.78.0.2"
+    SEED = "20261124"
 
-    def run(self):
-        other = dict(zip(self.ends, reversed(self.ends)))
-        waiting = collections.deque()  # In order of their times, unless the delay shrinks.
-        while self.ends:
-            due = max(0, waiting[0][0] - time.monotonic()) if waiting else 0.2
-            for end in select.select(self.ends, [], [], due)[0]:
-                with contextlib.suppress(BlockingIOError):
-                    while True:
-                        packet = os.read(end, 65536)
-                        if self.random.random() < self.loss:
-                            self.lost += 1
-                        else:
-                            waiting.append((time.monotonic() + self.delay, other[end], packet))
-            while waiting and waiting[0][0] <= time.monotonic():
-                _, end, packet = waiting.popleft()
-                with contextlib.suppress(OSError):
-                    os.write(end, packet)
+    def __init__(self, lan, near, far, control=None):
+        """`control`: the congestion control of TCP over this line, such as "cubic"."""
+        ends = []
+        try:
+            for address, machine in zip([self.NEAR, self.FAR], [near, far]):
+                with lan.inside(machine):
+                    ends.append(os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK))
+                    fcntl.ioctl(ends[-1], TUNSETIFF, struct.pack("16sH", b"far0", IFF_TUN | IFF_NO_PI))
+                    run("ip", "addr", "add", f"{address}/24", "dev", "far0")
+                    run("ip", "link", "set", "far0", "mtu", "1500", "txqueuelen", "10000", "up")
+                    if control:
+                        run("ip", "route", "replace", "10.78.0.0/24", "dev", "far0", "src", address, "congctl", control)
+            argv = [FAR_LINK, *map(str, ends), self.SEED]
+            self.child = subprocess.Popen(argv, pass_fds=ends, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        finally:
+            for end in ends:
+                os.close(end)
+
+    def set(self, delay=0.0, loss=0.0, rate=0.0, queue=0.0):
+        """Seconds each way, a share of the packets, bytes a second (0: no limit), seconds of the line's time that may queue.
+
+        Returns how many packets and bytes have gone since the last call, and how many packets were lost and overflowed.
+        """
+        self.child.stdin.write(f"{round(1e6 * delay)} {round(1e6 * loss)} {rate} {rate * queue}\n")
+        self.child.stdin.flush()
+        return json.loads(self.child.stdout.readline())
 
     def close(self):
-        ends, self.ends = self.ends, []
-        self.join()
-        for end in ends:
-            os.close(end)
+        self.child.stdin.close()
+        self.child.wait(10)
+        self.child.stdout.close()
