@@ -14,12 +14,11 @@
 // STREAMS of the command line is kvtransfer.tcp.streams. KV is encrypted if the hosts differ. The
 // plain connections are new ones: they share BYTES, and write from one buffer. links_bench.py
 // chooses the rounds.
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <future>
 #include <iostream>
 #include <map>
@@ -31,7 +30,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -189,7 +189,7 @@ FAKE_NCCL = f"nccl: {{library: {pathlib.Path(BIN).resolve().parent}/libfakenccl.
 FAKE_GPU = f"cuda_library: {pathlib.Path(BIN).resolve().parent}/libfakecudart.so"
 
 
-def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", router="", launcher="", extra=""):
+def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", router="", launcher="", extra="", listen="127.0.0.1:0"):
     return f"""\
 name: test-{pathlib.Path(folder).name}
 model: {MODEL}
@@ -199,7 +199,7 @@ prefill: {{workers: {prefill}, {prefill_extra}}}
 decode: {{workers: {decode}, {decode_extra}}}
 kvtransfer: {{transport: {transport}, tcp: {{{tcp}}}, {FAKE_NCCL}}}
 gpu: {{{FAKE_GPU}}}
-router: {{listen: "127.0.0.1:0", {router}}}
+router: {{listen: "{listen}", {router}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, {launcher}}}
 {extra}"""
 

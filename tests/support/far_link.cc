@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <deque>
 #include <random>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -153,10 +154,10 @@ class Line {
     if (std::fgets(line.data(), line.size(), stdin) == nullptr) {
       return false;
     }
-    long delay_us = 0;
-    unsigned loss_ppm = 0;
+    int64_t delay_us = 0;
+    uint32_t loss_ppm = 0;
     double rate = 0, queue = 0;
-    if (std::sscanf(line.data(), "%ld %u %lf %lf", &delay_us, &loss_ppm, &rate, &queue) != 4) {
+    if (!(std::istringstream(line.data()) >> delay_us >> loss_ppm >> rate >> queue)) {
       return false;
     }
     setting_ = {.delay = std::chrono::microseconds(delay_us),
@@ -183,6 +184,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: far_link FD FD SEED   (settings: stdin)\n");
     return 2;
   }
-  Line(std::atoi(argv[1]), std::atoi(argv[2]), std::strtoull(argv[3], nullptr, 10)).run();
+  const auto number = [&](int at) { return std::strtoull(argv[at], nullptr, 10); };
+  Line(static_cast<int>(number(1)), static_cast<int>(number(2)), number(3)).run();
   return 0;
 }
