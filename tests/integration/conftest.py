@@ -123,7 +123,8 @@ class Job(Process):
     def processes(self):
         found = {process["name"]: process for process in self.status()["processes"]}
         for name, key in self.worker_keys().items():
-            WORKER_KEYS[found[name]["url"]] = key
+            if name in found:  # It may have been added since.
+                WORKER_KEYS[found[name]["url"]] = key
         return found
 
     def worker_keys(self):

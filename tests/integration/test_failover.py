@@ -25,8 +25,8 @@ def bodies():
     return [{"model": "smollm2", "prompt": p, "max_tokens": 24, "return_token_ids": True, **s} for p in PROMPTS for s in SETTINGS]
 
 
-def tokens(client, body, stream):
-    """Returns the tokens of a whole answer, or fails."""
+def tokens(client, body, stream, begun=None):
+    """Returns the tokens of a whole answer, or fails. Sets the event `begun` when a stream's first token has come."""
     if not stream:
         reply = client.post("/v1/completions", json=body)
         assert reply.status_code == 200, reply.text
@@ -41,6 +41,8 @@ def tokens(client, body, stream):
                 event = json.loads(line.removeprefix("data: "))
                 assert "error" not in event, event
                 found += [token for choice in event["choices"] for token in choice.get("token_ids") or []]
+                if begun and found:
+                    begun.set()
     assert ended, "the stream ended too early"
     return found
 
@@ -119,6 +121,12 @@ class Launchers:
     def kill(self):
         self.job.child.kill()
         self.job.child.wait()
+
+    def expire_lease(self):
+        """As if the launcher, which must stand still, had done so for long."""
+        (lease,) = pathlib.Path(self.folder).glob("state/*/lease")
+        launcher, pid, _ = lease.read_text().split()
+        lease.write_text(f"{launcher} {pid} 0\n")
 
     def adopted(self):
         """Returns how many processes the launcher adopted, of how many, and how many milliseconds that took."""
@@ -207,7 +215,8 @@ def test_ten_launchers_are_killed_one_after_the_other(expected):
 
 
 def test_a_worker_that_died_or_was_starting_without_a_launcher_comes_back(expected):
-    with launchers(prefill=2, decode=2) as made:
+    # Until the next launcher is there, which may take seconds, routers meet two dead workers again and again.
+    with launchers(prefill=2, decode=2, router="attempts: 16") as made:
         before = (made.start(), made.pids())[1]
         with Clients(made.job.url, expected) as clients:
             os.kill(before["decode-0"], signal.SIGKILL)
@@ -220,7 +229,7 @@ def test_a_worker_that_died_or_was_starting_without_a_launcher_comes_back(expect
             assert [name for name in before if now[name] != before[name]] == ["prefill-1", "decode-0"]
 
             os.kill(now["prefill-0"], signal.SIGKILL)
-            eventually(lambda: made.job.processes()["prefill-0"]["state"] == "starting", 30, "it starts again")
+            eventually(lambda: made.job.processes()["prefill-0"]["restarts"] == 1, 30, "it starts again")
             starting = made.pids()["prefill-0"]
             made.kill()
             made.start()
@@ -234,7 +243,7 @@ def test_a_worker_that_died_or_was_starting_without_a_launcher_comes_back(expect
 
 
 def test_without_a_new_launcher_everything_ends_after_the_orphan_timeout():
-    with launchers(orphan_timeout="4s") as made:
+    with launchers(orphan_timeout="6s") as made:
         made.start()
         processes = processes_of(made.folder)
         assert len(processes) == 4, "an agent, a router and two workers"
@@ -242,8 +251,8 @@ def test_without_a_new_launcher_everything_ends_after_the_orphan_timeout():
         killed = time.monotonic()
         time.sleep(2)  # What must not happen needs time to happen.
         assert processes_of(made.folder) == processes
-        eventually(lambda: not processes_of(made.folder), 20, "nothing is left")
-        assert 3.5 < time.monotonic() - killed < 15
+        eventually(lambda: not processes_of(made.folder), 40, "nothing is left")
+        assert time.monotonic() - killed > 5.5
         made.start()
         assert made.adopted()[:2] == (0, 3), "the next one starts all of them"
         assert made.job.stop() == 0
@@ -271,7 +280,7 @@ def test_a_second_launcher_is_refused_while_the_first_lives_and_takes_over_from_
             first.child.send_signal(signal.SIGSTOP)
             twin = made.command()
             assert twin.returncode == 2, "it has only just stopped"
-            time.sleep(11)  # The launcher's lease.
+            made.expire_lease()
             made.start()
             assert made.adopted()[:2] == (3, 3) and made.pids() == before
             first.child.send_signal(signal.SIGCONT)
@@ -288,8 +297,8 @@ def test_a_launcher_that_lost_its_lease_ends_itself_and_nothing_else(expected):
         before = (made.start(), made.pids())[1]
         with Clients(made.job.url, expected) as clients:
             (lease,) = pathlib.Path(made.folder).glob("state/*/lease")
-            lease.with_suffix(".new").write_text(f"9 {os.getpid()} 0\n")
-            lease.with_suffix(".new").rename(lease)
+            lease.with_suffix(".next").write_text(f"9 {os.getpid()} 0\n")
+            lease.with_suffix(".next").rename(lease)
             assert made.job.child.wait(10) == 1
             assert "has taken over" in made.job.log_tail()
             clients.wait_for_more(6)
@@ -303,21 +312,22 @@ def test_a_launcher_that_lost_its_lease_ends_itself_and_nothing_else(expected):
 
 @pytest.mark.parametrize("now", [False, True])
 def test_stop_ends_what_a_dead_launcher_left(expected, now):
+    long = next(i for i, answer in enumerate(expected) if len(answer) == 24)  # Some prompts have an empty answer.
     with launchers() as made:
         made.start()
         made.kill()
         with httpx.Client(base_url=made.job.url, timeout=120) as client:
-            got = []
-            asking = threading.Thread(target=lambda: got.append(tokens(client, {**bodies()[0], "max_tokens": 200}, True)))
+            got, begun = [], threading.Event()
+            asking = threading.Thread(target=lambda: got.append(tokens(client, {**bodies()[long], "max_tokens": 200}, True, begun)))
             if not now:
                 asking.start()
-                time.sleep(0.5)
+                assert begun.wait(60), "the request is under way"
             stopped = made.command("stop", *(["--now"] if now else []))
             assert stopped.returncode == 0 and "has ended" in stopped.stdout, stopped
             assert not processes_of(made.folder)
             if not now:
                 asking.join(60)
-                assert got and got[0][:24] == expected[0], "the request under way was finished"
+                assert got and got[0][:24] == expected[long], "the request under way was finished"
         made.ends()
         again = made.command("stop")
         assert again.returncode == 1 and "no job" in again.stderr
