@@ -161,6 +161,16 @@ def metric(url, name, **labels):
     return total
 
 
+def processes_with(folder):
+    """Returns {pid: command line} of the processes that were started with PDJOB_TEST_FOLDER=folder: those of a job's engines, and what these started."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"PDJOB_TEST_FOLDER={folder}\0".encode() in (path / "environ").read_bytes():
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
+
+
 def eventually(condition, seconds=30, what="condition"):
     """Waits until `condition` returns something true. If it never does, the error names the last exception that it raised."""
     deadline = time.monotonic() + seconds

@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BIN, ROOT, Job, eventually, metric
+from conftest import BIN, ROOT, Job, eventually, metric, processes_with
 
 DOUBLE = ROOT / "tests/support/engine_program_double.py"
 LONG = "Tell me a story: " + " ".join(str(number) for number in range(300))
@@ -21,7 +21,7 @@ EXTERNAL = "vllm:prompt_tokens_by_source_total"
 
 
 def yaml(folder, kind="vllm", prefill=1, decode=1, env=(), engine="", launcher="", router="", extra=""):
-    token = f"DOUBLE_JOB={folder}"
+    token = f"PDJOB_TEST_FOLDER={folder}"
     variables = ", ".join(f'"{variable}"' for variable in (token, *env))
     return f"""\
 name: foreign-{pathlib.Path(folder).name.lower().replace("_", "-")}
@@ -33,16 +33,6 @@ kvtransfer: {{lease: 1s}}
 router: {{listen: "127.0.0.1:0", {router}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, restart: {{backoff_min: 100ms}}, {launcher}}}
 {extra}"""
-
-
-def processes_with(folder):
-    """Returns the processes of a job's engines: guards, engines, and what these started."""
-    found = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"DOUBLE_JOB={folder}\0".encode() in (path / "environ").read_bytes():
-                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
 
 
 def engine_pid(job, name):
@@ -188,7 +178,7 @@ name: command
 model: tiny
 engine:
   kind: command
-  env: ["DOUBLE_JOB={folder}"]{recipe}
+  env: ["PDJOB_TEST_FOLDER={folder}"]{recipe}
 prefill: {{workers: 0}}
 router: {{listen: "127.0.0.1:0"}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}

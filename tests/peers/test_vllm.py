@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import CACHE, Job, eventually, get, key_header, metric  # noqa: E402
+from conftest import CACHE, Job, eventually, get, key_header, metric, processes_with  # noqa: E402
 from test_router_recipes import router_section  # noqa: E402
 
 pytestmark = pytest.mark.heavy
@@ -102,16 +102,6 @@ decode: {{workers: {decode}}}
 router: {{listen: "127.0.0.1:0", {router}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, start_timeout: {START_SECONDS}s, {launcher}}}
 """
-
-
-def processes_with(folder):
-    """Returns the processes that the job's engines are made of, with their command lines."""
-    found = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"PDJOB_TEST_FOLDER={folder}\0".encode() in (path / "environ").read_bytes():
-                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
 
 
 def family_of(pid):
