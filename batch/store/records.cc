@@ -46,7 +46,18 @@ Status Records::open_part(RecordKind kind, uint32_t number, uint64_t bytes) {
   return ok();
 }
 
+// After a failed sync the part may hold bytes that no row is to have: a later record would be noted
+// at their place.
 Status Records::note(const std::vector<Record>& records) {
+  if (broken_) {
+    return Error{ErrorCode::kUnavailable, "an earlier write to " + folder_ + " failed"};
+  }
+  const Status written = write(records);
+  broken_ = !written;
+  return written;
+}
+
+Status Records::write(const std::vector<Record>& records) {
   std::vector<EndedRow> ended;
   ended.reserve(records.size());
   std::array<std::string, 2> bytes;

@@ -32,7 +32,8 @@ class Records {
   static Result<std::unique_ptr<Records>> open(Disk& disk, LedgerFile& ledger, std::string folder,
                                                uint64_t part_bytes = uint64_t{256} << 20);
 
-  // Afterwards the records are on disk and noted. After an error nothing more may be written.
+  // Afterwards the records are on disk and noted. After an error every later call fails, too: only
+  // open() knows again how long the parts are.
   Status note(const std::vector<Record>& records);
   // Writes output.jsonl and errors.jsonl anew.
   Status merge(LedgerFile::Order order);
@@ -49,6 +50,7 @@ class Records {
 
   enum class PartState { kOpen, kClosed };
   std::string part_path(RecordKind kind, uint32_t number, PartState state) const;
+  Status write(const std::vector<Record>& records);
   Status open_part(RecordKind kind, uint32_t number, uint64_t bytes);
   Status merge_kind(RecordKind kind, LedgerFile::Order order);
 
@@ -57,6 +59,7 @@ class Records {
   const std::string folder_;
   const uint64_t part_bytes_;
   std::array<Part, 2> parts_;  // By RecordKind.
+  bool broken_ = false;        // A note() has failed.
 };
 
 }  // namespace pdjob::batch

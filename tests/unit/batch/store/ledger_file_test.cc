@@ -10,6 +10,41 @@ namespace {
 
 using Pair = std::pair<uint64_t, uint64_t>;
 
+// The real disk, until its next sync of a file fails.
+class FailingDisk final : public Disk {
+ public:
+  Result<std::unique_ptr<AppendFile>> open(const std::string& name, uint64_t size) override {
+    PDJOB_TRY(auto file, disk_->open(name, size));
+    return std::unique_ptr<AppendFile>(std::make_unique<File>(*this, std::move(file)));
+  }
+  Status copy(const std::string& from, uint64_t offset, uint64_t size, AppendFile& out) override {
+    return disk_->copy(from, offset, size, out);
+  }
+  Status rename(const std::string& from, const std::string& to) override {
+    return disk_->rename(from, to);
+  }
+
+  bool fails_once = false;
+
+ private:
+  class File final : public AppendFile {
+   public:
+    File(FailingDisk& disk, std::unique_ptr<AppendFile> file)
+        : disk_(disk), file_(std::move(file)) {}
+    Status append(std::string_view bytes) override { return file_->append(bytes); }
+    Status sync() override {
+      return std::exchange(disk_.fails_once, false) ? Error{ErrorCode::kUnavailable, "EIO"}
+                                                    : file_->sync();
+    }
+
+   private:
+    FailingDisk& disk_;
+    const std::unique_ptr<AppendFile> file_;
+  };
+
+  const std::unique_ptr<Disk> disk_ = real_disk();
+};
+
 class LedgerFileTest : public testing::Test {
  protected:
   LedgerFileTest() { reopen(); }
@@ -137,6 +172,23 @@ TEST_F(LedgerFileTest, PartsAreMergedInTheOrderOfTheInput) {
   EXPECT_EQ(folder_.read("parts/output-00001.jsonl"), "record of 4\nrecord of 1\n");
   ASSERT_TRUE(records->merge(LedgerFile::Order::kCompleted));
   EXPECT_EQ(folder_.read("output.jsonl"), "record of 4\nrecord of 1\nrecord of 3\nrecord of 2\n");
+}
+
+TEST_F(LedgerFileTest, AfterAFailedSyncNoRowIsNotedUntilThePartsAreOpenedAgain) {
+  scan(std::vector<std::optional<uint64_t>>(2));
+  std::filesystem::create_directories(folder_.path() + "/parts");
+  FailingDisk disk;
+  {
+    const auto records = Records::open(disk, *ledger_, folder_.path()).value();
+    disk.fails_once = true;
+    EXPECT_FALSE(records->note({{.id = {1}, .line = "record of 1"}}));
+    EXPECT_FALSE(records->note({{.id = {2}, .line = "record of 2"}}));
+  }
+  EXPECT_EQ(pending(0, 3), (std::vector<uint64_t>{1, 2}));
+  const auto records = Records::open(disk, *ledger_, folder_.path()).value();
+  ASSERT_TRUE(records->note({{.id = {2}, .line = "record of 2"}}));
+  ASSERT_TRUE(records->merge(LedgerFile::Order::kInput));
+  EXPECT_EQ(folder_.read("output.jsonl"), "record of 2\n");
 }
 
 TEST_F(LedgerFileTest, APartThatSomebodyShortenedIsAnError) {
