@@ -27,10 +27,11 @@ std::string header_lines(const BatchDoor& batches, const std::string& tenant,
   return lines;
 }
 
-void refuse(ReplySink& sink, std::string message) {
+void refuse(ReplySink& sink, std::string message,
+            const std::pair<std::string, std::string>& header = {"Retry-After", "1"}) {
   const openai::ApiError error{
       .status = 503, .type = "overloaded_error", .message = std::move(message)};
-  sink.reply(error.status, "application/json", openai::error_body(error), {{"Retry-After", "1"}});
+  sink.reply(error.status, "application/json", openai::error_body(error), {header});
 }
 
 void append_hex(std::string& text, size_t number) {
@@ -89,6 +90,7 @@ void BatchRelay::route(net::ExchangeId client, const net::HttpRequest& request,
                       .sink = std::move(sink),
                       .tenant = tenant,
                       .request_id = request_id,
+                      .reads = request.method == "GET",
                       .chunked = request.streams && length.empty(),
                       .body_paused = request.streams};
   if (request.streams) {
@@ -167,8 +169,14 @@ void BatchRelay::on_error(net::CallId call, const Error& error) {
   log::warn("the Batch API's process does not answer: " + error.message);
   if (passing.begun) {
     passing.sink->abort();
+  } else if (passing.reads) {
+    refuse(*passing.sink, "The Batch API does not answer now; its process may be starting again");
   } else {
-    refuse(*passing.sink, "The Batch API is not there now");
+    // The `openai` client would repeat it by itself, and make a second batch of the same rows.
+    refuse(*passing.sink,
+           "The Batch API did not answer, but may have done what you asked: list your files or "
+           "batches before you try again",
+           {"x-should-retry", "false"});
   }
 }
 

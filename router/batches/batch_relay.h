@@ -24,7 +24,7 @@ class BatchRelay final : public net::HttpCallHandler {
       : server_(server), batches_(batches), client_(net::HttpClient::create(loop)) {}
 
   static bool takes(std::string_view path);
-  // Of a client that is known: its body, if it has one, is to stream.
+  // Makes the body stream, if there is one. Requires: the client is known.
   void admit(net::HttpRequest& request) const;
   // Requires: admit() has seen the request.
   void route(net::ExchangeId client, const net::HttpRequest& request, const std::string& tenant,
@@ -42,6 +42,7 @@ class BatchRelay final : public net::HttpCallHandler {
     std::unique_ptr<ReplySink> sink;
     std::string tenant;
     std::string request_id;
+    bool reads = false;    // It asks for nothing to be done.
     bool chunked = false;  // The request's body.
     bool body_paused = false;
     bool begun = false;  // The client has the reply's head.

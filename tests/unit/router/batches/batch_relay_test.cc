@@ -186,13 +186,22 @@ TEST_F(BatchRelayTest, ASilentOrMissingProcessIs503) {
   process.answer = [this](ExchangeId id, net::HttpRequest&) { backend->abort(id); };
   const auto client = connect();
   client->send("GET /v1/files HTTP/1.1\r\nHost: h\r\n\r\n");
-  ASSERT_TRUE(client->wait_for("The Batch API is not there now"));
+  ASSERT_TRUE(client->wait_for("The Batch API does not answer now"));
   EXPECT_TRUE(client->received().starts_with("HTTP/1.1 503"));
   EXPECT_NE(client->received().find("Retry-After: 1"), std::string::npos);
   backend.reset();
   client->take();
   client->send("GET /v1/batches HTTP/1.1\r\nHost: h\r\n\r\n");
-  EXPECT_TRUE(client->wait_for("The Batch API is not there now"));
+  EXPECT_TRUE(client->wait_for("The Batch API does not answer now"));
+}
+
+TEST_F(BatchRelayTest, ARequestThatMayHaveBeenCarriedOutIsNotRepeatedByTheClientItself) {
+  process.answer = [this](ExchangeId id, net::HttpRequest&) { backend->abort(id); };
+  const auto client = connect();
+  client->send("POST /v1/batches HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}");
+  ASSERT_TRUE(client->wait_for("list your files or batches before you try again"));
+  EXPECT_TRUE(client->received().starts_with("HTTP/1.1 503"));
+  EXPECT_NE(client->received().find("x-should-retry: false"), std::string::npos);
 }
 
 TEST_F(BatchRelayTest, AClientThatLeavesEndsItsRequest) {
