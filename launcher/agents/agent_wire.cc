@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "launcher/placement/node_fields.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x676a6470;  // "pdjg" as bytes on the wire.
 constexpr size_t kHeadBytes = 24;        // Magic, version, type, session, number.
+constexpr FieldBounds kFacts{.text_bytes_max = kAgentTextBytesMax, .list_max = kNodeFactsMax};
 
 template <class T, class Codec>
 using Of = typename Codec::template Ref<T>;
@@ -37,11 +39,8 @@ void fields(Codec& codec, Of<AgentHello, Codec> message) {
   text(codec, message.build);
   codec.value(message.cores);
   codec.value(message.memory_bytes);
-  codec.list(message.gpus, kNodeFactsMax, [](Codec& in, auto& gpu) { text(in, gpu); });
-  codec.list(message.labels, kNodeFactsMax, [](Codec& in, auto& label) {
-    text(in, label.first);
-    text(in, label.second);
-  });
+  text_list(codec, message.gpus, kFacts);
+  label_list(codec, message.labels, kFacts);
 }
 template <class Codec>
 void fields(Codec& codec, Of<NodeReady, Codec> message) {

@@ -123,14 +123,10 @@ std::string Job::lack(const Demand& demand) const {
 // --- who is there
 
 Process& Job::add(ProcessPlan plan) {
-  processes_.push_back({.order = ++added_,
-                        .name = std::move(plan.name),
-                        .role = plan.role,
-                        .model = std::move(plan.model),
-                        .demand = plan.demand,
-                        .place = std::move(plan.place),
-                        .restart_policy = RestartPolicy(timing_.restart)});
-  Process& process = processes_.back();
+  Process& process = processes_.emplace_back();
+  static_cast<ProcessPlan&>(process) = std::move(plan);
+  process.order = ++added_;
+  process.restart_policy = RestartPolicy(timing_.restart);
   by_name_.emplace(process.name, std::prev(processes_.end()));
   if (placement_.has(process.place.node)) {
     placement_.take(process.place, process.demand);

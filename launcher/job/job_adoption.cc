@@ -38,22 +38,7 @@ JobRecord Job::record() const {
     record.nodes.push_back(share.node());
   }
   for (const Process& process : processes_) {
-    record.processes.push_back({.plan = {.name = process.name,
-                                         .role = process.role,
-                                         .model = process.model,
-                                         .demand = process.demand,
-                                         .place = process.place},
-                                .state = process.state,
-                                .fate = process.fate,
-                                .next_role = process.next_role,
-                                .keeps_model = process.keeps_model,
-                                .next_engine_id = process.next_engine_id,
-                                .incarnation = process.incarnation,
-                                .engine_id = process.engine_id,
-                                .restarts = process.restarts,
-                                .crashes = process.crashes,
-                                .hangs = process.hangs,
-                                .entry = process.entry});
+    record.processes.push_back(process);
   }
   return record;
 }
@@ -64,18 +49,10 @@ void Job::take(const JobRecord& record) {
     absent_.insert(node.name);
   }
   for (const ProcessRecord& row : record.processes) {
-    Process& process = add(row.plan);
-    process.state = row.state;
-    process.fate = row.fate;
-    process.next_role = row.next_role;
-    process.keeps_model = row.keeps_model;
-    process.next_engine_id = row.next_engine_id;
-    process.incarnation = row.incarnation;
-    process.engine_id = row.engine_id;
-    process.restarts = row.restarts;
-    process.crashes = row.crashes;
-    process.hangs = row.hangs;
-    process.entry = row.entry;
+    Process& process = add(row);
+    const Place place = process.place;  // None, if nodes are not known.
+    static_cast<ProcessRecord&>(process) = row;
+    process.place = place;
     if (!ran(row) || process.place.node.empty()) {
       process.state = ProcessState::kWaiting;
     } else {

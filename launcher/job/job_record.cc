@@ -1,9 +1,9 @@
 #include "launcher/job/job_record.h"
 
-#include <map>
 #include <utility>
 
 #include "common/limits.h"
+#include "launcher/placement/node_fields.h"
 #include "net/control/wire.h"
 
 namespace pdjob::launcher {
@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kListMax = 4096;
+constexpr FieldBounds kBounds{.text_bytes_max = kTextBytesMax, .list_max = kListMax};
 constexpr size_t kEntryBytesMax = 64 * limits::kKiB;
 
 template <class T, class Codec>
@@ -20,28 +21,6 @@ using Of = typename Codec::template Ref<T>;
 template <class Codec>
 void text(Codec& codec, Of<std::string, Codec> text) {
   codec.text(text, kTextBytesMax);
-}
-template <class Codec>
-void texts(Codec& codec, Of<std::vector<std::string>, Codec> list) {
-  codec.list(list, kListMax, [](Codec& in, auto& one) { text(in, one); });
-}
-
-// Maps are lists of pairs.
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-template <class Codec>
-void pairs(Codec& codec, Of<Pairs, Codec> list) {
-  codec.list(list, kListMax, [](Codec& in, auto& pair) {
-    text(in, pair.first);
-    text(in, pair.second);
-  });
-}
-void labels(net::WireWriter& writer, const std::map<std::string, std::string>& labels) {
-  pairs(writer, Pairs(labels.begin(), labels.end()));
-}
-void labels(net::WireReader& reader, std::map<std::string, std::string>& labels) {
-  Pairs list;
-  pairs(reader, list);
-  labels = {list.begin(), list.end()};
 }
 
 // An entry is the message that it came with.
@@ -64,9 +43,9 @@ void fields(Codec& codec, Of<Node, Codec> node) {
   text(codec, node.host);
   codec.value(node.cores);
   codec.value(node.memory_bytes);
-  texts(codec, node.gpus);
+  text_list(codec, node.gpus, kBounds);
   text(codec, node.cluster);
-  labels(codec, node.labels);
+  label_map(codec, node.labels, kBounds);
   codec.value(node.routers_only);
   codec.value(node.overcommits);
 }
@@ -80,19 +59,19 @@ void fields(Codec& codec, Of<Demand, Codec> demand) {
   codec.value(demand.file_bytes);
   text(codec, demand.role);
   text(codec, demand.model);
-  texts(codec, demand.clusters);
-  labels(codec, demand.labels);
+  text_list(codec, demand.clusters, kBounds);
+  label_map(codec, demand.labels, kBounds);
   codec.word(demand.arrange, Arrange::kSpread, Arrange::kPack);
 }
 
 template <class Codec>
 void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
-  text(codec, process.plan.name);
-  codec.word(process.plan.role, net::Role::kPrefill, net::Role::kBatch);
-  text(codec, process.plan.model);
-  fields(codec, process.plan.demand);
-  text(codec, process.plan.place.node);
-  texts(codec, process.plan.place.gpus);
+  text(codec, process.name);
+  codec.word(process.role, net::Role::kPrefill, net::Role::kBatch);
+  text(codec, process.model);
+  fields(codec, process.demand);
+  text(codec, process.place.node);
+  text_list(codec, process.place.gpus, kBounds);
   codec.word(process.state, ProcessState::kWaiting, ProcessState::kBackoff);
   codec.word(process.fate, Fate::kRestart, Fate::kChangeRole);
   codec.word(process.next_role, net::Role::kPrefill, net::Role::kBatch);

@@ -13,22 +13,6 @@
 
 namespace pdjob::launcher {
 
-struct ProcessRecord {
-  ProcessPlan plan;  // With its place as it is now.
-  ProcessState state = ProcessState::kWaiting;
-  Fate fate = Fate::kRestart;
-  net::Role next_role = net::Role::kBoth;
-  bool keeps_model = false;
-  std::string next_engine_id;
-  Incarnation incarnation;  // 0: never started.
-  std::string engine_id;
-  uint32_t restarts = 0;
-  uint32_t crashes = 0;
-  uint32_t hangs = 0;
-  net::WorkerEntry entry;  // As registered; without an engine id: it has not registered.
-  friend bool operator==(const ProcessRecord&, const ProcessRecord&) = default;
-};
-
 struct JobRecord {
   bool ready = false;  // Clients were told so.
   uint64_t incarnations_made = 0;

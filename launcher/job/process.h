@@ -62,13 +62,9 @@ struct ProcessPlan {
   friend bool operator==(const ProcessPlan&, const ProcessPlan&) = default;
 };
 
-struct Process {
-  uint64_t order = 0;  // Of joining the job.
-  std::string name;
-  net::Role role = net::Role::kBoth;
-  std::string model;  // As planned.
-  Demand demand;
-  Place place;  // Without a node: it has none now.
+// What another launcher must know of a process to go on with it. Its plan is as it is now: the role
+// may have changed, and a place without a node means that it has none.
+struct ProcessRecord : ProcessPlan {
   ProcessState state = ProcessState::kWaiting;
   Fate fate = Fate::kRestart;
   net::Role next_role = net::Role::kBoth;  // For Fate::kChangeRole.
@@ -78,8 +74,16 @@ struct Process {
   // start. Empty: it starts again.
   std::string next_engine_id;
   bool keeps_model = false;  // For Fate::kChangeRole: it may try that.
-  int64_t pid = 0;
   uint32_t restarts = 0;
+  uint32_t crashes = 0;
+  uint32_t hangs = 0;
+  net::WorkerEntry entry;  // As registered; without an engine id: it has not registered.
+  friend bool operator==(const ProcessRecord&, const ProcessRecord&) = default;
+};
+
+struct Process : ProcessRecord {
+  uint64_t order = 0;  // Of joining the job.
+  int64_t pid = 0;
   Instant since{};  // Start of this state.
   Heartbeats heartbeats;
   bool suspected = false;      // Silent for longer than its heartbeats allow: no new requests.
@@ -90,11 +94,8 @@ struct Process {
   bool heard = true;           // False: it has said nothing to this launcher, which adopted it.
   bool killed = false;         // By us; its exit has not been reported yet.
   std::string killed_for;      // "hung"; empty: not killed, or the state says why.
-  net::WorkerEntry entry;      // As registered.
   net::WorkerLoad load;
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
-  uint32_t crashes = 0;
-  uint32_t hangs = 0;
   std::string last_exit;
   // The deadline of this state: the time of the next start, or the limit for starting, proving,
   // hanging or draining. kNever in all other states.

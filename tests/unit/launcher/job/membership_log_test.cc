@@ -23,7 +23,9 @@ class World {
  public:
   Process& add(const std::string& name, net::Role role) {
     Process& process = processes[name];
-    process = {.name = name, .role = role};
+    process = {};
+    process.name = name;
+    process.role = role;
     return process;
   }
   void start(const std::string& name) {

@@ -30,10 +30,11 @@ class World {
                 }) {}
 
   void join(const std::string& name, net::Role role, const std::string& model = "m") {
-    Process process{.name = name,
-                    .role = role,
-                    .model = role == net::Role::kRouter ? "" : model,
-                    .state = ProcessState::kRegistered};
+    Process process;
+    process.name = name;
+    process.role = role;
+    process.model = role == net::Role::kRouter ? "" : model;
+    process.state = ProcessState::kRegistered;
     process.incarnation = {++incarnations};
     processes[name] = process;
     probing.update(process);

@@ -5,6 +5,32 @@
 namespace pdjob::launcher {
 namespace {
 
+ProcessRecord changing_process() {
+  ProcessRecord process;
+  static_cast<ProcessPlan&>(process) = {.name = "decode-0",
+                                        .role = net::Role::kDecode,
+                                        .model = "m",
+                                        .demand = {.cores = 1,
+                                                   .clusters = {"lab"},
+                                                   .labels = {{"rack", "7"}},
+                                                   .arrange = Arrange::kPack},
+                                        .place = {"lab/a", {"0", "1"}}};
+  process.state = ProcessState::kReady;
+  process.fate = Fate::kChangeRole;
+  process.next_role = net::Role::kPrefill;
+  process.incarnation = {7};
+  process.engine_id = "decode-0.ab12.7";
+  process.restarts = 2;
+  process.crashes = process.hangs = 1;
+  process.entry = {.name = "decode-0",
+                   .engine_id = "decode-0.ab12.7",
+                   .role = net::Role::kDecode,
+                   .host = "10.0.0.1",
+                   .port = 4000,
+                   .key = "secret"};
+  return process;
+}
+
 Ledger full_ledger() {
   return {.build = "1.0",
           .launcher = 3,
@@ -25,28 +51,7 @@ Ledger full_ledger() {
                              .memory_bytes = 1ULL << 40,
                              .labels = {{"rack", "7"}, {"zone", "b"}},
                              .overcommits = true}},
-                  .processes = {{.plan = {.name = "decode-0",
-                                          .role = net::Role::kDecode,
-                                          .model = "m",
-                                          .demand = {.cores = 1,
-                                                     .clusters = {"lab"},
-                                                     .labels = {{"rack", "7"}},
-                                                     .arrange = Arrange::kPack},
-                                          .place = {"lab/a", {"0", "1"}}},
-                                 .state = ProcessState::kReady,
-                                 .fate = Fate::kChangeRole,
-                                 .next_role = net::Role::kPrefill,
-                                 .incarnation = {7},
-                                 .engine_id = "decode-0.ab12.7",
-                                 .restarts = 2,
-                                 .crashes = 1,
-                                 .hangs = 1,
-                                 .entry = {.name = "decode-0",
-                                           .engine_id = "decode-0.ab12.7",
-                                           .role = net::Role::kDecode,
-                                           .host = "10.0.0.1",
-                                           .port = 4000,
-                                           .key = "secret"}}}}};
+                  .processes = {changing_process()}}};
 }
 
 TEST(Ledger, SurvivesTheDisk) {

@@ -1,0 +1,50 @@
+// The fields by which records and messages describe a node: its GPUs and its labels. Each has
+// bounds of its own. Pure.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "net/control/wire_fields.h"
+
+namespace pdjob::launcher {
+
+struct FieldBounds {
+  size_t text_bytes_max = 0;
+  size_t list_max = 0;
+};
+
+using LabelPairs = std::vector<std::pair<std::string, std::string>>;
+
+template <class Codec>
+void text_list(Codec& codec, typename Codec::template Ref<std::vector<std::string>> texts,
+               const FieldBounds& bounds) {
+  codec.list(texts, bounds.list_max,
+             [&bounds](Codec& in, auto& text) { in.text(text, bounds.text_bytes_max); });
+}
+
+template <class Codec>
+void label_list(Codec& codec, typename Codec::template Ref<LabelPairs> labels,
+                const FieldBounds& bounds) {
+  codec.list(labels, bounds.list_max, [&bounds](Codec& in, auto& label) {
+    in.text(label.first, bounds.text_bytes_max);
+    in.text(label.second, bounds.text_bytes_max);
+  });
+}
+
+// A map is a list of its pairs.
+inline void label_map(net::WireWriter& writer, const std::map<std::string, std::string>& labels,
+                      const FieldBounds& bounds) {
+  label_list(writer, LabelPairs(labels.begin(), labels.end()), bounds);
+}
+inline void label_map(net::WireReader& reader, std::map<std::string, std::string>& labels,
+                      const FieldBounds& bounds) {
+  LabelPairs list;
+  label_list(reader, list, bounds);
+  labels = {list.begin(), list.end()};
+}
+
+}  // namespace pdjob::launcher
