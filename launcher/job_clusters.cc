@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -16,6 +18,7 @@
 #include "launcher/ray_clusters.h"
 #include "launcher/run/patiently.h"
 #include "net/http/http_client.h"
+#include "net/loop/port_owner.h"
 #include "net/loop/signals.h"
 
 namespace pdjob::launcher {
@@ -64,30 +67,148 @@ Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConf
       .host = listen.host,
       .port = listen.port,
       .keys = AgentKeys::of(key)};
-  const bool patient = run != nullptr && run->adopts();
-  auto opened = patiently(patient ? kPortComesFree : Duration{},
-                          [&] { return AgentCluster::open(loop, options); });
+  auto opened = AgentCluster::open(loop, options);
   if (!opened) {
     return Error{opened.error().code, "cluster " + cluster.name + ": " + opened.error().message};
   }
   return std::unique_ptr<Cluster>(std::move(*opened));
 }
 
-Result<std::vector<std::unique_ptr<Cluster>>> open_remote(net::EventLoop& loop,
-                                                          const JobConfig& config, LogFolder* logs,
-                                                          const JobRun* run) {
-  std::vector<std::unique_ptr<Cluster>> clusters;
-  for (const ClusterConfig& cluster : config.clusters) {
-    if (cluster.kind == ClusterKind::kAgents) {
-      PDJOB_TRY(auto agents, open_agents(loop, config, cluster, run));
-      clusters.push_back(std::move(agents));
+using Clusters = std::vector<std::unique_ptr<Cluster>>;
+
+// "pdjob, pid 4711" or "job night, pid 4711": who listens there.
+std::string owner_of(const JobConfig& config, uint16_t port) {
+  const std::string owner = net::port_owner(port);
+  for (const std::string& job : JobFolder::running(config.launcher.state_dir)) {
+    const auto launcher = JobFolder::find(config.launcher.state_dir, job);
+    const std::string pid = "pid " + std::to_string(launcher ? launcher->pid : 0);
+    if (owner.ends_with(", " + pid)) {
+      return "job " + job + ", " + pid;
     }
   }
+  return owner;
+}
+
+// Agents join the one launcher that listens, so an address in use means that they serve another
+// job. An empty text: it is free.
+std::string taken_by(const JobConfig& config, const ClusterConfig& cluster) {
+  const auto listen = net::parse_http_address(cluster.listen);
+  const auto probe = listen && listen->port != 0 ? net::listen_on(listen->host, listen->port)
+                                                 : Result<net::Fd>(net::Fd());
+  if (probe || probe.error().message.find(std::strerror(EADDRINUSE)) == std::string::npos) {
+    return "";
+  }
+  const std::string owner = owner_of(config, listen->port);
+  return "the agents of cluster " + cluster.name + " join at " + cluster.listen +
+         ", which is in use by " + (owner.empty() ? "another process" : owner);
+}
+
+// Opens all clusters of agents or none, in the order of their addresses. So of two jobs that want
+// the same ones, one gets all that it wants. kOverloaded: an address is in use.
+Result<Clusters> open_all_agents(net::EventLoop& loop, const JobConfig& config, const JobRun* run) {
+  std::vector<const ClusterConfig*> wanted;
+  for (const ClusterConfig& cluster : config.clusters) {
+    if (cluster.kind == ClusterKind::kAgents) {
+      if (const std::string taken = taken_by(config, cluster); !taken.empty()) {
+        return Error{ErrorCode::kOverloaded, taken};
+      }
+      wanted.push_back(&cluster);
+    }
+  }
+  std::ranges::sort(wanted, {}, [](const ClusterConfig* one) { return one->listen; });
+  Clusters clusters;
+  for (const ClusterConfig* cluster : wanted) {
+    auto agents = open_agents(loop, config, *cluster, run);
+    if (!agents) {
+      const std::string taken = taken_by(config, *cluster);  // Since the first look.
+      return taken.empty() ? agents.error() : Error{ErrorCode::kOverloaded, taken};
+    }
+    clusters.push_back(std::move(*agents));
+  }
+  return clusters;
+}
+
+// Opens the clusters of agents as soon as no other job has any of them. It holds none meanwhile, so
+// jobs that wait never wait for each other.
+class AddressWait {
+ public:
+  AddressWait(net::EventLoop& loop, const JobConfig& config, const JobRun& run,
+              const std::function<void(const std::string&)>& progress)
+      : loop_(loop), config_(config), run_(run), progress_(progress) {}
+
+  // kTimeout: the longest `wait` of the clusters has passed. kCancelled: a signal came.
+  Result<Clusters> run(Duration at_most) {
+    if (attempt() || at_most == Duration::zero()) {
+      return std::move(opened_);
+    }
+    const net::StopSignals signals(loop_, std::array{SIGTERM, SIGINT, SIGHUP}, [this](int signal) {
+      give_up({ErrorCode::kCancelled,
+               "signal " + std::to_string(signal) + " while other jobs had the agents"});
+    });
+    const net::TimerId deadline = loop_.call_at(loop_.now() + at_most, [this] {
+      give_up({ErrorCode::kTimeout, taken_ + ", and the job has waited long enough"});
+    });
+    again();
+    loop_.run();
+    loop_.cancel(deadline);
+    loop_.cancel(next_);
+    if (given_up_) {
+      return *std::move(given_up_);
+    }
+    return std::move(opened_);
+  }
+
+ private:
+  // True: there is nothing to wait for.
+  bool attempt() {
+    opened_ = open_all_agents(loop_, config_, &run_);
+    return opened_ || opened_.error().code != ErrorCode::kOverloaded;
+  }
+
+  void give_up(Error why) {
+    given_up_ = std::move(why);
+    loop_.stop();
+  }
+
+  void again() {
+    taken_ = opened_.error().message;
+    progress_("waiting for agents: " + taken_);
+    // Who has it is looked up in /proc. An adopted job should not wait long.
+    const auto pause = std::chrono::milliseconds(run_.adopts() ? 100 : 500);
+    next_ = loop_.call_at(loop_.now() + pause, [this] {
+      if (attempt()) {
+        loop_.stop();
+      } else {
+        again();
+      }
+    });
+  }
+
+  net::EventLoop& loop_;
+  const JobConfig& config_;
+  const JobRun& run_;
+  const std::function<void(const std::string&)>& progress_;
+  net::TimerId next_{};
+  std::string taken_;  // What it waits for.
+  Result<Clusters> opened_ = Clusters{};
+  std::optional<Error> given_up_;
+};
+
+Result<Clusters> add_ray(net::EventLoop& loop, const JobConfig& config, LogFolder* logs,
+                         Clusters clusters) {
   PDJOB_TRY(auto ray, open_ray(loop, config, logs));
   if (ray != nullptr) {
     clusters.push_back(std::move(ray));
   }
   return clusters;
+}
+
+Duration longest_wait_of(const JobConfig& config) {
+  Duration longest{};
+  for (const ClusterConfig& cluster : config.clusters) {
+    longest = std::max(longest, cluster.kind == ClusterKind::kLocal ? Duration{} : cluster.wait);
+  }
+  return longest;
 }
 
 std::string local_agent_key(const JobRun& run) {
@@ -145,7 +266,7 @@ class NodeWait final : Cluster::Handler {
                        "signal " + std::to_string(signal) + " before all nodes had joined"};
       loop_.stop();
     });
-    const Instant begin = loop_.now();
+    const Instant begin = waiting_.since.value_or(loop_.now());
     const net::TimerId timer = loop_.call_at(begin + longest_wait(), [this] {
       outcome_ = Error{ErrorCode::kTimeout, lack() + ", and the job has waited long enough"};
       loop_.stop();
@@ -182,11 +303,7 @@ class NodeWait final : Cluster::Handler {
   }
 
   Duration longest_wait() const {
-    Duration longest = waits_for_local() ? kLocalAgentJoins : Duration{};
-    for (const ClusterConfig& cluster : config_.clusters) {
-      longest = std::max(longest, cluster.kind == ClusterKind::kLocal ? Duration{} : cluster.wait);
-    }
-    return longest;
+    return std::max(waits_for_local() ? kLocalAgentJoins : Duration{}, longest_wait_of(config_));
   }
 
   // `pdjob plan` starts no agent.
@@ -204,14 +321,17 @@ class NodeWait final : Cluster::Handler {
 }  // namespace
 
 Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config, JobFolder& folder,
-                                  JobRun& run) {
+                                  JobRun& run,
+                                  const std::function<void(const std::string&)>& progress) {
   PDJOB_TRY(Node here, local_node(config));
-  PDJOB_TRY(auto clusters, open_remote(loop, config, &folder.logs(), &run));
+  const Duration at_most = run.adopts() ? kPortComesFree : longest_wait_of(config);
+  PDJOB_TRY(auto agents, AddressWait(loop, config, run, progress).run(at_most));
+  PDJOB_TRY(auto clusters, add_ray(loop, config, &folder.logs(), std::move(agents)));
   JobClusters opened;
   if (run.lasts()) {
-    PDJOB_TRY(auto agents, open_local_agents(loop, config, here, run));
+    PDJOB_TRY(auto own, open_local_agents(loop, config, here, run));
     PDJOB_TRY(opened.agent, start_local_agent(loop, here, folder, run));
-    clusters.insert(clusters.begin(), std::move(agents));
+    clusters.insert(clusters.begin(), std::move(own));
   } else {
     clusters.insert(clusters.begin(), std::make_unique<LocalCluster>(
                                           loop, LocalCluster::Options{.logs = folder.logs(),
@@ -226,7 +346,8 @@ Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config,
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
                                          const NodeWaiting& waiting) {
   PDJOB_TRY(Node here, local_node(config));
-  PDJOB_TRY(auto clusters, open_remote(loop, config, nullptr, nullptr));
+  PDJOB_TRY(auto agents, open_all_agents(loop, config, nullptr));
+  PDJOB_TRY(auto clusters, add_ray(loop, config, nullptr, std::move(agents)));
   MergedCluster cluster(loop, std::move(clusters));
   const auto with_here = [&here](std::vector<Node> nodes) {
     nodes.insert(nodes.begin(), here);

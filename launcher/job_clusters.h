@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/result.h"
+#include "common/time.h"
 #include "launcher/clusters/cluster.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_run.h"
@@ -23,10 +25,12 @@ struct JobClusters {
   std::unique_ptr<Cluster> cluster;   // Ends first: it says goodbye to the agent.
 };
 
-// All must outlive the clusters. kInvalidArgument, kUnavailable: a key file cannot be used, or an
-// address.
+// Runs the loop while another job has the agents that this one wants; `progress` is told. All but
+// it must outlive the clusters. kInvalidArgument, kUnavailable: a key file cannot be used, or an
+// address. kTimeout: the other job had the agents for too long. kCancelled: a signal came.
 Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config, JobFolder& folder,
-                                  JobRun& run);
+                                  JobRun& run,
+                                  const std::function<void(const std::string&)>& progress);
 
 // Where the local agent logs what its processes write, in the job's folder of logs.
 inline constexpr const char* kLocalLogs = "local";
@@ -36,7 +40,8 @@ struct NodeWaiting {
   // Says whether the job fits on these nodes. kUnavailable: not yet, and why.
   std::function<Status(const std::vector<Node>&)> fits;
   std::function<void(const std::string&)> progress;  // For people.
-  bool local_agent = false;  // This machine's agent must join, if the job has one.
+  bool local_agent = false;      // This machine's agent must join, if the job has one.
+  std::optional<Instant> since;  // When the waiting began; default: now.
 };
 
 // Runs the loop until each cluster has the nodes that it must have, and the job fits. kTimeout

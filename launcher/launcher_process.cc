@@ -432,10 +432,12 @@ struct PlacedJob {
 Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::EventLoop& loop,
                             JobRun& run, const std::function<void(const std::string&)>& progress) {
   PlacedJob placed;
-  PDJOB_TRY(placed.clusters, open_clusters(loop, config, folder, run));
+  const Instant begin = loop.now();
+  PDJOB_TRY(placed.clusters, open_clusters(loop, config, folder, run, progress));
   if (!run.adopts()) {
     NodeWaiting waiting = node_waiting(config, progress);
     waiting.local_agent = true;
+    waiting.since = begin;
     Cluster& cluster = *placed.clusters.cluster;
     PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, waiting));
     run.ledger().plan_nodes = cluster.nodes();

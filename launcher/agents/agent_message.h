@@ -52,7 +52,8 @@ struct Welcome {
   uint64_t lease_ms = 0;           // Either end gives the other up after so much silence.
   uint64_t orphan_timeout_ms = 0;  // How long processes outlive a launcher that is lost.
   std::string owner;               // One run of a job; secret enough that nobody guesses it.
-  uint64_t launcher = 0;           // Of the run's launchers, which one this is. It only grows.
+  uint64_t launcher = 0;  // Of the run's launchers, which one this is. It only grows. 0: it only
+                          // looks at the nodes (`pdjob plan`).
 };
 struct Refused {
   std::string reason;

@@ -101,12 +101,18 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
     return;
   }
   const bool adopts_it = adopts(welcome);
+  const bool stranger = welcome.job != job_ || welcome.launcher == 0;
+  if (state_ == State::kOrphaned && ready_ && !adopts_it && stranger) {
+    keep_for_owner(frame.session, turn);
+    return;
+  }
   if (holds_session() && !adopts_it) {
     end("a launcher begins anew", turn);
   }
   state_ = State::kServing;
   session_ = frame.session;
   owner_ = welcome.owner;
+  job_ = welcome.job;
   launcher_ = welcome.launcher;
   sent_ = 0;
   received_ = 1;
@@ -120,6 +126,15 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   } else {
     turn.effects.push_back(BeginSession{welcome});
   }
+}
+
+// What runs here may still be adopted. The other job hears why this node does not serve it.
+void AgentSession::keep_for_owner(uint64_t session, Turn& turn) {
+  const auto left = (orphan_until_ - turn.now) / std::chrono::seconds(1);
+  const std::string why = "it keeps the processes of job " + job_ +
+                          ", whose launcher is lost, for " + std::to_string(left) + " s more";
+  turn.effects.push_back(SendFrame{{session, 1, NodeLeaving{why}}});
+  hello_due_ = turn.now + kRefusedRetry;
 }
 
 void AgentSession::on(const SessionBegan& event, Turn& turn) {

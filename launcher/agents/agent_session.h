@@ -9,7 +9,8 @@
 // Without an orphan timeout, a lost launcher ends everything at once. An orphaned agent keeps its
 // processes, says Hello to whoever listens, and goes on if the same launcher answers. A later
 // launcher of the same run of the job adopts them: its number must be higher than any that the
-// agent has seen. An earlier one is ignored from then on.
+// agent has seen. An earlier one is ignored from then on. Another job, and a launcher that only
+// looks, are refused until the orphans have ended or were adopted.
 //
 // What an order means is its shell's business. Pure.
 #pragma once
@@ -104,6 +105,7 @@ class AgentSession {
 
   void begin(const AgentFrame& frame, Turn& turn);
   bool adopts(const Welcome& welcome) const;
+  void keep_for_owner(uint64_t session, Turn& turn);
   void lose(const std::string& why, Turn& turn);
   void end(const std::string& why, Turn& turn);
   void send(AgentMessage message, Turn& turn);
@@ -117,6 +119,7 @@ class AgentSession {
 
   // Of the last session that began. They outlive it, so that an earlier launcher stays refused.
   std::string owner_;
+  std::string job_;
   uint64_t launcher_ = 0;
   // Of the session.
   uint64_t session_ = 0;

@@ -145,6 +145,7 @@ std::unique_ptr<launcher::Cluster> SimAgents::serve(const std::string& name, Sim
                                         .host = "",
                                         .lease = setting_.lease,
                                         .orphan_timeout = setting_.orphan_timeout,
+                                        .launcher = 1,
                                         .first_session = 1 + launcher.entropy() / 2});
   cluster->start(links_.serve(name, launcher, *cluster));
   return cluster;

@@ -148,11 +148,16 @@ TEST_F(AgentSessionTest, AGoodbyeEndsAnOrphanAtOnce) {
   EXPECT_EQ(count<EndSession>(say(7, 0, Goodbye{})), 1);
 }
 
-TEST_F(AgentSessionTest, AFutureLauncherEndsWhatAnOrphanHolds) {
+TEST_F(AgentSessionTest, AJobBegunAnewEndsWhatAnOrphanHoldsAndAPlanDoesNot) {
   serve(seconds(10));
   step(LauncherDisconnected{});
   step(LauncherConnected{});
-  EXPECT_EQ(count<EndSession>(say(9, 1, Welcome{.lease_ms = 5000})), 1);
+  const auto planned = say(8, 1, Welcome{.job = "j", .lease_ms = 5000});
+  EXPECT_EQ(count<EndSession>(planned), 0);
+  EXPECT_EQ(sent<NodeLeaving>(planned), 1);
+  const auto anew = say(9, 1, Welcome{.job = "j", .lease_ms = 5000, .owner = "new", .launcher = 1});
+  EXPECT_EQ(count<EndSession>(anew), 1);
+  EXPECT_EQ(count<BeginSession>(anew), 1);
 }
 
 // --- another launcher of the same run
@@ -202,6 +207,37 @@ TEST_F(AgentSessionTest, TheSameLauncherOrAnotherRunFindsACleanNode) {
     EXPECT_EQ(count<BeginSession>(effects), 1);
     EXPECT_EQ(count<AdoptSession>(effects), 0);
   }
+}
+
+TEST_F(AgentSessionTest, AnotherJobIsToldWhoseOrphansItWouldEndAndGetsTheNodeAfterThem) {
+  step(LauncherConnected{});
+  say(7, 1,
+      Welcome{.job = "night",
+              .lease_ms = 5000,
+              .orphan_timeout_ms = 10000,
+              .owner = "run",
+              .launcher = 1});
+  step(SessionBegan{});
+  step(LauncherDisconnected{});
+  step(LauncherConnected{});
+  const Welcome other{.job = "day", .lease_ms = 5000, .owner = "other", .launcher = 1};
+  const auto refused = say(9, 1, other);
+  ASSERT_EQ(sent<NodeLeaving>(refused), 1);
+  const AgentFrame& answer = std::get<SendFrame>(refused[0]).frame;
+  EXPECT_EQ(answer.session, 9U);
+  EXPECT_EQ(answer.number, 1U);
+  EXPECT_EQ(std::get<NodeLeaving>(answer.message).why,
+            "it keeps the processes of job night, whose launcher is lost, for 10 s more");
+  EXPECT_EQ(session_.state(), AgentSession::State::kOrphaned);
+  EXPECT_EQ(count<EndSession>(say(9, 0, Goodbye{})), 0) << "that session never was";
+  const Welcome next{
+      .job = "night", .lease_ms = 5000, .orphan_timeout_ms = 10000, .owner = "run", .launcher = 2};
+  EXPECT_EQ(count<AdoptSession>(say(11, 1, next)), 1);
+
+  step(SessionBegan{});
+  step(LauncherDisconnected{});
+  EXPECT_EQ(count<EndSession>(pass(milliseconds(10100))), 1);
+  EXPECT_EQ(count<BeginSession>(say(13, 1, other)), 1);
 }
 
 TEST_F(AgentSessionTest, WhoIsRefusedWaitsLonger) {
