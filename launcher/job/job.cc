@@ -466,6 +466,7 @@ void Job::on(const MessageArrived& event, Turn& turn) {
   } else if (const auto* registered = std::get_if<net::Registered>(&event.message)) {
     if (registered->worker.engine_id == process->engine_id) {
       supervision_.registered(*process, *registered, turn);
+      compare_model(*process, turn);
       settle(*process);
     } else if (runs() && process->state == ProcessState::kDraining && !process->killed &&
                !process->next_engine_id.empty() &&
@@ -478,6 +479,32 @@ void Job::on(const MessageArrived& event, Turn& turn) {
     drain_those_known_to_leave(turn);
   } else if (std::holds_alternative<net::Drained>(event.message)) {
     supervision_.drained(*process, turn);
+  }
+}
+
+// The KV of one file means nothing to another. The workers that were there first are right.
+void Job::compare_model(Process& process, Turn& turn) {
+  const std::string& digest = process.entry.model_digest;
+  if (!runs() || process.state != ProcessState::kRegistered || digest.empty()) {
+    return;
+  }
+  const auto other = std::ranges::find_if(processes_, [&](const Process& one) {
+    return &one != &process && one.model == process.model && one.serving() &&
+           !one.entry.model_digest.empty();
+  });
+  if (other == processes_.end() || other->entry.model_digest == digest) {
+    return;
+  }
+  const auto told = [](const Process& one) {
+    return one.name + (one.place.node.empty() ? "" : " on node " + one.place.node) +
+           " has digest " + one.entry.model_digest;
+  };
+  const std::string why = "the nodes have different files of model " + process.entry.model + ": " +
+                          told(*other) + ", " + told(process) + ". Put the same file on all nodes";
+  if (state_ == JobState::kStarting) {
+    fail(why, process.name, turn);
+  } else {
+    supervision_.kill(process, why, turn);
   }
 }
 

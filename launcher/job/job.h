@@ -150,6 +150,7 @@ class Job {
   void become_ready(Turn& turn);
   void drain_next(Turn& turn);
   void kill_all(Turn& turn);
+  void compare_model(Process& process, Turn& turn);
   void fail(const std::string& reason, const std::string& culprit, Turn& turn);
   void finish_if_all_exited(Turn& turn);
 

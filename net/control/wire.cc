@@ -37,6 +37,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   text(codec, worker.abort);
   codec.word(worker.standing, Standing::kProving, Standing::kLeaving);
   codec.value(worker.local_links);
+  text(codec, worker.model_digest);
 }
 
 template <class Codec>

@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -15,7 +17,7 @@ import httpx
 import pytest
 
 import netns
-from conftest import BIN, Job, Process, eventually, job_yaml, metric
+from conftest import BIN, MODEL, READY_SECONDS, Job, Process, eventually, job_yaml, metric
 
 pytestmark = pytest.mark.skipif(bool(netns.unavailable()), reason=netns.unavailable())
 
@@ -367,6 +369,30 @@ def test_an_agent_ends_when_the_program_that_gave_it_the_key_is_gone():
             agent.wait(1)
         os.close(writer)
         assert agent.wait(10) == 0
+
+
+def test_nodes_with_different_files_under_the_path_of_the_model_fail_the_start_and_both_are_named(tmp_path):
+    other = tmp_path / "other.gguf"
+    shutil.copy(MODEL, other)
+    with other.open("ab") as file:
+        file.write(bytes(4096))
+    with machines("b") as made:
+        # On that machine, another file is where the model is.
+        script = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        join = ["--join", made.address(), "--key-file", str(made.key), "--name", "b", "--log-dir", str(made.folder / "logs-b")]
+        with made.lan.inside("b"):
+            agent = subprocess.Popen(["unshare", "--mount", "sh", "-c", script, str(other), MODEL, BIN, "agent", *join], stderr=subprocess.DEVNULL)
+        try:
+            made.here = "here: {kind: local},"
+            with made.lan.inside("front"):
+                job = Job(job_yaml(made.folder, extra=made.clusters(1), prefill_extra="cluster: [here]", decode_extra="cluster: [lab]"), made.folder)
+                assert job.child.wait(READY_SECONDS) == 1
+            said = job.log_tail()
+            assert "the nodes have different files of model smollm2: " in said and "Put the same file on all nodes" in said, said
+            assert re.search(r"prefill-0 on node \S+ has digest [0-9a-f]{32}", said) and re.search(r"decode-0 on node lab/b has digest [0-9a-f]{32}", said)
+        finally:
+            agent.kill()
+            agent.wait()
 
 
 def test_a_key_file_that_others_can_read_is_refused(tmp_path):

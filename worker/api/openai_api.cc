@@ -724,7 +724,8 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .key = options_.key,
           .protocol = net::Protocol::kPdjob,
           .abort = kAbort,
-          .local_links = options_.local_links};
+          .local_links = options_.local_links,
+          .model_digest = engine_.facts().digest};
 }
 
 net::WorkerLoad OpenaiApi::load() {

@@ -105,6 +105,14 @@ class World {
         .worker = {.name = name, .engine_id = process(name).engine_id, .port = 40001}, .pid = 1};
     tell(MessageArrived{name, message});
   }
+  void register_with_digest(const std::string& name, const std::string& digest) {
+    const net::WorkerEntry worker{.name = name,
+                                  .engine_id = process(name).engine_id,
+                                  .port = 40001,
+                                  .model = "m",
+                                  .model_digest = digest};
+    tell(MessageArrived{name, net::Registered{.worker = worker, .pid = 1}});
+  }
   void beat(const std::string& name) {
     tell(MessageArrived{name,
                         net::HeartbeatSent{.name = name, .engine_id = process(name).engine_id}});
@@ -554,6 +562,47 @@ TEST(Job, ARegistrationWithAnotherEngineIdIsIgnored) {
   world.tell(MessageArrived{"decode-0", net::Registered{.worker = {.engine_id = "decode-0.n.77"}}});
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
   world.tell(MessageArrived{"stranger", net::Registered{}});
+}
+
+TEST(Job, NodesWithDifferentFilesOfAModelFailAStartingJobAndTheReasonNamesBoth) {
+  World world;
+  world.start();
+  world.register_with_digest("prefill-0", "aaaa");
+  world.register_with_digest("decode-0", "bbbb");
+  world.exit_process("prefill-0");
+  world.exit_process("decode-0");
+  world.exit_process("router-0");
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitFailed);
+  EXPECT_EQ(world.last<Finish>()->reason,
+            "the nodes have different files of model m: prefill-0 has digest aaaa, decode-0 has "
+            "digest bbbb. Put the same file on all nodes");
+  EXPECT_EQ(world.last<Finish>()->culprit, "decode-0");
+}
+
+TEST(Job, AWorkerThatComesBackWithAnotherFileOfItsModelIsKilledAndTheJobGoesOn) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.register_with_digest("prefill-0", "aaaa");
+  world.register_with_digest("decode-0", "aaaa");
+  world.answer_probes();
+  ASSERT_EQ(world.job.state(), JobState::kReady);
+
+  world.exit_process("decode-0");
+  world.pass(milliseconds(250));
+  world.register_with_digest("decode-0", "bbbb");
+  ASSERT_NE(world.last<SendSignal>(), nullptr);
+  EXPECT_EQ(world.last<SendSignal>()->incarnation, world.process("decode-0").incarnation);
+  world.exit_process("decode-0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kBackoff);
+  EXPECT_TRUE(world.process("decode-0").last_exit.starts_with("the nodes have different files"));
+  EXPECT_EQ(world.last<Finish>(), nullptr);
+
+  world.pass(seconds(5));
+  world.register_with_digest("decode-0", "aaaa");
+  world.answer_probes();
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady);
 }
 
 TEST(Job, ADeadWorkerLeavesTheMembershipAtOnceAndComesBackAsAnother) {

@@ -29,7 +29,8 @@ WorkerEntry worker_entry() {
           .protocol = Protocol::kSglang,
           .abort = "DELETE /pdjob/transfers/{transfer}",
           .standing = Standing::kLeaving,
-          .local_links = true};
+          .local_links = true,
+          .model_digest = "0123456789abcdef"};
 }
 
 WorkerLoad worker_load() {
@@ -83,10 +84,10 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x0a\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x0b\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00",
                         25));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0a\x00\x03\x00\x02\x00\x00\x00"
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0b\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }
