@@ -19,6 +19,19 @@ TEST(NodeAddress, IsChosenByInterfaceNetworkOrAddress) {
   }
 }
 
+TEST(NodeAddress, OfIpv6IsFoundByItsNetworkToo) {
+  const auto towards = address_towards("::1", 80);
+  if (!towards) {
+    GTEST_SKIP() << "no IPv6 here: " << towards.error().message;
+  }
+  EXPECT_EQ(*towards, "::1");
+  for (const char* choice : {"::1/128", "::1"}) {
+    const auto address = address_by_choice(choice);
+    ASSERT_TRUE(address.has_value()) << address.error().message;
+    EXPECT_EQ(*address, "::1");
+  }
+}
+
 TEST(NodeAddress, AnErrorListsWhatThereIs) {
   const auto address = address_by_choice("no-such-if0");
   ASSERT_FALSE(address.has_value());

@@ -39,6 +39,16 @@ TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
             "invariant: yes (the fake engine computes each sequence alone)\n");
 }
 
+TEST(LaunchPlan, AddressesOfIpv6HaveBracketsInItsText) {
+  std::vector<Node> nodes = kOneNode;
+  nodes.front().host = "fd00::7";
+  const auto plan =
+      make_plan(job("router: {listen: \"[::1]:8000\"}\nprefill: {workers: 0}\n"), nodes, {{}});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_NE(plan->to_text().find(" [::1]:8000\n"), std::string::npos) << plan->to_text();
+  EXPECT_NE(plan->to_text().find(" [fd00::7]:any\n"), std::string::npos) << plan->to_text();
+}
+
 TEST(LaunchPlan, JsonHoldsTheSameFacts) {
   const auto plan = make_plan(job("prefill: {workers: 0}\n"), kOneNode, {{}});
   ASSERT_TRUE(plan.has_value());
