@@ -85,10 +85,16 @@ class SupervisionTest : public testing::Test {
     return false;
   }
 
+  static Process planned() {
+    Process process;
+    process.name = "decode-0";
+    process.role = net::Role::kDecode;
+    process.restart_policy = RestartPolicy(kTiming.restart);
+    return process;
+  }
+
   Supervision supervision_{kTiming, "n"};
-  Process process_{.name = "decode-0",
-                   .role = net::Role::kDecode,
-                   .restart_policy = RestartPolicy(kTiming.restart)};
+  Process process_ = planned();
   Instant now_{seconds(1000)};
   std::vector<Effect> effects_;
   Turn turn_{now_, effects_};
