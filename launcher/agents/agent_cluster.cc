@@ -221,6 +221,12 @@ void AgentCluster::take(const std::string& node, const ProcessExited& said) {
   }
 }
 
+void AgentCluster::take(const std::string& node, const ProcessSeen& said) {
+  if (runs_on(node, said.incarnation)) {
+    tell(said);
+  }
+}
+
 void AgentCluster::take(const std::string& node, const LogAnswered& said) {
   const auto ticket = node_of_ticket_.find(said.ticket);
   if (ticket != node_of_ticket_.end() && ticket->second == node) {

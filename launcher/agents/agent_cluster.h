@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -73,9 +74,12 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   void take(const std::string& node, const Spawned& said);
   void take(const std::string& node, const SpawnFailed& said);
   void take(const std::string& node, const ProcessExited& said);
+  void take(const std::string& node, const ProcessSeen& said);
   void take(const std::string& node, const LogAnswered& said);
   template <class Message>
-  void take(const std::string& /*node*/, const Message& /*said*/) {}
+  void take(const std::string& /*node*/, const Message& /*said*/) {
+    static_assert(!std::is_constructible_v<ClusterEvent, Message>, "the job waits for it");
+  }
   bool answers_door(const std::string& node, const std::string& name);
   bool runs_on(const std::string& node, Incarnation incarnation) const;
 

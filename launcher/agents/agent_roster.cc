@@ -113,6 +113,12 @@ std::string AgentRoster::objection(const AgentHello& hello) const {
   return "";
 }
 
+// Only one agent of the launcher's own machine runs at a time, because it holds a lock. So a new
+// one proves that the earlier one is dead.
+bool AgentRoster::is_next(const AgentHello& hello) const {
+  return setting_.only.has_value() && hello.instance != replaced_;
+}
+
 void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn& turn) {
   if (!is_node_name(hello.name)) {
     refuse(route, "an agent",
@@ -121,6 +127,11 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
   }
   const std::string name = name_of(hello);
   auto at = agents_.find(name);
+  if (at != agents_.end() && at->second.instance != hello.instance && is_next(hello)) {
+    replaced_ = at->second.instance;
+    lose(at, "its agent died, and another one has come", turn);
+    at = agents_.end();
+  }
   if (at != agents_.end() && at->second.instance != hello.instance) {
     refuse(route, name,
            "an agent of this name is here already, or was until just now: give each node another "

@@ -121,6 +121,7 @@ class AgentRoster {
   static void refuse(const std::string& route, const std::string& who, const std::string& reason,
                      Turn& turn);
   static void send(Agent& agent, AgentMessage message, Turn& turn);
+  bool is_next(const AgentHello& hello) const;
   std::string objection(const AgentHello& hello) const;
   void forgive_own_sleep(Instant now);
 
@@ -128,6 +129,7 @@ class AgentRoster {
   uint64_t next_session_;
   Agents agents_;
   std::map<uint64_t, std::string> names_;  // By session.
+  std::optional<uint64_t> replaced_;       // The instance of an agent that is dead.
   Instant beat_due_ = kNever;
   Instant promised_ = kNever;
 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "launcher/clusters/vital_signs.h"
 #include "launcher/run/held_lock.h"
 #include "net/loop/child_process.h"
 #include "net/loop/socket.h"
@@ -21,11 +22,22 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr Duration kLookAgain = std::chrono::seconds(1);
+constexpr Duration kLookAgain = std::chrono::milliseconds(250);
+// An agent that lives has timers that are due each second. The looks count and not the time,
+// because a machine that was paused has looked at nothing meanwhile.
+constexpr int kLooksAsleepMax = 16;
+constexpr Duration kEndsByKill = std::chrono::seconds(1);
 constexpr Duration kEndsBySignal = std::chrono::seconds(10);
 constexpr Duration kPause = std::chrono::milliseconds(10);
 
 std::string lock_path(const std::string& folder) { return folder + "/agent.lock"; }
+
+int64_t pid_in(const std::string& path) {
+  int64_t pid = 0;
+  std::ifstream(path) >> pid;
+  return pid;
+}
+
 std::string key_path(const std::string& folder) { return folder + "/agent.key"; }
 
 Error cannot(const std::string& what) {
@@ -59,7 +71,24 @@ LocalAgent::~LocalAgent() {
   end(options_.folder, Duration{});
 }
 
+bool LocalAgent::stands_still() {
+  const auto signs = vital_signs_of(pid_in(lock_path(options_.folder)), loop_.exact_now());
+  const bool asleep =
+      signs && signs->asleep && signs_.asleep && signs->turns == signs_.turns;
+  signs_ = signs.value_or(VitalSigns{});
+  looks_asleep_ = asleep ? looks_asleep_ + 1 : 0;
+  return looks_asleep_ >= kLooksAsleepMax;
+}
+
 void LocalAgent::look() {
+  if (stands_still()) {
+    log::warn("this machine's agent stands still: it is killed, with all that it runs");
+    const std::string lock = lock_path(options_.folder);
+    if (const Status ended = end_holder(pid_in(lock), lock, SIGKILL, kEndsByKill); !ended) {
+      log::warn("this machine's agent: " + ended.error().message);
+    }
+    looks_asleep_ = 0;
+  }
   if (!runs(options_.folder)) {
     log::warn("this machine's agent has ended: another one starts");
     if (const Status started = start(); !started) {
@@ -95,8 +124,7 @@ void LocalAgent::end(const std::string& folder, Duration by_itself) {
     nanosleep(&pause, nullptr);
   }
   if (runs(folder)) {
-    int64_t pid = 0;
-    std::ifstream(lock_path(folder)) >> pid;
+    const int64_t pid = pid_in(lock_path(folder));
     if (!end_holder(pid, lock_path(folder), SIGTERM, kEndsBySignal)) {
       static_cast<void>(end_holder(pid, lock_path(folder), SIGKILL, kEndsBySignal));
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/result.h"
+#include "launcher/job/process.h"
 #include "net/loop/event_loop.h"
 #include "net/loop/socket.h"
 
@@ -23,8 +24,9 @@ class LocalAgent {
     std::string host;      // Its processes listen here.
     std::string log_dir;   // Of its processes.
   };
-  // Starts the agent unless it runs. Looks each second, and starts another one if it has ended.
-  // `log`: its own.
+  // Starts the agent unless it runs. Looks several times a second, and starts another one if it has
+  // ended. Kills one that stands still (SIGSTOP) for about 4 s: its processes would have nobody who
+  // heals them. `log`: its own.
   static Result<std::unique_ptr<LocalAgent>> open(net::EventLoop& loop, Options options,
                                                   net::Fd log);
   LocalAgent(const LocalAgent&) = delete;
@@ -40,11 +42,14 @@ class LocalAgent {
       : loop_(loop), options_(std::move(options)), log_(std::move(log)) {}
   void look();
   Status start();
+  bool stands_still();
 
   net::EventLoop& loop_;
   const Options options_;
   const net::Fd log_;
   net::TimerId timer_;
+  VitalSigns signs_;      // At the last look.
+  int looks_asleep_ = 0;  // In a row, without a turn on a core.
 };
 
 }  // namespace pdjob::launcher

@@ -378,14 +378,16 @@ def test_a_changed_job_file_is_not_applied_to_what_runs():
         made.ends()
 
 
-def test_a_dead_agent_of_this_machine_is_replaced(expected):
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_or_stopped_agent_of_this_machine_is_replaced(expected, sig):
     with launchers() as made:
         before = (made.start(), made.pids())[1]
         url = made.job.url
         (lock,) = pathlib.Path(made.folder).glob("state/*/agent.lock")
-        os.kill(int(lock.read_text()), signal.SIGKILL)
+        os.kill(int(lock.read_text()), sig)
         eventually(lambda: not set(before.values()) & set(processes_of(made.folder)), 20, "its processes die with it")
         eventually(lambda: set(made.pids().values()).isdisjoint({*before.values(), 0}), 60, "all run again")
+        assert "was refused" not in (pathlib.Path(made.folder) / "logs/launcher.log").read_text(), "the next agent need not wait for the lease of the dead one"
         made.all_ready()
         with httpx.Client(base_url=url, timeout=120) as client:
             assert tokens(client, bodies()[0], True) == expected[0], "at the same address"
@@ -398,4 +400,16 @@ def test_the_ledger_and_the_keys_are_for_the_owner_alone():
         made.start()
         for path in pathlib.Path(made.folder).glob("state/*/*"):
             assert path.stat().st_mode & 0o077 == 0, path
+        assert made.job.stop() == 0
+
+
+def test_a_stopped_process_of_an_agent_is_replaced_long_before_the_timeout_of_hung_ones(expected):
+    with launchers(decode=2, launcher="hang_timeout: 1h") as made:
+        before = (made.start(), made.pids())[1]
+        with Clients(made.job.url, expected) as clients:
+            os.kill(before["decode-1"], signal.SIGSTOP)
+            eventually(lambda: made.pids()["decode-1"] not in (before["decode-1"], 0), 60, "stopped process replaced")
+            assert made.job.processes()["decode-1"]["last_exit"].startswith("stopped, then ")
+            clients.wait_for_more(6)
+        assert not clients.wrong, clients.wrong[:3]
         assert made.job.stop() == 0

@@ -177,6 +177,27 @@ TEST_F(AgentRosterTest, AClusterOfOneKnownNodeHasItAsItIs) {
   EXPECT_TRUE(roster.nodes()[0].routers_only);
 }
 
+TEST_F(AgentRosterTest, TheNextAgentOfTheOnlyNodeTakesTheDeadOnesPlaceAtOnce) {
+  AgentRoster roster(
+      {.cluster = "local", .build = "1", .only = Node{.name = "local"}, .first_session = 50});
+  const auto greet = [&](uint64_t instance) {
+    std::vector<RosterEffect> effects;
+    const AgentHello hello{.name = "x", .instance = instance, .build = "1", .cores = 1};
+    roster.step(AgentSpoke{"r", {.message = hello}}, now_, effects);
+    return effects;
+  };
+  greet(1);
+  std::vector<RosterEffect> effects;
+  roster.step(AgentSpoke{"r", {50, 1, NodeReady{"127.0.0.1"}}}, now_, effects);
+  const auto next = greet(2);
+  EXPECT_EQ(count<NodeGone>(next), 1);
+  EXPECT_EQ(sent<Welcome>(next), 1);
+  EXPECT_EQ(sent<Refused>(next), 0);
+  const auto late = greet(1);
+  EXPECT_EQ(sent<Refused>(late), 1) << "what the dead one said arrives late";
+  EXPECT_EQ(sent<Welcome>(late), 0);
+}
+
 TEST_F(AgentRosterTest, OwnSleepCostsNoNode) {
   hello("a", 1);
   say(50, 1, NodeReady{"10.0.0.1"});
