@@ -24,14 +24,15 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import report  # noqa: E402
 from job import MARK, Job  # noqa: E402
-from load import Load, oracle  # noqa: E402
+from load import Load, bodies, oracle  # noqa: E402
 from plan import DECK, KINDS, plan  # noqa: E402
 from strike import Striker  # noqa: E402
 
 ENGINES = {
     "real": "kv_type: q8_0, threads: 1, tokens_per_sequence: 2048, sequences: 8",
-    "fake": "kind: fake, tokens_per_sequence: 4096, sequences: 8, fake_delay_per_token: 2ms",
+    "fake": "kind: fake, tokens_per_sequence: 2048, sequences: 8, fake_delay_per_token: 2ms",
 }
+WORDS = {"real": 240, "fake": 30}  # Of the longest prompt. Each byte is a token of the fake engine.
 
 
 @contextlib.contextmanager
@@ -105,13 +106,13 @@ def run(faults, folder, console, engine="fake", clients=4, seed=0, over=lambda: 
     binary, model = os.environ["PDJOB_BIN"], os.environ["PDJOB_TEST_MODEL"]
     console.say("one undisturbed process answers all requests first")
     with undisturbed(binary, model, ENGINES[engine], folder) as url:
-        answers = oracle(url)
+        answers = oracle(url, bodies(WORDS[engine]))
     job, strikes, requests, well, left = Job(binary, model, ENGINES[engine], folder), [], [], False, []
     try:
         job.start_launcher()
         job.wait_ready()
         console.say(f"2 prefill, 2 decode, 2 routers, agent and launcher are ready at {job.url}")
-        with Load(job.url, answers, seed, clients) as load:
+        with Load(job.url, bodies(WORDS[engine]), answers, seed, clients) as load:
             striker = Striker(job)
             strikes = striker.strikes
             told = set()
@@ -128,7 +129,7 @@ def run(faults, folder, console, engine="fake", clients=4, seed=0, over=lambda: 
                 well = striker.run(faults, over, ended)
             except KeyboardInterrupt:
                 console.say("interrupted: the job ends, and what was measured follows")
-                well = job.wait_well(30)
+                well = striker.recovered(ended)
         requests = load.requests()
     finally:
         left = job.stop()

@@ -9,19 +9,21 @@ import time
 import urllib.parse
 
 ANSWER_SECONDS = 60.0  # A request without a byte for so long is lost.
-TOKENS = (4, 12, 24, 48)  # Lengths of answers.
+TOKENS = (4, 24, 96, 192)  # Lengths of answers.
+THINK_SECONDS = 0.5  # At most, between two requests of a client.
+BEAT_BODY = 2  # A short prompt.
 WORDS = "river stone light winter garden letter engine market silver forest window sailor".split()
 
 
-def prompts():
-    """Short and long ones: a long one takes long enough to be caught in its prefill."""
+def bodies(words_max):
+    """Short and long prompts: a long one takes long enough to be caught in its prefill."""
     draw = random.Random(19)
-    long = [" ".join(draw.choice(WORDS) for _ in range(length)) for length in (40, 120, 240)]
-    return ["Tell me a story about a river.", "The sea is", "Once upon a time there was", *long]
+    long = [" ".join(draw.choice(WORDS) for _ in range(words_max * part // 6)) for part in (1, 3, 6)]
+    prompts = ["Tell me a story about a river.", "The sea is", "Once upon a time there was", *long]
+    return [{"prompt": prompt, "return_token_ids": True, **setting} for prompt in prompts for setting in SETTINGS]
 
 
 SETTINGS = [{"temperature": 0}, {"temperature": 0.9, "top_p": 0.95, "seed": 7}]
-BODIES = [{"prompt": prompt, "return_token_ids": True, **setting} for prompt in prompts() for setting in SETTINGS]
 
 
 def connect(url, seconds=ANSWER_SECONDS):
@@ -29,10 +31,10 @@ def connect(url, seconds=ANSWER_SECONDS):
     return http.client.HTTPConnection(address.hostname, address.port, timeout=seconds)
 
 
-def oracle(url):
+def oracle(url, asked):
     """Returns the tokens of the longest answer to each body, by one undisturbed process."""
     answers = []
-    for body in BODIES:
+    for body in asked:
         connection = connect(url)
         connection.request("POST", "/v1/completions", json.dumps({**body, "max_tokens": max(TOKENS)}), {"Content-Type": "application/json"})
         reply = connection.getresponse()
@@ -62,7 +64,7 @@ class Asked:
     why: str = ""
 
     def to_json(self, zero):
-        return {"begun": round(self.begun - zero, 3), "ended": round(self.ended - zero, 3), "body": BODIES[self.which], "max_tokens": self.max_tokens, "stream": self.stream,
+        return {"begun": round(self.begun - zero, 3), "ended": round(self.ended - zero, 3), "which": self.which, "max_tokens": self.max_tokens, "stream": self.stream,
                 "prefill": self.prefill, "decode": self.decode, "tokens": self.tokens, "outcome": self.outcome, "why": self.why}  # fmt: skip
 
 
@@ -73,8 +75,8 @@ class Load:
     BEAT = 0.1
     BEATS_MAX = 4  # Small requests under way.
 
-    def __init__(self, url, answers, seed, clients):
-        self.url, self.answers = url, answers
+    def __init__(self, url, asked, answers, seed, clients):
+        self.url, self.bodies, self.answers = url, asked, answers
         self.done, self.open = [], {}
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -88,9 +90,8 @@ class Load:
     def __exit__(self, *_):
         self._over.set()
         [thread.join(2 * ANSWER_SECONDS) for thread in self._threads]
-
-    def count(self, outcome):
-        return sum(asked.outcome == outcome for asked in list(self.done))
+        for asked in self.requests():
+            asked.outcome = asked.outcome or "broken"  # It hangs: no client waits longer.
 
     def requests(self):
         with self._lock:
@@ -101,10 +102,11 @@ class Load:
         connection = None
         while not self._over.is_set():
             keep = draw.random() < 0.5
-            connection = self._until_answered(draw.randrange(len(BODIES)), draw.choice(TOKENS), draw.random() < 0.7, connection)
+            connection = self._until_answered(draw.randrange(len(self.bodies)), draw.choice(TOKENS), draw.random() < 0.7, connection)
             if connection and not keep:
                 connection.close()
                 connection = None
+            self._over.wait(draw.uniform(0, THINK_SECONDS))
         if connection:
             connection.close()
 
@@ -120,7 +122,7 @@ class Load:
         [beat.join(2 * ANSWER_SECONDS) for beat in beats]
 
     def _beat(self):
-        connection = self._until_answered(0, 1, True, None)
+        connection = self._until_answered(BEAT_BODY, 1, True, None)
         if connection:
             connection.close()
 
@@ -170,7 +172,7 @@ class Load:
             connection.connect()
             connection.opened = asked.connected
         asked.port = connection.sock.getsockname()[1]
-        body = {**BODIES[asked.which], "max_tokens": asked.max_tokens, "stream": asked.stream}
+        body = {**self.bodies[asked.which], "max_tokens": asked.max_tokens, "stream": asked.stream}
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         return connection
 

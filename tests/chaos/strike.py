@@ -47,12 +47,12 @@ class Striker:
         well = True
         for number, fault in enumerate(faults, start=1):
             if not (fault.hurried and self.strikes):
-                well = self._recovered(on_end)
+                well = self.recovered(on_end)
                 _sleep(fault.before, over)
             if over() or not well:
                 break
             self._strike(number, fault, well and not fault.hurried)
-        return self._recovered(on_end)
+        return self.recovered(on_end)
 
     def _strike(self, number, fault, alone):
         strike = Strike(number, fault.role, fault.kind)
@@ -75,7 +75,8 @@ class Striker:
         finally:
             [each.close() for each in targets]
 
-    def _recovered(self, on_end):
+    def recovered(self, on_end):
+        """Waits until all is well, and notes it of each fault since the last time. False: it does not get well."""
         unhurt = ("launcher", "nobody")
         ended = [strike for strike in self.strikes if not strike.well_at and strike.kind in ("kill", "stop") and strike.role not in unhurt]
         well = self.job.wait_well(WELL_SECONDS, lambda: all(self._replaced(strike) for strike in ended if not strike.outlived))
