@@ -78,12 +78,14 @@ using Clusters = std::vector<std::unique_ptr<Cluster>>;
 
 // "pdjob, pid 4711" or "job night, pid 4711": who listens there.
 std::string owner_of(const JobConfig& config, uint16_t port) {
-  const std::string owner = net::port_owner(port);
+  std::string owner = net::port_owner(port);
   for (const std::string& job : JobFolder::running(config.launcher.state_dir)) {
     const auto launcher = JobFolder::find(config.launcher.state_dir, job);
     const std::string pid = "pid " + std::to_string(launcher ? launcher->pid : 0);
     if (owner.ends_with(", " + pid)) {
-      return "job " + job + ", " + pid;
+      owner = "job ";
+      owner.append(job).append(", ").append(pid);
+      return owner;
     }
   }
   return owner;
