@@ -128,6 +128,9 @@ std::string BatchRun::place_text(const InputRow& row) const {
 void BatchRun::carry_out(const StartAttempt& effect) {
   OpenRow& row = rows_.at(effect.row);
   attempts_[effect.attempt].began = loop_.now();
+  if (parts_.totals != nullptr && effect.number > 1) {
+    ++parts_.totals->retries;
+  }
   if (row.place.length > kRowBytesMax) {
     refuse(effect.attempt, row.place,
            {.code = "row_too_long",
@@ -237,7 +240,8 @@ void BatchRun::flush_soon() {
     return;
   }
   const Instant due = flushed_at_ + kFlushAfter;
-  if (notes_bytes_ >= kFlushBytes || loop_.now() >= due) {
+  // With nothing in flight, no further row comes that could share the sync.
+  if (notes_bytes_ >= kFlushBytes || loop_.now() >= due || ledger_.in_flight() == 0) {
     flush();
   } else if (flush_timer_ == net::TimerId{}) {
     flush_timer_ = loop_.call_at(due, [this] {
@@ -285,6 +289,11 @@ void BatchRun::flushed(const Status& status, const std::vector<RowId>& rows,
   counts_.answered += more.answered;
   counts_.failed += more.failed;
   counts_.completion_tokens += more.completion_tokens;
+  if (parts_.totals != nullptr) {
+    parts_.totals->answered += more.answered;
+    parts_.totals->failed += more.failed;
+    parts_.totals->completion_tokens += more.completion_tokens;
+  }
   for (const RowId id : rows) {
     rows_.erase(id);
   }

@@ -3,6 +3,7 @@
 // rows that ended meanwhile. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +23,15 @@
 
 namespace pdjob::batch {
 
+// Counters of many runs.
+struct RunTotals {
+  uint64_t answered = 0;  // Rows.
+  uint64_t failed = 0;    // Rows.
+  uint64_t completion_tokens = 0;
+  uint64_t retries =
+      0;  // Attempts beyond the first one of a row; stragglers that are asked twice, too.
+};
+
 class BatchRun {
  public:
   // All must outlive the run. Only the run uses them.
@@ -30,6 +40,7 @@ class BatchRun {
     Records& records;
     RowClient& client;
     const RowReader& reader;
+    RunTotals* totals = nullptr;  // Counts there; null: nowhere.
   };
   struct End {
     bool complete = false;  // Every row has ended.

@@ -16,8 +16,8 @@ namespace pdjob::batch {
 Result<RowReader> row_reader_of(const BatchOptions& options);
 
 // Scans the input, unless the ledger has scanned the same input for the same job already.
-// kInvalidArgument: input, job or template differ from those with which the ledger began. `tell`
-// gets the number of rows so far, now and then.
+// kInvalidArgument: input, job or template have changed since the ledger began. `tell` gets the
+// number of rows so far, now and then.
 Status scan_input(const BatchOptions& options, const BatchFolder& folder, LedgerFile& ledger,
                   const RowReader& reader, const std::function<void(uint64_t rows)>& tell);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 
-// Of a call without a whole reply.
+// Judges a call without a whole reply.
 void set_fault(RowResult& result, const Error& fault, bool has_status) {
   switch (fault.code) {
     case ErrorCode::kTimeout:

@@ -21,7 +21,7 @@ class OutboundRowClient final : public RowClient {
 
   void start(Attempt attempt, const Then& then) override;
   void cancel(AttemptId attempt) override;
-  // Such a server is not asked: it tells no workers.
+  // Calls `then` with 0: such a server tells no workers.
   void count_workers(std::function<void(size_t)> then) override;
 
  private:
@@ -31,7 +31,7 @@ class OutboundRowClient final : public RowClient {
   std::map<AttemptId, net::OutboundId> calls_;
 };
 
-// What a call that was made for a row means for it. Pure.
+// Translates the result of a call into that of a row. Pure.
 RowResult result_of(Result<net::OutboundReply> reply);
 
 }  // namespace pdjob::batch

@@ -14,7 +14,7 @@ constexpr size_t kReplyBytesMax = size_t{32} << 20;
 
 // "/v1" of a base URL and "/v1/completions" of a row are "/v1/completions".
 std::string joined_target(const std::string& base, const std::string& target);
-// Of a header Retry-After, at most ten minutes. Zero: there is none, or it is a date, which is left
+// Reads a header Retry-After, at most ten minutes. Zero: there is none, or it is a date, which is left
 // to the ledger's own backoff.
 Duration retry_after_of(std::string_view header);
 

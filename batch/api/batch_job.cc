@@ -107,11 +107,13 @@ Result<BatchJob::Prepared> BatchJob::prepare_now() {
 
 void BatchJob::run(std::function<void(const BatchRun::End&)> ended) {
   client_ = std::make_unique<HttpRowClient>(loop_, setting_.server);
-  run_ = std::make_unique<BatchRun>(
-      loop_,
-      BatchRun::Parts{
-          .ledger = *ledger_, .records = *records_, .client = *client_, .reader = reader_},
-      options_, files_, counts_, nonce_);
+  run_ = std::make_unique<BatchRun>(loop_,
+                                    BatchRun::Parts{.ledger = *ledger_,
+                                                    .records = *records_,
+                                                    .client = *client_,
+                                                    .reader = reader_,
+                                                    .totals = setting_.totals},
+                                    options_, files_, counts_, nonce_);
   run_->start(
       [this, ended = std::move(ended), alive = std::weak_ptr(alive_)](const BatchRun::End& end) {
         if (alive.expired()) {

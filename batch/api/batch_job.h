@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "batch/api/batch_lifecycle.h"
 #include "batch/batch_folder.h"
 #include "batch/batch_options.h"
 #include "batch/batch_run.h"
@@ -26,6 +27,7 @@ struct BatchJobSetting {
   uint64_t rows_max = 0;
   uint64_t in_flight_max = 0;  // 0: as many as help.
   RowServer server;
+  RunTotals* totals = nullptr;  // Counts there; null: nowhere.
 };
 
 class BatchJob {
@@ -49,8 +51,6 @@ class BatchJob {
   // Aborts what is in flight.
   void stop() { run_->stop(""); }
 
-  // How rows that have not ended are treated.
-  enum class Rest { kLeft, kExpired };
   struct Target {
     std::string output;  // Paths; a file is made only if it has lines.
     std::string errors;

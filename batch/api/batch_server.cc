@@ -12,12 +12,15 @@ namespace {
 
 constexpr std::string_view kFiles = "/v1/files";
 constexpr std::string_view kBatches = "/v1/batches";
+constexpr std::string_view kMetrics = "/metrics";
+constexpr std::string_view kHealth = "/health";
 
 bool is_upload(const net::HttpRequest& request) {
   return request.method == "POST" && request.path == kFiles;
 }
 
-// What stands behind `prefix`: empty, or "/..."; empty optional: the path is another one.
+// Returns the rest of the path behind `prefix`: empty, or "/..."; nothing if the path is another
+// one.
 std::optional<std::string_view> behind(std::string_view path, std::string_view prefix) {
   if (!path.starts_with(prefix)) {
     return std::nullopt;
@@ -59,6 +62,10 @@ void BatchServer::drain(std::function<void()> drained) {
 }
 
 std::optional<net::EarlyReply> BatchServer::on_head(net::HttpRequest& request) {
+  if (request.path == kMetrics || request.path == kHealth) {
+    request.body_bytes_max = limits::kHttpKeylessBodyBytesMax;
+    return std::nullopt;
+  }
   if (!check_.opens(request.header("authorization"))) {
     return net::EarlyReply{
         .status = 401,
@@ -80,9 +87,31 @@ void BatchServer::on_request(net::ExchangeId id, net::HttpRequest& request) {
     route_file(id, request, tenant, *file);
   } else if (const auto batch = behind(request.path, kBatches)) {
     route_batch(id, request, tenant, *batch);
+  } else if (request.path == kMetrics && request.method == "GET") {
+    reply_metrics(id);
+  } else if (request.path == kHealth && request.method == "GET") {
+    server_->reply(id, 200, "application/json", R"({"status":"ok"})");
   } else {
     refuse_route(id, request, 404);
   }
+}
+
+void BatchServer::reply_metrics(net::ExchangeId id) {
+  BatchMetrics::Now now{.totals = lives_->totals(),
+                        .alive = {},
+                        .ended = lives_->ended(),
+                        .rows_in_flight = lives_->rows_in_flight(),
+                        .file_bytes = books_->file_bytes(),
+                        .batch_bytes = files_->batch_bytes(),
+                        .uploads = files_->uploads(),
+                        .downloads = files_->downloads()};
+  books_->files().for_each([&](const FileRecord& /*file*/) { ++now.files; });
+  books_->batches().for_each([&](const BatchRecord& batch) {
+    if (!batch.ended()) {
+      ++now.alive[batch.state];
+    }
+  });
+  server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(now));
 }
 
 void BatchServer::refuse_route(net::ExchangeId id, const net::HttpRequest& request, int status) {

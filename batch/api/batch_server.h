@@ -1,5 +1,6 @@
-// BatchServer: OpenAI's Batch API as the HTTP server of a process of its own, which routers forward
-// to. It runs rows as a client of those routers. Loop-bound.
+// BatchServer: the HTTP server of OpenAI's Batch API, which runs in a process of its own. Routers
+// forward files and batches to it, and it runs rows as a client of those routers. /metrics and
+// /health need no key. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "batch/api/batch_metrics.h"
 #include "batch/api/batches_api.h"
 #include "batch/api/files_api.h"
 #include "batch/api/live_batches.h"
@@ -23,7 +25,7 @@ namespace pdjob::batch {
 struct BatchServerOptions {
   BatchApiConfig config;
   net::HttpServerOptions http;
-  std::string key;  // Routers show it; empty: whoever asks is served.
+  std::string key;  // Routers show it; empty: every client is served.
   RowServer rows;   // The routers.
 };
 
@@ -53,6 +55,7 @@ class BatchServer final : public net::HttpHandler {
                   std::string_view rest);
   void route_batch(net::ExchangeId id, net::HttpRequest& request, const std::string& tenant,
                    std::string_view rest);
+  void reply_metrics(net::ExchangeId id);
   void refuse_route(net::ExchangeId id, const net::HttpRequest& request, int status);
 
   const BatchServerOptions options_;
@@ -62,6 +65,7 @@ class BatchServer final : public net::HttpHandler {
   std::unique_ptr<FilesApi> files_;
   std::unique_ptr<LiveBatches> lives_;
   std::unique_ptr<BatchesApi> batches_;
+  BatchMetrics metrics_;
 };
 
 }  // namespace pdjob::batch

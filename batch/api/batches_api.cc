@@ -12,7 +12,8 @@ namespace pdjob::batch {
 namespace {
 
 constexpr ListLimits kListLimits{.usual = 20, .max = 100};
-// Of one tenant, with those that have ended; beyond, the oldest of these go.
+// A tenant has at most so many batches, ended ones among them. Beyond, the oldest ended ones are
+// erased.
 constexpr size_t kBatchesKeptMax = 10'000;
 
 }  // namespace
@@ -120,12 +121,19 @@ void BatchesApi::list(net::ExchangeId client, const std::string& tenant, std::st
   for (const BatchRecord& batch : page.records) {
     items.push_back({batch.id, batch_object(lives_.seen(batch))});
   }
-  server_.reply(client, 200, "application/json", list_object(items, page.has_more));
+  books_.when_stored([this, client, object = list_object(items, page.has_more)] {
+    server_.reply(client, 200, "application/json", object);
+  });
 }
 
 void BatchesApi::tell(net::ExchangeId client, const std::string& tenant, const std::string& id) {
-  books_.batches().find(id, tenant) == nullptr ? refuse(client, no_such_batch(id))
-                                               : reply(client, id);
+  const BatchRecord* const batch = books_.batches().find(id, tenant);
+  if (batch == nullptr) {
+    return refuse(client, no_such_batch(id));
+  }
+  books_.when_stored([this, client, object = batch_object(lives_.seen(*batch))] {
+    server_.reply(client, 200, "application/json", object);
+  });
 }
 
 void BatchesApi::cancel(net::ExchangeId client, const std::string& tenant, const std::string& id) {
@@ -134,21 +142,15 @@ void BatchesApi::cancel(net::ExchangeId client, const std::string& tenant, const
     return refuse(client, no_such_batch(id));
   }
   if (found->cancelling_at != 0 && !found->ended()) {
-    return reply(client, id);
+    return tell(client, tenant, id);
   }
-  if (found->ended() || found->state == BatchState::kFinalizing) {
+  if (!can_cancel(*found)) {
     return refuse(client,
                   openai::invalid_request(std::string("Cannot cancel a batch with status '") +
                                               to_string(found->state) + "'.",
                                           "", "", 409));
   }
-  BatchRecord batch = *found;
-  batch.state = BatchState::kCancelling;
-  batch.cancelling_at = loop_.unix_seconds();
-  books_.change({.files = {}, .batches = {batch}, .erased = {}}, [this, client, id] {
-    reply(client, id);
-    lives_.look();
-  });
+  lives_.cancel(id, [this, client, id] { reply(client, id); });
 }
 
 }  // namespace pdjob::batch

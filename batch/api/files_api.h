@@ -41,6 +41,9 @@ class FilesApi {
 
   bool disk_full() const { return books_.file_bytes() + batch_bytes_ > config_.disk_bytes_max; }
   size_t uploads() const { return uploads_.size(); }
+  size_t downloads() const { return downloads_.size(); }
+  // The bytes in the folders of batches, as of about a second ago.
+  uint64_t batch_bytes() const { return batch_bytes_; }
 
  private:
   struct Upload {

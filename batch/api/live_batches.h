@@ -1,16 +1,18 @@
-// LiveBatches: the batches that have not ended. It carries out what batch_turns.h decides, and
-// notes in the books what becomes of them. Loop-bound.
+// LiveBatches: the batches that have not ended. It runs the core of batch_lifecycle.h: it makes the
+// jobs of batches, and notes in the books what becomes of them. Loop-bound.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "batch/api/batch_job.h"
-#include "batch/api/batch_turns.h"
+#include "batch/api/batch_lifecycle.h"
 #include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
+#include "net/loop/core_runner.h"
 #include "net/loop/loop.h"
 
 namespace pdjob::batch {
@@ -28,46 +30,52 @@ class LiveBatches {
   void start();
   // The batch is in the books, and its folder is made.
   void add(const BatchRecord& batch);
-  // The books have changed: a batch is to be cancelled.
-  void look() { turn(); }
+  // Calls `stored` once that is on disk. Requires: can_cancel(), and it is in the books.
+  void cancel(const std::string& id, std::function<void()> stored);
   // Aborts what is in flight, and starts nothing more. Calls `then` once nothing runs.
   void drain(std::function<void()> then);
 
   // With the counts of now.
   BatchRecord seen(const BatchRecord& batch) const;
   size_t rows_in_flight() const;
+  // Counts all runs of this process.
+  const RunTotals& totals() const { return totals_; }
+  // Since this process began.
+  const std::map<BatchState, uint64_t>& ended() const { return ended_; }
 
  private:
-  struct Live {
-    std::string id;
-    Stage stage = Stage::kWaiting;
-    bool all_ended = false;
-    int64_t not_before = 0;
-    std::unique_ptr<BatchJob> job;  // From kPreparing on.
-  };
+  using Runner =
+      net::CoreRunner<LiveBatches, BatchLifecycle, LifecycleEvent, LifecycleEffect, WorldSeen>;
+  friend Runner;
 
-  void turn();
+  void stepped(const LifecycleEvent& /*event*/, const std::vector<LifecycleEffect>& /*effects*/) {}
+  void carried_out(const LifecycleEvent& /*event*/) {}
+  void carry_out(const PrepareJob& effect);
+  void carry_out(const RunJob& effect);
+  void carry_out(const StopJob& effect);
+  void carry_out(const NameResults& effect);
+  void carry_out(const FinishJob& effect);
+  void carry_out(const DropJob& effect);
+  void carry_out(const StoreRecord& effect);
+  void carry_out(const EndBatch& effect);
+  void carry_out(const Drained& effect);
+
   void tick();
-  Live* find(const std::string& id);
-  std::unique_ptr<BatchJob> job_of(const BatchRecord& batch) const;
-  void prepare(Live& live, const BatchRecord& batch);
-  void prepared(const std::string& id, const Result<BatchJob::Prepared>& prepared);
-  void run(Live& live);
-  void run_ended(const std::string& id, const BatchRun::End& end);
-  void finish(Live& live, BatchRecord batch, Ending ending);
-  void finished(const std::string& id, Ending ending, const Result<BatchJob::Finished>& finished);
-  // It begins again later.
-  void failed(Live& live, const std::string& why);
-  void end(const BatchRecord& batch, std::vector<FileRecord> results);
+  void see_world();
+  std::unique_ptr<BatchJob> job_of(const BatchRecord& batch);
 
   net::Loop& loop_;
   Books& books_;
   const BatchApiConfig& config_;
   const RowServer server_;
   const std::function<bool()> disk_full_;
-  std::map<int64_t, Live> lives_;  // By number.
+  std::map<std::string, std::unique_ptr<BatchJob>> jobs_;  // Of batches that are prepared.
+  std::function<void()> on_stored_;                        // Of the cancel that is being asked.
   std::function<void()> drained_;
-  bool draining_ = false;
+  RunTotals totals_;
+  std::map<BatchState, uint64_t> ended_;
+  BatchLifecycle lifecycle_;
+  Runner runner_;
   net::TimerId timer_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace pdjob::batch {
 
-// What OpenAI lets a client choose; seconds.
+// Limits of OpenAI for the lifetime that a client may choose; seconds.
 inline constexpr int64_t kLifetimeMin = 3600;
 inline constexpr int64_t kLifetimeMax = 2'592'000;
 

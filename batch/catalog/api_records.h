@@ -1,5 +1,5 @@
-// What the Batch API knows of files and batches, how it stores that, and how clients see it, as
-// OpenAI's objects. Values. Pure.
+// The Batch API's records of files and batches, the text in which they are stored, and the objects
+// of OpenAI's API in which clients see them. Values. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,26 @@
 #include "batch/catalog/books.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/hex.h"
 
 namespace pdjob::batch {
+
+KeptIds kept_ids(const CatalogChange& all) {
+  KeptIds kept;
+  for (const FileRecord& file : all.files) {
+    kept.files.insert(file.id);
+  }
+  for (const BatchRecord& batch : all.batches) {
+    if (!batch.ended()) {
+      kept.batches.insert(batch.id);
+      // A crash may have come between the move of the results and their record.
+      kept.files.insert({batch.output_file_id, batch.error_file_id});
+    }
+  }
+  return kept;
+}
 
 Result<std::unique_ptr<Books>> Books::open(net::Loop& loop, const std::string& dir,
                                            std::function<void(const std::string&)> broken) {
@@ -16,21 +30,14 @@ Result<std::unique_ptr<Books>> Books::open(net::Loop& loop, const std::string& d
   std::unique_ptr<Books> books(
       new Books(loop, std::move(catalog), std::move(store), std::move(broken)));
   books->apply(all);
-  std::set<std::string> files;
-  std::set<std::string> batches;
   for (const FileRecord& file : all.files) {
-    files.insert(file.id);
     books->last_number_ = std::max(books->last_number_, file.number);
   }
   for (const BatchRecord& batch : all.batches) {
     books->last_number_ = std::max(books->last_number_, batch.number);
-    if (!batch.ended()) {
-      batches.insert(batch.id);
-      // A crash may have come between the move of the results and their record.
-      files.insert({batch.output_file_id, batch.error_file_id});
-    }
   }
-  books->store_.keep_only(files, batches);
+  const KeptIds kept = kept_ids(all);
+  books->store_.keep_only(kept.files, kept.batches);
   return books;
 }
 
@@ -68,6 +75,7 @@ void Books::apply(const CatalogChange& change) {
 
 void Books::change(CatalogChange change, std::function<void()> then) {
   apply(change);
+  ++changes_;
   disk_->run(
       [this, change = std::move(change), then = std::move(then), alive = std::weak_ptr(alive_)] {
         const Status written = catalog_->commit(change);
@@ -76,12 +84,32 @@ void Books::change(CatalogChange change, std::function<void()> then) {
             return;
           }
           if (written) {
-            then ? then() : void();
+            stored(then);
           } else if (const auto broken = std::exchange(broken_, nullptr)) {
             broken(written.error().message);
           }
         });
       });
+}
+
+void Books::stored(const std::function<void()>& then) {
+  ++changes_stored_;
+  if (then) {
+    then();
+  }
+  while (!waiting_.empty() && waiting_.front().first <= changes_stored_) {
+    const auto next = std::move(waiting_.front().second);
+    waiting_.pop_front();
+    next();
+  }
+}
+
+void Books::when_stored(std::function<void()> then) {
+  if (changes_ == changes_stored_) {
+    then();
+  } else {
+    waiting_.emplace_back(changes_, std::move(then));
+  }
 }
 
 void Books::run(std::function<Then(FileStore&)> work) {

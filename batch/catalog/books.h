@@ -1,12 +1,16 @@
-// Books: what the Batch API knows, in memory and on disk. A change is seen at once by everybody who
-// asks, and is answered once it is on disk. Changes reach the disk in their order. A change that
-// cannot be written ends the process: what is on disk is the truth, and the next process begins
-// with it. Loop-bound.
+// Books: the records of the Batch API, in memory and on disk. A change is in memory at once, and
+// reaches the disk in order. Clients hear of it once it is there (when_stored()), so a crash takes
+// back nothing that a client was told. A change that cannot be written ends the process: the next
+// one begins with the records on disk. Loop-bound.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "batch/catalog/api_records.h"
 #include "batch/catalog/catalog_file.h"
@@ -16,6 +20,14 @@
 #include "net/loop/loop.h"
 
 namespace pdjob::batch {
+
+// The ids that stay on disk at a start. Anything else belongs to an upload or a change that a crash
+// cut off.
+struct KeptIds {
+  std::set<std::string> files;
+  std::set<std::string> batches;  // Those that have folders.
+};
+KeptIds kept_ids(const CatalogChange& all);
 
 class Books {
  public:
@@ -34,6 +46,8 @@ class Books {
 
   // `then` runs on the loop, once all is on disk; may be empty.
   void change(CatalogChange change, std::function<void()> then);
+  // Runs `then` on the loop once all changes until now are on disk: at once if they are.
+  void when_stored(std::function<void()> then);
   // Runs `work` on the disk's thread, in order with changes, and what it returns on the loop.
   using Then = std::function<void()>;
   void run(std::function<Then(FileStore&)> work);
@@ -41,7 +55,7 @@ class Books {
   std::string file_path(const std::string& id) const { return store_.file_path(id); }
   std::string batch_path(const std::string& id) const { return store_.batch_path(id); }
 
-  // Of all files. Uploads under way count, too.
+  // The bytes of all files. Uploads under way count, too.
   uint64_t file_bytes() const { return file_bytes_; }
   void count_upload(int64_t bytes) { file_bytes_ += static_cast<uint64_t>(bytes); }
 
@@ -49,15 +63,19 @@ class Books {
   Books(net::Loop& loop, std::unique_ptr<CatalogFile> catalog, FileStore store,
         std::function<void(const std::string&)> broken);
   void apply(const CatalogChange& change);
+  void stored(const std::function<void()>& then);
 
   net::Loop& loop_;
   Shelf<FileRecord> files_;
   Shelf<BatchRecord> batches_;
   int64_t last_number_ = 0;
   uint64_t file_bytes_ = 0;
+  uint64_t changes_ = 0;
+  uint64_t changes_stored_ = 0;
+  std::deque<std::pair<uint64_t, std::function<void()>>> waiting_;  // Since which change.
   std::function<void(const std::string&)> broken_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-  // Of the disk's thread.
+  // The disk's thread uses these.
   const std::unique_ptr<CatalogFile> catalog_;
   FileStore store_;
   std::unique_ptr<net::Helper> disk_;  // Ends first.

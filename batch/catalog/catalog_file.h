@@ -12,7 +12,7 @@
 
 namespace pdjob::batch {
 
-// What changes at once. A record replaces that of the same id.
+// Records that change together. A record replaces that of the same id.
 struct CatalogChange {
   std::vector<FileRecord> files;
   std::vector<BatchRecord> batches;

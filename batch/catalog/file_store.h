@@ -39,7 +39,7 @@ class FileStore {
   void remove_batch(const std::string& batch);
   // Removes what is not in `files` or `batches`: uploads and changes that a death cut off.
   void keep_only(const std::set<std::string>& files, const std::set<std::string>& batches);
-  // What the folders of batches take, without their inputs.
+  // The bytes in the folders of batches, without their inputs.
   uint64_t batch_bytes() const;
 
   std::string file_path(const std::string& id) const { return dir_ + "/files/" + id; }

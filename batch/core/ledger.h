@@ -111,8 +111,8 @@ struct NoteRow {
   bool answered = false;  // False: it failed.
   uint32_t attempts = 0;
 };
-// Write down at some time what a row is blamed for, so that a row that breaks its server fails at
-// last even if it breaks this process, too. A later note of the same row replaces it.
+// Write the row's blame into the ledger's file, soon. Then a row that breaks its server fails at
+// last, even if it breaks this process, too. A later note of the same row replaces it.
 struct NoteBlame {
   RowId row;
   Blame blame;

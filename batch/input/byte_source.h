@@ -19,8 +19,8 @@ class ByteSource {
   static Result<std::unique_ptr<ByteSource>> open(const std::string& path, Packing packing);
   virtual ~ByteSource() = default;
 
-  // Returns how many bytes it wrote to `to`; 0: the end.
-  // - kCorrupt: the file has another format than its name says, or was cut off.
+  // Writes to `to`, and returns the number of bytes; 0: the end.
+  // - kCorrupt: the file is cut off, or its format is not that of its name.
   // - kUnavailable: the file changed, or cannot be read.
   virtual Result<size_t> read(std::span<char> to) = 0;
   // BLAKE2b of the file as it is, in hexadecimal. Call it once, after the end.

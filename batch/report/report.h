@@ -21,7 +21,7 @@ class SizeCounts {
 
   void add(uint64_t number);
   uint64_t total() const { return total_; }
-  // The number below which this part of all are; exact to a fifth. 0 if there are none.
+  // Returns the number below which this part of all are, exact to a fifth; 0: there are none.
   uint64_t quantile(double part) const;
   // The buckets in use, from the first to the last.
   struct Bucket {

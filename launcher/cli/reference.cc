@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/api/batch_metrics.h"
 #include "common/metrics.h"
 #include "launcher/status.h"
 #include "router/relay/router_metrics.h"
@@ -81,6 +82,8 @@ std::string of_routers() {
   return metrics.text();
 }
 
+std::string of_batches() { return batch::BatchMetrics().text({}); }
+
 std::string of_launchers() {
   const Job job({{.name = "router-0", .role = net::Role::kRouter}}, {}, "");
   return job_metrics(job);
@@ -95,6 +98,7 @@ std::string metric_reference() {
       "format.\n";
   append_table(text, "Router", of_routers());
   append_table(text, "Worker", of_workers());
+  append_table(text, "Batch API", of_batches());
   append_table(text, "Launcher", of_launchers());
   return text;
 }

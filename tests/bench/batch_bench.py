@@ -7,6 +7,7 @@
 - tail: how long the last rows take when a few of them are long.
 
     ./dev bench batch [--peers] [--only cost|memory|real|tail] [--rows N] [--memory-rows N,N,...] [--python-rows N] [--rounds N] [--real-rows N]
+                      [--threads N]
 """
 
 import argparse
@@ -34,6 +35,7 @@ from conftest import Process  # noqa: E402
 
 CONCURRENCY = 64
 THREADS, PARALLEL = 2, 16
+KV_TYPE = "q8_0"  # Both servers store KV in it.
 
 
 def free_port():
@@ -42,10 +44,10 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def write_rows(path, count, tokens=16, words=40):
+def write_rows(path, count, tokens=16, words=40, opening="Row"):
     with open(path, "w") as file:
         for number in range(count):
-            body = {"model": "tiny", "prompt": f"Row {number}: " + "a word " * words, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+            body = {"model": "tiny", "prompt": f"{opening} {number}: " + "a word " * words, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
             file.write(json.dumps({"custom_id": f"row-{number}", "method": "POST", "url": "/v1/completions", "body": body}) + "\n")
 
 
@@ -182,7 +184,7 @@ def server(argv, url, path):
                 break
             except OSError:
                 time.sleep(0.05)
-        yield url
+        yield url, child.pid
     finally:
         child.kill()
         child.wait()
@@ -194,7 +196,7 @@ def backend():
 
 
 def bench_cost(options, folder):
-    with backend() as url:
+    with backend() as (url, _):
         write_rows(folder / "many.jsonl", options.rows)
         write_rows(folder / "few.jsonl", options.python_rows)
         ratios, cpu_ratios = [], []
@@ -213,7 +215,7 @@ def bench_cost(options, folder):
 
 
 def bench_memory(options, folder):
-    with backend() as url:
+    with backend() as (url, _):
         before = None
         for rows in map(int, options.memory_rows.split(",")):
             write_rows(folder / "tiny.jsonl", rows, words=1)
@@ -227,17 +229,23 @@ def bench_memory(options, folder):
             shutil.rmtree(folder / "memory")
 
 
-def worker(folder):
+def worker(folder, threads=THREADS):
     """Does both roles: what differs is only who asks."""
     argv = ["pdjob", "worker", "--role", "both", "--model", os.environ["PDJOB_TEST_MODEL"], "--listen", "127.0.0.1:0", "--set", "engine.sequences=8",
-            "--set", f"engine.threads={THREADS}", "--set", "served_name=tiny", "--set", "decode.prefix_cache=false"]
+            "--set", f"engine.threads={threads}", "--set", f"engine.kv_type={KV_TYPE}", "--set", "served_name=tiny"]
     return Process(argv, folder).wait_ready()
 
 
+def cpu_seconds(pid):
+    """Of all threads of a process, and of its children that have ended."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def bench_real(options, folder):
+    """Each turn of each side has prompts of its own from the first token on: both servers keep prompts, and would answer old ones faster."""
     rows = folder / "real.jsonl"
-    write_rows(rows, options.real_rows, tokens=48, words=10)
-    ours = worker(folder)
+    ours = worker(folder, options.threads)
 
     def batch(url):
         wall, _, _ = run_pdjob(rows, url, folder / "real", ["--concurrency", str(PARALLEL)])
@@ -261,17 +269,24 @@ def bench_real(options, folder):
             sides["aiperf"] = lambda: run_aiperf(rows, ours.url, folder / "aiperf", PARALLEL)
         if peer := os.environ.get("PDJOB_LLAMA_SERVER"):
             port = free_port()
-            argv = [peer, "-m", os.environ["PDJOB_TEST_MODEL"], "--port", str(port), "-t", str(THREADS), "-np", "8", "-c", "4096", "--alias", "tiny"]
-            url = stack.enter_context(server(argv, f"http://127.0.0.1:{port}", "/health"))
+            argv = [peer, "-m", os.environ["PDJOB_TEST_MODEL"], "--port", str(port), "-t", str(options.threads), "-np", "8", "-c", "4096",
+                    "-ctk", KV_TYPE, "-ctv", KV_TYPE, "--alias", "tiny"]
+            url, peer_pid = stack.enter_context(server(argv, f"http://127.0.0.1:{port}", "/health"))
             sides |= {"llama_server": lambda: least(url), "batch_on_llama_server": lambda: batch(url)}
         rates = {side: [] for side in sides}
+        cpu = {side: [] for side in sides}  # Of the server, in ms per token.
         for turn in range(options.rounds + 1):
-            for side, measure in sides.items():
+            for number, (side, measure) in enumerate(sides.items()):
+                write_rows(rows, options.real_rows, tokens=48, words=10, opening=f"{turn * len(sides) + number} is the turn of row")
+                pid = peer_pid if "llama_server" in side else ours.pid
+                before = cpu_seconds(pid)
                 rate = measure()
                 if turn > 0:  # The first round warms up.
                     rates[side].append(rate)
+                    cpu[side].append((cpu_seconds(pid) - before) / (options.real_rows * 48) * 1000)
             if turn > 0:
-                print(json.dumps({"round": turn, "tokens_per_s": {side: round(found[-1], 1) for side, found in rates.items()}}), flush=True)
+                now = {side: [round(rates[side][-1], 1), round(cpu[side][-1], 2)] for side in sides}
+                print(json.dumps({"round": turn, "tokens_per_s_and_cpu_ms_per_token": now}), flush=True)
     best = [max(found) for found in zip(*(rates[side] for side in rates if side.startswith("ceiling")))]
     ratio = lambda above, below: spread([a / b for a, b in zip(above, below)])
     print(json.dumps({"batch_to_ceiling": ratio(rates["batch"], best), "batch_to_openai_client": ratio(rates["batch"], rates["openai_client"])}))
@@ -279,7 +294,8 @@ def bench_real(options, folder):
         print(json.dumps({"batch_to_aiperf": ratio(rates["batch"], rates["aiperf"])}))
     if peer:
         print(json.dumps({"batch_to_llama_server": ratio(rates["batch"], rates["llama_server"]),
-                          "batch_on_llama_server_to_llama_server": ratio(rates["batch_on_llama_server"], rates["llama_server"])}))
+                          "batch_on_llama_server_to_llama_server": ratio(rates["batch_on_llama_server"], rates["llama_server"]),
+                          "cpu_of_llama_server_to_ours": ratio(cpu["llama_server"], cpu["ceiling_8"])}))
 
 
 def bench_tail(options, folder):
@@ -307,6 +323,7 @@ def main():
     options.add_argument("--python-rows", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--real-rows", type=int, default=100)
+    options.add_argument("--threads", type=int, default=THREADS, help="of each engine, for real")
     options.add_argument("--memory-rows", default="100000,1000000")
     options.add_argument("--only", choices=["cost", "memory", "real", "tail"])
     options = options.parse_args()

@@ -189,6 +189,36 @@ def test_kills_change_nothing(reference, tmp_path):
     assert (tmp_path / "out/errors.jsonl").read_text() == ""
 
 
+def test_a_row_that_crashes_workers_is_set_aside_alone_though_the_batch_is_killed(tmp_path):
+    """Two crashes set the row aside. The crash before the kill of the whole batch is forgotten, so the row costs one more."""
+    path = job(tmp_path, workers=2)
+    path.write_text(path.read_text().replace(f"model: {MODEL}\n", "").replace(
+        "threads: 1, sequences: 4", "kind: fake, sequences: 4, fake_crash_on_token: 35, fake_delay_per_token: 20ms"))
+    rows = [{"custom_id": f"r{number}", "method": "POST", "url": "/v1/completions",
+             "body": {"model": "tiny", "prompt": "crash #" if number == 1 else f"Row {number}", "max_tokens": 8}} for number in range(40)]
+    file, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    batch = start(file, "--out", out, "--config", path)
+    crashed = lambda: "fake_crash_on_token" in "".join(log.read_text(errors="replace") for log in tmp_path.glob("state/*/logs/prefill-*.log"))
+    wait_until(crashed, 120)
+    tree = descendants(batch.pid)
+    for pid in tree:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    batch.communicate(timeout=60)
+    wait_until(lambda: not any(is_alive(pid) for pid in tree), 30)
+    run(file, "--out", out, "--config", path, code=4)
+    (error,) = lines(out / "errors.jsonl")
+    assert error["custom_id"] == "r1" and error["response"]["status_code"] == 422, error
+    assert error["response"]["body"]["error"]["code"] == "request_kills_workers"
+    answered = [record["custom_id"] for record in lines(out / "output.jsonl")]
+    assert answered == [each["custom_id"] for each in rows if each["custom_id"] != "r1"], "no other row is set aside"
+    ends = "".join(log.read_text(errors="replace") for log in tmp_path.glob("state/*/logs/prefill-*.log"))
+    assert ends.count("fake_crash_on_token") <= 3
+
+
 @pytest.mark.heavy
 def test_fifty_kills_in_a_thousand_rows_change_nothing(tmp_path):
     """The same, with each kind of process ten times, in random order."""

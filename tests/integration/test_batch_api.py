@@ -17,7 +17,7 @@ import urllib.parse
 import openai
 import pytest
 
-from conftest import Job, eventually, get
+from conftest import MODEL, Job, eventually, get
 
 KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-9876543210"}
 ENDPOINT = "/v1/completions"
@@ -347,6 +347,43 @@ def test_kills_lose_and_double_nothing(tmp_path):
         finally:
             assert again.stop() == 0, again.log_tail()
         job.child.returncode = 0  # It was meant.
+
+
+def test_several_routers_serve_the_same_batches_and_may_die(tmp_path):
+    """Files and batches made at one router are there at the other one; each router is killed while rows run."""
+    count = 200
+    with running(tmp_path, delay=", fake_delay_per_token: 2ms", api="in_flight_max: 8", router="replicas: 2") as job:
+        routers = [named(job, f"router-{number}") for number in range(2)]
+        one, other = (openai.OpenAI(base_url=each["url"] + "/v1", api_key="any", max_retries=5, timeout=60) for each in routers)
+        batch = other.batches.create(input_file_id=upload(one, [row(number, max_tokens=8) for number in range(count)]).id,
+                                     endpoint=ENDPOINT, completion_window="24h")
+        assert [each.id for each in one.batches.list()] == [batch.id]
+        for number in range(2):
+            done = client_of(job).batches.retrieve(batch.id).request_counts.completed
+            victim = named(job, f"router-{number}")["pid"]
+            os.kill(victim, signal.SIGKILL)
+            eventually(lambda: (new := named(job, f"router-{number}")["pid"]) and new != victim, 30, "another router")
+            eventually(lambda: client_of(job).batches.retrieve(batch.id).request_counts.completed > done, 60, "rows that end after the kill")
+        assert_exactly_once(client_of(job), wait_end(client_of(job), batch), count)
+        text = get(named(job, "batch")["url"] + "/metrics")
+        assert f'pdjob_batch_rows_total{{outcome="answered"}} {count}\n' in text, "the process itself was never killed"
+        assert 'pdjob_batch_batches_total{status="completed"} 1\n' in text
+
+
+def test_the_real_model_answers_a_batch_as_it_answers_online(tmp_path):
+    """Greedy rows get the same texts from the Batch API as from the route itself."""
+    text = job_text(tmp_path).replace("engine: {kind: fake, sequences: 16}", f"model: {MODEL}\nengine: {{threads: 1, sequences: 4}}")
+    job = Job(text, tmp_path)
+    try:
+        client = client_of(job.wait_ready())
+        rows = [row(number, max_tokens=6, temperature=0) for number in range(12)]
+        batch = wait_end(client, start(client, rows))
+        assert_exactly_once(client, batch, len(rows))
+        for each, record in list(zip(rows, lines(client, batch.output_file_id), strict=True))[:3]:
+            online = client.completions.create(**each["body"])
+            assert record["response"]["body"]["choices"][0]["text"] == online.choices[0].text != ""
+    finally:
+        assert job.stop() == 0, job.log_tail()
 
 
 def test_a_job_that_stops_goes_on_with_its_batches(tmp_path):

@@ -1,0 +1,181 @@
+// BatchLifecycle: decides what each batch of the Batch API does next, and what its record says.
+// Tenants take turns: the next batch to run is of the tenant that has the fewest running; of those,
+// the oldest.
+//
+//                PrepareJob            JobPrepared           RunJob          (StopJob)
+//   kWaiting ──────────────> kPreparing ────────> kPrepared ───────> kRunning ───────> kStopping
+//      ^                          │                 │  ^                │                  │
+//      │                          │     NameResults │  └── RunEnded ────┴──────────────────┘
+//      │                          │                 v   RecordStored            ResultsMade
+//      └── JobFailed (any stage) ─┘              kNaming ───────────> kFinishing ──────────>
+//      EndBatch
+//
+// A crash forgets the stages. The records survive: the next process begins each batch that has not
+// ended with kWaiting, and its job goes on with its own ledger. A result file has its name in the
+// stored record before it is made, so a crash leaves no file that nobody knows. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "batch/catalog/api_records.h"
+#include "common/time.h"
+
+namespace pdjob::batch {
+
+struct LifecycleConfig {
+  size_t preparing_max = 2;
+  size_t running_max = 4;
+  size_t alive_max = 16;  // Beyond kWaiting; those that are to end come in besides.
+  int64_t retry_seconds = 5;
+};
+
+// Events. `id`: of a batch.
+struct WorldSeen {  // About once a second.
+  int64_t unix_seconds = 0;
+  bool disk_full = false;  // Nothing runs.
+};
+struct BatchAdded {
+  BatchRecord batch;  // It is stored, and its folder is made.
+};
+// Requires: can_cancel() of its record. A StoreRecord of the batch is the first effect.
+struct CancelAsked {
+  std::string id;
+};
+struct JobPrepared {
+  std::string id;
+  std::string errors;  // Why it cannot run; empty: it can.
+  std::string model;
+  int64_t total = 0;  // Rows.
+  bool all_ended = false;
+};
+struct RunEnded {
+  std::string id;
+  bool all_ended = false;
+};
+struct ResultsNamed {
+  std::string id;
+  std::string output_file_id;
+  std::string error_file_id;
+};
+struct RecordStored {
+  std::string id;
+  uint64_t change = 0;
+};
+struct ResultsMade {
+  std::string id;
+  int64_t answered = 0;
+  int64_t failed = 0;
+  int64_t input_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t output_bytes = 0;
+  int64_t error_bytes = 0;
+  bool expired = false;  // Some rows have.
+};
+struct JobFailed {  // While it was prepared, run or finished.
+  std::string id;
+  std::string why;
+};
+struct DrainAsked {};
+using LifecycleEvent = std::variant<WorldSeen, BatchAdded, CancelAsked, JobPrepared, RunEnded,
+                                    ResultsNamed, RecordStored, ResultsMade, JobFailed, DrainAsked>;
+
+// Effects.
+struct PrepareJob {  // JobPrepared or JobFailed follows.
+  std::string id;
+};
+struct RunJob {  // RunEnded or JobFailed follows.
+  std::string id;
+};
+struct StopJob {  // The run ends soon.
+  std::string id;
+};
+struct NameResults {  // ResultsNamed follows.
+  std::string id;
+};
+enum class Rest { kLeft, kExpired };  // How rows that have not ended are treated.
+struct FinishJob {                    // ResultsMade or JobFailed follows.
+  std::string id;
+  Rest rest = Rest::kLeft;
+};
+struct DropJob {  // It begins again later.
+  std::string id;
+  std::string why;
+};
+struct StoreRecord {  // RecordStored follows.
+  BatchRecord batch;
+  uint64_t change = 0;
+};
+// Store the record and its result files in one change, then remove the batch's folder. The files'
+// numbers are not set.
+struct EndBatch {
+  BatchRecord batch;
+  std::vector<FileRecord> results;
+};
+struct Drained {};  // Nothing runs.
+using LifecycleEffect = std::variant<PrepareJob, RunJob, StopJob, NameResults, FinishJob, DropJob,
+                                     StoreRecord, EndBatch, Drained>;
+
+bool can_cancel(const BatchRecord& batch);
+
+class BatchLifecycle {
+ public:
+  explicit BatchLifecycle(const LifecycleConfig& config) : config_(config) {}
+
+  // Requires: a WorldSeen comes first.
+  void step(const LifecycleEvent& event, Instant now, std::vector<LifecycleEffect>& effects);
+  // WorldSeen is all that it waits for.
+  Instant next_wakeup() const { return kNever; }
+
+ private:
+  enum class Stage { kWaiting, kPreparing, kPrepared, kRunning, kStopping, kNaming, kFinishing };
+  enum class Ending { kNone, kCompleted, kExpired, kCancelled };
+  struct Live {
+    BatchRecord batch;
+    Stage stage = Stage::kWaiting;
+    Ending ending = Ending::kNone;  // From kNaming on.
+    bool all_ended = false;         // Its rows.
+    int64_t not_before = 0;         // Seconds since 1970: after a failure.
+    uint64_t change = 0;            // kNaming: it waits for this one.
+  };
+  struct Turn {
+    int64_t now;  // Seconds since 1970.
+    std::vector<LifecycleEffect>& effects;
+  };
+
+  void take(const WorldSeen& /*event*/, Turn& /*turn*/) {}
+  void take(const BatchAdded& event, Turn& turn);
+  void take(const CancelAsked& event, Turn& turn);
+  void take(const JobPrepared& event, Turn& turn);
+  void take(const RunEnded& event, Turn& turn);
+  void take(const ResultsNamed& event, Turn& turn);
+  void take(const RecordStored& event, Turn& turn);
+  void take(const ResultsMade& event, Turn& turn);
+  void take(const JobFailed& event, Turn& turn);
+  void take(const DrainAsked& event, Turn& turn);
+
+  // Requires: it has not ended.
+  Live& live(const std::string& id);
+  uint64_t store(const BatchRecord& batch, Turn& turn);
+  void end(const BatchRecord& batch, std::vector<FileRecord> results, Turn& turn);
+  static Ending ending_of(const Live& live, int64_t now);
+  size_t count_of(Stage stage) const;
+  void move_on(Turn& turn);
+  void prepare_some(Turn& turn);
+  void run_some(Turn& turn);
+
+  const LifecycleConfig config_;
+  std::map<int64_t, Live> lives_;  // By number: in order of their making.
+  std::map<std::string, int64_t> numbers_;
+  WorldSeen world_;
+  Instant seen_at_{};
+  uint64_t changes_ = 0;
+  bool draining_ = false;
+  bool drained_ = false;
+};
+
+}  // namespace pdjob::batch
