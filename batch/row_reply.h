@@ -14,8 +14,8 @@ constexpr size_t kReplyBytesMax = size_t{32} << 20;
 
 // "/v1" of a base URL and "/v1/completions" of a row are "/v1/completions".
 std::string joined_target(const std::string& base, const std::string& target);
-// Reads a header Retry-After, at most ten minutes. Zero: there is none, or it is a date, which is left
-// to the ledger's own backoff.
+// Reads a header Retry-After, at most ten minutes. Zero: there is none, or it is a date, which is
+// left to the ledger's own backoff.
 Duration retry_after_of(std::string_view header);
 
 Outcome outcome_of_status(int status);

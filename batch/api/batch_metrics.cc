@@ -28,7 +28,7 @@ BatchMetrics::BatchMetrics()
           metrics_.gauge("pdjob_batch_rows_in_flight", "Attempts that the routers have.")),
       files_(metrics_.gauge("pdjob_batch_files", "Files of clients, and of results.")),
       file_bytes_(metrics_.gauge("pdjob_batch_file_bytes",
-                                 "Bytes of these files, and of uploads under way.")),
+                                 "Bytes of all files, and of uploads under way.")),
       batch_bytes_(metrics_.gauge("pdjob_batch_answer_bytes",
                                   "Bytes of ledgers and answers of batches that have not ended.")),
       uploads_(metrics_.gauge("pdjob_batch_uploads_alive", "Uploads under way.")),

@@ -149,8 +149,10 @@ def run_least(rows, url, concurrency):
 
 
 def run_aiperf(rows, url, folder, concurrency):
-    """Returns tokens per second, of the time that aiperf itself counts: without its start, which takes seconds."""
-    folder.mkdir(exist_ok=True)
+    """Returns seconds as aiperf itself counts them (without its start, which takes seconds), tokens, and CPU seconds with its start."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     # It insists on a tokenizer, although the server counts.
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "</s>": 1}, "unk_token": "<unk>"}
     (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}))
@@ -165,7 +167,9 @@ def run_aiperf(rows, url, folder, concurrency):
         check=True, capture_output=True)
     facts = json.loads((folder / "out/profile_export_aiperf.json").read_text())
     assert facts["completed_request_count"]["avg"] == len(bodies) and facts["request_error_rate"]["avg"] == 0
-    return facts["total_usage_completion_tokens"]["avg"] / facts["benchmark_duration"]["avg"]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return facts["benchmark_duration"]["avg"], facts["total_usage_completion_tokens"]["avg"], cpu
 
 
 def spread(values):
@@ -199,7 +203,8 @@ def bench_cost(options, folder):
     with backend() as (url, _):
         write_rows(folder / "many.jsonl", options.rows)
         write_rows(folder / "few.jsonl", options.python_rows)
-        ratios, cpu_ratios = [], []
+        write_rows(folder / "fewer.jsonl", options.python_rows // 4)
+        ratios, cpu_ratios, of_aiperf = [], [], []
         for turn in range(options.rounds):
             python = run_python(folder / "few.jsonl", url, folder / "python.jsonl")
             ours = run_pdjob(folder / "many.jsonl", url, folder / f"out{turn}")
@@ -211,7 +216,16 @@ def bench_cost(options, folder):
                 "round": turn, "rows": options.rows, "pdjob_rows_per_s": round(rates[0]), "python_rows_per_s": round(rates[1]),
                 "pdjob_cpu_us_per_row": round(cpu[0], 1), "python_cpu_us_per_row": round(cpu[1], 1), "pdjob_mib": ours[2],
             }), flush=True)
+            if "PDJOB_AIPERF" in os.environ:
+                # Two runs of different lengths: the difference has no start in it.
+                few, fewer = (run_aiperf(folder / f"{name}.jsonl", url, folder / "aiperf", CONCURRENCY) for name in ("few", "fewer"))
+                per_s, us = options.python_rows / few[0], (few[2] - fewer[2]) / (options.python_rows - options.python_rows // 4) * 1e6
+                of_aiperf.append((rates[0] / per_s, us / cpu[0]))
+                print(json.dumps({"round": turn, "aiperf_rows_per_s": round(per_s), "aiperf_cpu_us_per_row": round(us, 1)}), flush=True)
         print(json.dumps({"rows_per_s_ratio": spread(ratios), "cpu_per_row_ratio": spread(cpu_ratios)}), flush=True)
+        if of_aiperf:
+            print(json.dumps({"rows_per_s_to_aiperf": spread([each[0] for each in of_aiperf]),
+                              "cpu_per_row_to_aiperf": spread([each[1] for each in of_aiperf])}), flush=True)
 
 
 def bench_memory(options, folder):
@@ -261,12 +275,16 @@ def bench_real(options, folder):
         wall, _, tokens = run_python(rows, url, folder / "python.jsonl", PARALLEL)
         return tokens / wall
 
+    def aiperf(url):
+        wall, tokens, _ = run_aiperf(rows, url, folder / "aiperf", PARALLEL)
+        return tokens / wall
+
     with contextlib.ExitStack() as stack:
         stack.callback(ours.stop)
         sides = {"batch": lambda: batch(ours.url), "ceiling_8": lambda: least(ours.url, 8), "ceiling_16": lambda: least(ours.url, 16),
                  "openai_client": lambda: python(ours.url)}
         if "PDJOB_AIPERF" in os.environ:
-            sides["aiperf"] = lambda: run_aiperf(rows, ours.url, folder / "aiperf", PARALLEL)
+            sides["aiperf"] = lambda: aiperf(ours.url)
         if peer := os.environ.get("PDJOB_LLAMA_SERVER"):
             port = free_port()
             argv = [peer, "-m", os.environ["PDJOB_TEST_MODEL"], "--port", str(port), "-t", str(options.threads), "-np", "8", "-c", "4096",
@@ -306,7 +324,7 @@ def bench_tail(options, folder):
     write_rows(long, 4, tokens=64, words=4)
     with open(rows, "a") as file:
         file.write(long.read_text().replace("row-", "long-"))
-    ours, ratios = worker(folder), []
+    ours, ratios = worker(folder, options.threads), []
     for turn in range(options.rounds + 1):
         least, _ = run_least(rows, ours.url, 8)
         mine, _, _ = run_pdjob(rows, ours.url, folder / "tail", ["--concurrency", "8"])
@@ -323,7 +341,7 @@ def main():
     options.add_argument("--python-rows", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--real-rows", type=int, default=100)
-    options.add_argument("--threads", type=int, default=THREADS, help="of each engine, for real")
+    options.add_argument("--threads", type=int, default=THREADS, help="of each engine, for real and tail")
     options.add_argument("--memory-rows", default="100000,1000000")
     options.add_argument("--only", choices=["cost", "memory", "real", "tail"])
     options = options.parse_args()

@@ -190,7 +190,12 @@ def test_kills_change_nothing(reference, tmp_path):
 
 
 def test_a_row_that_crashes_workers_is_set_aside_alone_though_the_batch_is_killed(tmp_path):
-    """Two crashes set the row aside. The crash before the kill of the whole batch is forgotten, so the row costs one more."""
+    """Two crashes set the row aside. A crash before the kill of the whole batch is forgotten."""
+
+    def crashes():
+        logs = [log.read_text(errors="replace") for log in tmp_path.glob("state/*/logs/prefill-*.log")]
+        return sum("fake_crash_on_token" in line for log in logs for line in log.splitlines())
+
     path = job(tmp_path, workers=2)
     path.write_text(path.read_text().replace(f"model: {MODEL}\n", "").replace(
         "threads: 1, sequences: 4", "kind: fake, sequences: 4, fake_crash_on_token: 35, fake_delay_per_token: 20ms"))
@@ -199,8 +204,7 @@ def test_a_row_that_crashes_workers_is_set_aside_alone_though_the_batch_is_kille
     file, out = tmp_path / "rows.jsonl", tmp_path / "out"
     file.write_text("".join(json.dumps(each) + "\n" for each in rows))
     batch = start(file, "--out", out, "--config", path)
-    crashed = lambda: "fake_crash_on_token" in "".join(log.read_text(errors="replace") for log in tmp_path.glob("state/*/logs/prefill-*.log"))
-    wait_until(crashed, 120)
+    wait_until(crashes, 120)
     tree = descendants(batch.pid)
     for pid in tree:
         try:
@@ -215,8 +219,8 @@ def test_a_row_that_crashes_workers_is_set_aside_alone_though_the_batch_is_kille
     assert error["response"]["body"]["error"]["code"] == "request_kills_workers"
     answered = [record["custom_id"] for record in lines(out / "output.jsonl")]
     assert answered == [each["custom_id"] for each in rows if each["custom_id"] != "r1"], "no other row is set aside"
-    ends = "".join(log.read_text(errors="replace") for log in tmp_path.glob("state/*/logs/prefill-*.log"))
-    assert ends.count("fake_crash_on_token") <= 3
+    # Of this life: logs begin anew with the job. If no other worker was ready in time, the batch asked again, and the count began anew.
+    assert 2 <= crashes() <= 4
 
 
 @pytest.mark.heavy

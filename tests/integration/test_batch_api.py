@@ -427,10 +427,15 @@ def test_cancel_expiry_and_limits(tmp_path):
         with pytest.raises(openai.ConflictError):
             client.batches.cancel(first.id)
         # An expired batch keeps the answers that it has.
-        third = wait_end(client, start(client, rows[:200], window="2s"))
-        assert third.status == "expired"
+        for window in ("2s", "6s", "20s"):  # A busy machine may not come to a row before.
+            third = wait_end(client, start(client, rows, window=window))
+            assert third.status == "expired"
+            if third.output_file_id:
+                break
+            client.files.delete(third.error_file_id)
+            client.files.delete(third.input_file_id)
         ended = lines(client, third.output_file_id) + lines(client, third.error_file_id)
-        assert sorted(each["custom_id"] for each in ended) == sorted(each["custom_id"] for each in rows[:200]), "each row once"
+        assert sorted(each["custom_id"] for each in ended) == sorted(each["custom_id"] for each in rows), "each row once"
         assert third.request_counts.completed == len(lines(client, third.output_file_id)) > 0
         eventually(lambda: idle(job), 30, "the workers have nothing left")
         # There are seven files now, and a client may have six.

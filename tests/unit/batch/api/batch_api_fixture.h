@@ -81,8 +81,7 @@ class BatchApiTest : public testing::Test {
   }
   net::HttpReply ask(const std::string& method, const std::string& target, const Asked& how) {
     std::string lines = "Content-Type: " + how.type + "\r\n" +
-                        std::string(openai::header::kBatchTenant) + ": " +
-                        how.tenant + "\r\n";
+                        std::string(openai::header::kBatchTenant) + ": " + how.tenant + "\r\n";
     if (!how.key.empty()) {
       lines += "Authorization: Bearer " + how.key + "\r\n";
     }

@@ -1,5 +1,9 @@
 #include "batch/api/batch_job.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
 #include "tests/unit/batch/api/batch_api_fixture.h"
 
 namespace pdjob::batch {
@@ -33,7 +37,9 @@ class BatchJobTest : public BatchApiTest {
     std::optional<BatchRun::End> end;
     job->run([&](const BatchRun::End& how) { end = how; });
     EXPECT_TRUE(net::run_until(loop, [&] {
-      meanwhile();
+      if (!end) {
+        meanwhile();
+      }
       return end.has_value();
     }));
     return *end;
