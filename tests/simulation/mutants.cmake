@@ -66,16 +66,8 @@ ray_mutant(awaits_agent_for_ever ray_session_due.cc "if (slot.state == SlotState
 function(batch_api_mutant name file old new)
   pdjob_mutant(batch_api_mutant_${name} batch_api_simulation batch_api_simulation_world batch/${file} "${old}" "${new}")
 endfunction()
-batch_api_mutant(finishes_too_early api/batch_lifecycle.cc "one.change == event.change" "true")
 batch_api_mutant(forgets_cancel api/batch_lifecycle.cc "  batch.cancelling_at = turn.now;" "")
 batch_api_mutant(names_results_again api/batch_lifecycle.cc "one.batch.output_file_id.empty()" "true")
-batch_api_mutant(expiry_is_completion api/batch_lifecycle.cc ": event.expired                  ? BatchState::kExpired" ": false ? BatchState::kExpired")
-batch_api_mutant(leaves_expired api/batch_lifecycle.cc "one.ending == Ending::kExpired ? Rest::kExpired" "false ? Rest::kExpired")
-batch_api_mutant(stays_failed api/batch_lifecycle.cc "  one.stage = Stage::kWaiting;" "")
-batch_api_mutant(runs_cancelled api/batch_lifecycle.cc "(ending == Ending::kCancelled || ending" "(ending")
-batch_api_mutant(ignores_drain api/batch_lifecycle.cc "  if (draining_) {" "  if (false) {")
-batch_api_mutant(sweeps_results catalog/books.cc "kept.files.insert({batch.output_file_id, batch.error_file_id});" "")
-pdjob_mutant(batch_api_mutant_catalog_is_not_synced batch_api_simulation batch_api_simulation_world common/sqlite/database.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
 
 # mutant(NAME SCENARIO FILE OLD NEW): of whole jobs.
 function(mutant name scenario file old new)
