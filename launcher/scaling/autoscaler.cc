@@ -13,16 +13,21 @@ namespace {
 
 // A worker too few by this part of one is not worth a worker.
 constexpr double kDeadBand = 0.1;
-// Fewer workers must hold the targets with so much to spare.
-constexpr double kEase = 0.7;
+// Workers are to hold this part of each target: at the whole of it, every second moment is above.
+constexpr double kEase = 0.85;
+// Fewer workers must hold so much of it. The gap between the two is what keeps the sizes still.
+constexpr double kEaseDown = 0.6;
+constexpr Duration kLookDown = std::chrono::seconds(5);  // How far ahead a smaller group looks.
 // A worker that another group can spare for so long may go there; after a change of size, too.
 constexpr Duration kFlipAfter = std::chrono::seconds(10);
 // From a new worker's first request until the latencies show it.
 constexpr Duration kSettle = std::chrono::seconds(5);
 // A need that is gone sooner is noise.
-constexpr Duration kUpAfter = std::chrono::seconds(2);
-// A group that kept its size for so many times its patience is trusted again.
-constexpr int kForgive = 10;
+constexpr Duration kUpAfter = std::chrono::seconds(1);
+// A group that grows again within so many times its patience should not have shrunk. One that keeps
+// its size for longer than the other is trusted again.
+constexpr int kRegret = 12;
+constexpr int kForgive = 40;
 constexpr uint32_t kPatienceMax = 8;
 constexpr Duration kStartTimeMax = std::chrono::minutes(5);
 
@@ -42,8 +47,10 @@ std::string late_text(const char* what, Duration measured, Duration target) {
   return std::string(what) + " is " + ms_text(measured) + ", its target " + ms_text(target);
 }
 
-bool late(Duration measured, Duration target) {
-  return target > Duration::zero() && measured > target;
+// A mean of few requests is above its target by chance.
+bool late(const GroupModel::Mean& measured, Duration target) {
+  const double count = std::max<double>(1, static_cast<double>(measured.count));
+  return target > Duration::zero() && measured.value * (1 - 1 / std::sqrt(count)) > target;
 }
 
 }  // namespace
@@ -97,10 +104,10 @@ void Autoscaler::look(Group& group, const GroupSample& sample, Instant now) {
   } else if (sample.coming > 0 && group.coming_since == Instant{}) {
     group.coming_since = now;
   }
-  GroupModel::Need need = group.model.need(group.start_time);
+  GroupModel::Need need = group.model.need(group.start_time, kEase);
   group.need = need.workers;
   group.because = std::move(need.because);
-  note_peak(group, whole(group.model.need_at_ease(kEase).workers), now);
+  note_peak(group, whole(group.model.need(kLookDown, kEaseDown).workers), now);
 }
 
 // A need is kept while no later one is as large.
@@ -109,7 +116,7 @@ void Autoscaler::note_peak(Group& group, uint32_t need, Instant now) {
     group.peaks.pop_back();
   }
   group.peaks.emplace_back(now, need);
-  const Duration keep = std::max(group.facts.scaling.down_after * group.patience, kFlipAfter);
+  const Duration keep = std::max(group.facts.scaling.down_after, kFlipAfter) * group.patience;
   while (group.peaks.front().first + keep < now) {
     group.peaks.pop_front();
   }
@@ -195,6 +202,14 @@ void Autoscaler::decide(Group& group, uint32_t to, std::string reason, Instant n
   group.changed = now;
 }
 
+void Autoscaler::regret(Group& group, Instant now) {
+  const Duration quiet = group.facts.scaling.down_after * group.patience;
+  if (group.shrank != Instant::min() && now - group.shrank < kRegret * quiet) {
+    group.patience = std::min(kPatienceMax, 2 * group.patience);
+    group.shrank = Instant::min();
+  }
+}
+
 void Autoscaler::tell_stuck(Group& group, uint32_t want, const std::string& why) {
   if (!std::exchange(group.stuck, true)) {
     decisions_.push_back({.group = static_cast<size_t>(&group - groups_.data()),
@@ -214,12 +229,12 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   uint32_t want = whole(group.need);
   std::string because = group.because;
   if (want <= group.to && settled(group, sample, kSettle, now)) {
-    const Duration ttft = group.model.ttft();
-    const Duration itl = group.model.itl();
+    const GroupModel::Mean ttft = group.model.ttft();
+    const GroupModel::Mean itl = group.model.itl();
     if (late(ttft, target.ttft) || late(itl, target.itl)) {
       want = group.to + 1;
-      because = late(ttft, target.ttft) ? late_text("ttft", ttft, target.ttft)
-                                        : late_text("itl", itl, target.itl);
+      because = late(ttft, target.ttft) ? late_text("ttft", ttft.value, target.ttft)
+                                        : late_text("itl", itl.value, target.itl);
     }
   }
   want = std::max(want, floor_of(group));
@@ -247,11 +262,7 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
     return;
   }
   group.stuck = false;
-  if (group.shrank != Instant::min() &&
-      now - group.shrank < 2 * target.down_after * group.patience) {
-    group.patience = std::min(kPatienceMax, 2 * group.patience);
-    group.shrank = Instant::min();
-  }
+  regret(group, now);
   decide(group, std::min(want, most), because, now);
 }
 
@@ -265,9 +276,10 @@ bool Autoscaler::borrow(size_t index, const Observation& seen, Instant now) {
   }
   const auto number = static_cast<size_t>(other - groups_.data());
   const GroupSample& sample = seen.groups[number];
-  const uint32_t least = std::max({floor_of(*other), peak(*other, kFlipAfter, now), 1U});
+  const Duration quiet = kFlipAfter * other->patience;
+  const uint32_t least = std::max({floor_of(*other), peak(*other, quiet, now), 1U});
   if (sample.by_hand || other->to <= least || other->facts.gpus != group.facts.gpus ||
-      !settled(*other, sample, kFlipAfter, now)) {
+      !settled(*other, sample, quiet, now)) {
     return false;
   }
   // The ratio after the change of both.
@@ -279,6 +291,7 @@ bool Autoscaler::borrow(size_t index, const Observation& seen, Instant now) {
   if ((prefill && high) || (!prefill && low)) {
     return false;
   }
+  regret(group, now);
   decide(*other, other->to - 1, "gives a worker to " + group.facts.name, now);
   other->shrank = now;
   decide(group, group.to + 1, "takes a worker of " + other->facts.name + ": " + group.because, now);

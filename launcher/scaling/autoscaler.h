@@ -100,6 +100,8 @@ class Autoscaler {
   uint32_t ratio_floor(size_t index) const;
   Group* partner_of(size_t index);
   void decide(Group& group, uint32_t to, std::string reason, Instant now);
+  // It grows: if it shrank a short while ago, it waits longer the next time.
+  static void regret(Group& group, Instant now);
   // Tells once that the group keeps its size though it needs more.
   void tell_stuck(Group& group, uint32_t want, const std::string& why);
 

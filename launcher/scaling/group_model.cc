@@ -147,14 +147,14 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
   }
 }
 
-Duration GroupModel::mean(uint64_t Sums::* sum, uint64_t Sums::* count) const {
+GroupModel::Mean GroupModel::mean(uint64_t Sums::* sum, uint64_t Sums::* count) const {
   uint64_t total = 0;
   uint64_t number = 0;
   for (const Sums& each : window_) {
     total += each.*sum;
     number += each.*count;
   }
-  return number == 0 ? Duration::zero() : Duration(std::chrono::microseconds(total / number));
+  return number == 0 ? Mean{} : Mean{std::chrono::microseconds(total / number), number};
 }
 
 GroupModel::Need GroupModel::for_ttft(const Shape& shape) const {
@@ -213,18 +213,11 @@ GroupModel::Need GroupModel::need_of(const Shape& shape) const {
   return most;
 }
 
-GroupModel::Need GroupModel::need(Duration ahead) const {
-  return need_of({.rate = rate_.ahead(ahead),
+GroupModel::Need GroupModel::need(Duration ahead, double ease) const {
+  return need_of({.ease = ease,
+                  .rate = rate_.ahead(ahead),
                   .requests = requests_.ahead(ahead),
                   .rows = rows_.ahead(ahead),
-                  .backlog = backlog_});
-}
-
-GroupModel::Need GroupModel::need_at_ease(double ease) const {
-  return need_of({.ease = ease,
-                  .rate = rate_.ahead(kWindow),
-                  .requests = requests_.ahead(kWindow),
-                  .rows = rows_.ahead(kWindow),
                   .backlog = backlog_});
 }
 

@@ -66,14 +66,17 @@ class GroupModel {
     double workers = 0;
     std::string because;  // "12 requests at 4 a worker"; empty for no need.
   };
-  // How many workers hold the targets in `ahead` from now.
-  Need need(Duration ahead) const;
-  // How many hold the targets with so much to spare (0.7: at 70 % of them), as things are.
-  Need need_at_ease(double ease) const;
+  // How many workers hold the targets in `ahead` from now, with so much to spare (0.7: at 70 % of
+  // them).
+  Need need(Duration ahead, double ease) const;
 
-  // Means of the last seconds; zero: unknown.
-  Duration ttft() const { return mean(&Sums::ttft_us, &Sums::ttft_count); }
-  Duration itl() const { return mean(&Sums::itl_us, &Sums::itl_count); }
+  // Means of the last seconds.
+  struct Mean {
+    Duration value{};
+    uint64_t count = 0;  // 0: unknown.
+  };
+  Mean ttft() const { return mean(&Sums::ttft_us, &Sums::ttft_count); }
+  Mean itl() const { return mean(&Sums::itl_us, &Sums::itl_count); }
   // No worker has or had a request since the last sample.
   bool idle() const { return idle_; }
 
@@ -89,7 +92,7 @@ class GroupModel {
     double rows = 0;
     double backlog = 0;  // Prompt tokens that wait.
   };
-  Duration mean(uint64_t Sums::* sum, uint64_t Sums::* count) const;
+  Mean mean(uint64_t Sums::* sum, uint64_t Sums::* count) const;
   Need need_of(const Shape& shape) const;
   Need for_ttft(const Shape& shape) const;
   Need for_itl(const Shape& shape) const;
