@@ -1,7 +1,9 @@
 """A ramp of load, 1 to 10 and back, on a job that scales by itself. Workers are real processes whose engine sleeps for each token, so that each
 one adds capacity however few cores there are.
 
-    scale_bench.py [--pdjob FILE] [--seconds N]
+    scale_bench.py [--pdjob FILE] [--seconds N] [--settle N]
+
+--settle: how many seconds the sizes may take to come down after the load; by default twice the job's `down_after`.
 
 Prints one JSON object: how much of the time the SLO held, the worker-seconds beside those of a job that has the peak's workers all the time, and
 the sizes. Docs: docs/measurements/scaling.md.
@@ -88,7 +90,9 @@ class Ramp:
                 tasks.append(asyncio.create_task(self.ask(client, number)))
                 number += 1
             await asyncio.gather(*tasks)
-        await asyncio.sleep(settle)
+        ended = time.monotonic()
+        while self.samples[-1][1:] != (1, 1) and time.monotonic() < ended + settle:
+            await asyncio.sleep(0.5)
         watcher.cancel()
         return number
 
@@ -130,6 +134,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--pdjob", default="build/release/pdjob")
     parser.add_argument("--seconds", type=int, default=180)
+    parser.add_argument("--settle", type=int)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
         config = pathlib.Path(folder) / "job.yaml"
@@ -140,9 +145,9 @@ def main():
         admin = json.loads((pathlib.Path(folder) / "state/scale-bench/launcher.json").read_text())["admin"]
         try:
             ramp = Ramp(url, admin, args.seconds)
-            asked = asyncio.run(ramp.run(settle=2 * down))
-            print(json.dumps(report(ramp, asked), indent=2))
-            print(httpx.get(f"http://{admin}/explain").text)
+            asked = asyncio.run(ramp.run(settle=args.settle or 2 * down))
+            explained = httpx.get(f"http://{admin}/explain").text
+            print(json.dumps(report(ramp, asked) | {"explained": explained.splitlines()}, indent=2))
         finally:
             job.terminate()
             job.wait(60)

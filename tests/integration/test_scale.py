@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -243,3 +244,17 @@ def check_a_job_that_scales(job):
     story = subprocess.run([BIN, "explain", "--config", str(job.config)], capture_output=True, text=True, timeout=30).stdout
     for what in ["from 1 to 2 workers: ", "no request for 4 s", "wait at a router"]:
         assert what in story, story
+
+
+def test_a_ramp_of_load_is_followed_up_and_down_and_loses_nothing():
+    """The bench's ramp in short. Its engines sleep, so workers add capacity on any machine. How well the SLO is held is the bench's business."""
+    bench = pathlib.Path(__file__).resolve().parents[1] / "bench/scale_bench.py"
+    done = subprocess.run(
+        [sys.executable, bench, "--pdjob", BIN, "--seconds", "30", "--settle", "120"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["lost"] == [], result
+    assert result["peak"]["prefill"] >= 2 and result["peak"]["decode"] >= 2, result
+    assert result["end"] == {"prefill": 1, "decode": 1}, result
+    assert max(result["turns"].values()) <= 3, result

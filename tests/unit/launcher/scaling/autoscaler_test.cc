@@ -21,12 +21,16 @@ std::vector<ScaledGroup> both_groups(uint32_t most = 12) {
           {.name = "decode", .role = net::Role::kDecode, .model = "m", .scaling = decode}};
 }
 
+Observation idle(uint32_t prefill, uint32_t decode) {
+  return {.groups = {{.wanted = prefill}, {.wanted = decode}}};
+}
+
 struct Outcome {
   double seconds = 0;
   double slo_seconds = 0;  // Both latencies within their targets, or no request.
   double worker_seconds = 0;
-  uint32_t turns = 0;    // A group that grew shrinks, or the other way round.
-  uint32_t changes = 0;  // In the second half.
+  uint32_t turns = 0;       // A group that grew shrinks, or the other way round.
+  uint32_t late_turns = 0;  // In the second half.
   uint32_t most[2] = {};
   uint32_t least[2] = {1000, 1000};
   std::vector<Decision> decisions;
@@ -46,9 +50,10 @@ Outcome run(Plant& plant, Autoscaler& scaler, int length, const std::function<do
       plant.apply(decisions);
       for (const Decision& each : decisions) {
         const int way = each.to > each.from ? 1 : each.to < each.from ? -1 : 0;
-        outcome.turns += way * last[each.group] < 0 ? 1 : 0;
+        const uint32_t turns = way * last[each.group] < 0 ? 1 : 0;
+        outcome.turns += turns;
+        outcome.late_turns += second > length / 2 ? turns : 0;
         last[each.group] = way == 0 ? last[each.group] : way;
-        outcome.changes += way != 0 && second > length / 2 ? 1 : 0;
         outcome.decisions.push_back(each);
       }
       for (int group = 0; group < 2; ++group) {
@@ -89,7 +94,9 @@ TEST(Autoscaler, ARampUpAndDownHoldsTheTargetsWithFewWorkerSeconds) {
 
 TEST(Autoscaler, ASteadyLoadIsNotAnsweredWithMovingSizes) {
   Random random(3);
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  constexpr uint32_t kSeeds = 40;
+  uint32_t turns = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const PlantSpec spec{.prompt_tokens = 20 + 200 * random.unit(),
                          .output_tokens = 10 + 100 * random.unit(),
                          .itl_alone = random.unit() * 0.02,
@@ -99,7 +106,45 @@ TEST(Autoscaler, ASteadyLoadIsNotAnsweredWithMovingSizes) {
     Autoscaler scaler(both_groups(), {});
     const double rate = 0.5 + random.unit() * 6;
     const Outcome outcome = run(plant, scaler, 900, [&](int) { return rate; });
-    EXPECT_LE(outcome.changes, 12U) << "seed " << seed << ": changes in the last 450 s";
+    EXPECT_LE(outcome.late_turns, 6U) << "seed " << seed << ": of both groups in 450 s";
+    turns += outcome.late_turns;
+  }
+  EXPECT_LE(turns, 2 * kSeeds);
+}
+
+// A short ramp leaves no time to wait and see.
+TEST(Autoscaler, AShortRampHoldsTheTargetsToo) {
+  double held = 0;
+  constexpr int kRuns = 20;
+  for (uint64_t seed = 1; seed <= kRuns; ++seed) {
+    Plant plant({}, seed, 1, 1);
+    Autoscaler scaler(both_groups(), {});
+    const Outcome outcome = run(plant, scaler, 180, [](int second) {
+      const double top = second < 90 ? second / 90.0 : (180 - second) / 90.0;
+      return 1.5 * (1 + 9 * top);
+    });
+    held += outcome.slo_seconds / outcome.seconds / kRuns;
+  }
+  EXPECT_GE(held, 0.93);
+}
+
+TEST(Autoscaler, ALateMeanOfFewRequestsIsNoReasonToGrow) {
+  for (const uint64_t requests : {2U, 200U}) {
+    Autoscaler scaler(both_groups(), {});
+    Instant now(seconds(1000));
+    Observation seen = idle(1, 1);
+    uint64_t finished = 0;
+    size_t grown = 0;
+    for (int i = 0; i < 40; ++i, now += milliseconds(500)) {
+      finished += i == 30 ? requests : 0;
+      seen.groups[0].workers = {{"e",
+                                 {.tokens_computed = 10 * finished,
+                                  .busy_us = 100 * finished,
+                                  .ttft_sum_us = 600'000 * finished,
+                                  .ttft_count = finished}}};
+      grown += scaler.step(seen, now).size();
+    }
+    EXPECT_EQ(grown > 0, requests > 100) << requests;
   }
 }
 
@@ -166,10 +211,6 @@ TEST(Autoscaler, AWorkerThatOneRoleCanSpareGoesToTheOtherBeforeANewOneComes) {
 }
 
 // --- single decisions
-
-Observation idle(uint32_t prefill, uint32_t decode) {
-  return {.groups = {{.wanted = prefill}, {.wanted = decode}}};
-}
 
 TEST(Autoscaler, WithoutRequestsAllWorkersEndAndTheNextRequestBringsThemBack) {
   Autoscaler scaler(both_groups(), {.zero_after = seconds(30)});
