@@ -78,7 +78,11 @@ void Books::change(CatalogChange change, std::function<void()> then) {
   ++changes_;
   disk_->run(
       [this, change = std::move(change), then = std::move(then), alive = std::weak_ptr(alive_)] {
+        if (failed_) {
+          return;
+        }
         const Status written = catalog_->commit(change);
+        failed_ = !written;
         loop_.post([this, then, written, alive] {
           if (alive.expired()) {
             return;
@@ -114,6 +118,9 @@ void Books::when_stored(std::function<void()> then) {
 
 void Books::run(std::function<Then(FileStore&)> work) {
   disk_->run([this, work = std::move(work), alive = std::weak_ptr(alive_)] {
+    if (failed_) {
+      return;
+    }
     Then then = work(store_);
     if (then) {
       loop_.post([then = std::move(then), alive] {

@@ -1,7 +1,8 @@
 // Books: the records of the Batch API, in memory and on disk. A change is in memory at once, and
 // reaches the disk in order. Clients hear of it once it is there (when_stored()), so a crash takes
-// back nothing that a client was told. A change that cannot be written ends the process: the next
-// one begins with the records on disk. Loop-bound.
+// back nothing that a client was told. A change that cannot be written ends the process, and the
+// disk gets nothing that was asked after it: the next process begins with the records on disk, and
+// with the bytes that belong to them. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,7 @@ class Books {
   // Runs `then` on the loop once all changes until now are on disk: at once if they are.
   void when_stored(std::function<void()> then);
   // Runs `work` on the disk's thread, in order with changes, and what it returns on the loop.
+  // Does nothing after a change that could not be written.
   using Then = std::function<void()>;
   void run(std::function<Then(FileStore&)> work);
 
@@ -76,6 +78,7 @@ class Books {
   std::function<void(const std::string&)> broken_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   // The disk's thread uses these.
+  bool failed_ = false;  // A change could not be written.
   const std::unique_ptr<CatalogFile> catalog_;
   FileStore store_;
   std::unique_ptr<net::Helper> disk_;  // Ends first.

@@ -92,6 +92,25 @@ TEST_F(BooksTest, AChangeThatCannotBeWrittenIsNeverToldAndEndsTheProcess) {
   EXPECT_NE(books->files().find("file-1"), nullptr);
 }
 
+TEST_F(BooksTest, NothingReachesTheDiskAfterAChangeThatCouldNotBeWritten) {
+  store(file(1));
+  bool removed = false;
+  {
+    const NoRoom full;
+    books->change({.files = {}, .batches = {}, .erased = {"file-1"}}, {});
+    ASSERT_TRUE(net::run_until(loop, [&] { return !broken.empty(); }));
+  }
+  books->run([&](FileStore& /*store*/) -> Books::Then {
+    removed = true;
+    return {};
+  });
+  books->change({.files = {file(2)}, .batches = {}, .erased = {}}, {});
+  open();  // The end of the old process carries out what was asked.
+  EXPECT_FALSE(removed) << "its bytes would be gone, and its record would not";
+  EXPECT_NE(books->files().find("file-1"), nullptr);
+  EXPECT_EQ(books->files().find("file-2"), nullptr);
+}
+
 TEST_F(BooksTest, OneFolderHasOneProcess) {
   EXPECT_FALSE(Books::open(loop, folder.path() + "/api", [](const std::string&) {}));
 }
