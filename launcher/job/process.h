@@ -50,6 +50,11 @@ struct VitalSigns {
   bool stopped = false;  // By a signal (SIGSTOP) or a debugger; asleep, too.
   uint64_t turns = 0;
   uint64_t at_ms = 0;
+
+  // True if it was on no core between an earlier look and this one.
+  bool slept_since(const VitalSigns& earlier) const {
+    return asleep && earlier.asleep && turns == earlier.turns;
+  }
   friend bool operator==(const VitalSigns&, const VitalSigns&) = default;
 };
 
@@ -62,8 +67,8 @@ struct ProcessPlan {
   friend bool operator==(const ProcessPlan&, const ProcessPlan&) = default;
 };
 
-// What another launcher must know of a process to go on with it. Its plan is as it is now: the role
-// may have changed, and a place without a node means that it has none.
+// The facts of a process that another launcher needs to go on with it. Its plan is as it is now:
+// the role may have changed, and a place without a node means that it has none.
 struct ProcessRecord : ProcessPlan {
   ProcessState state = ProcessState::kWaiting;
   Fate fate = Fate::kRestart;

@@ -233,8 +233,8 @@ void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
     return;
   }
   const VitalSigns before = std::exchange(process.signs, signs);
-  const bool asleep = before.asleep && signs.asleep && before.turns == signs.turns;
-  if (asleep && std::chrono::milliseconds(signs.at_ms - before.at_ms) >= kAsleep) {
+  if (signs.slept_since(before) &&
+      std::chrono::milliseconds(signs.at_ms - before.at_ms) >= kAsleep) {
     kill(process, signs.stopped ? "stopped" : "silent", turn);
   }
 }

@@ -73,9 +73,8 @@ LocalAgent::~LocalAgent() {
 
 bool LocalAgent::stands_still() {
   const auto signs = vital_signs_of(pid_in(lock_path(options_.folder)), loop_.exact_now());
-  const bool asleep = signs && signs->asleep && signs_.asleep && signs->turns == signs_.turns;
-  signs_ = signs.value_or(VitalSigns{});
-  looks_asleep_ = asleep ? looks_asleep_ + 1 : 0;
+  const VitalSigns before = std::exchange(signs_, signs.value_or(VitalSigns{}));
+  looks_asleep_ = signs_.slept_since(before) ? looks_asleep_ + 1 : 0;
   return looks_asleep_ >= kLooksAsleepMax;
 }
 
