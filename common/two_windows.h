@@ -1,5 +1,5 @@
-// TwoWindows: what happened lately, in a window of time that fills and the one before it. What is
-// older is forgotten, a window at a time. Value.
+// TwoWindows: what happened lately, in a window of time that fills and the one before it. Older
+// windows are forgotten. Value.
 #pragma once
 
 #include <utility>

@@ -175,7 +175,7 @@ class AddressWait {
   void again() {
     taken_ = opened_.error().message;
     progress_("waiting for agents: " + taken_);
-    // Who has it is looked up in /proc. An adopted job should not wait long.
+    // Each attempt looks into /proc. An adopted job should not wait long.
     const auto pause = std::chrono::milliseconds(run_.adopts() ? 100 : 500);
     next_ = loop_.call_at(loop_.now() + pause, [this] {
       if (attempt()) {

@@ -128,7 +128,7 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   }
 }
 
-// What runs here may still be adopted. The other job hears why this node does not serve it.
+// The processes here may still be adopted. The other job hears why this node does not serve it.
 void AgentSession::keep_for_owner(uint64_t session, Turn& turn) {
   const auto left = (orphan_until_ - turn.now) / std::chrono::seconds(1);
   const std::string why = "it keeps the processes of job " + job_ +

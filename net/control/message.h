@@ -56,7 +56,7 @@ struct WorkerEntry {
   std::string abort;
   Standing standing = Standing::kServing;
   bool local_links = false;  // It has no keys for KV links: it hands over on its machine only.
-  // Of its model's file; equal on all workers of a model. Empty: unknown.
+  // The digest of its model's file, equal on all workers of a model. Empty: unknown.
   std::string model_digest;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };

@@ -219,7 +219,7 @@ def test_a_row_that_crashes_workers_is_set_aside_alone_though_the_batch_is_kille
     assert error["response"]["body"]["error"]["code"] == "request_kills_workers"
     answered = [record["custom_id"] for record in lines(out / "output.jsonl")]
     assert answered == [each["custom_id"] for each in rows if each["custom_id"] != "r1"], "no other row is set aside"
-    # Of this life: logs begin anew with the job. If no other worker was ready in time, the batch asked again, and the count began anew.
+    # The logs are those of this life: they begin anew with the job. If no other worker was ready in time, the batch asked again, and the count began anew.
     assert 2 <= crashes() <= 4
 
 

@@ -26,13 +26,13 @@ constexpr LifecycleConfig kConfig{.running_max = 2, .alive_max = 4};
 constexpr Duration kFaults = seconds(60);
 constexpr Duration kEnd = seconds(400);
 
-// Of one batch, what its folder has on disk.
+// The folder of one batch, as it is on disk.
 struct Folder {
   int64_t answered = 0;
   int64_t failed = 0;
   bool expired = false;
 };
-// Of one batch, what its clients know, and what decides its end.
+// The facts of one batch: those that clients know, and those that decide its end.
 struct Facts {
   int64_t total = 0;
   bool bad = false;   // Its input is wrong.
@@ -139,7 +139,7 @@ class BatchApiWorld {
 
   // ---- The process
 
-  // Of this process only.
+  // Does nothing if this process has ended by then.
   void later(Duration delay, std::function<void()> work) {
     loop_.after(delay, [this, process = incarnation_, work = std::move(work)] {
       if (process == incarnation_ && process_ != nullptr && !disk_.crashed()) {
