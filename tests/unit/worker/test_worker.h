@@ -130,7 +130,9 @@ class TestWorker {
   Wanted expect() {
     Output output = next();
     if (!std::holds_alternative<Wanted>(output)) {
-      ADD_FAILURE() << "got an output of kind " << output.index();
+      const auto* failed = std::get_if<RequestFailed>(&output);
+      ADD_FAILURE() << "got an output of kind " << output.index()
+                    << (failed != nullptr ? ": " + failed->error.message : "");
       return {};
     }
     return std::get<Wanted>(std::move(output));

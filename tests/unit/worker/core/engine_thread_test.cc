@@ -47,17 +47,20 @@ TEST_F(EngineThreadTest, AnOfferReachesNoFetchOfAnotherPromptOrTenant) {
   for (const auto& [thiefs_prompt, thief] :
        {std::pair(same_length, "alice"), std::pair(prompt, "mallory"), std::pair(prompt, "")}) {
     SCOPED_TRACE(thiefs_prompt + " of " + thief);
-    GenerationRequest stolen =
-        decode.request({.id = ++id, .kv = KvMode::kFetch, .prompt = thiefs_prompt});
+    const TransferId transfer{1, id};  // A name is used once.
+    GenerationRequest stolen = decode.request(
+        {.id = ++id, .kv = KvMode::kFetch, .prompt = thiefs_prompt, .transfer = transfer});
     const RequestId thiefs = stolen.id;
     stolen.tenant = thief;
     stolen.peer = prefill.address();
     ASSERT_TRUE(decode.thread().submit(std::move(stolen)));
-    GenerationRequest offered = prefill.request({.id = id, .kv = KvMode::kOffer, .max_tokens = 1});
+    GenerationRequest offered =
+        prefill.request({.id = id, .kv = KvMode::kOffer, .max_tokens = 1, .transfer = transfer});
     offered.tenant = "alice";
     ASSERT_TRUE(prefill.thread().submit(std::move(offered)));
     prefill.expect<TokenOutput>();
-    GenerationRequest fetched = decode.request({.id = ++id, .kv = KvMode::kFetch});
+    GenerationRequest fetched =
+        decode.request({.id = ++id, .kv = KvMode::kFetch, .transfer = transfer});
     fetched.tenant = "alice";
     fetched.peer = prefill.address();
     const RequestId owner = fetched.id;
