@@ -13,17 +13,6 @@ namespace pdjob::launcher {
 
 namespace {
 
-std::string duration_text(Duration duration) {
-  const auto total = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
-  if (total < 60) {
-    return std::to_string(total) + "s";
-  }
-  if (total < 3600) {
-    return std::to_string(total / 60) + "m" + std::to_string(total % 60) + "s";
-  }
-  return std::to_string(total / 3600) + "h" + std::to_string(total % 3600 / 60) + "m";
-}
-
 std::string url_of(const Process& process, const LaunchPlan& plan) {
   const auto row = std::ranges::find(plan.rows, process.name, &PlanRow::name);
   // The planned port of an engine of another make may be in use.
@@ -78,6 +67,12 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("kv_rows_used").integer(process.load.kv_rows_used);
   json.key("kv_rows_max").integer(process.load.kv_rows_max);
   json.key("standstill_ms").integer(process.load.standstill_ms);
+  json.key("tokens_computed").integer(process.load.tokens_computed);
+  json.key("busy_us").integer(process.load.busy_us);
+  json.key("ttft_sum_us").integer(process.load.ttft_sum_us);
+  json.key("ttft_count").integer(process.load.ttft_count);
+  json.key("itl_sum_us").integer(process.load.itl_sum_us);
+  json.key("itl_count").integer(process.load.itl_count);
   if (process.is_foreign()) {
     json.key("patience_ms").integer(process.load.patience_ms);
     json.key("ttft_us").integer(process.load.ttft_us);

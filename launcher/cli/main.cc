@@ -12,16 +12,18 @@
 #include "common/exit_code.h"
 #include "launcher/cli/batch_arguments.h"
 #include "launcher/cli/batch_command.h"
+#include "launcher/cli/completion_arguments.h"
 #include "launcher/cli/convert_command.h"
-#include "launcher/cli/links_command.h"
-#include "launcher/cli/logs_command.h"
 #include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference.h"
 #include "launcher/cli/scale_command.h"
-#include "launcher/cli/status_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
 #include "launcher/launcher_process.h"
+#include "launcher/look/links_command.h"
+#include "launcher/look/logs_command.h"
+#include "launcher/look/status_command.h"
+#include "launcher/look/top_command.h"
 #include "launcher/plan/job_config.h"
 #include "openai/headers.h"
 
@@ -32,7 +34,9 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   pdjob --config configs/quickstart.yaml        start a job; Ctrl-C drains and stops it
   pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
+  pdjob ps                                      the jobs that run here
   pdjob status --job quickstart                 what runs, and how it is doing
+  pdjob top                                     the same, live: load, latencies, rates
   pdjob links --config job.yaml --watch         the KV links between its workers, live
   pdjob logs -f decode-0                        what a process writes, on whichever machine
   pdjob stop                                    ends the job that runs here
@@ -79,6 +83,22 @@ In a pipe it prints the table once, with --watch once a second; with --json a li
 Examples:
   pdjob links --config job.yaml --watch
   pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
+)";
+
+constexpr const char* kTopHelp = R"(
+Each line is a process. Rates and latencies are those of the last second.
+
+  RUNNING, QUEUED  requests of the worker
+  KV               how much of its KV memory holds rows
+  BUSY             how much of the time its engine was in a step
+  TTFT             from a request's arrival at the worker to its first token
+  ITL              between two tokens of a request
+  TOKENS/S         tokens that its engine computed: prompts and output
+
+The second line adds up the workers that decode: TTFT and ITL there are what clients see, without
+the way through the router.
+
+In a pipe it prints a page a second.
 )";
 
 // Returns the memory of a large request to the system when the request ends. By default glibc
@@ -131,6 +151,7 @@ struct CommandLine {
   std::string reference_page = "job-file";
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
+  std::optional<CompletionArguments> completions;
 
   CommandLine() {
     app.footer(kExamples);
@@ -139,6 +160,8 @@ struct CommandLine {
     app.require_subcommand(0, 1);
     add_plan();
     add_convert();
+    add_ps();
+    add_top();
     add_status();
     add_links();
     add_nodes();
@@ -149,6 +172,7 @@ struct CommandLine {
     processes.emplace(app, places, exit_code);
     batches.emplace(app, places, exit_code);
     add_reference();
+    completions.emplace(app, exit_code);
   }
 
   void add_reference() {
@@ -190,11 +214,30 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand("status", "Show the processes of a running job");
     add_which_job(command);
     command->add_flag("--json", json, "As JSON");
+    command->add_flag("--watch", watch, "Again and again, until Ctrl-C");
     command->callback([this] {
       exit_code = of_job("status", [this](const std::string& state_dir, const std::string& job) {
-        return show_status(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+        return show_status(state_dir, job, json ? StatusForm::kJson : StatusForm::kText,
+                           watch ? ShowMode::kWatch : ShowMode::kOnce);
       });
     });
+  }
+
+  void add_ps() {
+    CLI::App* command = app.add_subcommand("ps", "List the jobs that run here");
+    command->add_flag("--json", json, "As JSON");
+    command->callback([this] {
+      exit_code =
+          show_jobs(default_state_dir(places), json ? StatusForm::kJson : StatusForm::kText);
+    });
+  }
+
+  void add_top() {
+    CLI::App* command = app.add_subcommand(
+        "top", "Watch a running job: load, latencies and rates of each process, until Ctrl-C");
+    add_which_job(command);
+    command->footer(kTopHelp);
+    command->callback([this] { exit_code = of_job("top", show_top); });
   }
 
   void add_links() {
@@ -207,7 +250,7 @@ struct CommandLine {
     command->callback([this] {
       exit_code = of_job("links", [this](const std::string& state_dir, const std::string& job) {
         return show_links(state_dir, job, json ? StatusForm::kJson : StatusForm::kText,
-                          watch ? LinksMode::kWatch : LinksMode::kOnce);
+                          watch ? ShowMode::kWatch : ShowMode::kOnce);
       });
     });
   }

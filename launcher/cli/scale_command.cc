@@ -8,8 +8,8 @@
 #include "common/json/json_fields.h"
 #include "common/os/real_clock.h"
 #include "common/result.h"
-#include "launcher/cli/ask.h"
 #include "launcher/job_folder.h"
+#include "launcher/look/ask.h"
 
 namespace pdjob::launcher {
 

@@ -24,4 +24,15 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string duration_text(Duration duration) {
+  const auto total = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+  if (total < 60) {
+    return std::to_string(total) + "s";
+  }
+  if (total < 3600) {
+    return std::to_string(total / 60) + "m" + std::to_string(total % 60) + "s";
+  }
+  return std::to_string(total / 3600) + "h" + std::to_string(total % 3600 / 60) + "m";
+}
+
 }  // namespace pdjob::launcher

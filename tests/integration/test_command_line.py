@@ -1,7 +1,10 @@
 """What the command line answers to people who mistype, and to people who run one job."""
 
+import itertools
+import json
 import os
 import pathlib
+import re
 import subprocess
 import time
 
@@ -42,6 +45,50 @@ def test_status_shows_the_only_job_without_being_told_its_name(tmp_path):
         assert answer.returncode == 0 and "decode-0" in answer.stdout, answer.stderr
         names = {pathlib.Path(f"/proc/{each['pid']}/comm").read_text().strip() for each in job.processes().values()}
         assert names == {"pdjob:prefill-0", "pdjob:decode-0", "pdjob:router-0"}, "as ps shows them"
+
+        (listed,) = json.loads(run("ps", "--json", env=home).stdout)
+        assert listed["url"] == job.url and [each["state"] for each in listed["processes"]] == ["ready"] * 3
+        heading, row = run("ps", env=home).stdout.splitlines()
+        assert heading.startswith("JOB ") and row.split()[1:5] == ["ready", "1/1", "1/1", "-"]
+        assert completed("pdjob", "status", "--job", "", env=home) == [listed["job"]]
+    assert run("ps", env=home).stdout == "no job runs here\n"
+
+
+def test_top_shows_what_happens_while_a_request_runs(tmp_path):
+    with running_job(tmp_path) as job:
+        with subprocess.Popen([BIN, "top", "--config", str(job.config)], stdout=subprocess.PIPE, text=True) as top:
+            try:
+                body = {"model": "smollm2", "prompt": "Tell me a story about a river.", "max_tokens": 100, "ignore_eos": True}
+                pages, rows = 0, []
+                while pages < 60 and not any(re.search(r" ms +[1-9]\d* +0$", row) for row in rows):
+                    if pages % 2 == 0:
+                        assert httpx.post(job.url + "/v1/completions", json=body, timeout=60).status_code == 200
+                    pages += 1
+                    rows = [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
+                    rows += [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
+                assert pages < 60, rows
+                assert rows[0] == f"job {job.status()['job']}: ready, {job.url}" and rows[2].startswith("NAME ")
+                assert [row.split()[0] for row in rows[3:]] == ["router-0", "prefill-0", "decode-0"]
+            finally:
+                top.terminate()
+
+
+def completed(*words, env=None):
+    """Returns what bash offers for the last word."""
+    script = f'source <({BIN} completion bash); pdjob() {{ {BIN} "$@"; }}; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _pdjob'
+    script += "; printf '%s\\n' \"${COMPREPLY[@]}\""
+    answer = subprocess.run(["bash", "-c", script, "bash", *words], env=env, capture_output=True, text=True, timeout=30)
+    assert answer.returncode == 0 and not answer.stderr, answer
+    return answer.stdout.split()
+
+
+def test_bash_completes_commands_and_their_options():
+    assert completed("pdjob", "st") == ["status", "stop"]
+    assert completed("pdjob", "status", "--j") == ["--job", "--json"]
+    assert completed("pdjob", "links", "--wa") == ["--watch"]
+    assert "complete -c pdjob" in run("completion", "fish").stdout and "bashcompinit" in run("completion", "zsh").stdout
+    answer = run("completion", "tcsh")
+    assert answer.returncode == 2 and "bash" in answer.stderr
 
 
 def test_paths_of_a_job_file_start_at_its_own_folder(tmp_path):

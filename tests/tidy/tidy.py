@@ -90,7 +90,8 @@ ROOMS = {
     "launcher/agents": "placement plan job clusters",
     "launcher/run": "placement plan job clusters agents",
     "launcher": "view placement plan job scaling clusters agents run ray",
-    "launcher/cli": "plan clusters agents run .",
+    "launcher/look": "view plan clusters .",
+    "launcher/cli": "plan clusters agents run look .",
 }
 
 # Library -> (its headers, the only files that may include them).

@@ -1,4 +1,4 @@
-#include "launcher/links.h"
+#include "launcher/look/links.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/cli/ask.h"
+#include "launcher/look/ask.h"
 
 #include <utility>
 

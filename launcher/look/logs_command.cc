@@ -1,4 +1,4 @@
-#include "launcher/cli/logs_command.h"
+#include "launcher/look/logs_command.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -10,9 +10,9 @@
 #include "common/exit_code.h"
 #include "common/parse_number.h"
 #include "common/result.h"
-#include "launcher/cli/ask.h"
 #include "launcher/clusters/log_folder.h"
 #include "launcher/job_folder.h"
+#include "launcher/look/ask.h"
 
 namespace pdjob::launcher {
 

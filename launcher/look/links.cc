@@ -1,4 +1,4 @@
-#include "launcher/links.h"
+#include "launcher/look/links.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common/json/json_writer.h"
+#include "launcher/look/status_page.h"
 #include "launcher/view/table.h"
 #include "openai/json/json_edit.h"
 
@@ -107,23 +108,16 @@ std::vector<std::string> row_of(const std::string& link, const End& worker, cons
 }  // namespace
 
 Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json) {
-  static constexpr std::string_view kProcesses[] = {"processes"};
-  static constexpr std::string_view kNames[] = {"name", "role",  "engine_id",
-                                                "url",  "state", "node"};
-  PDJOB_TRY(const JsonObject status, JsonObject::scan(status_json, kProcesses));
+  PDJOB_TRY(const StatusPage status, read_status(status_json));
   std::vector<LinkedWorker> workers;
-  for (const std::string& text : openai::json_array_items(status.value("processes"))) {
-    PDJOB_TRY(const JsonObject process, JsonObject::scan(text, kNames));
-    const std::string role = string_of(process, "role");
-    if (role == "router" || role == "batch") {
-      continue;
+  for (const ProcessLine& process : status.processes) {
+    if (process.is_worker()) {
+      workers.push_back({.name = process.name,
+                         .engine_id = process.engine_id,
+                         .url = process.url,
+                         .serving = process.serving(),
+                         .node = process.node});
     }
-    workers.push_back({.name = string_of(process, "name"),
-                       .engine_id = string_of(process, "engine_id"),
-                       .url = string_of(process, "url"),
-                       .serving = string_of(process, "state") == "ready" ||
-                                  string_of(process, "state") == "registered",
-                       .node = string_of(process, "node")});
   }
   return workers;
 }

@@ -1,0 +1,35 @@
+#include "launcher/look/show_page.h"
+
+#include <cstdio>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "common/exit_code.h"
+
+namespace pdjob::launcher {
+namespace {
+
+constexpr int kWatchMilliseconds = 1000;
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
+
+}  // namespace
+
+int show_page(StatusForm form, ShowMode mode, const std::function<Result<std::string>()>& page) {
+  const bool looks = mode == ShowMode::kWatch && form == StatusForm::kText;
+  const bool over_itself = looks && isatty(1) == 1;
+  for (;;) {
+    const Result<std::string> text = page();
+    if (!text) {
+      std::fprintf(stderr, "pdjob: %s\n", text.error().message.c_str());
+      return kExitFailed;
+    }
+    std::fputs((over_itself ? kClearScreen + *text : *text + (looks ? "\n" : "")).c_str(), stdout);
+    if (std::fflush(stdout) != 0 || mode == ShowMode::kOnce) {
+      return kExitOk;
+    }
+    ::poll(nullptr, 0, kWatchMilliseconds);
+  }
+}
+
+}  // namespace pdjob::launcher
