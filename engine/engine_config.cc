@@ -10,10 +10,16 @@ namespace pdjob::engine {
 
 namespace {
 
-constexpr const char* kOwnKeys[] = {
-    "kv_type",           "sequences",  "tokens_per_sequence",  "batch_tokens",
-    "shared_kv",         "gpu_layers", "fake_delay_per_token", "fake_crash_on_token",
-    "fake_hang_on_token"};
+constexpr const char* kOwnKeys[] = {"kv_type",
+                                    "lend_threads",
+                                    "sequences",
+                                    "tokens_per_sequence",
+                                    "batch_tokens",
+                                    "shared_kv",
+                                    "gpu_layers",
+                                    "fake_delay_per_token",
+                                    "fake_crash_on_token",
+                                    "fake_hang_on_token"};
 
 // The recipes of other makes are words, too, so that a new one needs no code.
 void read_kind(ConfigReader& in, EngineConfig& config) {
@@ -60,13 +66,18 @@ const char* to_string(KvType type) {
 bool same_engine(const EngineConfig& one, const EngineConfig& other) {
   const auto all = [](const EngineConfig& engine) {
     return std::tie(engine.kind, engine.model_path, engine.served_name, engine.kv_type,
-                    engine.threads, engine.sequences, engine.tokens_per_sequence,
-                    engine.batch_tokens, engine.shared_kv, engine.gpu, engine.gpu_layers,
-                    engine.cuda.device, engine.cuda.library, engine.cpu_computes_in_gpu_memory,
-                    engine.fake_delay_per_token, engine.fake_crash_on_token,
-                    engine.fake_hang_on_token);
+                    engine.threads, engine.lend_threads, engine.sequences,
+                    engine.tokens_per_sequence, engine.batch_tokens, engine.shared_kv, engine.gpu,
+                    engine.gpu_layers, engine.cuda.device, engine.cuda.library,
+                    engine.cpu_computes_in_gpu_memory, engine.fake_delay_per_token,
+                    engine.fake_crash_on_token, engine.fake_hang_on_token);
   };
   return one.kind != EngineKind::kForeign && all(one) == all(other);
+}
+
+bool borrows_threads(const EngineConfig& config) {
+  return config.lend_threads && config.kind == EngineKind::kLlama &&
+         config.kv_type == KvType::kQ8_0 && !config.gpu && config.gpu_layers == 0;
 }
 
 void read(ConfigReader& in, EngineConfig& config) {
@@ -74,6 +85,12 @@ void read(ConfigReader& in, EngineConfig& config) {
   in.field("kv_type", config.kv_type, {{"f16", KvType::kF16}, {"q8_0", KvType::kQ8_0}},
            {"Type of the KV cache; with q8_0 the same prompt gives the same tokens in any batch."});
   in.field("threads", config.threads, {"Threads that compute, per worker."}, {1, 512});
+  if (in.has("threads")) {
+    config.lend_threads = false;
+  }
+  in.field("lend_threads", config.lend_threads,
+           {"Workers of the job on one machine lend each other the threads of those that have no "
+            "work. Default: only if `threads` is not set. Without effect for f16 KV and GPUs."});
   in.field("sequences", config.sequences, {"Sequences a worker holds at once."},
            {1, limits::kSequencesMax});
   in.field("tokens_per_sequence", config.tokens_per_sequence,

@@ -25,6 +25,11 @@ struct EngineConfig {
   // (docs/explanation/determinism.md).
   KvType kv_type = KvType::kQ8_0;
   uint32_t threads = 1;
+  // Steps also use threads of engines that have no work (engine/threads).
+  bool lend_threads = true;
+  // Not a key. The memory where engines of this machine meet for that (ThreadBoard); -1: none.
+  // open_engine() takes it over.
+  int threads_fd = -1;
   uint32_t sequences = 8;  // Sequences decoded or held at once.
   // Prompt and output; rounded up so that a window fills whole pages.
   uint32_t tokens_per_sequence = 2048;
@@ -49,6 +54,9 @@ const char* to_string(KvType type);
 
 // Whether one open engine could serve as the other. False for engines of another make.
 bool same_engine(const EngineConfig& one, const EngineConfig& other);
+
+// Whether its steps may use threads of other engines: if their number cannot change a token.
+bool borrows_threads(const EngineConfig& config);
 
 // Declares the keys of `engine:`. model_path and served_name come from the job's `model:`.
 void read(ConfigReader& in, EngineConfig& config);

@@ -4,7 +4,9 @@
 #include <array>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
@@ -12,11 +14,13 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/os/real_clock.h"
 #include "engine/gpu_kv.h"
 #include "engine/kv_spans.h"
 #include "engine/llama_vocabulary.h"
 #include "engine/model_facts.h"
 #include "engine/shared_kv.h"
+#include "engine/threads/thread_board.h"
 
 namespace pdjob::engine {
 namespace {
@@ -26,6 +30,8 @@ static_assert(std::is_same_v<Token, llama_token>);
 // How long ggml's threads spin for the next graph before they sleep: about a millisecond, the gap
 // between two steps of a busy engine.
 constexpr uint32_t kThreadPolling = 1;
+// Helpers that spin would take a core from the engine that it was borrowed from.
+constexpr uint32_t kNoPolling = 0;
 constexpr uint32_t kProbeTokens = 256;
 constexpr int32_t kAllLayers = -1;
 
@@ -245,6 +251,9 @@ class LlamaEngine final : public Engine {
         batch_(config_.batch_tokens) {}
 
   Status make_threads_and_context(ggml_backend_dev_t gpu);
+  void join_board();
+  ThreadsPtr make_threads(uint32_t count) const;
+  void use_threads(uint32_t count);
   Status find_windows();
   Status share_windows();
   Status warm_up();
@@ -265,8 +274,12 @@ class LlamaEngine final : public Engine {
   ModelPtr model_;
   std::unique_ptr<LlamaVocabulary> vocabulary_;
   std::vector<SealedMemory> shared_;
-  std::unique_ptr<GpuKv> gpu_kv_;  // Only with config_.gpu.
+  std::unique_ptr<GpuKv> gpu_kv_;     // Only with config_.gpu.
+  std::optional<ThreadBoard> board_;  // Only if it borrows threads.
+  // The library still pauses the threads that it used last when it gets others, so those live on.
+  ThreadsPtr threads_before_;
   ThreadsPtr threads_;
+  uint32_t threads_made_ = 0;  // Of threads_.
   ContextPtr context_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
@@ -296,10 +309,9 @@ Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
 }
 
 Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
-  ggml_threadpool_params threads =
-      ggml_threadpool_params_default(static_cast<int>(config_.threads));
-  threads.poll = kThreadPolling;
-  threads_.reset(ggml_threadpool_new(&threads));
+  join_board();
+  threads_ = make_threads(config_.threads);
+  threads_made_ = config_.threads;
   if (threads_ == nullptr) {
     return Error{ErrorCode::kUnavailable, "cannot start the engine's threads"};
   }
@@ -322,6 +334,40 @@ Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
   PDJOB_CHECK(llama_n_ctx_seq(context_.get()) == config_.tokens_per_sequence);
   llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
   return ok();
+}
+
+void LlamaEngine::join_board() {
+  if (config_.threads_fd < 0) {
+    return;
+  }
+  auto joined = ThreadBoard::join(std::exchange(config_.threads_fd, -1), config_.threads);
+  if (joined) {
+    board_ = std::move(*joined);
+  } else {
+    log::warn("this engine computes with its own threads only: " + joined.error().message);
+  }
+}
+
+ThreadsPtr LlamaEngine::make_threads(uint32_t count) const {
+  ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
+  params.poll = board_ ? kNoPolling : kThreadPolling;
+  return ThreadsPtr(ggml_threadpool_new(&params));
+}
+
+// More threads are made the first time that a step may use them.
+void LlamaEngine::use_threads(uint32_t count) {
+  if (count > threads_made_) {
+    ThreadsPtr more = make_threads(count);
+    if (more == nullptr) {
+      count = threads_made_;
+    } else {
+      threads_before_ = std::exchange(threads_, std::move(more));
+      threads_made_ = count;
+      llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
+    }
+  }
+  const auto threads = static_cast<int32_t>(count);
+  llama_set_n_threads(context_.get(), threads, threads);
 }
 
 // Places a row in each sequence to find where its windows begin.
@@ -397,9 +443,15 @@ Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
 
 Status LlamaEngine::step(std::span<const StepItem> items) {
   PDJOB_TRY_STATUS(fill_batch(items));
+  if (board_) {
+    use_threads(board_->begin_step(real_now()));
+  }
   const int32_t code = llama_decode(context_.get(), batch_.inner());
   // A GPU may still be computing. The rows must be final, because a transfer may move them at once.
   llama_synchronize(context_.get());
+  if (board_) {
+    board_->end_step(real_now());
+  }
   if (code != 0) {
     return explain(code, items);
   }

@@ -59,7 +59,12 @@ void name_process(const std::string& name) { prctl(PR_SET_NAME, ("pdjob:" + name
 int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
   const bool prefill = spec.role == net::Role::kPrefill;
   const Duration drain = drain_timeout(config, spec.role);
-  const engine::EngineConfig& engine = prefill ? model.prefill_engine : model.decode_engine;
+  engine::EngineConfig engine = prefill ? model.prefill_engine : model.decode_engine;
+  if (spec.threads_fd >= 0 && borrows_threads(engine)) {
+    engine.threads_fd = spec.threads_fd;
+  } else if (spec.threads_fd >= 0) {
+    close(spec.threads_fd);
+  }
   if (engine.kind == engine::EngineKind::kForeign) {
     const size_t slot = foreign_slot(config, spec.name);
     return worker::run_foreign_worker({.spec = std::move(spec),
@@ -77,7 +82,7 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
       model.disaggregated() && same_engine(model.prefill_engine, model.decode_engine);
   return worker::run_worker(
       {.spec = std::move(spec),
-       .engine = engine,
+       .engine = std::move(engine),
        .kv = std::move(kv),
        .drain_timeout = changes_role ? drain_timeout(config, net::Role::kPrefill) : drain,
        .core_of =

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/log.h"
+#include "engine/threads/thread_board.h"
 #include "launcher/clusters/vital_signs.h"
 #include "launcher/plan/gpu_shares.h"
 
@@ -89,6 +91,10 @@ const char* command_of(net::Role role) {
   return "worker";
 }
 
+bool is_worker(net::Role role) {
+  return role == net::Role::kPrefill || role == net::Role::kDecode || role == net::Role::kBoth;
+}
+
 uint32_t usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -100,6 +106,11 @@ uint32_t usable_cores() {
 LocalCluster::LocalCluster(net::EventLoop& loop, Options options)
     : loop_(loop), options_(std::move(options)) {
   bound_logs();
+  if (const auto threads = engine::ThreadBoard::create()) {
+    threads_ = net::Fd(*threads);
+  } else {
+    log::warn("workers lend each other no threads: " + threads.error().message);
+  }
 }
 
 LocalCluster::~LocalCluster() { loop_.cancel(log_timer_); }
@@ -175,12 +186,18 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
     spec.listen_fd = own.get();
   }
   spec.port = net::local_port(spec.listen_fd);
+  std::vector<int> inherited = {spec.listen_fd};
+  if (is_worker(spec.role) && threads_.valid()) {
+    spec.threads_fd = threads_.get();
+    inherited.push_back(spec.threads_fd);
+  }
   PDJOB_TRY(const net::Fd spec_fd, memfd_with(net::encode_spec(spec)));
+  inherited.push_back(spec_fd.get());
   PDJOB_TRY(const net::Fd log_fd, options_.logs.open(spec.name));
   net::ChildOptions child{.program = options_.program,
                           .arguments = {"pdjob " + spec.name, command_of(spec.role), "--spec-fd",
                                         std::to_string(spec_fd.get())},
-                          .inherited = {spec_fd.get(), spec.listen_fd},
+                          .inherited = std::move(inherited),
                           .output = log_fd.get()};
   if (!spec.gpus.empty()) {
     child.environment.emplace_back(kVisibleGpus, spec.gpus);

@@ -51,6 +51,7 @@ class LocalCluster final : public Cluster {
 
   net::EventLoop& loop_;
   const Options options_;
+  net::Fd threads_;  // Where the workers' engines lend each other threads; invalid: nowhere.
   Handler* handler_ = nullptr;
   net::TimerId log_timer_{};
   std::map<std::string, net::Fd> doors_;

@@ -32,6 +32,7 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("host").string(spec.host);
   json.key("port").integer(spec.port);
   json.key("listen_fd").integer(spec.listen_fd);
+  json.key("threads_fd").integer(spec.threads_fd);
   json.key("control_endpoint").string(spec.control.endpoint);
   json.key("control_server_public_key").string(spec.control.server_public_key);
   json.key("control_public_key").string(spec.control.client.public_key);
@@ -63,6 +64,7 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("host", spec.host);
   fields.take("port", spec.port);
   fields.take("listen_fd", spec.listen_fd);
+  fields.take("threads_fd", spec.threads_fd);
   fields.take("control_endpoint", spec.control.endpoint);
   fields.take("control_server_public_key", spec.control.server_public_key);
   fields.take("control_public_key", spec.control.client.public_key);

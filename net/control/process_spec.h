@@ -20,7 +20,9 @@ struct ProcessSpec {
   std::string model;
   std::string host = "127.0.0.1";
   uint16_t port = 0;
-  int listen_fd = -1;      // Inherited, listening HTTP socket; -1: bind host and port.
+  int listen_fd = -1;  // Inherited, listening HTTP socket; -1: bind host and port.
+  // Inherited memory where the engines of one machine lend each other threads; -1: none.
+  int threads_fd = -1;
   ControlAddress control;  // Empty: stand-alone.
   // The only GPUs it sees, as CUDA's numbers from 0 on: "2,GPU-8a1"; empty: all.
   std::string gpus;

@@ -63,6 +63,10 @@ def reference(single):
     return [outcome(reply) for reply in replies]
 
 
+# The workers of 1P1D lend each other their threads.
+LENDS = {f"{role}_extra": "engine: {lend_threads: true}" for role in ("prefill", "decode")}
+
+
 # 2P2D over shm takes every request. Three other jobs share them. The doubles of NCCL and CUDA are slow and take a fifth.
 @pytest.mark.parametrize(
     "prefill, decode, transport, part",
@@ -78,7 +82,7 @@ def test_tokens_equal_those_of_a_single_process(reference, prefill, decode, tran
     assert len(LENGTHS) >= 50
     bodies, reference = requests()[part], reference[part]
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, prefill=prefill, decode=decode, transport=transport) as job:
+        with running_job(folder, prefill=prefill, decode=decode, transport=transport, **(LENDS if prefill == 1 else {})) as job:
             replies = asyncio.run(run_all(job.url, bodies))
     for body, reply, expected in zip(bodies, replies, reference):
         assert outcome(reply) == expected, f"{len(body['prompt'])} tokens, {body}"

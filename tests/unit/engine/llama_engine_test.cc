@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/model_facts.h"
 #include "engine/shared_kv.h"
+#include "engine/threads/thread_board.h"
 #include "tests/unit/engine/test_model.h"
 
 namespace pdjob::engine {
@@ -263,6 +264,26 @@ TEST_F(LlamaEngine, PrivateKvGivesTheSame) {
   const auto tokens = prompt(60);
   const Logits row = prefill(*engine_, 0, tokens, 60);
   EXPECT_EQ(prefill(*other, 0, tokens, 60), row);
+}
+
+// docs/explanation/determinism.md: with q8_0 KV the number of threads may change between steps.
+TEST_F(LlamaEngine, ThreadsBorrowedForSomeStepsChangeNoLogit) {
+  const auto fd = ThreadBoard::create();
+  ASSERT_TRUE(fd.has_value());
+  auto lender = ThreadBoard::join(dup(*fd), 1);
+  ASSERT_TRUE(lender.has_value());
+  EngineConfig config = test_config();
+  config.threads_fd = *fd;
+  const auto borrower = open(config);
+  const auto tokens = prompt(150);
+  Logits row = prefill(*engine_, 0, tokens, 100);
+  EXPECT_EQ(prefill(*borrower, 0, tokens, 100), row);
+  for (int i = 0; i < 6; ++i) {
+    const Logits mine = decode(*borrower, 0, row, 1).front();
+    row = decode(*engine_, 0, row, 1).front();
+    EXPECT_EQ(mine, row) << i;
+    i % 2 == 0 ? static_cast<void>(lender->begin_step(Instant{})) : lender->end_step(Instant{});
+  }
 }
 
 TEST_F(LlamaEngine, AForkContinuesLikeItsOrigin) {

@@ -206,6 +206,25 @@ TEST_F(LocalClusterTest, AChildWithoutADoorGetsASocketOfItsOwn) {
   EXPECT_EQ(log().find("\"listen_fd\":-1"), std::string::npos) << log();
 }
 
+TEST_F(LocalClusterTest, WorkersShareOneBoardOfThreads) {
+  LocalCluster cluster(loop_,
+                       script("fd=$(grep -o 'threads_fd.:[0-9-]*' /proc/self/fd/$3 |"
+                              " cut -d: -f2)\n"
+                              "test $fd = -1 && echo none || stat -L -c %i /proc/$$/fd/$fd"));
+  const auto board_of = [&](uint64_t incarnation, net::Role role) {
+    SpawnOrder spawned = order(incarnation);
+    spawned.spec.role = role;
+    const size_t before = log().size();
+    spawn(cluster, spawned);
+    loop_.run();
+    return log().substr(before);
+  };
+  EXPECT_EQ(board_of(1, net::Role::kRouter), "none\n");
+  const std::string board = board_of(2, net::Role::kPrefill);
+  EXPECT_GT(std::stoull(board), 0U);
+  EXPECT_EQ(board_of(3, net::Role::kDecode), board);
+}
+
 // A launcher gives its orders in the middle of a step of the Job core.
 TEST_F(LocalClusterTest, NothingIsToldInsideAnOrder) {
   LocalCluster cluster(loop_, {.program = "/nonexistent", .logs = *logs_});

@@ -51,6 +51,25 @@ TEST(JobConfig, RolesOverrideTheCommonEngine) {
   EXPECT_EQ(config->launcher.log_dir, "/home/nobody/.local/state/pdjob/x/logs");
 }
 
+TEST(JobConfig, ThreadsAreLentUnlessTheirNumberIsWritten) {
+  const auto lends = [](const std::string& sections) {
+    const auto config = parse_job_config("job.yaml", "name: x\nmodel: a.gguf\n" + sections,
+                                         {.home = "/home/nobody", .models_here = false});
+    EXPECT_TRUE(config.has_value()) << (config.has_value() ? "" : config.error().message);
+    return std::pair(borrows_threads(config->models.front().prefill_engine),
+                     borrows_threads(config->models.front().decode_engine));
+  };
+  EXPECT_EQ(lends(""), std::pair(true, true));
+  EXPECT_EQ(lends("engine: {threads: 1}\n"), std::pair(false, false));
+  EXPECT_EQ(lends("engine: {threads: 1}\ndecode: {engine: {sequences: 9}}\n"),
+            std::pair(false, false));
+  EXPECT_EQ(lends("engine: {threads: 1, lend_threads: true}\n"), std::pair(true, true));
+  EXPECT_EQ(lends("decode: {engine: {threads: 2}}\n"), std::pair(true, false));
+  EXPECT_EQ(lends("engine: {lend_threads: false}\n"), std::pair(false, false));
+  // The number of threads could change a token.
+  EXPECT_EQ(lends("engine: {kv_type: f16}\n"), std::pair(false, false));
+}
+
 TEST(JobConfig, ABatchStartsAJobThatTouchesNoRunningOne) {
   const std::string text =
       "name: x\nmode: batch\nengine: {kind: fake}\nrouter: {listen: 0.0.0.0:80}\n"

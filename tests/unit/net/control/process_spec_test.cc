@@ -14,6 +14,7 @@ ProcessSpec spec() {
           .host = "127.0.0.1",
           .port = 40001,
           .listen_fd = 7,
+          .threads_fd = 8,
           .control = {.endpoint = "tcp://127.0.0.1:1",
                       .server_public_key = "s",
                       .client = {.public_key = "p", .secret_key = "k"}},
@@ -39,6 +40,7 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->model, "org/Large-7B");
   EXPECT_EQ(decoded->port, 40001);
   EXPECT_EQ(decoded->listen_fd, 7);
+  EXPECT_EQ(decoded->threads_fd, 8);
   EXPECT_EQ(decoded->gpus, "GPU-8a1");
   EXPECT_EQ(decoded->front_address, "127.0.0.1:3");
   EXPECT_EQ(decoded->control.client.secret_key, "k");
