@@ -187,12 +187,11 @@ void HttpApi::on_writable(net::ExchangeId id) {
 
 std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
   if (batches_ && BatchRelay::takes(request.path)) {
-    const auto known = relay_->identify(request);
-    if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
-      return relay_->denied(*denial);
+    auto denied = relay_->let_in_batch_request(request);
+    if (!denied) {
+      batches_->admit(request);
     }
-    batches_->admit(request);
-    return std::nullopt;
+    return denied;
   }
   if (request.method == "POST") {
     for (const Route& known : kRoutes) {

@@ -95,7 +95,8 @@ Admission::Admission(std::vector<TenantConfig> tenants) : configs_(std::move(ten
   for (const TenantConfig& config : configs_) {
     by_key_.emplace(config.key_sha256, static_cast<Tenant>(tenants_.size()));
     tenants_.push_back({.requests = Bucket(config.requests_per_minute),
-                        .tokens = Bucket(config.tokens_per_minute)});
+                        .tokens = Bucket(config.tokens_per_minute),
+                        .batch_requests = Bucket(config.requests_per_minute)});
   }
 }
 
@@ -151,6 +152,24 @@ std::variant<Admission::Tenant, Admission::Denial> Admission::admit(Tenant tenan
   state.tokens.take(tokens);
   state.alive += 1;
   return tenant;
+}
+
+std::optional<Admission::Denial> Admission::admit_batch_request(Tenant tenant, Instant now) {
+  if (open_to_all()) {
+    return std::nullopt;
+  }
+  Bucket& requests = tenants_[tenant].batch_requests;
+  if (const Duration wait = requests.wait(1, now); wait > Duration::zero()) {
+    const TenantConfig& config = configs_[tenant];
+    Denial denial{DenialReason::kRequestRate,
+                  rate_limited(config.name, std::to_string(config.requests_per_minute) +
+                                                " requests for files and batches per minute"),
+                  whole_seconds(wait)};
+    requests.append_headers("requests", now, denial.rates);
+    return denial;
+  }
+  requests.take(1);
+  return std::nullopt;
 }
 
 std::optional<Admission::Denial> Admission::denial_of_alive(Tenant tenant) const {

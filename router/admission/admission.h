@@ -49,6 +49,10 @@ class Admission {
   // Counts the request and its tokens. The caller must release every admitted request once.
   std::variant<Tenant, Denial> admit(Tenant tenant, uint64_t tokens, Instant now);
   void release(Tenant tenant);
+  // Counts a request for files or batches, or denies it. These have a rate of their own, as high as
+  // that of the tenant's other requests: otherwise the rows of its batches would keep the tenant
+  // from asking for them. They are not limited in number.
+  std::optional<Denial> admit_batch_request(Tenant tenant, Instant now);
   // Refunds the tokens of a request that never reached a worker. It still counts as a request.
   void give_back(Tenant tenant, uint64_t tokens);
   // Counts a request as alive again: it was admitted and released, and begins only now. The caller
@@ -83,6 +87,7 @@ class Admission {
   struct State {
     Bucket requests;
     Bucket tokens;
+    Bucket batch_requests;
     uint32_t alive = 0;
   };
 

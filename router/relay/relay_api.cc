@@ -97,6 +97,15 @@ std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
   return denied(*denial);
 }
 
+std::optional<net::EarlyReply> RelayApi::let_in_batch_request(const net::HttpRequest& request) {
+  const auto known = identify(request);
+  const auto* const unknown = std::get_if<Admission::Denial>(&known);
+  const auto denial = unknown != nullptr ? std::optional(*unknown)
+                                         : admission_.admit_batch_request(
+                                               std::get<Admission::Tenant>(known), loop_.now());
+  return denial ? std::optional(denied(*denial)) : std::nullopt;
+}
+
 std::variant<Admission::Tenant, Admission::Denial> RelayApi::identify(
     const net::HttpRequest& request) const {
   if (!admission_.open_to_all() && is_row(request)) {

@@ -70,6 +70,8 @@ class RelayApi final : public net::HttpCallHandler {
   // Checks a request before its body arrives, and notes its tenant in `account`. Returns a reply if
   // the request is denied.
   std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
+  // The same for a request for files or batches. Notes no tenant.
+  std::optional<net::EarlyReply> let_in_batch_request(const net::HttpRequest& request);
   // Who asks: by the key, or, beside the key of the Batch API's process, by the name that it says.
   std::variant<Admission::Tenant, Admission::Denial> identify(
       const net::HttpRequest& request) const;

@@ -23,9 +23,9 @@ KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-9876543210"}
 ENDPOINT = "/v1/completions"
 
 
-def job_text(folder, api="", tenants=False, delay="", router="", launcher=""):
+def job_text(folder, api="", tenants=False, delay="", router="", launcher="", limits=""):
     """The fake engine answers at once, or with `delay`, after it; everything else is real."""
-    keys = ", ".join(f"{name}: {{key_sha256: {hashlib.sha256(key.encode()).hexdigest()}}}" for name, key in KEYS.items())
+    keys = ", ".join(f"{name}: {{key_sha256: {hashlib.sha256(key.encode()).hexdigest()}{limits}}}" for name, key in KEYS.items())
     return f"""\
 name: test-{pathlib.Path(folder).name.replace("_", "-")[-40:]}
 served_name: tiny
@@ -299,6 +299,20 @@ def test_requests_for_batches_must_be_right(job, client):
     assert post_raw(job, "x" * 100_000, "application/json", path="/v1/batches")[0] == 413
     with pytest.raises(openai.NotFoundError):
         client.batches.cancel("batch_none")
+
+
+def test_requests_for_batches_count_towards_a_tenants_rate(tmp_path):
+    with running(tmp_path, tenants=True, limits=", requests_per_minute: 5") as job:
+        one, other = (client_of(job, name).with_options(max_retries=0) for name in KEYS)
+        for _ in range(5):
+            one.batches.list()
+        for ask in (one.batches.list, one.files.list, lambda: upload(one, [row(1)])):
+            with pytest.raises(openai.RateLimitError) as refusal:
+                ask()
+            assert refusal.value.code == "rate_limit_exceeded" and int(refusal.value.response.headers["retry-after"]) > 0
+        other.batches.list()
+        # Online requests have their own.
+        assert one.completions.create(model="tiny", prompt="a", max_tokens=1).choices
 
 
 # ---- Deaths

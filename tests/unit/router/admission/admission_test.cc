@@ -145,6 +145,25 @@ TEST_F(AdmissionTest, BoundsWhatIsUnderWay) {
   EXPECT_EQ(ask(admission), "");
 }
 
+TEST_F(AdmissionTest, HoldsRequestsForBatchesToARateOfTheirOwn) {
+  a.requests_per_minute = 2;
+  Admission admission({a, tenant("b", "secret-b")});
+  EXPECT_EQ(ask(admission), "");
+  EXPECT_EQ(ask(admission), "");
+  EXPECT_EQ(ask(admission), "request_rate") << "rows have used it up";
+  EXPECT_FALSE(admission.admit_batch_request(0, now)) << "and their tenant may still ask for them";
+  EXPECT_FALSE(admission.admit_batch_request(0, now));
+  const auto denied = admission.admit_batch_request(0, now);
+  ASSERT_TRUE(denied);
+  EXPECT_EQ(denied->reason, DenialReason::kRequestRate);
+  EXPECT_EQ(denied->error.status, 429);
+  EXPECT_EQ(denied->retry_after_seconds, 30U);
+  EXPECT_FALSE(admission.admit_batch_request(1, now)) << "b has no limit";
+  now += seconds(30);
+  EXPECT_FALSE(admission.admit_batch_request(0, now));
+  EXPECT_FALSE(Admission({}).admit_batch_request(0, now)) << "without tenants";
+}
+
 TEST_F(AdmissionTest, OneTenantsLimitsAreNotAnothers) {
   a.requests_per_minute = 1;
   Admission admission({a, tenant("b", "secret-b")});
