@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "batch/store/disk.h"
+
 namespace pdjob::batch {
 namespace {
 
@@ -37,6 +39,7 @@ Result<BatchFolder> BatchFolder::claim(const std::string& path) {
                    "cannot make the folder " + path + folder + ": " + error.message()};
     }
   }
+  PDJOB_TRY_STATUS(sync_folder(path));
   net::Fd lock = open_lock(path, O_RDWR | O_CREAT);
   if (!lock.valid()) {
     return Error{ErrorCode::kInvalidArgument,

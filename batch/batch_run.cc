@@ -61,6 +61,10 @@ void BatchRun::start(std::function<void(const End&)> ended) {
 
 void BatchRun::stop(const std::string& reason) { runner_.submit(StopAsked{reason}); }
 
+void BatchRun::set_window(size_t rows) { runner_.submit(WindowSet{rows}); }
+
+void BatchRun::yield() { runner_.submit(YieldAsked{}); }
+
 Progress BatchRun::progress() const {
   return {.rows = counts_,
           .in_flight = ledger_.in_flight(),
@@ -187,7 +191,7 @@ void BatchRun::refuse(AttemptId attempt, const InputRow& row, const RowError& er
 void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
   const AttemptEnded event{attempt, result.outcome, result.retry_after};
   if (!result.hopeless.empty()) {
-    end({.broken = true, .reason = result.hopeless});
+    end({.broken = true, .hopeless = true, .reason = result.hopeless});
     return;
   }
   if (const auto found = attempts_.find(attempt); found != attempts_.end()) {

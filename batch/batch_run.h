@@ -45,6 +45,7 @@ class BatchRun {
   struct End {
     bool complete = false;  // Every row has ended.
     bool broken = false;    // The disk or the input failed, or the server is no use.
+    bool hopeless = false;  // The server refuses every row: broken, too.
     std::string reason;     // Why it is not complete; empty: a person asked.
   };
 
@@ -58,6 +59,10 @@ class BatchRun {
   void start(std::function<void(const End&)> ended);
   // Cancels what is in flight, and notes what was answered.
   void stop(const std::string& reason);
+  // Starts no more rows. The run ends when those in flight have ended.
+  void yield();
+  // As many rows may be in flight now, up to the options' limit.
+  void set_window(size_t rows);
   Progress progress() const;
 
  private:

@@ -56,8 +56,7 @@ void judge_reply(RowResult& result) {
     result.message = "the server answered with status " + std::to_string(result.status);
   }
   if (result.status == 401 || result.status == 403) {
-    result.hopeless = "the server refuses the key (status " + std::to_string(result.status) +
-                      "): name one by --key-file";
+    result.hopeless = "the server refuses the key (status " + std::to_string(result.status) + ")";
   }
 }
 

@@ -64,7 +64,7 @@ void BatchJob::prepare(std::function<void(Result<Prepared>)> then) {
     auto prepared = prepare_now();
     loop_.post([this, then, prepared = std::move(prepared), alive] {
       if (!alive.expired()) {
-        counts_ = prepared ? prepared->rows : RowCounts{};
+        prepared_ = counts_ = prepared ? prepared->rows : RowCounts{};
         then(prepared);
       }
     });
@@ -124,6 +124,11 @@ void BatchJob::run(std::function<void(const BatchRun::End&)> ended) {
         client_.reset();  // Its calls would report to the run.
         ended(end);
       });
+}
+
+bool BatchJob::progressed() const {
+  const RowCounts now = counts();
+  return now.answered + now.failed > prepared_.answered + prepared_.failed;
 }
 
 void BatchJob::finish(Rest rest, Target target, std::function<void(Result<Finished>)> then) {

@@ -50,6 +50,12 @@ class BatchJob {
   void run(std::function<void(const BatchRun::End&)> ended);
   // Aborts what is in flight.
   void stop() { run_->stop(""); }
+  // Starts nothing more: the run ends when what is in flight has ended.
+  void yield() { run_->yield(); }
+  // Rows that may be in flight; 0: it does not run.
+  size_t window() const { return run_ == nullptr ? 0 : run_->progress().window; }
+  // Requires: it runs.
+  void set_window(size_t rows) { run_->set_window(rows); }
 
   struct Target {
     std::string output;  // Paths; a file is made only if it has lines.
@@ -67,6 +73,8 @@ class BatchJob {
   void finish(Rest rest, Target target, std::function<void(Result<Finished>)> then);
 
   size_t in_flight() const { return run_ == nullptr ? 0 : run_->progress().in_flight; }
+  // Some rows have ended since it was prepared.
+  bool progressed() const;
   // While it runs; otherwise as it was prepared.
   RowCounts counts() const { return run_ == nullptr ? counts_ : run_->progress().rows; }
 
@@ -86,6 +94,7 @@ class BatchJob {
   std::unique_ptr<Records> records_;
   std::vector<InputFile> files_;
   std::string nonce_;
+  RowCounts prepared_;
   RowCounts counts_;
   std::unique_ptr<HttpRowClient> client_;
   std::unique_ptr<BatchRun> run_;

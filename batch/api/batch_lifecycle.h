@@ -1,6 +1,13 @@
 // BatchLifecycle: decides what each batch of the Batch API does next, and what its record says.
-// Tenants take turns: the next batch to run is of the tenant that has the fewest running; of those,
-// the oldest.
+//
+// Tenants take turns. The next batch to run is of the tenant that has the fewest running; of those,
+// of the one that was served least recently; of its batches, the oldest. If no place is free, a
+// running batch makes room: at once if its tenant has two more running than one that waits,
+// otherwise after turn_seconds. The places of prepared batches are shared in the same way.
+//
+// A failure of a batch's files or of its run is tried again, after pauses that grow. A batch that
+// never ran fails for good after tries_max. One that ran has answers: it is tried until its window
+// has ended or it is cancelled, and then it fails, too.
 //
 //                PrepareJob            JobPrepared           RunJob          (StopJob)
 //   kWaiting ──────────────> kPreparing ────────> kPrepared ───────> kRunning ───────> kStopping
@@ -9,6 +16,10 @@
 //      │                          │                 v   RecordStored            ResultsMade
 //      └── JobFailed (any stage) ─┘              kNaming ───────────> kFinishing ──────────>
 //      EndBatch
+//   A batch that makes room is kYielding between kRunning and its RunEnded.
+//
+// A window is measured by the monotonic clock of its process, so a step of the wall clock does not
+// end it. The times of a record never go back.
 //
 // A crash forgets the stages. The records survive: the next process begins each batch that has not
 // ended with kWaiting, and its job goes on with its own ledger. A result file has its name in the
@@ -18,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -31,13 +43,17 @@ struct LifecycleConfig {
   size_t preparing_max = 2;
   size_t running_max = 4;
   size_t alive_max = 16;  // Beyond kWaiting; those that are to end come in besides.
-  int64_t retry_seconds = 5;
+  uint32_t tries_max = 8;
+  Duration retry_min = std::chrono::seconds(5);  // The first pause; each one is twice as long,
+  Duration retry_max = std::chrono::minutes(5);  // up to this one.
+  Duration turn = std::chrono::minutes(1);       // So long a batch runs while other tenants wait.
 };
 
 // Events. `id`: of a batch.
 struct WorldSeen {  // About once a second.
   int64_t unix_seconds = 0;
-  bool disk_full = false;  // Nothing runs.
+  bool disk_full = false;              // Nothing runs.
+  std::set<std::string> full_tenants;  // Nothing of these runs.
 };
 struct BatchAdded {
   BatchRecord batch;  // It is stored, and its folder is made.
@@ -56,6 +72,7 @@ struct JobPrepared {
 struct RunEnded {
   std::string id;
   bool all_ended = false;
+  bool progressed = false;  // As of JobFailed.
 };
 struct ResultsNamed {
   std::string id;
@@ -78,7 +95,9 @@ struct ResultsMade {
 };
 struct JobFailed {  // While it was prepared, run or finished.
   std::string id;
-  std::string why;
+  std::string why;          // For the log.
+  std::string errors;       // For the batch's `errors`.
+  bool progressed = false;  // Some rows have ended since it was prepared.
 };
 struct DrainAsked {};
 using LifecycleEvent = std::variant<WorldSeen, BatchAdded, CancelAsked, JobPrepared, RunEnded,
@@ -91,7 +110,13 @@ struct PrepareJob {  // JobPrepared or JobFailed follows.
 struct RunJob {  // RunEnded or JobFailed follows.
   std::string id;
 };
-struct StopJob {  // The run ends soon.
+struct YieldJob {  // It starts no more rows, and its run ends when those in flight have ended.
+  std::string id;
+};
+struct StopJob {  // The run ends soon: rows in flight are aborted.
+  std::string id;
+};
+struct UnloadJob {  // It is prepared again later.
   std::string id;
 };
 struct NameResults {  // ResultsNamed follows.
@@ -115,10 +140,12 @@ struct StoreRecord {  // RecordStored follows.
 struct EndBatch {
   BatchRecord batch;
   std::vector<FileRecord> results;
+  std::vector<std::string>
+      unnamed;  // Ids of files to remove: they may be there, and have no record.
 };
 struct Drained {};  // Nothing runs.
-using LifecycleEffect = std::variant<PrepareJob, RunJob, StopJob, NameResults, FinishJob, DropJob,
-                                     StoreRecord, EndBatch, Drained>;
+using LifecycleEffect = std::variant<PrepareJob, RunJob, YieldJob, StopJob, UnloadJob, NameResults,
+                                     FinishJob, DropJob, StoreRecord, EndBatch, Drained>;
 
 bool can_cancel(const BatchRecord& batch);
 
@@ -131,21 +158,41 @@ class BatchLifecycle {
   // WorldSeen is all that it waits for.
   Instant next_wakeup() const { return kNever; }
 
+  // Why the batch does not get on, as its `errors` would say it. Empty: it gets on, or has ended.
+  std::string trouble(const std::string& id) const;
+
  private:
-  enum class Stage { kWaiting, kPreparing, kPrepared, kRunning, kStopping, kNaming, kFinishing };
+  enum class Stage {
+    kWaiting,
+    kPreparing,
+    kPrepared,
+    kRunning,
+    kYielding,
+    kStopping,
+    kNaming,
+    kFinishing
+  };
   enum class Ending { kNone, kCompleted, kExpired, kCancelled };
   struct Live {
     BatchRecord batch;
     Stage stage = Stage::kWaiting;
     Ending ending = Ending::kNone;  // From kNaming on.
     bool all_ended = false;         // Its rows.
-    int64_t not_before = 0;         // Seconds since 1970: after a failure.
-    uint64_t change = 0;            // kNaming: it waits for this one.
+    Instant window_ends{};
+    Instant not_before{};   // After a failure.
+    uint32_t failures = 0;  // Since the last progress.
+    std::string trouble;    // The errors of the last one.
+    Instant ran_at{};       // Since when it runs.
+    bool had_turn = false;  // It ran since it was prepared.
+    uint64_t change = 0;    // kNaming: it waits for this one.
   };
   struct Turn {
+    Instant at;
     int64_t now;  // Seconds since 1970.
     std::vector<LifecycleEffect>& effects;
   };
+  // How much of something tenants have.
+  using Counts = std::map<std::string, size_t>;
 
   void take(const WorldSeen& /*event*/, Turn& /*turn*/) {}
   void take(const BatchAdded& event, Turn& turn);
@@ -162,11 +209,20 @@ class BatchLifecycle {
   Live& live(const std::string& id);
   uint64_t store(const BatchRecord& batch, Turn& turn);
   void end(const BatchRecord& batch, std::vector<FileRecord> results, Turn& turn);
-  static Ending ending_of(const Live& live, int64_t now);
+  static Ending ending_of(const Live& live, Instant now);
+  bool may_run(const Live& live) const;
+  uint64_t served(const std::string& tenant) const;
+  void give_up(Live& one, Turn& turn);
+  void forget(int64_t number);
   size_t count_of(Stage stage) const;
+  Counts counts_of(const auto& counted) const;
+  Live* next_of(Counts& counts, const auto& wanted);
   void move_on(Turn& turn);
   void prepare_some(Turn& turn);
+  void prepare(Live& one, Turn& turn);
+  void make_room_to_prepare(Turn& turn);
   void run_some(Turn& turn);
+  void make_room_to_run(Turn& turn);
 
   const LifecycleConfig config_;
   std::map<int64_t, Live> lives_;  // By number: in order of their making.
@@ -174,6 +230,8 @@ class BatchLifecycle {
   WorldSeen world_;
   Instant seen_at_{};
   uint64_t changes_ = 0;
+  uint64_t turns_ = 0;
+  std::map<std::string, uint64_t> served_;  // By tenant: its last turn. Absent: none yet.
   bool draining_ = false;
   bool drained_ = false;
 };

@@ -24,6 +24,9 @@ BatchMetrics::BatchMetrics()
                                     "Attempts beyond the first one of a row.")),
       generation_tokens_(metrics_.counter("pdjob_batch_generation_tokens_total",
                                           "Tokens of the answers that are on disk.")),
+      failures_(
+          metrics_.counter("pdjob_batch_failures_total",
+                           "Failures to check, run or finish a batch; most are tried again.")),
       rows_in_flight_(
           metrics_.gauge("pdjob_batch_rows_in_flight", "Attempts that the routers have.")),
       files_(metrics_.gauge("pdjob_batch_files", "Files of clients, and of results.")),
@@ -52,6 +55,7 @@ std::string BatchMetrics::text(const Now& now) {
   raise(rows_failed_, told_.failed, now.totals.failed);
   raise(row_retries_, told_.retries, now.totals.retries);
   raise(generation_tokens_, told_.completion_tokens, now.totals.completion_tokens);
+  raise(failures_, failures_told_, now.failures);
   rows_in_flight_.set(static_cast<double>(now.rows_in_flight));
   for (auto& [state, gauge] : alive_) {
     const auto found = now.alive.find(state);

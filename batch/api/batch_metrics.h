@@ -21,6 +21,7 @@ class BatchMetrics {
     RunTotals totals;                      // Since the process began.
     std::map<BatchState, uint64_t> alive;  // Batches that have not ended.
     std::map<BatchState, uint64_t> ended;  // Since the process began.
+    uint64_t failures = 0;                 // LiveBatches::failures().
     size_t rows_in_flight = 0;
     size_t files = 0;
     uint64_t file_bytes = 0;  // Those of uploads under way count, too.
@@ -39,6 +40,7 @@ class BatchMetrics {
   Counter rows_failed_;
   Counter row_retries_;
   Counter generation_tokens_;
+  Counter failures_;
   Gauge rows_in_flight_;
   std::map<BatchState, Gauge> alive_;
   std::map<BatchState, Counter> ended_;
@@ -49,6 +51,7 @@ class BatchMetrics {
   Gauge downloads_;
   RunTotals told_;
   std::map<BatchState, uint64_t> ended_told_;
+  uint64_t failures_told_ = 0;
 };
 
 }  // namespace pdjob::batch

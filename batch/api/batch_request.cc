@@ -117,11 +117,11 @@ std::variant<BatchRequest, ApiError> parse_batch_request(std::string body, Durat
                            "invalid_value");
   }
   const auto window = seconds_of(request.completion_window);
-  if (!window || std::chrono::seconds(*window) > window_max) {
+  // In whole seconds: a window of many years has more nanoseconds than a Duration holds.
+  const int64_t most = std::chrono::duration_cast<std::chrono::seconds>(window_max).count();
+  if (!window || *window > most) {
     return invalid_request(
-        "It must be a time such as 24h, and at most " +
-            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(window_max).count()) +
-            "s",
+        "It must be a time such as 24h, and at most " + std::to_string(most) + "s",
         "completion_window", "invalid_value");
   }
   request.window_seconds = *window;

@@ -46,9 +46,12 @@ Result<std::unique_ptr<BatchServer>> BatchServer::open(
   PDJOB_TRY(made->books_, Books::open(loop, config.dir, std::move(broken)));
   PDJOB_TRY(made->server_, net::HttpServer::open(loop, *made, options.http));
   made->files_ = std::make_unique<FilesApi>(loop, *made->server_, *made->books_, config);
-  made->lives_ =
-      std::make_unique<LiveBatches>(loop, *made->books_, config, options.rows,
-                                    [files = made->files_.get()] { return files->disk_full(); });
+  made->lives_ = std::make_unique<LiveBatches>(
+      loop, *made->books_, config, options.rows,
+      [files = made->files_.get()] {
+        return DiskRoom{.full = files->disk_full(), .full_tenants = files->full_tenants()};
+      },
+      options.lifecycle);
   made->batches_ =
       std::make_unique<BatchesApi>(loop, *made->server_, *made->books_, *made->lives_, config);
   made->files_->start();
@@ -100,12 +103,13 @@ void BatchServer::reply_metrics(net::ExchangeId id) {
   BatchMetrics::Now now{.totals = lives_->totals(),
                         .alive = {},
                         .ended = lives_->ended(),
+                        .failures = lives_->failures(),
                         .rows_in_flight = lives_->rows_in_flight(),
                         .file_bytes = books_->file_bytes(),
                         .batch_bytes = files_->batch_bytes(),
                         .uploads = files_->uploads(),
                         .downloads = files_->downloads()};
-  books_->files().for_each([&](const FileRecord& /*file*/) { ++now.files; });
+  now.files = books_->files().size();
   books_->batches().for_each([&](const BatchRecord& batch) {
     if (!batch.ended()) {
       ++now.alive[batch.state];

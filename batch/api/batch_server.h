@@ -27,6 +27,7 @@ struct BatchServerOptions {
   net::HttpServerOptions http;
   std::string key;  // Routers show it; empty: every client is served.
   RowServer rows;   // The routers.
+  LifecycleConfig lifecycle = {};
 };
 
 class BatchServer final : public net::HttpHandler {

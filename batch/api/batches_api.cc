@@ -5,6 +5,7 @@
 
 #include "batch/api/api_words.h"
 #include "batch/api/batch_request.h"
+#include "batch/catalog/surplus_batches.h"
 #include "common/log.h"
 #include "openai/reply_error.h"
 
@@ -12,9 +13,6 @@ namespace pdjob::batch {
 namespace {
 
 constexpr ListLimits kListLimits{.usual = 20, .max = 100};
-// A tenant has at most so many batches, ended ones among them. Beyond, the oldest ended ones are
-// erased.
-constexpr size_t kBatchesKeptMax = 10'000;
 
 }  // namespace
 
@@ -27,7 +25,8 @@ void BatchesApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
 }
 
 std::optional<openai::ApiError> BatchesApi::refusal_of_batch(const std::string& tenant) const {
-  size_t alive = 0;
+  const auto making = making_.find(tenant);
+  size_t alive = making == making_.end() ? 0 : making->second;
   books_.batches().for_each_of(tenant,
                                [&](const BatchRecord& batch) { alive += batch.ended() ? 0 : 1; });
   return alive < config_.batches_max
@@ -70,6 +69,7 @@ void BatchesApi::create(net::ExchangeId client, const std::string& tenant, std::
                           .output_lifetime = request.output_lifetime.value_or(keep),
                           .created_at = now,
                           .expires_at = now + request.window_seconds};
+  ++making_[tenant];
   books_.run([this, client, batch](FileStore& store) -> Books::Then {
     const Status made = store.make_batch(batch.id, batch.input_file_id);
     return [this, client, batch, made] { begin(client, batch, made); };
@@ -77,18 +77,19 @@ void BatchesApi::create(net::ExchangeId client, const std::string& tenant, std::
 }
 
 void BatchesApi::begin(net::ExchangeId client, const BatchRecord& batch, const Status& made) {
+  if (const auto making = making_.find(batch.tenant); --making->second == 0) {
+    making_.erase(making);
+  }
   if (!made) {
     log::error("a batch cannot be made: " + made.error().message);
+    books_.run([id = batch.id](FileStore& store) -> Books::Then {
+      store.remove_batch(id);
+      return {};
+    });
     return refuse(client, overloaded("The batch cannot be made now"));
   }
   CatalogChange change{.files = {}, .batches = {batch}, .erased = {}};
-  size_t too_many = books_.batches().count(batch.tenant) + 1;
-  books_.batches().for_each_of(batch.tenant, [&](const BatchRecord& old) {
-    if (too_many > kBatchesKeptMax && old.ended()) {
-      change.erased.push_back(old.id);
-      --too_many;
-    }
-  });
+  change.erased = surplus_batches(books_.batches(), batch, {});
   books_.change(std::move(change), [this, client, batch] {
     lives_.add(batch);
     reply(client, batch.id);

@@ -1,6 +1,8 @@
 // BatchesApi: /v1/batches. Loop-bound.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +39,7 @@ class BatchesApi {
   Books& books_;
   LiveBatches& lives_;
   const BatchApiConfig& config_;
+  std::map<std::string, size_t> making_;  // Batches whose folders are being made, by tenant.
 };
 
 }  // namespace pdjob::batch

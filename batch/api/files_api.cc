@@ -45,10 +45,40 @@ std::optional<openai::ApiError> FilesApi::refusal_of_upload(const std::string& t
         "There are " + std::to_string(config_.files_max) + " files already: delete some", "file",
         "too_many_files");
   }
-  if (disk_full()) {
-    return overloaded("There is no room for more files now");
+  return refusal_of_bytes(tenant);
+}
+
+bool FilesApi::disk_full() const {
+  return books_.file_bytes() + batch_bytes_ > config_.disk_bytes_max ||
+         free_bytes_ < config_.disk_free_min;
+}
+
+bool FilesApi::disk_full_for(const std::string& tenant) const {
+  const auto batches = batch_bytes_of_.find(tenant);
+  return config_.tenant_bytes_max > 0 &&
+         books_.file_bytes_of(tenant) + (batches == batch_bytes_of_.end() ? 0 : batches->second) >
+             config_.tenant_bytes_max;
+}
+
+std::set<std::string> FilesApi::full_tenants() const {
+  std::set<std::string> full;
+  for (const auto& [tenant, bytes] : batch_bytes_of_) {
+    if (disk_full_for(tenant)) {
+      full.insert(tenant);
+    }
   }
-  return std::nullopt;
+  return full;
+}
+
+std::optional<openai::ApiError> FilesApi::refusal_of_bytes(const std::string& tenant) const {
+  if (disk_full_for(tenant)) {
+    return openai::invalid_request("Your files and answers have more than " +
+                                       std::to_string(config_.tenant_bytes_max) +
+                                       " bytes: delete some files",
+                                   "file", "storage_limit_exceeded");
+  }
+  return disk_full() ? std::optional(overloaded("There is no room for more files now"))
+                     : std::nullopt;
 }
 
 void FilesApi::upload(net::ExchangeId client, const std::string& tenant,
@@ -81,8 +111,8 @@ void FilesApi::on_body(net::ExchangeId client, std::string_view bytes, net::Body
     return;
   }
   auto refusal = found->second.form->feed(bytes);
-  if (!refusal && disk_full()) {
-    refusal = overloaded("There is no room for more files now");
+  if (!refusal) {
+    refusal = refusal_of_bytes(found->second.tenant);
   }
   if (!refusal && part == net::BodyPart::kLast) {
     refusal = found->second.form->finish();
@@ -99,7 +129,7 @@ void FilesApi::write(net::ExchangeId client, std::string_view bytes) {
   Upload& upload = uploads_.at(client);
   upload.unwritten += bytes.size();
   upload.counted += bytes.size();
-  books_.count_upload(static_cast<int64_t>(bytes.size()));
+  books_.count_upload(upload.tenant, static_cast<int64_t>(bytes.size()));
   books_.run(
       [this, client, id = upload.id, bytes = std::string(bytes)](FileStore& store) -> Books::Then {
         const Status stored = store.append(id, bytes);
@@ -132,7 +162,7 @@ void FilesApi::drop(net::ExchangeId client) {
   if (upload.empty()) {
     return;
   }
-  books_.count_upload(-static_cast<int64_t>(upload.mapped().counted));
+  books_.count_upload(upload.mapped().tenant, -static_cast<int64_t>(upload.mapped().counted));
   books_.run([id = upload.mapped().id](FileStore& store) -> Books::Then {
     store.discard(id);
     return {};
@@ -168,7 +198,7 @@ void FilesApi::finish(net::ExchangeId client) {
 // A client that has left meanwhile finds its file in the list.
 void FilesApi::finished(net::ExchangeId client, const FileRecord& file) {
   if (const auto upload = uploads_.extract(client)) {
-    books_.count_upload(-static_cast<int64_t>(upload.mapped().counted));
+    books_.count_upload(upload.mapped().tenant, -static_cast<int64_t>(upload.mapped().counted));
   }
   books_.change({.files = {file}, .batches = {}, .erased = {}}, [this, client, file] {
     server_.reply(client, 200, "application/json", file_object(file));
@@ -198,13 +228,22 @@ void FilesApi::list(net::ExchangeId client, const std::string& tenant, std::stri
   for (const FileRecord& file : page.records) {
     items.push_back({file.id, file_object(file)});
   }
-  server_.reply(client, 200, "application/json", list_object(items, page.has_more));
+  answer(client, list_object(items, page.has_more));
+}
+
+// Once what it says is on disk, and no crash can take it back.
+void FilesApi::answer(net::ExchangeId client, std::string object) {
+  books_.when_stored([this, client, object = std::move(object)] {
+    server_.reply(client, 200, "application/json", object);
+  });
 }
 
 void FilesApi::tell(net::ExchangeId client, const std::string& tenant, const std::string& id) {
   const FileRecord* const file = books_.files().find(id, tenant);
-  file == nullptr ? refuse(client, no_such_file(id))
-                  : server_.reply(client, 200, "application/json", file_object(*file));
+  if (file == nullptr) {
+    return books_.when_stored([this, client, id] { refuse(client, no_such_file(id)); });
+  }
+  answer(client, file_object(*file));
 }
 
 void FilesApi::erase(net::ExchangeId client, const std::string& tenant, const std::string& id) {
@@ -288,29 +327,42 @@ void FilesApi::client_gone(net::ExchangeId client) {
 // ---- Expiry
 
 void FilesApi::expire() {
-  const int64_t now = loop_.unix_seconds();
-  std::vector<std::string> expired;
-  books_.files().for_each([&](const FileRecord& file) {
-    if (file.expires_at <= now && expired.size() < kExpiredAtOnce) {
-      expired.push_back(file.id);
-    }
-  });
-  books_.batches().for_each([&](const BatchRecord& batch) {
-    if (batch.ended() && batch.ended_at + whole_seconds(config_.keep) <= now &&
-        expired.size() < kExpiredAtOnce) {
-      expired.push_back(batch.id);
-    }
-  });
+  const int64_t now = time_.see(loop_.unix_seconds(), loop_.now());
+  std::vector<std::string> expired = books_.files_expired_by(now, kExpiredAtOnce);
+  for (std::string& batch :
+       books_.batches_ended_by(now - whole_seconds(config_.keep), kExpiredAtOnce)) {
+    expired.push_back(std::move(batch));
+  }
   if (!expired.empty()) {
     books_.change({.files = {}, .batches = {}, .erased = expired}, {});
   }
-  books_.run([this, expired](FileStore& store) -> Books::Then {
+  books_.run([expired](FileStore& store) -> Books::Then {
     for (const std::string& id : expired) {
       store.remove(id);
     }
-    return [this, bytes = store.batch_bytes()] { batch_bytes_ = bytes; };
+    return {};
   });
+  look_at_disk();
   expiry_ = loop_.call_at(loop_.now() + kExpiryInterval, [this] { expire(); });
+}
+
+void FilesApi::look_at_disk() {
+  books_.run([this](FileStore& store) -> Books::Then {
+    return
+        [this, batches = store.batch_bytes(), free = store.free_bytes()] { seen(batches, free); };
+  });
+}
+
+void FilesApi::seen(const std::map<std::string, uint64_t>& batch_bytes, uint64_t free_bytes) {
+  free_bytes_ = free_bytes;
+  batch_bytes_ = 0;
+  batch_bytes_of_.clear();
+  for (const auto& [id, bytes] : batch_bytes) {
+    batch_bytes_ += bytes;
+    if (const BatchRecord* const batch = books_.batches().find(id)) {
+      batch_bytes_of_[batch->tenant] += bytes;
+    }
+  }
 }
 
 }  // namespace pdjob::batch

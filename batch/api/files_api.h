@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
+#include "batch/api/checked_time.h"
 #include "batch/api/upload_form.h"
 #include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
@@ -39,7 +42,11 @@ class FilesApi {
   void client_gone(net::ExchangeId client);
   void client_writable(net::ExchangeId client);
 
-  bool disk_full() const { return books_.file_bytes() + batch_bytes_ > config_.disk_bytes_max; }
+  // Nothing more may be stored: of anybody, or of a tenant.
+  bool disk_full() const;
+  bool disk_full_for(const std::string& tenant) const;
+  // The tenants whose batches may store nothing more.
+  std::set<std::string> full_tenants() const;
   size_t uploads() const { return uploads_.size(); }
   size_t downloads() const { return downloads_.size(); }
   // The bytes in the folders of batches, as of about a second ago.
@@ -64,6 +71,7 @@ class FilesApi {
   };
 
   void refuse(net::ExchangeId client, const openai::ApiError& error);
+  void answer(net::ExchangeId client, std::string object);
   void refuse_upload(net::ExchangeId client, const openai::ApiError& error);
   std::optional<openai::ApiError> refusal_of_upload(const std::string& tenant) const;
   void drop(net::ExchangeId client);
@@ -73,6 +81,9 @@ class FilesApi {
   void finished(net::ExchangeId client, const FileRecord& file);
   void read_on(net::ExchangeId client);
   void expire();
+  void look_at_disk();
+  void seen(const std::map<std::string, uint64_t>& batch_bytes, uint64_t free_bytes);
+  std::optional<openai::ApiError> refusal_of_bytes(const std::string& tenant) const;
 
   net::Loop& loop_;
   net::HttpServer& server_;
@@ -80,7 +91,11 @@ class FilesApi {
   const BatchApiConfig& config_;
   std::map<net::ExchangeId, Upload> uploads_;
   std::map<net::ExchangeId, Download> downloads_;
+  // As of the last look at the disk.
   uint64_t batch_bytes_ = 0;
+  std::map<std::string, uint64_t> batch_bytes_of_;  // By tenant.
+  uint64_t free_bytes_ = std::numeric_limits<uint64_t>::max();
+  CheckedTime time_{std::chrono::hours(1)};  // Decides what has expired.
   net::TimerId expiry_;
 };
 

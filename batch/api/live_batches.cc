@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "batch/api/fair_windows.h"
+#include "batch/api/input_check.h"
 #include "common/log.h"
 #include "openai/headers.h"
 
@@ -10,19 +12,27 @@ namespace pdjob::batch {
 namespace {
 
 constexpr Duration kTick = std::chrono::seconds(1);
+constexpr uint64_t kTicksPerShare = 5;
 // Batches that are checked and wait to run. Each has a thread and open files.
 constexpr size_t kAheadMax = 8;
+
+LifecycleConfig config_of(LifecycleConfig lifecycle, const BatchApiConfig& config) {
+  lifecycle.running_max = config.running_max;
+  lifecycle.alive_max = config.running_max + kAheadMax;
+  return lifecycle;
+}
 
 }  // namespace
 
 LiveBatches::LiveBatches(net::Loop& loop, Books& books, const BatchApiConfig& config,
-                         RowServer server, std::function<bool()> disk_full)
+                         RowServer server, std::function<DiskRoom()> disk_room,
+                         const LifecycleConfig& lifecycle)
     : loop_(loop),
       books_(books),
       config_(config),
       server_(std::move(server)),
-      disk_full_(std::move(disk_full)),
-      lifecycle_({.running_max = config.running_max, .alive_max = config.running_max + kAheadMax}),
+      disk_room_(std::move(disk_room)),
+      lifecycle_(config_of(lifecycle, config)),
       runner_(loop, lifecycle_, *this) {}
 
 void LiveBatches::start() {
@@ -39,7 +49,10 @@ void LiveBatches::start() {
 }
 
 void LiveBatches::see_world() {
-  runner_.submit(WorldSeen{.unix_seconds = loop_.unix_seconds(), .disk_full = disk_full_()});
+  DiskRoom room = disk_room_();
+  runner_.submit(WorldSeen{.unix_seconds = loop_.unix_seconds(),
+                           .disk_full = room.full,
+                           .full_tenants = std::move(room.full_tenants)});
 }
 
 // The core's clock stands at whole seconds, and must not be behind the time of the making.
@@ -50,7 +63,29 @@ void LiveBatches::add(const BatchRecord& batch) {
 
 void LiveBatches::tick() {
   see_world();
+  if (++ticks_ % kTicksPerShare == 0) {
+    share_windows();
+  }
   timer_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
+}
+
+void LiveBatches::share_windows() {
+  std::vector<RunShare> runs;
+  std::vector<BatchJob*> jobs;
+  for (const auto& [id, job] : jobs_) {
+    if (job->window() > 0) {
+      runs.push_back({.tenant = books_.batches().find(id)->tenant,
+                      .in_flight = job->in_flight(),
+                      .window = job->window()});
+      jobs.push_back(job.get());
+    }
+  }
+  const std::vector<size_t> windows = fair_windows(runs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (windows[i] != runs[i].window) {
+      jobs[i]->set_window(windows[i]);
+    }
+  }
 }
 
 void LiveBatches::cancel(const std::string& id, std::function<void()> stored) {
@@ -65,7 +100,11 @@ void LiveBatches::drain(std::function<void()> then) {
 
 BatchRecord LiveBatches::seen(const BatchRecord& batch) const {
   BatchRecord now = batch;
-  if (const auto job = jobs_.find(batch.id); job != jobs_.end()) {
+  const auto job = jobs_.find(batch.id);
+  if (!batch.ended() && (job == jobs_.end() || !job->second->progressed())) {
+    now.errors = lifecycle_.trouble(batch.id);
+  }
+  if (job != jobs_.end()) {
     const RowCounts rows = job->second->counts();
     now.completed = std::max(now.completed, static_cast<int64_t>(rows.answered));
     now.failed = std::max(now.failed, static_cast<int64_t>(rows.failed));
@@ -102,7 +141,7 @@ void LiveBatches::carry_out(const PrepareJob& effect) {
   auto& job = jobs_[effect.id] = job_of(*books_.batches().find(effect.id));
   job->prepare([this, id = effect.id](const Result<BatchJob::Prepared>& done) {
     if (!done) {
-      return runner_.submit(JobFailed{id, done.error().message});
+      return failed(id, "server_error", done.error().message);
     }
     const RowCounts& rows = done->rows;
     runner_.submit(JobPrepared{.id = id,
@@ -117,12 +156,34 @@ void LiveBatches::carry_out(const RunJob& effect) {
   log::info(effect.id + " runs");
   jobs_.at(effect.id)->run([this, id = effect.id](const BatchRun::End& end) {
     // After an error nothing more may be written to its records.
-    end.broken ? runner_.submit(JobFailed{id, end.reason})
-               : runner_.submit(RunEnded{.id = id, .all_ended = end.complete});
+    end.broken
+        ? failed(id, end.hopeless ? "rows_refused" : "server_error", end.reason)
+        : runner_.submit(RunEnded{
+              .id = id, .all_ended = end.complete, .progressed = jobs_.at(id)->progressed()});
   });
 }
 
+void LiveBatches::carry_out(const YieldJob& effect) {
+  log::info(effect.id + " makes room for another tenant's batch");
+  jobs_.at(effect.id)->yield();
+}
+
 void LiveBatches::carry_out(const StopJob& effect) { jobs_.at(effect.id)->stop(); }
+
+void LiveBatches::carry_out(const UnloadJob& effect) { jobs_.erase(effect.id); }
+
+// Clients see the reason, but not where the server's folder is.
+void LiveBatches::failed(const std::string& id, const std::string& code, const std::string& why) {
+  const std::string folder = books_.batch_path(id);
+  std::string message = why;
+  for (size_t at = 0; (at = message.find(folder)) != std::string::npos;) {
+    message.replace(at, folder.size(), id);
+  }
+  runner_.submit(JobFailed{.id = id,
+                           .why = why,
+                           .errors = errors_text({{.code = code, .message = message}}),
+                           .progressed = jobs_.at(id)->progressed()});
+}
 
 void LiveBatches::carry_out(const NameResults& effect) {
   runner_.submit(ResultsNamed{.id = effect.id,
@@ -138,7 +199,7 @@ void LiveBatches::carry_out(const FinishJob& effect) {
        .errors = books_.file_path(batch.error_file_id)},
       [this, id = effect.id](const Result<BatchJob::Finished>& done) {
         if (!done) {
-          return runner_.submit(JobFailed{id, done.error().message});
+          return failed(id, "server_error", done.error().message);
         }
         const RowCounts& rows = done->rows;
         runner_.submit(ResultsMade{.id = id,
@@ -153,7 +214,8 @@ void LiveBatches::carry_out(const FinishJob& effect) {
 }
 
 void LiveBatches::carry_out(const DropJob& effect) {
-  log::error(effect.id + " cannot go on now, and is tried again: " + effect.why);
+  log::error(effect.id + " cannot go on now: " + effect.why);
+  ++failures_;
   jobs_.erase(effect.id);
 }
 
@@ -180,7 +242,8 @@ void LiveBatches::carry_out(const EndBatch& effect) {
     file.number = books_.next_number();
   }
   books_.change({.files = std::move(results), .batches = {batch}, .erased = {}}, {});
-  books_.run([id = batch.id](FileStore& store) -> Books::Then {
+  books_.run([id = batch.id, unnamed = effect.unnamed](FileStore& store) -> Books::Then {
+    std::ranges::for_each(unnamed, [&](const std::string& file) { store.remove(file); });
     store.remove_batch(id);
     return {};
   });

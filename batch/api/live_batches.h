@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,17 @@
 
 namespace pdjob::batch {
 
+struct DiskRoom {
+  bool full = false;
+  std::set<std::string> full_tenants;
+};
+
 class LiveBatches {
  public:
   // `server`: the job's routers. Rows show its key, with the name of the batch's tenant.
+  // `lifecycle`: its limits of batches come from `config`.
   LiveBatches(net::Loop& loop, Books& books, const BatchApiConfig& config, RowServer server,
-              std::function<bool()> disk_full);
+              std::function<DiskRoom()> disk_room, const LifecycleConfig& lifecycle);
   ~LiveBatches() { loop_.cancel(timer_); }
   LiveBatches(const LiveBatches&) = delete;
   LiveBatches& operator=(const LiveBatches&) = delete;
@@ -35,13 +42,15 @@ class LiveBatches {
   // Aborts what is in flight, and starts nothing more. Calls `then` once nothing runs.
   void drain(std::function<void()> then);
 
-  // With the counts of now.
+  // With the counts of now. If it does not get on, its `errors` say why.
   BatchRecord seen(const BatchRecord& batch) const;
   size_t rows_in_flight() const;
   // Counts all runs of this process.
   const RunTotals& totals() const { return totals_; }
   // Since this process began.
   const std::map<BatchState, uint64_t>& ended() const { return ended_; }
+  // Jobs that failed, since this process began.
+  uint64_t failures() const { return failures_; }
 
  private:
   using Runner =
@@ -52,7 +61,9 @@ class LiveBatches {
   void carried_out(const LifecycleEvent& /*event*/) {}
   void carry_out(const PrepareJob& effect);
   void carry_out(const RunJob& effect);
+  void carry_out(const YieldJob& effect);
   void carry_out(const StopJob& effect);
+  void carry_out(const UnloadJob& effect);
   void carry_out(const NameResults& effect);
   void carry_out(const FinishJob& effect);
   void carry_out(const DropJob& effect);
@@ -62,20 +73,24 @@ class LiveBatches {
 
   void tick();
   void see_world();
+  void share_windows();
   std::unique_ptr<BatchJob> job_of(const BatchRecord& batch);
+  void failed(const std::string& id, const std::string& code, const std::string& why);
 
   net::Loop& loop_;
   Books& books_;
   const BatchApiConfig& config_;
   const RowServer server_;
-  const std::function<bool()> disk_full_;
+  const std::function<DiskRoom()> disk_room_;
   std::map<std::string, std::unique_ptr<BatchJob>> jobs_;  // Of batches that are prepared.
   std::function<void()> on_stored_;                        // Of the cancel that is being asked.
   std::function<void()> drained_;
   RunTotals totals_;
   std::map<BatchState, uint64_t> ended_;
+  uint64_t failures_ = 0;
   BatchLifecycle lifecycle_;
   Runner runner_;
+  uint64_t ticks_ = 0;
   net::TimerId timer_;
 };
 

@@ -1,11 +1,22 @@
 #include "batch/catalog/books.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "common/hex.h"
 
 namespace pdjob::batch {
+namespace {
+
+bool is_missing(const std::string& file) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file, error);
+  return error == std::errc::no_such_file_or_directory || (!error && size == 0);
+}
+
+}  // namespace
 
 KeptIds kept_ids(const CatalogChange& all) {
   KeptIds kept;
@@ -25,7 +36,16 @@ KeptIds kept_ids(const CatalogChange& all) {
 Result<std::unique_ptr<Books>> Books::open(net::Loop& loop, const std::string& dir,
                                            std::function<void(const std::string&)> broken) {
   PDJOB_TRY(FileStore store, FileStore::open(dir));
-  PDJOB_TRY(auto catalog, CatalogFile::open(dir + "/catalog.sqlite"));
+  const std::string path = dir + "/catalog.sqlite";
+  // A new catalog would call all of them unknown, and the sweep below would remove them.
+  if (is_missing(path) && store.holds_any()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 path + " is missing or empty, but " + dir +
+                     " has files or batches: put it back, or move the folders `files` and "
+                     "`batches` away"};
+  }
+  PDJOB_TRY(auto catalog, CatalogFile::open(path));
+  PDJOB_TRY_STATUS(sync_folder(dir));
   PDJOB_TRY(const CatalogChange all, catalog->load());
   std::unique_ptr<Books> books(
       new Books(loop, std::move(catalog), std::move(store), std::move(broken)));
@@ -56,17 +76,58 @@ std::string Books::new_id(const std::string& prefix) {
   return id;
 }
 
+std::vector<std::string> Books::until(const ByTime& times, int64_t time, size_t most) {
+  std::vector<std::string> ids;
+  for (const auto& [at, id] : times) {
+    if (at > time || ids.size() == most) {
+      break;
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::vector<std::string> Books::files_expired_by(int64_t time, size_t most) const {
+  return until(expiries_, time, most);
+}
+
+std::vector<std::string> Books::batches_ended_by(int64_t time, size_t most) const {
+  return until(ends_, time, most);
+}
+
+uint64_t Books::file_bytes_of(const std::string& tenant) const {
+  const auto found = file_bytes_of_.find(tenant);
+  return found == file_bytes_of_.end() ? 0 : found->second;
+}
+
+void Books::count_upload(const std::string& tenant, int64_t bytes) {
+  file_bytes_ += static_cast<uint64_t>(bytes);
+  uint64_t& own = file_bytes_of_[tenant];
+  own += static_cast<uint64_t>(bytes);
+  if (own == 0) {
+    file_bytes_of_.erase(tenant);
+  }
+}
+
 void Books::apply(const CatalogChange& change) {
   for (const FileRecord& file : change.files) {
     files_.put(file);
-    file_bytes_ += static_cast<uint64_t>(file.bytes);
+    expiries_.emplace(file.expires_at, file.id);
+    count_upload(file.tenant, file.bytes);
   }
   for (const BatchRecord& batch : change.batches) {
     batches_.put(batch);
+    if (batch.ended()) {
+      ends_.emplace(batch.ended_at, batch.id);
+    }
   }
   for (const std::string& id : change.erased) {
     if (const FileRecord* const file = files_.find(id)) {
-      file_bytes_ -= static_cast<uint64_t>(file->bytes);
+      count_upload(file->tenant, -file->bytes);
+      expiries_.erase({file->expires_at, id});
+    }
+    if (const BatchRecord* const batch = batches_.find(id)) {
+      ends_.erase({batch->ended_at, id});
     }
     files_.erase(id);
     batches_.erase(id);

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "batch/catalog/api_records.h"
 #include "batch/catalog/catalog_file.h"
@@ -33,6 +35,8 @@ KeptIds kept_ids(const CatalogChange& all);
 class Books {
  public:
   // `broken` is called once, with the reason, when a change cannot be written. Blocks.
+  // kInvalidArgument: the folder has files or batches, but their records are gone. Nothing is
+  // removed then.
   static Result<std::unique_ptr<Books>> open(net::Loop& loop, const std::string& dir,
                                              std::function<void(const std::string&)> broken);
   Books(const Books&) = delete;
@@ -57,9 +61,15 @@ class Books {
   std::string file_path(const std::string& id) const { return store_.file_path(id); }
   std::string batch_path(const std::string& id) const { return store_.batch_path(id); }
 
-  // The bytes of all files. Uploads under way count, too.
+  // At most `most` ids of files that expire by then, and of batches that ended by then; the oldest
+  // ones. Times are seconds since 1970.
+  std::vector<std::string> files_expired_by(int64_t time, size_t most) const;
+  std::vector<std::string> batches_ended_by(int64_t time, size_t most) const;
+
+  // The bytes of all files, or of a tenant's. Uploads under way count, too.
   uint64_t file_bytes() const { return file_bytes_; }
-  void count_upload(int64_t bytes) { file_bytes_ += static_cast<uint64_t>(bytes); }
+  uint64_t file_bytes_of(const std::string& tenant) const;
+  void count_upload(const std::string& tenant, int64_t bytes);
 
  private:
   Books(net::Loop& loop, std::unique_ptr<CatalogFile> catalog, FileStore store,
@@ -72,6 +82,12 @@ class Books {
   Shelf<BatchRecord> batches_;
   int64_t last_number_ = 0;
   uint64_t file_bytes_ = 0;
+  std::map<std::string, uint64_t> file_bytes_of_;  // By tenant; those that have some.
+  // In order of time, so that a look for what has expired costs nothing when nothing has.
+  using ByTime = std::set<std::pair<int64_t, std::string>>;
+  static std::vector<std::string> until(const ByTime& times, int64_t time, size_t most);
+  ByTime expiries_;  // Of files.
+  ByTime ends_;      // Of batches that have ended.
   uint64_t changes_ = 0;
   uint64_t changes_stored_ = 0;
   std::deque<std::pair<uint64_t, std::function<void()>>> waiting_;  // Since which change.

@@ -1,37 +1,93 @@
 #include "batch/catalog/file_store.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/check.h"
+#include "batch/catalog/api_id.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::batch {
 namespace {
 
 constexpr const char* kInput = "input.jsonl";
+constexpr std::string_view kPart = ".part";
 
-Status make_folder(const std::string& path) {
+// The folders that have to be made for `path`, the last one first.
+std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code ignored;
+  for (auto folder = path; !folder.empty() && !std::filesystem::exists(folder, ignored);
+       folder = folder.parent_path()) {
+    missing.push_back(folder);
+  }
+  return missing;
+}
+
+Status make_folder(const std::string& name) {
+  std::filesystem::path path = std::filesystem::path(name).lexically_normal();
+  path = path.has_filename() ? path : path.parent_path();
+  const auto missing = missing_folders(path);
   std::error_code error;
   // Only its owner can read what clients sent. A folder that was there keeps its rights.
   if (std::filesystem::create_directories(path, error) && !error) {
     std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
   }
-  return error ? Status(Error{ErrorCode::kInvalidArgument,
-                              "cannot make the folder " + path + ": " + error.message()})
-               : ok();
+  if (error) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "cannot make the folder " + path.string() + ": " + error.message()};
+  }
+  for (const auto& folder : missing) {
+    PDJOB_TRY_STATUS(sync_folder(folder.parent_path().string()));
+  }
+  return ok();
 }
 
 void remove_all(const std::string& path) {
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
+}
+
+bool is_file_or_part(std::string_view name) {
+  return is_file_id(name.ends_with(kPart) ? name.substr(0, name.size() - kPart.size()) : name);
+}
+
+// Calls `take` for each entry of the folder that has a name of the API's making. Entries may be
+// removed meanwhile.
+void each_own(const std::string& folder, bool (*is_own)(std::string_view), const auto& take) {
+  std::error_code error;
+  std::vector<std::filesystem::directory_entry> own;
+  for (auto entry = std::filesystem::directory_iterator(folder, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (is_own(entry->path().filename().string())) {
+      own.push_back(*entry);
+    }
+  }
+  std::ranges::for_each(own, take);
+}
+
+uint64_t bytes_in(const std::filesystem::path& batch) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (auto entry = std::filesystem::recursive_directory_iterator(batch, error);
+       !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
+    struct stat found{};
+    if (lstat(entry->path().c_str(), &found) != 0 || !S_ISREG(found.st_mode) ||
+        (entry->path().filename() == kInput && found.st_nlink > 1)) {
+      continue;
+    }
+    bytes += static_cast<uint64_t>(found.st_size);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -66,7 +122,11 @@ Status FileStore::finish(const std::string& id) {
     return Error{ErrorCode::kUnavailable, "the upload could not be stored"};
   }
   PDJOB_TRY_STATUS(upload.mapped()->sync());
-  return disk_->rename(part_path(id), file_path(id));
+  const Status renamed = disk_->rename(part_path(id), file_path(id));
+  if (!renamed) {
+    remove(id);  // Its new name may be there, and would have no record.
+  }
+  return renamed;
 }
 
 void FileStore::discard(const std::string& id) {
@@ -98,37 +158,43 @@ Status FileStore::make_batch(const std::string& batch, const std::string& input)
   if (link(file_path(input).c_str(), link_path.c_str()) != 0 && errno != EEXIST) {
     return Error{ErrorCode::kUnavailable, link_path + ": " + std::strerror(errno)};
   }
-  return ok();
+  return sync_folder(batch_path(batch));
 }
 
 void FileStore::remove_batch(const std::string& batch) { remove_all(batch_path(batch)); }
 
+bool FileStore::holds_any() const {
+  bool any = false;
+  each_own(files_folder(), is_file_or_part, [&](const auto& /*entry*/) { any = true; });
+  each_own(batches_folder(), is_batch_id, [&](const auto& /*entry*/) { any = true; });
+  return any;
+}
+
 void FileStore::keep_only(const std::set<std::string>& files,
                           const std::set<std::string>& batches) {
-  const auto drop = [](const std::string& folder, const std::set<std::string>& kept) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+  const auto drop_unless = [](const std::set<std::string>& kept) {
+    return [&kept](const std::filesystem::directory_entry& entry) {
       if (!kept.contains(entry.path().filename().string())) {
         remove_all(entry.path().string());
       }
-    }
+    };
   };
-  drop(dir_ + "/files", files);
-  drop(dir_ + "/batches", batches);
+  each_own(files_folder(), is_file_or_part, drop_unless(files));
+  each_own(batches_folder(), is_batch_id, drop_unless(batches));
 }
 
-uint64_t FileStore::batch_bytes() const {
-  uint64_t bytes = 0;
-  std::error_code error;
-  for (auto entry = std::filesystem::recursive_directory_iterator(dir_ + "/batches", error);
-       !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->path().filename() != kInput && entry->is_regular_file(ignored)) {
-      const uint64_t size = entry->file_size(ignored);
-      bytes += ignored ? 0 : size;
-    }
-  }
+std::map<std::string, uint64_t> FileStore::batch_bytes() const {
+  std::map<std::string, uint64_t> bytes;
+  each_own(batches_folder(), is_batch_id, [&](const std::filesystem::directory_entry& batch) {
+    bytes[batch.path().filename().string()] = bytes_in(batch.path());
+  });
   return bytes;
+}
+
+uint64_t FileStore::free_bytes() const {
+  std::error_code error;
+  const auto space = std::filesystem::space(dir_, error);
+  return error ? std::numeric_limits<uint64_t>::max() : space.available;
 }
 
 }  // namespace pdjob::batch

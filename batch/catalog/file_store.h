@@ -20,7 +20,7 @@ namespace pdjob::batch {
 
 class FileStore {
  public:
-  // Makes what is missing of the folder.
+  // Makes what is missing of the folder. The new folders survive a power cut.
   static Result<FileStore> open(const std::string& dir);
 
   // An upload, until finish() or discard().
@@ -35,18 +35,27 @@ class FileStore {
   void remove(const std::string& id);
 
   // Makes the batch's folder, with a link to the file as its input: the file may be deleted.
+  // Afterwards both survive a power cut.
   Status make_batch(const std::string& batch, const std::string& input);
   void remove_batch(const std::string& batch);
-  // Removes what is not in `files` or `batches`: uploads and changes that a death cut off.
+  // Whether it has a file, an upload or a batch.
+  bool holds_any() const;
+  // Removes files, uploads and batches that are not in `files` or `batches`: a death cut them off.
+  // Anything whose name is no id of the API stays: somebody else put it there.
   void keep_only(const std::set<std::string>& files, const std::set<std::string>& batches);
-  // The bytes in the folders of batches, without their inputs.
-  uint64_t batch_bytes() const;
+  // The bytes in the folder of each batch. Its input counts only once its file is deleted: until
+  // then both are the same bytes.
+  std::map<std::string, uint64_t> batch_bytes() const;
+  // What the file system has left for this process; all there is if it does not tell.
+  uint64_t free_bytes() const;
 
   std::string file_path(const std::string& id) const { return dir_ + "/files/" + id; }
   std::string batch_path(const std::string& id) const { return dir_ + "/batches/" + id; }
 
  private:
   explicit FileStore(std::string dir) : dir_(std::move(dir)), disk_(real_disk()) {}
+  std::string files_folder() const { return dir_ + "/files"; }
+  std::string batches_folder() const { return dir_ + "/batches"; }
   std::string part_path(const std::string& id) const { return file_path(id) + ".part"; }
 
   std::string dir_;

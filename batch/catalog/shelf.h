@@ -72,6 +72,7 @@ class Shelf {
     return page;
   }
 
+  size_t size() const { return by_id_.size(); }
   size_t count(const std::string& tenant) const {
     const auto records = by_tenant_.find(tenant);
     return records == by_tenant_.end() ? 0 : records->second.size();

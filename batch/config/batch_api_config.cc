@@ -20,6 +20,17 @@ void read(ConfigReader& in, BatchApiConfig& config) {
                    "batches wait. Merging the answers of a batch takes as much again for a moment.",
             .unit = "bytes"},
            {.min = 1 << 20, .max = uint64_t{1} << 50});
+  in.field("tenant_bytes_max", config.tenant_bytes_max,
+           {.doc = "Of one tenant's files and answers, uploads under way among them. Beyond, its "
+                   "uploads are refused with 400, and its batches wait. 0: only disk_bytes_max "
+                   "holds.",
+            .unit = "bytes"},
+           {.min = 0, .max = uint64_t{1} << 50});
+  in.field("disk_free_min", config.disk_free_min,
+           {.doc = "What the file system of dir keeps free. Below, uploads are refused with 503, "
+                   "and batches wait.",
+            .unit = "bytes"},
+           {.min = 0, .max = uint64_t{1} << 50});
   in.field("rows_max", config.rows_max,
            {.doc = "Rows of one batch; a longer one fails.", .unit = "rows"},
            {.min = 1, .max = 10'000'000});

@@ -14,6 +14,8 @@ struct BatchApiConfig {
   uint64_t file_bytes_max = uint64_t{200} << 20;
   uint32_t files_max = 10'000;                   // Of one tenant.
   uint64_t disk_bytes_max = uint64_t{64} << 30;  // Of all files and answers.
+  uint64_t tenant_bytes_max = 0;                 // Of one tenant's; 0: no limit of its own.
+  uint64_t disk_free_min = uint64_t{256} << 20;  // That the file system keeps.
   uint32_t rows_max = 50'000;                    // In one batch.
   uint32_t batches_max = 100;                    // Of one tenant, that have not ended.
   uint32_t running_max = 4;                      // Whose rows run at the same time.

@@ -88,9 +88,14 @@ struct WorkersCounted {
 struct StopAsked {
   std::string reason;  // Empty: a person asks.
 };
+struct WindowSet {
+  size_t size = 0;  // Rows in flight.
+};
+// Starts no more, but lets what is in flight end.
+struct YieldAsked {};
 struct TimePassed {};
-using LedgerEvent =
-    std::variant<RowsRead, AttemptEnded, RowsNoted, WorkersCounted, StopAsked, TimePassed>;
+using LedgerEvent = std::variant<RowsRead, AttemptEnded, RowsNoted, WorkersCounted, WindowSet,
+                                 StopAsked, YieldAsked, TimePassed>;
 
 // Effects.
 struct ReadRows {
@@ -164,6 +169,8 @@ class Ledger {
   void take(const RowsNoted& event, Turn& turn);
   void take(const WorkersCounted& event, Turn& turn);
   void take(const StopAsked& event, Turn& turn);
+  void take(const WindowSet& event, Turn& turn) { window_.set(event.size, turn.now); }
+  void take(const YieldAsked& /*event*/, Turn& /*turn*/) { stopping_ = true; }
   void take(const TimePassed& /*event*/, Turn& /*turn*/) {}
 
   void wait(RowId id, Row& row);

@@ -69,6 +69,16 @@ void Window::overloaded(Instant now) {
   }
 }
 
+void Window::set(size_t size, Instant now) {
+  resize(static_cast<double>(size));
+  size_before_ = 0;
+  round_began_ = now;
+  answers_ = 0;
+  was_full_ = true;
+  shrunk_ = false;
+  probe_at_ = now + kProbeAgain;
+}
+
 void Window::count_workers(size_t workers) {
   if (workers_ != 0 && workers != 0 && workers != workers_) {
     resize(static_cast<double>(size_) * static_cast<double>(workers) /

@@ -29,6 +29,8 @@ class Window {
   void answered(bool full, Instant now);
   void overloaded(Instant now);
   void count_workers(size_t workers);
+  // Somebody else decides the size, at most the largest one; it grows and shrinks from there.
+  void set(size_t size, Instant now);
 
  private:
   void end_round(Instant now);

@@ -21,11 +21,8 @@ Error failed(const std::string& what, const std::string& name) {
           "cannot " + what + " " + name + ": " + std::strerror(errno)};
 }
 
-// A new name survives a power cut only when its folder is synced, too.
 Status sync_folder_of(const std::string& name) {
-  const std::string folder = std::filesystem::path(name).parent_path().string();
-  const net::Fd fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return fd.valid() && fsync(fd.get()) == 0 ? ok() : failed("sync", folder);
+  return sync_folder(std::filesystem::path(name).parent_path().string());
 }
 
 class RealFile final : public AppendFile {
@@ -109,6 +106,11 @@ class RealDisk final : public Disk {
 };
 
 }  // namespace
+
+Status sync_folder(const std::string& folder) {
+  const net::Fd fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return fd.valid() && fsync(fd.get()) == 0 ? ok() : failed("sync", folder);
+}
 
 std::unique_ptr<Disk> real_disk() { return std::make_unique<RealDisk>(); }
 

@@ -32,6 +32,10 @@ class Disk {
   virtual Status rename(const std::string& from, const std::string& to) = 0;
 };
 
+// Afterwards the names in the folder survive a power cut: files and folders that were made, linked
+// or renamed there.
+Status sync_folder(const std::string& folder);
+
 // The real one.
 std::unique_ptr<Disk> real_disk();
 

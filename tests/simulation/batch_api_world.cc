@@ -22,9 +22,17 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr const char* kCatalog = "api/catalog.sqlite";
-constexpr LifecycleConfig kConfig{.running_max = 2, .alive_max = 4};
+constexpr LifecycleConfig kConfig{.running_max = 2,
+                                  .alive_max = 4,
+                                  .tries_max = 5,
+                                  .retry_min = seconds(1),
+                                  .retry_max = seconds(8),
+                                  .turn = seconds(5)};
+constexpr int64_t kEpoch = 1'000'000'000;  // Seconds since 1970, at the instant 0.
 constexpr Duration kFaults = seconds(60);
-constexpr Duration kEnd = seconds(400);
+constexpr Duration kEnd = seconds(600);
+// A tenant whose batch could go on gets its turn, at the latest. The rows of others end first.
+constexpr Duration kPatience = seconds(15);
 
 // The folder of one batch, as it is on disk.
 struct Folder {
@@ -36,7 +44,14 @@ struct Folder {
 struct Facts {
   int64_t total = 0;
   bool bad = false;   // Its input is wrong.
-  bool told = false;  // The client has its id.
+  bool lost = false;  // Its input cannot be read.
+  uint32_t failures = 0;
+  int64_t window = 0;         // Seconds.
+  bool clock_moved = false;   // Since it was made.
+  uint64_t incarnation = 0;   // Of the process that made it; 0: the clock moved before it did.
+  Instant added_at{};         // To this process.
+  bool window_ended = false;  // When it ended; true if nobody can say.
+  bool told = false;          // The client has its id.
   bool cancel_sent = false;
   bool cancel_told = false;
   bool seen = false;
@@ -72,9 +87,13 @@ class BatchApiWorld {
 
   SimRun run() {
     start_process();
-    const uint64_t batches = 1 + random_.below(10);
+    const uint64_t batches = 1 + random_.below(14);
     for (uint64_t i = 0; i < batches; ++i) {
       loop_.after(some(50'000), [this] { create(); });
+    }
+    const uint64_t steps = random_.chance(0.3) ? 1 + random_.below(3) : 0;
+    for (uint64_t i = 0; i < steps; ++i) {
+      loop_.after(some(60'000), [this] { move_clock(); });
     }
     const uint64_t ends = random_.below(6);
     for (uint64_t i = 0; i < ends; ++i) {
@@ -94,6 +113,9 @@ class BatchApiWorld {
                        {"crashes", crashes_},
                        {"drains", drains_},
                        {"job failures", job_failures_},
+                       {"yields", yields_},
+                       {"unloads", unloads_},
+                       {"clock steps", clock_steps_},
                        {"cancelled", count(BatchState::kCancelled)},
                        {"expired", count(BatchState::kExpired)},
                        {"failed", count(BatchState::kFailed)},
@@ -101,10 +123,11 @@ class BatchApiWorld {
   }
 
  private:
-  enum class Phase { kPreparing, kPrepared, kRunning, kStopping, kFinishing };
+  enum class Phase { kPreparing, kPrepared, kRunning, kYielding, kStopping, kFinishing };
   struct Job {
     Phase phase = Phase::kPreparing;
     uint64_t token = 0;  // Of what it is doing.
+    bool progressed = false;
   };
   struct Process {
     std::unique_ptr<CatalogFile> catalog;
@@ -121,14 +144,17 @@ class BatchApiWorld {
     std::deque<std::pair<uint64_t, std::function<void()>>> until_stored;
     Instant disk_free{};
     bool disk_full = false;
+    std::set<std::string> full_tenants;
     bool draining = false;
+    std::map<std::string, Instant> hungry_since;  // By tenant.
   };
 
   Duration some(uint64_t most_ms) {
     return milliseconds(1 + static_cast<int64_t>(random_.below(most_ms)));
   }
   int64_t unix_seconds() const {
-    return std::chrono::duration_cast<seconds>(loop_.now().time_since_epoch()).count();
+    return kEpoch + clock_error_ +
+           std::chrono::duration_cast<seconds>(loop_.now().time_since_epoch()).count();
   }
   bool faulty() const { return loop_.now() < begun_ + kFaults; }
   bool fails() { return faulty() && random_.chance(failure_rate_); }
@@ -193,13 +219,34 @@ class BatchApiWorld {
     for (const BatchRecord& batch : all.batches) {
       if (!batch.ended()) {
         checks_.expect(folders_.contains(batch.id), "a batch has lost its folder:", batch.id);
-        submit(BatchAdded{batch});
+        add(batch);
       }
     }
   }
 
+  void add(const BatchRecord& batch) {
+    Facts& facts = facts_.at(batch.id);
+    facts.incarnation =
+        facts.added_at == Instant{} && !facts.clock_moved ? incarnation_ : facts.incarnation;
+    facts.added_at = loop_.now();
+    submit(BatchAdded{batch});
+  }
+
   void see_world() {
-    submit(WorldSeen{.unix_seconds = unix_seconds(), .disk_full = process_->disk_full});
+    submit(WorldSeen{.unix_seconds = unix_seconds(),
+                     .disk_full = process_->disk_full,
+                     .full_tenants = process_->full_tenants});
+  }
+
+  // It may go by years. Records that are made before and after it cannot be compared.
+  void move_clock() {
+    ++clock_steps_;
+    const int64_t far = random_.chance(0.5) ? 100 : 100'000'000;
+    clock_error_ += static_cast<int64_t>(random_.below(static_cast<uint64_t>(2 * far))) - far;
+    for (auto& [id, facts] : facts_) {
+      facts.clock_moved = true;
+    }
+    trace_.line(loop_.now(), "clock", "moves");
   }
 
   void tick() {
@@ -207,7 +254,14 @@ class BatchApiWorld {
       process_->disk_full = !process_->disk_full;
     }
     process_->disk_full = process_->disk_full && faulty();
+    if (random_.chance(0.05)) {
+      process_->full_tenants.insert("a");
+    }
+    if (!faulty() || random_.chance(0.2)) {
+      process_->full_tenants.clear();
+    }
     see_world();
+    check_turns();
     later(seconds(1), [this] { tick(); });
   }
 
@@ -281,6 +335,37 @@ class BatchApiWorld {
 
   // ---- Jobs
 
+  // A tenant that could run and has nothing that runs gets its turn, and so does one that has
+  // nothing prepared.
+  void check_turns() {
+    std::map<std::string, size_t> running;
+    std::map<std::string, size_t> loaded;
+    for (const auto& [id, job] : process_->jobs) {
+      const std::string& tenant = process_->records.at(id).tenant;
+      running[tenant] += job.phase == Phase::kRunning ? 1 : 0;
+      ++loaded[tenant];
+    }
+    std::set<std::string> hungry;
+    for (const auto& [id, batch] : process_->records) {
+      const Facts& facts = facts_.at(id);
+      const bool may_run = !batch.ended() && batch.cancelling_at == 0 && !facts.lost &&
+                           !process_->disk_full && !process_->full_tenants.contains(batch.tenant);
+      const auto job = process_->jobs.find(id);
+      const bool waits = job == process_->jobs.end()
+                             ? facts.failures == 0 && loaded[batch.tenant] == 0
+                             : job->second.phase == Phase::kPrepared;
+      if (may_run && waits && !process_->draining && running[batch.tenant] == 0) {
+        hungry.insert(batch.tenant);
+      }
+    }
+    std::erase_if(process_->hungry_since,
+                  [&](const auto& each) { return !hungry.contains(each.first); });
+    for (const std::string& tenant : hungry) {
+      const Instant since = process_->hungry_since.emplace(tenant, loop_.now()).first->second;
+      checks_.expect(loop_.now() - since < kPatience, "a tenant gets no turn:", tenant);
+    }
+  }
+
   size_t jobs_in(Phase phase) const {
     return static_cast<size_t>(std::ranges::count_if(
         process_->jobs, [phase](const auto& each) { return each.second.phase == phase; }));
@@ -288,19 +373,27 @@ class BatchApiWorld {
   // Begins what may end, or fail; ignored if the job is dropped or does something else meanwhile.
   void work(const std::string& id, Phase phase, Duration delay, std::function<void()> done) {
     Job& job = process_->jobs[id];
-    job = {.phase = phase, .token = ++tokens_};
-    later(delay, [this, id, token = job.token, done = std::move(done)] {
+    job.phase = phase;
+    job.token = ++tokens_;
+    later(delay, [this, id, phase, token = job.token, done = std::move(done)] {
       const auto found = process_->jobs.find(id);
       if (found == process_->jobs.end() || found->second.token != token) {
         return;
       }
-      if (fails()) {
-        ++job_failures_;
-        submit(JobFailed{id, "a fault"});
+      if (fails() || (phase == Phase::kPreparing && facts_.at(id).lost)) {
+        fail(id);
       } else {
         done();
       }
     });
+  }
+  void fail(const std::string& id) {
+    ++job_failures_;
+    ++facts_.at(id).failures;
+    submit(JobFailed{.id = id,
+                     .why = "a fault",
+                     .errors = "a fault",
+                     .progressed = process_->jobs.at(id).progressed});
   }
   void expect_phase(const std::string& id, Phase phase) {
     const auto job = process_->jobs.find(id);
@@ -328,20 +421,29 @@ class BatchApiWorld {
     expect_phase(effect.id, Phase::kPrepared);
     const BatchRecord& batch = process_->records.at(effect.id);
     checks_.expect(!process_->draining, "a job runs while it drains:", effect.id);
-    checks_.expect(!process_->disk_full, "a job runs on a full disk:", effect.id);
+    checks_.expect(!process_->disk_full && !process_->full_tenants.contains(batch.tenant),
+                   "a job runs on a full disk:", effect.id);
     checks_.expect(batch.cancelling_at == 0, "a cancelled batch runs:", effect.id);
-    checks_.expect(unix_seconds() <= batch.expires_at, "an expired batch runs:", effect.id);
-    checks_.expect(jobs_in(Phase::kRunning) + jobs_in(Phase::kStopping) < kConfig.running_max,
-                   "too many run");
+    const Facts& facts = facts_.at(effect.id);
+    checks_.expect(loop_.now() <= facts.added_at + seconds(facts.window),
+                   "an expired batch runs:", effect.id);
+    checks_.expect(
+        jobs_in(Phase::kRunning) + jobs_in(Phase::kYielding) + jobs_in(Phase::kStopping) <
+            kConfig.running_max,
+        "too many run");
     run_row(effect.id);
   }
 
   void run_row(const std::string& id) {
     work(id, Phase::kRunning, some(2000), [this, id] {
+      const Facts& facts = facts_.at(id);
+      checks_.expect(loop_.now() <= facts.added_at + seconds(facts.window + 2),
+                     "a batch runs beyond its window:", id);
       Folder& folder = folders_.at(id);
       const int64_t total = facts_.at(id).total;
       if (folder.answered + folder.failed < total) {
         (random_.chance(0.2) ? folder.failed : folder.answered) += 1;
+        process_->jobs.at(id).progressed = true;
       }
       if (folder.answered + folder.failed < total) {
         return run_row(id);
@@ -353,11 +455,28 @@ class BatchApiWorld {
   void run_ended(const std::string& id) {
     const Folder& folder = folders_.at(id);
     process_->jobs.at(id).phase = Phase::kPrepared;
-    submit(RunEnded{id, folder.answered + folder.failed == facts_.at(id).total});
+    submit(RunEnded{.id = id,
+                    .all_ended = folder.answered + folder.failed == facts_.at(id).total,
+                    .progressed = process_->jobs.at(id).progressed});
+  }
+
+  void carry_out(const YieldJob& effect) {
+    ++yields_;
+    expect_phase(effect.id, Phase::kRunning);
+    work(effect.id, Phase::kYielding, some(2000), [this, id = effect.id] { run_ended(id); });
+  }
+
+  void carry_out(const UnloadJob& effect) {
+    ++unloads_;
+    expect_phase(effect.id, Phase::kPrepared);
+    process_->jobs.erase(effect.id);
   }
 
   void carry_out(const StopJob& effect) {
-    expect_phase(effect.id, Phase::kRunning);
+    const auto job = process_->jobs.find(effect.id);
+    checks_.expect(job != process_->jobs.end() && (job->second.phase == Phase::kRunning ||
+                                                   job->second.phase == Phase::kYielding),
+                   "a job that does not run is stopped:", effect.id);
     work(effect.id, Phase::kStopping, some(100), [this, id = effect.id] { run_ended(id); });
   }
 
@@ -391,8 +510,7 @@ class BatchApiWorld {
     // It is noted later, so a crash may come in between.
     later(some(50), [this, id, folder] {
       if (fails()) {
-        ++job_failures_;
-        return submit(JobFailed{id, "the second file cannot be made"});
+        return fail(id);  // The second file cannot be made.
       }
       submit(ResultsMade{.id = id,
                          .answered = folder.answered,
@@ -424,12 +542,29 @@ class BatchApiWorld {
   void carry_out(const EndBatch& effect) {
     const std::string& id = effect.batch.id;
     process_->jobs.erase(id);
+    note_window(effect.batch);
     CatalogChange last{.files = effect.results, .batches = {effect.batch}, .erased = {}};
     for (FileRecord& file : last.files) {
       file.number = ++process_->last_number;
     }
     change(std::move(last), [] {});
-    on_disk([this, id] { folders_.erase(id); }, [] {});
+    on_disk(
+        [this, id, unnamed = effect.unnamed] {
+          for (const std::string& file : unnamed) {
+            results_.erase(file);
+          }
+          folders_.erase(id);
+        },
+        [] {});
+  }
+
+  // If the clock moved, only the process that made the batch can know its window.
+  void note_window(const BatchRecord& batch) {
+    Facts& facts = facts_.at(batch.id);
+    facts.window_ended = !facts.clock_moved ? unix_seconds() >= batch.expires_at
+                         : facts.incarnation == incarnation_
+                             ? loop_.now() + seconds(1) >= facts.added_at + seconds(facts.window)
+                             : true;
   }
 
   void carry_out(const Drained& /*effect*/) {
@@ -448,18 +583,20 @@ class BatchApiWorld {
     }
     BatchRecord batch{.number = ++process_->last_number,
                       .id = "batch_" + std::to_string(++tokens_),
-                      .tenant = random_.chance(0.5) ? "a" : "b"};
+                      .tenant = std::string(1, "aaabc"[random_.below(5)])};
     batch.output_lifetime = 3600;
     batch.created_at = unix_seconds();
-    batch.expires_at = batch.created_at + 5 + static_cast<int64_t>(random_.below(120));
     Facts& facts = facts_[batch.id];
+    facts.window = 5 + static_cast<int64_t>(random_.below(120));
+    batch.expires_at = batch.created_at + facts.window;
     facts.bad = random_.chance(0.1);
+    facts.lost = !facts.bad && random_.chance(0.1);
     facts.total = 1 + static_cast<int64_t>(random_.below(20));
     on_disk([this, id = batch.id] { folders_[id] = {}; },
             [this, batch] {
               change({.files = {}, .batches = {batch}, .erased = {}}, [this, batch] {
                 see_world();
-                submit(BatchAdded{batch});
+                add(batch);
                 facts_.at(batch.id).told = true;
                 loop_.after(some(500), [this, id = batch.id] { poll(id); });
                 if (random_.chance(0.3)) {
@@ -517,6 +654,16 @@ class BatchApiWorld {
   void check_batch(const BatchRecord& batch, const Facts& facts) {
     const bool failed = batch.state == BatchState::kFailed;
     const bool whole = batch.completed + batch.failed == facts.total;
+    if (batch.errors == "a fault" && batch.state != BatchState::kExpired) {
+      checks_.expect(!facts.cancel_told || batch.state == BatchState::kCancelled,
+                     "a cancel is forgotten:", batch.id);
+      checks_.expect(facts.failures >= kConfig.tries_max, "a batch is given up early:", batch.id);
+      checks_.expect(batch.in_progress_at == 0 || batch.cancelling_at != 0 || facts.window_ended,
+                     "a batch with answers is given up before its end:", batch.id);
+      checks_.expect(batch.output_file_id.empty() && batch.error_file_id.empty(),
+                     "results that nobody made have names:", batch.id);
+      return;
+    }
     checks_.expect(failed == facts.bad, "a batch failed wrongly:", batch.id);
     checks_.expect(!facts.cancel_told || failed || batch.state == BatchState::kCancelled,
                    "a cancel is forgotten:", batch.id);
@@ -524,7 +671,8 @@ class BatchApiWorld {
                    "nobody cancelled:", batch.id);
     checks_.expect(whole || failed || batch.state == BatchState::kCancelled,
                    "rows have no end:", batch.id);
-    checks_.expect(batch.state != BatchState::kExpired || batch.ended_at >= batch.expires_at,
+    checks_.expect(batch.state != BatchState::kExpired ||
+                       (batch.ended_at >= batch.expires_at && facts.window_ended),
                    "a batch expired early:", batch.id);
     if (!failed) {
       checks_.expect(batch.created_at <= batch.in_progress_at &&
@@ -569,6 +717,10 @@ class BatchApiWorld {
   uint64_t crashes_ = 0;
   uint64_t drains_ = 0;
   uint64_t job_failures_ = 0;
+  uint64_t yields_ = 0;
+  uint64_t unloads_ = 0;
+  uint64_t clock_steps_ = 0;
+  int64_t clock_error_ = 0;  // Of the wall clock; seconds.
 };
 
 }  // namespace

@@ -66,8 +66,16 @@ ray_mutant(awaits_agent_for_ever ray_session_due.cc "if (slot.state == SlotState
 function(batch_api_mutant name file old new)
   pdjob_mutant(batch_api_mutant_${name} batch_api_simulation batch_api_simulation_world batch/${file} "${old}" "${new}")
 endfunction()
-batch_api_mutant(forgets_cancel api/batch_lifecycle.cc "  batch.cancelling_at = turn.now;" "")
+batch_api_mutant(forgets_cancel api/batch_lifecycle.cc "  batch.cancelling_at = stamp(batch, turn.now);" "")
 batch_api_mutant(names_results_again api/batch_lifecycle.cc "one.batch.output_file_id.empty()" "true")
+batch_api_mutant(never_gives_up api/batch_lifecycle.cc "one.failures >= config_.tries_max &&" "false &&")
+batch_api_mutant(gives_up_answers api/batch_lifecycle.cc "(over || !may_have_answers)" "true")
+batch_api_mutant(clock_makes_windows_longer api/batch_lifecycle.cc "std::clamp<int64_t>(batch.expires_at - turn.now, 0, window)" "batch.expires_at - turn.now")
+batch_api_mutant(times_go_back api/batch_lifecycle.cc "{now, batch.created_at, batch.in_progress_at, batch.finalizing_at," "{now, now,")
+batch_api_mutant(runs_beyond_its_window api/batch_lifecycle.cc "ending == Ending::kExpired ||" "false ||")
+batch_api_mutant(many_running_win api/batch_lifecycle.cc "theirs >= fewest + 2 ||" "false ||")
+batch_api_mutant(many_prepared_win api/batch_lifecycle.cc "theirs >= has + 2 ||" "false ||")
+batch_api_mutant(long_batches_win api/batch_lifecycle.cc "(theirs == 1 && fewest == 0 && had_turn)" "false")
 
 # mutant(NAME SCENARIO FILE OLD NEW): of whole jobs.
 function(mutant name scenario file old new)

@@ -180,6 +180,7 @@ TEST_F(BatchRunTest, AHopelessServerEndsTheRun) {
   };
   const BatchRun::End end = run(options(row("a") + row("b")));
   EXPECT_TRUE(end.broken);
+  EXPECT_TRUE(end.hopeless);
   EXPECT_EQ(end.reason, "the key is refused");
 }
 

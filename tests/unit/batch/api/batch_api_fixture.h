@@ -64,9 +64,13 @@ class BatchApiTest : public testing::Test {
   }
   void open() {
     server.reset();
-    server = BatchServer::open(
-                 loop, {.config = config, .http = {}, .key = kKey, .rows = router.address()},
-                 [this](const std::string& why) { broken = why; })
+    server = BatchServer::open(loop,
+                               {.config = config,
+                                .http = {},
+                                .key = kKey,
+                                .rows = router.address(),
+                                .lifecycle = lifecycle},
+                               [this](const std::string& why) { broken = why; })
                  .value();
   }
 
@@ -102,6 +106,27 @@ class BatchApiTest : public testing::Test {
     return reply ? *reply : net::HttpReply{.status = 0, .body = reply.error().message};
   }
 
+  // Sends it so many times at once. Returns the statuses.
+  std::vector<int> ask_together(size_t times, const std::string& target, const std::string& body) {
+    const std::string lines = "Content-Type: application/json\r\nAuthorization: Bearer " +
+                              std::string(kKey) + "\r\n" +
+                              std::string(openai::header::kBatchTenant) + ": alice\r\n";
+    std::vector<int> statuses;
+    for (size_t i = 0; i < times; ++i) {
+      net::HttpCall call;
+      call.to = {"127.0.0.1", server->http().port()};
+      call.method = "POST";
+      call.target = target;
+      call.header_lines = lines;
+      call.body = body;
+      net::fetch(
+          loop, *client, std::move(call), size_t{1} << 20,
+          [&](const Result<net::HttpReply>& got) { statuses.push_back(got ? got->status : 0); });
+    }
+    EXPECT_TRUE(net::run_until(loop, [&] { return statuses.size() == times; }));
+    return statuses;
+  }
+
   static std::string row(int number) {
     return R"({"custom_id":"r)" + std::to_string(number) +
            R"(","method":"POST","url":"/v1/completions","body":{"prompt":"a"}})" + "\n";
@@ -129,11 +154,12 @@ class BatchApiTest : public testing::Test {
                         content + "\r\n--XX--\r\n",
                 .type = "multipart/form-data; boundary=XX"});
   }
+  static std::string batch_of(const std::string& file) {
+    return R"({"input_file_id":")" + file +
+           R"(","endpoint":"/v1/completions","completion_window":"24h"})";
+  }
   net::HttpReply create(const std::string& file, const std::string& tenant = "alice") {
-    return ask("POST", "/v1/batches",
-               {.tenant = tenant,
-                .body = R"({"input_file_id":")" + file +
-                        R"(","endpoint":"/v1/completions","completion_window":"24h"})"});
+    return ask("POST", "/v1/batches", {.tenant = tenant, .body = batch_of(file)});
   }
   // Returns the id of a batch of so many rows.
   std::string begin(int count, const std::string& tenant = "alice") {
@@ -157,6 +183,7 @@ class BatchApiTest : public testing::Test {
   std::unique_ptr<net::HttpClient> client = net::HttpClient::create(loop);
   RouterDouble router{loop};
   BatchApiConfig config;
+  LifecycleConfig lifecycle;
   std::string broken;
   std::unique_ptr<BatchServer> server;
 };

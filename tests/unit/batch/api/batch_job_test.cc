@@ -22,6 +22,7 @@ class BatchJobTest : public BatchApiTest {
                                                            .filename = "rows.jsonl",
                                                            .endpoint = "/v1/completions",
                                                            .rows_max = 100,
+                                                           .in_flight_max = in_flight_max,
                                                            .server = router.address(),
                                                            .totals = &totals});
   }
@@ -53,6 +54,7 @@ class BatchJobTest : public BatchApiTest {
     return **done;
   }
 
+  uint64_t in_flight_max = 0;
   RunTotals totals;
   std::unique_ptr<BatchJob> job;
 };
@@ -95,6 +97,25 @@ TEST_F(BatchJobTest, ExpiredRowsFailAndStayExpiredAfterACrash) {
   EXPECT_NE(folder.read("err").find("batch_expired"), std::string::npos);
   EXPECT_EQ(prepare().rows.failed, 3U);
   EXPECT_TRUE(finish(Rest::kLeft).expired) << "the ledger knows";
+}
+
+TEST_F(BatchJobTest, AYieldEndsTheRunWithWhatIsInFlightAndGoesOnLater) {
+  in_flight_max = 1;
+  router.answer = [&](const net::HttpRequest& /*request*/) {
+    if (router.rows == 1) {
+      job->yield();
+    }
+    return std::pair(200, RouterDouble::completion());
+  };
+  prepare();
+  EXPECT_FALSE(job->progressed());
+  const BatchRun::End end = run();
+  EXPECT_FALSE(end.complete || end.broken);
+  EXPECT_TRUE(job->progressed());
+  EXPECT_EQ(router.rows, 1);
+  EXPECT_EQ(totals.answered, 1U) << "what was in flight is noted";
+  EXPECT_TRUE(run().complete);
+  EXPECT_EQ(router.rows, 4) << "none is asked again";
 }
 
 TEST_F(BatchJobTest, RowsThatAreLeftAreInNoFile) {

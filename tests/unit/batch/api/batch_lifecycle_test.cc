@@ -12,7 +12,9 @@ std::string text_of(const LifecycleEffect& effect) {
   struct Words {
     std::string operator()(const PrepareJob& e) const { return "prepare " + e.id; }
     std::string operator()(const RunJob& e) const { return "run " + e.id; }
+    std::string operator()(const YieldJob& e) const { return "yield " + e.id; }
     std::string operator()(const StopJob& e) const { return "stop " + e.id; }
+    std::string operator()(const UnloadJob& e) const { return "unload " + e.id; }
     std::string operator()(const NameResults& e) const { return "name " + e.id; }
     std::string operator()(const FinishJob& e) const {
       return "finish " + e.id + (e.rest == Rest::kExpired ? " expired" : "");
@@ -51,12 +53,25 @@ class BatchLifecycleTest : public testing::Test {
       if (const auto* end = std::get_if<EndBatch>(&effect)) {
         record_ = end->batch;
         results_ = end->results;
+        unnamed_ = end->unnamed;
       }
     }
     return text;
   }
   std::string see(bool disk_full = false) {
     return step(WorldSeen{.unix_seconds = now_, .disk_full = disk_full});
+  }
+  std::string fail(const std::string& id, bool progressed = false) {
+    return step(JobFailed{.id = id, .why = "why", .errors = "{}", .progressed = progressed});
+  }
+  // Lets its preparation or run fail again and again, and so many seconds pass each time.
+  std::string fail_for(const std::string& id, int times, int64_t seconds) {
+    std::string last;
+    for (int i = 0; i < times; ++i) {
+      last = fail(id);
+      pass(seconds);
+    }
+    return last;
   }
   std::string pass(int64_t seconds) {
     now_ += seconds;
@@ -88,6 +103,7 @@ class BatchLifecycleTest : public testing::Test {
   uint64_t change_ = 0;  // The last one that was to be stored.
   BatchRecord record_;   // Of it.
   std::vector<FileRecord> results_;
+  std::vector<std::string> unnamed_;
 };
 
 TEST_F(BatchLifecycleTest, ABatchGoesFromItsInputToItsResults) {
@@ -152,7 +168,7 @@ TEST_F(BatchLifecycleTest, PreparesOnlyAFewAtATime) {
   EXPECT_EQ(add(1), "prepare 1");
   EXPECT_EQ(add(2), "prepare 2");
   EXPECT_EQ(add(3), "");
-  EXPECT_EQ(prepared("1"), "store 1 in_progress, prepare 3, run 1");
+  EXPECT_EQ(prepared("1"), "store 1 in_progress, run 1, prepare 3");
 }
 
 TEST_F(BatchLifecycleTest, HoldsOnlySoManyButEndsTheOthers) {
@@ -163,11 +179,91 @@ TEST_F(BatchLifecycleTest, HoldsOnlySoManyButEndsTheOthers) {
 }
 
 TEST_F(BatchLifecycleTest, AFailureIsTriedAgainLater) {
-  make({.retry_seconds = 5});
+  make({.retry_min = std::chrono::seconds(5), .retry_max = std::chrono::seconds(12)});
   add(1);
-  EXPECT_EQ(step(JobFailed{"1", "no disk"}), "drop 1");
-  EXPECT_EQ(pass(4), "");
-  EXPECT_EQ(pass(1), "prepare 1");
+  for (const int64_t pause : {5, 10, 12, 12}) {
+    EXPECT_EQ(fail("1"), "drop 1");
+    EXPECT_EQ(core_->trouble("1"), "{}");
+    EXPECT_EQ(pass(pause - 1), "");
+    EXPECT_EQ(pass(1), "prepare 1") << pause;
+  }
+}
+
+TEST_F(BatchLifecycleTest, AStepOfTheWallClockDelaysNoRetry) {
+  make({.retry_min = std::chrono::seconds(5)});
+  add(1);
+  fail("1");
+  now_ -= 3600;
+  EXPECT_EQ(pass(5), "prepare 1");
+}
+
+TEST_F(BatchLifecycleTest, ABatchThatCanNeverBePreparedFailsWithTheReason) {
+  make({.tries_max = 3});
+  add(1);
+  EXPECT_EQ(fail_for("1", 2, 20), "drop 1");
+  EXPECT_EQ(fail("1"), "drop 1, end 1 failed 0");
+  EXPECT_EQ(record_.errors, "{}");
+  EXPECT_EQ(record_.ended_at, now_);
+  EXPECT_EQ(pass(3600), "") << "it is over";
+}
+
+TEST_F(BatchLifecycleTest, ABatchWithAnswersIsTriedUntilItsWindowHasEnded) {
+  make({.tries_max = 2, .retry_max = std::chrono::seconds(10)});
+  add(1);
+  prepared("1");
+  EXPECT_EQ(fail_for("1", 9, 10), "drop 1");
+  EXPECT_EQ(pass(10), "");
+  EXPECT_EQ(fail("1"), "drop 1, end 1 failed 0");
+}
+
+TEST_F(BatchLifecycleTest, ACancelledBatchThatFailsEndsCancelled) {
+  make({.tries_max = 1});
+  add(1);
+  step(CancelAsked{"1"});
+  EXPECT_EQ(fail("1"), "drop 1, end 1 cancelled 0");
+}
+
+TEST_F(BatchLifecycleTest, ACancelWaitsForNoRetry) {
+  add(1);
+  fail("1");
+  EXPECT_EQ(step(CancelAsked{"1"}), "store 1 cancelling, prepare 1");
+}
+
+TEST_F(BatchLifecycleTest, ProgressMakesAFailureTheFirstOneAgain) {
+  make({.tries_max = 2});
+  add(1);
+  prepared("1");
+  pass(kWindow);
+  EXPECT_EQ(fail("1", /*progressed=*/true), "drop 1");
+  pass(5);
+  EXPECT_EQ(fail("1", /*progressed=*/true), "drop 1");
+  pass(5);
+  EXPECT_EQ(fail("1"), "drop 1, end 1 failed 0");
+}
+
+TEST_F(BatchLifecycleTest, ResultsThatCannotBeMadeHaveNoNamesInTheEnd) {
+  make({.tries_max = 1});
+  add(1);
+  prepared("1", true);
+  named("1");
+  stored("1");
+  pass(kWindow);
+  EXPECT_EQ(fail("1"), "drop 1, end 1 failed 0");
+  EXPECT_EQ(record_.output_file_id, "");
+  EXPECT_EQ(unnamed_, (std::vector<std::string>{"out", "err"}));
+}
+
+TEST_F(BatchLifecycleTest, AnExpiredBatchSaysWhatKeptItFromRunning) {
+  add(1);
+  prepared("1");
+  fail("1");
+  pass(kWindow);
+  prepared("1");
+  named("1");
+  stored("1");
+  step(ResultsMade{.id = "1", .failed = 3, .error_bytes = 9, .expired = true});
+  EXPECT_EQ(record_.state, BatchState::kExpired);
+  EXPECT_EQ(record_.errors, "{}");
 }
 
 TEST_F(BatchLifecycleTest, TenantsTakeTurns) {
@@ -178,15 +274,87 @@ TEST_F(BatchLifecycleTest, TenantsTakeTurns) {
   add(3, "b");
   prepared("2");
   EXPECT_EQ(prepared("3"), "store 3 in_progress");
+  EXPECT_EQ(step(RunEnded{"1", true}), "name 1, run 3") << "not 2, which is older";
+}
+
+TEST_F(BatchLifecycleTest, ATenantWithTwoMoreMakesRoomAtOnce) {
   make({.running_max = 2});
+  for (const int64_t number : {1, 2}) {
+    add(number, "a");
+    EXPECT_NE(prepared(std::to_string(number)).find("run"), std::string::npos);
+  }
+  add(3, "b");
+  pass(7);
+  EXPECT_EQ(prepared("3"), "store 3 in_progress, yield 1") << "the one that ran longest";
+  EXPECT_EQ(see(), "") << "one is enough";
+  EXPECT_EQ(step(RunEnded{"1", false}), "run 3");
+  EXPECT_EQ(pass(70), "") << "each has one: nobody makes room";
+}
+
+TEST_F(BatchLifecycleTest, TenantsWithOneEachMakeRoomAfterTheirTurn) {
+  make({.running_max = 1, .turn = std::chrono::seconds(10)});
   add(1, "a");
   prepared("1");
-  see(/*disk_full=*/true);
+  add(2, "b");
+  EXPECT_EQ(prepared("2"), "store 2 in_progress");
+  EXPECT_EQ(pass(9), "");
+  EXPECT_EQ(pass(1), "yield 1");
+  EXPECT_EQ(step(RunEnded{"1", false}), "run 2");
+  EXPECT_EQ(pass(10), "yield 2") << "and back";
+  EXPECT_EQ(step(RunEnded{"2", false}), "run 1");
+}
+
+TEST_F(BatchLifecycleTest, ATenantAloneIsNeverAskedToMakeRoom) {
+  make({.running_max = 1, .turn = std::chrono::seconds(10)});
+  add(1, "a");
+  prepared("1");
   add(2, "a");
   prepared("2");
-  add(3, "b");
-  prepared("3");
-  EXPECT_EQ(see(), "run 3") << "1 stops, and counts for its tenant";
+  EXPECT_EQ(pass(20), "");
+}
+
+TEST_F(BatchLifecycleTest, ABatchThatMakesRoomStopsAtOnceWhenItIsCancelled) {
+  make({.running_max = 1, .turn = std::chrono::seconds(10)});
+  add(1, "a");
+  prepared("1");
+  add(2, "b");
+  prepared("2");
+  pass(10);
+  EXPECT_EQ(step(CancelAsked{"1"}), "store 1 cancelling, stop 1");
+}
+
+TEST_F(BatchLifecycleTest, OneTenantsManyBatchesKeepNobodyFromBeingPrepared) {
+  make({.running_max = 1, .alive_max = 3});
+  for (const int64_t number : {1, 2, 3, 4}) {
+    add(number, "a");
+    if (number < 4) {
+      prepared(std::to_string(number));
+    }
+  }
+  EXPECT_EQ(add(5, "b"), "unload 3, prepare 5") << "the last one that does not run";
+  EXPECT_EQ(prepared("5"), "store 5 in_progress");
+  EXPECT_EQ(see(), "") << "the places are shared fairly now";
+}
+
+TEST_F(BatchLifecycleTest, MoreTenantsThanPlacesTakeTurnsBeingPrepared) {
+  make({.running_max = 1, .alive_max = 2, .turn = std::chrono::seconds(10)});
+  add(1, "a");
+  prepared("1");
+  add(2, "b");
+  prepared("2");
+  EXPECT_EQ(add(3, "c"), "") << "no other one had its turn";
+  EXPECT_EQ(pass(10), "yield 1");
+  EXPECT_EQ(step(RunEnded{"1", false}), "run 2, unload 1, prepare 3");
+}
+
+TEST_F(BatchLifecycleTest, AFullTenantWaitsAndOthersRun) {
+  add(1, "a");
+  prepared("1");
+  add(2, "b");
+  prepared("2");
+  EXPECT_EQ(step(WorldSeen{.unix_seconds = now_, .full_tenants = {"a"}}), "stop 1");
+  EXPECT_EQ(step(RunEnded{"1", false}), "");
+  EXPECT_EQ(see(), "run 1");
 }
 
 TEST_F(BatchLifecycleTest, ACancelledBatchStopsAndKeepsWhatItHas) {
@@ -221,6 +389,31 @@ TEST_F(BatchLifecycleTest, AnExpiryThatIsStoredStaysWhenTheClockGoesBack) {
   EXPECT_EQ(prepared("1"), "name 1");
   named("1");
   EXPECT_EQ(stored("1"), "finish 1 expired");
+}
+
+TEST_F(BatchLifecycleTest, AStepOfTheWallClockEndsNoWindowAndMakesNoneLonger) {
+  add(1);
+  prepared("1");
+  now_ += 1'000'000;
+  EXPECT_EQ(see(), "") << "forward";
+  now_ -= 2'000'000;
+  EXPECT_EQ(pass(kWindow - 1), "") << "back";
+  EXPECT_EQ(pass(1), "stop 1");
+  step(RunEnded{"1", false});
+  named("1");
+  stored("1");
+  step(ResultsMade{.id = "1", .failed = 3, .error_bytes = 9, .expired = true});
+  EXPECT_GE(record_.finalizing_at, record_.in_progress_at) << "times never go back";
+  EXPECT_GE(record_.ended_at, record_.expires_at);
+}
+
+TEST_F(BatchLifecycleTest, AClockThatWentBackAtARestartAddsAtMostOneWindow) {
+  now_ -= 1'000'000;
+  see();
+  add(1);
+  prepared("1");
+  EXPECT_EQ(pass(kWindow - 1), "");
+  EXPECT_EQ(pass(1), "stop 1");
 }
 
 TEST_F(BatchLifecycleTest, AllRowsEndedIsCompletedAlsoAfterTheWindow) {

@@ -33,7 +33,8 @@ TEST(BatchRequest, HasAWindowInAnyUnit) {
   EXPECT_EQ(wrong_param(body("", "90s")), "none");
   EXPECT_EQ(wrong_param(body("", "10m")), "none");
   EXPECT_EQ(wrong_param(body("", "2d")), "none");
-  for (const char* const window : {"49h", "0h", "24", "h", "-1h", "1.5h", "24h ", "9999999999h"}) {
+  for (const char* const window :
+       {"49h", "0h", "24", "h", "-1h", "1.5h", "24h ", "9999999999h", "4294967295d", "106752d"}) {
     EXPECT_EQ(wrong_param(body("", window)), "completion_window") << window;
   }
 }

@@ -1,5 +1,7 @@
 #include "batch/api/batches_api.h"
 
+#include <algorithm>
+
 #include "tests/unit/batch/api/batch_api_fixture.h"
 
 namespace pdjob::batch {
@@ -69,6 +71,16 @@ TEST_F(BatchesApiTest, ACancelHoldsAfterARestart) {
   ask("POST", "/v1/batches/" + batch + "/cancel", {.body = "{}"});
   open();
   wait_status(batch, "cancelled");
+}
+
+TEST_F(BatchesApiTest, CreatesUnderWayCountTowardsTheLimit) {
+  hang();
+  config.batches_max = 2;
+  open();
+  const std::string file = member(upload(rows(1)).body, "id");
+  const std::vector<int> statuses = ask_together(5, "/v1/batches", batch_of(file));
+  EXPECT_EQ(std::ranges::count(statuses, 200), 2);
+  EXPECT_EQ(std::ranges::count(statuses, 429), 3);
 }
 
 TEST_F(BatchesApiTest, BadRequestsAreRefused) {

@@ -1,6 +1,7 @@
 #include "batch/api/files_api.h"
 
 #include "tests/unit/batch/api/batch_api_fixture.h"
+#include "tests/unit/batch/no_room.h"
 
 namespace pdjob::batch {
 namespace {
@@ -35,6 +36,29 @@ TEST_F(FilesApiTest, ADeletedFileIsGone) {
   EXPECT_EQ(ask("GET", "/v1/files/" + id + "/content").status, 404);
 }
 
+TEST_F(FilesApiTest, NothingIsToldThatACrashCouldTakeBack) {
+  const std::string path = "/v1/files/" + member(upload("x").body, "id");
+  const NoRoom full;
+  const auto send = [&](const char* method, const std::string& target) {
+    net::HttpCall call;
+    call.to = {"127.0.0.1", server->http().port()};
+    call.method = method;
+    call.target = target;
+    const std::string lines = "Authorization: Bearer " + std::string(kKey) + "\r\n" +
+                              std::string(openai::header::kBatchTenant) + ": alice\r\n";
+    call.header_lines = lines;
+    net::fetch(loop, *client, std::move(call), size_t{1} << 20,
+               [&](const Result<net::HttpReply>& got) {
+                 ADD_FAILURE() << method << (got ? got->status : 0);
+               });
+  };
+  send("DELETE", path);
+  ASSERT_TRUE(net::run_until(loop, [&] { return !broken.empty(); }));
+  send("GET", path);
+  send("GET", "/v1/files");
+  net::run_for(loop, std::chrono::milliseconds(200));
+}
+
 TEST_F(FilesApiTest, TooLargeAndTooManyAreRefused) {
   config.file_bytes_max = 100;
   config.files_max = 1;
@@ -60,6 +84,37 @@ TEST_F(FilesApiTest, AFullDiskTakesNoMoreUntilFilesAreDeleted) {
   EXPECT_EQ(upload(std::string(60, 'x')).status, 503);
   ASSERT_EQ(ask("DELETE", "/v1/files/" + id).status, 200);
   EXPECT_EQ(upload(std::string(60, 'x')).status, 200);
+}
+
+TEST_F(FilesApiTest, ATenantsBytesAreLimitedAndOthersMayGoOn) {
+  config.tenant_bytes_max = 100;
+  open();
+  const std::string id = member(upload(std::string(60, 'x')).body, "id");
+  EXPECT_EQ(member(upload(std::string(60, 'x')).body, "code"), "storage_limit_exceeded");
+  EXPECT_EQ(upload(std::string(60, 'x'), "bob").status, 200);
+  ASSERT_EQ(ask("DELETE", "/v1/files/" + id).status, 200);
+  EXPECT_EQ(upload(std::string(60, 'x')).status, 200);
+}
+
+TEST_F(FilesApiTest, TheInputOfABatchStaysItsTenantsBytesWhenItIsDeleted) {
+  router.answer = [](const net::HttpRequest& /*request*/) { return std::pair(200, std::string()); };
+  config.tenant_bytes_max = 1'000'000;  // Of the file alone, and less than with a ledger.
+  open();
+  std::string one = row(1);
+  one.insert(one.find("\"a\"") + 1, std::string(990'000, 'x'));
+  const std::string file = member(upload(one).body, "id");
+  const std::string batch = member(create(file).body, "id");
+  wait_status(batch, "in_progress");
+  ASSERT_EQ(ask("DELETE", "/v1/files/" + file).status, 200);
+  EXPECT_TRUE(net::run_until(loop, [&] {
+    return member(upload("x").body, "code") == "storage_limit_exceeded";
+  })) << "otherwise a tenant fills the disk with files that are deleted";
+}
+
+TEST_F(FilesApiTest, AnAlmostFullFileSystemTakesNoMore) {
+  config.disk_free_min = uint64_t{1} << 60;
+  open();
+  EXPECT_TRUE(net::run_until(loop, [&] { return upload("x").status == 503; }));
 }
 
 TEST_F(FilesApiTest, BadFormsAreRefused) {

@@ -43,6 +43,48 @@ TEST_F(LiveBatchesTest, AWrongLineFailsTheBatchBeforeAnyRow) {
   EXPECT_EQ(router.rows, 0);
 }
 
+TEST_F(LiveBatchesTest, ABatchWhoseInputCannotBeReadFailsWithTheReason) {
+  lifecycle = {.tries_max = 2, .retry_min = std::chrono::milliseconds(1)};
+  const std::string file = member(upload(rows(2)).body, "id");
+  config.disk_free_min = uint64_t{1} << 60;  // Batches wait.
+  open();
+  ASSERT_TRUE(net::run_until(loop, [&] { return upload("x").status == 503; }));
+  const std::string batch = member(create(file).body, "id");
+  ASSERT_TRUE(std::filesystem::remove(config.dir + "/batches/" + batch + "/input.jsonl"));
+  config.disk_free_min = 0;
+  open();
+  const std::string ended = wait_status(batch, "failed");
+  EXPECT_NE(ended.find("\"code\":\"server_error\""), std::string::npos) << ended;
+  EXPECT_NE(ended.find(batch + "/input.jsonl"), std::string::npos) << ended;
+  EXPECT_EQ(ended.find(config.dir), std::string::npos) << "clients need not know where it is";
+  EXPECT_TRUE(
+      net::run_until(loop, [&] { return std::filesystem::is_empty(config.dir + "/batches"); }));
+}
+
+TEST_F(LiveBatchesTest, ARefusedKeyFailsNoRowAndIsToldUntilItIsMended) {
+  lifecycle = {.retry_min = std::chrono::milliseconds(1),
+               .retry_max = std::chrono::milliseconds(10)};
+  open();
+  router.answer = [](const net::HttpRequest& /*request*/) {
+    return std::pair(401, std::string(R"({"error":{}})"));
+  };
+  const std::string batch = begin(20);
+  std::string object;
+  EXPECT_TRUE(net::run_until(loop, [&] {
+    object = ask("GET", "/v1/batches/" + batch).body;
+    return object.find("rows_refused") != std::string::npos;
+  })) << object;
+  EXPECT_EQ(member(object, "status"), "in_progress");
+  EXPECT_NE(object.find("\"failed\":0"), std::string::npos) << object;
+  router.answer = [](const net::HttpRequest& /*request*/) {
+    return std::pair(200, RouterDouble::completion());
+  };
+  const std::string ended = wait_status(batch, "completed");
+  EXPECT_NE(ended.find("\"completed\":20"), std::string::npos) << ended;
+  EXPECT_NE(ended.find("\"errors\":null"), std::string::npos) << ended;
+  EXPECT_EQ(ask("GET", "/metrics").body.find("pdjob_batch_failures_total 0\n"), std::string::npos);
+}
+
 TEST_F(LiveBatchesTest, AnEndedBatchLeavesNoFolder) {
   const std::string batch = begin(1);
   wait_status(batch, "completed");

@@ -1,10 +1,8 @@
 #include "batch/catalog/books.h"
 
-#include <csignal>
-
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
+#include "tests/unit/batch/no_room.h"
 #include "tests/unit/batch/scratch_folder.h"
 #include "tests/unit/net/loop_test_support.h"
 
@@ -60,23 +58,6 @@ TEST_F(BooksTest, WhatIsToldWaitsForTheChangesBeforeIt) {
   EXPECT_EQ(order, "a1b2c");
 }
 
-// While it lives, no file of this process grows: as on a full disk.
-class NoRoom {
- public:
-  NoRoom() {
-    (void)signal(SIGXFSZ, SIG_IGN);
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const rlimit none{.rlim_cur = 1, .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
-  }
-  ~NoRoom() { (void)setrlimit(RLIMIT_FSIZE, &before_); }
-  NoRoom(const NoRoom&) = delete;
-  NoRoom& operator=(const NoRoom&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(BooksTest, AChangeThatCannotBeWrittenIsNeverToldAndEndsTheProcess) {
   store(file(1));
   bool told = false;
@@ -122,6 +103,59 @@ TEST_F(BooksTest, AnErasedFileFreesItsBytes) {
   EXPECT_EQ(books->file_bytes(), 0U);
 }
 
+TEST_F(BooksTest, WithoutItsCatalogItRefusesToStartAndRemovesNothing) {
+  const std::string lost = "file-" + std::string(32, 'a');
+  const std::string path = books->file_path(lost);
+  books.reset();
+  folder.write("api/files/" + lost, "bytes");
+  for (const char* const damage : {"missing", "empty"}) {
+    std::filesystem::remove(folder.path() + "/api/catalog.sqlite");
+    std::filesystem::remove(folder.path() + "/api/catalog.sqlite-wal");
+    if (std::string(damage) == "empty") {
+      folder.write("api/catalog.sqlite", "");
+    }
+    const auto opened = Books::open(loop, folder.path() + "/api", [](const std::string&) {});
+    ASSERT_FALSE(opened) << damage;
+    EXPECT_NE(opened.error().message.find("put it back"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(path)) << damage;
+  }
+  folder.write("api/catalog.sqlite", "no database, and long enough to be looked at by SQLite");
+  EXPECT_FALSE(Books::open(loop, folder.path() + "/api", [](const std::string&) {}));
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST_F(BooksTest, FindsWhatHasExpiredTheOldestFirst) {
+  for (const int64_t number : {1, 2, 3}) {
+    FileRecord made = file(number);
+    made.expires_at = 100 - number;
+    store(made);
+  }
+  using Ids = std::vector<std::string>;
+  EXPECT_EQ(books->files_expired_by(96, 9), Ids{});
+  EXPECT_EQ(books->files_expired_by(98, 9), (Ids{"file-3", "file-2"}));
+  EXPECT_EQ(books->files_expired_by(98, 1), Ids{"file-3"});
+  BatchRecord batch{.number = 4, .id = "batch_4", .tenant = "a"};
+  books->change({.files = {}, .batches = {batch}, .erased = {"file-3"}}, {});
+  EXPECT_EQ(books->files_expired_by(98, 9), Ids{"file-2"});
+  EXPECT_EQ(books->batches_ended_by(1000, 9), Ids{}) << "it has not ended";
+  batch.state = BatchState::kFailed;
+  batch.ended_at = 50;
+  books->change({.files = {}, .batches = {batch}, .erased = {}}, {});
+  EXPECT_EQ(books->batches_ended_by(50, 9), Ids{"batch_4"});
+  books->change({.files = {}, .batches = {}, .erased = {"batch_4"}}, {});
+  EXPECT_EQ(books->batches_ended_by(50, 9), Ids{});
+}
+
+TEST_F(BooksTest, BytesCountForTheirTenant) {
+  store(file(1));
+  books->count_upload("b", 7);
+  EXPECT_EQ(books->file_bytes_of("a"), 10U);
+  EXPECT_EQ(books->file_bytes_of("b"), 7U);
+  EXPECT_EQ(books->file_bytes(), 17U);
+  books->count_upload("b", -7);
+  EXPECT_EQ(books->file_bytes_of("b"), 0U);
+}
+
 TEST_F(BooksTest, StrangeFilesAreSweptAndThoseOfUnfinishedBatchesAreKept) {
   BatchRecord batch{.number = 1, .id = "batch_1", .tenant = "a", .output_file_id = "file-out"};
   BatchRecord over{.number = 2, .id = "batch_2", .tenant = "a", .state = BatchState::kCompleted};
@@ -129,15 +163,16 @@ TEST_F(BooksTest, StrangeFilesAreSweptAndThoseOfUnfinishedBatchesAreKept) {
   EXPECT_TRUE(kept.files.contains("file-3") && kept.files.contains("file-out"));
   EXPECT_EQ(kept.batches, std::set<std::string>{"batch_1"});
   bool written = false;
-  books->run([](FileStore& store) -> Books::Then {
-    EXPECT_TRUE(store.begin("file-lost") && store.finish("file-lost"));
+  const std::string lost = "file-" + std::string(32, '0');
+  books->run([lost](FileStore& store) -> Books::Then {
+    EXPECT_TRUE(store.begin(lost) && store.finish(lost));
     return {};
   });
   store(file(3));
   books->run([&](FileStore& /*store*/) -> Books::Then { return [&] { written = true; }; });
   ASSERT_TRUE(net::run_until(loop, [&] { return written; }));
   open();
-  EXPECT_FALSE(std::filesystem::exists(books->file_path("file-lost")));
+  EXPECT_FALSE(std::filesystem::exists(books->file_path(lost)));
 }
 
 TEST_F(BooksTest, IdsCannotBeGuessed) {

@@ -251,6 +251,16 @@ TEST(Ledger, StopsAfterWhatWasAnsweredIsNoted) {
   EXPECT_FALSE(only<Finished>(driver.submit(RowsNoted{{started[0].row}})).complete);
 }
 
+TEST(Ledger, AYieldLetsWhatIsInFlightEnd) {
+  Driver driver({.window = {.first = 2}});
+  const auto started = all<StartAttempt>(driver.read(1, 4));
+  ASSERT_EQ(started.size(), 2U);
+  EXPECT_TRUE(driver.submit(YieldAsked{}).empty()) << "nothing is cancelled";
+  EXPECT_TRUE(all<StartAttempt>(driver.end(started[0], Outcome::kAnswered)).empty());
+  EXPECT_TRUE(all<StartAttempt>(driver.end(started[1], Outcome::kBroken)).empty());
+  EXPECT_FALSE(only<Finished>(driver.submit(RowsNoted{{started[0].row}})).complete);
+}
+
 TEST(Ledger, ReadsNoMoreRowsThanItMayHold) {
   Driver driver({.rows_ahead = 100});
   const auto first = driver.submit(TimePassed{});

@@ -32,6 +32,19 @@ TEST(Window, GrowsToWhereThePoolIsFullAndNotFarBeyond) {
   EXPECT_LE(window.size(), 460U);
 }
 
+TEST(Window, CanBeSetWithinItsLimitAndGoesOnFromThere) {
+  Window window({.first = 32, .max = 100});
+  Instant now{seconds(1)};
+  window.set(1000, now);
+  EXPECT_EQ(window.size(), 100U);
+  window.set(8, now);
+  EXPECT_EQ(window.size(), 8U);
+  run_for(window, now, seconds(20), pool_of_200);
+  EXPECT_EQ(window.size(), 8U) << "it is not tried out at once what somebody else decided";
+  run_for(window, now, seconds(60), pool_of_200);
+  EXPECT_GT(window.size(), 8U);
+}
+
 TEST(Window, StaysWhereMoreDoesNotHelp) {
   Window window({.first = 32, .max = 4096});
   Instant now{seconds(1)};
