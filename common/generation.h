@@ -29,6 +29,9 @@ struct SamplingParams {
   std::string
       json_schema;  // JSON text of a schema, turned into a grammar by the engine; empty: none.
   int32_t logprobs = -1;  // Alternatives to report per token; -1: no logprobs.
+  // Logprobs of the distribution that was drawn from, before top-k, top-p and min-p: after logit
+  // bias, penalties, grammar and temperature. Otherwise of the model's own distribution.
+  bool logprobs_at_temperature = false;
   bool ignore_eos = false;
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
@@ -40,7 +43,8 @@ struct StopParams {
   int32_t min_tokens = 0;
   std::vector<std::string> strings;  // The text ends before the first match.
   std::vector<Token> token_ids;
-  bool include_stop_string = false;  // vLLM's include_stop_str_in_output.
+  // The text has what ended it, string or token: vLLM's include_stop_str_in_output.
+  bool include_stop_string = false;
   bool skip_special_tokens = true;
 
   friend bool operator==(const StopParams&, const StopParams&) = default;
@@ -54,7 +58,7 @@ struct TokenLogprob {
 // One generated token, as it leaves the engine.
 struct GeneratedToken {
   Token token = 0;
-  // For `token`, before penalties and temperature. Meaningful only if the request asked for it.
+  // For `token`, as SamplingParams says. Meaningful only if the request asked for it.
   float logprob = 0.0F;
   std::vector<TokenLogprob> top;  // Most likely first.
 };

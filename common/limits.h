@@ -47,6 +47,9 @@ inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
 inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr size_t kRidBytesMax = 256;  // A client's own name of a prompt.
+// Logprobs in the last event of a cumulative stream: its tokens, times one and their alternatives.
+inline constexpr size_t kCumulativeLogprobsMax = 32 * kKiB;
 inline constexpr size_t kPromptBytesMax = 8 * kMiB;    // One prompt as text, for the tokenizer.
 inline constexpr size_t kTokenizeBytesMax = 1 * kMiB;  // A text to tokenize only.
 // One character can take 6 bytes of JSON.

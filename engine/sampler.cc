@@ -131,7 +131,9 @@ class TokenSampler final : public Sampler {
   Result<Token> choose_once(std::span<const float> logits, uint64_t attempt);
   Token draw(std::span<const float> logits, Token most_likely, uint64_t attempt);
   void keep_top_p();
-  void report(std::span<const float> logits, GeneratedToken& out);
+  // The logits of the newest choice, with all that its grammar excludes at -infinity.
+  std::span<const float> drawn_from();
+  void report(std::span<const float> logits, float temperature, GeneratedToken& out);
 
   const SamplingParams params_;
   const uint32_t vocabulary_;
@@ -145,7 +147,8 @@ class TokenSampler final : public Sampler {
   std::vector<int32_t> seen_count_;
   // Buffers, reused from token to token.
   std::vector<float> adjusted_;
-  std::vector<float> held_back_;  // The logits of enders_.
+  std::span<const float> chosen_from_;  // Those of the newest choice: the caller's, or adjusted_.
+  std::vector<float> held_back_;        // The logits of enders_.
   std::vector<Candidate> candidates_;
   std::vector<Candidate> nucleus_;
 };
@@ -205,8 +208,10 @@ Result<GeneratedToken> TokenSampler::sample(std::span<const float> logits) {
   }
   GeneratedToken out;
   PDJOB_TRY(out.token, position_ < may_end_at_ ? choose_going_on(view) : choose(view));
-  if (params_.logprobs >= 0) {
-    report(logits, out);
+  if (params_.logprobs >= 0 && params_.logprobs_at_temperature) {
+    report(drawn_from(), greedy() ? 1.0F : params_.temperature, out);
+  } else if (params_.logprobs >= 0) {
+    report(logits, 1.0F, out);
   }
   accept(out.token);
   if (failed_) {
@@ -280,6 +285,7 @@ Result<Token> TokenSampler::choose(std::span<const float> logits) {
 }
 
 Result<Token> TokenSampler::choose_once(std::span<const float> logits, uint64_t attempt) {
+  chosen_from_ = logits;
   const auto most_likely = argmax(logits);
   if (!most_likely) {
     return Error{ErrorCode::kCorrupt, "the model's logits are not numbers"};
@@ -338,21 +344,36 @@ void TokenSampler::keep_top_p() {
   sort_by_token(candidates_);
 }
 
-void TokenSampler::report(std::span<const float> logits, GeneratedToken& out) {
+// A first draw that the grammar allows has not masked the vocabulary.
+std::span<const float> TokenSampler::drawn_from() {
+  if (!grammar_) {
+    return chosen_from_;
+  }
+  if (chosen_from_.data() != adjusted_.data()) {
+    adjusted_.assign(chosen_from_.begin(), chosen_from_.end());
+  }
+  grammar_->mask(adjusted_);
+  return adjusted_;
+}
+
+void TokenSampler::report(std::span<const float> logits, float temperature, GeneratedToken& out) {
   const float most = *std::max_element(logits.begin(), logits.end());
   double total = 0;
   for (const float logit : logits) {
-    total += std::exp(logit - most);
+    total += std::exp((logit - most) / temperature);
   }
-  const float log_total = most + static_cast<float>(std::log(total));
-  out.logprob = logits[out.token] - log_total;
+  const double log_total = std::log(total);
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit - most) / temperature - log_total);
+  };
+  out.logprob = logprob(logits[out.token]);
   if (params_.logprobs == 0) {
     return;
   }
   take_top(logits, static_cast<size_t>(params_.logprobs), candidates_);
   std::sort(candidates_.begin(), candidates_.end(), more_likely);
   for (const Candidate& candidate : candidates_) {
-    out.top.push_back({candidate.token, candidate.logit - log_total});
+    out.top.push_back({candidate.token, logprob(candidate.logit)});
   }
 }
 

@@ -3,8 +3,10 @@
 // replay a stream's tokens and continue it identically.
 //
 // Order, as in vLLM: logit bias, penalties, temperature, top-k, top-p, min-p, draw. Logprobs use
-// the raw logits. The grammar checks the chosen token. Only if it refuses, the vocabulary is masked
-// and the token chosen again (sampler.cc explains the effect on the distribution).
+// the raw logits, as in vLLM, or those before top-k divided by the temperature, as in SGLang
+// (SamplingParams::logprobs_at_temperature). Greedy choices have no temperature. The grammar checks
+// the chosen token. Only if it refuses, the vocabulary is masked and the token chosen again
+// (sampler.cc explains the effect on the distribution).
 //
 // Until min_tokens are generated, a token that ends the generation is not chosen, even with
 // ignore_eos, as in vLLM. It is chosen anyway if no other can follow (the grammar is complete).

@@ -111,6 +111,7 @@ TextStream::TextStream(const StopParams& stop)
 bool TextStream::push(std::string_view piece, std::string& out) {
   held_ += piece;
   if (const auto stop = find_stop(held_, stops_)) {
+    stop_ = held_.substr(stop->begin, stop->end - stop->begin);
     append_all(std::string_view(held_).substr(0, include_stop_ ? stop->end : stop->begin), out);
     held_.clear();
     return true;

@@ -20,11 +20,14 @@ class TextStream {
   bool push(std::string_view piece, std::string& out);
   // Call after the last token: appends the text held back. An incomplete character becomes U+FFFD.
   void finish(std::string& out);
+  // The stop string that push() completed; empty before.
+  const std::string& stop() const { return stop_; }
 
  private:
   std::vector<std::string> stops_;
   bool include_stop_;
   std::string held_;  // Not yet shown.
+  std::string stop_;
 };
 
 }  // namespace pdjob::engine

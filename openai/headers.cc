@@ -13,6 +13,7 @@ struct Fact {
 constexpr std::array kOfClients = {
     Fact{header::kRequestId, "The request's id. The router makes one where it is missing."},
     Fact{header::kSessionId, "Requests of one session go to the same worker (`consistent_hash`)."},
+    Fact{header::kRoutingKey, "The same, as clients of SGLang's routers say it."},
     Fact{header::kRequestTimeout,
          "Milliseconds until the request times out. Ignored unless it is a whole number."},
     Fact{header::kTraceParent, "The W3C span that the router's spans are children of."},

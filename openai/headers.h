@@ -12,6 +12,7 @@ namespace header {
 // Clients send these.
 inline constexpr std::string_view kRequestId = "x-request-id";
 inline constexpr std::string_view kSessionId = "x-session-id";
+inline constexpr std::string_view kRoutingKey = "x-smg-routing-key";
 inline constexpr std::string_view kRequestTimeout = "x-request-timeout-ms";
 inline constexpr std::string_view kTraceParent = "traceparent";
 inline constexpr std::string_view kCache = "x-pdjob-cache";

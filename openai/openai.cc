@@ -2,22 +2,21 @@
 
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include <simdjson.h>
 
 #include "common/limits.h"
-#include "common/parse_number.h"
 #include "openai/json/json_syntax_error.h"
 #include "openai/openai_fields.h"
 #include "openai/openai_prompt.h"
+#include "openai/openai_sampling.h"
+#include "openai/sglang_request.h"
 
 namespace pdjob::openai {
 namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr int kRepetitionPenaltyMax = 1000;
 constexpr const char* kAnyJsonObject = R"({"type":"object"})";
 
 // --- Unsupported fields. If a field would change the result, it is refused, not ignored.
@@ -79,36 +78,6 @@ void refuse_modalities(const Fields& fields) {
 
 // --- Sampling
 
-void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
-  const auto value = fields.find("logit_bias");
-  if (!value) {
-    return;
-  }
-  Problem& problem = fields.problem();
-  dom::object object;
-  if (value->get(object) != simdjson::SUCCESS) {
-    return must_be(problem, "logit_bias", "an object", *value);
-  }
-  if (object.size() > limits::kLogitBiasMax) {
-    return fields.wrong("logit_bias",
-                        "must have at most " + std::to_string(limits::kLogitBiasMax) + " tokens");
-  }
-  std::map<Token, float> biases;  // "7" and "07" are one token.
-  for (const auto [key, bias] : object) {
-    const Token token = parse_number<Token>(key).value_or(-1);
-    if (token < 0) {
-      return fields.wrong("logit_bias", "must have token ids as names, got " + excerpt(key));
-    }
-    double number = 0;
-    if (bias.get(number) != simdjson::SUCCESS || std::abs(number) > 100) {
-      return must_be(problem, "logit_bias." + std::string(key), to_string(NumberRange{-100, 100}),
-                     bias);
-    }
-    biases[token] = static_cast<float>(number);
-  }
-  sampling.logit_bias.assign(biases.begin(), biases.end());
-}
-
 void read_logprobs(const Fields& fields, ApiRequest& request) {
   constexpr IntegerRange kRange = {0, limits::kLogprobsMax};
   if (request.kind == ApiKind::kCompletion) {
@@ -131,65 +100,11 @@ void read_logprobs(const Fields& fields, ApiRequest& request) {
 }
 
 void read_sampling(const Fields& fields, ApiRequest& request) {
-  SamplingParams& sampling = request.sampling;
-  fields.number("temperature", {0, 2}, sampling.temperature);
-  fields.number("top_p", {0, 1, true}, sampling.top_p);
-  fields.number("min_p", {0, 1}, sampling.min_p);
-  fields.number("presence_penalty", {-2, 2}, sampling.presence_penalty);
-  fields.number("frequency_penalty", {-2, 2}, sampling.frequency_penalty);
-  fields.number("repetition_penalty", {0, kRepetitionPenaltyMax, true},
-                sampling.repetition_penalty);
-  if (fields.integer("top_k", {-1, kTokenMax}, sampling.top_k) && sampling.top_k == -1) {
-    sampling.top_k = 0;  // Both mean "all".
-  }
-  int64_t seed = 0;
-  request.seeded = fields.integer(
-      "seed", {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}, seed);
-  sampling.seed = static_cast<uint64_t>(seed);
-  fields.boolean("ignore_eos", sampling.ignore_eos);
-  read_logit_bias(fields, sampling);
+  read_draw(fields, {}, request);
   read_logprobs(fields, request);
 }
 
 // --- Structured output
-
-// A generation has at most one structure, whichever field it comes from.
-void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
-                   std::string SamplingParams::* form, std::string text) {
-  if (!sampling.json_schema.empty() || !sampling.grammar.empty()) {
-    return fields.wrong(name, "must not be given: another field structures the output already");
-  }
-  if (text.empty() || text.size() > limits::kGrammarBytesMax) {
-    return fields.wrong(name, "must have 1 to " + std::to_string(limits::kGrammarBytesMax) +
-                                  " bytes, got " + std::to_string(text.size()));
-  }
-  sampling.*form = std::move(text);
-}
-
-// A schema is JSON or, in vLLM's fields, a string of JSON.
-void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling) {
-  const auto value = fields.find(name);
-  if (!value) {
-    return;
-  }
-  std::string schema;
-  if (value->is_string()) {
-    fields.text(name, schema);
-  } else if (value->is_object() || value->is_bool()) {
-    schema = simdjson::minify(*value);
-  } else {
-    return must_be(fields.problem(), fields.param(name), "a JSON schema", *value);
-  }
-  set_structure(fields, name, sampling, &SamplingParams::json_schema, std::move(schema));
-}
-
-void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling) {
-  if (fields.find(name)) {
-    std::string grammar;
-    fields.text(name, grammar);
-    set_structure(fields, name, sampling, &SamplingParams::grammar, std::move(grammar));
-  }
-}
 
 void read_response_format(const Fields& fields, SamplingParams& sampling) {
   const auto format = fields.object("response_format");
@@ -241,38 +156,13 @@ void read_structure(const Fields& fields, SamplingParams& sampling) {
 
 // --- The rest
 
-void read_stop(const Fields& fields, StopParams& stop) {
-  const auto value = fields.find("stop");
-  if (value && value->is_string()) {
-    fields.text("stop", stop.strings.emplace_back());
-  } else if (const auto list = fields.list("stop", limits::kStopStringsMax)) {
-    for (const dom::element text : *list) {
-      const std::string param = element_name("stop", stop.strings.size());
-      read_text(fields.problem(), param, text, stop.strings.emplace_back());
-    }
-  }
-  for (const std::string& text : stop.strings) {
-    if (text.empty() || text.size() > limits::kStopStringBytesMax) {
-      fields.wrong("stop", "must be strings of 1 to " +
-                               std::to_string(limits::kStopStringBytesMax) + " bytes, got " +
-                               std::to_string(text.size()));
-    }
-  }
-  if (const auto list = fields.list("stop_token_ids", limits::kStopTokensMax)) {
-    read_tokens(fields.problem(), "stop_token_ids", *list, stop.token_ids);
-  }
-  fields.boolean("include_stop_str_in_output", stop.include_stop_string);
-  fields.boolean("skip_special_tokens", stop.skip_special_tokens);
-}
-
 void read_length(const Fields& fields, ApiRequest& request) {
   StopParams& stop = request.stop;
   const bool old_name = fields.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
   const bool new_name = fields.integer("max_completion_tokens", {1, kTokenMax}, stop.max_tokens);
-  request.max_tokens_given = old_name || new_name;
+  request.fills_context = request.kind == ApiKind::kChat && !old_name && !new_name;
   fields.integer("min_tokens", {0, kTokenMax}, stop.min_tokens);
-  const bool bounded = request.max_tokens_given || request.kind == ApiKind::kCompletion;
-  if (bounded && stop.min_tokens > stop.max_tokens) {
+  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
     fields.wrong("min_tokens", "must be at most max_tokens, " + std::to_string(stop.max_tokens) +
                                    ", got " + std::to_string(stop.min_tokens));
   }
@@ -363,25 +253,34 @@ void read_resumed(const Fields& fields, ApiRequest& request) {
   request.resumed.resize(prompts * request.choices);
 }
 
-void read_request(const Fields& fields, ApiRequest& request) {
-  fields.text("model", request.model);
+void read_openai_request(const Fields& fields, ApiRequest& request) {
   if (request.kind == ApiKind::kChat) {
     read_messages(fields, request);
   } else {
-    read_prompt(fields, request);
+    read_prompts(fields, "prompt", request);
   }
   read_choices(fields, request);
   read_reply_form(fields, request);
   read_sampling(fields, request);
   read_structure(fields, request.sampling);
   read_stop(fields, request.stop);
+  fields.boolean("include_stop_str_in_output", request.stop.include_stop_string);
   read_length(fields, request);
-  read_kv_transfer(fields, request);
-  read_bootstrap(fields, request);
-  read_resumed(fields, request);
   refuse_unsupported(fields, request.kind);
   refuse_modalities(fields);
   refuse_tools(fields);
+}
+
+void read_request(const Fields& fields, ApiRequest& request) {
+  fields.text("model", request.model);
+  if (request.kind == ApiKind::kSglang) {
+    read_sglang_request(fields, request);
+  } else {
+    read_openai_request(fields, request);
+  }
+  read_kv_transfer(fields, request);
+  read_bootstrap(fields, request);
+  read_resumed(fields, request);
 }
 
 // True if the reader would need much more memory than the body has. Each comma outside of strings

@@ -1,8 +1,9 @@
 // OpenAI's wire format: parses request bodies into native types, and writes errors; replies are in
-// openai_reply.h. Workers use it to answer, the router for errors. It supports vLLM's extensions:
-// token-id prompts, return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty,
-// ignore_eos, min_tokens, stop_token_ids, guided/structured output. It ignores unknown fields, as
-// OpenAI and vLLM do. It refuses wrong types and ranges, and names the field. Pure.
+// openai_reply.h. SGLang's /generate becomes the same native types (sglang_request.h). Workers use
+// it to answer, the router for errors. It supports vLLM's extensions: token-id prompts,
+// return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty, ignore_eos, min_tokens,
+// stop_token_ids, guided/structured output. It ignores unknown fields, as OpenAI and vLLM do. It
+// refuses wrong types and ranges, and names the field. Pure.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,11 @@ ApiError invalid_request(std::string message, std::string param = "", std::strin
                          int status = 400);
 std::string error_body(const ApiError& error);
 
-enum class ApiKind { kChat, kCompletion };
+enum class ApiKind {
+  kChat,
+  kCompletion,
+  kSglang,  // SGLang's own POST /generate.
+};
 
 // One worker's half of a KV hand-over, from kv_transfer_params (vLLM's two-hop fields plus pdjob's
 // transfer_id).
@@ -71,13 +76,17 @@ struct ApiRequest {
   SamplingParams sampling;
   bool seeded = false;  // The client gave a seed.
   StopParams stop;
-  bool max_tokens_given = false;
-  uint32_t choices = 1;    // `n`
-  std::string cache_salt;  // Not empty: its prompt shares KV with no other.
+  bool fills_context = false;  // Up to the context's end; stop.max_tokens does not count.
+  uint32_t choices = 1;        // `n`
+  std::string cache_salt;      // Not empty: its prompt shares KV with no other.
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
+  bool prompts_listed = false;  // The prompts came as a list, even if it has one.
+  // Only for kSglang: names of its prompts, one for each, or none.
+  std::vector<std::string> rids;
+  bool text_in_logprobs = false;
   bool tokens_as_ids =
       false;  // Writes tokens in logprobs as "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;

@@ -117,7 +117,7 @@ Fields::Fields(const dom::object& object, std::string path, Problem& problem)
   }
 }
 
-std::optional<dom::element> Fields::find(std::string_view name) const {
+std::optional<dom::element> Fields::last(std::string_view name) const {
   std::optional<dom::element> found;
   if (object_) {
     for (const auto [key, value] : *object_) {
@@ -126,7 +126,17 @@ std::optional<dom::element> Fields::find(std::string_view name) const {
       }
     }
   }
+  return found;
+}
+
+std::optional<dom::element> Fields::find(std::string_view name) const {
+  const auto found = last(name);
   return found && found->is_null() ? std::nullopt : found;
+}
+
+bool Fields::is_null(std::string_view name) const {
+  const auto found = last(name);
+  return found && found->is_null();
 }
 
 std::optional<dom::array> Fields::list(std::string_view name, size_t elements_max) const {

@@ -68,6 +68,8 @@ class Fields {
   // The last field of that name counts, as in Python. So a field that the router appends takes
   // effect.
   std::optional<simdjson::dom::element> find(std::string_view name) const;
+  // True if the field is there, and null.
+  bool is_null(std::string_view name) const;
   std::optional<simdjson::dom::array> list(std::string_view name, size_t elements_max) const;
   std::optional<Fields> object(std::string_view name) const;
 
@@ -89,6 +91,7 @@ class Fields {
   Problem& problem() const { return problem_; }
 
  private:
+  std::optional<simdjson::dom::element> last(std::string_view name) const;
   std::optional<int64_t> integer_in(std::string_view name, IntegerRange range) const;
 
   std::shared_ptr<const simdjson::dom::object> object_;  // Null: too large to be read.

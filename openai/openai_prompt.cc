@@ -88,19 +88,20 @@ void read_token_prompt(Problem& problem, const std::string& param, dom::array to
 }
 
 // A prompt list has only texts or only token lists; the first element decides.
-void read_prompt_list(Problem& problem, dom::array list, ApiRequest& request) {
+void read_prompt_list(Problem& problem, const char* name, dom::array list, ApiRequest& request) {
   const dom::element first = list.at(0).value_unsafe();
   if (!first.is_string() && !first.is_array()) {
-    return read_token_prompt(problem, "prompt", list, request);
+    return read_token_prompt(problem, name, list, request);
   }
+  request.prompts_listed = true;
   if (list.size() > limits::kPromptsMax) {
-    return refuse(problem, "prompt",
+    return refuse(problem, name,
                   "must be at most " + std::to_string(limits::kPromptsMax) + " prompts, got " +
                       std::to_string(list.size()));
   }
   size_t index = 0;
   for (const dom::element prompt : list) {
-    const std::string param = element_name("prompt", index++);
+    const std::string param = element_name(name, index++);
     dom::array tokens;
     if (first.is_string()) {
       read_text(problem, param, prompt, request.prompts.emplace_back());
@@ -132,18 +133,18 @@ void read_messages(const Fields& fields, ApiRequest& request) {
   }
 }
 
-void read_prompt(const Fields& fields, ApiRequest& request) {
-  const auto prompt = fields.find("prompt");
+void read_prompts(const Fields& fields, const char* name, ApiRequest& request) {
+  const auto prompt = fields.find(name);
   if (!prompt) {
-    return fields.wrong("prompt", "is missing");
+    return fields.wrong(name, "is missing");
   }
   dom::array list;
   if (prompt->is_string()) {
-    read_text(fields.problem(), "prompt", *prompt, request.prompts.emplace_back());
+    read_text(fields.problem(), name, *prompt, request.prompts.emplace_back());
   } else if (prompt->get(list) == simdjson::SUCCESS && list.size() > 0) {
-    read_prompt_list(fields.problem(), list, request);
+    read_prompt_list(fields.problem(), name, list, request);
   } else {
-    must_be(fields.problem(), "prompt", "a string, a list of strings, or token ids", *prompt);
+    must_be(fields.problem(), name, "a string, a list of strings, or token ids", *prompt);
   }
 }
 

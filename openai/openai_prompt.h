@@ -1,4 +1,4 @@
-// The prompt of a request: a chat's messages or a completion's prompts. Pure.
+// The prompt of a request: a chat's messages, or prompts as text or as token ids. Pure.
 #pragma once
 
 #include "openai/openai.h"
@@ -7,6 +7,7 @@
 namespace pdjob::openai {
 
 void read_messages(const Fields& fields, ApiRequest& request);
-void read_prompt(const Fields& fields, ApiRequest& request);
+// One prompt or a list of them, from the field of this name.
+void read_prompts(const Fields& fields, const char* name, ApiRequest& request);
 
 }  // namespace pdjob::openai

@@ -4,14 +4,10 @@
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "openai/sglang_reply.h"
 
 namespace pdjob::openai {
 namespace {
-
-constexpr float kLogprobMin = -9999.0F;  // JSON has no infinity; this is vLLM's floor.
-
-// Also replaces -inf and NaN.
-float finite_logprob(float logprob) { return logprob >= kLogprobMin ? logprob : kLogprobMin; }
 
 // Counts each character at its first byte, so that offsets are those of the text, whatever bytes a
 // token has.
@@ -76,12 +72,29 @@ ReplyOptions reply_options(const ApiRequest& request) {
   const size_t prompts =
       request.kind == ApiKind::kChat ? 1 : request.prompts.size() + request.token_prompts.size();
   return {.kind = request.kind,
+          .rids = request.rids,
           .model = request.model,
           .choices = static_cast<uint32_t>(prompts) * request.choices,
+          .choices_per_prompt = request.choices,
+          .list = request.prompts_listed,
           .logprobs = request.sampling.logprobs >= 0,
+          .alternatives = request.sampling.logprobs > 0,
+          .text_in_logprobs = request.text_in_logprobs,
           .return_token_ids = request.return_token_ids,
           .tokens_as_ids = request.tokens_as_ids,
           .include_usage = request.include_usage};
+}
+
+float finite_logprob(float logprob) {
+  constexpr float kMin = -9999.0F;  // vLLM's floor.
+  return logprob >= kMin ? logprob : kMin;
+}
+
+std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_piece) {
+  if (options.kind == ApiKind::kSglang) {
+    return std::make_unique<SglangReplyWriter>(std::move(options), std::move(append_piece));
+  }
+  return std::make_unique<ReplyWriter>(std::move(options), std::move(append_piece));
 }
 
 ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)

@@ -1,13 +1,16 @@
 // Replies in OpenAI's wire format, appended to a string: whole ones, and streams as server-sent
-// events. With vLLM's extensions: token ids, kv_transfer_params.
+// events. With vLLM's extensions: token ids, kv_transfer_params. SGLang's form is in
+// sglang_reply.h.
 //
-//   ReplyWriter writer({.kind = request.kind, .id = "7f3a", .model = "m", ...}, piece);
-//   writer.append_part(out, {.choice = 0, .text = "Hel", .tokens = tokens});  // per step, choice
-//   writer.append_end(out, usage);
+//   auto reply = reply_form({.kind = request.kind, .id = "7f3a", .model = "m", ...}, piece);
+//   reply->append_part(out, {.choice = 0, .text = "Hel", .tokens = tokens});  // per step, choice
+//   reply->append_end(out, usage);
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,17 +27,29 @@ namespace pdjob::openai {
 
 struct ReplyOptions {
   ApiKind kind = ApiKind::kCompletion;
-  std::string id;  // Without "chatcmpl-" or "cmpl-", which are added.
+  std::string id;                 // Without "chatcmpl-" or "cmpl-", which are added.
+  std::vector<std::string> rids;  // SGLang's form: ApiRequest::rids.
   std::string model;
   int64_t created = 0;   // Seconds since 1970.
   uint32_t choices = 1;  // n times the number of prompts.
+  uint32_t choices_per_prompt = 1;
+  bool list = false;  // SGLang's form: a reply of one choice is a list, too.
   bool logprobs = false;
+  bool alternatives = false;      // SGLang's form: with the other likely tokens.
+  bool text_in_logprobs = false;  // The same.
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;  // In a stream; a whole reply always has it.
 };
 // Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);
+
+// Tokens [start, end) of a choice's output were made with weights of this version.
+struct WeightSpan {
+  std::string version;
+  uint64_t start = 0;
+  uint64_t end = 0;
+};
 
 // The new output of one choice or, in a whole reply, all its output.
 struct ReplyPart {
@@ -44,6 +59,14 @@ struct ReplyPart {
   FinishReason finish = FinishReason::kNone;
   std::span<const Token>
       prompt;  // The choice's prompt; used only in its first part, for prompt_token_ids.
+  // The rest is for SGLang's form.
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;
+  double seconds = 0;                        // Since the request arrived.
+  std::optional<Token> stop_token;           // What ended the choice: this token, ...
+  std::string_view stop_string;              // ... or this string.
+  std::string_view weight_version = {};      // Of the model now.
+  std::span<const WeightSpan> weights = {};  // Of the whole output so far.
 };
 
 struct Usage {
@@ -52,24 +75,35 @@ struct Usage {
   uint64_t completion_tokens = 0;  // Sum over all choices.
 };
 
-// Writes the reply to one request. It renders the constant part of all events once. Per token it
-// allocates only the growth of `out`. Value.
-class ReplyWriter {
+// Appends the bytes of a token, which may be a part of a character.
+using AppendPiece = std::function<void(Token, std::string&)>;
+
+// Writes the reply to one request, in the request's form. It is either a stream or whole. Value.
+class ReplyForm {
  public:
-  // Appends the bytes of a token, which may be a part of a character.
-  using AppendPiece = std::function<void(Token, std::string&)>;
+  virtual ~ReplyForm() = default;
 
-  ReplyWriter(ReplyOptions options, AppendPiece append_piece);
-
-  // A stream: parts of its choices in any order, then the end. An empty part appends nothing. In a
-  // chat, an event with the role precedes the first part of each choice.
-  void append_part(std::string& out, const ReplyPart& part);
-  void append_end(std::string& out, const Usage& usage);
+  // A stream: parts of its choices in any order, then the end. An empty part appends nothing.
+  virtual void append_part(std::string& out, const ReplyPart& part) = 0;
+  virtual void append_end(std::string& out, const Usage& usage) = 0;
 
   // A whole reply. `parts` holds every choice once, in order. `kv_transfer_params` is JSON; empty:
-  // null.
+  // none.
+  virtual void append_whole(std::string& out, std::span<const ReplyPart> parts, const Usage& usage,
+                            std::string_view kv_transfer_params) = 0;
+};
+std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_piece);
+
+// OpenAI's form. It renders the constant part of all events once. Per token it allocates only the
+// growth of `out`. In a chat, an event with the role precedes the first part of each choice. Value.
+class ReplyWriter final : public ReplyForm {
+ public:
+  ReplyWriter(ReplyOptions options, AppendPiece append_piece);
+
+  void append_part(std::string& out, const ReplyPart& part) override;
+  void append_end(std::string& out, const Usage& usage) override;
   void append_whole(std::string& out, std::span<const ReplyPart> parts, const Usage& usage,
-                    std::string_view kv_transfer_params);
+                    std::string_view kv_transfer_params) override;
 
  private:
   // State of one choice between its parts.
@@ -95,6 +129,9 @@ class ReplyWriter {
   std::string name_;
   std::vector<ChoiceState> choices_;
 };
+
+// JSON has no infinity and no NaN. Replaces -inf and NaN by a very low logprob.
+float finite_logprob(float logprob);
 
 // Reports that a stream failed after it began; append_done() may follow.
 void append_error_event(std::string& out, const ApiError& error);

@@ -22,6 +22,8 @@ struct Route {
   Endpoint endpoint;
 };
 constexpr Route kRoutes[] = {
+    {"POST", "/generate", Endpoint::kGenerate},
+    {"PUT", "/generate", Endpoint::kGenerate},
     {"POST", "/v1/completions", Endpoint::kGenerate},
     {"POST", "/v1/chat/completions", Endpoint::kGenerate},
     {"POST", "/tokenize", Endpoint::kAnyWorker},
@@ -193,7 +195,7 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
     }
     return denied;
   }
-  if (request.method == "POST") {
+  if (request.method == "POST" || request.method == "PUT") {
     for (const Route& known : kRoutes) {
       if (known.method == request.method && known.path == request.path) {
         return relay_->let_in(request);
@@ -244,14 +246,15 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 }
 
 void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
-  auto body = RequestBody::scan(std::move(request.body));
+  const BodyForm form = form_of(request.path);
+  auto body = RequestBody::scan(std::move(request.body), form);
   if (const auto* error = std::get_if<openai::ApiError>(&body)) {
     refuse(id, *error);
   } else {
     auto& scanned = std::get<RequestBody>(body);
     const RequestId request_id = relay_->next_id();
     auto sink = clients_->open(id, request_id);
-    if (cache_ && generates) {
+    if (cache_ && generates && form == BodyForm::kOpenai) {
       cache_->route(request_id, request, std::move(scanned), std::move(sink));
     } else {
       relay_->route(request_id, request, std::move(scanned), generates, std::move(sink));

@@ -60,6 +60,18 @@ constexpr std::array<std::string_view, 26> kNames = {"model",
 constexpr size_t kShapingNames = 10;  // The last ones of kNames.
 constexpr openai::JsonNames kScanned{kNames};
 
+constexpr std::array<std::string_view, 16> kSglangNames = {"model",          "sampling_params",
+                                                           "stream",         "input_ids",
+                                                           "text",           "rid",
+                                                           "return_logprob", "routing_key",
+                                                           "session_id",     "kv_transfer_params",
+                                                           "bootstrap_host", "bootstrap_port",
+                                                           "bootstrap_room", "pdjob_resume",
+                                                           "cache_salt",     "extra_key"};
+constexpr size_t kSglangShapingNames = 2;
+constexpr openai::JsonNames kSglangScanned{kSglangNames};
+constexpr uint64_t kSglangOutputTokens = 128;  // SGLang's own, without max_new_tokens.
+
 // Edits all four members, even empty ones: a client must not name a source of KV.
 std::array<openai::JsonEdit, 4> kv_edits(const KvWords& kv) {
   return {{{"kv_transfer_params", kv.kv_transfer_params},
@@ -125,43 +137,98 @@ PromptCounts count_prompts(std::string_view prompt) {
 
 }  // namespace
 
-std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text) {
+std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyForm form) {
   RequestBody body;
   body.text_ = std::make_unique<const std::string>(std::move(text));
-  auto object = openai::JsonObject::scan(*body.text_, kScanned);
+  body.form_ = form;
+  const bool sglang = form == BodyForm::kSglang;
+  auto object = openai::JsonObject::scan(*body.text_, sglang ? kSglangScanned : kScanned);
   if (!object) {
     return openai::to_api_error(object.error());
   }
   body.model_ = openai::json_string(object->value("model")).value_or("");
+  if (const auto error = sglang ? body.read_sglang_limits(*object) : body.read_limits(*object)) {
+    return *error;
+  }
+  body.object_ = std::move(*object);
+  const PromptCounts counts = count_prompts(body.prompt());
+  body.prompts_ = counts.prompts;
+  body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
+  return body;
+}
+
+std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObject& object) {
   uint64_t output_tokens = 0;
   for (const auto& [name, max, largest] :
        {std::tuple{"max_completion_tokens", kOutputTokensMax, &output_tokens},
         {"max_tokens", kOutputTokensMax, &output_tokens},
-        {"n", kChoicesMax, &body.choices_},
-        {"best_of", kChoicesMax, &body.choices_}}) {
-    const Limit limit = limit_of(*object, name, max);
+        {"n", kChoicesMax, &choices_},
+        {"best_of", kChoicesMax, &choices_}}) {
+    const Limit limit = limit_of(object, name, max);
     if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
       return *error;
     }
     // Engines differ in which of two names they use.
     *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit).value_or(0));
   }
-  body.output_tokens_ = output_tokens > 0 ? output_tokens : kOutputTokensAssumed;
-  const PromptCounts counts = count_prompts(object->value("prompt"));
-  body.prompts_ = counts.prompts;
-  body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
-  body.object_ = std::move(*object);
-  return body;
+  output_tokens_ = output_tokens > 0 ? output_tokens : kOutputTokensAssumed;
+  return std::nullopt;
+}
+
+// Wrong values are the worker's to refuse, but a limit must be an integer here, too.
+std::optional<openai::ApiError> RequestBody::read_sglang_limits(const openai::JsonObject& object) {
+  static constexpr std::array<std::string_view, 2> kLimits = {"max_new_tokens", "n"};
+  static constexpr openai::JsonNames kNamesOfLimits{kLimits};
+  output_tokens_ = kSglangOutputTokens;
+  const std::string_view value = object.value("sampling_params");
+  if (!value.starts_with('{')) {
+    return std::nullopt;
+  }
+  const std::string text(value);
+  const auto params = openai::JsonObject::scan(text, kNamesOfLimits);
+  if (!params) {
+    return openai::to_api_error(params.error());
+  }
+  for (const auto& [name, max, out] :
+       {std::tuple{"max_new_tokens", kOutputTokensMax, &output_tokens_},
+        {"n", kChoicesMax, &choices_}}) {
+    const Limit limit = limit_of(*params, name, max);
+    if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
+      return *error;
+    }
+    *out = std::max<uint64_t>(1, std::get<std::optional<uint64_t>>(limit).value_or(*out));
+  }
+  return std::nullopt;
+}
+
+BodyForm form_of(std::string_view path) {
+  return path == "/generate" ? BodyForm::kSglang : BodyForm::kOpenai;
 }
 
 std::string_view RequestBody::prompt() const {
-  const std::string_view prompt = object_->value("prompt");
-  return prompt.empty() ? object_->value("messages") : prompt;
+  const bool sglang = form_ == BodyForm::kSglang;
+  const std::string_view prompt = object_->value(sglang ? "input_ids" : "prompt");
+  return prompt.empty() ? object_->value(sglang ? "text" : "messages") : prompt;
+}
+
+std::string_view RequestBody::user() const {
+  if (form_ == BodyForm::kOpenai) {
+    return object_->value("user");
+  }
+  const std::string_view key = object_->value("routing_key");
+  return key.empty() ? object_->value("session_id") : key;
+}
+
+bool RequestBody::resumable() const {
+  return form_ != BodyForm::kSglang || object_->value("return_logprob") != "true";
 }
 
 std::string RequestBody::shape() const {
   std::string shape;
-  for (const std::string_view name : std::span(kNames).last(kShapingNames)) {
+  const auto names = form_ == BodyForm::kSglang
+                         ? std::span<const std::string_view>(kSglangNames).last(kSglangShapingNames)
+                         : std::span<const std::string_view>(kNames).last(kShapingNames);
+  for (const std::string_view name : names) {
     if (const std::string_view value = object_->value(name); !value.empty()) {
       shape.append(name).append(value).append(1, '\n');
     }
@@ -171,6 +238,9 @@ std::string RequestBody::shape() const {
 
 // Non-text parts of messages change the KV without changing the tokens.
 bool RequestBody::tokenizable() const {
+  if (form_ != BodyForm::kOpenai) {
+    return false;  // Engines tokenize OpenAI's form only.
+  }
   const std::string_view prompt = object_->value("prompt");
   const std::string_view messages = object_->value("messages");
   const bool is_text = prompt.empty() ? !messages.empty() : prompt.starts_with('"');
@@ -182,11 +252,13 @@ bool RequestBody::tokenizable() const {
 std::string RequestBody::prefill_leg(const KvWords& kv) const {
   std::vector<openai::JsonEdit> edits;
   edits.reserve(kNames.size() - kShapingNames);
-  edits.push_back({"max_tokens", "1"});
-  edits.push_back({"stream_options", ""});
-  for (const std::string_view name : kOneWherePresent) {
-    if (!object_->value(name).empty()) {
-      edits.push_back({name, "1"});
+  if (form_ == BodyForm::kOpenai) {
+    edits.push_back({"max_tokens", "1"});
+    edits.push_back({"stream_options", ""});
+    for (const std::string_view name : kOneWherePresent) {
+      if (!object_->value(name).empty()) {
+        edits.push_back({name, "1"});
+      }
     }
   }
   if (!object_->value("stream").empty()) {

@@ -15,10 +15,18 @@
 
 namespace pdjob::router {
 
+// Which names the members have.
+enum class BodyForm : uint8_t {
+  kOpenai,
+  kSglang,  // POST /generate.
+};
+BodyForm form_of(std::string_view path);
+
 class RequestBody {
  public:
   // Returns a 400 unless `text` is one JSON object with integer limits.
-  static std::variant<RequestBody, openai::ApiError> scan(std::string text);
+  static std::variant<RequestBody, openai::ApiError> scan(std::string text,
+                                                          BodyForm form = BodyForm::kOpenai);
 
   const std::string& model() const { return model_; }  // Empty: not named.
   // All prompts. An estimate: about four bytes of text make a token; token ids are counted.
@@ -27,9 +35,10 @@ class RequestBody {
   uint64_t output_tokens() const { return output_tokens_; }
   // The maximal cost: all prompts, and the limits of all their choices.
   uint64_t tokens() const { return prompt_tokens_ + prompts_ * choices_ * output_tokens_; }
-  // As the client wrote it: the value of `prompt` or `messages`, or of `user`. Empty: it has none.
+  // As the client wrote it: the value of `prompt` or `messages`, or of `user`, or of what this form
+  // has in their place. Empty: it has none.
   std::string_view prompt() const;
-  std::string_view user() const { return object_->value("user"); }
+  std::string_view user() const;
   // The other members that decide the prompt's tokens and its KV: tools, a template, a salt. Empty:
   // none.
   std::string shape() const;
@@ -39,6 +48,9 @@ class RequestBody {
   bool is_empty() const { return text_ == nullptr; }
   const std::string& text() const { return *text_; }
   bool stream() const { return object_->value("stream") == "true"; }
+  // True if its tokens suffice to go on with its stream at another worker. A cumulative stream
+  // repeats the logprobs, which that worker cannot know.
+  bool resumable() const;
   // `prompt` is a list of prompts; each would need its own hand-over.
   bool several_prompts() const { return prompts_ > 1; }
 
@@ -50,9 +62,13 @@ class RequestBody {
   std::string decode_leg(const KvWords& kv, std::string_view resume = {}) const;
 
  private:
+  std::optional<openai::ApiError> read_limits(const openai::JsonObject& object);
+  std::optional<openai::ApiError> read_sglang_limits(const openai::JsonObject& object);
+
   // On the heap, so that the scan's views of it stay valid when the body moves.
   std::unique_ptr<const std::string> text_;
   std::optional<openai::JsonObject> object_;
+  BodyForm form_ = BodyForm::kOpenai;
   std::string model_;
   uint64_t prompt_tokens_ = 0;
   uint64_t output_tokens_ = 0;

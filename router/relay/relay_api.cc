@@ -161,7 +161,8 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
       leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
                                  .traced = exchange.span != nullptr,
                                  .tenant = tenant.name});
-  if (config_.continuations > 0 && body.stream() && exchange.sink->takes_chunks()) {
+  if (config_.continuations > 0 && body.stream() && body.resumable() &&
+      exchange.sink->takes_chunks()) {
     exchange.record = std::make_unique<StreamRecord>();
     exchange.header_lines.append(openai::header::kContinue)
         .append(": " + std::to_string(loop_.unix_seconds()) + "\r\n");
@@ -228,8 +229,12 @@ std::string_view RelayApi::session_of(const net::HttpRequest& request,
   if (config_.affinity == Affinity::kModel) {
     return body.model();
   }
-  const std::string_view session = request.header(openai::header::kSessionId);
-  return session.empty() ? body.user() : session;
+  for (const std::string_view name : {openai::header::kSessionId, openai::header::kRoutingKey}) {
+    if (const std::string_view session = request.header(name); !session.empty()) {
+      return session;
+    }
+  }
+  return body.user();
 }
 
 net::EarlyReply RelayApi::denied(const Admission::Denial& denial) {

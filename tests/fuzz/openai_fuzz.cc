@@ -21,9 +21,13 @@ void check_request(const openai::ApiRequest& request) {
   PDJOB_CHECK(chat || request.prompts.empty() != request.token_prompts.empty());
   PDJOB_CHECK(request.choices >= 1 && request.choices <= limits::kChoicesMax);
   PDJOB_CHECK(request.stop.max_tokens >= 1 && request.stop.min_tokens >= 0);
-  PDJOB_CHECK(request.sampling.temperature >= 0 && request.sampling.temperature <= 2);
+  PDJOB_CHECK(request.sampling.temperature >= 0);
+  PDJOB_CHECK(request.sampling.temperature <=
+              (request.kind == openai::ApiKind::kSglang ? 1000 : 2));
   PDJOB_CHECK(request.sampling.top_p > 0 && request.sampling.top_p <= 1);
   PDJOB_CHECK(request.sampling.repetition_penalty > 0);
+  const size_t prompts = request.prompts.size() + request.token_prompts.size();
+  PDJOB_CHECK(request.rids.empty() || request.rids.size() == prompts);
   PDJOB_CHECK(request.sampling.grammar.empty() || request.sampling.json_schema.empty());
 }
 
@@ -31,7 +35,8 @@ void check_request(const openai::ApiRequest& request) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const auto kind : {openai::ApiKind::kChat, openai::ApiKind::kCompletion}) {
+  for (const auto kind :
+       {openai::ApiKind::kChat, openai::ApiKind::kCompletion, openai::ApiKind::kSglang}) {
     const auto parsed = openai::parse_api_request(kind, body);
     if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
       PDJOB_CHECK(error->status == 400 && !error->message.empty());

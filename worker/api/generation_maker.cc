@@ -50,6 +50,23 @@ std::variant<KvMode, openai::ApiError> kv_mode(const openai::ApiRequest& request
   return KvMode::kFetch;
 }
 
+// The fields of this kind of request, for errors.
+const char* prompt_field(const openai::ApiRequest& request) {
+  if (request.kind == openai::ApiKind::kChat) {
+    return "messages";
+  }
+  if (request.kind == openai::ApiKind::kSglang) {
+    return request.token_prompts.empty() ? "text" : "input_ids";
+  }
+  return "prompt";
+}
+const char* limit_field(const openai::ApiRequest& request) {
+  return request.kind == openai::ApiKind::kSglang ? "sampling_params.max_new_tokens" : "max_tokens";
+}
+const char* prompt_ids_field(const openai::ApiRequest& request) {
+  return request.kind == openai::ApiKind::kSglang ? "return_prompt_token_ids" : "return_token_ids";
+}
+
 }  // namespace
 
 size_t GenerationMaker::prompts(const openai::ApiRequest& request) {
@@ -66,13 +83,14 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
   for (const std::string& text : request.prompts) {
     bytes_all += text.size();
     if (text.size() > text_bytes_max()) {
-      return too_long("the text has " + std::to_string(text.size()) + " bytes", "prompt");
+      return too_long("the text has " + std::to_string(text.size()) + " bytes",
+                      prompt_field(request));
     }
   }
   for (const auto& tokens : request.token_prompts) {
     bytes_all += tokens.size() * sizeof(Token);
     if (tokens.size() >= engine_.config().tokens_per_sequence) {
-      return too_long("the prompt has " + std::to_string(tokens.size()), "prompt");
+      return too_long("the prompt has " + std::to_string(tokens.size()), prompt_field(request));
     }
   }
   size_t chat_bytes = 0;
@@ -87,7 +105,7 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
     return openai::invalid_request("must not be given with so much text: the reply would repeat " +
                                        std::to_string(bytes_all + chat_bytes) +
                                        " bytes of prompts for each of n choices",
-                                   request.echo ? "echo" : "return_token_ids");
+                                   request.echo ? "echo" : prompt_ids_field(request));
   }
   return std::nullopt;
 }
@@ -247,15 +265,16 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
   } else if (index < request.token_prompts.size()) {
     prompt = std::exchange(request.token_prompts[index], {});
   } else {
-    prompt = tokenize_to_fit(
-        std::exchange(request.prompts[index - request.token_prompts.size()], {}), "prompt");
+    prompt =
+        tokenize_to_fit(std::exchange(request.prompts[index - request.token_prompts.size()], {}),
+                        prompt_field(request));
   }
   const auto* tokens = std::get_if<0>(&prompt);
   if (tokens == nullptr) {
     return prompt;
   }
   if (tokens->empty()) {
-    return openai::invalid_request("the prompt has no tokens", "prompt");
+    return openai::invalid_request("the prompt has no tokens", prompt_field(request));
   }
   const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
   const auto bad = std::ranges::find_if(*tokens, [&](Token t) { return t < 0 || t >= vocabulary; });
@@ -263,7 +282,7 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
     return openai::invalid_request("token id " + std::to_string(*bad) +
                                        " is not in the vocabulary (0.." +
                                        std::to_string(vocabulary - 1) + ")",
-                                   "prompt");
+                                   prompt_field(request));
   }
   return prompt;
 }
@@ -276,18 +295,17 @@ std::optional<openai::ApiError> GenerationMaker::open_choices(
   const uint32_t room = engine_.config().tokens_per_sequence;
   const auto prompt_size = static_cast<uint32_t>(generation.prompt.size());
   if (prompt_size >= room) {
-    return too_long("the prompt has " + std::to_string(prompt_size),
-                    request.kind == openai::ApiKind::kChat ? "messages" : "prompt");
+    return too_long("the prompt has " + std::to_string(prompt_size), prompt_field(request));
   }
   if (offered) {
     generation.stop = {.max_tokens = 1};
-  } else if (request.kind == openai::ApiKind::kChat && !request.max_tokens_given) {
+  } else if (request.fills_context) {
     generation.stop.max_tokens = static_cast<int32_t>(room - prompt_size);
   }
   if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
-    return too_long(std::to_string(prompt_size) + " of the prompt and max_tokens = " +
-                        std::to_string(generation.stop.max_tokens) + " were asked for",
-                    "max_tokens");
+    return too_long(std::to_string(prompt_size) + " of the prompt and " + limit_field(request) +
+                        " = " + std::to_string(generation.stop.max_tokens) + " were asked for",
+                    limit_field(request));
   }
   // The single token of an offered prompt is vLLM's convention and is never shown. The decode
   // worker samples from the logits itself.

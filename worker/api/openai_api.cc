@@ -68,6 +68,11 @@ OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
       registry_(metrics),
       ask_kv_pairs_(std::move(ask_kv_pairs)) {
   load_.rows_max = uint64_t{engine.config().sequences} * engine.config().tokens_per_sequence;
+  set_weight_version(options_.weight_version);
+}
+
+void OpenaiApi::set_weight_version(std::string version) {
+  weight_version_ = version.empty() ? "default" : std::move(version);
 }
 
 void OpenaiApi::attach(net::HttpServer& server, net::Loop& loop) {
@@ -104,6 +109,14 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kChat, r);
        }},
+      {"/generate", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kSglang, r);
+       }},
+      {"/generate", "PUT",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kSglang, r);
+       }},
       {"/v1/completions", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kCompletion, r);
@@ -130,18 +143,20 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
   }
-  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
-                                   [&](const Route& r) { return r.path == request.path; });
-  if (route == std::end(kRoutes)) {
+  const Route* other = nullptr;
+  for (const Route& route : kRoutes) {
+    if (route.path == request.path && route.method == request.method) {
+      return route.handle(*this, id, request);
+    }
+    other = route.path == request.path ? &route : other;
+  }
+  if (other == nullptr) {
     return refuse(id, openai::invalid_request("no such path: " + std::string(request.path), "",
                                               "not_found", 404));
   }
-  if (route->method != request.method) {
-    return refuse(id, openai::invalid_request(
-                          std::string(request.path) + " takes " + std::string(route->method), "",
-                          "method_not_allowed", 405));
-  }
-  route->handle(*this, id, request);
+  refuse(id,
+         openai::invalid_request(std::string(request.path) + " takes " + std::string(other->method),
+                                 "", "method_not_allowed", 405));
 }
 
 std::optional<net::EarlyReply> OpenaiApi::on_head(net::HttpRequest& request) {
@@ -331,22 +346,24 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   reply.model = engine_.facts().name;
   reply.created = asked.created.value_or(loop_->unix_seconds());
   reply.choices = choices;
+  reply.choices_per_prompt = choices_per_prompt;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
-  Exchange exchange{
-      .http = asked.http,
-      .log_name = id,
-      .writer = std::make_unique<openai::ReplyWriter>(
-          std::move(reply),
-          [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
-      .choices = std::vector<ChoiceReply>(choices),
-      .choices_per_prompt = choices_per_prompt,
-      .choices_left = choices,
-      .stream = request.stream,
-      .tells = request.stream && asked.created,
-      .headers = {{std::string(openai::header::kWorker), options_.name}},
-      .arrived = loop_->now()};
+  Exchange exchange{.http = asked.http,
+                    .log_name = id,
+                    .writer = openai::reply_form(std::move(reply),
+                                                 [&vocabulary](Token token, std::string& out) {
+                                                   out += vocabulary.piece(token, true);
+                                                 }),
+                    .choices = std::vector<ChoiceReply>(choices),
+                    .choices_per_prompt = choices_per_prompt,
+                    .choices_left = choices,
+                    .stream = request.stream,
+                    .shows_ends = request.kind == openai::ApiKind::kSglang,
+                    .tells = request.stream && asked.created,
+                    .headers = {{std::string(openai::header::kWorker), options_.name}},
+                    .arrived = loop_->now()};
   for (GenerationRequest& generation : generations) {
-    const auto index = static_cast<uint32_t>(exchange.generations.size());
+    const auto index = static_cast<uint32_t>(exchange.prompts.size());
     generation.id = RequestId{next_request_++};
     generation.tenant = asked.tenant;
     generation.deadline = loop_->now() + options_.queue_timeout;
@@ -354,7 +371,6 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
       generation.transfer = {loop_->entropy(), loop_->entropy()};
     }
     generation.log_name = id;
-    exchange.generations.push_back(generation.id);
     exchange.usage.prompt_tokens += generation.prompt.size();
     if (generation.kv == KvMode::kOffer) {
       exchange.kv_transfer_params = prefill_reply_params(
@@ -365,7 +381,10 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
         exchange.choices[index * choices_per_prompt + choice].text = prepared.echoes[index];
       }
     }
-    exchange.prompts.push_back(request.return_token_ids ? generation.prompt : std::vector<Token>{});
+    exchange.prompts.push_back(
+        {.generation = generation.id,
+         .ids = request.return_token_ids ? generation.prompt : std::vector<Token>{},
+         .tokens = generation.prompt.size()});
     generations_[generation.id] = {.exchange = asked.http.value, .prompt_index = index};
   }
   exchanges_.emplace(asked.http.value, std::move(exchange));
@@ -425,7 +444,12 @@ void OpenaiApi::take_output(TokenOutput& output) {
   }
   choice.text += output.text;
   choice.finish = output.finish;
-  if (output.shown) {
+  if (!output.shown) {
+    choice.stop_token = output.token.token;
+  }
+  choice.stop_string = std::move(output.stop_string);
+  if (output.shown || exchange.shows_ends) {
+    note_weights(choice.weights);
     choice.tokens.push_back(std::move(output.token));
   }
   exchange.choices_left -= output.finish == FinishReason::kNone ? 0 : 1;
@@ -435,6 +459,32 @@ void OpenaiApi::take_output(TokenOutput& output) {
   if (exchange.choices_left == 0) {
     finish(exchange);
   }
+}
+
+// A token more, of the version that the engine has now.
+void OpenaiApi::note_weights(std::vector<openai::WeightSpan>& weights) const {
+  const uint64_t tokens = weights.empty() ? 0 : weights.back().end;
+  if (weights.empty() || weights.back().version != weight_version_) {
+    weights.push_back({.version = weight_version_, .start = tokens});
+  }
+  weights.back().end = tokens + 1;
+}
+
+openai::ReplyPart OpenaiApi::part_of(const Exchange& exchange, uint32_t index) const {
+  const ChoiceReply& choice = exchange.choices[index];
+  const PromptReply& prompt = exchange.prompts[index / exchange.choices_per_prompt];
+  return {.choice = index,
+          .text = choice.text,
+          .tokens = choice.tokens,
+          .finish = choice.finish,
+          .prompt = prompt.ids,
+          .prompt_tokens = prompt.tokens,
+          .cached_tokens = prompt.cached_tokens,
+          .seconds = seconds(loop_->now() - exchange.arrived),
+          .stop_token = choice.stop_token,
+          .stop_string = choice.stop_string,
+          .weight_version = weight_version_,
+          .weights = choice.weights};
 }
 
 void OpenaiApi::begin_stream(Exchange& exchange) {
@@ -461,12 +511,7 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
   }
   ChoiceReply& choice = exchange.choices[index];
   buffer_.clear();
-  exchange.writer->append_part(buffer_,
-                               {.choice = index,
-                                .text = choice.text,
-                                .tokens = choice.tokens,
-                                .finish = choice.finish,
-                                .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+  exchange.writer->append_part(buffer_, part_of(exchange, index));
   choice.text.clear();
   choice.tokens.clear();
   if (!buffer_.empty() && !known) {
@@ -493,20 +538,15 @@ void OpenaiApi::finish(Exchange& exchange) {
   } else {
     std::vector<openai::ReplyPart> parts;
     for (uint32_t index = 0; index < exchange.choices.size(); ++index) {
-      const ChoiceReply& choice = exchange.choices[index];
-      parts.push_back({.choice = index,
-                       .text = choice.text,
-                       .tokens = choice.tokens,
-                       .finish = choice.finish,
-                       .prompt = exchange.prompts[index / exchange.choices_per_prompt]});
+      parts.push_back(part_of(exchange, index));
     }
     exchange.writer->append_whole(buffer_, parts, exchange.usage, exchange.kv_transfer_params);
     server_->reply(exchange.http, 200, kJson, buffer_, exchange.headers);
   }
   metrics_.requests_succeeded.add();
   metrics_.prompt_tokens.add(static_cast<double>(exchange.usage.prompt_tokens));
-  for (const RequestId generation : exchange.generations) {
-    generations_.erase(generation);
+  for (const PromptReply& prompt : exchange.prompts) {
+    generations_.erase(prompt.generation);
   }
   exchanges_.erase(exchange.http.value);
 }
@@ -531,7 +571,9 @@ void OpenaiApi::take_output(const PromptReused& output) {
   metrics_.prefix_cache_queries.add(static_cast<double>(output.prompt_tokens));
   metrics_.prefix_cache_hits.add(static_cast<double>(output.rows));
   if (const auto found = generations_.find(output.request); found != generations_.end()) {
-    exchanges_.at(found->second.exchange).usage.cached_tokens += output.rows;
+    Exchange& exchange = exchanges_.at(found->second.exchange);
+    exchange.usage.cached_tokens += output.rows;
+    exchange.prompts[found->second.prompt_index].cached_tokens += output.rows;
   }
 }
 
@@ -578,9 +620,9 @@ void OpenaiApi::on_client_gone(net::ExchangeId id) {
 
 void OpenaiApi::drop(ExchangeKey key) {
   const auto found = exchanges_.find(key);
-  for (const RequestId generation : found->second.generations) {
-    if (generations_.erase(generation) > 0) {
-      engine_queue_.cancel(generation);
+  for (const PromptReply& prompt : found->second.prompts) {
+    if (generations_.erase(prompt.generation) > 0) {
+      engine_queue_.cancel(prompt.generation);
     }
   }
   exchanges_.erase(found);

@@ -45,6 +45,7 @@ struct OpenaiApiOptions {
   bool local_links = false;        // WorkerEntry::local_links.
   Duration queue_timeout = std::chrono::minutes(10);
   GrammarProgram grammar_program;
+  std::string weight_version;  // Of the weights that the engine has; empty: "default".
 };
 
 // Asks the KV endpoint for its pairs and totals. The answer comes later, on the loop thread.
@@ -72,6 +73,9 @@ class OpenaiApi final : public net::HttpHandler {
   // engine thread has all earlier requests.
   void start_draining(std::function<void()> prepared);
 
+  // The engine has other weights from now on: tokens that come later are of this version.
+  void set_weight_version(std::string version);
+
   net::WorkerEntry entry(const std::string& host, uint16_t port) const;
   net::WorkerLoad load();
 
@@ -85,24 +89,33 @@ class OpenaiApi final : public net::HttpHandler {
     // Generated tokens that the router does not know yet; it may continue them elsewhere.
     std::vector<Token> untold;
     FinishReason finish = FinishReason::kNone;
+    std::optional<Token> stop_token;  // What ended it, if a token or a string did.
+    std::string stop_string;
+    std::vector<openai::WeightSpan> weights;  // Of all its tokens.
   };
   struct LatencySum {
     Duration sum{};
     uint64_t count = 0;
   };
+  struct PromptReply {
+    RequestId generation;
+    std::vector<Token> ids;  // If the reply reports them.
+    uint64_t tokens = 0;
+    uint64_t cached_tokens = 0;
+  };
   // One HTTP request: one generation per prompt, one reply.
   struct Exchange {
     net::ExchangeId http;
     std::string log_name;
-    std::unique_ptr<openai::ReplyWriter> writer;
-    std::vector<RequestId> generations;       // In order of prompts.
-    std::vector<std::vector<Token>> prompts;  // Their tokens, if the reply reports them.
-    std::vector<ChoiceReply> choices;         // Prompt p has [p * n, p * n + n).
+    std::unique_ptr<openai::ReplyForm> writer;
+    std::vector<PromptReply> prompts;
+    std::vector<ChoiceReply> choices;  // Prompt p has [p * n, p * n + n).
     uint32_t choices_per_prompt = 1;
     uint32_t choices_left = 0;
     bool stream = false;
-    bool begun = false;  // The head is out.
-    bool tells = false;  // Each chunk of the stream tells the router its tokens.
+    bool begun = false;       // The head is out.
+    bool shows_ends = false;  // The reply's tokens include those that end it.
+    bool tells = false;       // Each chunk of the stream tells the router its tokens.
     openai::Usage usage;
     std::string kv_transfer_params;  // For the reply; empty if none.
     std::vector<std::pair<std::string, std::string>> headers;
@@ -162,6 +175,8 @@ class OpenaiApi final : public net::HttpHandler {
   // Returns false if the client reads too slowly; the exchange is then gone. `known`: the asker
   // continues a stream and has this part already.
   bool send_part(Exchange& exchange, uint32_t choice, bool known);
+  void note_weights(std::vector<openai::WeightSpan>& weights) const;
+  openai::ReplyPart part_of(const Exchange& exchange, uint32_t choice) const;
   void begin_stream(Exchange& exchange);
   // The chunk's note of its tokens for the router: "t=CHOICE.TOKEN.TOKEN". Empty if there is none.
   std::string_view told(const Exchange& exchange, uint32_t choice);
@@ -197,6 +212,7 @@ class OpenaiApi final : public net::HttpHandler {
   uint64_t next_request_ = 1;
   std::string buffer_;  // The event being written.
   std::string extension_;
+  std::string weight_version_;
   CoreLoad load_;
   EngineWork work_;
   LatencySum ttft_;

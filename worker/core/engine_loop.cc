@@ -391,17 +391,21 @@ bool EngineLoop::take_token(Live& live, Choice& choice, GeneratedToken token) {
   choice.output.resumed = false;
   choice.output.token = std::move(token);
   choice.output.text.clear();
+  choice.output.stop_string.clear();
   const bool is_end = vocabulary.is_end(choice.newest) && !live.request.ignore_eos;
   const bool is_stop_token = std::find(stop.token_ids.begin(), stop.token_ids.end(),
                                        choice.newest) != stop.token_ids.end();
   // Before min_tokens, the sampler chooses such a token only if no other can follow.
   choice.output.shown = !is_end && !is_stop_token;
-  if (!choice.output.shown) {
-    return true;
-  }
+  const bool in_text = choice.output.shown || stop.include_stop_string;
   // A stop string always ends the text, even before min_tokens: shown text cannot be taken back.
-  return choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens),
-                          choice.output.text);
+  const bool stopped =
+      in_text && choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens),
+                                  choice.output.text);
+  if (stopped && choice.output.shown) {
+    choice.output.stop_string = choice.text.stop();
+  }
+  return stopped || !choice.output.shown;
 }
 
 void EngineLoop::apply_deliver(const Deliver& effect) {

@@ -53,6 +53,7 @@ struct TokenOutput {
   bool shown = true;     // False for an end token: counted, but not part of the text.
   bool resumed = false;  // Generated elsewhere: the asker has it already.
   FinishReason finish = FinishReason::kNone;
+  std::string stop_string;  // The one that ended the choice; empty: none did.
 };
 struct KvFetched {  // Before the first TokenOutput of a kFetch request.
   RequestId request;

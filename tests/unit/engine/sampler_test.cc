@@ -317,6 +317,59 @@ TEST_F(SamplerTest, LogprobsOfAllTokensAddUpToOne) {
   EXPECT_NEAR(sum, 1.0, 1e-4);
 }
 
+TEST_F(SamplerTest, LogprobsAtTemperatureAreOfTheDistributionBeforeTopK) {
+  std::vector<float> row(kFakeVocabulary, -INFINITY);
+  row[5] = std::log(0.5F);
+  row[6] = std::log(0.3F);
+  row[7] = std::log(0.2F);
+  SamplingParams params{.temperature = 0.5F,
+                        .top_k = 2,
+                        .top_p = 0.9F,
+                        .logprobs = 3,
+                        .logprobs_at_temperature = true};
+  const GeneratedToken token = open(params)->sample(row).value();
+  const double total = 0.25 + 0.09 + 0.04;  // p^(1/T)
+  ASSERT_EQ(token.top.size(), 3U);
+  EXPECT_NEAR(token.top[0].logprob, std::log(0.25 / total), 1e-6);
+  EXPECT_NEAR(token.top[1].logprob, std::log(0.09 / total), 1e-6);
+  EXPECT_NEAR(token.top[2].logprob, std::log(0.04 / total), 1e-6);
+  EXPECT_EQ(token.logprob, token.top[token.token == 5 ? 0 : 1].logprob);
+}
+
+TEST_F(SamplerTest, GreedyLogprobsHaveNoTemperature) {
+  std::vector<float> row(kFakeVocabulary, -INFINITY);
+  row[5] = std::log(0.75F);
+  row[6] = std::log(0.25F);
+  const GeneratedToken token =
+      open({.temperature = 0, .logprobs = 0, .logprobs_at_temperature = true})->sample(row).value();
+  EXPECT_NEAR(token.logprob, std::log(0.75), 1e-6);
+}
+
+TEST_F(SamplerTest, LogprobsAtTemperatureFollowBiasAndPenalties) {
+  std::vector<float> row(kFakeVocabulary, -INFINITY);
+  row[5] = 1.0F;
+  row[6] = 1.0F;
+  SamplingParams params{
+      .temperature = 0, .presence_penalty = 1.0F, .logprobs = 0, .logprobs_at_temperature = true};
+  params.logit_bias = {{5, 2.0F}};
+  const auto sampler = open(params);
+  EXPECT_NEAR(sampler->sample(row).value().logprob, 2 - std::log(std::exp(2.0) + 1), 1e-5);
+  EXPECT_NEAR(sampler->sample(row).value().logprob, 1 - std::log(std::exp(1.0) + 1), 1e-5);
+}
+
+TEST_F(SamplerTest, LogprobsAtTemperatureLeaveOutTokensThatMayNotEndItYet) {
+  std::vector<float> row(kFakeVocabulary, -INFINITY);
+  row[kFakeEnd] = 5.0F;
+  row[6] = 1.0F;
+  const GeneratedToken token =
+      open({.temperature = 1, .logprobs = 0, .logprobs_at_temperature = true}, {},
+           {.max_tokens = 4, .min_tokens = 2})
+          ->sample(row)
+          .value();
+  EXPECT_EQ(token.token, 6);
+  EXPECT_NEAR(token.logprob, 0.0, 1e-6);
+}
+
 TEST_F(SamplerTest, RefusesParametersOutOfRange) {
   const auto refused = [&](SamplingParams params) {
     const auto result = open_sampler(*engine_, params, {});
@@ -354,6 +407,27 @@ TEST_F(SamplerTest, ChoicesThatShareAGrammarFollowItApart) {
   EXPECT_EQ(other->sample(row).value().token, 'd');
   EXPECT_EQ(one->sample(row).value().token, kFakeEnd);
   EXPECT_TRUE(other->finished());
+}
+
+TEST_F(SamplerTest, LogprobsAtTemperatureAreOfTheTokensThatTheGrammarAllows) {
+  const auto tokens = open_grammar_tokens(grammar_pieces(engine_->vocabulary()));
+  const auto compiled =
+      CompiledGrammar::read(tokens, GrammarCompiler(tokens)
+                                        .compile(StructureKind::kGrammar, "root ::= \"a\" | \"c\"")
+                                        .value())
+          .value();
+  std::vector<float> row(kFakeVocabulary, -INFINITY);
+  row['a'] = 2.0F;
+  row['b'] = 2.0F;
+  row['c'] = 1.0F;
+  // Whether the first draw was allowed makes no difference.
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const SamplingParams params{.seed = seed, .logprobs = 0, .logprobs_at_temperature = true};
+    const auto sampler = open_sampler(*engine_, params, {}, {}, compiled).value();
+    const GeneratedToken token = sampler->sample(row).value();
+    const double logit = token.token == 'a' ? 2.0 : 1.0;
+    EXPECT_NEAR(token.logprob, logit - std::log(std::exp(2.0) + std::exp(1.0)), 1e-5);
+  }
 }
 
 TEST_F(SamplerTest, ExtremeButValidParametersStayFinite) {

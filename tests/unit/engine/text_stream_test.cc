@@ -97,6 +97,15 @@ TEST(TextStream, EndsBeforeAStopString) {
   expect_however_cut(stops({"STOP"}), "go on STOP now", {"go on ", true});
 }
 
+TEST(TextStream, TellsWhichStopStringEndedIt) {
+  TextStream stream(stops({"END", "STOP"}));
+  std::string out;
+  EXPECT_FALSE(stream.push("go ST", out));
+  EXPECT_EQ(stream.stop(), "");
+  EXPECT_TRUE(stream.push("OP END", out));
+  EXPECT_EQ(stream.stop(), "STOP");
+}
+
 TEST(TextStream, EndsAfterAStopStringIfAsked) {
   StopParams params = stops({"\n\n"});
   params.include_stop_string = true;

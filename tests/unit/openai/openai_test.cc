@@ -59,7 +59,7 @@ TEST(ParseApiRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(request.prompts, std::vector<std::string>{"hi"});
   EXPECT_EQ(request.sampling, SamplingParams{});
   EXPECT_EQ(request.stop, StopParams{});
-  EXPECT_FALSE(request.max_tokens_given);
+  EXPECT_FALSE(request.fills_context);
   EXPECT_FALSE(request.seeded);
   EXPECT_FALSE(request.kv_transfer);
   EXPECT_EQ(request.choices, 1U);
@@ -100,7 +100,6 @@ TEST(ParseApiRequest, ReadsStopAndReplyFields) {
                                .include_stop_string = true,
                                .skip_special_tokens = false};
   EXPECT_EQ(request.stop, expected);
-  EXPECT_TRUE(request.max_tokens_given);
   EXPECT_EQ(request.choices, 3U);
   EXPECT_TRUE(request.echo && request.stream && request.include_usage && request.return_token_ids &&
               request.tokens_as_ids);
@@ -128,7 +127,8 @@ TEST(ParseApiRequest, TheLastOfTwoEqualFieldsCounts) {
 TEST(ParseApiRequest, ChatTakesMaxCompletionTokensFirst) {
   const ApiRequest request = chat(R"("max_completion_tokens":5,"max_tokens":7)");
   EXPECT_EQ(request.stop.max_tokens, 5);
-  EXPECT_TRUE(request.max_tokens_given);
+  EXPECT_FALSE(request.fills_context);
+  EXPECT_TRUE(chat("").fills_context);
 }
 
 TEST(ParseApiRequest, SeedsAreSigned64BitIntegers) {

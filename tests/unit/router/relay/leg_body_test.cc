@@ -157,6 +157,59 @@ TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
   }
 }
 
+RequestBody sglang(const std::string& text) {
+  auto body = RequestBody::scan(text, BodyForm::kSglang);
+  const auto* error = std::get_if<openai::ApiError>(&body);
+  EXPECT_EQ(error, nullptr) << text << ": " << (error == nullptr ? "" : error->message);
+  return error == nullptr ? std::get<RequestBody>(std::move(body)) : RequestBody();
+}
+
+TEST(SglangBody, HasItsLimitsInItsSamplingParams) {
+  const RequestBody body = sglang(
+      R"({"input_ids":[1,2,3],"sampling_params":{"max_new_tokens":32,"n":2},"stream":true,"routing_key":"k"})");
+  EXPECT_EQ(body.output_tokens(), 32U);
+  EXPECT_EQ(body.tokens() - body.prompt_tokens(), 64U);
+  EXPECT_EQ(body.prompt(), "[1,2,3]");
+  EXPECT_EQ(body.user(), R"("k")");
+  EXPECT_TRUE(body.stream());
+  EXPECT_FALSE(body.several_prompts());
+  EXPECT_EQ(sglang(R"({"text":"x"})").output_tokens(), 128U) << "SGLang's default";
+  EXPECT_EQ(sglang(R"({"text":"x","max_tokens":9})").output_tokens(), 128U);
+  EXPECT_EQ(sglang(R"({"text":"x"})").prompt(), R"("x")");
+  EXPECT_TRUE(sglang(R"({"input_ids":[[1],[2]]})").several_prompts());
+  EXPECT_FALSE(sglang(R"({"text":"x"})").tokenizable());
+}
+
+TEST(SglangBody, RefusesLimitsThatAreNoIntegers) {
+  for (const char* params : {R"({"max_new_tokens":"9"})", R"({"n":-1})", R"({"n":0.5})"}) {
+    EXPECT_TRUE(std::holds_alternative<openai::ApiError>(RequestBody::scan(
+        R"({"text":"x","sampling_params":)" + std::string(params) + "}", BodyForm::kSglang)))
+        << params;
+  }
+}
+
+TEST(SglangBody, LegsNameTheKvAndOnlyTheRouterDoes) {
+  const RequestBody body = sglang(
+      R"({"input_ids":[1],"stream":true,"sampling_params":{"max_new_tokens":9},"kv_transfer_params":{"remote_host":"evil"},"bootstrap_room":6,"pdjob_resume":[[1]]})");
+  EXPECT_EQ(
+      body.prefill_leg({.kv_transfer_params = "{}"}),
+      R"({"input_ids":[1],"stream":false,"sampling_params":{"max_new_tokens":9},"kv_transfer_params":{},"pdjob_resume":[[1]]})");
+  EXPECT_EQ(
+      body.decode_leg({.kv_transfer_params = "{}"}, "[[4]]"),
+      R"({"input_ids":[1],"stream":true,"sampling_params":{"max_new_tokens":9},"kv_transfer_params":{},"pdjob_resume":[[4]]})");
+}
+
+TEST(SglangBody, OnlyAStreamWithoutLogprobsGoesOnElsewhere) {
+  EXPECT_TRUE(sglang(R"({"text":"x","stream":true})").resumable());
+  EXPECT_FALSE(sglang(R"({"text":"x","stream":true,"return_logprob":true})").resumable());
+  EXPECT_TRUE(scanned(R"({"prompt":"x","return_logprob":true})").resumable());
+}
+
+TEST(SglangBody, ASaltIsAPartOfItsShape) {
+  EXPECT_EQ(sglang(R"({"text":"x","rid":"r"})").shape(), "");
+  EXPECT_NE(sglang(R"({"text":"x","extra_key":"r"})").shape(), "");
+}
+
 TEST(RequestBodyShape, IsWhatElseMakesAPromptsTokens) {
   const auto shape_of = [](const std::string& text) {
     return std::get<RequestBody>(RequestBody::scan(text)).shape();

@@ -197,6 +197,9 @@ struct ContinuedStream : OpenaiApiTest {
             R"({"prompt":[1,2,3,4,5],"stream":true,"stream_options":{"include_usage":true},)" +
                 fields + (resume.empty() ? "" : R"(,"pdjob_resume":)" + resume) + "}",
             "x-request-id: r1\r\nx-pdjob-continue: 1700000000\r\n");
+    return chunks_of(reply);
+  }
+  static std::vector<Chunk> chunks_of(const Reply& reply) {
     EXPECT_EQ(reply.status, 200) << reply.body;
     std::vector<Chunk> chunks;
     for (size_t at = 0; at < reply.body.size();) {
@@ -287,6 +290,73 @@ TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
   };
   EXPECT_EQ(id_in("x-request-id: a-B_1.c\r\n"), R"({"id":"cmpl-a-B_1.c")");
   EXPECT_EQ(id_in("x-request-id: a\"b\r\n").size(), std::string(R"({"id":"cmpl-")").size() + 32);
+}
+
+// --- SGLang's /generate
+
+TEST_F(OpenaiApiTest, AnswersSglangsGenerate) {
+  const std::string params = R"("sampling_params":{"temperature":0,"max_new_tokens":3})";
+  for (const char* method : {"POST", "PUT"}) {
+    const Reply reply = ask(method, "/generate", R"({"input_ids":[1,2,3],)" + params + "}");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_NE(reply.body.find(R"("finish_reason":{"type":"length","length":3})"), std::string::npos)
+        << reply.body;
+    EXPECT_NE(reply.body.find(R"("prompt_tokens":3,"completion_tokens":3)"), std::string::npos);
+    EXPECT_NE(
+        reply.body.find(
+            R"("weight_version":"default","weight_versions":[{"version":"default","start":0,"end":3}])"),
+        std::string::npos)
+        << reply.body;
+  }
+  EXPECT_EQ(ask("GET", "/generate").status, 405);
+  EXPECT_EQ(ask("POST", "/generate", R"({"input_ids":[1],"text":"a"})").status, 400);
+  EXPECT_EQ(ask("POST", "/generate", R"({"input_ids":[100000]})").status, 400);
+}
+
+TEST_F(OpenaiApiTest, SaysWhichWeightsMadeATokenOfGenerate) {
+  api_->set_weight_version("step-7");
+  const Reply reply =
+      ask("POST", "/generate", R"({"input_ids":[1],"sampling_params":{"max_new_tokens":2}})");
+  EXPECT_NE(reply.body.find(R"("weight_version":"step-7")"), std::string::npos) << reply.body;
+}
+
+TEST_F(OpenaiApiTest, GenerateShowsTheTokenThatEndedIt) {
+  // The fake engine's next token depends on the tokens before it; any is a stop token here.
+  std::string all = "0";
+  for (int token = 1; token < 250; ++token) {
+    all += "," + std::to_string(token);
+  }
+  const Reply reply =
+      ask("POST", "/generate",
+          R"({"input_ids":[1,2],"return_logprob":true,"sampling_params":{"temperature":0,)"
+          R"("stop_token_ids":[)" +
+              all + "]}}");
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_NE(reply.body.find(R"("finish_reason":{"type":"stop","matched":)"), std::string::npos);
+  EXPECT_NE(reply.body.find(R"("output_token_logprobs_length":1)"), std::string::npos)
+      << reply.body;
+}
+
+TEST_F(ContinuedStream, OfGenerateIsTheSameWhereverItWasCut) {
+  const auto generated = [&](const std::string& resume) {
+    std::string body = R"({"input_ids":[1,2,3,4,5],"stream":true,"rid":"r",)"
+                       R"("sampling_params":{"max_new_tokens":12,"sampling_seed":5})" +
+                       (resume.empty() ? "" : R"(,"pdjob_resume":)" + resume) + "}";
+    auto chunks = chunks_of(ask("POST", "/generate", std::move(body),
+                                "x-request-id: r1\r\nx-pdjob-continue: 1700000000\r\n"));
+    for (Chunk& chunk : chunks) {  // The only part that may differ.
+      if (const size_t at = chunk.event.find(R"("e2e_latency":)"); at != std::string::npos) {
+        chunk.event.erase(at, chunk.event.find(',', at) - at);
+      }
+    }
+    return chunks;
+  };
+  const auto whole = generated("");
+  ASSERT_GT(whole.size(), 5U);
+  for (size_t cut = 1; cut + 2 <= whole.size(); ++cut) {
+    EXPECT_EQ(events(generated(resume_after(whole, cut, 1)), 0, ""), events(whole, cut, ""))
+        << "cut after " << cut;
+  }
 }
 
 // --- requests whose preparation takes long

@@ -1,0 +1,131 @@
+#include "openai/openai_sampling.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include <simdjson.h>
+
+#include "common/limits.h"
+#include "common/parse_number.h"
+
+namespace pdjob::openai {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr int kRepetitionPenaltyMax = 1000;
+
+void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
+  const auto value = fields.find("logit_bias");
+  if (!value) {
+    return;
+  }
+  Problem& problem = fields.problem();
+  dom::object object;
+  if (value->get(object) != simdjson::SUCCESS) {
+    return must_be(problem, fields.param("logit_bias"), "an object", *value);
+  }
+  if (object.size() > limits::kLogitBiasMax) {
+    return fields.wrong("logit_bias",
+                        "must have at most " + std::to_string(limits::kLogitBiasMax) + " tokens");
+  }
+  std::map<Token, float> biases;  // "7" and "07" are one token.
+  for (const auto [key, bias] : object) {
+    const Token token = parse_number<Token>(key).value_or(-1);
+    if (token < 0) {
+      return fields.wrong("logit_bias", "must have token ids as names, got " + excerpt(key));
+    }
+    double number = 0;
+    if (bias.get(number) != simdjson::SUCCESS || std::abs(number) > 100) {
+      return must_be(problem, fields.param("logit_bias.") + std::string(key),
+                     to_string(NumberRange{-100, 100}), bias);
+    }
+    biases[token] = static_cast<float>(number);
+  }
+  sampling.logit_bias.assign(biases.begin(), biases.end());
+}
+
+}  // namespace
+
+void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  fields.number("temperature", {0, names.temperature_max}, sampling.temperature);
+  fields.number("top_p", {0, 1, true}, sampling.top_p);
+  fields.number("min_p", {0, 1}, sampling.min_p);
+  fields.number("presence_penalty", {-2, 2}, sampling.presence_penalty);
+  fields.number("frequency_penalty", {-2, 2}, sampling.frequency_penalty);
+  fields.number("repetition_penalty", {0, kRepetitionPenaltyMax, true},
+                sampling.repetition_penalty);
+  if (fields.integer("top_k", {-1, kTokenMax}, sampling.top_k) && sampling.top_k == -1) {
+    sampling.top_k = 0;  // Both mean "all".
+  }
+  int64_t seed = 0;
+  request.seeded = fields.integer(
+      names.seed, {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}, seed);
+  sampling.seed = static_cast<uint64_t>(seed);
+  fields.boolean("ignore_eos", sampling.ignore_eos);
+  read_logit_bias(fields, sampling);
+}
+
+void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
+                   std::string SamplingParams::* form, std::string text) {
+  if (!sampling.json_schema.empty() || !sampling.grammar.empty()) {
+    return fields.wrong(name, "must not be given: another field structures the output already");
+  }
+  if (text.empty() || text.size() > limits::kGrammarBytesMax) {
+    return fields.wrong(name, "must have 1 to " + std::to_string(limits::kGrammarBytesMax) +
+                                  " bytes, got " + std::to_string(text.size()));
+  }
+  sampling.*form = std::move(text);
+}
+
+void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling) {
+  const auto value = fields.find(name);
+  if (!value) {
+    return;
+  }
+  std::string schema;
+  if (value->is_string()) {
+    fields.text(name, schema);
+  } else if (value->is_object() || value->is_bool()) {
+    schema = simdjson::minify(*value);
+  } else {
+    return must_be(fields.problem(), fields.param(name), "a JSON schema", *value);
+  }
+  set_structure(fields, name, sampling, &SamplingParams::json_schema, std::move(schema));
+}
+
+void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling) {
+  if (fields.find(name)) {
+    std::string grammar;
+    fields.text(name, grammar);
+    set_structure(fields, name, sampling, &SamplingParams::grammar, std::move(grammar));
+  }
+}
+
+void read_stop(const Fields& fields, StopParams& stop) {
+  const auto value = fields.find("stop");
+  if (value && value->is_string()) {
+    fields.text("stop", stop.strings.emplace_back());
+  } else if (const auto list = fields.list("stop", limits::kStopStringsMax)) {
+    for (const dom::element text : *list) {
+      const std::string param = element_name(fields.param("stop"), stop.strings.size());
+      read_text(fields.problem(), param, text, stop.strings.emplace_back());
+    }
+  }
+  for (const std::string& text : stop.strings) {
+    if (text.empty() || text.size() > limits::kStopStringBytesMax) {
+      fields.wrong("stop", "must be strings of 1 to " +
+                               std::to_string(limits::kStopStringBytesMax) + " bytes, got " +
+                               std::to_string(text.size()));
+    }
+  }
+  if (const auto list = fields.list("stop_token_ids", limits::kStopTokensMax)) {
+    read_tokens(fields.problem(), fields.param("stop_token_ids"), *list, stop.token_ids);
+  }
+  fields.boolean("skip_special_tokens", stop.skip_special_tokens);
+}
+
+}  // namespace pdjob::openai

@@ -1,0 +1,29 @@
+// The fields about sampling, structure and stops that all forms of a request share. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "openai/openai.h"
+#include "openai/openai_fields.h"
+
+namespace pdjob::openai {
+
+// Where the forms differ.
+struct DrawNames {
+  std::string_view seed = "seed";
+  int temperature_max = 2;
+};
+// Reads temperature, top_p, top_k, min_p, penalties, ignore_eos, logit_bias, and the seed.
+void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request);
+// Reads stop, stop_token_ids and skip_special_tokens.
+void read_stop(const Fields& fields, StopParams& stop);
+
+// A generation has at most one structure, whichever field it comes from.
+void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
+                   std::string SamplingParams::* form, std::string text);
+// A schema is JSON or a string of JSON.
+void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling);
+void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling);
+
+}  // namespace pdjob::openai

@@ -1,0 +1,150 @@
+#include "openai/sglang_request.h"
+
+#include <initializer_list>
+
+#include <simdjson.h>
+
+#include "common/limits.h"
+#include "openai/openai_prompt.h"
+#include "openai/openai_sampling.h"
+
+namespace pdjob::openai {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr int32_t kNewTokensDefault = 128;
+constexpr int kTemperatureMax = 1000;
+
+void refuse_all(const Fields& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const auto value = fields.find(name); value && asks_for_something(*value)) {
+      fields.wrong(name, "is not supported");
+    }
+  }
+}
+
+void read_ids_or_text(const Fields& fields, ApiRequest& request) {
+  const bool ids = fields.find("input_ids").has_value();
+  if (ids == fields.find("text").has_value()) {
+    return fields.wrong("input_ids", "must be given, or text, but not both");
+  }
+  read_prompts(fields, ids ? "input_ids" : "text", request);
+  if (ids && !request.prompts.empty()) {
+    fields.wrong("input_ids", "must be token ids");
+  } else if (!ids && !request.token_prompts.empty()) {
+    fields.wrong("text", "must be a string or a list of strings");
+  }
+}
+
+void read_rids(const Fields& fields, ApiRequest& request) {
+  const auto value = fields.find("rid");
+  if (value && value->is_string()) {
+    fields.text("rid", request.rids.emplace_back());
+  } else if (const auto list = fields.list("rid", limits::kPromptsMax)) {
+    for (const dom::element rid : *list) {
+      const std::string param = element_name("rid", request.rids.size());
+      read_text(fields.problem(), param, rid, request.rids.emplace_back());
+    }
+  }
+  const size_t prompts = request.prompts.size() + request.token_prompts.size();
+  for (const std::string& rid : request.rids) {
+    if (rid.empty() || rid.size() > limits::kRidBytesMax) {
+      fields.wrong("rid", "must have 1 to " + std::to_string(limits::kRidBytesMax) + " bytes");
+    }
+  }
+  if (value && value->is_string()) {
+    // SGLang numbers the prompts of a batch.
+    const std::string rid = request.rids.front();
+    request.rids.resize(prompts, rid);
+    for (size_t i = 0; prompts > 1 && i < prompts; ++i) {
+      request.rids[i] = rid + "_" + std::to_string(i);
+    }
+  } else if (value && request.rids.size() != prompts) {
+    fields.wrong("rid", "must be one name for each of " + std::to_string(prompts) + " prompts");
+  }
+}
+
+void read_logprobs(const Fields& fields, ApiRequest& request) {
+  bool wanted = false;
+  int32_t alternatives = 0;
+  int64_t start = -1;
+  fields.boolean("return_logprob", wanted);
+  fields.integer("top_logprobs_num", {0, limits::kLogprobsMax}, alternatives);
+  fields.integer("logprob_start_len", {-1, kTokenMax}, start);
+  fields.boolean("return_text_in_logprobs", request.text_in_logprobs);
+  if (!wanted) {
+    return;
+  }
+  if (start != -1) {
+    fields.wrong("logprob_start_len", "must be -1: logprobs of the prompt are not supported");
+  }
+  refuse_all(fields, {"token_ids_logprob"});
+  request.sampling.logprobs = alternatives;
+  request.sampling.logprobs_at_temperature = true;
+}
+
+void read_sampling(const Fields& params, ApiRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  StopParams& stop = request.stop;
+  read_draw(params, {.seed = "sampling_seed", .temperature_max = kTemperatureMax}, request);
+  if (sampling.top_k == 1) {
+    sampling.temperature = 0;  // SGLang counts it as greedy, so logprobs have no temperature.
+  }
+  read_stop(params, stop);
+  params.boolean("no_stop_trim", stop.include_stop_string);
+  // For tokenizers that join words with spaces; pieces of this vocabulary have their own.
+  bool spaces = true;
+  params.boolean("spaces_between_special_tokens", spaces);
+  params.integer("max_new_tokens", {1, kTokenMax}, stop.max_tokens);
+  request.fills_context = params.is_null("max_new_tokens");
+  params.integer("min_new_tokens", {0, kTokenMax}, stop.min_tokens);
+  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
+    params.wrong("min_new_tokens", "must be at most max_new_tokens, " +
+                                       std::to_string(stop.max_tokens) + ", got " +
+                                       std::to_string(stop.min_tokens));
+  }
+  params.integer("n", {1, limits::kChoicesMax}, request.choices);
+  read_schema(params, "json_schema", sampling);
+  read_grammar(params, "ebnf", sampling);
+  refuse_all(params, {"regex", "stop_regex", "structural_tag"});
+}
+
+// Each event of the stream repeats all logprobs.
+void bound_stream(const Fields& fields, const ApiRequest& request) {
+  if (!request.stream || request.sampling.logprobs < 0) {
+    return;
+  }
+  const auto logprobs = static_cast<uint64_t>(request.stop.max_tokens) *
+                        (1 + static_cast<uint64_t>(request.sampling.logprobs));
+  if (request.fills_context || logprobs > limits::kCumulativeLogprobsMax) {
+    fields.wrong("stream", "with return_logprob, at most " +
+                               std::to_string(limits::kCumulativeLogprobsMax) +
+                               " tokens and alternatives can be streamed: lower max_new_tokens or "
+                               "top_logprobs_num, or do not stream");
+  }
+}
+
+}  // namespace
+
+void read_sglang_request(const Fields& fields, ApiRequest& request) {
+  request.stop.max_tokens = kNewTokensDefault;
+  read_ids_or_text(fields, request);
+  read_rids(fields, request);
+  if (const auto params = fields.object("sampling_params")) {
+    read_sampling(*params, request);
+  }
+  read_logprobs(fields, request);
+  fields.boolean("stream", request.stream);
+  fields.boolean("return_prompt_token_ids", request.return_token_ids);
+  fields.text("cache_salt", request.cache_salt);
+  if (request.cache_salt.empty()) {
+    fields.text("extra_key", request.cache_salt);  // Another name of the same thing.
+  }
+  bound_stream(fields, request);
+  refuse_all(fields, {"audio_data", "custom_logit_processor", "image_data", "input_embeds",
+                      "lora_path", "return_hidden_states", "return_routed_experts",
+                      "return_sampling_mask", "session_params", "video_data"});
+}
+
+}  // namespace pdjob::openai
