@@ -326,11 +326,11 @@ TEST_F(OpenaiApiTest, GenerateShowsTheTokenThatEndedIt) {
   for (int token = 1; token < 250; ++token) {
     all += "," + std::to_string(token);
   }
-  const Reply reply =
-      ask("POST", "/generate",
-          R"({"input_ids":[1,2],"return_logprob":true,"sampling_params":{"temperature":0,)"
-          R"("stop_token_ids":[)" +
-              all + "]}}");
+  const Reply reply = ask(
+      "POST", "/generate",
+      R"({"input_ids":[1,2],"return_logprob":true,"sampling_params":{"temperature":0,"max_new_tokens":9,)"
+      R"("stop_token_ids":[)" +
+          all + "]}}");
   EXPECT_EQ(reply.status, 200) << reply.body;
   EXPECT_NE(reply.body.find(R"("finish_reason":{"type":"stop","matched":)"), std::string::npos);
   EXPECT_NE(reply.body.find(R"("output_token_logprobs_length":1)"), std::string::npos)
