@@ -49,6 +49,9 @@ Result<Node> local_node(const JobConfig& config) {
 
 constexpr Duration kPortComesFree = std::chrono::seconds(5);
 constexpr Duration kLocalAgentJoins = std::chrono::seconds(20);
+// This machine's agent is known to be dead by its lock, and to stand still by looks at it. So its
+// silence on a busy machine costs nothing.
+constexpr Duration kLocalAgentLease = std::chrono::seconds(60);
 
 Result<std::unique_ptr<Cluster>> open_agents(net::EventLoop& loop, const JobConfig& config,
                                              const ClusterConfig& cluster, const JobRun* run) {
@@ -223,6 +226,7 @@ Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const J
   const AgentCluster::Options options{.roster = {.cluster = here.cluster,
                                                  .job = config.name,
                                                  .build = build_version(),
+                                                 .lease = kLocalAgentLease,
                                                  .orphan_timeout = config.launcher.orphan_timeout,
                                                  .owner = run.owner(),
                                                  .launcher = run.ledger().launcher,

@@ -14,11 +14,14 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/json/json_fields.h"
 #include "common/json/json_writer.h"
+#include "launcher/clusters/vital_signs.h"
 #include "launcher/run/held_lock.h"
+#include "launcher/run/lease.h"
 #include "launcher/run/local_agent.h"
 
 namespace pdjob::launcher {
@@ -52,18 +55,65 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Writes the whole file or nothing; only its owner can read it. kYes: it survives a power cut.
-enum class Durable { kNo, kYes };
-Status write_private(const std::string& path, const std::string& text,
-                     Durable durable = Durable::kNo) {
+// Writes the whole file or nothing; only its owner can read it.
+Status write_private(const std::string& path, const std::string& text) {
   const std::string draft = path + ".new";
   unlink(draft.c_str());
   const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() ||
       write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      (durable == Durable::kYes && fdatasync(file.get()) != 0) ||
       rename(draft.c_str(), path.c_str()) != 0) {
     return cannot("write " + path, std::strerror(errno));
+  }
+  return ok();
+}
+
+std::string ledger_path(const std::string& path) { return path + "/ledger"; }
+std::string spare_path(const std::string& path) { return path + "/ledger.spare"; }
+
+// A ledger's file: the size of its bytes, the bytes, and room to grow.
+constexpr off_t kRoomStep = 64 * 1024;
+
+std::string sized(const std::string& bytes) {
+  const uint64_t size = bytes.size();
+  std::string text(sizeof size, '\0');
+  std::memcpy(text.data(), &size, sizeof size);
+  return text + bytes;
+}
+
+std::string without_size(const std::string& text) {
+  uint64_t size = 0;
+  if (text.size() < sizeof size) {
+    return "";
+  }
+  std::memcpy(&size, text.data(), sizeof size);
+  return size <= text.size() - sizeof size ? text.substr(sizeof size, size) : "";
+}
+
+bool has_room(int file, off_t bytes) {
+  struct stat found{};
+  if (fstat(file, &found) != 0 || found.st_size >= bytes) {
+    return found.st_size >= bytes;
+  }
+  errno = posix_fallocate(file, 0, (bytes + kRoomStep - 1) / kRoomStep * kRoomStep);
+  return errno == 0;
+}
+
+bool replace(const std::string& spare, const std::string& path) {
+  return renameat2(AT_FDCWD, spare.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0 ||
+         rename(spare.c_str(), path.c_str()) == 0;  // There is none yet, or the disk cannot swap.
+}
+
+// Writes the whole file or nothing. Two files take turns, and each keeps its room. So a disk that
+// is full since the second write does not keep a ledger from being written.
+Status write_ledger(const std::string& folder, const std::string& bytes) {
+  const std::string text = sized(bytes);
+  const net::Fd file(
+      open(spare_path(folder).c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.valid() || !has_room(file.get(), static_cast<off_t>(text.size())) ||
+      pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      fdatasync(file.get()) != 0 || !replace(spare_path(folder), ledger_path(folder))) {
+    return cannot("write " + ledger_path(folder), std::strerror(errno));
   }
   return ok();
 }
@@ -82,36 +132,41 @@ net::Fd open_folder(const std::string& path) {
   return net::Fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Of the launcher that holds the folder. Its clock is the machine's.
-struct Lease {
-  uint64_t launcher = 0;
-  int64_t pid = 0;
-  int64_t renewed_ms = 0;
-};
-
-std::string lease_path(const std::string& path) { return path + "/lease"; }
-
-std::optional<Lease> read_lease(const std::string& path) {
-  std::ifstream file(lease_path(path));
-  Lease lease;
-  return file >> lease.launcher >> lease.pid >> lease.renewed_ms ? std::optional(lease)
-                                                                 : std::nullopt;
-}
-
 int64_t milliseconds_of(Instant now) {
   return now.time_since_epoch() / std::chrono::milliseconds(1);
 }
 
-// Ends the launcher that holds the folder, if its lease has expired: it stands still, and would
+Duration silence_of(const Lease& lease, Instant now) {
+  return std::chrono::milliseconds(milliseconds_of(now) - lease.renewed_ms);
+}
+
+// A launcher that lives renews its lease each second, even if that fails.
+bool stands_still(int64_t pid) {
+  constexpr Duration kBetweenLooks = std::chrono::milliseconds(1500);
+  const timespec pause{
+      .tv_sec = kBetweenLooks / std::chrono::seconds(1),
+      .tv_nsec = kBetweenLooks % std::chrono::seconds(1) / std::chrono::nanoseconds(1)};
+  const auto first = vital_signs_of(pid, Instant());
+  nanosleep(&pause, nullptr);
+  const auto second = vital_signs_of(pid, Instant());
+  return first && second && second->slept_since(*first);
+}
+
+// Ends the launcher that holds the folder, if its lease has expired and it stands still: it would
 // hold the job's ports.
 bool take_over(const std::string& path, Instant now) {
   const auto lease = read_lease(path);
-  const Duration silent =
-      std::chrono::milliseconds(lease ? milliseconds_of(now) - lease->renewed_ms : 0);
+  const Duration silent = lease ? silence_of(*lease, now) : Duration{};
   if (silent < kLauncherLease) {
     return false;
   }
   const std::string pid = std::to_string(lease->pid);
+  if (!stands_still(lease->pid)) {
+    std::fprintf(stderr,
+                 "pdjob: the launcher, pid %s, runs, but cannot renew %s: is its disk full?\n",
+                 pid.c_str(), lease_path(path).c_str());
+    return false;
+  }
   if (const Status ended = end_holder(lease->pid, path, SIGKILL, kLauncherLease); !ended) {
     std::fprintf(stderr, "pdjob: the launcher, pid %s, stands still: %s\n", pid.c_str(),
                  ended.error().message.c_str());
@@ -145,47 +200,78 @@ Result<JobFolder> JobFolder::claim(const JobConfig& config, Instant now) {
   std::error_code ignored;
   fs::remove(path + "/launcher.json", ignored);  // Left by a killed launcher.
   // Processes that outlived their launcher still write to their logs.
-  const auto old = fs::exists(path + "/ledger") ? LogFolder::Old::kKeep : LogFolder::Old::kRemove;
+  const auto old = fs::exists(ledger_path(path)) ? LogFolder::Old::kKeep : LogFolder::Old::kRemove;
   PDJOB_TRY(LogFolder logs, LogFolder::claim(config.launcher.log_dir, config.name, old));
   return JobFolder(path, std::move(logs), std::move(lock));
 }
 
 JobFolder::~JobFolder() {
-  if (lock_.valid()) {
+  if (lock_.valid() && is_there()) {
     std::error_code ignored;
     fs::remove(path_ + "/worker_keys.json", ignored);
     fs::remove(path_ + "/launcher.json", ignored);
   }
 }
 
-void JobFolder::forget_run() const {
-  std::error_code ignored;
-  fs::remove(path_ + "/ledger", ignored);
-  fs::remove(lease_path(path_), ignored);
+bool JobFolder::is_there() const {
+  struct stat held{};
+  struct stat found{};
+  return fstat(lock_.get(), &held) == 0 && stat(path_.c_str(), &found) == 0 &&
+         held.st_ino == found.st_ino && held.st_dev == found.st_dev;
+}
+
+Status JobFolder::write(const char* name, const std::string& text) const {
+  if (!is_there()) {
+    return Error{ErrorCode::kUnavailable, path_ + " was removed, or is another folder now"};
+  }
+  return write_private(path_ + "/" + name, text);
+}
+
+void JobFolder::forget_run(uint64_t launcher) const {
+  const auto fence = is_there() ? Fence::pass(path_, launcher, getpid())
+                                : Result<Fence>(Error{ErrorCode::kNotFound, ""});
+  if (fence) {
+    std::error_code ignored;
+    fs::remove(ledger_path(path_), ignored);
+    fs::remove(spare_path(path_), ignored);
+    fs::remove(lease_path(path_), ignored);
+  }
 }
 
 Status JobFolder::save(const Ledger& ledger) const {
-  PDJOB_TRY_STATUS(write_private(path_ + "/ledger", encode(ledger), Durable::kYes));
+  PDJOB_TRY(const Fence fence, Fence::pass(path_, ledger.launcher, getpid()));
+  PDJOB_TRY_STATUS(write_ledger(path_, encode(ledger)));
   return fsync(lock_.get()) == 0 ? ok() : Status(cannot("write " + path_, std::strerror(errno)));
 }
 
 Result<Ledger> JobFolder::ledger(const std::string& state_dir, const std::string& job) {
-  const std::string path = state_dir + "/" + job + "/ledger";
+  const std::string path = ledger_path(state_dir + "/" + job);
   if (!fs::exists(path)) {
     return Error{ErrorCode::kNotFound, "no job called " + job + " is running"};
   }
-  return decode_ledger(read_whole(path));
+  return decode_ledger(without_size(read_whole(path)));
+}
+
+uint64_t JobFolder::last_launcher() const { return read_lease(path_).value_or(Lease{}).launcher; }
+
+Status JobFolder::begin_lease(uint64_t launcher, Instant now) const {
+  PDJOB_TRY(const Fence fence, Fence::pass(path_, launcher, getpid()));
+  PDJOB_TRY_STATUS(fence.renew({launcher, getpid(), milliseconds_of(now)}, Fence::Durable::kYes));
+  return fsync(lock_.get()) == 0 ? ok() : Status(cannot("write " + path_, std::strerror(errno)));
 }
 
 Status JobFolder::renew_lease(uint64_t launcher, Instant now) const {
-  const auto found = read_lease(path_);
-  if (found && found->launcher > launcher) {
-    return Error{ErrorCode::kCancelled, "another launcher of this job, pid " +
-                                            std::to_string(found->pid) + ", has taken over"};
+  PDJOB_TRY(const Fence fence, Fence::pass(path_, launcher, getpid()));
+  return fence.renew({launcher, getpid(), milliseconds_of(now)}, Fence::Durable::kNo);
+}
+
+Result<int64_t> JobFolder::silent_launcher(const std::string& state_dir, const std::string& job,
+                                           Instant now) {
+  const auto lease = read_lease(state_dir + "/" + job);
+  if (!lease || silence_of(*lease, now) < kLauncherLease) {
+    return Error{ErrorCode::kNotFound, "no lease has expired"};
   }
-  return write_private(lease_path(path_), std::to_string(launcher) + " " +
-                                              std::to_string(getpid()) + " " +
-                                              std::to_string(milliseconds_of(now)) + "\n");
+  return lease->pid;
 }
 
 Status JobFolder::publish(const LauncherAddress& address) const {
@@ -200,7 +286,7 @@ Status JobFolder::publish(const LauncherAddress& address) const {
       .string(address.key)
       .end_object();
   text += '\n';
-  return write_private(path_ + "/launcher.json", text);
+  return write("launcher.json", text);
 }
 
 Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_keys) const {
@@ -212,7 +298,7 @@ Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_
   }
   json.end_object();
   text += '\n';
-  return write_private(path_ + "/worker_keys.json", text);
+  return write("worker_keys.json", text);
 }
 
 Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std::string& job) {
@@ -227,6 +313,10 @@ Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std:
                   "`pdjob stop --job " +
                   job + "`"
             : "no job called " + job + " is running"};
+  }
+  if (!fs::exists(path + "/launcher.json")) {
+    return Error{ErrorCode::kUnavailable,
+                 "the launcher of job " + job + " is just starting or ending: ask once more"};
   }
   return read_address(path + "/launcher.json");
 }

@@ -4,8 +4,9 @@
 // cleanup by hand.
 //
 // If processes may outlive their launcher, the folder also holds the ledger (run/ledger.h), and the
-// launcher's lease: it says every second that it lives. A launcher that has not for kLauncherLease
-// is ended by the next one, which takes over. Loop-bound.
+// launcher's lease (run/lease.h): it says every second that it lives. A launcher that has not for
+// kLauncherLease, and does not run, is ended by the next one, which takes over. A launcher that was
+// replaced writes nothing here any more. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +46,14 @@ class JobFolder {
   Status publish_keys(const std::map<std::string, std::string>& worker_keys) const;
   LogFolder& logs() { return logs_; }
   const std::string& path() const { return path_; }
-  // It is on disk when this returns.
+  // It is on disk when this returns. kCancelled: as for renew_lease().
   Status save(const Ledger& ledger) const;
-  // Removes ledger and lease: the run has ended.
-  void forget_run() const;
+  // Removes ledger and lease, if they are still this launcher's: the run has ended.
+  void forget_run(uint64_t launcher) const;
+  // The highest number that any launcher of this folder has had.
+  uint64_t last_launcher() const;
+  // The number is on disk when this returns.
+  Status begin_lease(uint64_t launcher, Instant now) const;
   // kCancelled: a launcher with a higher number has taken over.
   Status renew_lease(uint64_t launcher, Instant now) const;
 
@@ -59,6 +64,10 @@ class JobFolder {
   static std::vector<std::string> running(const std::string& state_dir);
   // What a launcher left that ended too early. kNotFound: nothing. kCorrupt: it cannot be read.
   static Result<Ledger> ledger(const std::string& state_dir, const std::string& job);
+  // The process that holds the lease. kNotFound: there is none, or it was renewed since
+  // kLauncherLease.
+  static Result<int64_t> silent_launcher(const std::string& state_dir, const std::string& job,
+                                         Instant now);
   // Returns the published keys of these workers.
   static Result<std::vector<std::string>> worker_keys(const std::string& state_dir,
                                                       const std::string& job,
@@ -67,6 +76,10 @@ class JobFolder {
  private:
   JobFolder(std::string path, LogFolder logs, net::Fd lock)
       : path_(std::move(path)), logs_(std::move(logs)), lock_(std::move(lock)) {}
+
+  Status write(const char* name, const std::string& text) const;
+  // False: another folder has its path now, or none.
+  bool is_there() const;
 
   std::string path_;
   LogFolder logs_;

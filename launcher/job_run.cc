@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
-#include <variant>
 
 #include "common/exit_code.h"
 #include "common/hex.h"
@@ -39,11 +38,6 @@ Ledger new_ledger(const JobConfig& config) {
           .job = {}};
 }
 
-bool is_heartbeat(const Event& event) {
-  const auto* arrived = std::get_if<MessageArrived>(&event);
-  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
-}
-
 }  // namespace
 
 std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
@@ -70,13 +64,18 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
   if (!goes_on) {
     LocalAgent::end(folder.path(), kLastOneEnds);  // It may be about to end.
   }
-  std::unique_ptr<JobRun> run(
-      new JobRun(loop, folder, terminal, goes_on ? *std::move(found) : new_ledger(config), lasts));
-  ++run->ledger_.launcher;
+  Ledger ledger = goes_on ? *std::move(found) : new_ledger(config);
+  ledger.launcher = std::max(ledger.launcher, folder.last_launcher()) + 1;
   if (lasts) {
     // The number is on disk before anybody hears it.
-    PDJOB_TRY_STATUS(folder.save(run->ledger_));
-    PDJOB_TRY_STATUS(folder.renew_lease(run->ledger_.launcher, loop.now()));
+    PDJOB_TRY_STATUS(folder.begin_lease(ledger.launcher, loop.now()));
+    if (const Status saved = folder.save(ledger); !saved && !goes_on) {
+      return saved.error();
+    }
+  }
+  // From here on, its end is the end of the run.
+  std::unique_ptr<JobRun> run(new JobRun(loop, folder, terminal, std::move(ledger), lasts));
+  if (lasts) {
     run->renew_lease();
   }
   return run;
@@ -85,17 +84,28 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
 JobRun::~JobRun() {
   loop_.cancel(lease_timer_);
   loop_.cancel(save_timer_);
-  folder_.forget_run();
+  folder_.forget_run(ledger_.launcher);
+}
+
+bool JobRun::succeeded(const std::string& what, const Status& written, bool& told) const {
+  if (!written && written.error().code == ErrorCode::kCancelled) {
+    leave_all(terminal_, kExitFailed, written.error().message);
+  }
+  if (!written && !std::exchange(told, true)) {
+    log::warn(what + ": " + written.error().message + "; it is tried again each second");
+  } else if (written && std::exchange(told, false)) {
+    log::info(what + ": it is on disk again");
+  }
+  return written.has_value();
 }
 
 void JobRun::renew_lease() {
-  const Status renewed = folder_.renew_lease(ledger_.launcher, loop_.now());
-  if (!renewed && renewed.error().code == ErrorCode::kCancelled) {
-    leave_all(terminal_, kExitFailed, renewed.error().message);
+  succeeded("the launcher's lease", folder_.renew_lease(ledger_.launcher, loop_.now()),
+            lease_failed_);
+  if (save_failed_) {
+    save();
   }
-  if (!renewed) {
-    log::warn("the launcher's lease: " + renewed.error().message);
-  }
+  folder_.logs().bound();
   lease_timer_ = loop_.call_at(loop_.now() + kLeaseRenewed, [this] { renew_lease(); });
 }
 
@@ -108,32 +118,20 @@ void JobRun::save() {
   if (bytes == saved_) {
     return;
   }
-  if (const Status saved = folder_.save(ledger_); !saved) {
-    log::warn("another launcher could not go on with this job: " + saved.error().message);
-    return;
+  if (succeeded("the ledger, for the next launcher", folder_.save(ledger_), save_failed_)) {
+    saved_ = std::move(bytes);
   }
-  saved_ = std::move(bytes);
-}
-
-void JobRun::take(const Job& job) {
-  ledger_.job = job.record();
-  ledger_.planned = true;
-  ledger_.stopping = job.state() == JobState::kDraining || job.state() == JobState::kDone;
 }
 
 void JobRun::note(const Job& job, const Event& event, const std::vector<Effect>& effects) {
-  if (!lasts_ || is_heartbeat(event)) {
-    return;
-  }
-  const bool starts = std::ranges::any_of(
-      effects, [](const Effect& effect) { return std::holds_alternative<Spawn>(effect); });
-  if (starts || job.state() == JobState::kDraining) {
-    take(job);
+  const LedgerDue due = lasts_ ? ledger_due(job, event, effects) : LedgerDue::kNever;
+  if (due == LedgerDue::kBefore) {
+    take(ledger_, job);
     save();
-  } else if (!std::exchange(save_due_, true)) {
+  } else if (due == LedgerDue::kSoon && !std::exchange(save_due_, true)) {
     save_timer_ = loop_.call_at(loop_.now() + kSavedWithin, [this, &job] {
       save_due_ = false;
-      take(job);
+      take(ledger_, job);
       save();
     });
   }

@@ -1,6 +1,8 @@
 // JobRun: one run of a job as its launcher sees it: which of its launchers this one is, and what
 // the next one needs. It renews the launcher's lease, and keeps the ledger on disk: before a
-// process is started, and soon after other changes.
+// process is started or told to change its role, and soon after other changes. A write that fails
+// is tried again each second, and the job goes on meanwhile. A launcher that was replaced ends at
+// its next write.
 //
 // Without an orphan timeout nothing outlives the launcher, and nothing of this is on disk.
 // Loop-bound.
@@ -57,7 +59,8 @@ class JobRun {
         lasts_(lasts),
         adopts_(ledger_.planned) {}
   void renew_lease();
-  void take(const Job& job);
+  // Warns once until it succeeds again. Leaves all if another launcher has taken over.
+  bool succeeded(const std::string& what, const Status& written, bool& told) const;
 
   net::EventLoop& loop_;
   JobFolder& folder_;
@@ -66,6 +69,8 @@ class JobRun {
   const bool lasts_;
   const bool adopts_;
   std::string saved_;  // Its bytes on disk.
+  bool lease_failed_ = false;
+  bool save_failed_ = false;
   net::TimerId lease_timer_;
   net::TimerId save_timer_;
   bool save_due_ = false;

@@ -57,7 +57,7 @@ void JobRunner::start(std::unique_ptr<net::ControlServer> control) {
   }
   for (const Process& process : job_.processes()) {
     if (process.alive()) {
-      control_->allow(process.name, control_keys(process.engine_id).public_key);
+      control_->allow(process.name, control_keys(process.incarnation).public_key);
     }
   }
   submit(Started{});  // The doors follow when their node has joined.
@@ -211,7 +211,7 @@ std::string JobRunner::host_of(const std::string& node) const {
 
 void JobRunner::carry_out(const Spawn& effect) {
   const bool router = effect.role == net::Role::kRouter;
-  const net::CurveKeys keys = control_keys(effect.engine_id);
+  const net::CurveKeys keys = control_keys(effect.incarnation);
   control_->allow(effect.name, keys.public_key);
   SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
   net::ProcessSpec& spec = order.spec;

@@ -123,9 +123,11 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   std::string shown_key(const std::string& name) const;
   std::optional<uint64_t> kv_received_by(const std::string& name) const;
   std::string host_of(const std::string& node) const;
-  // Each start of a process has keys of its own, which every launcher of the run can compute.
-  net::CurveKeys control_keys(const std::string& engine_id) const {
-    return net::curve_keys_of(options_.root_key.derive("control", engine_id));
+  // Each start of a process has keys of its own, which every launcher of the run can compute. An
+  // engine id would not do: it changes when the process changes its role.
+  net::CurveKeys control_keys(Incarnation incarnation) const {
+    return net::curve_keys_of(
+        options_.root_key.derive("control", std::to_string(incarnation.value)));
   }
   std::string probe_key() const { return options_.root_key.derive("probes"); }
   std::string router_key() const;

@@ -90,22 +90,6 @@ bool any_scales(const std::vector<ScaledGroup>& groups) {
   return std::ranges::any_of(groups, [](const ScaledGroup& each) { return each.scaling.on(); });
 }
 
-// A job that an earlier launcher left has the sizes that it was given since.
-void keep_sizes(const Job& job, GroupSizes& sizes) {
-  std::map<std::string, uint32_t> counts;
-  for (const SizedGroup& group : sizes.groups()) {
-    for (const Process& process : job.processes()) {
-      const bool changes = process.fate == Fate::kChangeRole;
-      const net::Role role = changes ? process.next_role : process.role;
-      counts[group.name] +=
-          process.fate != Fate::kEnd && role == group.role && process.model == group.model ? 1 : 0;
-    }
-  }
-  for (const auto& [name, count] : counts) {
-    sizes.want(name, count);
-  }
-}
-
 std::string group_text(const SizedGroup& group, const GroupProgress& progress) {
   return group.name + ": " + std::to_string(progress.serving) + " of " +
          std::to_string(progress.wanted) + (progress.wanted == 1 ? " serves" : " serve") +
@@ -124,7 +108,7 @@ JobScaling::JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& conf
       autoscaler_(scaled_groups(config, plan), config.scaling),
       say_(std::move(say)) {
   if (runner_.job().has_record()) {
-    keep_sizes(runner_.job(), sizes_);
+    sizes_.keep(runner_.job());
   }
   if (scales_) {
     tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });

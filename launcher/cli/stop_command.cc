@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 
 #include <poll.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/os/real_clock.h"
 #include "common/result.h"
 #include "launcher/clusters/local_cluster.h"
+#include "launcher/clusters/vital_signs.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_run.h"
 #include "launcher/launcher_process.h"
@@ -27,13 +31,41 @@ Error cannot(const std::string& what) {
   return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
 }
 
-Status send_signal(const net::Fd& process) {
-  return syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0) == 0
+constexpr Duration kLook = std::chrono::seconds(1);
+constexpr int kLooksAsleepMax = 10;
+
+Status send_signal(const net::Fd& process, int signal) {
+  return syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0
              ? ok()
              : Status(cannot("cannot signal the launcher"));
 }
 
-// The launcher's own stop_timeout bounds the wait.
+// The launcher's own stop_timeout bounds the wait. kTimeout: its lease has expired, and it does not
+// run. Another launcher can take over. Without a lease, a launcher that stands still is told of.
+Status wait_for_end(const net::Fd& process, int64_t pid, const std::string& state_dir,
+                    const std::string& job) {
+  pollfd ended{.fd = process.get(), .events = POLLIN};
+  VitalSigns before;
+  int looks_asleep = 0;
+  while (poll(&ended, 1, static_cast<int>(kLook / std::chrono::milliseconds(1))) != 1) {
+    const VitalSigns now = vital_signs_of(pid, Instant()).value_or(VitalSigns{});
+    looks_asleep = now.slept_since(before) ? looks_asleep + 1 : 0;
+    before = now;
+    const auto silent = JobFolder::silent_launcher(state_dir, job, real_now());
+    if (looks_asleep > 0 && silent && *silent == pid) {
+      return Error{ErrorCode::kTimeout, "the launcher stands still"};
+    }
+    if (looks_asleep == kLooksAsleepMax) {
+      std::fprintf(stderr,
+                   "pdjob: the launcher, pid %lld, has not run for %d s. If it does not end, run "
+                   "`kill -9 %lld`, and `pdjob stop` again if the job then still runs\n",
+                   static_cast<long long>(pid), kLooksAsleepMax, static_cast<long long>(pid));
+    }
+  }
+  return ok();
+}
+
+// A launcher that is stopped (SIGSTOP, Ctrl-Z) goes on, because only then can it end the job.
 Status stop(const std::string& state_dir, const std::string& job, StopHow how) {
   PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
   const net::Fd process(
@@ -46,14 +78,27 @@ Status stop(const std::string& state_dir, const std::string& job, StopHow how) {
   if (again.pid != launcher.pid) {
     return Error{ErrorCode::kUnavailable, "the job was started again just now: ask once more"};
   }
-  PDJOB_TRY_STATUS(send_signal(process));
+  PDJOB_TRY_STATUS(send_signal(process, SIGTERM));
   if (how == StopHow::kNow) {
-    PDJOB_TRY_STATUS(send_signal(process));  // The second one ends everything at once.
+    // The second one ends everything at once. One of the same number could merge with the first.
+    PDJOB_TRY_STATUS(send_signal(process, SIGHUP));
   }
-  pollfd ended{.fd = process.get(), .events = POLLIN};
-  while (poll(&ended, 1, -1) < 0 && errno == EINTR) {
+  PDJOB_TRY_STATUS(send_signal(process, SIGCONT));
+  return wait_for_end(process, launcher.pid, state_dir, job);
+}
+
+// A launcher that is just starting says soon where it is.
+Status stop_patiently(const std::string& state_dir, const std::string& job, StopHow how) {
+  constexpr Duration kPatience = std::chrono::seconds(10);
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 200'000'000};
+  const Instant begin = real_now();
+  Status stopped = stop(state_dir, job, how);
+  while (!stopped && stopped.error().code == ErrorCode::kUnavailable &&
+         real_now() < begin + kPatience) {
+    nanosleep(&kPause, nullptr);
+    stopped = stop(state_dir, job, how);
   }
-  return ok();
+  return stopped;
 }
 
 // The job as it was started. Its launcher is gone.
@@ -71,6 +116,11 @@ bool has_remote_nodes(const Ledger& ledger) {
   return std::ranges::any_of(ledger.job.nodes, [](const Node& node) {
     return node.name != LocalCluster::this_node().name;
   });
+}
+
+bool is_left_behind(const std::string& state_dir, const std::string& job) {
+  const auto ledger = JobFolder::ledger(state_dir, job);
+  return LocalAgent::runs(state_dir + "/" + job) || (ledger && has_remote_nodes(*ledger));
 }
 
 // Ends what a launcher left that ended too early. This process becomes the job's launcher, adopts
@@ -96,23 +146,23 @@ int stop_left_behind(const std::string& state_dir, const std::string& job, StopH
 
 int stop_job(const std::string& state_dir, const std::string& job, StopHow how,
              const Places& places) {
-  const auto running = JobFolder::find(state_dir, job);
-  const auto ledger = JobFolder::ledger(state_dir, job);
-  if (!running && running.error().code == ErrorCode::kNotFound &&
-      (LocalAgent::runs(state_dir + "/" + job) || (ledger && has_remote_nodes(*ledger)))) {
-    const int code = stop_left_behind(state_dir, job, how, places);
-    if (code == kExitOk) {
-      std::printf("job %s has ended\n", job.c_str());
+  const Status stopped = stop_patiently(state_dir, job, how);
+  const bool launcher_is_gone = stopped || stopped.error().code == ErrorCode::kNotFound ||
+                                stopped.error().code == ErrorCode::kTimeout;
+  int code = stopped ? kExitOk : kExitFailed;
+  // The launcher may have died, also just now, before it had ended the job.
+  if (launcher_is_gone && is_left_behind(state_dir, job)) {
+    code = stop_left_behind(state_dir, job, how, places);
+    if (code == kExitUsage && stop_patiently(state_dir, job, how)) {
+      code = kExitOk;  // Another launcher of the job had come just before.
     }
-    return code;
-  }
-  const Status stopped = stop(state_dir, job, how);
-  if (!stopped) {
+  } else if (!stopped) {
     std::fprintf(stderr, "pdjob: %s\n", stopped.error().message.c_str());
-    return kExitFailed;
   }
-  std::printf("job %s has ended\n", job.c_str());
-  return kExitOk;
+  if (code == kExitOk) {
+    std::printf("job %s has ended\n", job.c_str());
+  }
+  return code;
 }
 
 }  // namespace pdjob::launcher

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <system_error>
-#include <vector>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -99,10 +99,10 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
                                                   ", which is running: give this job a "
                                                   "launcher.log_dir of its own"};
   }
-  std::vector<std::string> kept;
+  std::set<std::string> kept;
   for (std::string name; std::getline(lines, name);) {
     if (old == Old::kKeep && is_process_name(name)) {
-      kept.push_back(name);
+      kept.insert(name);
     } else if (is_process_name(name)) {
       unlinkat(folder.get(), (name + ".log").c_str(), 0);
     }
@@ -115,7 +115,9 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
   LogFolder claimed(path, std::move(folder), std::move(ledger));
   for (const std::string& name : kept) {
     PDJOB_TRY_STATUS(append(claimed.ledger_.get(), name + "\n"));
-    claimed.processes_.insert(name);
+    if (!name.ends_with(kOld)) {
+      claimed.processes_.insert(name);  // An old log has no old log of its own.
+    }
   }
   return claimed;
 }

@@ -19,6 +19,15 @@ constexpr Duration kExitGrace = std::chrono::seconds(2);
 bool is_ready(const Process& process) { return process.state == ProcessState::kReady; }
 bool has_hope(const Process& process) { return !process.hopeless(); }
 
+// Each launcher has numbers of its own. So none is used twice, even if the last ones of an earlier
+// launcher did not reach its ledger.
+uint64_t numbers_before(const JobSetting& setting) {
+  constexpr int kBitsOfNumber = 20;
+  return setting.record
+             ? std::max(setting.record->incarnations_made, setting.launcher << kBitsOfNumber)
+             : 0;
+}
+
 std::string in_seconds(Duration duration) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
   return std::to_string(whole) + " s";
@@ -47,8 +56,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
       groups_(setting.groups),
       has_record_(setting.record.has_value()),
       placement_(setting.record ? setting.record->nodes : setting.nodes),
-      supervision_(timing, std::move(nonce),
-                   setting.record ? setting.record->incarnations_made : 0),
+      supervision_(timing, std::move(nonce), numbers_before(setting)),
       membership_(timing.membership_retry, (setting.launcher << 32U) + 1),
       probing_(timing.probe_retry, timing.start_timeout, setting.foreign_router,
                [this](const std::string& router, const std::string& process) {
@@ -85,7 +93,7 @@ Instant Job::next_wakeup() const {
     case JobState::kDone:
       return kNever;
     case JobState::kDraining:
-      return stop_deadline_;
+      return std::min(stop_deadline_, adopt_deadline_);
     case JobState::kStarting:
     case JobState::kReady:
       return std::min({start_deadline_, adopt_deadline_, wakeups_.next(), probing_.due()});
@@ -199,6 +207,11 @@ bool Job::keeps_model(const Process& process, net::Role next) const {
            group->demand.memory_bytes == now.memory_bytes && group->demand.file == now.file));
 }
 
+bool Job::takes_other_role(const Process& process, const std::string& engine_id) const {
+  return runs() && process.state == ProcessState::kDraining && !process.killed &&
+         !process.next_engine_id.empty() && engine_id == process.next_engine_id;
+}
+
 // To routers, an engine has left, and another one comes.
 void Job::changed_role(Process& process, const net::Registered& message, Turn& turn) {
   process.loss = net::LossCause::kOutside;
@@ -280,11 +293,12 @@ void Job::on(const Started&, Turn& turn) {
   }
 }
 
+// While it adopts, only a node that has joined is one.
 bool Job::find_place(Process& process) {
-  if (places_ && process.place.node.empty()) {
+  if (places_ && process.place.node.empty() && !adopting()) {
     process.place = placement_.take(process.demand).value_or(Choice{}).place;
   }
-  return !places_ || !process.place.node.empty();
+  return !places_ || (!process.place.node.empty() && !absent_.contains(process.place.node));
 }
 
 // Without a place it waits for a node.
@@ -462,15 +476,15 @@ void Job::on(const MessageArrived& event, Turn& turn) {
   if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
     if (heartbeat->engine_id == process->engine_id) {
       beat(*process, *heartbeat, turn);
+    } else if (takes_other_role(*process, heartbeat->engine_id)) {
+      turn.emit(Send{process->name, net::RegisterAsked{}});  // An earlier launcher knew of it.
     }
   } else if (const auto* registered = std::get_if<net::Registered>(&event.message)) {
     if (registered->worker.engine_id == process->engine_id) {
       supervision_.registered(*process, *registered, turn);
       compare_model(*process, turn);
       settle(*process);
-    } else if (runs() && process->state == ProcessState::kDraining && !process->killed &&
-               !process->next_engine_id.empty() &&
-               registered->worker.engine_id == process->next_engine_id) {
+    } else if (takes_other_role(*process, registered->worker.engine_id)) {
       changed_role(*process, *registered, turn);
     }
   } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {
@@ -592,10 +606,11 @@ void Job::on(const StopAsked& event, Turn& turn) {
     return;
   }
   if (adopting()) {
-    // It ends what it knows of. The second time it waits for no node.
-    if (std::exchange(stop_asked_, event)) {
+    // Only its agent can end what runs on a node, so even a stop at once waits for the nodes. The
+    // third time it ends what it knows of.
+    stops_asked_.push_back(event);
+    if (stops_asked_.size() > 2) {
       give_up_absent(turn);
-      on(event, turn);
     }
     return;
   }

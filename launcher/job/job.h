@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <optional>
 #include <set>
@@ -133,6 +134,8 @@ class Job {
   bool may_wait(const Process& process) const;
   const JobGroup* group_of(net::Role role, const std::string& model) const;
   bool keeps_model(const Process& process, net::Role next) const;
+  // It was ordered to change its role without a new start, and speaks as that engine.
+  bool takes_other_role(const Process& process, const std::string& engine_id) const;
   void changed_role(Process& process, const net::Registered& message, Turn& turn);
   void dismiss(Process& process, Fate fate, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
@@ -177,7 +180,7 @@ class Job {
   uint64_t added_ = 0;
   std::set<std::string> absent_;  // Nodes of the record that have not joined yet.
   uint64_t adopted_ = 0;
-  std::optional<StopAsked> stop_asked_;  // While it adopts.
+  std::deque<StopAsked> stops_asked_;  // While it adopts.
   Instant adopt_deadline_ = kNever;
   Instant start_deadline_ = kNever;
   Instant drain_deadline_ = kNever;   // The deadline that processes are told.

@@ -85,12 +85,12 @@ void Job::take_stock(const NodeJoined& event, Turn& turn) {
   for (const RunningProcess& running : event.running) {
     Process* const process = living(running.incarnation);
     if (process == nullptr || process->place.node != event.node.name) {
-      supervision_.avoid(running.incarnation);
       turn.emit(SendSignal{running.incarnation, Signal::kKill});
       continue;
     }
     process->pid = running.pid;
     here.insert(process);
+    supervision_.repeat_signal(*process, turn);
   }
   if (absent_.erase(event.node.name) == 0) {
     return;
@@ -118,12 +118,18 @@ void Job::end_adoption(Turn& turn) {
   adopt_deadline_ = kNever;
   room_made_ = true;  // Looks for places of those that wait.
   turn.emit(ReportAdopted{.adopted = adopted_, .processes = processes_.size()});
-  if (const auto stop = std::exchange(stop_asked_, std::nullopt)) {
-    on(*stop, turn);
+  for (; !stops_asked_.empty(); stops_asked_.pop_front()) {
+    on(StopAsked(stops_asked_.front()), turn);
+  }
+  if (!runs()) {
     return;
   }
-  // A job of which nothing is left starts as any other.
-  if (state_ == JobState::kReady && adopted_ > 0) {
+  // A job of which nothing is left starts as any other. One that was scaled to zero had nothing but
+  // its routers, and no probe can prove these.
+  const bool has_workers = std::ranges::any_of(processes_, [](const Process& process) {
+    return !process.is_router() && !process.is_batch();
+  });
+  if (state_ == JobState::kReady && (adopted_ > 0 || !has_workers)) {
     become_ready(turn);
   } else {
     state_ = JobState::kStarting;

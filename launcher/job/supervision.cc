@@ -125,6 +125,15 @@ bool Supervision::adopt(Process& process, Turn& turn) {
   PDJOB_CHECK(false, process.name);
 }
 
+void Supervision::repeat_signal(const Process& process, Turn& turn) {
+  const bool unregistered = process.entry.engine_id.empty();
+  if (process.killed) {
+    turn.emit(SendSignal{process.incarnation, Signal::kKill});
+  } else if (process.state == ProcessState::kDraining && process.drain_sent && unregistered) {
+    turn.emit(SendSignal{process.incarnation, Signal::kTerminate});
+  }
+}
+
 void Supervision::heard(Process& process, Turn& turn) {
   if (!std::exchange(process.heard, true) && process.state == ProcessState::kDraining &&
       process.drain_sent) {

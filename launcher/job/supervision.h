@@ -24,10 +24,6 @@ class Supervision {
   Supervision(const JobTiming& timing, std::string nonce, uint64_t incarnations_made = 0);
 
   uint64_t incarnations_made() const { return incarnations_made_; }
-  // Makes no incarnation of this number.
-  void avoid(Incarnation incarnation) {
-    incarnations_made_ = std::max(incarnations_made_, incarnation.value);
-  }
 
   // --- orders
 
@@ -36,6 +32,8 @@ class Supervision {
   // Goes on with a process that an earlier launcher started. Returns whether it is leaving: the
   // caller then calls drain(), as after dismiss().
   bool adopt(Process& process, Turn& turn);
+  // Its node has joined: repeats the signal that could not reach it before.
+  void repeat_signal(const Process& process, Turn& turn);
   // Makes the process leave; `fate` decides what follows its end. A serving process keeps serving
   // until the caller calls drain(). Call it once all routers know. time_passed() calls drain()
   // after a while if nobody did. A starting process is terminated, a hung one killed.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <variant>
 
 #include "common/crypto/blake2b.h"
 #include "net/control/wire_fields.h"
@@ -41,7 +42,35 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   codec.value(ledger.planned);
 }
 
+bool is_heartbeat(const Event& event) {
+  const auto* arrived = std::get_if<MessageArrived>(&event);
+  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
+}
+
+// Somebody then has an engine id.
+bool makes_an_engine(const Effect& effect) {
+  const auto* send = std::get_if<Send>(&effect);
+  const auto* drain = send == nullptr ? nullptr : std::get_if<net::Drain>(&send->message);
+  return std::holds_alternative<Spawn>(effect) ||
+         (drain != nullptr && !drain->next.engine_id.empty());
+}
+
 }  // namespace
+
+LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects) {
+  if (std::ranges::any_of(effects, makes_an_engine)) {
+    return LedgerDue::kBefore;
+  }
+  return is_heartbeat(event)                  ? LedgerDue::kNever
+         : job.state() == JobState::kDraining ? LedgerDue::kBefore
+                                              : LedgerDue::kSoon;
+}
+
+void take(Ledger& ledger, const Job& job) {
+  ledger.job = job.record();
+  ledger.planned = true;
+  ledger.stopping = job.state() == JobState::kDraining || job.state() == JobState::kDone;
+}
 
 // Magic, version, fields, digest of all before.
 std::string encode(const Ledger& ledger) {

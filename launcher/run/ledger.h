@@ -10,6 +10,8 @@
 
 #include "common/crypto/job_keys.h"
 #include "common/result.h"
+#include "launcher/job/events.h"
+#include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
 #include "launcher/placement/node.h"
 
@@ -36,6 +38,13 @@ struct Ledger {
   RootKey root_key() const { return RootKey::of(root); }
   friend bool operator==(const Ledger&, const Ledger&) = default;
 };
+
+// When a step of the job must be on disk: before its effects are carried out, if another launcher
+// could otherwise not know what they make; for all other changes soon is soon enough.
+enum class LedgerDue { kNever, kSoon, kBefore };
+LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects);
+// Takes what the job knows now.
+void take(Ledger& ledger, const Job& job);
 
 std::string encode(const Ledger& ledger);
 // kCorrupt: these are no ledger's bytes, or some are damaged. kUnsupported: of another version.

@@ -58,6 +58,15 @@ void GroupSizes::want(std::string_view name, uint32_t wanted) {
   found->wanted = wanted;
 }
 
+void GroupSizes::keep(const Job& job) {
+  const bool asleep = std::ranges::all_of(
+      groups_, [&](const SizedGroup& group) { return members_of(group, job).empty(); });
+  for (SizedGroup& group : groups_) {
+    const auto there = static_cast<uint32_t>(members_of(group, job).size());
+    group.wanted = there > 0 || asleep ? there : group.wanted;
+  }
+}
+
 Status GroupSizes::check(const std::map<std::string, uint32_t>& wanted) const {
   for (const auto& [name, size] : wanted) {
     if (find(name) == nullptr) {

@@ -56,6 +56,10 @@ class GroupSizes {
   Status set(const std::map<std::string, uint32_t>& wanted, const Job& job);
   // Sets one size without asking whether there is room. Requires: the group exists.
   void want(std::string_view name, uint32_t wanted);
+  // Takes the sizes that a job has which an earlier launcher left. All groups may be at zero. If
+  // only some are, their last worker was leaving when that launcher died: they keep the size of the
+  // job file, because nothing would wake them.
+  void keep(const Job& job);
 
   // In the order in which to submit them. Empty: each group has its size, or will have it.
   std::vector<Event> orders(const Job& job) const;

@@ -63,7 +63,12 @@ void JobMember::membership_applied(uint64_t version) {
 
 void JobMember::stop() { draining_ ? handler_->on_shutdown() : drain(drain_timeout_, {}); }
 
+// A launcher may order again what an earlier one ordered: this may be the engine of `next` already.
 void JobMember::drain(Duration within, Drain::Next next) {
+  if (!next.engine_id.empty() && next.engine_id == self_.engine_id) {
+    acknowledged_ = false;  // The next beat registers.
+    return;
+  }
   if (std::exchange(draining_, true)) {
     return;
   }

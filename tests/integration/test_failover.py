@@ -343,6 +343,105 @@ def test_a_launcher_that_is_stopped_while_it_adopts_ends_everything():
         made.ends()
 
 
+def test_a_worker_that_changed_its_role_is_heard_by_the_next_launchers():
+    """Also by those that adopt it while it changes."""
+    draw = random.Random(20261125)
+    with launchers(decode=2, launcher="heartbeat_timeout: 2s, hang_timeout: 4s") as made:
+        before = (made.start(), made.pids())[1]
+        for sizes in (["prefill=2", "decode=1"], ["prefill=1", "decode=2"]):
+            made.command("scale", *sizes, "--no-wait")
+            time.sleep(draw.uniform(0, 0.3))
+            made.kill()
+            made.start()
+            made.all_ready()
+            assert made.command("scale", *sizes).returncode == 0  # The order may have been lost with its launcher.
+            made.kill()
+            made.start()
+            time.sleep(6)  # For longer than a worker may be silent.
+            made.all_ready()
+            assert made.pids() == before, "the same processes"
+        assert made.job.stop() == 0
+        made.ends()
+
+
+@pytest.mark.parametrize("orphan_timeout", ["0s", "60s"])
+def test_stop_ends_a_job_whose_launcher_is_stopped(orphan_timeout):
+    with launchers(orphan_timeout=orphan_timeout) as made:
+        made.start()
+        made.job.child.send_signal(signal.SIGSTOP)
+        stopped = made.command("stop")
+        assert stopped.returncode == 0 and "has ended" in stopped.stdout, stopped
+        assert made.job.child.wait(10) == 0, "it went on, and ended the job in order"
+        made.ends()
+
+
+def test_stop_ends_a_job_whose_launcher_stands_still_for_good():
+    with launchers() as made:
+        made.start()
+        made.expire_lease()
+        again = threading.Event()
+
+        def hold():  # As a debugger: whatever lets it go on, it does not.
+            while not again.wait(0.001):
+                made.job.child.send_signal(signal.SIGSTOP)
+
+        made.job.child.send_signal(signal.SIGSTOP)
+        made.expire_lease()
+        holds = threading.Thread(target=hold, daemon=True)
+        holds.start()
+        try:
+            stopped = made.command("stop")
+        finally:
+            again.set()
+            holds.join(5)
+        assert stopped.returncode == 0 and "has ended" in stopped.stdout, stopped
+        made.ends()
+
+
+def test_stop_ends_a_job_whose_launcher_dies_of_the_stop_itself():
+    with launchers() as made:
+        made.start()
+        made.kill()
+        made.begin()  # It may not handle signals yet.
+        stopped = made.command("stop")
+        assert stopped.returncode == 0 and "has ended" in stopped.stdout, stopped
+        made.ends()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_costs_neither_the_launcher_nor_the_next_one():
+    with launchers() as made:
+        state = pathlib.Path(made.folder) / "state"
+        state.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(state)], check=False).returncode != 0:
+            pytest.skip("this machine lets nobody mount")
+        try:
+            before = (made.start(), made.pids())[1]
+            made.kill()
+            made.start()  # So that both files of the ledger are there.
+            with contextlib.suppress(OSError), open(state / "full", "wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            twin = made.command()
+            assert twin.returncode == 2 and "already running" in twin.stderr, twin
+            time.sleep(12)  # Longer than the lease.
+            twin = made.command()
+            assert twin.returncode == 2 and "already running" in twin.stderr, twin
+            os.kill(before["decode-0"], signal.SIGKILL)  # What comes next must reach the disk.
+            eventually(lambda: made.pids()["decode-0"] not in (before["decode-0"], 0), 60, "it starts again")
+            made.all_ready()
+            now = made.pids()
+            made.kill()
+            made.start()
+            made.all_ready()
+            assert made.pids() == now
+            assert made.job.stop() == 0
+            (state / "full").unlink()
+            made.ends()
+        finally:
+            subprocess.run(["umount", "-l", str(state)], check=False)
+
+
 def test_a_run_that_was_told_to_stop_is_over_for_the_next_launcher():
     with launchers() as made:
         before = (made.start(), set(made.pids().values()))[1]

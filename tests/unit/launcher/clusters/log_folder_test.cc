@@ -159,6 +159,20 @@ TEST_F(LogFolderTest, ALogThatIsTooLargeBecomesTheOneOldLog) {
   EXPECT_FALSE(there("decode-0-old.log"));
 }
 
+TEST_F(LogFolderTest, LogsThatAreKeptForAnotherLauncherStayBounded) {
+  const std::string full(limits::kLogBytesMax + 1, 'x');
+  for (int launcher = 0; launcher < 3; ++launcher) {
+    auto logs = LogFolder::claim(path_, "a", LogFolder::Old::kKeep);
+    ASSERT_TRUE(logs.has_value());
+    say(*logs, "launcher", full);
+    logs->bound();
+    std::ofstream(path_ + "/launcher-old.log", std::ios::app) << "x";
+    logs->bound();
+  }
+  EXPECT_FALSE(fs::exists(path_ + "/launcher-old-old.log")) << "an old log has no old log";
+  EXPECT_LE(fs::file_size(path_ + "/launcher.log"), limits::kLogBytesMax);
+}
+
 TEST_F(LogFolderTest, AnOldLogNeverReplacesSomebodyElsesFile) {
   auto logs = LogFolder::claim(path_, "a");
   write_file("victim", "precious");

@@ -73,5 +73,17 @@ TEST(Ledger, ADamagedOneIsRefused) {
   EXPECT_FALSE(decode_ledger(whole + "x"));
 }
 
+TEST(Ledger, AnEngineIsOnDiskBeforeAnybodyIsToldToBecomeIt) {
+  const Job job({}, {}, "n");
+  const net::Drain leaves{.deadline_ms = 1};
+  const net::Drain changes{.deadline_ms = 1, .next = {.engine_id = "decode-0.n.7"}};
+  const Event heartbeat = MessageArrived{"decode-0", net::HeartbeatSent{}};
+  EXPECT_EQ(ledger_due(job, Started{}, {Spawn{}}), LedgerDue::kBefore);
+  EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"decode-0", changes}}), LedgerDue::kBefore);
+  EXPECT_EQ(ledger_due(job, heartbeat, {Send{"decode-0", changes}}), LedgerDue::kBefore);
+  EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"decode-0", leaves}}), LedgerDue::kSoon);
+  EXPECT_EQ(ledger_due(job, heartbeat, {}), LedgerDue::kNever);
+}
+
 }  // namespace
 }  // namespace pdjob::launcher

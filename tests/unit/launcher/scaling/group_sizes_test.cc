@@ -138,6 +138,24 @@ TEST(GroupSizes, AWaitingWorkerIsTroubleUntilANodeJoins) {
   EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing, "");
 }
 
+TEST(GroupSizes, AJobThatIsAdoptedKeepsItsSizesAndAlsoZero) {
+  GroupSizes group = sizes(2, 2);
+  group.keep(LivingJob(plan(1, 3), setting()).job);
+  EXPECT_EQ(group.find("prefill")->wanted, 1U);
+  EXPECT_EQ(group.find("decode")->wanted, 3U);
+  group.keep(LivingJob(plan(0, 0), setting()).job);
+  EXPECT_EQ(group.find("prefill")->wanted, 0U);
+  EXPECT_EQ(group.find("decode")->wanted, 0U);
+}
+
+TEST(GroupSizes, AGroupThatAloneLostItsLastWorkerGetsOneAgain) {
+  LivingJob living(plan(0, 1), setting());
+  GroupSizes group = sizes(2, 2);
+  group.keep(living.job);
+  EXPECT_EQ(group.find("prefill")->wanted, 2U);
+  EXPECT_EQ(group.find("decode")->wanted, 1U);
+}
+
 TEST(GroupSizes, AnySizesAreReachedAndThenNothingMoves) {
   Random random(7);
   LivingJob living(plan(1, 1), setting());

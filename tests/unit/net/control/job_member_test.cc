@@ -1,0 +1,70 @@
+#include "net/control/job_member.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Worker final : JobMember::Handler {
+  void on_drain(Duration /*within*/) override { ++drains; }
+  void on_shutdown() override { ++shutdowns; }
+  WorkerLoad current_load() override { return {}; }
+  int drains = 0;
+  int shutdowns = 0;
+};
+
+struct Launcher final : ControlClient {
+  explicit Launcher(std::vector<Message>& heard) : sent(heard) {}
+  void send(const Message& message) override { sent.push_back(message); }
+  std::vector<Message>& sent;
+};
+
+class JobMemberTest : public testing::Test {
+ protected:
+  JobMemberTest() : member_(loop_, worker_, "decode-0", std::chrono::seconds(1)) {
+    member_.attach(std::make_unique<Launcher>(sent_));
+    member_.serve({.name = "decode-0", .engine_id = "decode-0.n.7"});
+  }
+  void hear(const Message& message) {
+    static_cast<ControlClient::Handler&>(member_).on_message(message);
+  }
+  // Lives for a little more than one heartbeat. Returns how often it registered.
+  long registrations_of_a_beat() {
+    sent_.clear();
+    loop_.call_at(loop_.now() + kHeartbeatInterval + milliseconds(50), [this] { loop_.stop(); });
+    loop_.run();
+    return std::ranges::count_if(
+        sent_, [](const Message& one) { return std::holds_alternative<Registered>(one); });
+  }
+
+  EventLoop loop_;
+  Worker worker_;
+  std::vector<Message> sent_;
+  JobMember member_;
+};
+
+TEST_F(JobMemberTest, TheEngineThatItIsAlreadyIsAnnouncedAgainAndNotDrained) {
+  hear(Acknowledge{});
+  EXPECT_EQ(registrations_of_a_beat(), 0);
+  hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.7"}});
+  EXPECT_EQ(registrations_of_a_beat(), 1);
+  EXPECT_EQ(worker_.drains, 0) << "an earlier launcher had ordered it, and it was done";
+}
+
+TEST_F(JobMemberTest, AnOrderToChangeItsRoleThatComesTwiceDrainsOnce) {
+  hear(Acknowledge{});
+  hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.8"}});
+  hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.8"}});
+  EXPECT_EQ(worker_.drains, 1);
+}
+
+}  // namespace
+}  // namespace pdjob::net
