@@ -285,9 +285,7 @@ void BatchRun::flushed(const Status& status, const std::vector<RowId>& rows,
   flushed_at_ = loop_.now();
   if (!status) {
     end({.broken = true,
-         .reason = status.error().message +
-                   ". All rows that were noted before are safe: mend this, and give the same "
-                   "command again"});
+         .reason = status.error().message + ". All rows that were noted before are safe"});
     return;
   }
   counts_.answered += more.answered;

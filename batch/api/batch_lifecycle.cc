@@ -287,11 +287,12 @@ void BatchLifecycle::move_on(Turn& turn) {
   }
   for (auto& [number, one] : lives_) {
     const Ending ending = ending_of(one, turn.at);
-    const bool must_stop =
-        ending == Ending::kCancelled || ending == Ending::kExpired || !may_run(one);
+    const bool must_stop = ending == Ending::kCancelled || ending == Ending::kExpired;
     if (must_stop && (one.stage == Stage::kRunning || one.stage == Stage::kYielding)) {
       one.stage = Stage::kStopping;
       turn.effects.emplace_back(StopJob{one.batch.id});
+    } else if (one.stage == Stage::kRunning && !may_run(one)) {
+      yield(one, turn);  // A quota leaves room for the rows in flight.
     } else if (one.stage == Stage::kPrepared && ending != Ending::kNone) {
       one.stage = Stage::kNaming;
       one.ending = ending;
@@ -414,10 +415,14 @@ void BatchLifecycle::make_room_to_run(Turn& turn) {
     if (leaves == nullptr) {
       return;
     }
-    leaves->stage = Stage::kYielding;
     --running[leaves->batch.tenant];
-    turn.effects.emplace_back(YieldJob{leaves->batch.id});
+    yield(*leaves, turn);
   }
+}
+
+void BatchLifecycle::yield(Live& one, Turn& turn) {
+  one.stage = Stage::kYielding;
+  turn.effects.emplace_back(YieldJob{one.batch.id});
 }
 
 }  // namespace pdjob::batch

@@ -223,6 +223,7 @@ class BatchLifecycle {
   void make_room_to_prepare(Turn& turn);
   void run_some(Turn& turn);
   void make_room_to_run(Turn& turn);
+  static void yield(Live& one, Turn& turn);
 
   const LifecycleConfig config_;
   std::map<int64_t, Live> lives_;  // By number: in order of their making.

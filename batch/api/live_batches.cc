@@ -164,7 +164,7 @@ void LiveBatches::carry_out(const RunJob& effect) {
 }
 
 void LiveBatches::carry_out(const YieldJob& effect) {
-  log::info(effect.id + " makes room for another tenant's batch");
+  log::info(effect.id + " starts no more rows for now");
   jobs_.at(effect.id)->yield();
 }
 

@@ -72,7 +72,7 @@ batch_api_mutant(never_gives_up api/batch_lifecycle.cc "one.failures >= config_.
 batch_api_mutant(gives_up_answers api/batch_lifecycle.cc "(over || !may_have_answers)" "true")
 batch_api_mutant(clock_makes_windows_longer api/batch_lifecycle.cc "std::clamp<int64_t>(batch.expires_at - turn.now, 0, window)" "batch.expires_at - turn.now")
 batch_api_mutant(times_go_back api/batch_lifecycle.cc "{now, batch.created_at, batch.in_progress_at, batch.finalizing_at," "{now, now,")
-batch_api_mutant(runs_beyond_its_window api/batch_lifecycle.cc "ending == Ending::kExpired ||" "false ||")
+batch_api_mutant(runs_beyond_its_window api/batch_lifecycle.cc "|| ending == Ending::kExpired;" "|| false;")
 batch_api_mutant(many_running_win api/batch_lifecycle.cc "theirs >= fewest + 2 ||" "false ||")
 batch_api_mutant(many_prepared_win api/batch_lifecycle.cc "theirs >= has + 2 ||" "false ||")
 batch_api_mutant(long_batches_win api/batch_lifecycle.cc "(theirs == 1 && fewest == 0 && had_turn)" "false")

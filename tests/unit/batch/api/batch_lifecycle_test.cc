@@ -352,7 +352,7 @@ TEST_F(BatchLifecycleTest, AFullTenantWaitsAndOthersRun) {
   prepared("1");
   add(2, "b");
   prepared("2");
-  EXPECT_EQ(step(WorldSeen{.unix_seconds = now_, .full_tenants = {"a"}}), "stop 1");
+  EXPECT_EQ(step(WorldSeen{.unix_seconds = now_, .full_tenants = {"a"}}), "yield 1");
   EXPECT_EQ(step(RunEnded{"1", false}), "");
   EXPECT_EQ(see(), "run 1");
 }
@@ -428,7 +428,7 @@ TEST_F(BatchLifecycleTest, AllRowsEndedIsCompletedAlsoAfterTheWindow) {
 TEST_F(BatchLifecycleTest, NothingRunsOnAFullDisk) {
   add(1);
   prepared("1");
-  EXPECT_EQ(see(/*disk_full=*/true), "stop 1");
+  EXPECT_EQ(see(/*disk_full=*/true), "yield 1") << "rows in flight have cost their work";
   EXPECT_EQ(step(RunEnded{"1", false}), "");
   EXPECT_EQ(see(), "run 1");
 }
