@@ -116,8 +116,10 @@ void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
   if (in.has("fallback") && config.fallback == Fallback::kDecodeAlone) {
     in.fail("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
   }
-  if (config.bypass_tokens > 0) {
-    in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
+  for (const char* const key : {"bypass_tokens", "bypass_idle_tokens"}) {
+    if (config.bypass_tokens + config.bypass_idle_tokens > 0 && in.has(key)) {
+      in.fail(key, "SGLang's decode workers prefill nothing by themselves: 0");
+    }
   }
   config.fallback = Fallback::kRefuse;
 }
@@ -176,6 +178,10 @@ void read(ConfigReader& in, RouterConfig& config) {
       {"A prompt of fewer tokens that the decode worker does not have already goes to it alone, "
        "without a hand-over. 0: none does.",
        "tokens"});
+  in.field("bypass_idle_tokens", config.bypass_idle_tokens,
+           {"The same, for longer prompts, while the decode worker has no request and its prefill "
+            "worker has at least as many tokens to compute first. 0: none does.",
+            "tokens"});
   in.field("protocol", config.protocol,
            {{"auto", Protocol::kAuto},
             {"pdjob", Protocol::kPdjob},

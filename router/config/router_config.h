@@ -85,6 +85,9 @@ struct RouterConfig {
   // The decode worker alone serves a prompt of which it must compute fewer tokens than this. An
   // estimate: four bytes of the request are a token.
   uint32_t bypass_tokens = 0;
+  // The same while the decode worker has no request and the prompt would wait for its prefill
+  // worker, longer than it takes to compute.
+  uint32_t bypass_idle_tokens = 0;
   uint32_t attempts = 3;  // Pairs tried before the first byte of a reply.
   // Retries after a bad answer, as a share of the requests (retry_budget.h).
   double retry_budget = 0.2;

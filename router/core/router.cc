@@ -285,7 +285,7 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
     turn.effects.emplace_back(Degraded{request.id});
   }
   if (choice.bypass) {
-    turn.effects.emplace_back(Bypassed{request.id});
+    turn.effects.emplace_back(Bypassed{request.id, *choice.bypass});
   }
   if (!choice.prefill) {
     request.state = State::kDecoding;

@@ -66,6 +66,7 @@
 #include "openai/openai.h"
 #include "router/admission/fair_shares.h"
 #include "router/config/router_config.h"
+#include "router/core/bypass.h"
 #include "router/core/pair_suspicions.h"
 #include "router/core/prefill_pace.h"
 #include "router/core/retry_budget.h"
@@ -234,8 +235,9 @@ struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
   bool hand_over_failed = false;  // The prefill worker's reply named no KV.
 };
-struct Bypassed {  // The same, because too little is left to prefill for a hand-over to pay.
+struct Bypassed {  // The same, because a hand-over would not pay.
   RequestId id;
+  BypassReason reason = BypassReason::kShort;
 };
 struct Continued {  // A stream broke off and is to continue elsewhere.
   RequestId id;
@@ -386,7 +388,7 @@ class Router {
     Chosen decode;
     std::optional<Chosen> prefill;
     bool degraded = false;
-    bool bypass = false;
+    std::optional<BypassReason> bypass = {};
   };
   struct Turn {
     Instant now;

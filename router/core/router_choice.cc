@@ -150,12 +150,23 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
-  if (!pinned && request.facts.prompt_tokens < config_.bypass_tokens + decode->cached_tokens) {
-    return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = true};
+  const uint64_t tokens =
+      request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, decode->cached_tokens);
+  if (!pinned && bypasses_always(config_, tokens)) {
+    return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = BypassReason::kShort};
   }
   const auto [prefill, prefill_full] =
       pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,
            decode->worker, now);
+  if (!pinned && (prefill || prefill_full)) {
+    BypassFacts facts{.tokens = tokens, .decode_idle = worker.idle()};
+    if (prefill) {
+      facts.tokens_before = table_.find(prefill->worker)->load();
+    }
+    if (const auto reason = bypass(config_, facts)) {
+      return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
+    }
+  }
   if (prefill) {
     request.wants_room = decode_full || prefill_full;
     return Choice{.decode = *decode, .prefill = prefill};

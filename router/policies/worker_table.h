@@ -67,6 +67,11 @@ struct Worker {
   // True if that address is known, so both legs can be sent at once.
   bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;
+  // True if it has no request, as far as is known here.
+  bool idle() const {
+    return requests_in_flight == 0 && promised == 0 && reported.requests_running == 0 &&
+           reported.requests_queued == 0;
+  }
   // The load that policies compare. Reports lag by a heartbeat, and this router's legs do not show
   // other routers' requests, so the larger of the two is closer to the truth.
   uint64_t load() const;

@@ -621,7 +621,7 @@ void RelayApi::carry_out(const Degraded& effect) {
   }
 }
 
-void RelayApi::carry_out(const Bypassed& /*effect*/) { metrics_.bypassed(); }
+void RelayApi::carry_out(const Bypassed& effect) { metrics_.bypassed(effect.reason); }
 
 void RelayApi::carry_out(const Continued& effect) {
   metrics_.continued();

@@ -69,8 +69,6 @@ RouterMetrics::RouterMetrics()
                                "Slow prefills that were tried at another pair, too.")),
       degraded_(metrics_.counter("pdjob_router_degraded_total",
                                  "Requests decoded without a prefill worker.")),
-      bypassed_(metrics_.counter("pdjob_router_bypassed_total",
-                                 "Requests with too short a prompt for a hand-over.")),
       continued_(metrics_.counter("pdjob_router_continuations_total",
                                   "Streams that broke off and went on at another worker.")),
       pairs_suspected_(metrics_.counter("pdjob_router_pairs_suspected_total",
@@ -126,6 +124,12 @@ RouterMetrics::RouterMetrics()
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
+  }
+  for (const BypassReason reason : {BypassReason::kShort, BypassReason::kIdle}) {
+    bypassed_.push_back(metrics_.counter("pdjob_router_bypassed_total",
+                                         "Requests that a decode worker served alone, because a "
+                                         "hand-over would not have paid.",
+                                         {{"reason", to_string(reason)}}));
   }
   for (size_t i = 0; i < kRetryReasons; ++i) {
     retries_.push_back(metrics_.counter("pdjob_router_retries_total",

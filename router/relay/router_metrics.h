@@ -46,7 +46,7 @@ class RouterMetrics {
   void hedged() { hedged_.add(); }
   void spans_dropped(uint64_t so_far) { spans_dropped_.set(static_cast<double>(so_far)); }
   void degraded() { degraded_.add(); }
-  void bypassed() { bypassed_.add(); }
+  void bypassed(BypassReason reason) { bypassed_[static_cast<size_t>(reason)].add(); }
   void continued() { continued_.add(); }
   void blamed(const std::string& tenant);  // Empty: no tenants.
   void pair_suspected() { pairs_suspected_.add(); }
@@ -85,7 +85,7 @@ class RouterMetrics {
   Counter out_of_retries_;
   Counter hedged_;
   Counter degraded_;
-  Counter bypassed_;
+  std::vector<Counter> bypassed_;
   Counter continued_;
   Counter pairs_suspected_;
   Counter embedding_failures_;

@@ -121,6 +121,10 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
     shape.orphan_timeout =
         random.chance(0.4) ? milliseconds(500 + random.below(3000)) : milliseconds(0);
   }
+  if (random.chance(0.2)) {
+    shape.router.bypass_tokens = static_cast<uint32_t>(random.below(20));
+    shape.router.bypass_idle_tokens = static_cast<uint32_t>(random.below(200));
+  }
   return shape;
 }
 

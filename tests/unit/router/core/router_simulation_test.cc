@@ -55,6 +55,7 @@ class World {
     config.measured_load = random.chance(0.5);
     config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
+    config.bypass_idle_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
     config.hears_losses = random.chance(0.5);
     if (random.chance(0.3)) {
       config.models = {"m", "n"};
@@ -112,7 +113,11 @@ class World {
   void on(const Hedged&) { ASSERT_GT(config_.hedge_quantile, 0); }
   void on(const LearnTokens&) { FAIL() << "nobody is listened to"; }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
-  void on(const Bypassed&) { ASSERT_GT(config_.bypass_tokens, 0U); }
+  void on(const Bypassed& effect) {
+    ASSERT_GT(
+        effect.reason == BypassReason::kShort ? config_.bypass_tokens : config_.bypass_idle_tokens,
+        0U);
+  }
   void on(const Complete& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id));
     end(effect.id);

@@ -540,6 +540,26 @@ TEST_F(RouterTest, WhatTheDecodeWorkerHasAlreadyDoesNotCountAgainstGoingThereAlo
   EXPECT_EQ(arrive(facts), (Words{"bypass", "decode#1@d0"}));
 }
 
+TEST_F(RouterTest, AnIdleDecodeWorkerComputesAPromptThatWouldWait) {
+  config.bypass_idle_tokens = 200;
+  workers({two_pairs[0], two_pairs[2], two_pairs[3]});
+  EXPECT_EQ(arrive({.prompt_tokens = 150}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  step(RequestArrived{RequestId{2}, {.prompt_tokens = 150}});
+  EXPECT_EQ(router().workers().find("d1")->requests_in_flight, 1U);
+  EXPECT_EQ(router().workers().find("p0")->requests_in_flight, 1U);
+  // Now both decode workers have work.
+  step(RequestArrived{RequestId{3}, {.prompt_tokens = 150}});
+  EXPECT_EQ(router().workers().find("p0")->requests_in_flight, 2U);
+}
+
+TEST_F(RouterTest, AnIdleDecodeWorkerComputesAPromptForWhichThePrefillWorkerHasNoRoom) {
+  config.bypass_idle_tokens = 200;
+  config.prefill_in_flight = 1;
+  workers({two_pairs[0], two_pairs[2], two_pairs[3]});
+  EXPECT_EQ(arrive({.prompt_tokens = 10}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 150}}).front(), "bypass");
+}
+
 TEST_F(RouterTest, APinnedPrefillWorkerIsNotBypassed) {
   config.bypass_tokens = 64;
   workers(pair);
