@@ -118,7 +118,7 @@ DOORS = {
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
 BANNED = {
-    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/thread_resolver.h net/loop/thread_helper.h worker/core/engine_thread.h worker/grammar/grammar_thread.h worker/api/request_preparer.h"),
+    "<thread>": (r"#include <thread>", "engine/*_engine.cc kvtransfer/kv_endpoint.cc kvtransfer/nccl/nccl_device.cc net/loop/thread_resolver.h net/loop/thread_helper.h worker/core/engine_thread.h worker/grammar/grammar_thread.h"),
     "<mutex>": (r"#include <(shared_)?mutex>", "common/os/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),

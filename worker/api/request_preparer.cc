@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include <pthread.h>
-
 #include "common/check.h"
 #include "common/limits.h"
 
@@ -15,9 +13,9 @@ RequestPreparer::RequestPreparer(net::Loop& loop)
     : loop_(loop), inbox_(limits::kRequestsQueuedMax), outbox_(limits::kRequestsQueuedMax) {}
 
 RequestPreparer::~RequestPreparer() {
-  if (thread_.joinable()) {
+  if (helper_ != nullptr) {
     inbox_.push_always(Stop{});
-    thread_.join();
+    helper_.reset();
   }
 }
 
@@ -27,9 +25,8 @@ Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Prepa
   if (!room || held_.size() >= limits::kRequestsQueuedMax) {
     return Error{ErrorCode::kOverloaded, "this worker prepares as many requests as it can hold"};
   }
-  if (!thread_.joinable()) {
-    thread_ = std::thread([this] { run(); });
-    pthread_setname_np(thread_.native_handle(), "prepare");
+  if (helper_ == nullptr) {
+    helper_ = loop_.make_helper("prepare");
   }
   const uint64_t ticket = next_ticket_++;
   const bool is_new = by_key_.emplace(key, ticket).second;
@@ -38,7 +35,27 @@ Status RequestPreparer::submit(uint64_t key, size_t bytes, std::unique_ptr<Prepa
   bytes_held_ += bytes;
   // The check of held_ bounds the inbox.
   inbox_.push_always(Job{.ticket = ticket, .work = std::move(work)});
+  start_run();
   return ok();
+}
+
+void RequestPreparer::start_run() {
+  if (!std::exchange(runs_, true)) {
+    helper_->run([this] {
+      run();
+      if (!stopped_) {
+        loop_.post([this] { run_ended(); });
+      }
+    });
+  }
+}
+
+// What the thread gave back has been taken, so all that is held came too late for it.
+void RequestPreparer::run_ended() {
+  runs_ = false;
+  if (!held_.empty()) {
+    start_run();
+  }
 }
 
 void RequestPreparer::cancel(uint64_t key) {
@@ -50,20 +67,14 @@ void RequestPreparer::cancel(uint64_t key) {
 
 void RequestPreparer::run() {
   std::vector<Command> commands;
-  for (;;) {
+  while (!stopped_) {
     commands.clear();
-    if (turns_.empty()) {
-      inbox_.wait_and_drain(commands, kNever);
-    } else {
-      inbox_.drain(commands);
-    }
+    inbox_.drain(commands);
     for (Command& command : commands) {
-      if (!take(std::move(command))) {
-        return;
-      }
+      stopped_ = stopped_ || !take(std::move(command));
     }
-    if (turns_.empty()) {
-      continue;
+    if (stopped_ || turns_.empty()) {
+      return;
     }
     Job job = std::move(turns_.front());
     turns_.pop_front();

@@ -1,6 +1,6 @@
 // RequestPreparer: does the slow work before a request reaches the engine, away from the loop
-// thread: chat templates, tokenizing, samplers. It has one thread, "prepare", which the first work
-// starts.
+// thread: chat templates, tokenizing, samplers. It has one helper thread, "prepare", which the
+// first work starts.
 //
 // A preparation consists of steps, and preparations take turns step by step. So a short one waits
 // for at most one step of each other preparation. The preparer knows nothing about requests.
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <thread>
 #include <unordered_map>
 #include <variant>
 
@@ -35,7 +34,7 @@ class Preparation {
 class RequestPreparer {
  public:
   explicit RequestPreparer(net::Loop& loop);
-  // Joins the thread and drops unfinished preparations.
+  // Waits for the thread and drops unfinished preparations.
   ~RequestPreparer();
   RequestPreparer(const RequestPreparer&) = delete;
   RequestPreparer& operator=(const RequestPreparer&) = delete;
@@ -63,7 +62,10 @@ class RequestPreparer {
     size_t bytes = 0;
   };
 
-  // On the thread "prepare".
+  // On the loop thread.
+  void start_run();
+  void run_ended();
+  // On the thread "prepare": runs until no work is left.
   void run();
   // Returns false on Stop.
   bool take(Command command);
@@ -78,8 +80,10 @@ class RequestPreparer {
   std::unordered_map<uint64_t, uint64_t> by_key_;  // Tickets of uncancelled work.
   Channel<Command> inbox_;
   Channel<Job> outbox_;
+  bool runs_ = false;      // run() is under way, or will be.
   std::deque<Job> turns_;  // Used only by the thread.
-  std::thread thread_;
+  bool stopped_ = false;   // The same.
+  std::unique_ptr<net::Helper> helper_;
 };
 
 }  // namespace pdjob::worker
