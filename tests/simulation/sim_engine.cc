@@ -9,9 +9,6 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr Duration kStepDuration = std::chrono::microseconds(500);
-constexpr Duration kTokenDuration = std::chrono::microseconds(50);
-
 std::unique_ptr<engine::Engine> fake(const worker::EngineSize& size, bool shared_kv,
                                      const std::string& model) {
   return *engine::open_engine({.kind = engine::EngineKind::kFake,
@@ -24,9 +21,14 @@ std::unique_ptr<engine::Engine> fake(const worker::EngineSize& size, bool shared
 
 }  // namespace
 
-SimEngine::SimEngine(const worker::EngineSize& size, bool shared_kv, const std::string& model,
-                     Faults faults)
-    : inner_(fake(size, shared_kv, model)), faults_(std::move(faults)) {}
+SimEngine::SimEngine(const Options& options, Faults faults)
+    : inner_(fake(options.size, options.shared_kv, options.model)),
+      step_time_(options.step_time),
+      reads_rows_(options.reads_rows),
+      flat_logits_(inner_->facts().vocabulary),
+      faults_(std::move(faults)) {
+  flat_logits_['a'] = 100;
+}
 
 Status SimEngine::step(std::span<const engine::StepItem> items) {
   if (std::exchange(hang_asked_, false)) {
@@ -35,9 +37,10 @@ Status SimEngine::step(std::span<const engine::StepItem> items) {
     time_ += std::chrono::hours(1);
     return Error{ErrorCode::kInternal, "the step never ends"};
   }
-  time_ += kStepDuration;
+  time_ += step_time_.fixed;
   for (const engine::StepItem& item : items) {
-    time_ += kTokenDuration * slowness_ * item.tokens.size();
+    time_ += slowness_ * step_time_.of(inner_->length(item.sequence),
+                                       static_cast<uint32_t>(item.tokens.size()));
     if (std::ranges::find(item.tokens, kKillingToken) != item.tokens.end()) {
       faults_.crash();
       return Error{ErrorCode::kInternal, "the process crashes"};
@@ -46,7 +49,14 @@ Status SimEngine::step(std::span<const engine::StepItem> items) {
   if (std::exchange(next_step_fails_, false) || faults_.step_fails()) {
     return Error{ErrorCode::kInternal, "the engine failed"};
   }
-  return inner_->step(items);
+  if (reads_rows_) {
+    return inner_->step(items);
+  }
+  std::vector<engine::StepItem> unread(items.begin(), items.end());
+  for (engine::StepItem& item : unread) {
+    item.wants_logits = false;
+  }
+  return inner_->step(unread);
 }
 
 Status SimEngine::reserve(SequenceId sequence, uint32_t rows) {

@@ -1,5 +1,5 @@
 // SimEngine: the fake engine (engine/fake_engine.h) in a simulated process. Its steps take virtual
-// time, fail, and crash the process at the killer's token.
+// time (step_time.h), fail, and crash the process at the killer's token.
 //
 // Oracle: the text that one such engine alone gives a request.
 #pragma once
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/simulation/step_time.h"
 #include "tests/simulation/workload.h"
 #include "worker/core/worker_core.h"
 
@@ -25,8 +26,15 @@ class SimEngine final : public engine::Engine {
     std::function<void()> crash;  // The process is to die at once.
     std::function<Instant()> now;
   };
-  SimEngine(const worker::EngineSize& size, bool shared_kv, const std::string& model,
-            Faults faults);
+  struct Options {
+    worker::EngineSize size;
+    bool shared_kv = false;
+    std::string model;
+    StepTime step_time;
+    // Tokens depend on all rows of their sequence. Otherwise they are all alike, and cost less.
+    bool reads_rows = true;
+  };
+  SimEngine(const Options& options, Faults faults);
 
   // The virtual time that steps have taken since the last call.
   Duration take_time() { return std::exchange(time_, Duration::zero()); }
@@ -45,7 +53,7 @@ class SimEngine final : public engine::Engine {
   }
   Status step(std::span<const engine::StepItem> items) override;
   std::span<const float> logits(SequenceId sequence) const override {
-    return inner_->logits(sequence);
+    return reads_rows_ ? inner_->logits(sequence) : std::span(flat_logits_);
   }
   uint32_t length(SequenceId sequence) const override { return inner_->length(sequence); }
   Status reserve(SequenceId sequence, uint32_t rows) override;
@@ -55,6 +63,9 @@ class SimEngine final : public engine::Engine {
 
  private:
   const std::unique_ptr<engine::Engine> inner_;
+  const StepTime step_time_;
+  const bool reads_rows_;
+  std::vector<float> flat_logits_;
   const Faults faults_;
   Duration time_{};
   uint32_t slowness_ = 1;

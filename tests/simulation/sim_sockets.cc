@@ -58,13 +58,13 @@ struct SimSockets::Connection : std::enable_shared_from_this<Connection> {
     });
   }
 
-  // Runs `work` when what a side sends now has arrived at the other.
-  void deliver(size_t from, std::function<void(Side&)> work) {
+  // Runs `work` when what a side sends now, of so many bytes, has arrived at the other.
+  void deliver(size_t from, std::function<void(Side&)> work, size_t bytes = 0) {
     if (muted) {
       return;
     }
     const size_t to = 1 - from;
-    sockets.loop_.at(sockets.arrival(sides[to].in, sides[from].host, sides[to].host),
+    sockets.loop_.at(sockets.arrival(sides[to].in, sides[from].host, sides[to].host, bytes),
                      [self = shared_from_this(), to, work = std::move(work)] {
                        if (!self->sides[to].closed && !self->muted) {
                          work(self->sides[to]);
@@ -170,7 +170,7 @@ class SimSockets::End final : public LinkSocket {
       return -1;
     }
     const size_t used = out.in_flight + out.unread.size();
-    const size_t all = connection_->sockets.buffer_bytes_;
+    const size_t all = connection_->sockets.wire_.buffer_bytes;
     const size_t room = all - std::min(used, all);
     std::string bytes;
     size_t asked = 0;
@@ -202,10 +202,15 @@ class SimSockets::End final : public LinkSocket {
     out.in_flight += bytes.size();
     while (!bytes.empty()) {
       const size_t part = 1 + connection_->sockets.random_.below(2 * bytes.size());
-      connection_->deliver(index_, [piece = bytes.substr(0, part)](Connection::Side& peer) {
-        peer.in.in_flight -= piece.size();
-        peer.in.unread += piece;
-      });
+      std::string piece = bytes.substr(0, part);
+      const size_t size = piece.size();
+      connection_->deliver(
+          index_,
+          [piece = std::move(piece)](Connection::Side& peer) {
+            peer.in.in_flight -= piece.size();
+            peer.in.unread += piece;
+          },
+          size);
       bytes.erase(0, part);
     }
   }
@@ -317,8 +322,11 @@ SimSockets::SimSockets(SimLoop& loop, uint64_t seed, const SimCuts* cuts)
     : loop_(loop),
       cuts_(cuts),
       random_(seed),
-      slowest_(std::chrono::microseconds(20 + random_.below(1500))),
-      buffer_bytes_(size_t{512} << random_.below(6)) {}
+      wire_{.latency_max = std::chrono::microseconds(20 + random_.below(1500)),
+            .buffer_bytes = size_t{512} << random_.below(6)} {}
+
+SimSockets::SimSockets(SimLoop& loop, uint64_t seed, const Wire& wire)
+    : loop_(loop), cuts_(nullptr), random_(seed), wire_(wire) {}
 
 void SimSockets::listen(const std::string& name, SimThread& thread, Accept accept) {
   listeners_[name].push_back({.thread = &thread, .accept = std::move(accept)});
@@ -369,7 +377,7 @@ SimSockets::Socket SimSockets::connect(const std::string& name, SimThread& threa
   const auto made = std::make_shared<Connection>(*this, reach);
   connections_.emplace_back(made);
   auto ours = std::make_unique<End>(made, 0, thread);
-  loop_.at(arrival(made->sides[1].in, thread.host(), host_of(name)),
+  loop_.at(arrival(made->sides[1].in, thread.host(), host_of(name), 0),
            [this, name, made] { arrive(name, made); });
   return ours;
 }
@@ -441,10 +449,12 @@ std::shared_ptr<SimSockets::Connection> SimSockets::choose(bool of_network) {
   return candidates.empty() ? nullptr : candidates[random_.below(candidates.size())];
 }
 
-Instant SimSockets::arrival(Direction& direction, const std::string& from, const std::string& to) {
-  const Duration delay(1 + random_.below(static_cast<uint64_t>(slowest_.count())));
+Instant SimSockets::arrival(Direction& direction, const std::string& from, const std::string& to,
+                            size_t bytes) {
+  const Duration delay(1 + random_.below(static_cast<uint64_t>(wire_.latency_max.count())));
   const Instant leaves = cuts_ != nullptr ? cuts_->passes(from, to, loop_.now()) : loop_.now();
-  direction.last_arrival = std::max(direction.last_arrival, leaves + delay);
+  direction.last_arrival = std::max(direction.last_arrival, leaves + delay) +
+                           static_cast<int64_t>(bytes) * wire_.per_byte;
   return direction.last_arrival;
 }
 

@@ -32,8 +32,15 @@ class SimSockets final : public SimStreams {
   // Takes what an end writes. Returns what it sends instead.
   using Filter = std::function<std::string(const std::string& bytes)>;
 
-  // `cuts` must outlive it; null: everybody reaches everybody.
+  // The same of all connections.
+  struct Wire {
+    Duration latency_max{};
+    Duration per_byte{};      // In one direction of one connection.
+    size_t buffer_bytes = 0;  // Of one direction: in flight and unread.
+  };
+  // `cuts` must outlive it; null: everybody reaches everybody. The seed draws the wire.
   SimSockets(SimLoop& loop, uint64_t seed, const SimCuts* cuts = nullptr);
+  SimSockets(SimLoop& loop, uint64_t seed, const Wire& wire);
 
   // Gives each new end a filter of its own.
   void each_end_says(std::function<Filter()> make) { make_filter_ = std::move(make); }
@@ -79,14 +86,14 @@ class SimSockets final : public SimStreams {
   std::string host_of(const std::string& name) const;
 
   std::shared_ptr<Connection> choose(bool of_network);
-  Instant arrival(Direction& direction, const std::string& from, const std::string& to);
+  Instant arrival(Direction& direction, const std::string& from, const std::string& to,
+                  size_t bytes);
   void arrive(const std::string& name, const std::shared_ptr<Connection>& made);
 
   SimLoop& loop_;
   const SimCuts* const cuts_;
   Random random_;
-  const Duration slowest_;
-  const size_t buffer_bytes_;  // Of one direction: in flight and unread.
+  const Wire wire_;
   std::function<Filter()> make_filter_;
   uint16_t ports_used_ = 1024;
   uint64_t accepted_ = 0;

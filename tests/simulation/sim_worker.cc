@@ -9,8 +9,6 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr Duration kQueueTimeout = std::chrono::seconds(4);
-
 kvtransfer::EndpointAddress kv_address_of(const SimWorkerOptions& options) {
   return {.engine_id = options.spec.engine_id,
           .host = options.spec.engine_id,
@@ -70,7 +68,12 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
           {.loop = scene.loop, .seed = seed, .streams = &scene.http, .host = options_.spec.host}),
       engine_thread_(process_.make_thread()),
       kv_thread_(process_.make_thread()),
-      engine_(options_.engine, options_.shared_kv, options_.spec.model, options_.faults),
+      engine_({.size = options_.engine,
+               .shared_kv = options_.shared_kv,
+               .model = options_.spec.model,
+               .step_time = options_.step_time,
+               .reads_rows = options_.reads_rows},
+              options_.faults),
       watch_(scene.invariants, options_.spec.engine_id,
              {.engine = {.sequences = engine_.config().sequences,
                          .rows_per_sequence = engine_.config().tokens_per_sequence,
@@ -114,7 +117,7 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
                                .role = options_.spec.role,
                                .kv = kv_address_,
                                .key = options_.spec.key,
-                               .queue_timeout = kQueueTimeout},
+                               .queue_timeout = options_.queue_timeout},
       engine_, static_cast<worker::EngineQueue&>(*this), metrics_, [](const auto& /*answer*/) {});
   server_ = *net::HttpServer::open(process_, *api_,
                                    {.host = options_.spec.host, .port = options_.spec.port});

@@ -32,7 +32,10 @@ using Sabotage =
 struct SimWorkerOptions {
   net::ProcessSpec spec;
   worker::EngineSize engine;
+  StepTime step_time;
+  bool reads_rows = true;  // SimEngine::Options.
   uint32_t requests_queued = 0;
+  Duration queue_timeout = std::chrono::seconds(4);
   bool shared_kv = true;
   bool two_hop = false;  // It does not tell its KV address in advance.
   worker::CoreFactory make_core;

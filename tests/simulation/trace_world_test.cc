@@ -1,0 +1,181 @@
+// Tests of recorded loads on virtual time: the time of steps, the reading of a trace, and its play.
+#include "tests/simulation/trace_world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "common/log.h"
+#include "tests/simulation/sim_engine.h"
+
+namespace pdjob::simulation {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The shells' log would hide what a test says.
+const bool kQuiet = (log::start("simulation", log::Level::kNothing), true);
+
+const StepTime kStep{.fixed = milliseconds(10),
+                     .per_prompt_token = milliseconds(3),
+                     .per_sequence = milliseconds(4),
+                     .per_prompt_read = microseconds(2),
+                     .per_context_read = microseconds(5)};
+
+TEST(StepTime, CountsTokensAndTheRowsThatTheyRead) {
+  // Rows 100, 101 and 102 read 101, 102 and 103 rows.
+  EXPECT_EQ(kStep.of(100, 3), 3 * milliseconds(3) + 306 * microseconds(2));
+  EXPECT_EQ(kStep.of(100, 1), milliseconds(4) + 101 * microseconds(5));
+}
+
+TEST(StepTime, IsTheTimeOfASimulatedEngine) {
+  SimEngine engine({.size = {.sequences = 2, .rows_per_sequence = 64, .batch_tokens = 32},
+                    .model = "m",
+                    .step_time = kStep,
+                    .reads_rows = false},
+                   {.step_fails = [] { return false; },
+                    .reserve_fails = [] { return false; },
+                    .crash = [] {},
+                    .now = [] { return Instant(); }});
+  const std::vector<Token> prompt(10, 'a');
+  const std::vector<Token> one(1, 'b');
+  const auto step = [&](std::vector<engine::StepItem> items) {
+    EXPECT_TRUE(engine.step(items).has_value());
+    return engine.take_time();
+  };
+  EXPECT_EQ(step({{SequenceId{0}, prompt, true}}), milliseconds(10) + kStep.of(0, 10));
+  EXPECT_EQ(step({{SequenceId{0}, one, true}, {SequenceId{1}, prompt, false}}),
+            milliseconds(10) + kStep.of(10, 1) + kStep.of(0, 10));
+  EXPECT_EQ(step({{SequenceId{0}, one, true}, {SequenceId{1}, prompt, true}}),
+            milliseconds(10) + kStep.of(11, 1) + kStep.of(10, 10));
+}
+
+RequestTrace small_trace() {
+  auto read = read_trace(std::string(PDJOB_TRACES) + "/small.jsonl");
+  EXPECT_TRUE(read) << read.error().message;
+  return *read;
+}
+
+TEST(RequestTrace, IsReadAndSpreadWithinItsSteps) {
+  RequestTrace trace = small_trace();
+  ASSERT_EQ(trace.size(), 40U);
+  EXPECT_EQ(trace[5].at, seconds(3));
+  const RequestTrace before = trace;
+  spread_arrivals(trace, seconds(3), 1);
+  std::set<Duration> times;
+  for (size_t i = 0; i < trace.size(); ++i) {
+    EXPECT_GE(trace[i].at, before[i].at);
+    EXPECT_LT(trace[i].at, before[i].at + seconds(3));
+    times.insert(trace[i].at);
+  }
+  EXPECT_EQ(times.size(), trace.size());
+}
+
+TEST(RequestTrace, GivesEqualBlocksEqualTokens) {
+  const TraceScale scale{.prompt_divisor = 16};
+  const TraceRequest one =
+      scaled({.prompt_tokens = 1000, .output_tokens = 5, .blocks = {7, 8}}, scale);
+  const TraceRequest two =
+      scaled({.prompt_tokens = 1024, .output_tokens = 5, .blocks = {7, 9}}, scale);
+  const std::vector<Token> a = prompt_of(one, scale);
+  const std::vector<Token> b = prompt_of(two, scale);
+  ASSERT_EQ(a.size(), 63U);  // 1000 / 16, rounded.
+  ASSERT_EQ(b.size(), 64U);
+  const auto differ = std::mismatch(a.begin(), a.end(), b.begin());
+  // The shared block has 512 / 16 tokens; the next tokens may be equal by chance.
+  EXPECT_GE(differ.first - a.begin(), 32);
+  EXPECT_LT(differ.first - a.begin(), 40);
+}
+
+TEST(RequestTrace, RefusesWhatIsNoTrace) {
+  const std::string path = testing::TempDir() + "/no_trace.jsonl";
+  const auto error_of = [&](const char* text) {
+    std::ofstream(path) << text;
+    const auto read = read_trace(path);
+    std::remove(path.c_str());
+    return read.has_value() ? "" : read.error().message;
+  };
+  EXPECT_NE(error_of("{}\n").find(":1: "), std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})")
+          .find("one id for each 512"),
+      std::string::npos);
+  EXPECT_NE(read_trace("/no/such/file").error().message.find("cannot read"), std::string::npos);
+}
+
+TraceRun run_of(uint32_t prefill, uint32_t decode, uint32_t both) {
+  TraceRun run{.trace = small_trace(), .scale = {.prompt_divisor = 16, .output_divisor = 16}};
+  spread_arrivals(run.trace, seconds(3), 1);
+  run.job.prefill = prefill;
+  run.job.decode = decode;
+  run.job.both = both;
+  run.job.engine = {.sequences = 8, .rows_per_sequence = 2048, .batch_tokens = 512};
+  run.job.step_time = kStep;
+  return run;
+}
+
+TEST(TraceWorld, IsDecidedByItsSeedAlone) {
+  const TraceResult first = play(run_of(2, 1, 0));
+  const TraceResult again = play(run_of(2, 1, 0));
+  EXPECT_EQ(first.violation, "");
+  EXPECT_GT(first.rows_reused, 0U);
+  ASSERT_EQ(first.outcomes.size(), again.outcomes.size());
+  for (size_t i = 0; i < first.outcomes.size(); ++i) {
+    EXPECT_TRUE(first.outcomes[i].served) << i;
+    EXPECT_EQ(first.outcomes[i].ttft, again.outcomes[i].ttft) << i;
+    EXPECT_EQ(first.outcomes[i].itl, again.outcomes[i].itl) << i;
+  }
+}
+
+// One request alone. Its prompt has 300 tokens, in chunks of 256 and 44.
+TraceRun lone_run(uint32_t prefill, uint32_t decode, uint32_t both) {
+  TraceRun run = run_of(prefill, decode, both);
+  run.trace = {{.prompt_tokens = 300, .output_tokens = 11, .blocks = {1}}};
+  run.scale = {};
+  run.job.prefill_config.chunk_tokens = run.job.decode_config.local_chunk_tokens = 256;
+  return run;
+}
+const Duration kLonePrompt = 2 * kStep.fixed + kStep.of(0, 256) + kStep.of(256, 44);
+constexpr Duration kWires = milliseconds(5);  // At most, for HTTP between three processes.
+
+TEST(TraceWorld, TakesTheTimeOfTheModel) {
+  const TraceResult result = play(lone_run(0, 0, 1));
+  ASSERT_TRUE(result.outcomes.at(0).served);
+  EXPECT_GE(result.outcomes[0].ttft, kLonePrompt);
+  EXPECT_LT(result.outcomes[0].ttft, kLonePrompt + kWires);
+  Duration decoding{};
+  for (uint32_t rows = 300; rows < 310; ++rows) {
+    decoding += kStep.fixed + kStep.of(rows, 1);
+  }
+  EXPECT_GT(result.outcomes[0].itl, decoding / 10 - milliseconds(1));
+  EXPECT_LT(result.outcomes[0].itl, decoding / 10 + milliseconds(1));
+}
+
+// The rows of the first chunk pass while the second one is computed.
+TEST(TraceWorld, TakesTheTimeOfTheKvOfTheLastChunk) {
+  TraceRun run = lone_run(1, 1, 0);
+  run.job.kv_row_time = microseconds(500);
+  const TraceResult result = play(run);
+  ASSERT_TRUE(result.outcomes.at(0).served);
+  EXPECT_GE(result.outcomes[0].ttft, kLonePrompt + 44 * microseconds(500));
+  EXPECT_LT(result.outcomes[0].ttft, kLonePrompt + 44 * microseconds(500) + 2 * kWires);
+}
+
+TEST(TraceWorld, GoodputCountsWhatIsWithinBothLimits) {
+  TraceResult result{.arrivals = seconds(2)};
+  result.outcomes = {{.served = true, .ttft = seconds(1), .itl = milliseconds(50)},
+                     {.served = true, .ttft = seconds(3), .itl = milliseconds(50)},
+                     {.served = true, .ttft = seconds(1), .itl = milliseconds(150)},
+                     {.served = false}};
+  const Goodput goodput = goodput_of(result, {.ttft = seconds(2), .itl = milliseconds(100)});
+  EXPECT_DOUBLE_EQ(goodput.offered, 2);
+  EXPECT_DOUBLE_EQ(goodput.good, 0.5);
+}
+
+}  // namespace
+}  // namespace pdjob::simulation
