@@ -110,6 +110,14 @@ TEST_F(RequestPreparerTest, ManyRequestsAreRefusedHoweverShort) {
   run_until_done(limits::kRequestsQueuedMax);
 }
 
+// The thread ends its run when no work is left, and the loop learns of it later.
+TEST_F(RequestPreparerTest, TakesWorkThatComesWhileARunEnds) {
+  for (uint64_t key = 0; key < 500; ++key) {
+    ASSERT_TRUE(submit(key, 1));
+    run_until_done(key + 1);
+  }
+}
+
 TEST(RequestPreparer, ThatEndsDropsWhatIsLeft) {
   net::EventLoop loop;
   bool done = false;
