@@ -32,7 +32,11 @@ namespace pdjob::simulation {
 namespace {
 
 // SmolLM2-135M in q8_0, on one thread (docs/measurements/trace.md).
-constexpr StepTime kMeasuredStep{};
+constexpr StepTime kMeasuredStep{.fixed = std::chrono::microseconds(3093),
+                                 .per_prompt_token = std::chrono::microseconds(2223),
+                                 .per_sequence = std::chrono::microseconds(4303),
+                                 .per_prompt_read = std::chrono::nanoseconds(6167),
+                                 .per_context_read = std::chrono::nanoseconds(7020)};
 constexpr Duration kMeasuredKvRow = std::chrono::microseconds(5);
 
 struct Arguments {
