@@ -81,9 +81,6 @@ LedgerFile::~LedgerFile() = default;
 Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& file) {
   PDJOB_TRY(auto database, Database::open(file, kLayout));
   PDJOB_TRY_STATUS(database->run("PRAGMA cache_size = -32768"));  // 32 MiB.
-  // The writes of a killed process may be in the page cache only, and a power cut would take them
-  // back. They are synced before anybody acts on them, for example by renaming a part.
-  PDJOB_TRY_STATUS(database->run("PRAGMA wal_checkpoint(TRUNCATE)"));
   return std::unique_ptr<LedgerFile>(new LedgerFile(std::move(database)));
 }
 

@@ -119,6 +119,9 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& file,
 
 Status Database::set_up(std::span<const char* const> layout) {
   PDJOB_TRY_STATUS(run(kSafety));
+  // The writes of a killed process may be in the page cache only, and a power cut would take them
+  // back. They are synced before anybody acts on them, for example by removing a file.
+  PDJOB_TRY_STATUS(run("PRAGMA wal_checkpoint(TRUNCATE)"));
   PDJOB_TRY(const int64_t had, number("PRAGMA user_version"));
   if (had < 0 || static_cast<uint64_t>(had) > layout.size()) {
     return Error{ErrorCode::kUnsupported,

@@ -56,7 +56,8 @@ class Database {
  public:
   // Opens the file, or makes one that only its owner can read. `layout` is SQL: its first step
   // makes the layout of version 1, and each further one upgrades a file by one version. A file says
-  // how many steps it has had. kUnsupported: it has had more, of a later pdjob.
+  // how many steps it has had. kUnsupported: it has had more, of a later pdjob. What can be read
+  // afterwards survives a power cut, even if the process that wrote it was killed.
   static Result<std::unique_ptr<Database>> open(const std::string& file,
                                                 std::span<const char* const> layout);
   ~Database();
