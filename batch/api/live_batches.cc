@@ -22,6 +22,14 @@ LifecycleConfig config_of(LifecycleConfig lifecycle, const BatchApiConfig& confi
   return lifecycle;
 }
 
+std::string without(std::string text, const std::string& word, const std::string& instead) {
+  for (size_t at = 0; !word.empty() && (at = text.find(word, at)) != std::string::npos;
+       at += instead.size()) {
+    text.replace(at, word.size(), instead);
+  }
+  return text;
+}
+
 }  // namespace
 
 LiveBatches::LiveBatches(net::Loop& loop, Books& books, const BatchApiConfig& config,
@@ -174,11 +182,8 @@ void LiveBatches::carry_out(const UnloadJob& effect) { jobs_.erase(effect.id); }
 
 // Clients see the reason, but not where the server's folder is.
 void LiveBatches::failed(const std::string& id, const std::string& code, const std::string& why) {
-  const std::string folder = books_.batch_path(id);
-  std::string message = why;
-  for (size_t at = 0; (at = message.find(folder)) != std::string::npos;) {
-    message.replace(at, folder.size(), id);
-  }
+  const std::string message =
+      without(without(why, config_.dir + "/batches/", ""), config_.dir, "the server's folder");
   runner_.submit(JobFailed{.id = id,
                            .why = why,
                            .errors = errors_text({{.code = code, .message = message}}),
