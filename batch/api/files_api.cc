@@ -36,8 +36,10 @@ void FilesApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
 std::optional<openai::ApiError> FilesApi::refusal_of_upload(const std::string& tenant) const {
   const auto own = std::ranges::count_if(
       uploads_, [&](const auto& upload) { return upload.second.tenant == tenant; });
+  // Slow uploads of a few tenants keep no other one out.
+  const bool last_places = uploads_.size() >= limits::kUploadsMax * 3 / 4;
   if (uploads_.size() >= limits::kUploadsMax ||
-      static_cast<size_t>(own) >= limits::kUploadsOfTenantMax) {
+      static_cast<size_t>(own) >= limits::kUploadsOfTenantMax || (last_places && own > 0)) {
     return overloaded("Too many uploads are under way");
   }
   if (books_.files().count(tenant) + static_cast<size_t>(own) >= config_.files_max) {

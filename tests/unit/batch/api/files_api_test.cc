@@ -1,5 +1,6 @@
 #include "batch/api/files_api.h"
 
+#include "common/limits.h"
 #include "tests/unit/batch/api/batch_api_fixture.h"
 #include "tests/unit/batch/no_room.h"
 
@@ -84,6 +85,30 @@ TEST_F(FilesApiTest, AFullDiskTakesNoMoreUntilFilesAreDeleted) {
   EXPECT_EQ(upload(std::string(60, 'x')).status, 503);
   ASSERT_EQ(ask("DELETE", "/v1/files/" + id).status, 200);
   EXPECT_EQ(upload(std::string(60, 'x')).status, 200);
+}
+
+TEST_F(FilesApiTest, TheLastPlacesForUploadsAreForTenantsThatHaveNone) {
+  std::vector<std::unique_ptr<net::RawClient>> slow;
+  const auto begin_upload = [&](const std::string& tenant) {
+    slow.push_back(std::make_unique<net::RawClient>(loop, server->http().port()));
+    slow.back()->send("POST /v1/files HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " +
+                      std::string(kKey) + "\r\n" + std::string(openai::header::kBatchTenant) +
+                      ": " + tenant +
+                      "\r\nContent-Type: multipart/form-data; boundary=XX\r\n"
+                      "Content-Length: 1000\r\n\r\n--XX\r\n");
+    const std::string alive = "pdjob_batch_uploads_alive " + std::to_string(slow.size()) + "\n";
+    return net::run_until(
+        loop, [&] { return ask("GET", "/metrics").body.find(alive) != std::string::npos; });
+  };
+  for (const char* const tenant : {"alice", "bob", "carol"}) {
+    for (size_t i = 0; i < limits::kUploadsMax / 4; ++i) {
+      ASSERT_TRUE(begin_upload(tenant));
+    }
+  }
+  EXPECT_EQ(upload("x", "dave").status, 200);
+  ASSERT_TRUE(begin_upload("dave"));
+  EXPECT_EQ(upload("x", "dave").status, 503);
+  EXPECT_EQ(upload("x", "erin").status, 200);
 }
 
 TEST_F(FilesApiTest, ATenantsBytesAreLimitedAndOthersMayGoOn) {
