@@ -15,10 +15,11 @@ PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
 ROUTES = {
     "router": [("router/http_api.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Endpoint'), ("router/async/async_api.cc", r'request\.path == "(/v1/[^"]*)"'), ("router/batches/batch_relay.cc", r'[{ ]"(/v1/[^"]*)"')],
     "worker": [("worker/api/openai_api.cc", r'\{"(/[^"]*)", "(?:GET|POST)",')],
+    "control": [("router/control/control_words.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Words')],
     "launcher": [("launcher/admin_api.cc", r'request\.path == "(/[^"]*)"')],
 }
 # Routes with an id at their end have no table.
-WITH_ID = {"router": {"/pdjob/requests/{id}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/batches/{id}", "/v1/batches/{id}/cancel"}, "worker": {"/pdjob/transfers/{id}"}, "launcher": set()}
+WITH_ID = {"router": {"/pdjob/requests/{id}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/batches/{id}", "/v1/batches/{id}/cancel"}, "worker": {"/pdjob/transfers/{id}"}, "control": set(), "launcher": set()}
 
 
 def on_pre_build(config):

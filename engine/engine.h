@@ -29,7 +29,8 @@ namespace pdjob::engine {
 // them.
 struct ModelFacts {
   std::string name;  // Served name.
-  // xxh3-128 (hex) of the GGUF file's size, header, tensor directory and a sample of each tensor.
+  // xxh3-128 (hex) of the GGUF file's size, header, tensor directory and a sample of each tensor;
+  // with EngineConfig::own_weights, of the whole file.
   std::string digest;
   std::string kv_type;  // "f16" or "q8_0".
   uint32_t layers = 0;  // Layers with a KV cache.

@@ -39,6 +39,9 @@ struct EngineConfig {
   // Layers that the GPU computes; the output counts as one. 0: all with `gpu`, otherwise none.
   uint32_t gpu_layers = 0;
   GpuConfig cuda;  // The job's section `gpu`. It has no keys here.
+  // Has no key. The weights are in this process's own memory, so their file may change while the
+  // engine runs, and ModelFacts::digest is of the whole file.
+  bool own_weights = false;
   // For tests on machines with only a CPU; has no key. With `gpu`, libllama computes on the CPU, in
   // memory of a simulated GPU that the CPU can access.
   bool cpu_computes_in_gpu_memory = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -141,7 +142,9 @@ FakeEngine::FakeEngine(const EngineConfig& config)
   config_.tokens_per_sequence =
       (config.tokens_per_sequence + kRowsUnit - 1) / kRowsUnit * kRowsUnit;
   facts_.name = config.served_name.empty() ? "fake" : config.served_name;
-  facts_.digest = "fake";
+  facts_.digest = config.own_weights
+                      ? "fake " + std::filesystem::path(config.model_path).filename().string()
+                      : "fake";
   facts_.kv_type = to_string(config.kv_type);
   facts_.layers = kLayers;
   facts_.heads = 1;

@@ -126,6 +126,7 @@ Result<ModelPtr> load_model(const EngineConfig& config, ggml_backend_dev_t gpu) 
   std::array<ggml_backend_dev_t, 2> gpus = {gpu, nullptr};
   llama_model_params params = llama_model_default_params();
   params.devices = gpus.data();
+  params.load_mode = config.own_weights ? LLAMA_LOAD_MODE_NONE : params.load_mode;
   params.n_gpu_layers = gpu == nullptr           ? 0
                         : config.gpu_layers == 0 ? kAllLayers
                                                  : static_cast<int32_t>(config.gpu_layers);

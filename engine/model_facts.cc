@@ -96,12 +96,25 @@ Result<std::string> model_digest(const std::string& path) {
   return hex(XXH3_128bits_digest(hash.get()));
 }
 
+Result<std::string> file_digest(const std::string& path) {
+  const std::unique_ptr<FILE, CloseFile> file(fopen(path.c_str(), "rb"));
+  std::error_code failed;
+  const uint64_t size = std::filesystem::file_size(path, failed);
+  const std::unique_ptr<XXH3_state_t, FreeHash> hash(XXH3_createState());
+  XXH3_128bits_reset(hash.get());
+  if (file == nullptr || failed || !add(hash.get(), file.get(), 0, size)) {
+    return Error{ErrorCode::kCorrupt, "cannot read " + path};
+  }
+  return hex(XXH3_128bits_digest(hash.get()));
+}
+
 Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
                               const EngineConfig& config) {
   ModelFacts facts;
   facts.name = config.served_name.empty() ? std::filesystem::path(config.model_path).stem().string()
                                           : config.served_name;
-  PDJOB_TRY(facts.digest, model_digest(config.model_path));
+  PDJOB_TRY(facts.digest,
+            config.own_weights ? file_digest(config.model_path) : model_digest(config.model_path));
   facts.kv_type = to_string(config.kv_type);
   facts.layers = layout.layers;
   facts.heads = static_cast<uint32_t>(llama_model_n_head(&model));

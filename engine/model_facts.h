@@ -17,6 +17,9 @@ namespace pdjob::engine {
 // full.
 Result<std::string> model_digest(const std::string& path);
 
+// xxh3-128 (hex) of all bytes of a file.
+Result<std::string> file_digest(const std::string& path);
+
 Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
                               const EngineConfig& config);
 

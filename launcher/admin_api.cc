@@ -81,6 +81,8 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     answer(id, request, pages_.nodes_json, pages_.nodes_text);
   } else if (request.path == "/scale") {
     answer(id, request, pages_.scale_json, pages_.scale_text);
+  } else if (request.path == "/rollout" && pages_.rollout_json) {
+    answer(id, request, pages_.rollout_json, pages_.rollout_text);
   } else if (request.path == "/explain") {
     server_->reply(id, 200, kText, pages_.explain());
   } else if (request.path == "/logs") {
@@ -94,9 +96,9 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");
   } else {
     server_->reply(id, 404, kText,
-                   "here are: /status /nodes /scale /explain /plan /metrics /health "
+                   "here are: /status /nodes /scale /rollout /explain /plan /metrics /health "
                    "/logs?process=NAME; /status, "
-                   "/nodes and /scale are text with ?as=text\n");
+                   "/nodes, /scale and /rollout are text with ?as=text\n");
   }
 }
 

@@ -1,7 +1,7 @@
-// AdminApi: the launcher's own HTTP server: /status, /nodes and /scale (text with ?as=text), /plan,
-// /explain, /metrics, /health, /logs?process=NAME&from=BYTE, and POST /scale. It listens on
-// loopback only. Logs and orders want the key that only the job's owner can read; all else is for
-// everybody on the machine. Loop-bound.
+// AdminApi: the launcher's own HTTP server: /status, /nodes, /scale and /rollout (text with
+// ?as=text), /plan, /explain, /metrics, /health, /logs?process=NAME&from=BYTE, and POST /scale. It
+// listens on loopback only. Logs and orders want the key that only the job's owner can read; all
+// else is for everybody on the machine. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,9 @@ struct AdminPages {
   std::function<std::string()> scale_json;
   std::function<std::string()> scale_text;
   std::function<std::string()> explain;
+  // Of a rollout job; otherwise empty.
+  std::function<std::string()> rollout_json;
+  std::function<std::string()> rollout_text;
   // Takes sizes ("decode=2"). kInvalidArgument, or kUnavailable: it cannot be done now.
   std::function<Result<std::string>(std::string_view sizes)> scale;
 };

@@ -210,6 +210,7 @@ JobFolder::~JobFolder() {
     std::error_code ignored;
     fs::remove(path_ + "/worker_keys.json", ignored);
     fs::remove(path_ + "/launcher.json", ignored);
+    fs::remove(path_ + "/control_key", ignored);
   }
 }
 
@@ -299,6 +300,10 @@ Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_
   json.end_object();
   text += '\n';
   return write("worker_keys.json", text);
+}
+
+Status JobFolder::publish_control_key(const std::string& key) const {
+  return write_private(path_ + "/control_key", key + "\n");
 }
 
 Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std::string& job) {

@@ -44,6 +44,8 @@ class JobFolder {
   // The API key of each worker's HTTP port, by the worker's name. Only the owner of the job can
   // read them.
   Status publish_keys(const std::map<std::string, std::string>& worker_keys) const;
+  // The key of a rollout job's control routes. Only the owner of the job can read it.
+  Status publish_control_key(const std::string& key) const;
   LogFolder& logs() { return logs_; }
   const std::string& path() const { return path_; }
   // It is on disk when this returns. kCancelled: as for renew_lease().

@@ -36,6 +36,26 @@ struct MessageText {
   std::string operator()(const net::MembershipApplied& m) const {
     return "MembershipApplied version=" + std::to_string(m.version);
   }
+  std::string operator()(const net::WeightsPrepared& m) const {
+    return "WeightsPrepared order=" + std::to_string(m.order) + " digest=" + m.digest +
+           (m.error.empty() ? "" : " error=" + m.error);
+  }
+  std::string operator()(const net::AdmissionApplied& m) const {
+    return "AdmissionApplied epoch=" + std::to_string(m.epoch) +
+           " running=" + std::to_string(m.running);
+  }
+  std::string operator()(const net::OrderAsked& m) const {
+    return std::string("OrderAsked ") + to_string(m.kind) + " id=" + std::to_string(m.id);
+  }
+  std::string operator()(const net::PrepareWeights& m) const {
+    return "PrepareWeights order=" + std::to_string(m.order) + " path=" + m.path;
+  }
+  std::string operator()(const net::AdmissionAsked& m) const {
+    return "AdmissionAsked epoch=" + std::to_string(m.epoch) + (m.closed ? " closed" : " open");
+  }
+  std::string operator()(const net::OrderAnswered& m) const {
+    return "OrderAnswered id=" + std::to_string(m.id) + " status=" + std::to_string(m.status);
+  }
 };
 
 std::string id(Incarnation incarnation) {
@@ -88,6 +108,10 @@ struct EventText {
             : e.signs.asleep ? " asleep"
                              : " runs or waits to run") +
            " turns=" + std::to_string(e.signs.turns);
+  }
+  std::string operator()(const WeightsChosen& e) const {
+    return "WeightsChosen version=" + e.weights.version + " path=" + e.weights.path +
+           " digest=" + e.weights.digest + " prepared=" + std::to_string(e.prepared.size());
   }
   std::string operator()(const NodeLost& e) const { return "NodeLost " + e.name + ": " + e.why; }
 };

@@ -30,6 +30,7 @@ JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options
            {.nodes = cluster.nodes(),
             .groups = options_.groups,
             .foreign_router = options_.foreign_router,
+            .weights = options_.weights,
             .launcher = options_.launcher,
             .record = options_.record}),
       prober_(loop,
@@ -229,8 +230,11 @@ void JobRunner::carry_out(const Spawn& effect) {
   add_batch_keys(spec);
   if (router) {
     spec.probe_key = probe_key();
+    spec.begins_closed = !job_.weights().version.empty();
+    spec.control_key = options_.control_key;
   } else if (effect.role != net::Role::kBatch) {
     spec.key = worker_key(effect.name);
+    spec.weights = effect.weights;
     spec.link_keys = encode(link_authority_.issue(effect.engine_id));
   }
   spec.config_yaml = options_.config_yaml;

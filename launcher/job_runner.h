@@ -40,6 +40,8 @@ struct JobRunnerOptions {
   uint64_t launcher = 0;  // Of this run's launchers, which one this is.
   // What an earlier launcher of the run left; the doors then have their ports.
   std::optional<JobRecord> record;
+  net::WeightSource weights;  // Of a job of mode rollout, at its start.
+  std::string control_key;    // Opens the control routes of its routers; empty: there are none.
   std::string config_yaml;
   std::string config_name;
 };
@@ -71,6 +73,9 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   // The control plane's handler is this object.
   void start(std::unique_ptr<net::ControlServer> control);
   void submit(Event event) { runner_.submit(std::move(event)); }
+
+  // A message that is not of the Job core.
+  void tell(const std::string& peer, const net::Message& message) { control_->send(peer, message); }
 
   // Whoever has it may read the logs and order sizes.
   std::string owner_key() const { return options_.root_key.derive("owner"); }

@@ -29,6 +29,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
+#include "launcher/job_rollout.h"
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
@@ -170,8 +171,16 @@ bool is_heartbeat(const Event& event) {
   return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
 }
 
-JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
-                                const JobRun& run) {
+// Routers want it for a trainer's orders.
+Result<std::string> control_key(const JobConfig& config, const JobRun& run) {
+  if (!config.rollout.key_file.empty()) {
+    return read_key_file(config.rollout.key_file);
+  }
+  return run.ledger().root_key().derive("rollout control");
+}
+
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
+                                const std::string& control_key) {
   const Ledger& ledger = run.ledger();
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan),
@@ -183,10 +192,15 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                            .root_key = ledger.root_key(),
                            .launcher = ledger.launcher,
                            .record = {},
+                           .weights = {},
+                           .control_key = control_key,
                            .config_yaml = config.text,
                            .config_name = std::filesystem::absolute(config.source).string()};
   if (run.adopts()) {
     options.record = ledger.job;
+  }
+  if (config.mode == Mode::kRollout) {
+    options.weights.version = router::kFirstVersion;
   }
   const bool shared = config.router.replicas > 1;
   for (const PlanRow& row : plan.rows) {
@@ -208,7 +222,8 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
 class LauncherProcess final : JobRunner::Observer {
  public:
   LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal,
-                  net::EventLoop& loop, Cluster& cluster, JobRun& run)
+                  net::EventLoop& loop, Cluster& cluster, JobRun& run,
+                  const std::string& control_key)
       : config_(config),
         plan_(std::move(plan)),
         folder_(folder),
@@ -216,11 +231,32 @@ class LauncherProcess final : JobRunner::Observer {
         terminal_(terminal),
         loop_(loop),
         cluster_(cluster),
-        runner_(loop, cluster, runner_options(config, plan_, run), *this),
+        control_key_(control_key),
+        runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
         scaling_(loop, runner_, config, plan_,
                  [this](const std::string& line) { terminal_.say(line); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
-                 [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {}
+                 [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {
+    if (config_.mode == Mode::kRollout) {
+      rollout_.emplace(
+          loop_, runner_,
+          JobRollout::Options{.timing = {.prepare_timeout = config_.rollout.prepare_timeout,
+                                         .quiesce_timeout = config_.rollout.quiesce_timeout,
+                                         .apply_timeout = config_.rollout.apply_timeout},
+                              .record = run_.ledger().rollout,
+                              .launcher = run_.ledger().launcher,
+                              .say =
+                                  [this](const std::string& line) {
+                                    log::info(line);
+                                    terminal_.say(line + "\n");
+                                  },
+                              .keep =
+                                  [this](const RolloutRecord& record) {
+                                    run_.ledger().rollout = record;
+                                    run_.save();
+                                  }});
+    }
+  }
 
   Status open() {
     PDJOB_TRY_STATUS(open_control());
@@ -230,7 +266,10 @@ class LauncherProcess final : JobRunner::Observer {
         .nodes_json = [this] { return nodes_json(plan_.job, cluster_.nodes(), job()); },
         .nodes_text = [this] { return nodes_text(cluster_.nodes(), job()); },
         .plan_json = [this] { return plan_.to_json(); },
-        .metrics = [this] { return job_metrics(job()); },
+        .metrics =
+            [this] {
+              return job_metrics(job()) + (rollout_ ? rollout_metrics(rollout_->core()) : "");
+            },
         .ready = [this] { return job().state() == JobState::kReady; },
         .owner_key = runner_.owner_key(),
         .log =
@@ -241,7 +280,16 @@ class LauncherProcess final : JobRunner::Observer {
         .scale_json = [this] { return scaling_.json(); },
         .scale_text = [this] { return scaling_.text(); },
         .explain = [this] { return scaling_.explain(); },
+        .rollout_json = {},
+        .rollout_text = {},
         .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
+    if (rollout_) {
+      pages.rollout_json = [this] { return rollout_->json(); };
+      pages.rollout_text = [this] { return rollout_->text(); };
+      if (config_.rollout.key_file.empty() && !config_.rollout.open) {
+        PDJOB_TRY_STATUS(folder_.publish_control_key(control_key_));
+      }
+    }
     PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
     PDJOB_TRY_STATUS(publish_keys());
     return folder_.publish(
@@ -359,6 +407,9 @@ class LauncherProcess final : JobRunner::Observer {
                     "\n");
     }
     scaling_.job_changed();
+    if (rollout_) {
+      rollout_->job_changed(event);
+    }
   }
 
   void on_ready() override {
@@ -398,8 +449,10 @@ class LauncherProcess final : JobRunner::Observer {
   Instant begun_{};
   RunHow how_ = RunHow::kServe;
   std::map<std::string, std::string> keys_;  // As published, by worker.
+  const std::string control_key_;
   JobRunner runner_;
   JobScaling scaling_;
+  std::optional<JobRollout> rollout_;  // Of a rollout job.
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.
   std::unique_ptr<AdminApi> admin_;
@@ -508,8 +561,16 @@ int run_job(const JobConfig& config, RunHow how) {
   if (!placed) {
     return fail(exit_code_of(placed.error()), placed.error());
   }
+  std::string key;  // Empty: the job takes no orders.
+  if (config.mode == Mode::kRollout) {
+    auto found = control_key(config, **run);
+    if (!found) {
+      return fail(kExitUsage, found.error());
+    }
+    key = *std::move(found);
+  }
   LauncherProcess launcher(config, std::move(placed->plan), *folder, *terminal, loop,
-                           *placed->clusters.cluster, **run);
+                           *placed->clusters.cluster, **run, key);
   if (const Status opened = launcher.open(); !opened) {
     return fail(kExitNotPlaced, opened.error());
   }

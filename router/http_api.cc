@@ -150,6 +150,29 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
   return api;
 }
 
+Status HttpApi::take_orders(const ControlDoor& door,
+                            std::function<void(const net::OrderAsked&)> send) {
+  desk_.emplace(loop_, std::move(send), door.patience);
+  control_.emplace(*desk_, relay_->core(), door);
+  if (door.same_address) {
+    control_->attach(*server_);
+    return ok();
+  }
+  PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(door.listen));
+  PDJOB_TRY(control_server_, net::HttpServer::open(loop_, *control_,
+                                                   {.host = listen.host,
+                                                    .port = listen.port,
+                                                    .body_bytes_max = kControlBodyBytesMax}));
+  control_->attach(*control_server_);
+  return ok();
+}
+
+void HttpApi::answered(const net::OrderAnswered& answer) {
+  if (desk_) {
+    desk_->take(answer);
+  }
+}
+
 void HttpApi::drain() {
   members_->close();
   if (cache_) {
@@ -188,6 +211,9 @@ void HttpApi::on_writable(net::ExchangeId id) {
 }
 
 std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
+  if (control_ && !control_server_ && control_->takes(request.path)) {
+    return control_->on_head(request);
+  }
   if (batches_ && BatchRelay::takes(request.path)) {
     auto denied = relay_->let_in_batch_request(request);
     if (!denied) {
@@ -210,6 +236,9 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  if (control_ && !control_server_ && control_->takes(request.path)) {
+    return control_->on_request(id, request);
+  }
   if (async_ && async_->route(id, request)) {
     return;
   }
@@ -305,6 +334,11 @@ void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) 
 
 void HttpApi::reply_health(net::ExchangeId id) {
   const bool usable = relay_->core().usable();
+  if (usable && control_) {
+    const auto workers = static_cast<uint32_t>(relay_->core().workers().all().size());
+    reply_json(id, 200, control_reply(ControlForm::kHealth, {.workers = workers}, {}).body);
+    return;
+  }
   reply_json(id, usable ? 200 : 503,
              usable ? R"({"status":"ok"})" : R"({"status":"no usable pair of workers"})");
 }

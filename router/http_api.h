@@ -16,6 +16,7 @@
 #include "router/async/async_api.h"
 #include "router/batches/batch_relay.h"
 #include "router/cache/cache_api.h"
+#include "router/control/control_api.h"
 #include "router/members/members_watch.h"
 #include "router/relay/client_sinks.h"
 #include "router/relay/relay_api.h"
@@ -35,6 +36,11 @@ class HttpApi final : public net::HttpHandler {
 
   // Refuses new requests; `on_drained` is called when the last request has ended.
   void drain();
+
+  // Takes the orders of trainers, at the address that `door` says. Before the first request.
+  Status take_orders(const ControlDoor& door, std::function<void(const net::OrderAsked&)> send);
+  // The launcher's answer to an order.
+  void answered(const net::OrderAnswered& answer);
 
   RelayApi& relay() { return *relay_; }
   MembersWatch& members() { return *members_; }
@@ -70,6 +76,9 @@ class HttpApi final : public net::HttpHandler {
   std::unique_ptr<CacheApi> cache_;      // If the config has one.
   std::unique_ptr<AsyncApi> async_;      // The same.
   std::unique_ptr<BatchRelay> batches_;  // If the job has a Batch API.
+  std::optional<OrderDesk> desk_;        // Of a rollout job; so are the next two.
+  std::optional<ControlApi> control_;
+  std::unique_ptr<net::HttpServer> control_server_;  // If orders have an address of their own.
 };
 
 }  // namespace pdjob::router

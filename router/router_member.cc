@@ -28,7 +28,15 @@ RouterConfig in_job(RouterConfig config, const net::ProcessSpec& spec) {
   return config;
 }
 
+RouterMember::RouterMember(net::Loop& loop, HttpApi& api, std::function<void()> end)
+    : loop_(loop), api_(api), end_(std::move(end)) {
+  api_.relay().on_quiet([this] { tell_admission(); });
+}
+
+void RouterMember::begin_closed() { api_.relay().submit(AdmissionSet{.closed = true}); }
+
 void RouterMember::serve(std::unique_ptr<net::JobMember> member, net::WorkerEntry self) {
+  engine_id_ = self.engine_id;
   member_ = std::move(member);
   member_->serve(std::move(self));
 }
@@ -50,6 +58,33 @@ void RouterMember::on_control(const net::Message& message) {
     take(*membership);
   } else if (const auto* load = std::get_if<net::LoadReported>(&message)) {
     api_.relay().submit(LoadChanged{load->name, load->engine_id, load->load});
+  } else if (const auto* asked = std::get_if<net::AdmissionAsked>(&message)) {
+    take(*asked);
+  } else if (const auto* answer = std::get_if<net::OrderAnswered>(&message)) {
+    if (on_answer_) {
+      on_answer_(*answer);
+    }
+  }
+}
+
+void RouterMember::take(const net::AdmissionAsked& asked) {
+  if (asked.epoch < epoch_) {
+    return;
+  }
+  if (asked.epoch > epoch_) {
+    log::info(std::string("admission ") + (asked.closed ? "closes, mode " : "opens, was mode ") +
+              net::to_string(asked.mode));
+  }
+  epoch_ = asked.epoch;
+  api_.relay().submit(AdmissionSet{.closed = asked.closed, .mode = asked.mode});
+  tell_admission();
+}
+
+void RouterMember::tell_admission() {
+  if (member_) {
+    member_->tell(net::AdmissionApplied{.engine_id = engine_id_,
+                                        .epoch = epoch_,
+                                        .running = api_.relay().core().requests_running()});
   }
 }
 

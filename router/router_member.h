@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "net/control/job_member.h"
 #include "net/control/member_list.h"
@@ -27,14 +28,21 @@ RouterConfig in_job(RouterConfig config, const net::ProcessSpec& spec);
 class RouterMember final : public net::JobMember::Handler {
  public:
   // Calls `end` when the process is to end.
-  RouterMember(net::Loop& loop, HttpApi& api, std::function<void()> end)
-      : loop_(loop), api_(api), end_(std::move(end)) {}
+  RouterMember(net::Loop& loop, HttpApi& api, std::function<void()> end);
   ~RouterMember() { loop_.cancel(timer_); }
   RouterMember(const RouterMember&) = delete;
   RouterMember& operator=(const RouterMember&) = delete;
 
   // The member's handler is this object.
   void serve(std::unique_ptr<net::JobMember> member, net::WorkerEntry self);
+  // Admits no request until the launcher's first AdmissionAsked.
+  void begin_closed();
+  // An order of a trainer. The answer may never come.
+  void ask(const net::OrderAsked& order) { member_->tell(order); }
+  // Calls `then` with each answer to an order.
+  void on_answer(std::function<void(const net::OrderAnswered&)> then) {
+    on_answer_ = std::move(then);
+  }
   // The HttpApi has no request any more.
   void drained() { member_->drained(); }
 
@@ -46,6 +54,8 @@ class RouterMember final : public net::JobMember::Handler {
   void on_control(const net::Message& message) override;
   void take(const net::Membership& membership);
   void apply();
+  void take(const net::AdmissionAsked& asked);
+  void tell_admission();
 
   struct Told {
     WorkersChanged change;
@@ -60,6 +70,9 @@ class RouterMember final : public net::JobMember::Handler {
   std::deque<Told> told_;  // Waits for the ends of broken connections.
   net::TimerId timer_;
   bool accepting_ = false;
+  std::string engine_id_;
+  uint64_t epoch_ = 0;  // Of the last AdmissionAsked.
+  std::function<void(const net::OrderAnswered&)> on_answer_;
 };
 
 }  // namespace pdjob::router

@@ -47,6 +47,14 @@ class RouterProcess {
                              .account_held_bytes_max = options_.config.tenant_request_bytes_max},
                             [this] { member_->drained(); }));
     member_.emplace(loop_, *api_, [this] { loop_.stop(); });
+    if (options_.config.control.on) {
+      PDJOB_TRY_STATUS(api_->take_orders(
+          options_.config.control, [this](const net::OrderAsked& order) { member_->ask(order); }));
+      member_->on_answer([this](const net::OrderAnswered& answer) { api_->answered(answer); });
+    }
+    if (options_.spec.begins_closed) {
+      member_->begin_closed();
+    }
     PDJOB_TRY_STATUS(listen_to_engines());
     PDJOB_TRY(auto in_job,
               net::JobMember::open(loop_, *member_, options_.spec, options_.config.drain_timeout));

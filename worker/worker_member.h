@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "net/control/job_member.h"
 #include "net/http/http_server.h"
@@ -23,6 +24,8 @@ class WorkerMember final : public net::JobMember::Handler {
     // It is to serve as another engine. The member must be released, for the one that follows.
     // Empty: it ends, and its launcher starts a new process.
     std::function<void(const net::Drain::Next&)> change_role;
+    // Reads other weights. Empty: the job updates no weights.
+    std::function<void(const net::PrepareWeights&)> prepare;
   };
   explicit WorkerMember(Parts parts) : parts_(std::move(parts)) {}
 
@@ -39,6 +42,13 @@ class WorkerMember final : public net::JobMember::Handler {
   }
   std::unique_ptr<net::JobMember> release() { return std::move(member_); }
 
+  // To the launcher.
+  void tell(const net::Message& message) {
+    if (member_) {
+      member_->tell(message);
+    }
+  }
+
   // What the engine thread has put out.
   void take(OutputBatch batch) {
     if (parts_.api.take(std::move(batch)) && member_ && member_->draining()) {
@@ -53,6 +63,12 @@ class WorkerMember final : public net::JobMember::Handler {
   void on_shutdown() override { parts_.end(); }
   void on_next_role(const net::Drain::Next& next) override {
     parts_.change_role ? parts_.change_role(next) : parts_.end();
+  }
+  void on_control(const net::Message& message) override {
+    const auto* order = std::get_if<net::PrepareWeights>(&message);
+    if (order != nullptr && parts_.prepare) {
+      parts_.prepare(*order);
+    }
   }
   net::WorkerLoad current_load() override { return parts_.api.load(); }
 

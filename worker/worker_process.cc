@@ -20,6 +20,7 @@
 #include "net/loop/socket.h"
 #include "worker/api/openai_api.h"
 #include "worker/core/engine_thread.h"
+#include "worker/weight_loader.h"
 #include "worker/worker_member.h"
 
 namespace pdjob::worker {
@@ -39,7 +40,8 @@ kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
 }
 
 // All parts of one worker, built in the order of their dependencies and destroyed in reverse. A
-// change of the role replaces all but the engine, which keeps the model, and the member.
+// change of the role replaces all but the engine, which keeps the model, and the member. A change
+// of the weights replaces the engine, too.
 class WorkerProcess {
  public:
   explicit WorkerProcess(const WorkerOptions& options) : options_(options), spec_(options.spec) {}
@@ -49,7 +51,19 @@ class WorkerProcess {
 
   Status start() {
     PDJOB_TRY(engine_, engine::open_engine(options_.engine));
-    if (spec_.listen_fd >= 0 && options_.changes_role) {
+    if (const std::string& due = spec_.weights.digest;
+        !due.empty() && engine_->facts().digest != due) {
+      return Error{ErrorCode::kCorrupt,
+                   "the weights of version " + spec_.weights.version + " have digest " + due +
+                       ", and " + options_.engine.model_path + " has " + engine_->facts().digest};
+    }
+    if (updates_weights()) {
+      loader_.emplace(loop_, options_.weights_dir, [this](net::WeightsPrepared answer) {
+        answer.engine_id = spec_.engine_id;
+        member_->tell(answer);
+      });
+    }
+    if (spec_.listen_fd >= 0 && (options_.changes_role || updates_weights())) {
       door_ = net::Fd(fcntl(spec_.listen_fd, F_DUPFD_CLOEXEC, 0));
     }
     PDJOB_TRY_STATUS(build(spec_.listen_fd));
@@ -95,7 +109,8 @@ class WorkerProcess {
                                                         .kv = endpoint_->address(),
                                                         .key = spec_.key,
                                                         .router_key = spec_.router_key,
-                                                        .local_links = spec_.link_keys.empty()},
+                                                        .local_links = spec_.link_keys.empty(),
+                                                        .weight_version = spec_.weights.version},
                                        *engine_, *engine_thread_, metrics_,
                                        [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_,
@@ -109,6 +124,12 @@ class WorkerProcess {
                                         .change_role =
                                             [this](const net::Drain::Next& next) {
                                               loop_.post([this, next] { change_role(next); });
+                                            },
+                                        .prepare =
+                                            [this](const net::PrepareWeights& order) {
+                                              if (loader_) {
+                                                loader_->prepare(order, *engine_);
+                                              }
                                             }});
     return ok();
   }
@@ -121,10 +142,16 @@ class WorkerProcess {
     endpoint_.reset();  // Its sink, the engine thread's inbox, still exists.
   }
 
-  net::WorkerEntry self() const { return api_->entry(spec_.host, server_->port()); }
+  bool updates_weights() const { return !spec_.weights.version.empty(); }
+  net::WorkerEntry self() const {
+    net::WorkerEntry entry = api_->entry(spec_.host, server_->port());
+    entry.weight_version = spec_.weights.version;
+    return entry;
+  }
   void log_role() const {
     log::info("serving " + engine_->facts().name + " as " + net::to_string(spec_.role) +
-              " on http://" + address_text(spec_.host, server_->port()));
+              " on http://" + address_text(spec_.host, server_->port()) +
+              (updates_weights() ? ", weights " + spec_.weights.version : ""));
   }
 
   // It has drained. Rows in use now are those that a peer may still write: then only a new process
@@ -140,13 +167,24 @@ class WorkerProcess {
   }
 
   Status serve_as(const net::Drain::Next& next) {
+    std::unique_ptr<engine::Engine> other = engine_of(next);
+    if (next.weights_order > 0 && other == nullptr) {
+      return Error{ErrorCode::kUnavailable, "its new weights are not ready"};
+    }
     std::unique_ptr<net::JobMember> in_job = member_->release();
     take_down();
     member_.reset();
     api_.reset();
     engine_thread_.reset();
-    for (uint32_t i = 0; i < engine_->config().sequences; ++i) {
-      engine_->clear(SequenceId{i});
+    if (other != nullptr) {
+      engine_ = std::move(other);
+    } else {
+      for (uint32_t i = 0; i < engine_->config().sequences; ++i) {
+        engine_->clear(SequenceId{i});
+      }
+    }
+    if (!next.weight_version.empty()) {
+      spec_.weights.version = next.weight_version;
     }
     spec_.role = next.role;
     spec_.engine_id = next.engine_id;
@@ -155,6 +193,11 @@ class WorkerProcess {
     member_->serve_on(std::move(in_job), self());
     log_role();
     return ok();
+  }
+
+  // Null: it keeps the one that it has.
+  std::unique_ptr<engine::Engine> engine_of(const net::Drain::Next& next) {
+    return loader_ && next.weights_order > 0 ? loader_->take(next.weights_order) : nullptr;
   }
 
   // On the engine thread.
@@ -177,6 +220,7 @@ class WorkerProcess {
   Metrics metrics_;
   net::EventLoop loop_;
   std::unique_ptr<engine::Engine> engine_;
+  std::optional<WeightLoader> loader_;  // Of a rollout job.
   std::unique_ptr<EngineThread> engine_thread_;
   std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
   std::unique_ptr<OpenaiApi> api_;

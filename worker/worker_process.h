@@ -22,6 +22,7 @@ struct WorkerOptions {
   std::function<CoreFactory(net::Role)> core_of;
   // Both roles use the same engine, so the launcher may change this worker's role.
   bool changes_role = false;
+  std::string weights_dir;  // Of a rollout job: where new weights are found.
 };
 
 // Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. Returns the

@@ -167,6 +167,7 @@ struct CommandLine {
     add_nodes();
     add_logs();
     add_scale();
+    add_rollout();
     add_explain();
     add_stop();
     processes.emplace(app, places, exit_code);
@@ -299,6 +300,21 @@ struct CommandLine {
       exit_code = of_job("scale", [this](const std::string& state_dir, const std::string& job) {
         return scale_job(state_dir, job, scale);
       });
+    });
+  }
+
+  void add_rollout() {
+    CLI::App* command = app.add_subcommand("rollout", "Look at a job of mode rollout");
+    CLI::App* status = command->add_subcommand(
+        "status", "Show the weights that a running job serves with, and its last update");
+    command->require_subcommand(1);
+    add_which_job(status);
+    status->add_flag("--json", json, "As JSON");
+    status->callback([this] {
+      exit_code =
+          of_job("rollout status", [this](const std::string& state_dir, const std::string& job) {
+            return show_rollout(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+          });
     });
   }
 

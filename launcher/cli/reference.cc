@@ -8,6 +8,7 @@
 
 #include "batch/api/batch_metrics.h"
 #include "common/metrics.h"
+#include "launcher/job_rollout.h"
 #include "launcher/status.h"
 #include "router/relay/router_metrics.h"
 #include "worker/api/kv_report.h"
@@ -86,7 +87,7 @@ std::string of_batches() { return batch::BatchMetrics().text({}); }
 
 std::string of_launchers() {
   const Job job({{.name = "router-0", .role = net::Role::kRouter}}, {}, "");
-  return job_metrics(job);
+  return job_metrics(job) + rollout_metrics(Rollout({}, {}, {}, 1));
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
   } else if (spec.threads_fd >= 0) {
     close(spec.threads_fd);
   }
+  if (!spec.weights.version.empty()) {
+    engine.own_weights = true;
+    engine.served_name = model.served_name;
+    engine.model_path = spec.weights.path.empty() ? engine.model_path : spec.weights.path;
+  }
   if (engine.kind == engine::EngineKind::kForeign) {
     const size_t slot = foreign_slot(config, spec.name);
     return worker::run_foreign_worker({.spec = std::move(spec),
@@ -90,7 +95,8 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
              return role == net::Role::kPrefill ? prefill::core_factory(model.prefill)
                                                 : decode::core_factory(model.decode);
            },
-       .changes_role = changes_role});
+       .changes_role = changes_role,
+       .weights_dir = config.rollout.weights_dir});
 }
 
 // Makes a job file of the flags. The reader requires a name, which is not used here.
@@ -148,8 +154,15 @@ Result<int> router_by_spec(int spec_fd, Places places) {
   PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
   log::start(spec.name, log::Level::kInfo);
   router::RouterOptions options;
-  options.spec = std::move(spec);
   options.config = config.router;
+  const router::RolloutConfig& rollout = config.rollout;
+  options.config.control = {.on = !spec.control_key.empty(),
+                            .same_address = rollout.control == router::ControlPlace::kSameAddress,
+                            .listen = rollout.listen,
+                            .key = rollout.open ? "" : spec.control_key,
+                            .patience = rollout.prepare_timeout + rollout.quiesce_timeout +
+                                        rollout.apply_timeout + std::chrono::minutes(1)};
+  options.spec = std::move(spec);
   options.config.models = config.served_names();
   options.config.batches.body_bytes_max = config.batch_api.file_bytes_max + limits::kFormBytesMax;
   options.plain = !config.models.front().disaggregated();

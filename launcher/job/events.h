@@ -67,6 +67,13 @@ struct RoleChangeAsked {
   std::string name;
   net::Role role = net::Role::kBoth;
 };
+// All workers are to serve with these weights. `prepared`: by engine id, the order that prepared
+// them there; 0: the worker keeps its weights under another name. Other workers start again. No
+// worker with other weights is a member from now on.
+struct WeightsChosen {
+  net::WeightSource weights;
+  std::map<std::string, uint64_t> prepared;
+};
 // A process that runs on a node.
 struct RunningProcess {
   Incarnation incarnation;
@@ -85,9 +92,10 @@ struct NodeLost {
   std::string why;
 };
 
-using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
-                           ProbeSucceeded, ProbeFailed, StopAsked, TimePassed, ProcessAdded,
-                           RetireAsked, RoleChangeAsked, NodeJoined, NodeLost, ProcessSeen>;
+using Event =
+    std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived, ProbeSucceeded,
+                 ProbeFailed, StopAsked, TimePassed, ProcessAdded, RetireAsked, RoleChangeAsked,
+                 NodeJoined, NodeLost, ProcessSeen, WeightsChosen>;
 
 // --- effects, to be executed in order
 
@@ -98,6 +106,7 @@ struct Spawn {
   Incarnation incarnation;
   std::string engine_id;
   Place place;
+  net::WeightSource weights = {};  // Of a worker.
 };
 struct SendSignal {
   Incarnation incarnation;

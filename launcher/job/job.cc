@@ -55,6 +55,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
       places_(setting.record || !setting.nodes.empty()),
       groups_(setting.groups),
       has_record_(setting.record.has_value()),
+      weights_(setting.record ? setting.record->weights : setting.weights),
       placement_(setting.record ? setting.record->nodes : setting.nodes),
       supervision_(timing, std::move(nonce), numbers_before(setting)),
       membership_(timing.membership_retry, (setting.launcher << 32U) + 1),
@@ -193,8 +194,39 @@ void Job::on(const RoleChangeAsked& event, Turn& turn) {
       process->role != event.role && process->fate == Fate::kRestart) {
     process->next_role = event.role;
     process->keeps_model = keeps_model(*process, event.role);
+    process->weights_order = 0;
+    process->next_version.clear();
     dismiss(*process, Fate::kChangeRole, turn);
   }
+}
+
+// Each worker leaves and comes back as another engine: KV of the old weights has no peer then.
+void Job::on(const WeightsChosen& event, Turn& turn) {
+  if (!runs()) {
+    return;
+  }
+  weights_ = event.weights;
+  for (auto row = processes_.begin(); row != processes_.end();) {
+    Process& process = *row++;  // It may be removed.
+    if (process.is_router() || process.is_batch() || process.fate == Fate::kEnd ||
+        process.drain_sent) {
+      continue;
+    }
+    const auto prepared = event.prepared.find(process.engine_id);
+    process.next_role = process.fate == Fate::kChangeRole ? process.next_role : process.role;
+    process.keeps_model = process.serving() && prepared != event.prepared.end();
+    process.weights_order = process.keeps_model ? prepared->second : 0;
+    process.next_version = weights_.version;
+    begin_leaving(process, Fate::kChangeRole, turn);
+  }
+  membership_.publish(turn);
+  drain_those_known_to_leave(turn);
+}
+
+bool Job::has_other_weights(const Process& process, const net::WorkerEntry& entry) const {
+  return !weights_.version.empty() && !process.is_router() && !process.is_batch() &&
+         (entry.weight_version != weights_.version ||
+          (!weights_.digest.empty() && entry.model_digest != weights_.digest));
 }
 
 // A place of the same size stays, and so does what is loaded there.
@@ -231,6 +263,13 @@ void Job::changed_role(Process& process, const net::Registered& message, Turn& t
 }
 
 void Job::dismiss(Process& process, Fate fate, Turn& turn) {
+  begin_leaving(process, fate, turn);
+  membership_.publish(turn);
+  drain_those_known_to_leave(turn);
+}
+
+// Routers must be told next.
+void Job::begin_leaving(Process& process, Fate fate, Turn& turn) {
   const bool served = process.serving();
   supervision_.dismiss(process, fate, turn);
   if (!process.alive()) {
@@ -241,8 +280,6 @@ void Job::dismiss(Process& process, Fate fate, Turn& turn) {
     leaving_.push_back(&process);
   }
   settle(process);
-  membership_.publish(turn);
-  drain_those_known_to_leave(turn);
 }
 
 void Job::drain_those_known_to_leave(Turn& turn) {
@@ -305,6 +342,9 @@ bool Job::find_place(Process& process) {
 void Job::start(Process& process, Turn& turn) {
   if (find_place(process)) {
     supervision_.start(process, turn);
+    if (!process.is_router() && !process.is_batch()) {
+      std::get<Spawn>(turn.effects.back()).weights = weights_;
+    }
     by_incarnation_.emplace(process.incarnation.value, &process);
   } else if (process.state != ProcessState::kWaiting) {
     process.state = ProcessState::kWaiting;
@@ -480,11 +520,18 @@ void Job::on(const MessageArrived& event, Turn& turn) {
       turn.emit(Send{process->name, net::RegisterAsked{}});  // An earlier launcher knew of it.
     }
   } else if (const auto* registered = std::get_if<net::Registered>(&event.message)) {
-    if (registered->worker.engine_id == process->engine_id) {
+    const bool changes = takes_other_role(*process, registered->worker.engine_id);
+    if ((changes || process->state == ProcessState::kStarting) &&
+        has_other_weights(*process, registered->worker)) {
+      supervision_.kill(*process,
+                        "its weights are " + registered->worker.weight_version +
+                            ", and the fleet's are " + weights_.version,
+                        turn);
+    } else if (registered->worker.engine_id == process->engine_id) {
       supervision_.registered(*process, *registered, turn);
       compare_model(*process, turn);
       settle(*process);
-    } else if (takes_other_role(*process, registered->worker.engine_id)) {
+    } else if (changes) {
       changed_role(*process, *registered, turn);
     }
   } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {

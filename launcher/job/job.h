@@ -18,6 +18,9 @@
 // one, a starting job fails. A ready job never does. Processes that wait for a node are not waited
 // for if their group has its minimum.
 //
+// In a rollout job, a worker serves only with the weights that were chosen last. One that registers
+// with others is killed, and starts again with the right ones.
+//
 // A Job may begin with the record of an earlier one, whose launcher is gone (job_adoption.cc).
 //
 // A heartbeat costs O(1), however many processes there are. The core uses no files, sockets or
@@ -63,6 +66,7 @@ struct JobSetting {
   std::vector<Node> nodes;  // Empty: one node without limits.
   std::vector<JobGroup> groups;
   bool foreign_router = false;  // It cannot be told which workers to use.
+  net::WeightSource weights;    // Of all workers; without a version: those of the job file.
   uint64_t launcher = 0;        // Of this run's launchers, which one this is.
   // Of an earlier launcher of the run; in place of the plan and the nodes.
   std::optional<JobRecord> record;
@@ -82,6 +86,7 @@ class Job {
   // In the order in which they were planned or added, without those that were retired.
   const std::list<Process>& processes() const { return processes_; }
   const Process* find(std::string_view name) const;
+  const net::WeightSource& weights() const { return weights_; }
   // What another launcher needs to go on with this job.
   JobRecord record() const;
   // An earlier launcher left it.
@@ -114,6 +119,7 @@ class Job {
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
   void on(const ProcessSeen& event, Turn& turn);
+  void on(const WeightsChosen& event, Turn& turn);
 
   void take(const JobRecord& record);
   void begin_adoption(Turn& turn);
@@ -138,6 +144,7 @@ class Job {
   bool takes_other_role(const Process& process, const std::string& engine_id) const;
   void changed_role(Process& process, const net::Registered& message, Turn& turn);
   void dismiss(Process& process, Fate fate, Turn& turn);
+  void begin_leaving(Process& process, Fate fate, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void ended(Process& process, Turn& turn);
   void remove(Process& process, Turn& turn);
@@ -154,6 +161,7 @@ class Job {
   void drain_next(Turn& turn);
   void kill_all(Turn& turn);
   void compare_model(Process& process, Turn& turn);
+  bool has_other_weights(const Process& process, const net::WorkerEntry& entry) const;
   void fail(const std::string& reason, const std::string& culprit, Turn& turn);
   void finish_if_all_exited(Turn& turn);
 
@@ -164,6 +172,7 @@ class Job {
   const bool places_;  // The nodes are known.
   const std::vector<JobGroup> groups_;
   const bool has_record_;
+  net::WeightSource weights_;
   JobState state_ = JobState::kStarting;
   bool started_ = false;
   std::list<Process> processes_;

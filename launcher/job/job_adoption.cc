@@ -33,7 +33,8 @@ bool ran(const ProcessRecord& record) {
 
 JobRecord Job::record() const {
   JobRecord record{.ready = state_ == JobState::kReady,
-                   .incarnations_made = supervision_.incarnations_made()};
+                   .incarnations_made = supervision_.incarnations_made(),
+                   .weights = weights_};
   for (const NodeShare& share : placement_.shares()) {
     record.nodes.push_back(share.node());
   }

@@ -76,6 +76,8 @@ void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
   codec.word(process.fate, Fate::kRestart, Fate::kChangeRole);
   codec.word(process.next_role, net::Role::kPrefill, net::Role::kBatch);
   codec.value(process.keeps_model);
+  codec.value(process.weights_order);
+  text(codec, process.next_version);
   text(codec, process.next_engine_id);
   codec.value(process.incarnation.value);
   text(codec, process.engine_id);
@@ -89,6 +91,9 @@ template <class Codec>
 void fields(Codec& codec, Of<JobRecord, Codec> record) {
   codec.value(record.ready);
   codec.value(record.incarnations_made);
+  text(codec, record.weights.path);
+  text(codec, record.weights.version);
+  text(codec, record.weights.digest);
   codec.list(record.nodes, kListMax, [](Codec& in, auto& node) { fields(in, node); });
   codec.list(record.processes, kListMax, [](Codec& in, auto& process) { fields(in, process); });
 }

@@ -16,6 +16,7 @@ namespace pdjob::launcher {
 struct JobRecord {
   bool ready = false;  // Clients were told so.
   uint64_t incarnations_made = 0;
+  net::WeightSource weights;  // As JobSetting::weights.
   std::vector<Node> nodes;
   std::vector<ProcessRecord> processes;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;

@@ -79,6 +79,9 @@ struct ProcessRecord : ProcessPlan {
   // start. Empty: it starts again.
   std::string next_engine_id;
   bool keeps_model = false;  // For Fate::kChangeRole: it may try that.
+  // With keeps_model: as in net::Drain::Next.
+  uint64_t weights_order = 0;
+  std::string next_version;
   uint32_t restarts = 0;
   uint32_t crashes = 0;
   uint32_t hangs = 0;

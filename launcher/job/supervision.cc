@@ -186,7 +186,10 @@ void Supervision::tell_drain(Process& process, Instant deadline, Turn& turn) {
     if (process.next_engine_id.empty()) {
       process.next_engine_id = engine_id_of(process, ++incarnations_made_);
     }
-    drain.next = {.role = process.next_role, .engine_id = process.next_engine_id};
+    drain.next = {.role = process.next_role,
+                  .engine_id = process.next_engine_id,
+                  .weights_order = process.weights_order,
+                  .weight_version = process.next_version};
   }
   turn.emit(Send{process.name, std::move(drain)});
 }

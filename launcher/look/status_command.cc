@@ -35,4 +35,8 @@ int show_nodes(const std::string& state_dir, const std::string& job, StatusForm 
   return show(state_dir, job, "/nodes", form, ShowMode::kOnce);
 }
 
+int show_rollout(const std::string& state_dir, const std::string& job, StatusForm form) {
+  return show(state_dir, job, "/rollout", form, ShowMode::kOnce);
+}
+
 }  // namespace pdjob::launcher

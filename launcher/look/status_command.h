@@ -1,5 +1,5 @@
-// `pdjob status`, `pdjob nodes` and `pdjob explain`: find a running launcher by its job's name and
-// ask it.
+// `pdjob status`, `pdjob nodes`, `pdjob rollout` and `pdjob explain`: find a running launcher by
+// its job's name and ask it.
 #pragma once
 
 #include <string>
@@ -17,6 +17,9 @@ Result<std::string> ask_launcher(const std::string& state_dir, const std::string
 int show_status(const std::string& state_dir, const std::string& job, StatusForm form,
                 ShowMode mode);
 int show_nodes(const std::string& state_dir, const std::string& job, StatusForm form);
+// Of a job of mode rollout.
+int show_rollout(const std::string& state_dir, const std::string& job, StatusForm form);
+
 int show_decisions(const std::string& state_dir, const std::string& job);
 
 }  // namespace pdjob::launcher

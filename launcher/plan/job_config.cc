@@ -105,9 +105,11 @@ void check_control_host(ConfigReader& in, JobConfig& config) {
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   in.field("name", config.name,
            {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
-  in.field("mode", config.mode, {{"serve", Mode::kServe}, {"batch", Mode::kBatch}},
+  in.field("mode", config.mode,
+           {{"serve", Mode::kServe}, {"batch", Mode::kBatch}, {"rollout", Mode::kRollout}},
            {.doc = "What the job does. `serve`: answer requests until it is stopped. `batch`: "
-                   "answer the rows of `batch`, then end, with the exit code of `pdjob batch`."});
+                   "answer the rows of `batch`, then end, with the exit code of `pdjob batch`. "
+                   "`rollout`: as `serve`, and a trainer changes the weights."});
   read_models(in, overrides, config.models);
   in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
              [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
@@ -126,6 +128,10 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
              {.doc = "How many workers the job may have, where `prefill.scaling` or "
                      "`decode.scaling` lets it change their number."},
              [&](ConfigReader& section) { read(section, config.scaling); });
+  in.section("rollout",
+             {.doc = "With `mode: rollout`: weights that a trainer changes while the job runs "
+                     "(docs/how-to/rollouts.md)."},
+             [&](ConfigReader& section) { router::read(section, config.rollout); });
   read_clusters(in, config.clusters);
   const bool has_batch = in.has("batch");
   in.section("batch",
@@ -259,6 +265,38 @@ void check_batch(ConfigReader& in, const JobConfig& config, JobUse use) {
   }
 }
 
+void check_rollout(ConfigReader& in, const JobConfig& config) {
+  if (config.mode != Mode::kRollout) {
+    return;
+  }
+  if (config.rollout.weights_dir.empty()) {
+    in.fail("rollout.weights_dir", "is missing: mode rollout needs it");
+  }
+  if (config.models.size() > 1) {
+    in.fail("mode", "rollout is for a job of one model");
+  }
+  const auto foreign = [](const engine::EngineConfig& engine) {
+    return engine.kind == engine::EngineKind::kForeign;
+  };
+  const ModelConfig& model = config.models.front();
+  if (foreign(model.decode_engine) || (model.disaggregated() && foreign(model.prefill_engine))) {
+    in.fail("mode", "rollout is for pdjob's own engine");
+  }
+  if (config.router.kind == router::RouterKind::kCommand) {
+    in.fail("mode", "rollout is for pdjob's own router");
+  }
+  if (config.router.cache.bytes_max > 0) {
+    in.fail("router.cache", "would give answers of old weights: mode rollout does without it");
+  }
+  if (config.router.replicas > 1 && config.rollout.control == router::ControlPlace::kOwnAddress) {
+    in.fail("rollout.control",
+            "must be same_address with several routers: they cannot share rollout.listen");
+  }
+  if (config.rollout.open && !config.rollout.key_file.empty()) {
+    in.fail("rollout.open", "asks for no key, and rollout.key_file names one");
+  }
+}
+
 bool all_scale(const ModelConfig& model) {
   return model.decode_group.scaling.on() &&
          (!model.disaggregated() || model.prefill_group.scaling.on());
@@ -341,6 +379,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_workers(in, config);
   check_router(in, config);
   check_batch(in, config, use);
+  check_rollout(in, config);
   config.text_of_job = in.text_without("batch");
   check_scaling(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {
@@ -352,6 +391,9 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
       launcher.log_dir.empty()
           ? launcher.state_dir + "/" + config.name + "/logs"
           : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
+  for (std::string* path : {&config.rollout.weights_dir, &config.rollout.key_file}) {
+    *path = expand_home(*path, places);
+  }
   batch::BatchConfig& batch = config.batch;
   for (std::string* path : {&batch.out, &batch.body_template, &batch.key_file}) {
     *path = expand_home(*path, places);
@@ -384,6 +426,7 @@ Result<JobConfig> read_job_config(const std::string& path, const Places& places,
 JobConfig batch_job(JobConfig config) {
   const std::string usual_logs = config.launcher.state_dir + "/" + config.name + "/logs";
   config.name += "-batch";
+  config.mode = config.mode == Mode::kRollout ? Mode::kServe : config.mode;
   config.launcher.log_dir = config.launcher.log_dir == usual_logs
                                 ? config.launcher.state_dir + "/" + config.name + "/logs"
                                 : config.launcher.log_dir + "-batch";

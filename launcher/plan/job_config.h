@@ -18,13 +18,15 @@
 #include "launcher/plan/restart_policy.h"
 #include "launcher/plan/scaling_config.h"
 #include "net/control/message.h"
+#include "router/config/rollout_config.h"
 #include "router/config/router_config.h"
 
 namespace pdjob::launcher {
 
 enum class Mode {
   kServe,
-  kBatch,  // Answers the rows of `batch`, then ends.
+  kBatch,    // Answers the rows of `batch`, then ends.
+  kRollout,  // As kServe, with weights that a trainer changes.
 };
 
 struct LauncherConfig {
@@ -50,6 +52,7 @@ struct JobConfig {
   batch::BatchApiConfig batch_api;
   LauncherConfig launcher;
   JobScalingConfig scaling;
+  router::RolloutConfig rollout;
   std::vector<ClusterConfig> clusters;  // Empty: this machine.
   batch::BatchConfig batch;
 

@@ -14,7 +14,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr size_t kHeadBytes = 6;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
@@ -40,6 +40,9 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   codec.text(ledger.config_text, kConfigBytesMax);
   codec.value(ledger.stopping);
   codec.value(ledger.planned);
+  codec.value(ledger.rollout.paused);
+  codec.word(ledger.rollout.mode, net::PauseMode::kWait, net::PauseMode::kRetract);
+  codec.value(ledger.rollout.updates);
 }
 
 bool is_heartbeat(const Event& event) {
@@ -58,7 +61,8 @@ bool makes_an_engine(const Effect& effect) {
 }  // namespace
 
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects) {
-  if (std::ranges::any_of(effects, makes_an_engine)) {
+  if (std::holds_alternative<WeightsChosen>(event) ||
+      std::ranges::any_of(effects, makes_an_engine)) {
     return LedgerDue::kBefore;
   }
   return is_heartbeat(event)                  ? LedgerDue::kNever

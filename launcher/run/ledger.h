@@ -14,6 +14,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
 #include "launcher/placement/node.h"
+#include "launcher/rollout/rollout.h"
 
 namespace pdjob::launcher {
 
@@ -32,6 +33,7 @@ struct Ledger {
   std::string config_text;  // A changed job file is another run.
   bool stopping = false;    // It was told to end: nobody goes on with it.
   bool planned = false;     // The rest is known.
+  RolloutRecord rollout;    // Of a job of mode rollout.
   std::vector<Node> plan_nodes;
   JobRecord job;
 

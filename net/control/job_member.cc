@@ -61,6 +61,12 @@ void JobMember::membership_applied(uint64_t version) {
   }
 }
 
+void JobMember::tell(const Message& message) {
+  if (launcher_) {
+    launcher_->send(message);
+  }
+}
+
 void JobMember::stop() { draining_ ? handler_->on_shutdown() : drain(drain_timeout_, {}); }
 
 // A launcher may order again what an earlier one ordered: this may be the engine of `next` already.

@@ -62,6 +62,8 @@ class JobMember final : public ControlClient::Handler {
   void drained();
   // Answers a Membership.
   void membership_applied(uint64_t version);
+  // Any other message to the launcher. It may be lost.
+  void tell(const Message& message);
   // As by a signal.
   void stop();
 

@@ -32,6 +32,36 @@ const char* to_string(Standing standing) {
   return "unknown";
 }
 
+const char* to_string(PauseMode mode) {
+  switch (mode) {
+    case PauseMode::kWait:
+      return "wait";
+    case PauseMode::kAbort:
+      return "abort";
+    case PauseMode::kRetract:
+      return "retract";
+  }
+  return "unknown";
+}
+
+const char* to_string(OrderKind kind) {
+  switch (kind) {
+    case OrderKind::kReport:
+      return "report";
+    case OrderKind::kPause:
+      return "pause";
+    case OrderKind::kResume:
+      return "resume";
+    case OrderKind::kUpdate:
+      return "update";
+    case OrderKind::kRename:
+      return "rename";
+    case OrderKind::kFlush:
+      return "flush";
+  }
+  return "unknown";
+}
+
 const char* to_string(LossCause cause) {
   switch (cause) {
     case LossCause::kUnknown:

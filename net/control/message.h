@@ -58,6 +58,7 @@ struct WorkerEntry {
   bool local_links = false;  // It has no keys for KV links: it hands over on its machine only.
   // The digest of its model's file, equal on all workers of a model. Empty: unknown.
   std::string model_digest;
+  std::string weight_version;  // WeightSource::version. Empty: the job updates no weights.
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
@@ -104,6 +105,41 @@ struct Departure {
   friend bool operator==(const Departure&, const Departure&) = default;
 };
 
+// A set of weights for the model of a rollout job.
+struct WeightSource {
+  std::string path;     // Of a GGUF file on the workers' nodes. Empty: the file of the job.
+  std::string version;  // The trainer's name for it. Empty: the job is not of mode rollout.
+  std::string digest;   // As WorkerEntry::model_digest. Empty: unknown.
+  friend bool operator==(const WeightSource&, const WeightSource&) = default;
+};
+
+// What happens to the requests that run when admission closes. New ones wait in the router.
+enum class PauseMode : uint8_t {
+  kWait = 1,     // They finish.
+  kAbort = 2,    // They end at once, with the tokens that they have.
+  kRetract = 3,  // They leave their workers, and go on from their last token after the pause.
+};
+const char* to_string(PauseMode mode);  // "wait", ...
+
+// What a trainer wants of the whole fleet.
+enum class OrderKind : uint8_t {
+  kReport = 1,  // Nothing but the answer.
+  kPause = 2,   // Close admission. The answer comes once no request runs.
+  kResume = 3,  // Open it.
+  kUpdate = 4,  // Serve with the weights of `path`, under the name `version`.
+  kRename = 5,  // Give the weights in use the name `version`.
+  kFlush = 6,   // Drop all kept prompts.
+};
+const char* to_string(OrderKind kind);  // "report", ...
+
+inline constexpr size_t kTroublesMax = 64;  // Workers that one answer names.
+// A worker that does not serve the fleet's weights, and why.
+struct WorkerTrouble {
+  std::string worker;
+  std::string why;
+  friend bool operator==(const WorkerTrouble&, const WorkerTrouble&) = default;
+};
+
 // --- up: to the launcher
 struct Registered {  // "I serve now." Sent until acknowledged, and again after a reconnect.
   WorkerEntry worker;
@@ -127,6 +163,36 @@ struct MembershipApplied {  // From routers: requests can be pinned to the worke
   std::string engine_id;    // The router's.
   uint64_t version = 0;
   friend bool operator==(const MembershipApplied&, const MembershipApplied&) = default;
+};
+
+// Answer to PrepareWeights, and to each repetition.
+struct WeightsPrepared {
+  std::string engine_id;  // The worker's.
+  uint64_t order = 0;
+  std::string path;    // Of the file, without symbolic links.
+  std::string digest;  // Of the whole file.
+  uint64_t bytes = 0;
+  uint64_t took_us = 0;
+  std::string error;     // Why these weights cannot be served here; empty: they can.
+  bool refused = false;  // The order itself is wrong: no worker could take it.
+  friend bool operator==(const WeightsPrepared&, const WeightsPrepared&) = default;
+};
+// Answer to AdmissionAsked, at once, and again when the last request has left its workers.
+struct AdmissionApplied {
+  std::string engine_id;  // The router's.
+  uint64_t epoch = 0;
+  uint64_t running = 0;  // Clients' requests that workers may have.
+  friend bool operator==(const AdmissionApplied&, const AdmissionApplied&) = default;
+};
+// From routers: an order of a trainer. Repeated until it is answered.
+struct OrderAsked {
+  uint64_t id = 0;  // Chosen at random by the router, so an order may be repeated.
+  OrderKind kind = OrderKind::kReport;
+  PauseMode mode = PauseMode::kWait;  // Of kPause, and of a kUpdate that is not paused.
+  std::string path;                   // Of kUpdate.
+  std::string version;                // Of kUpdate and kRename. Empty: the version in use.
+  bool keeps_pause = false;           // Of kUpdate: admission stays closed after it.
+  friend bool operator==(const OrderAsked&, const OrderAsked&) = default;
 };
 
 // --- down: to a worker or router
@@ -165,6 +231,9 @@ struct Drain {
     Role role = Role::kPrefill;
     std::string engine_id;  // Empty: there is no next role.
     std::string link_keys;  // As in ProcessSpec. Secret.
+    // The order whose prepared weights it serves with; 0: those that it has.
+    uint64_t weights_order = 0;
+    std::string weight_version;  // Its WorkerEntry::weight_version then.
     friend bool operator==(const Next&, const Next&) = default;
   };
   Next next;
@@ -174,7 +243,39 @@ struct Shutdown {  // End at once, exit 0.
   friend bool operator==(const Shutdown&, const Shutdown&) = default;
 };
 
-using Message = std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership,
-                             LoadReported, Drain, Shutdown, MembershipApplied, RegisterAsked>;
+// To workers: read these weights beside those in use, and answer WeightsPrepared. Repeated until
+// then. A new order drops what an earlier one prepared; an empty path drops it, too.
+struct PrepareWeights {
+  uint64_t order = 0;
+  std::string path;
+  friend bool operator==(const PrepareWeights&, const PrepareWeights&) = default;
+};
+// To routers: close or open admission, and answer AdmissionApplied. Repeated until then. A lower
+// epoch than one already seen is stale.
+struct AdmissionAsked {
+  uint64_t epoch = 0;
+  bool closed = false;
+  PauseMode mode = PauseMode::kWait;
+  friend bool operator==(const AdmissionAsked&, const AdmissionAsked&) = default;
+};
+// Answer to OrderAsked, once it is carried out or refused.
+struct OrderAnswered {
+  uint64_t id = 0;
+  uint16_t status = 200;  // Of HTTP.
+  std::string message;
+  WeightSource weights;  // That the fleet serves with.
+  bool paused = false;
+  PauseMode mode = PauseMode::kWait;    // Of the pause.
+  uint32_t workers = 0;                 // That the job should have.
+  uint32_t serving = 0;                 // Those that serve with these weights.
+  uint64_t updates = 0;                 // Since the job began.
+  std::vector<WorkerTrouble> troubles;  // The first kTroublesMax.
+  friend bool operator==(const OrderAnswered&, const OrderAnswered&) = default;
+};
+
+using Message =
+    std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership, LoadReported, Drain,
+                 Shutdown, MembershipApplied, RegisterAsked, WeightsPrepared, AdmissionApplied,
+                 OrderAsked, PrepareWeights, AdmissionAsked, OrderAnswered>;
 
 }  // namespace pdjob::net

@@ -39,8 +39,11 @@ struct ProcessSpec {
   std::string front_address;
   // For both: who shows it to a router may name the tenant whose row it sends. Secret.
   std::string rows_key;
-  std::string config_yaml;  // The job's whole configuration text; roles read their own sections.
-  std::string config_name;  // Its name in errors.
+  WeightSource weights;        // Of a worker in a rollout job.
+  bool begins_closed = false;  // A router of one: it waits for AdmissionAsked.
+  std::string control_key;     // Opens the control routes of a router. Secret.
+  std::string config_yaml;     // The job's whole configuration text; roles read their own sections.
+  std::string config_name;     // Its name in errors.
 };
 
 std::string encode_spec(const ProcessSpec& spec);

@@ -38,6 +38,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.word(worker.standing, Standing::kProving, Standing::kLeaving);
   codec.value(worker.local_links);
   text(codec, worker.model_digest);
+  text(codec, worker.weight_version);
 }
 
 template <class Codec>
@@ -113,9 +114,11 @@ void fields(Codec& codec, typename Codec::template Ref<LoadReported> message) {
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Drain> message) {
   codec.value(message.deadline_ms);
-  codec.word(message.next.role, Role::kPrefill, Role::kDecode);
+  codec.word(message.next.role, Role::kPrefill, Role::kBoth);
   text(codec, message.next.engine_id);
   text(codec, message.next.link_keys);
+  codec.value(message.next.weights_order);
+  text(codec, message.next.weight_version);
 }
 
 template <class Codec>
@@ -130,9 +133,78 @@ void fields(Codec& codec, typename Codec::template Ref<MembershipApplied> messag
 template <class Codec>
 void fields(Codec&, typename Codec::template Ref<RegisterAsked>) {}
 
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<WeightsPrepared> message) {
+  text(codec, message.engine_id);
+  codec.value(message.order);
+  text(codec, message.path);
+  text(codec, message.digest);
+  codec.value(message.bytes);
+  codec.value(message.took_us);
+  text(codec, message.error);
+  codec.value(message.refused);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<AdmissionApplied> message) {
+  text(codec, message.engine_id);
+  codec.value(message.epoch);
+  codec.value(message.running);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<OrderAsked> message) {
+  codec.value(message.id);
+  codec.word(message.kind, OrderKind::kReport, OrderKind::kFlush);
+  codec.word(message.mode, PauseMode::kWait, PauseMode::kRetract);
+  text(codec, message.path);
+  text(codec, message.version);
+  codec.value(message.keeps_pause);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<PrepareWeights> message) {
+  codec.value(message.order);
+  text(codec, message.path);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<AdmissionAsked> message) {
+  codec.value(message.epoch);
+  codec.value(message.closed);
+  codec.word(message.mode, PauseMode::kWait, PauseMode::kRetract);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<WeightSource> source) {
+  text(codec, source.path);
+  text(codec, source.version);
+  text(codec, source.digest);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<WorkerTrouble> trouble) {
+  text(codec, trouble.worker);
+  text(codec, trouble.why);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<OrderAnswered> message) {
+  codec.value(message.id);
+  codec.value(message.status);
+  text(codec, message.message);
+  fields(codec, message.weights);
+  codec.value(message.paused);
+  codec.word(message.mode, PauseMode::kWait, PauseMode::kRetract);
+  codec.value(message.workers);
+  codec.value(message.serving);
+  codec.value(message.updates);
+  codec.list(message.troubles, kTroublesMax, [](Codec& in, auto& trouble) { fields(in, trouble); });
+}
+
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
-static_assert(std::variant_size_v<Message> == 10);
+static_assert(std::variant_size_v<Message> == 16);
 
 template <size_t... I>
 Message blank(size_t index, std::index_sequence<I...>) {

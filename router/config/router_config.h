@@ -62,6 +62,15 @@ struct BatchDoor {
   uint64_t body_bytes_max = 0;  // Of an upload.
 };
 
+// Where a trainer sends its orders. Not of the file.
+struct ControlDoor {
+  bool on = false;
+  bool same_address = false;  // Beside the API. Otherwise at `listen`.
+  std::string listen;
+  std::string key;      // Empty: everybody may give orders.
+  Duration patience{};  // How long an order may take.
+};
+
 struct RouterConfig {
   RouterKind kind = RouterKind::kBuiltIn;
   std::string recipe;             // For kCommand.
@@ -115,6 +124,7 @@ struct RouterConfig {
   // Not a key: workers want keys of their own, so a client's Authorization is never for them.
   bool own_keys = false;
   BatchDoor batches;          // Not a key.
+  ControlDoor control;        // Not a key.
   std::string probe_key;      // Not a key of the file: only the launcher's probes show it.
   bool hears_losses = false;  // Not a key: a launcher reports why workers were lost.
   CacheConfig cache;

@@ -76,6 +76,7 @@ void Router::step(const RouterEvent& event, Instant now, std::vector<RouterEffec
   if (std::exchange(room_made_, false)) {
     place_queued(kFailuresMax, turn);
   }
+  look_if_quiet(turn);
   const bool emptied = had_requests || std::holds_alternative<DrainRequested>(event);
   if (draining_ && emptied && requests_.empty()) {
     effects.emplace_back(Drained{});
@@ -242,7 +243,8 @@ void Router::enqueue(Request& request, Turn& turn) {
   const Instant now = turn.now;
   const auto queue = queues_.find(request.facts.model);
   const bool waits = queue != queues_.end() && queue->second.contains(request.queue_place);
-  if (!waits && !make_room_for(request, turn)) {
+  const bool returns = waits_for_admission(request) && request.attempts_made > 0;
+  if (!waits && !returns && !make_room_for(request, turn)) {
     refuse(request, queue_full(), turn);
     return;
   }
@@ -251,6 +253,10 @@ void Router::enqueue(Request& request, Turn& turn) {
   }
   request.state = State::kQueued;
   queues_[request.facts.model].emplace(request.queue_place, request.id);
+  if (waits_for_admission(request)) {
+    set_wake(request, request.deadline);
+    return;
+  }
   // A failed worker may be retried after its back-off; a new worker wakes the queue at once.
   Instant when = std::min(request.queue_deadline, request.deadline);
   for (const WorkerId id : request.failed) {
@@ -857,7 +863,21 @@ void Router::on(const WorkerProbed& event, Turn& turn) {
   }
 }
 
-void Router::on(const DrainRequested& /*event*/, Turn& /*turn*/) { draining_ = true; }
+void Router::on(const DrainRequested& /*event*/, Turn& turn) {
+  draining_ = true;
+  if (!closed_) {
+    return;
+  }
+  std::vector<RequestId> waiting;  // For an end of the pause that this router will not see.
+  for (const auto& [id, request] : requests_) {
+    if (request.state == State::kQueued && waits_for_admission(request)) {
+      waiting.push_back(id);
+    }
+  }
+  for (const RequestId id : waiting) {
+    refuse(requests_.at(id), {ErrorCode::kUnavailable, "this router is shutting down"}, turn);
+  }
+}
 
 // --- time
 
@@ -889,6 +909,8 @@ void Router::wake(Request& request, Turn& turn) {
     retry(request, RetryReason::kFailed, request.attempt.decode.worker, request.last_failure, turn);
   } else if (request.state == State::kConcurrent) {
     hedge(request, turn);
+  } else if (waits_for_admission(request)) {
+    set_wake(request, request.deadline);
   } else if (turn.now >= request.queue_deadline) {
     const std::string& why = request.last_failure;
     if (request.wants_room) {
@@ -921,6 +943,10 @@ void Router::refuse(Request& request, const Error& error, Turn& turn) {
 
 void Router::complete(Request& request, Turn& turn) {
   turn.effects.emplace_back(Complete{request.id});
+  if (closed_ && pause_mode_ != net::PauseMode::kWait && !request.facts.probes) {
+    request.attempt.offered = request.attempt.prefill.worker != WorkerId{};
+    cancel_legs(request, turn);  // Its prefill worker is not waited for.
+  }
   if (!request.attempt.prefill.running && !request.attempt.decode.running) {
     erase(request);
     return;

@@ -43,6 +43,11 @@
 // lost workers: from then on, they are apart. Requests without a loss avoid workers that stand
 // still or have a suspect, while others are left.
 //
+// Admission may be closed, while weights change. Clients' requests then wait in the queue, without
+// queue_timeout, and those that run end by net::PauseMode: they finish, are aborted by their
+// workers, or leave them (*retract*). A stream that leaves continues later, as if its worker had
+// died; a request without a reply starts anew. Probes go on.
+//
 // Pure.
 #pragma once
 
@@ -171,12 +176,20 @@ struct TokensLearnt {  // LearnTokens has ended.
   size_t prompt_bytes = 0;
   std::vector<uint32_t> tokens;  // Empty: no engine answered.
 };
+struct AdmissionSet {  // May be repeated.
+  bool closed = false;
+  net::PauseMode mode = net::PauseMode::kWait;
+};
+struct LegTakenOff {  // TakeOff has ended this leg; the client has whole tokens only.
+  LegId leg;
+};
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
 struct TimePassed {};      // Due at next_wakeup().
 
-using RouterEvent = std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft,
-                                 WorkersChanged, LoadChanged, WorkerProbed, NobodyThere, KvTold,
-                                 KvToldAnew, TokensLearnt, DrainRequested, TimePassed>;
+using RouterEvent =
+    std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,
+                 LoadChanged, WorkerProbed, NobodyThere, KvTold, KvToldAnew, TokensLearnt,
+                 AdmissionSet, LegTakenOff, DrainRequested, TimePassed>;
 
 // --- effects
 // What a leg's body says about the prompt's KV.
@@ -247,6 +260,13 @@ struct Blamed {  // Workers crashed or hung while it ran on them; it is refused 
   RequestId id;
   size_t losses = 0;
 };
+// Ends this leg once the client has whole tokens, with LegTakenOff, while admission is closed. A
+// reply that cannot continue elsewhere goes on to its end.
+struct TakeOff {
+  LegId leg;
+};
+struct AbortRunning {};  // All workers end their requests now, with the tokens that they have.
+struct Quiet {};         // Admission is closed, and no worker has a client's request.
 // Each request that arrived ends with exactly one of these four.
 struct Complete {  // The relayed reply is whole.
   RequestId id;
@@ -264,9 +284,10 @@ struct Forget {  // The client left.
 };
 struct Drained {};
 
-using RouterEffect = std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded,
-                                  Complete, Refuse, Abort, Forget, Drained, PairSuspected,
-                                  Continued, Bypassed, OutOfRetries, Hedged, LearnTokens, Blamed>;
+using RouterEffect =
+    std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
+                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries, Hedged,
+                 LearnTokens, Blamed, TakeOff, AbortRunning, Quiet>;
 
 class Router {
  public:
@@ -303,6 +324,11 @@ class Router {
   std::set<std::string> models() const;
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const;
+  // Clients' requests that workers may have.
+  size_t requests_running() const;
+  bool closed() const { return closed_; }
+  // True if streams leave their workers as soon as they can.
+  bool retracts() const { return closed_ && pause_mode_ == net::PauseMode::kRetract; }
 
  private:
   enum class State { kQueued, kConcurrent, kPrefilling, kDecoding, kRelaying, kAnswered };
@@ -407,6 +433,8 @@ class Router {
   void on(const KvTold& event, Turn& turn);
   void on(const KvToldAnew& event, Turn& turn);
   void on(const TokensLearnt& event, Turn& turn);
+  void on(const AdmissionSet& event, Turn& turn);
+  void on(const LegTakenOff& event, Turn& turn);
   void on(const DrainRequested& event, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
 
@@ -460,6 +488,14 @@ class Router {
   // The stream broke off: continues it on another pair, now or when there is one.
   void continue_elsewhere(Request& request, WorkerId worker, Turn& turn);
   void wake(Request& request, Turn& turn);
+
+  // Pauses: router_pause.cc.
+  bool waits_for_admission(const Request& request) const {
+    return closed_ && !request.facts.probes;
+  }
+  void open_admission(Turn& turn);
+  void retract(Request& request, Turn& turn);
+  void look_if_quiet(Turn& turn);
 
   // Requests that kill workers: router_blame.cc.
   void note_loss(Request& request, const Leg& leg, Instant now);
@@ -519,6 +555,9 @@ class Router {
   bool room_made_ = false;                         // A worker got room in this turn.
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
   bool draining_ = false;
+  bool closed_ = false;
+  bool quiet_told_ = false;  // Since admission closed.
+  net::PauseMode pause_mode_ = net::PauseMode::kWait;
   std::string nobody_there_;  // Why no request can be served yet; empty: a worker has answered.
 };
 

@@ -132,6 +132,9 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   request.wants_room = false;
+  if (waits_for_admission(request)) {
+    return std::nullopt;
+  }
   if (awaits_word(request, now)) {
     return std::nullopt;
   }

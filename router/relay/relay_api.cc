@@ -351,9 +351,25 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
   }
   // The write may find that the client has left, which ends the leg and the exchange. Do not touch
   // them after it.
+  const RequestId id = leg.id.request;
   if (!exchange.sink->write(raw)) {
     client_->pause(call);
   }
+  if (core_.retracts() && exchanges_.contains(id) && legs_.contains(call)) {
+    take_off(call);
+  }
+}
+
+void RelayApi::take_off(net::CallId call) {
+  const LegId id = legs_.at(call).id;
+  Exchange& exchange = exchanges_.at(id.request);
+  if (!exchange.record || !exchange.record->resumable()) {
+    return;  // Later, or it goes on to its end.
+  }
+  client_->cancel(call);
+  take_leg(call, "taken off for a pause");
+  exchange.relayed = {};
+  submit(LegTakenOff{id});
 }
 
 void RelayApi::collect_body(Leg& leg, std::string_view raw) {
@@ -637,6 +653,34 @@ void RelayApi::carry_out(const Blamed& effect) {
              " is not given on: " + std::to_string(effect.losses) +
              " workers crashed or hung while they ran it; SHA-256 " +
              (exchange.body.is_empty() ? "unknown" : sha256_of(exchange.body.text())));
+}
+
+void RelayApi::carry_out(const TakeOff& effect) {
+  if (const auto call = calls_.find(effect.leg); call != calls_.end()) {
+    take_off(call->second);
+  }
+}
+
+// A worker that does not know the call finishes what it has.
+void RelayApi::carry_out(const AbortRunning& /*effect*/) {
+  for (const auto& [id, worker] : core_.workers().all()) {
+    net::fetch(loop_, *client_,
+               {.to = {worker.entry.host, worker.entry.port},
+                .method = "POST",
+                .target = "/abort_request",
+                .header_lines = worker.key_line + "Content-Type: application/json\r\n",
+                .body = R"({"abort_all":true})",
+                .connect_timeout = config_.connect_timeout,
+                .head_timeout = kReleaseTimeout,
+                .idle_timeout = kReleaseTimeout},
+               limits::kKiB, [](const Result<net::HttpReply>&) {});  // It is asked again.
+  }
+}
+
+void RelayApi::carry_out(const Quiet& /*effect*/) {
+  if (on_quiet_) {
+    on_quiet_();
+  }
 }
 
 void RelayApi::carry_out(const Complete& effect) {

@@ -62,6 +62,8 @@ class RelayApi final : public net::HttpCallHandler {
   void on_workers_changed(std::function<void()> then) {
     on_workers_changed_.push_back(std::move(then));
   }
+  // Called while admission is closed and no worker has a client's request.
+  void on_quiet(std::function<void()> then) { on_quiet_ = std::move(then); }
   // Sets the function that asks engines for tokens. It ends each question with TokensLearnt.
   void on_learn_tokens(std::function<void(TokensQuestion)> ask) { ask_tokens_ = std::move(ask); }
 
@@ -150,6 +152,9 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const Bypassed& effect);
   void carry_out(const Continued& effect);
   void carry_out(const Blamed& effect);
+  void carry_out(const TakeOff& effect);
+  void carry_out(const AbortRunning& effect);
+  void carry_out(const Quiet& effect);
   void carry_out(const Complete& effect);
   void carry_out(const Refuse& effect);
   void carry_out(const Abort& effect);
@@ -176,6 +181,8 @@ class RelayApi final : public net::HttpCallHandler {
                        const KvWords& words) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
+  // Ends the leg of a stream that another worker will continue.
+  void take_off(net::CallId call);
   // `error`: why it failed; empty: it did not.
   Leg take_leg(net::CallId call, std::string_view error = "");
   void end_trace(Exchange& exchange, Outcome outcome);
@@ -188,6 +195,7 @@ class RelayApi final : public net::HttpCallHandler {
   const RouterConfig config_;
   const std::function<void()> on_drained_;
   std::vector<std::function<void()>> on_workers_changed_;
+  std::function<void()> on_quiet_;
   std::function<void(TokensQuestion)> ask_tokens_;  // Set if the core has kv().
   const std::unique_ptr<net::HttpClient> client_;
   Router core_;

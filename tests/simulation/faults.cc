@@ -5,7 +5,7 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr std::array<std::pair<const char*, FaultKind>, 12> kKinds = {
+constexpr std::array<std::pair<const char*, FaultKind>, 13> kKinds = {
     {{"kill", &FaultWeights::kill},
      {"freeze", &FaultWeights::freeze},
      {"slow", &FaultWeights::slow},
@@ -17,7 +17,8 @@ constexpr std::array<std::pair<const char*, FaultKind>, 12> kKinds = {
      {"partition", &FaultWeights::partition},
      {"node lost", &FaultWeights::node_lost},
      {"reorganise", &FaultWeights::reorganise},
-     {"an agent's link breaks", &FaultWeights::agent_link_breaks}}};
+     {"an agent's link breaks", &FaultWeights::agent_link_breaks},
+     {"trainer", &FaultWeights::trainer}}};
 
 }  // namespace
 

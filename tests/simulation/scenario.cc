@@ -78,6 +78,8 @@ void read(ConfigReader& in, Scenario& to) {
       weights.field("node_lost", w.node_lost, {"A node is lost, and joins again later."});
       weights.field("agent_link_breaks", w.agent_link_breaks,
                     {"A connection between an agent and the launcher is reset."});
+      weights.field("trainer", w.trainer,
+                    {"A trainer pauses the fleet, ends the pause, or changes the weights."});
       weights.field("reorganise", w.reorganise, {"A process is added, retired or changes role."});
     });
     share(faults, "messages_lost", to.messages_lost, "Messages of the control plane.");

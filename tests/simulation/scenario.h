@@ -27,6 +27,7 @@ struct FaultWeights {
   uint32_t kv_link_breaks = 0, connection_breaks = 0, goes_dead = 0, partition = 0;
   uint32_t node_lost = 0;  // With agents: the agent is killed, or its machine loses its power.
   uint32_t agent_link_breaks = 0;
+  uint32_t trainer = 0;     // An order: a pause, its end, or other weights.
   uint32_t reorganise = 0;  // An order: one more process, one less, or another role.
 };
 

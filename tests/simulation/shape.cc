@@ -113,6 +113,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
     shape.two_hop = false;  // Workers describe themselves.
     shape.router.protocol = router::Protocol::kAuto;
   }
+  shape.rollout = scenario.weights.trainer > 0;
   shape.decode_wants_gpus = random.chance(0.5);
   shape.prefill_wants_labels = shape.nodes > 2 && random.chance(0.5);
   if (scenario.agents > 0 && random.chance(scenario.agents)) {

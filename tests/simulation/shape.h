@@ -30,6 +30,7 @@ struct Shape {
   Duration agent_lease{};
   Duration orphan_timeout{};
   bool decode_wants_gpus = false;
+  bool rollout = false;               // A trainer gives orders.
   bool prefill_wants_labels = false;  // Only every second node has them.
   router::RouterConfig router;
   WorkloadShape workload;

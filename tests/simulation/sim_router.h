@@ -49,6 +49,9 @@ class SimRouter final : public SimMember {
           process_, options.workers, "", options.config,
           [this](router::RouterEvent event) { api_->relay().submit(std::move(event)); });
     }
+    if (options.spec.begins_closed) {
+      member_.begin_closed();
+    }
     member_.serve(std::move(in_job), {.name = options.spec.name,
                                       .engine_id = options.spec.engine_id,
                                       .role = net::Role::kRouter,

@@ -126,9 +126,13 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
       worker::WorkerMember::Parts{.api = *api_,
                                   .server = *server_,
                                   .drain_engine = [this] { command(worker::DrainAsked{}); },
-                                  .end = std::move(end)});
+                                  .end = std::move(end),
+                                  .change_role = {},  // A new start.
+                                  .prepare = [this](const auto& order) { prepare(order); }});
   net::WorkerEntry entry = api_->entry(options_.spec.host, server_->port());
   entry.engine_id = options_.spec.engine_id;
+  entry.weight_version = options_.spec.weights.version;
+  entry.model_digest = options_.spec.weights.digest;
   if (options_.two_hop) {
     entry.kv_address.clear();
   }
@@ -153,6 +157,19 @@ SimWorker::~SimWorker() {
   process_.die();
   scene_.http.forget(process_);
   scene_.kv.forget(*kv_thread_);
+}
+
+// Weights are only a name here. Each order takes its time, and its repetitions do, too.
+void SimWorker::prepare(const net::PrepareWeights& order) {
+  if (order.path.empty()) {
+    return;
+  }
+  process_.call_at(process_.now() + std::chrono::milliseconds(200), [this, order] {
+    member_->tell(net::WeightsPrepared{.engine_id = options_.spec.engine_id,
+                                       .order = order.order,
+                                       .path = order.path,
+                                       .digest = "digest of " + order.path});
+  });
 }
 
 void SimWorker::terminate() {

@@ -91,6 +91,8 @@ class SimWorker final : public SimMember,
  private:
   class WatchedCore;
 
+  void prepare(const net::PrepareWeights& order);
+
   // The API's calls.
   Status submit(worker::GenerationRequest request) override;
   void cancel(RequestId request) override { command(worker::RequestCancelled{request}); }

@@ -9,6 +9,7 @@
 #include "decode/decode_worker.h"
 #include "kvtransfer/open_transport.h"
 #include "launcher/clusters/merged_cluster.h"
+#include "launcher/job_rollout.h"
 #include "launcher/job_runner.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
@@ -121,6 +122,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
     machines_.gone = [](Incarnation) {};
     machines_.door_changed = [](const launcher::Door&, bool) {};
     members_.clear();
+    rollout_.reset();
     job_.reset();
   }
   SimWorld(const SimWorld&) = delete;
@@ -162,6 +164,12 @@ class SimWorld final : public launcher::JobRunner::Observer {
     invariants_.expect(finish.reason.empty(), "a job does not fail, but", finish.reason);
   }
   const launcher::Job& job() const { return job_->job(); }
+  // The trainer's next order.
+  void train(uint64_t target);
+  void give_order(net::OrderAsked order);
+  // The trainer has left: the fleet opens as soon as it can.
+  void end_pauses();
+  void check_weights(const router::Router& router);
   // Clients' requests go where a router thinks that a worker serves.
   void check_routers();
 
@@ -230,6 +238,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::optional<SimAgents> agents_;
   std::unique_ptr<launcher::MergedCluster> merged_;  // Of the head and the agents.
   std::unique_ptr<launcher::JobRunner> job_;         // Or else:
+  std::optional<launcher::JobRollout> rollout_;      // If a trainer gives orders.
+  uint64_t orders_ = 0;
   std::unique_ptr<SimHands> hands_;
   std::vector<router::StaticWorker> by_hand_;  // What the router is told of them.
   std::map<Incarnation, std::unique_ptr<SimMember>> members_;
@@ -274,6 +284,9 @@ launcher::JobRunnerOptions SimWorld::job_options() {
       options.processes.push_back(std::move(process));
     }
   };
+  if (shape_.rollout) {
+    options.weights.version = "default";
+  }
   for (uint32_t i = 0; i < shape_.routers; ++i) {
     const std::string name = "r" + std::to_string(i);
     watch_.planned(name);
@@ -367,6 +380,18 @@ void SimWorld::start_job() {
   launcher::Cluster& cluster = merged_ ? static_cast<launcher::Cluster&>(*merged_) : cluster_;
   watch_.begin(cluster.nodes());
   job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster, job_options(), *this);
+  if (shape_.rollout) {
+    rollout_.emplace(
+        launcher_, *job_,
+        launcher::JobRollout::Options{
+            .timing = {.prepare_timeout = seconds(2),
+                       .quiesce_timeout = seconds(2),
+                       .apply_timeout = seconds(8)},
+            .record = {},
+            .launcher = 0,
+            .say = [this](const std::string& line) { trace_.line(now(), "launcher", line); },
+            .keep = [](const launcher::RolloutRecord&) {}});
+  }
   launcher_.post([this] { job_->start(control_.serve(launcher_, *job_)); });
 }
 
@@ -501,6 +526,25 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
   for (const std::string& line : job_words(event, effects)) {
     trace_.line(now(), "launcher", line);
   }
+  if (rollout_) {
+    rollout_->job_changed(event);
+  }
+}
+
+// A router that admits requests knows no worker that serves other weights than the fleet's.
+void SimWorld::check_weights(const router::Router& router) {
+  if (!rollout_ || router.closed()) {
+    return;
+  }
+  for (const auto& [id, worker] : router.workers().all()) {
+    const launcher::Process* const process = job().find(worker.entry.name);
+    const bool lives = process != nullptr && process->engine_id == worker.entry.engine_id &&
+                       process->state == launcher::ProcessState::kReady;
+    invariants_.expect(!lives || worker.entry.standing != net::Standing::kServing ||
+                           worker.entry.weight_version == rollout_->core().weights().version,
+                       "an open fleet serves one version,", rollout_->core().weights().version,
+                       "but", worker.entry.engine_id, "has", worker.entry.weight_version);
+  }
 }
 
 void SimWorld::check_routers() {
@@ -510,6 +554,7 @@ void SimWorld::check_routers() {
     if (router == nullptr) {
       continue;
     }
+    check_weights(router->core());
     for (const auto& [id, worker] : router->core().workers().all()) {
       invariants_.expect(hands_ || worker.entry.standing != net::Standing::kServing ||
                              watch_.proved(worker.entry.engine_id),
@@ -585,9 +630,46 @@ void SimWorld::strike(const Fault& fault) {
     links_->break_one();
   } else if (fault.kind == &FaultWeights::node_lost) {
     lose_node(fault.target, fault.duration);
+  } else if (fault.kind == &FaultWeights::trainer) {
+    train(fault.target);
   } else {
     reorganise(fault.target);
   }
+}
+
+// With kAbort, replies are shorter than what clients expect here.
+void SimWorld::train(uint64_t target) {
+  Random random(target);
+  net::OrderAsked order{
+      .mode = random.chance(0.5) ? net::PauseMode::kWait : net::PauseMode::kRetract,
+      .keeps_pause = random.chance(0.2)};
+  if (random.chance(0.6)) {
+    order.kind = net::OrderKind::kUpdate;
+    order.version = "v" + std::to_string(random.below(20));
+    order.path = "/w/" + order.version;
+  } else {
+    static constexpr net::OrderKind kOthers[] = {net::OrderKind::kPause, net::OrderKind::kResume,
+                                                 net::OrderKind::kFlush, net::OrderKind::kRename};
+    order.kind = kOthers[random.below(4)];
+    order.version =
+        order.kind == net::OrderKind::kRename ? "renamed-" + std::to_string(random.below(20)) : "";
+  }
+  give_order(std::move(order));
+}
+
+void SimWorld::give_order(net::OrderAsked order) {
+  order.id = ++orders_;
+  launcher_.post([this, order] { rollout_->order({.peer = "", .id = order.id}, order); });
+}
+
+void SimWorld::end_pauses() {
+  if (finished_ > 0) {
+    return;
+  }
+  if (rollout_->core().record().paused) {
+    give_order({.kind = net::OrderKind::kResume});
+  }
+  loop_.after(milliseconds(500), [this] { end_pauses(); });
 }
 
 launcher::VitalSigns SimWorld::signs_of(Incarnation who) {
@@ -691,6 +773,9 @@ void SimWorld::heal() {
   faulty_ = false;
   all_arrived_ = cuts_.heal();
   launcher_.go_on();
+  if (rollout_) {
+    end_pauses();
+  }
   if (agents_) {
     agents_->go_on();
   }
@@ -809,6 +894,7 @@ void SimWorld::stop_job() {
   invariants_.expect(hands_ || finished_ == 1, "an idle job stops at once, but");
   invariants_.expect(machines_.running().empty(), "nothing outlives the job");
   if (agents_) {
+    rollout_.reset();
     job_.reset();
     merged_.reset();
     run_until(now() + agents_->outlives(), [this] { return agents_->idle(); });

@@ -72,7 +72,8 @@ ROOMS = {
     "router/async": "config relay",
     "router/cache": "config policies relay",
     "router/batches": "config relay",
-    "router": "config relay members external async cache batches",
+    "router/control": "config core",
+    "router": "config core relay members external async cache batches control",
     "batch/core": "",
     "batch/input": "",
     "batch/store": "core",
@@ -86,11 +87,12 @@ ROOMS = {
     "launcher/plan": "view placement",
     "launcher/job": "placement plan",
     "launcher/scaling": "placement plan job",
+    "launcher/rollout": "placement plan job",
     "launcher/clusters": "placement plan job",
     "launcher/ray": "placement plan job clusters",
     "launcher/agents": "placement plan job clusters",
-    "launcher/run": "placement plan job clusters agents",
-    "launcher": "view placement plan job scaling clusters agents run ray",
+    "launcher/run": "placement plan job rollout clusters agents",
+    "launcher": "view placement plan job scaling rollout clusters agents run ray",
     "launcher/look": "view plan clusters .",
     "launcher/cli": "plan clusters agents run look .",
 }
@@ -128,7 +130,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/placement/placement launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
+CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/rollout/rollout launcher/placement/placement launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

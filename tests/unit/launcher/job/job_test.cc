@@ -1137,6 +1137,123 @@ TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
   EXPECT_EQ(world.process("prefill-1").engine_id, next);
 }
 
+// --- weights of a rollout job
+
+JobSetting rollout() { return {.weights = {.path = {}, .version = "default", .digest = {}}}; }
+
+void register_with(World& world, const std::string& name, const std::string& engine_id,
+                   const net::WeightSource& weights) {
+  world.tell(MessageArrived{name, net::Registered{.worker = {.engine_id = engine_id,
+                                                             .port = 4,
+                                                             .model_digest = weights.digest,
+                                                             .weight_version = weights.version}}});
+}
+
+struct RolloutWorld : World {
+  explicit RolloutWorld(std::vector<ProcessPlan> plan) : World(std::move(plan), rollout()) {
+    start();
+    for (const Process& each : job.processes()) {
+      register_with(*this, std::string(each.name), std::string(each.engine_id), first);
+    }
+    answer_probes();
+    EXPECT_EQ(job.state(), JobState::kReady);
+    effects.clear();
+  }
+  // All workers have prepared it, except for `without`.
+  void choose(const net::WeightSource& weights, const std::string& without = "") {
+    WeightsChosen chosen{.weights = weights, .prepared = {}};
+    for (const Process& each : job.processes()) {
+      if (!each.is_router() && each.name != without) {
+        chosen.prepared.emplace(each.engine_id, 7);
+      }
+    }
+    tell(chosen);
+  }
+  const net::WeightSource first{.path = {}, .version = "default", .digest = "d0"};
+  const net::WeightSource next{.path = "/w/1.gguf", .version = "step-1", .digest = "d1"};
+};
+
+TEST(Job, WorkersTakeNewWeightsInPlaceAndNoneServesWithTheOld) {
+  RolloutWorld world(two_of_each());
+  world.choose(world.next);
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    EXPECT_EQ(world.state_of(name), ProcessState::kDraining) << name;
+    const auto sends = world.all<Send>();
+    const auto drain = std::ranges::find_if(sends, [&](const Send& send) {
+      return send.peer == name && std::holds_alternative<net::Drain>(send.message);
+    });
+    ASSERT_NE(drain, sends.end()) << name;
+    const auto& told = std::get<net::Drain>(drain->message).next;
+    EXPECT_EQ(told.weights_order, 7U);
+    EXPECT_EQ(told.weight_version, "step-1");
+    EXPECT_EQ(told.role, world.process(name).role);
+  }
+  EXPECT_TRUE(world.lists.at("router-0").serving().empty());
+  world.effects.clear();
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    register_with(world, name, world.process(name).next_engine_id, world.next);
+  }
+  EXPECT_EQ(world.last<Spawn>(), nullptr);
+  world.answer_probes();
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    EXPECT_EQ(world.state_of(name), ProcessState::kReady) << name;
+    EXPECT_EQ(world.process(name).entry.weight_version, "step-1");
+  }
+}
+
+TEST(Job, AWorkerThatDidNotPrepareStartsAgainWithTheNewWeights) {
+  RolloutWorld world(two_of_each());
+  world.choose(world.next, "decode-1");
+  world.exit_process("decode-1", "exit code 0");
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->name, "decode-1");
+  EXPECT_EQ(world.last<Spawn>()->weights, world.next);
+}
+
+TEST(Job, AWorkerThatIsKilledWhileItTakesNewWeightsStartsAgainWithThem) {
+  RolloutWorld world(two_of_each());
+  world.choose(world.next);
+  world.exit_process("prefill-0");
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->weights, world.next);
+  register_with(world, "prefill-0", world.process("prefill-0").engine_id, world.next);
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kRegistered);
+}
+
+TEST(Job, AWorkerThatRegistersWithOtherWeightsIsNoMember) {
+  RolloutWorld world(two_of_each());
+  world.exit_process("decode-1");  // It starts with the old weights while new ones are chosen.
+  world.pass(kTiming.restart.backoff_min);
+  const std::string old = world.process("decode-1").engine_id;
+  world.choose(world.next, "decode-1");
+  register_with(world, "decode-1", old, world.first);
+  EXPECT_NE(world.state_of("decode-1"), ProcessState::kRegistered);
+  world.exit_process("decode-1");
+  ASSERT_NE(world.last<Spawn>(), nullptr);
+  EXPECT_EQ(world.last<Spawn>()->weights, world.next);
+  // So is one with the right name for other bytes.
+  net::WeightSource changed = world.next;
+  changed.digest = "d2";
+  register_with(world, "decode-1", world.process("decode-1").engine_id, changed);
+  EXPECT_EQ(world.state_of("decode-1"), ProcessState::kStarting);
+  EXPECT_EQ(world.last<SendSignal>()->signal, Signal::kKill);
+}
+
+TEST(Job, AProcessThatIsAddedStartsWithTheWeightsThatWereChosenLast) {
+  RolloutWorld world(two_of_each());
+  world.choose(world.next);
+  world.tell(ProcessAdded{{"decode-2", net::Role::kDecode}});
+  EXPECT_EQ(world.last<Spawn>()->weights, world.next);
+}
+
+TEST(Job, TheNextLauncherKnowsTheWeights) {
+  RolloutWorld world(two_of_each());
+  world.choose(world.next);
+  EXPECT_EQ(world.job.record().weights, world.next);
+  const Job after({}, kTiming, "n", {.record = world.job.record()});
+  EXPECT_EQ(after.weights(), world.next);
+}
+
 TEST(Job, AnEngineIdThatNobodyAskedForChangesNoRole) {
   World world(two_of_each());
   world.make_ready();

@@ -27,6 +27,9 @@ ProcessSpec spec() {
           .batch_key = "the batches'",
           .front_address = "127.0.0.1:3",
           .rows_key = "the rows'",
+          .weights = {"/w/7.gguf", "step-7", "d"},
+          .begins_closed = true,
+          .control_key = "the trainer's",
           .config_yaml = "name: x\nmode: serve\n",
           .config_name = "job.yaml"};
 }

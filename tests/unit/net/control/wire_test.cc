@@ -30,7 +30,8 @@ WorkerEntry worker_entry() {
           .abort = "DELETE /pdjob/transfers/{transfer}",
           .standing = Standing::kLeaving,
           .local_links = true,
-          .model_digest = "0123456789abcdef"};
+          .model_digest = "0123456789abcdef",
+          .weight_version = "step-7"};
 }
 
 WorkerLoad worker_load() {
@@ -65,10 +66,41 @@ std::vector<Message> one_of_each() {
                               {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}}},
           LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
           Drain{.deadline_ms = 30000,
-                .next = {.role = Role::kDecode, .engine_id = "p.ab12.9", .link_keys = "k"}},
+                .next = {.role = Role::kDecode,
+                         .engine_id = "p.ab12.9",
+                         .link_keys = "k",
+                         .weights_order = 3,
+                         .weight_version = "step-8"}},
           Shutdown{},
           MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7},
-          RegisterAsked{}};
+          RegisterAsked{},
+          WeightsPrepared{.engine_id = "decode-1.ab12.4",
+                          .order = 5,
+                          .path = "/weights/step-8.gguf",
+                          .digest = "fedc",
+                          .bytes = 1ULL << 33,
+                          .took_us = 1500000,
+                          .error = "no such file",
+                          .refused = true},
+          AdmissionApplied{.engine_id = "router-0.ab12.3", .epoch = 6, .running = 7},
+          OrderAsked{.id = 1ULL << 50,
+                     .kind = OrderKind::kUpdate,
+                     .mode = PauseMode::kRetract,
+                     .path = "/weights/step-8.gguf",
+                     .version = "step-8",
+                     .keeps_pause = true},
+          PrepareWeights{.order = 5, .path = "/weights/step-8.gguf"},
+          AdmissionAsked{.epoch = 6, .closed = true, .mode = PauseMode::kAbort},
+          OrderAnswered{.id = 1ULL << 50,
+                        .status = 400,
+                        .message = "another model",
+                        .weights = {"/weights/step-7.gguf", "step-7", "abcd"},
+                        .paused = true,
+                        .mode = PauseMode::kAbort,
+                        .workers = 4,
+                        .serving = 3,
+                        .updates = 8,
+                        .troubles = {{"decode-1", "it died"}}}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -84,10 +116,10 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x0b\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
-                        "\x00\x00\x00\x00",
-                        25));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0b\x00\x03\x00\x02\x00\x00\x00"
+            std::string("pdjb\x0c\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+                        "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+                        37));
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0c\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

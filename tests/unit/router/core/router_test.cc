@@ -70,9 +70,11 @@ struct RouterTest : testing::Test {
       return "refuse " + std::to_string(refuse->error.status);
     }
     static constexpr const char* kWords[] = {
-        "",      "",       "",        "",        "",          "degraded", "complete",       "",
-        "abort", "forget", "drained", "suspect", "continued", "bypass",   "out of retries", "hedge",
-        "learn", "blame"};
+        "",         "",         "",          "",         "",
+        "degraded", "complete", "",          "abort",    "forget",
+        "drained",  "suspect",  "continued", "bypass",   "out of retries",
+        "hedge",    "learn",    "blame",     "take off", "abort running",
+        "quiet"};
     return kWords[effect.index()];
   }
 
@@ -1531,6 +1533,118 @@ TEST_F(LateBinding, AModelWhoseWorkersAreBusyHoldsUpNoOther) {
   arrive_as(4, {.model = "n"});
   step(LegEnded{leg_of(2, Stage::kPrefill)});
   EXPECT_EQ(starts.back().leg.request, RequestId{4});
+}
+
+// --- pauses (router_pause.cc)
+
+AdmissionSet closed(net::PauseMode mode) { return {.closed = true, .mode = mode}; }
+constexpr AdmissionSet kOpen{.closed = false};
+
+TEST_F(RouterTest, WhileAdmissionIsClosedRequestsWaitLongerThanQueueTimeout) {
+  workers(pair);
+  EXPECT_EQ(step(closed(net::PauseMode::kWait)), Words{"quiet"});
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(sleep(config.queue_timeout + seconds(1)), Words{});
+  EXPECT_EQ(router().requests_queued(), 1U);
+  EXPECT_EQ(step(kOpen), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, AWaitingRequestKeepsItsOwnDeadline) {
+  workers(pair);
+  step(closed(net::PauseMode::kWait));
+  arrive({.timeout = seconds(5)});
+  EXPECT_EQ(sleep(seconds(5)), Words{"refuse 504"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, WhatWaitsIsBoundedByQueueMax) {
+  config.queue_max = 1;
+  workers(pair);
+  step(closed(net::PauseMode::kWait));
+  arrive();
+  EXPECT_EQ(step(RequestArrived{RequestId{8}, {}}), Words{"refuse 503"});
+}
+
+TEST_F(RouterTest, AProbePassesClosedAdmission) {
+  workers(pair);
+  step(closed(net::PauseMode::kWait));
+  EXPECT_EQ(arrive({.pin_prefill = "p0", .pin_decode = "d0", .probes = true}),
+            (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  EXPECT_EQ(router().requests_running(), 0U);
+}
+
+TEST_F(RouterTest, WithWaitRunningRequestsFinishAndThenTheRouterIsQuiet) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(step(closed(net::PauseMode::kWait)), Words{});
+  EXPECT_EQ(router().requests_running(), 1U);
+  answered(Stage::kPrefill, 200);
+  ended(Stage::kPrefill);
+  answered(Stage::kDecode, 200);
+  EXPECT_EQ(ended(Stage::kDecode), (Words{"complete", "quiet"}));
+}
+
+TEST_F(RouterTest, WithAbortWorkersEndWhatRunsAndNoPrefillIsWaitedFor) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(step(closed(net::PauseMode::kAbort)), Words{"abort running"});
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), (Words{"complete", "cancel prefill#1", "release @p0", "quiet"}));
+  expect_idle();
+}
+
+TEST_F(RouterTest, WithRetractARequestWithoutAReplyStartsAnewAfterThePause) {
+  workers(pair);
+  arrive();
+  EXPECT_EQ(step(closed(net::PauseMode::kRetract)),
+            (Words{"cancel prefill#1", "release @p0", "cancel decode#1", "quiet"}));
+  EXPECT_EQ(step(kOpen), (Words{"prefill#2@p0 offer", "decode#2@d0 fetch"}));
+  answered(Stage::kDecode, 200, 2);
+  ended(Stage::kPrefill, 2);
+  EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, WithRetractAStreamContinuesAfterThePause) {
+  workers(pair);
+  arrive();
+  answered(Stage::kDecode, 200);
+  ended(Stage::kPrefill);
+  EXPECT_EQ(step(closed(net::PauseMode::kRetract)), Words{"take off"});
+  EXPECT_EQ(router().requests_running(), 1U);
+  EXPECT_EQ(step(LegTakenOff{leg(Stage::kDecode)}), Words{"quiet"});
+  EXPECT_EQ(step(kOpen), (Words{"prefill#2@p0 offer", "decode#2@d0 fetch resume"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2), Words{"relay decode#2"});
+  ended(Stage::kPrefill, 2);
+  EXPECT_EQ(ended(Stage::kDecode, 2), Words{"complete"});
+  expect_idle();
+}
+
+TEST_F(RouterTest, RetractedRequestsAreNotRefusedForAFullQueue) {
+  config.queue_max = 0;
+  workers(pair);
+  arrive();
+  step(closed(net::PauseMode::kRetract));
+  EXPECT_EQ(router().requests_queued(), 1U);
+}
+
+TEST_F(RouterTest, NewWeightsArriveAsOtherWorkersWhileRequestsWait) {
+  workers(pair);
+  step(closed(net::PauseMode::kRetract));
+  arrive();
+  std::vector<net::WorkerEntry> others = pair;
+  for (net::WorkerEntry& other : others) {
+    other.engine_id = "e2";
+  }
+  EXPECT_EQ(workers(others), Words{});
+  EXPECT_EQ(step(kOpen), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, ARouterThatStopsWhilePausedRefusesWhatWaits) {
+  workers(pair);
+  step(closed(net::PauseMode::kWait));
+  arrive();
+  EXPECT_EQ(step(DrainRequested{}), (Words{"refuse 503", "drained"}));
 }
 
 }  // namespace

@@ -1,0 +1,224 @@
+// Rollout: carries out the orders of trainers on the whole fleet: pauses, updates of the weights,
+// new names for them. One order runs at a time.
+//
+//   update:  preparing --> closing --> applying --> publish, reopen
+//               |             |           |
+//               v             v           v  (deadline without a usable fleet)
+//            refused:      reopened:   answered 500; it goes on, and reopens once the fleet can
+//            serve
+//         nothing changed  nothing changed
+//
+// - preparing: each worker reads the new weights beside those in use. A worker that refuses them
+//   ends the order, and nothing has changed. All workers must have read the same bytes.
+// - closing: routers admit no new request, and report when no request runs.
+// - applying: the Job core makes each worker serve with the new weights, in place or by a new start
+//   (launcher/job/job.h). From then on, no worker with other weights is a member.
+// - The fleet reopens once all workers that served before serve the new weights. A worker that
+// fails
+//   is not waited for if its role has another one. The answer names it.
+//
+// Orders may be repeated. One that was answered is answered again; one that equals the running one
+// shares its answer; an update to the weights in use changes nothing. Messages to routers and
+// workers are repeated until they are answered. A router begins with admission closed, until it is
+// told. Pure.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/time.h"
+#include "launcher/job/process.h"
+#include "net/control/message.h"
+
+namespace pdjob::launcher {
+
+struct RolloutTiming {
+  Duration prepare_timeout = std::chrono::minutes(10);
+  Duration quiesce_timeout = std::chrono::minutes(10);
+  Duration apply_timeout = std::chrono::minutes(5);
+};
+
+// What another launcher needs to go on.
+struct RolloutRecord {
+  bool paused = false;
+  net::PauseMode mode = net::PauseMode::kWait;
+  uint64_t updates = 0;
+  friend bool operator==(const RolloutRecord&, const RolloutRecord&) = default;
+};
+
+// Who asks. `peer`: a router's name; empty: the launcher's own page.
+struct Ticket {
+  std::string peer;
+  uint64_t id = 0;
+  friend auto operator<=>(const Ticket&, const Ticket&) = default;
+};
+
+// --- events
+struct OrderReceived {
+  Ticket from;
+  net::OrderAsked order;
+};
+struct RouterSeen {
+  std::string name;
+  std::string engine_id;
+};
+struct WorkerSeen {
+  std::string name;
+  std::string engine_id;
+  net::Role role = net::Role::kBoth;
+  ProcessState state = ProcessState::kWaiting;
+  std::string version;  // Of its weights, as registered.
+  std::string digest;
+  std::string last_exit;
+};
+// The processes of the job now: routers that serve, and workers that are to stay.
+struct FleetSeen {
+  bool ready = false;  // The job.
+  std::vector<RouterSeen> routers;
+  std::vector<WorkerSeen> workers;
+};
+struct WorkerPrepared {
+  std::string worker;
+  net::WeightsPrepared answer;
+};
+struct RouterAnswered {
+  std::string router;
+  net::AdmissionApplied answer;
+};
+struct RolloutTimePassed {};
+
+using RolloutEvent =
+    std::variant<OrderReceived, FleetSeen, WorkerPrepared, RouterAnswered, RolloutTimePassed>;
+
+// --- effects
+struct TellProcess {
+  std::string peer;
+  net::Message message;
+};
+// The Job core is to serve with these weights. `prepared`: by engine id, the order that prepared
+// them there; 0: the worker keeps its weights. Other workers start again.
+struct ApplyWeights {
+  net::WeightSource weights;
+  std::map<std::string, uint64_t> prepared;
+};
+struct AnswerOrder {
+  Ticket to;
+  net::OrderAnswered answer;
+};
+struct OrderNoted {  // For the log and people.
+  std::string text;
+};
+
+using RolloutEffect = std::variant<TellProcess, ApplyWeights, AnswerOrder, OrderNoted>;
+
+// How long the parts of the last update took.
+struct UpdateParts {
+  Duration preparing{};
+  Duration closing{};
+  Duration applying{};
+  uint64_t bytes = 0;  // Of the file.
+};
+
+class Rollout {
+ public:
+  // `launcher`: of this run's launchers, which one this is. Numbers of orders and epochs follow on
+  // those of earlier ones.
+  Rollout(const RolloutTiming& timing, net::WeightSource weights, const RolloutRecord& record,
+          uint64_t launcher);
+
+  void step(const RolloutEvent& event, Instant now, std::vector<RolloutEffect>& effects);
+  Instant next_wakeup() const;
+
+  // The answer to kReport.
+  net::OrderAnswered report() const;
+  RolloutRecord record() const { return {paused_, mode_, updates_}; }
+  // The weights that the fleet serves with.
+  const net::WeightSource& weights() const { return published_; }
+  bool closed() const { return closed_; }
+  uint64_t epoch() const { return epoch_; }  // Of net::AdmissionAsked.
+  const UpdateParts& last_update() const { return parts_; }
+  const char* phase() const;
+
+ private:
+  enum class Phase { kIdle, kPreparing, kClosing, kApplying };
+  struct Router {
+    std::string engine_id;
+    bool applied = false;  // The present epoch.
+    uint64_t running = 0;
+  };
+  struct Turn {
+    Instant now;
+    std::vector<RolloutEffect>& effects;
+  };
+
+  void on(const OrderReceived& event, Turn& turn);
+  void on(const FleetSeen& event, Turn& turn);
+  void on(const WorkerPrepared& event, Turn& turn);
+  void on(const RouterAnswered& event, Turn& turn);
+  void on(const RolloutTimePassed& event, Turn& turn);
+
+  std::optional<std::string> refusal_of(const net::OrderAsked& order, uint16_t& status) const;
+  bool changes_nothing(const net::OrderAsked& order) const;
+  void begin(const OrderReceived& event, Turn& turn);
+  void enter(Phase phase, Duration limit, Turn& turn);
+  void ask_workers(Turn& turn);
+  void set_admission(bool closed, Turn& turn);
+  void ask_routers(Turn& turn);
+  // Looks whether the present phase is done.
+  void proceed(Turn& turn);
+  void end_preparing(Turn& turn);
+  void end_closing(Turn& turn);
+  void apply(Turn& turn);
+  void publish(Turn& turn);
+  // Nothing has changed: the fleet goes on as before the order.
+  void give_up(uint16_t status, const std::string& why, Turn& turn);
+  void overdue(Turn& turn);
+  void answer_waiting(uint16_t status, const std::string& message, Turn& turn);
+  void answer(const Ticket& to, uint16_t status, const std::string& message, Turn& turn);
+  void note(std::string text, Turn& turn);
+
+  bool quiet() const;
+  bool serves_new(const WorkerSeen& worker) const;
+  bool can_serve() const;  // Each role has a worker with the new weights.
+  bool moves() const;      // A worker is about to serve with the new weights.
+  std::vector<net::WorkerTrouble> troubles(const net::WeightSource& weights) const;
+  const std::string& digest_in_use() const;
+
+  const RolloutTiming timing_;
+  FleetSeen fleet_;
+  std::map<std::string, Router> routers_;
+  net::WeightSource published_;
+  net::WeightSource chosen_;  // That the Job core was told last.
+  std::string asked_path_;    // Of the last update, as it was asked.
+  uint64_t updates_ = 0;
+
+  bool paused_ = false;  // By an order: admission stays closed between orders.
+  net::PauseMode mode_ = net::PauseMode::kWait;
+  bool closed_ = false;
+  uint64_t epoch_ = 0;
+  Instant routers_asked_{};
+
+  Phase phase_ = Phase::kIdle;
+  Instant phase_began_{};
+  Instant deadline_ = kNever;
+  net::OrderAsked order_;        // That runs, or ran last.
+  std::vector<Ticket> waiting_;  // For its answer.
+  uint64_t orders_ = 0;          // The number of the last one, for workers.
+  std::map<std::string, net::WeightsPrepared> prepared_;  // By engine id.
+  Instant workers_asked_{};
+  net::WeightSource next_;             // From kClosing on.
+  std::set<std::string> old_engines_;  // In kApplying: that served before.
+  std::set<std::string> expected_;     // In kApplying: workers that served before, by name.
+  Instant grace_due_ = kNever;         // In kApplying: stragglers are waited for until then.
+  UpdateParts parts_;
+  std::deque<std::pair<Ticket, net::OrderAnswered>> answered_;
+};
+
+}  // namespace pdjob::launcher

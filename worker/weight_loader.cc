@@ -1,0 +1,212 @@
+#include "worker/weight_loader.h"
+
+#include <chrono>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/os/real_clock.h"
+#include "engine/model_facts.h"
+
+namespace pdjob::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kEntriesMax = 4096;  // Of a folder.
+constexpr const char* kEnding = ".gguf";
+
+Error refuse(std::string why) { return {ErrorCode::kInvalidArgument, std::move(why)}; }
+
+bool is_below(const fs::path& folder, const fs::path& path) {
+  const std::string begin = folder.string() + "/";
+  return path.string().starts_with(begin);
+}
+
+Result<fs::path> only_file_in(const fs::path& folder) {
+  fs::path found;
+  size_t files = 0;
+  size_t entries = 0;
+  bool safetensors = false;
+  std::error_code failed;
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (++entries > kEntriesMax) {
+      return refuse(folder.string() + " has too many entries: name the file itself");
+    }
+    safetensors = safetensors || entry->path().extension() == ".safetensors";
+    if (entry->path().extension() == kEnding) {
+      found = entry->path();
+      ++files;
+    }
+  }
+  if (failed) {
+    return refuse("cannot read the folder " + folder.string() + ": " + failed.message());
+  }
+  if (files == 1) {
+    return found;
+  }
+  if (files == 0 && safetensors) {
+    return refuse(folder.string() +
+                  " holds safetensors, and pdjob reads GGUF only: convert them, for example by "
+                  "llama.cpp's convert_hf_to_gguf.py, and name the .gguf file");
+  }
+  return refuse(folder.string() + " holds " + std::to_string(files) +
+                " .gguf files: name the file itself");
+}
+
+}  // namespace
+
+Result<std::string> find_weights(const std::string& weights_dir, const std::string& path) {
+  if (weights_dir.empty()) {
+    return refuse("the job has no rollout.weights_dir");
+  }
+  std::error_code failed;
+  const fs::path root = fs::canonical(weights_dir, failed);
+  if (failed) {
+    return refuse("rollout.weights_dir " + weights_dir + ": " + failed.message());
+  }
+  const auto inside = [&](const fs::path& asked) -> Result<fs::path> {
+    fs::path found = fs::canonical(asked, failed);
+    if (failed) {
+      return refuse(path + ": " + failed.message());
+    }
+    if (!is_below(root, found)) {
+      return refuse(path + " is not below rollout.weights_dir, " + weights_dir);
+    }
+    return found;
+  };
+  PDJOB_TRY(fs::path found, inside(root / path));
+  if (fs::is_directory(found, failed)) {
+    PDJOB_TRY(const fs::path file, only_file_in(found));
+    PDJOB_TRY(found, inside(file));
+  }
+  if (found.extension() != kEnding || !fs::is_regular_file(found, failed)) {
+    return refuse(path + " is not a .gguf file");
+  }
+  if (found.string().size() > limits::kControlStringBytesMax) {
+    return refuse(path + " is too long");
+  }
+  return found.string();
+}
+
+Status same_model(const engine::ModelFacts& now, const engine::ModelFacts& next) {
+  const auto number = [](const char* name, uint64_t has, uint64_t must) {
+    return has == must ? std::string()
+                       : std::string(name) + " is " + std::to_string(has) + ", must be " +
+                             std::to_string(must);
+  };
+  const auto text = [](const char* name, const std::string& has, const std::string& must) {
+    return has == must ? std::string() : std::string(name) + " is " + has + ", must be " + must;
+  };
+  for (const std::string& difference :
+       {number("layers", next.layers, now.layers), number("heads", next.heads, now.heads),
+        number("kv_heads", next.kv_heads, now.kv_heads),
+        number("head_dim", next.head_dim, now.head_dim),
+        number("vocabulary", next.vocabulary, now.vocabulary),
+        number("context_trained", next.context_trained, now.context_trained),
+        number("kv_bytes_per_token", next.kv_bytes_per_token, now.kv_bytes_per_token),
+        text("rope", next.rope, now.rope)}) {
+    if (!difference.empty()) {
+      return refuse("these are weights of another model: " + difference);
+    }
+  }
+  return ok();
+}
+
+WeightLoader::WeightLoader(net::Loop& loop, std::string weights_dir,
+                           std::function<void(const net::WeightsPrepared&)> answer)
+    : loop_(loop),
+      weights_dir_(std::move(weights_dir)),
+      answer_(std::move(answer)),
+      self_(std::make_shared<WeightLoader*>(this)),
+      helper_(loop.make_helper("weights")) {}
+
+WeightLoader::~WeightLoader() { *self_ = nullptr; }
+
+void WeightLoader::prepare(const net::PrepareWeights& order, const engine::Engine& serving) {
+  if (order.order < order_ || (order.order == order_ && !ready_)) {
+    return;  // It is stale, or under way.
+  }
+  if (order.order == order_) {
+    answer_(ready_->answer);
+    return;
+  }
+  order_ = order.order;
+  ready_.reset();
+  if (order.path.empty()) {
+    return;
+  }
+  log::info("reading weights " + order.path);
+  helper_->run([this, self = self_, order, config = serving.config(), facts = serving.facts()] {
+    auto done = std::make_shared<Loaded>(load(weights_dir_, order, config, facts));
+    loop_.post([self, done] {
+      if (*self != nullptr) {
+        (*self)->loaded(std::move(*done));
+      }
+    });
+  });
+}
+
+// On the helper's thread.
+WeightLoader::Loaded WeightLoader::load(const std::string& weights_dir,
+                                        const net::PrepareWeights& order,
+                                        engine::EngineConfig config,
+                                        const engine::ModelFacts& facts) {
+  const Instant begin = real_now();
+  Loaded done{.answer = {.order = order.order}, .engine = nullptr};
+  const auto fail = [&](const Error& error) {
+    done.answer.error = error.message.substr(0, limits::kControlStringBytesMax);
+    done.answer.refused = error.code == ErrorCode::kInvalidArgument ||
+                          error.code == ErrorCode::kCorrupt ||
+                          error.code == ErrorCode::kUnsupported;
+    done.engine.reset();
+    return std::move(done);
+  };
+  const auto path = find_weights(weights_dir, order.path);
+  if (!path) {
+    return fail(path.error());
+  }
+  config.model_path = *path;
+  config.served_name = facts.name;
+  const auto before = engine::file_digest(*path);
+  if (!before) {
+    return fail(before.error());
+  }
+  auto engine = engine::open_engine(config);
+  if (!engine) {
+    return fail(engine.error());
+  }
+  done.engine = *std::move(engine);
+  if (const Status same = same_model(facts, done.engine->facts()); !same) {
+    return fail(same.error());
+  }
+  if (config.kind == engine::EngineKind::kLlama && done.engine->facts().digest != *before) {
+    return fail({ErrorCode::kCorrupt, *path + " changed while it was read"});
+  }
+  std::error_code failed;
+  done.answer.path = *path;
+  done.answer.digest = done.engine->facts().digest;
+  done.answer.bytes = fs::file_size(*path, failed);
+  done.answer.took_us = static_cast<uint64_t>((real_now() - begin) / std::chrono::microseconds(1));
+  return done;
+}
+
+void WeightLoader::loaded(Loaded done) {
+  if (done.answer.order != order_) {
+    return;  // Another order came.
+  }
+  log::info(done.answer.error.empty()
+                ? "weights " + done.answer.path + " are ready, digest " + done.answer.digest
+                : "weights are refused: " + done.answer.error);
+  ready_ = std::move(done);
+  answer_(ready_->answer);
+}
+
+std::unique_ptr<engine::Engine> WeightLoader::take(uint64_t order) {
+  return order == order_ && ready_ ? std::move(ready_->engine) : nullptr;
+}
+
+}  // namespace pdjob::worker
