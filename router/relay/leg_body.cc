@@ -151,7 +151,8 @@ std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, 
     return *error;
   }
   body.object_ = std::move(*object);
-  const PromptCounts counts = count_prompts(body.prompt());
+  // A list of messages is one prompt.
+  const PromptCounts counts = count_prompts(sglang ? body.prompt() : body.object_->value("prompt"));
   body.prompts_ = counts.prompts;
   body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
   return body;

@@ -92,6 +92,17 @@ def test_tokens_equal_those_of_a_single_process(reference, prefill, decode, tran
     assert len({p for p, _ in used}) == prefill and len({d for _, d in used}) == decode, used
 
 
+def test_a_chat_of_several_messages_is_handed_over(single):
+    messages = [{"role": "system", "content": "You are brief."}, {"role": "user", "content": "Name a river."}, {"role": "assistant", "content": "The Nile."}]
+    body = {"model": "smollm2", "messages": [*messages, {"role": "user", "content": "And one more?"}], "max_tokens": 12, "temperature": 0}
+    expected = httpx.post(single.url + "/v1/chat/completions", json=body, timeout=60).json()["choices"]
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        with running_job(folder) as job:
+            reply = httpx.post(job.url + "/v1/chat/completions", json=body, timeout=60)
+    assert reply.json()["choices"] == expected
+    assert int(reply.headers["x-pdjob-kv-bytes"]) > 0
+
+
 def test_several_choices_of_one_prompt_equal_those_of_a_single_process(single):
     body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 12, "n": 3, "return_token_ids": True, **SEEDED}
     expected = asyncio.run(run_all(single.url, [body]))[0].json()["choices"]

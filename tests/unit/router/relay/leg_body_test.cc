@@ -157,6 +157,13 @@ TEST(RequestBody, TellsAListOfPromptsFromOnePrompt) {
   }
 }
 
+TEST(RequestBody, AChatIsOnePromptHoweverManyMessagesItHas) {
+  const RequestBody body = scanned(
+      R"({"messages":[{"role":"system","content":"a, b"},{"role":"user","content":"c"}],"max_tokens":10})");
+  EXPECT_FALSE(body.several_prompts());
+  EXPECT_EQ(body.tokens() - body.prompt_tokens(), 10U);
+}
+
 RequestBody sglang(const std::string& text) {
   auto body = RequestBody::scan(text, BodyForm::kSglang);
   const auto* error = std::get_if<openai::ApiError>(&body);
