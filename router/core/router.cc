@@ -151,7 +151,8 @@ std::optional<openai::ApiError> Router::refusal_of(const RequestFacts& facts) co
   if (!nobody_there_.empty()) {
     return openai::to_api_error({ErrorCode::kUnavailable, nobody_there_});
   }
-  if (requests_.size() >= config_.requests_max) {
+  // A full router must let probes in: while a fleet is closed, nothing else makes room.
+  if (requests_.size() >= config_.requests_max && !facts.probes) {
     return openai::to_api_error({ErrorCode::kOverloaded, "too many requests are alive"});
   }
   if (auto error = refusal_of_model(facts.model)) {

@@ -1573,6 +1573,19 @@ TEST_F(RouterTest, AProbePassesClosedAdmission) {
   EXPECT_EQ(router().requests_running(), 0U);
 }
 
+// Found by the simulation (rollout, seed 59): a paused fleet with a full router never opened again,
+// because workers with new weights could not be probed.
+TEST_F(RouterTest, AFullRouterRefusesRequestsAndLetsProbesIn) {
+  config.requests_max = 1;
+  workers(pair);
+  step(closed(net::PauseMode::kWait));
+  arrive();
+  EXPECT_EQ(step(RequestArrived{RequestId{8}, {}}), Words{"refuse 503"});
+  EXPECT_EQ(
+      step(RequestArrived{RequestId{9}, {.pin_prefill = "p0", .pin_decode = "d0", .probes = true}}),
+      (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
 TEST_F(RouterTest, WithWaitRunningRequestsFinishAndThenTheRouterIsQuiet) {
   workers(pair);
   arrive();
