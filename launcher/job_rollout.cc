@@ -95,7 +95,8 @@ void JobRollout::carry_out(const ApplyWeights& effect) {
   runner_.submit(WeightsChosen{.weights = effect.weights, .prepared = effect.prepared});
 }
 
-void JobRollout::carried_out(const RolloutEvent& /*event*/) {
+void JobRollout::stepped(const RolloutEvent& /*event*/,
+                         const std::vector<RolloutEffect>& /*effects*/) {
   if (kept_ != core_.record()) {
     kept_ = core_.record();
     options_.keep(kept_);

@@ -20,7 +20,7 @@ class JobRollout {
     RolloutRecord record;  // Of the run's last launcher.
     uint64_t launcher = 0;
     std::function<void(const std::string&)> say;  // Gets lines for people.
-    // Called when the record has changed.
+    // Called when the record has changed, before anybody is told.
     std::function<void(const RolloutRecord&)> keep;
   };
   // Both must outlive it.
@@ -50,8 +50,8 @@ class JobRollout {
   void look_soon();
   void carry_on();
   FleetSeen fleet() const;
-  void stepped(const RolloutEvent& /*event*/, const std::vector<RolloutEffect>& /*effects*/) {}
-  void carried_out(const RolloutEvent& event);
+  void stepped(const RolloutEvent& event, const std::vector<RolloutEffect>& effects);
+  void carried_out(const RolloutEvent& /*event*/) {}
   void carry_out(const TellProcess& effect) { runner_.tell(effect.peer, effect.message); }
   void carry_out(const ApplyWeights& effect);
   void carry_out(const AnswerOrder& effect);

@@ -1,5 +1,6 @@
 #include "worker/weight_loader.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <string_view>
@@ -23,6 +24,18 @@ Error refuse(std::string why) { return {ErrorCode::kInvalidArgument, std::move(w
 bool is_below(const fs::path& folder, const fs::path& path) {
   const std::string begin = folder.string() + "/";
   return path.string().starts_with(begin);
+}
+
+// libllama opens the other parts by itself, and no digest covers them: "NAME-00001-of-00003.gguf".
+bool is_a_part(const fs::path& file) {
+  const std::string name = file.stem().string();
+  const size_t of = name.rfind("-of-");
+  const auto digits = [&](size_t from) {
+    return from + 5 <= name.size() && std::all_of(name.begin() + from, name.begin() + from + 5,
+                                                  [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return of != std::string::npos && of >= 6 && name[of - 6] == '-' && digits(of - 5) &&
+         of + 9 == name.size() && digits(of + 4);
 }
 
 Result<fs::path> only_file_in(const fs::path& folder) {
@@ -86,6 +99,11 @@ Result<std::string> find_weights(const std::string& weights_dir, const std::stri
   if (found.extension() != kEnding || !fs::is_regular_file(found, failed)) {
     return refuse(path + " is not a .gguf file");
   }
+  if (is_a_part(found)) {
+    return refuse(path +
+                  " is a part of a model: merge the parts to one file, for example by "
+                  "llama.cpp's llama-gguf-split --merge");
+  }
   if (found.string().size() > limits::kControlStringBytesMax) {
     return refuse(path + " is too long");
   }
@@ -122,9 +140,13 @@ WeightLoader::WeightLoader(net::Loop& loop, std::string weights_dir,
       weights_dir_(std::move(weights_dir)),
       answer_(std::move(answer)),
       self_(std::make_shared<WeightLoader*>(this)),
+      newest_(std::make_shared<std::atomic<uint64_t>>(0)),
       helper_(loop.make_helper("weights")) {}
 
-WeightLoader::~WeightLoader() { *self_ = nullptr; }
+WeightLoader::~WeightLoader() {
+  *self_ = nullptr;
+  *newest_ = UINT64_MAX;
+}
 
 void WeightLoader::prepare(const net::PrepareWeights& order, const engine::Engine& serving) {
   if (order.order < order_ || (order.order == order_ && !ready_)) {
@@ -135,12 +157,19 @@ void WeightLoader::prepare(const net::PrepareWeights& order, const engine::Engin
     return;
   }
   order_ = order.order;
-  ready_.reset();
+  *newest_ = order_;
+  if (ready_) {  // To free a model takes long.
+    helper_->run([old = std::make_shared<Loaded>(*std::exchange(ready_, std::nullopt))] {});
+  }
   if (order.path.empty()) {
     return;
   }
   log::info("reading weights " + order.path);
-  helper_->run([this, self = self_, order, config = serving.config(), facts = serving.facts()] {
+  helper_->run([this, self = self_, newest = newest_, order, config = serving.config(),
+                facts = serving.facts()] {
+    if (*newest != order.order) {
+      return;  // Nobody waits for it any more.
+    }
     auto done = std::make_shared<Loaded>(load(weights_dir_, order, config, facts));
     loop_.post([self, done] {
       if (*self != nullptr) {

@@ -2,6 +2,7 @@
 // its own. The engine that serves is not touched, so a bad file changes nothing. Loop-bound.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,6 +55,8 @@ class WeightLoader {
   uint64_t order_ = 0;           // The last one.
   std::optional<Loaded> ready_;  // Of that order.
   std::shared_ptr<WeightLoader*> self_;
+  // The last order's number, for the helper: it begins no other one. UINT64_MAX: all are over.
+  std::shared_ptr<std::atomic<uint64_t>> newest_;
   std::unique_ptr<net::Helper> helper_;
 };
 

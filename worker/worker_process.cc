@@ -13,6 +13,7 @@
 #include "common/os/stack_dump.h"
 #include "common/random.h"
 #include "engine/engine.h"
+#include "engine/model_facts.h"
 #include "kvtransfer/link/link_keys.h"
 #include "net/control/job_member.h"
 #include "net/http/http_server.h"
@@ -50,12 +51,15 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   Status start() {
+    // Before and after, because the file may change while it is read.
+    const std::string& due = spec_.weights.digest;
+    if (!due.empty() && options_.engine.own_weights) {
+      PDJOB_TRY(const std::string before, engine::file_digest(options_.engine.model_path));
+      PDJOB_TRY_STATUS(expect_digest(before));
+    }
     PDJOB_TRY(engine_, engine::open_engine(options_.engine));
-    if (const std::string& due = spec_.weights.digest;
-        !due.empty() && engine_->facts().digest != due) {
-      return Error{ErrorCode::kCorrupt,
-                   "the weights of version " + spec_.weights.version + " have digest " + due +
-                       ", and " + options_.engine.model_path + " has " + engine_->facts().digest};
+    if (!due.empty()) {
+      PDJOB_TRY_STATUS(expect_digest(engine_->facts().digest));
     }
     if (updates_weights()) {
       loader_.emplace(loop_, options_.weights_dir, [this](net::WeightsPrepared answer) {
@@ -132,6 +136,15 @@ class WorkerProcess {
                                               }
                                             }});
     return ok();
+  }
+
+  Status expect_digest(const std::string& found) const {
+    const std::string& due = spec_.weights.digest;
+    return found == due
+               ? ok()
+               : Status(Error{ErrorCode::kCorrupt,
+                              "the weights of version " + spec_.weights.version + " have digest " +
+                                  due + ", and " + options_.engine.model_path + " has " + found});
   }
 
   void take_down() {

@@ -48,12 +48,32 @@ Rollout::Rollout(const RolloutTiming& timing, net::WeightSource weights,
     : timing_(timing),
       published_(std::move(weights)),
       chosen_(published_),
+      asked_path_(record.asked_path),
       updates_(record.updates),
+      unpublished_(record.applying),
       paused_(record.paused),
       mode_(record.mode),
-      closed_(record.paused),
+      closed_(record.paused || record.applying),
       epoch_((launcher << 32U) + 1),
-      orders_(launcher << 32U) {}
+      orders_(launcher << 32U) {
+  if (unpublished_) {  // Nobody is left to be answered.
+    order_ = applied_order_ = {.kind = OrderKind::kUpdate,
+                               .path = asked_path_,
+                               .version = chosen_.version,
+                               .keeps_pause = record.keeps_pause};
+    next_ = chosen_;
+    phase_ = Phase::kApplying;
+  }
+}
+
+RolloutRecord Rollout::record() const {
+  return {.paused = paused_,
+          .mode = mode_,
+          .updates = updates_,
+          .asked_path = asked_path_,
+          .applying = unpublished_,
+          .keeps_pause = unpublished_ && applied_order_.keeps_pause};
+}
 
 void Rollout::step(const RolloutEvent& event, Instant now, std::vector<RolloutEffect>& effects) {
   Turn turn{now, effects};
@@ -114,7 +134,14 @@ void Rollout::on(const OrderReceived& event, Turn& turn) {
     if (heals) {
       deadline_ = turn.now + timing_.apply_timeout;
     }
+    order_.keeps_pause = order_.keeps_pause || event.order.keeps_pause;
+    if (phase_ == Phase::kApplying) {
+      applied_order_ = order_;
+    }
     waiting_.push_back(event.from);
+    return;
+  }
+  if (amend_pause(event, turn)) {
     return;
   }
   if (phase_ != Phase::kIdle && !heals) {
@@ -139,6 +166,25 @@ void Rollout::on(const OrderReceived& event, Turn& turn) {
   begin(event, turn);
 }
 
+bool Rollout::amend_pause(const OrderReceived& event, Turn& turn) {
+  if (phase_ != Phase::kClosing || order_.kind != OrderKind::kPause) {
+    return false;
+  }
+  if (event.order.kind == OrderKind::kResume) {
+    paused_ = false;
+    give_up(kBusy, "the pause was ended by another order", turn);
+    answer(event.from, kDone, "resumed", turn);
+    return true;
+  }
+  if (event.order.kind != OrderKind::kPause || waiting_.size() >= kOrdersWaitingMax) {
+    return false;
+  }
+  order_.mode = mode_ = event.order.mode;
+  set_admission(true, turn);
+  waiting_.push_back(event.from);
+  return true;
+}
+
 std::optional<std::string> Rollout::refusal_of(const net::OrderAsked& order,
                                                uint16_t& status) const {
   if (!fleet_.ready) {
@@ -161,7 +207,7 @@ std::optional<std::string> Rollout::refusal_of(const net::OrderAsked& order,
     status = kUnavailable;
     return "no worker serves, so none can read new weights";
   }
-  if (order.version == published_.version && order.path != published_.path &&
+  if (!unpublished_ && order.version == published_.version && order.path != published_.path &&
       order.path != asked_path_) {
     return "version " + order.version + " names other weights already, those of " +
            (published_.path.empty() ? "the job file" : published_.path);
@@ -177,7 +223,7 @@ bool Rollout::changes_nothing(const net::OrderAsked& order) const {
       return paused_ && mode_ == order.mode && quiet();
     case OrderKind::kUpdate:
     case OrderKind::kRename:
-      return !order.version.empty() && order.version == published_.version;
+      return !unpublished_ && !order.version.empty() && order.version == published_.version;
     case OrderKind::kFlush:
     case OrderKind::kReport:
       return false;
@@ -186,7 +232,10 @@ bool Rollout::changes_nothing(const net::OrderAsked& order) const {
 }
 
 void Rollout::begin(const OrderReceived& event, Turn& turn) {
-  const net::OrderAsked& order = event.order;
+  net::OrderAsked order = event.order;
+  if (order.keeps_pause && !paused_ && changes_nothing(order)) {
+    order.kind = OrderKind::kPause;
+  }
   if (changes_nothing(order)) {
     paused_ = paused_ || (order.kind == OrderKind::kPause);
     answer(event.from, kDone, "nothing to do", turn);
@@ -207,6 +256,7 @@ void Rollout::begin(const OrderReceived& event, Turn& turn) {
       return;
     case OrderKind::kUpdate:
       prepared_.clear();
+      asked_.clear();
       ++orders_;
       enter(Phase::kPreparing, timing_.prepare_timeout, turn);
       ask_workers(turn);
@@ -268,7 +318,8 @@ void Rollout::on(const FleetSeen& event, Turn& turn) {
 void Rollout::ask_workers(Turn& turn) {
   workers_asked_ = turn.now;
   for (const WorkerSeen& worker : fleet_.workers) {
-    if (serves(worker) && !prepared_.contains(worker.engine_id)) {
+    if (serves(worker) && !prepared_.contains(worker.engine_id) && !fell(worker)) {
+      asked_.emplace(worker.name, worker.engine_id);
       turn.effects.emplace_back(
           TellProcess{worker.name, net::PrepareWeights{.order = orders_, .path = order_.path}});
     }
@@ -317,9 +368,18 @@ void Rollout::on(const RouterAnswered& event, Turn& /*turn*/) {
   }
 }
 
+bool Rollout::fell(const WorkerSeen& worker) const {
+  const auto asked = asked_.find(worker.name);
+  return asked != asked_.end() && asked->second != worker.engine_id;
+}
+
+bool Rollout::routers_applied() const {
+  return std::ranges::all_of(routers_, [](const auto& each) { return each.second.applied; });
+}
+
 bool Rollout::quiet() const {
-  return std::ranges::all_of(
-      routers_, [](const auto& each) { return each.second.applied && each.second.running == 0; });
+  return routers_applied() &&
+         std::ranges::all_of(routers_, [](const auto& each) { return each.second.running == 0; });
 }
 
 // --- the phases of an order
@@ -327,11 +387,18 @@ bool Rollout::quiet() const {
 void Rollout::proceed(Turn& turn) {
   if (phase_ == Phase::kPreparing) {
     const auto answered = [this](const WorkerSeen& worker) {
-      return !serves(worker) || prepared_.contains(worker.engine_id);
+      return !serves(worker) || prepared_.contains(worker.engine_id) || fell(worker);
     };
-    if (!prepared_.empty() && std::ranges::all_of(fleet_.workers, answered)) {
+    const bool all = std::ranges::all_of(fleet_.workers, answered);
+    if (all && !prepared_.empty()) {
       end_preparing(turn);
+    } else if (all && std::ranges::any_of(fleet_.workers, serves)) {
+      give_up(kFailed, "no worker outlived the reading of " + order_.path, turn);
     }
+  }
+  if (phase_ == Phase::kClosing && order_.kind == OrderKind::kFlush && routers_applied() &&
+      !quiet()) {
+    give_up(kRefused, "requests still run", turn);
   }
   if (phase_ == Phase::kClosing && closed_ && quiet()) {
     end_closing(turn);
@@ -357,9 +424,13 @@ void Rollout::end_preparing(Turn& turn) {
       return;
     }
   }
-  const bool same_weights = first.digest == digest_in_use();
+  const bool same_weights = !unpublished_ && first.digest == digest_in_use();
   if (same_weights && order_.version.empty()) {
     give_up(kDone, "these weights are in use", turn);
+    return;
+  }
+  if (unpublished_ && order_.version == published_.version && first.digest != digest_in_use()) {
+    give_up(kRefused, "version " + order_.version + " names other weights already", turn);
     return;
   }
   next_ = {
@@ -403,6 +474,13 @@ void Rollout::apply(Turn& turn) {
   }
   turn.effects.emplace_back(std::move(apply));
   chosen_ = next_;
+  unpublished_ = true;
+  applied_order_ = order_;
+  applied_at_ = turn.now;
+  if (order_.kind == OrderKind::kUpdate) {
+    ++updates_;
+    asked_path_ = order_.path;
+  }
   grace_due_ = turn.now + kStragglerGrace;
   enter(Phase::kApplying, timing_.apply_timeout, turn);
 }
@@ -429,14 +507,13 @@ bool Rollout::moves() const {
 
 void Rollout::publish(Turn& turn) {
   published_ = chosen_ = next_;
+  unpublished_ = false;
   parts_.applying = turn.now - phase_began_;
   phase_ = Phase::kIdle;
   deadline_ = grace_due_ = kNever;
   prepared_.clear();
   old_engines_.clear();
   if (order_.kind == OrderKind::kUpdate) {
-    ++updates_;
-    asked_path_ = order_.path;
     paused_ = paused_ || order_.keeps_pause;
     note("the fleet serves " + published_.version, turn);
   }
@@ -462,13 +539,19 @@ void Rollout::give_up(uint16_t status, const std::string& why, Turn& turn) {
   prepared_.clear();
   phase_ = Phase::kIdle;
   deadline_ = kNever;
-  if (chosen_ != published_) {
-    next_ = chosen_;  // An earlier update has not ended yet.
+  const bool heals = unpublished_;  // An earlier update has not ended yet.
+  if (heals) {
+    next_ = chosen_;
     phase_ = Phase::kApplying;
+    phase_began_ = applied_at_;
+    grace_due_ = turn.now + kStragglerGrace;
   } else if (closed_ && !paused_) {
     set_admission(false, turn);
   }
   answer_waiting(status, why, turn);
+  if (heals) {
+    order_ = applied_order_;
+  }
 }
 
 // --- time

@@ -9,13 +9,14 @@
 //         nothing changed  nothing changed
 //
 // - preparing: each worker reads the new weights beside those in use. A worker that refuses them
-//   ends the order, and nothing has changed. All workers must have read the same bytes.
+//   ends the order, and nothing has changed. All workers must have read the same bytes. A worker
+//   that dies meanwhile is not asked again: the weights may have killed it.
 // - closing: routers admit no new request, and report when no request runs.
 // - applying: the Job core makes each worker serve with the new weights, in place or by a new start
 //   (launcher/job/job.h). From then on, no worker with other weights is a member.
 // - The fleet reopens once all workers that served before serve the new weights. A worker that
-// fails
-//   is not waited for if its role has another one. The answer names it.
+//   fails is not waited for if its role has another one. The answer names it. Another launcher
+//   goes on with an update that was being applied.
 //
 // Orders may be repeated. One that was answered is answered again; one that equals the running one
 // shares its answer; an update to the weights in use changes nothing. Messages to routers and
@@ -50,6 +51,9 @@ struct RolloutRecord {
   bool paused = false;
   net::PauseMode mode = net::PauseMode::kWait;
   uint64_t updates = 0;
+  std::string asked_path;    // Of the last update that was applied, as it was asked.
+  bool applying = false;     // The fleet is closed until it can serve the weights.
+  bool keeps_pause = false;  // With `applying`: it stays paused then.
   friend bool operator==(const RolloutRecord&, const RolloutRecord&) = default;
 };
 
@@ -138,7 +142,7 @@ class Rollout {
 
   // The answer to kReport.
   net::OrderAnswered report() const;
-  RolloutRecord record() const { return {paused_, mode_, updates_}; }
+  RolloutRecord record() const;
   // The weights that the fleet serves with.
   const net::WeightSource& weights() const { return published_; }
   bool closed() const { return closed_; }
@@ -166,6 +170,8 @@ class Rollout {
 
   std::optional<std::string> refusal_of(const net::OrderAsked& order, uint16_t& status) const;
   bool changes_nothing(const net::OrderAsked& order) const;
+  // True if it changes the pause that is being waited for.
+  bool amend_pause(const OrderReceived& event, Turn& turn);
   void begin(const OrderReceived& event, Turn& turn);
   void enter(Phase phase, Duration limit, Turn& turn);
   void ask_workers(Turn& turn);
@@ -184,7 +190,11 @@ class Rollout {
   void answer(const Ticket& to, uint16_t status, const std::string& message, Turn& turn);
   void note(std::string text, Turn& turn);
 
-  bool quiet() const;
+  // Each router has answered in this epoch, ...
+  bool routers_applied() const;
+  bool quiet() const;  // ... and no request runs.
+  // It died after it was asked to read the weights.
+  bool fell(const WorkerSeen& worker) const;
   bool serves_new(const WorkerSeen& worker) const;
   bool can_serve() const;  // Each role has a worker with the new weights.
   bool moves() const;      // A worker is about to serve with the new weights.
@@ -195,9 +205,12 @@ class Rollout {
   FleetSeen fleet_;
   std::map<std::string, Router> routers_;
   net::WeightSource published_;
-  net::WeightSource chosen_;  // That the Job core was told last.
-  std::string asked_path_;    // Of the last update, as it was asked.
-  uint64_t updates_ = 0;
+  net::WeightSource chosen_;       // That the Job core was told last.
+  std::string asked_path_;         // RolloutRecord::asked_path.
+  uint64_t updates_ = 0;           // That were applied.
+  bool unpublished_ = false;       // The fleet does not serve `chosen_` yet.
+  net::OrderAsked applied_order_;  // The one of `chosen_`.
+  Instant applied_at_{};
 
   bool paused_ = false;  // By an order: admission stays closed between orders.
   net::PauseMode mode_ = net::PauseMode::kWait;
@@ -212,6 +225,7 @@ class Rollout {
   std::vector<Ticket> waiting_;  // For its answer.
   uint64_t orders_ = 0;          // The number of the last one, for workers.
   std::map<std::string, net::WeightsPrepared> prepared_;  // By engine id.
+  std::map<std::string, std::string> asked_;  // To prepare: engine ids, by the workers' names.
   Instant workers_asked_{};
   net::WeightSource next_;             // From kClosing on.
   std::set<std::string> old_engines_;  // In kApplying: that served before.

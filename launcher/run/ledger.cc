@@ -43,6 +43,9 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   codec.value(ledger.rollout.paused);
   codec.word(ledger.rollout.mode, net::PauseMode::kWait, net::PauseMode::kRetract);
   codec.value(ledger.rollout.updates);
+  codec.text(ledger.rollout.asked_path, kTextBytesMax);
+  codec.value(ledger.rollout.applying);
+  codec.value(ledger.rollout.keeps_pause);
 }
 
 bool is_heartbeat(const Event& event) {

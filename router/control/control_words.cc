@@ -298,6 +298,7 @@ void append_server(JsonWriter& json, const net::OrderAnswered& answer, const Con
     json.key(size).integer(1);
   }
   json.key("disaggregation_bootstrap_port").null();
+  json.key("enable_memory_saver").boolean(false);
   json.key("internal_states").begin_array().end_array();
   json.key("vllm_config").begin_object();
   json.key("weight_transfer_config").null();

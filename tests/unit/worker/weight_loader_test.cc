@@ -64,6 +64,15 @@ TEST(FindWeights, SaysWhyAFolderOfSafetensorsIsRefused) {
   EXPECT_NE(folder.find("x.bin").error().message.find("not a .gguf file"), std::string::npos);
 }
 
+TEST(FindWeights, RefusesOnePartOfSeveral) {
+  const Folder folder;
+  std::ofstream(folder.in("m-00001-of-00003.gguf")) << "x";
+  std::ofstream(folder.in("m-0001-of-00003.gguf")) << "x";
+  EXPECT_NE(folder.find("m-00001-of-00003.gguf").error().message.find("merge the parts"),
+            std::string::npos);
+  EXPECT_TRUE(folder.find("m-0001-of-00003.gguf"));
+}
+
 TEST(SameModel, NamesTheFirstFactThatDiffers) {
   const engine::ModelFacts now{.digest = "a", .layers = 2, .vocabulary = 10, .rope = "r"};
   engine::ModelFacts next = now;
@@ -132,6 +141,16 @@ TEST_F(WeightLoaderTest, AFileThatIsNotThereIsRefusedAndLeavesNothing) {
   EXPECT_TRUE(answers[0].refused);
   EXPECT_NE(answers[0].error, "");
   EXPECT_EQ(loader.take(1), nullptr);
+}
+
+TEST_F(WeightLoaderTest, OnlyTheNewestOfSeveralOrdersIsAnswered) {
+  for (uint64_t order = 1; order <= 20; ++order) {
+    loader.prepare({.order = order, .path = order % 2 == 0 ? "a.gguf" : "b.gguf"}, *serving);
+  }
+  run_until_answers(1);
+  EXPECT_EQ(answers[0].order, 20U);
+  EXPECT_EQ(answers[0].path, folder.in("a.gguf"));
+  EXPECT_NE(loader.take(20), nullptr);
 }
 
 TEST_F(WeightLoaderTest, AnEmptyOrderDropsWhatWasPrepared) {

@@ -1,6 +1,8 @@
 #include "launcher/rollout/rollout.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -107,9 +109,27 @@ struct RolloutTest : testing::Test {
                          .digest = digest,
                          .error = error}});
   }
-  void all_prepared() {
+  // An update to step-1 that no worker survives. The weights before are those of step-0.
+  void stick() {
+    update("step-0", "/w/step-0.gguf");
+    all_prepared("d9");
+    applies();
     for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
-      prepared(name);
+      serves(name, "step-0");
+    }
+    applies();
+    const uint64_t id = update();
+    all_prepared();
+    applies();
+    pass(minutes(6));
+    EXPECT_EQ(status_of(id), 500);
+    EXPECT_STREQ(core.phase(), "applying");
+    EXPECT_EQ(core.weights().version, "step-0");
+    effects.clear();
+  }
+  void all_prepared(const std::string& digest = "d1") {
+    for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+      prepared(name, "", digest);
     }
   }
   // The router has applied what it was told last.
@@ -405,18 +425,130 @@ TEST_F(RolloutTest, LostMessagesAreRepeated) {
   EXPECT_EQ(told<net::AdmissionAsked>("router-0").size(), 2U);
 }
 
+TEST_F(RolloutTest, AnOrderBackToTheWeightsBeforeAStuckUpdateIsCarriedOut) {
+  stick();
+  const uint64_t back = update("step-0", "/w/step-0.gguf");
+  all_prepared("d9");
+  applies();
+  ASSERT_NE(last<ApplyWeights>(), nullptr);
+  EXPECT_EQ(last<ApplyWeights>()->weights.version, "step-0");
+  EXPECT_EQ(status_of(back), 0);
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    serves(name, "step-0");
+  }
+  EXPECT_EQ(status_of(back), 200);
+  EXPECT_EQ(core.weights().version, "step-0");
+}
+
+TEST_F(RolloutTest, AnOrderThatFailedIsNotAnsweredWithTheSuccessOfTheOneBefore) {
+  stick();
+  const uint64_t other = update("step-2", "/w/step-2.gguf");
+  prepared("prefill-0", "a bad file");
+  EXPECT_EQ(status_of(other), 500);
+  const uint64_t again = update("step-2", "/w/step-2.gguf");
+  prepared("prefill-0", "a bad file");
+  EXPECT_EQ(status_of(again), 500);
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    serves(name, "step-1");
+  }
+  EXPECT_EQ(core.weights().version, "step-1");
+  EXPECT_FALSE(core.closed());
+}
+
+TEST_F(RolloutTest, AnotherLauncherGoesOnWithAnUpdateThatWasBeingApplied) {
+  update();
+  all_prepared();
+  applies();
+  const RolloutRecord record = core.record();
+  EXPECT_TRUE(record.applying);
+  Rollout next({}, {.path = kPath, .version = "step-1", .digest = "d1"}, record, 2);
+  const auto tell_next = [&](const RolloutEvent& event) {
+    effects.clear();
+    next.step(event, now, effects);
+  };
+  tell_next(fleet);
+  EXPECT_TRUE(next.closed());
+  EXPECT_TRUE(told<net::AdmissionAsked>("router-0").back().closed);
+  for (WorkerSeen& worker : fleet.workers) {
+    worker.engine_id += "x";
+    worker.version = "step-1";
+    worker.state = ProcessState::kReady;
+  }
+  tell_next(fleet);
+  EXPECT_FALSE(next.closed());
+  EXPECT_FALSE(next.record().applying);
+  tell_next(
+      OrderReceived{{"router-0", 99},
+                    {.id = 99, .kind = OrderKind::kUpdate, .path = kPath, .version = "step-1"}});
+  EXPECT_EQ(status_of(99), 200) << "a repeated order";
+}
+
+TEST_F(RolloutTest, WeightsThatKillTheirReadersAreGivenUpAndKillEachOnce) {
+  const uint64_t id = update();
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    EXPECT_EQ(told<net::PrepareWeights>(name).size(), 1U);
+    at(name).engine_id += "x";
+  }
+  see();
+  pass(milliseconds(500));
+  EXPECT_EQ(status_of(id), 500);
+  EXPECT_EQ(told<net::PrepareWeights>("prefill-0").size(), 2U) << "the second one ends the order";
+  EXPECT_FALSE(core.closed());
+}
+
+TEST_F(RolloutTest, APauseThatIsWaitedForCanBecomeAnotherOneOrEnd) {
+  const uint64_t waits = pause(PauseMode::kWait);
+  applies(3);
+  const uint64_t aborts = pause(PauseMode::kAbort);
+  EXPECT_EQ(told<net::AdmissionAsked>("router-0").back().mode, PauseMode::kAbort);
+  applies();
+  EXPECT_EQ(status_of(waits), 200);
+  EXPECT_EQ(status_of(aborts), 200);
+  resume();
+  applies();
+  const uint64_t third = pause(PauseMode::kWait);
+  applies(3);
+  EXPECT_EQ(status_of(resume()), 200);
+  EXPECT_EQ(status_of(third), 409);
+  EXPECT_FALSE(core.closed());
+}
+
+TEST_F(RolloutTest, AFlushOfABusyFleetIsRefusedAtOnce) {
+  const uint64_t id = order({.kind = OrderKind::kFlush});
+  applies(2);
+  EXPECT_EQ(status_of(id), 400);
+  EXPECT_FALSE(core.closed());
+}
+
+TEST_F(RolloutTest, ARepeatedUpdateThatIsToKeepThePausePauses) {
+  update();
+  all_prepared();
+  applies();
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    serves(name, "step-1");
+  }
+  applies();
+  const uint64_t id =
+      order({.kind = OrderKind::kUpdate, .path = kPath, .version = "step-1", .keeps_pause = true});
+  applies();
+  EXPECT_EQ(status_of(id), 200);
+  EXPECT_TRUE(core.record().paused);
+}
+
 // Random stories: whatever is lost and whoever dies, the fleet never opens with two versions, each
 // order is answered, and a fleet that heals opens again.
 TEST_F(RolloutTest, InRandomStoriesTheFleetNeverOpensWithMixedWeights) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);
-    Rollout one({.prepare_timeout = seconds(20),
-                 .quiesce_timeout = seconds(20),
-                 .apply_timeout = seconds(20)},
-                {.path = {}, .version = "default", .digest = {}}, {}, 1);
-    FleetSeen all = fleet;
+    const RolloutTiming timing{.prepare_timeout = seconds(20),
+                               .quiesce_timeout = seconds(20),
+                               .apply_timeout = seconds(20)};
     net::WeightSource chosen{.path = {}, .version = "default", .digest = "d0"};
-    std::set<uint64_t> open_orders;
+    uint64_t launcher = 1;
+    std::optional<Rollout> core_of_story(std::in_place, timing, chosen, RolloutRecord{}, launcher);
+    Rollout& one = *core_of_story;
+    FleetSeen all = fleet;
+    std::map<uint64_t, net::OrderAsked> open_orders;
     uint64_t id = 0;
     uint64_t engines = 1;
     bool router_closed = false;
@@ -439,7 +571,14 @@ TEST_F(RolloutTest, InRandomStoriesTheFleetNeverOpensWithMixedWeights) {
           }
           inbox.emplace_back(all);
         } else if (auto* answer = std::get_if<AnswerOrder>(&effect)) {
-          open_orders.erase(answer->to.id);
+          const auto asked = open_orders.find(answer->to.id);
+          ASSERT_TRUE(asked != open_orders.end()) << "seed " << seed << ": answered twice";
+          if (answer->answer.status == 200 && !asked->second.version.empty()) {
+            ASSERT_EQ(one.weights().version, asked->second.version)
+                << "seed " << seed << ": " << answer->answer.message;
+            ASSERT_EQ(one.weights().version, chosen.version) << "seed " << seed;
+          }
+          open_orders.erase(asked);
         } else if (auto* tell = std::get_if<TellProcess>(&effect); tell != nullptr && maybe(80)) {
           if (const auto* asked = std::get_if<net::AdmissionAsked>(&tell->message);
               asked != nullptr && asked->epoch >= router_epoch) {
@@ -477,8 +616,15 @@ TEST_F(RolloutTest, InRandomStoriesTheFleetNeverOpensWithMixedWeights) {
           order.version = "v" + std::to_string(random.next() % 6);
           order.path = order.kind == OrderKind::kUpdate ? "/w/" + order.version : "";
         }
-        open_orders.insert(id);
+        open_orders.emplace(id, order);
         step(OrderReceived{{"router-0", id}, order});
+      }
+      if (!calm && maybe(2)) {  // The launcher dies, and another one goes on with the record.
+        const RolloutRecord record = one.record();
+        core_of_story.emplace(timing, chosen, record, ++launcher);
+        open_orders.clear();
+        inbox.clear();
+        step(all);
       }
       if (!calm && maybe(5)) {
         WorkerSeen& dies = all.workers[random.next() % all.workers.size()];
