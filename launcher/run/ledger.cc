@@ -61,10 +61,16 @@ bool makes_an_engine(const Effect& effect) {
          (drain != nullptr && !drain->next.engine_id.empty());
 }
 
+// Another launcher would take the process for a member that serves, although it has left.
+bool lets_a_process_leave(const Event& event) {
+  return std::holds_alternative<RetireAsked>(event) ||
+         std::holds_alternative<RoleChangeAsked>(event);
+}
+
 }  // namespace
 
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects) {
-  if (std::holds_alternative<WeightsChosen>(event) ||
+  if (std::holds_alternative<WeightsChosen>(event) || lets_a_process_leave(event) ||
       std::ranges::any_of(effects, makes_an_engine)) {
     return LedgerDue::kBefore;
   }

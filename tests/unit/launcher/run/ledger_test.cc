@@ -85,5 +85,13 @@ TEST(Ledger, AnEngineIsOnDiskBeforeAnybodyIsToldToBecomeIt) {
   EXPECT_EQ(ledger_due(job, heartbeat, {}), LedgerDue::kNever);
 }
 
+// A launcher died just after its workers had left, and the next one sent requests to them.
+TEST(Ledger, AProcessLeavesOnlyWhenThisIsOnDisk) {
+  const Job job({{.name = "decode-0", .role = net::Role::kDecode}}, {}, "n");
+  EXPECT_EQ(ledger_due(job, RetireAsked{"decode-0"}, {}), LedgerDue::kBefore);
+  EXPECT_EQ(ledger_due(job, RoleChangeAsked{"decode-0", net::Role::kPrefill}, {}),
+            LedgerDue::kBefore);
+}
+
 }  // namespace
 }  // namespace pdjob::launcher
