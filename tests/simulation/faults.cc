@@ -5,7 +5,7 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr std::array<std::pair<const char*, FaultKind>, 13> kKinds = {
+constexpr std::array<std::pair<const char*, FaultKind>, 14> kKinds = {
     {{"kill", &FaultWeights::kill},
      {"freeze", &FaultWeights::freeze},
      {"slow", &FaultWeights::slow},
@@ -18,7 +18,8 @@ constexpr std::array<std::pair<const char*, FaultKind>, 13> kKinds = {
      {"node lost", &FaultWeights::node_lost},
      {"reorganise", &FaultWeights::reorganise},
      {"an agent's link breaks", &FaultWeights::agent_link_breaks},
-     {"trainer", &FaultWeights::trainer}}};
+     {"trainer", &FaultWeights::trainer},
+     {"the launcher dies", &FaultWeights::launcher_dies}}};
 
 }  // namespace
 
@@ -30,6 +31,13 @@ bool FaultPlan::empty() const {
   return faults.empty() && std::ranges::all_of(kFaultDials, [this](const auto& dial) {
            return dials.*dial.second == 0;
          });
+}
+
+bool FaultPlan::only_launchers_die() const {
+  FaultPlan others = *this;
+  std::erase_if(others.faults,
+                [](const Fault& fault) { return fault.kind == &FaultWeights::launcher_dies; });
+  return others.empty();
 }
 
 FaultPlan make_fault_plan(const Scenario& scenario, Instant start, uint64_t seed) {

@@ -45,6 +45,8 @@ struct FaultPlan {
   FaultDials dials;
 
   bool empty() const;
+  // Also if it is empty.
+  bool only_launchers_die() const;
 };
 
 // An empty plan says that every request must succeed. `start` is the time of the first fault, at

@@ -65,9 +65,12 @@ bool accepts(const launcher::Node& node, const launcher::Demand& demand) {
   return !node.routers_only && (demand.labels.empty() || node.labels.contains("disk"));
 }
 
-// After the faults. One that waits is right to do so: check_waits() saw it.
-bool may_stay(const Process& process) {
-  return process.state == ProcessState::kReady || process.state == ProcessState::kWaiting;
+// After the faults. One that waits is right to do so: check_waits() saw it. No probe can prove a
+// router while there is no worker.
+bool may_stay(const launcher::Job& job, const Process& process) {
+  const bool alone = std::ranges::all_of(job.processes(), &Process::is_router);
+  return process.state == ProcessState::kReady || process.state == ProcessState::kWaiting ||
+         (alone && process.state == ProcessState::kRegistered);
 }
 
 }  // namespace
@@ -100,6 +103,7 @@ void JobWatch::on(const launcher::Job& job, const launcher::Probe& probe) {
 
 void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
   ++counts_.starts;
+  spawned_.insert(spawn.name);
   const bool runs = std::ranges::any_of(machines_.running(), [&](const auto& each) {
     return each.second.spec.name == spawn.name && !given_up(each.first);
   });
@@ -115,6 +119,65 @@ void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
                      "a process runs only where it may, but not", spawn.name);
 }
 
+void JobWatch::on(const launcher::Job& job, const launcher::SendSignal& signal) {
+  const auto process =
+      std::ranges::find(job.processes(), signal.incarnation, &Process::incarnation);
+  const bool goes_on = process == job.processes().end() ? !given_up(signal.incarnation)
+                                                        : process->fate == launcher::Fate::kRestart;
+  invariants_.expect(!calm_ || signal.signal != launcher::Signal::kKill || !goes_on,
+                     "a process that does its work is not killed, but", signal.incarnation.value);
+}
+
+// What the Job takes from now on is expected of it.
+void JobWatch::take_order(const launcher::Job& job, const launcher::Event& event) {
+  if (const auto* added = std::get_if<launcher::ProcessAdded>(&event)) {
+    if (job.find(added->plan.name) != nullptr) {
+      retired_.erase(added->plan.name);  // A name may come again.
+      planned(added->plan.name);
+      roles_[added->plan.name] = added->plan.role;
+    }
+  } else if (const auto* retire = std::get_if<launcher::RetireAsked>(&event)) {
+    const Process* const process = job.find(retire->name);
+    if (process == nullptr || process->fate == launcher::Fate::kEnd) {
+      retired(retire->name);
+    }
+  } else if (const auto* change = std::get_if<launcher::RoleChangeAsked>(&event)) {
+    const Process* const process = job.find(change->name);
+    if (process != nullptr &&
+        (process->role == change->role || process->fate == launcher::Fate::kChangeRole)) {
+      roles_[change->name] = change->role;
+    }
+  }
+}
+
+// Orders that did not reach the ledger are lost with their launcher. What runs is never lost.
+void JobWatch::adopt(const launcher::JobRecord& record, Instant now) {
+  probes_.clear();
+  last_probe_ = now;
+  nodes_.clear();
+  roles_.clear();
+  std::set<std::string> there;
+  std::set<launcher::Incarnation> known;
+  for (const launcher::ProcessRecord& process : record.processes) {
+    const bool ends = process.fate == launcher::Fate::kEnd;
+    there.insert(process.name);
+    known.insert(process.incarnation);
+    ends ? void(planned_.erase(process.name)) : void(planned_.insert(process.name));
+    ends ? void(retired_.insert(process.name)) : void(retired_.erase(process.name));
+    roles_[process.name] =
+        process.fate == launcher::Fate::kChangeRole ? process.next_role : process.role;
+  }
+  std::erase_if(planned_, [&](const std::string& name) {
+    invariants_.expect(there.contains(name) || !spawned_.contains(name),
+                       "what ever ran and was not retired is in the ledger, but not", name);
+    return !there.contains(name);
+  });
+  for (const auto& [incarnation, order] : machines_.running()) {
+    invariants_.expect(known.contains(incarnation) || given_up(incarnation),
+                       "what runs is in the ledger, but not", order.spec.engine_id);
+  }
+}
+
 bool JobWatch::given_up(launcher::Incarnation incarnation) const {
   const auto placed = placed_.find(incarnation);
   return outlives_ > Duration::zero() && placed != placed_.end() &&
@@ -125,6 +188,15 @@ void JobWatch::lose(const std::string& node, Instant now) {
   nodes_.erase(node);
   for (auto& [incarnation, placed] : placed_) {
     if (placed.node == node) {
+      placed.given_up = std::min(placed.given_up, now);
+    }
+  }
+}
+
+// Nodes that did not come back to a new launcher.
+void JobWatch::lose_absent(Instant now) {
+  for (auto& [incarnation, placed] : placed_) {
+    if (!nodes_.contains(placed.node)) {
       placed.given_up = std::min(placed.given_up, now);
     }
   }
@@ -197,11 +269,16 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
   } else if (const auto* joined = std::get_if<launcher::NodeJoined>(&event)) {
     nodes_[joined->node.name] = joined->node;
   }
+  take_order(job, event);
   for (const launcher::Effect& effect : effects) {
     if (const auto* probe = std::get_if<launcher::Probe>(&effect)) {
       on(job, *probe);
     } else if (const auto* spawn = std::get_if<launcher::Spawn>(&effect)) {
       on(job, *spawn);
+    } else if (const auto* signal = std::get_if<launcher::SendSignal>(&effect)) {
+      on(job, *signal);
+    } else if (std::holds_alternative<launcher::ReportAdopted>(effect)) {
+      lose_absent(now);
     }
   }
   const auto* message = std::get_if<launcher::MessageArrived>(&event);
@@ -220,7 +297,7 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
       })) {
     check_promises(job);
   }
-  if (waits && started_ && job.state() != launcher::JobState::kDraining) {
+  if (waits && started_ && !job.adopting() && job.state() != launcher::JobState::kDraining) {
     check_waits(job);
   }
 }
@@ -228,17 +305,18 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
 bool JobWatch::well(const launcher::Job& job) const {
   const auto is_well = [&](const Process& process) {
     const auto role = roles_.find(process.name);
-    return may_stay(process) && !retired_.contains(process.name) &&
+    return may_stay(job, process) && !retired_.contains(process.name) &&
            (role == roles_.end() || role->second == process.role);
   };
-  return job.state() == launcher::JobState::kReady && std::ranges::all_of(job.processes(), is_well);
+  return job.state() == launcher::JobState::kReady && !job.adopting() &&
+         std::ranges::all_of(job.processes(), is_well);
 }
 
 void JobWatch::expect_all_well(const launcher::Job& job) {
   invariants_.expect(job.state() == launcher::JobState::kReady, "the job is ready, but",
                      job.waiting_for());
   for (const Process& process : job.processes()) {
-    invariants_.expect(may_stay(process), "every process is ready after the faults, but not",
+    invariants_.expect(may_stay(job, process), "every process is ready after the faults, but not",
                        process.name, to_string(process.state));
     invariants_.expect(!retired_.contains(process.name), "a retired process goes, but not",
                        process.name);

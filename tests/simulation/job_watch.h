@@ -42,8 +42,10 @@ class JobWatch {
   // The nodes that the job begins with.
   void begin(const std::vector<launcher::Node>& nodes);
   void planned(const std::string& name) { planned_.insert(name); }
-  void retired(const std::string& name);
-  void role_asked(const std::string& name, net::Role role) { roles_[name] = role; }
+  // Only launchers die, so no process is killed that should go on.
+  void calm() { calm_ = true; }
+  // The launcher has died, and another one goes on with this.
+  void adopt(const launcher::JobRecord& record, Instant now);
 
   void after(const launcher::Job& job, const launcher::Event& event,
              const std::vector<launcher::Effect>& effects, Instant now);
@@ -62,9 +64,13 @@ class JobWatch {
  private:
   void on(const launcher::Job& job, const launcher::Probe& probe);
   void on(const launcher::Job& job, const launcher::Spawn& spawn);
+  void on(const launcher::Job& job, const launcher::SendSignal& signal);
+  void take_order(const launcher::Job& job, const launcher::Event& event);
+  void retired(const std::string& name);
   void check_promises(const launcher::Job& job);
   void check_waits(const launcher::Job& job);
   void lose(const std::string& node, Instant now);
+  void lose_absent(Instant now);
   bool given_up(launcher::Incarnation incarnation) const;
   void on_success(const launcher::ProbeSucceeded& event);
 
@@ -77,6 +83,7 @@ class JobWatch {
   std::map<uint64_t, ProbePath> probes_;
   std::set<std::string> proved_;  // Engine ids.
   std::set<std::string> planned_;
+  std::set<std::string> spawned_;  // Names that ever ran.
   std::set<std::string> retired_;  // The job forgets them once they have ended.
   std::map<std::string, net::Role> roles_;
   std::map<std::string, launcher::Node> nodes_;  // As the job was told.
@@ -88,6 +95,7 @@ class JobWatch {
   Duration outlives_{};
   std::function<Instant(const std::string& node)> outlives_from_;
   bool started_ = false;
+  bool calm_ = false;
   Counts counts_;
   Instant last_probe_{};
 };

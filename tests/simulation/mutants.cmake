@@ -121,6 +121,10 @@ mutant(cache_shows_tenants tenants worker/core/prompt_cache.cc "kept.rows == 0 |
 mutant(cache_keeps_too_much everyday worker/core/prompt_cache.cc "prompt.tokens.begin(), prompt.tokens.end() - 1).first" "prompt.tokens.begin(), prompt.tokens.end()).first")
 mutant(engine_waits_for_ever everyday worker/core/engine_loop.cc "if (live.transfer == TransferState::kAwaited) {" "if (false) {")
 mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCode::kUnavailable, \"transfer \"" "error = {ErrorCode::kInvalidArgument, \"transfer \"")
+mutant(ledger_comes_late launcher launcher/run/ledger.cc "    return LedgerDue::kBefore;" "    return LedgerDue::kSoon;")
+mutant(adoption_allows_nobody launcher launcher/job_runner.cc "      control_->allow(process.name, control_keys(process.incarnation).public_key);" "")
+mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.contains(&process)" "false")
+mutant(sizes_never_shrink scaling launcher/scaling/group_sizes.cc "        orders.emplace_back(RetireAsked{process->name});" "")
 
 # unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.
 function(unit_mutant name test library file old new)

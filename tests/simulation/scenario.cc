@@ -49,6 +49,8 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "cache", to.cache, "Jobs with a response cache.");
     share(job, "by_hand", to.by_hand, "Jobs without a launcher.");
     share(job, "agents", to.agents, "Jobs whose nodes have agents.");
+    share(job, "lasts", to.lasts, "Jobs whose processes outlive their launcher.");
+    share(job, "scales", to.scales, "Jobs whose groups change their size by themselves.");
   });
   in.section("load", {"What clients send."}, [&](ConfigReader& load) {
     read(load, "requests", to.requests, "Requests.");
@@ -81,6 +83,8 @@ void read(ConfigReader& in, Scenario& to) {
       weights.field("trainer", w.trainer,
                     {"A trainer pauses the fleet, ends the pause, or changes the weights."});
       weights.field("reorganise", w.reorganise, {"A process is added, retired or changes role."});
+      weights.field("launcher_dies", w.launcher_dies,
+                    {"The launcher dies, and another one comes."});
     });
     share(faults, "messages_lost", to.messages_lost, "Messages of the control plane.");
     share(faults, "messages_twice", to.messages_twice, "Those that come twice.");

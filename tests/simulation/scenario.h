@@ -27,8 +27,9 @@ struct FaultWeights {
   uint32_t kv_link_breaks = 0, connection_breaks = 0, goes_dead = 0, partition = 0;
   uint32_t node_lost = 0;  // With agents: the agent is killed, or its machine loses its power.
   uint32_t agent_link_breaks = 0;
-  uint32_t trainer = 0;     // An order: a pause, its end, or other weights.
-  uint32_t reorganise = 0;  // An order: one more process, one less, or another role.
+  uint32_t trainer = 0;        // An order: a pause, its end, or other weights.
+  uint32_t reorganise = 0;     // An order: one more process, one less, or another role.
+  uint32_t launcher_dies = 0;  // By kill -9, at any step. Another one adopts the job.
 };
 
 struct Scenario {
@@ -49,6 +50,8 @@ struct Scenario {
   double cache = 0;
   double by_hand = 0;  // Without a launcher.
   double agents = 0;   // Nodes have agents.
+  double lasts = 0;    // The same, also that of the routers: processes outlive their launcher.
+  double scales = 0;   // Groups change their size by themselves.
 
   Range requests{10, 60};
   Duration load{};

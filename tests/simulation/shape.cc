@@ -126,6 +126,25 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
     shape.router.bypass_tokens = static_cast<uint32_t>(random.below(20));
     shape.router.bypass_idle_tokens = static_cast<uint32_t>(random.below(200));
   }
+  if (scenario.lasts > 0 && random.chance(scenario.lasts)) {
+    shape.agents = shape.lasts = true;
+    shape.agent_lease = milliseconds(1000 + random.below(2000));
+    // With a short one, what the launcher left may have ended before another one comes.
+    shape.orphan_timeout =
+        faultless || random.chance(0.8) ? seconds(30) : milliseconds(500 + random.below(3000));
+  }
+  if (scenario.scales > 0 && random.chance(scenario.scales)) {
+    shape.scales = true;
+    shape.router.queue_timeout =
+        seconds(60);  // From no worker to one that serves, without a launcher at first.
+    const uint32_t most = std::max(shape.prefill_workers, shape.decode_workers);
+    shape.scaling.workers_max = most + static_cast<uint32_t>(random.below(3));
+    shape.scaling.down_after = milliseconds(500 + random.below(3000));
+    shape.scaling.ttft = milliseconds(20 + random.below(500));
+    shape.scaling.itl = milliseconds(5 + random.below(100));
+    shape.zero_after =
+        random.chance(0.4) ? milliseconds(1000 + random.below(3000)) : milliseconds(0);
+  }
   return shape;
 }
 

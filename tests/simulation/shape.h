@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/time.h"
+#include "launcher/plan/scaling_config.h"
 #include "router/config/router_config.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/workload.h"
@@ -29,6 +30,10 @@ struct Shape {
   bool agents = false;   // Nodes have agents, with these:
   Duration agent_lease{};
   Duration orphan_timeout{};
+  bool lasts = false;  // Agents and processes outlive the launcher.
+  bool scales = false;
+  launcher::GroupScaling scaling;  // Of each group.
+  Duration zero_after{};           // Zero: never.
   bool decode_wants_gpus = false;
   bool rollout = false;               // A trainer gives orders.
   bool prefill_wants_labels = false;  // Only every second node has them.
@@ -36,7 +41,7 @@ struct Shape {
   WorkloadShape workload;
 };
 
-// `faultless`: every request must be served.
+// `faultless`: every request must be served. A launcher that dies is no fault then.
 Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed);
 
 }  // namespace pdjob::simulation

@@ -87,8 +87,10 @@ class SimAgents::Agent final : net::CurveClient::Handler, launcher::Cluster::Han
   }
   void carry_out(const launcher::AdoptSession& /*effect*/) {
     trace("is adopted");
-    runner_.submit(
-        launcher::SessionBegan{{.host = node_.host, .running = session_->running(), .doors = {}}});
+    const auto doors = session_->doors();
+    runner_.submit(launcher::SessionBegan{{.host = node_.host,
+                                           .running = session_->running(),
+                                           .doors = {doors.begin(), doors.end()}}});
   }
   void carry_out(const launcher::EndSession& effect) {
     trace("ends everything: " + effect.why);
@@ -112,8 +114,16 @@ class SimAgents::Agent final : net::CurveClient::Handler, launcher::Cluster::Han
     session_->signal({order.incarnation}, order.signal);
   }
   void obey(const launcher::LookAtProcess& order) { session_->look_at({order.incarnation}); }
+  void obey(const launcher::OpenDoor& order) {
+    session_->open_door({.name = order.name,
+                         .node = node_.name,
+                         .host = order.host,
+                         .port = order.port,
+                         .use = order.shared ? net::PortUse::kShared : net::PortUse::kAlone});
+  }
+  void obey(const launcher::CloseDoor& order) { session_->close_door(order.name); }
   template <class Message>
-  void obey(const Message& /*message*/) {}  // Doors are at the head, and nobody asks for logs.
+  void obey(const Message& /*message*/) {}  // Nobody asks for logs.
 
   void trace(const std::string& what) { agents_.trace_("agent " + node_.name, what); }
 
@@ -137,7 +147,9 @@ SimAgents::SimAgents(SimLoop& loop, SimMachines& machines, SimLinks& links, cons
 
 SimAgents::~SimAgents() = default;
 
-std::unique_ptr<launcher::Cluster> SimAgents::serve(const std::string& name, SimProcess& launcher) {
+std::unique_ptr<launcher::Cluster> SimAgents::serve(const std::string& name, SimProcess& launcher,
+                                                    uint64_t number,
+                                                    std::optional<launcher::Node> only) {
   auto cluster = std::make_unique<launcher::AgentCluster>(
       launcher, launcher::RosterSetting{.cluster = name,
                                         .job = "simulated",
@@ -145,7 +157,9 @@ std::unique_ptr<launcher::Cluster> SimAgents::serve(const std::string& name, Sim
                                         .host = "",
                                         .lease = setting_.lease,
                                         .orphan_timeout = setting_.orphan_timeout,
-                                        .launcher = 1,
+                                        .owner = setting_.owner,
+                                        .launcher = number,
+                                        .only = std::move(only),
                                         .first_session = 1 + launcher.entropy() / 2});
   cluster->start(links_.serve(name, launcher, *cluster));
   return cluster;

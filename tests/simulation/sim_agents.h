@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class SimAgents {
   struct Setting {
     Duration lease = std::chrono::seconds(2);
     Duration orphan_timeout{};
+    std::string owner;  // As in Welcome; empty: nothing outlives its launcher.
   };
   using Trace = std::function<void(const std::string& who, const std::string& what)>;
 
@@ -33,8 +35,11 @@ class SimAgents {
   SimAgents& operator=(const SimAgents&) = delete;
   ~SimAgents();
 
-  // The launcher's end.
-  std::unique_ptr<launcher::Cluster> serve(const std::string& name, SimProcess& launcher);
+  // The launcher's end. `number`: of the run's launchers, which one this is. `only`: the node of a
+  // cluster that has no other.
+  std::unique_ptr<launcher::Cluster> serve(const std::string& name, SimProcess& launcher,
+                                           uint64_t number = 1,
+                                           std::optional<launcher::Node> only = std::nullopt);
   // Starts an agent.
   void add(const launcher::Node& node);
 

@@ -113,6 +113,14 @@ std::vector<launcher::RunningProcess> SimCluster::running() const {
   return running;
 }
 
+std::map<std::string, uint16_t> SimCluster::doors() const {
+  std::map<std::string, uint16_t> ports;
+  for (const auto& [name, door] : doors_) {
+    ports.emplace(name, door.port);
+  }
+  return ports;
+}
+
 void SimCluster::look_at(Incarnation incarnation) {
   if (machines_.runs_for(*this, incarnation)) {
     tell(launcher::ProcessSeen{incarnation, machines_.signs_of(incarnation)});

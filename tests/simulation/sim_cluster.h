@@ -73,6 +73,8 @@ class SimCluster final : public launcher::Cluster {
   void lose(const std::string& node);
   // What it has started and still runs.
   std::vector<launcher::RunningProcess> running() const;
+  // The ports of its open doors, by name.
+  std::map<std::string, uint16_t> doors() const;
   bool has(const std::string& node) const { return nodes_.contains(node); }
 
  private:

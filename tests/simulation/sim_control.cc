@@ -17,8 +17,8 @@ net::Message through_wire(const net::Message& message) {
 
 class SimControl::Server final : public net::ControlServer {
  public:
-  Server(SimControl& control, SimProcess& launcher, Handler& handler)
-      : control_(control), launcher_(launcher), handler_(handler) {
+  Server(SimControl& control, SimProcess& launcher, Handler& handler, uint64_t number)
+      : control_(control), launcher_(launcher), handler_(handler), number_(number) {
     control_.server_ = this;
   }
   Server(const Server&) = delete;
@@ -46,6 +46,7 @@ class SimControl::Server final : public net::ControlServer {
   SimControl& control_;
   SimProcess& launcher_;
   Handler& handler_;
+  const uint64_t number_;
   const std::string name_ = "simulated";
   std::map<std::string, std::string> allowed_;
 };
@@ -77,9 +78,15 @@ class SimControl::Client final : public net::ControlClient {
     }
   }
 
-  void deliver(const net::Message& message, const SimThread& from) {
+  // Obeys no launcher with a lower number than the highest that it has heard.
+  void deliver(const net::Message& message, const SimThread& from, uint64_t number) {
     process_.call_at(control_.arrival(down_, from, process_),
-                     [this, message = through_wire(message)] { handler_.on_message(message); });
+                     [this, number, message = through_wire(message)] {
+                       if (number >= launcher_) {
+                         launcher_ = number;
+                         handler_.on_message(message);
+                       }
+                     });
   }
 
  private:
@@ -88,6 +95,7 @@ class SimControl::Client final : public net::ControlClient {
   Handler& handler_;
   const std::string name_;
   const std::string key_;
+  uint64_t launcher_ = 0;
   SimChannel up_;
   SimChannel down_;
 };
@@ -96,17 +104,19 @@ void SimControl::Server::send(const std::string& peer, const net::Message& messa
   const auto allowed = allowed_.find(peer);
   const auto client =
       control_.clients_.find({peer, allowed == allowed_.end() ? "" : allowed->second});
-  if (client == control_.clients_.end() || control_.loses()) {
+  if (!launcher_.alive() || client == control_.clients_.end() || control_.loses()) {
     return;
   }
   for (int copies = control_.repeats() ? 2 : 1; copies > 0; --copies) {
-    client->second->deliver(message, launcher_);
+    client->second->deliver(message, launcher_, number_);
   }
+  control_.sent();
 }
 
 std::unique_ptr<net::ControlServer> SimControl::serve(SimProcess& launcher,
-                                                      net::ControlServer::Handler& handler) {
-  return std::make_unique<Server>(*this, launcher, handler);
+                                                      net::ControlServer::Handler& handler,
+                                                      uint64_t number) {
+  return std::make_unique<Server>(*this, launcher, handler, number);
 }
 
 std::unique_ptr<net::ControlClient> SimControl::join(SimProcess& process,

@@ -2,6 +2,7 @@
 // lost, as with ZeroMQ when a peer does not read or connects anew, and some come twice.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,8 +23,13 @@ class SimControl {
   std::function<bool()> loses = [] { return false; };
   std::function<bool()> repeats = [] { return false; };
 
+  // Called for each message that a launcher sends.
+  std::function<void()> sent = [] {};
+
+  // `number`: of the run's launchers, which one this is. A dead one sends nothing.
   std::unique_ptr<net::ControlServer> serve(SimProcess& launcher,
-                                            net::ControlServer::Handler& handler);
+                                            net::ControlServer::Handler& handler,
+                                            uint64_t number = 0);
   // `key` is the client's. Nobody hears one that the server does not allow.
   std::unique_ptr<net::ControlClient> join(SimProcess& process,
                                            net::ControlClient::Handler& handler,

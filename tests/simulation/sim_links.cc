@@ -125,11 +125,15 @@ net::CurveSent SimLinks::Server::send(const std::string& route, const std::strin
   if (found == routes_.end()) {
     return net::CurveSent::kGone;
   }
+  if (!launcher_.alive()) {
+    return net::CurveSent::kQueued;
+  }
   Client* const client = found->second->client;
   if (client != nullptr && !found->second->broken && !links_.loses()) {
     // A dead process runs nothing, so the client lives when it is called.
     links_.carry(found->second, false, [client, bytes] { client->take(bytes); });
   }
+  links_.sent();
   return net::CurveSent::kQueued;
 }
 

@@ -26,6 +26,8 @@ class SimLinks {
   ~SimLinks() = default;
 
   std::function<bool()> loses = [] { return false; };
+  // Called for each message that a launcher sends. A dead one sends nothing.
+  std::function<void()> sent = [] {};
 
   // One server of each name.
   std::unique_ptr<net::CurveServer> serve(const std::string& name, SimProcess& launcher,

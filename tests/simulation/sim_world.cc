@@ -11,6 +11,7 @@
 #include "launcher/clusters/merged_cluster.h"
 #include "launcher/job_rollout.h"
 #include "launcher/job_runner.h"
+#include "launcher/job_scaling.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/shape.h"
@@ -20,6 +21,7 @@
 #include "tests/simulation/sim_control.h"
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/sim_hands.h"
+#include "tests/simulation/sim_ledger.h"
 #include "tests/simulation/sim_links.h"
 #include "tests/simulation/sim_router.h"
 #include "tests/support/fault_transport.h"
@@ -57,6 +59,7 @@ const launcher::JobTiming kTiming{
 
 const net::HttpAddress kDoor{"10.0.0.1", 8000};
 const std::string kHead = "head";  // The node of the routers; it is never lost.
+const launcher::Node kHeadNode{.name = kHead, .host = kDoor.host, .routers_only = true};
 const std::string kLauncherHost = "10.0.0.9";
 
 class WaitsForNodes final : public launcher::Cluster::Handler {
@@ -69,7 +72,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   explicit SimWorld(const RunOptions& options)
       : options_(options),
         plan_(make_fault_plan(options.scenario, Instant(), options.seed)),
-        faultless_(plan_.empty()),
+        faultless_(plan_.only_launchers_die()),
         shape_(draw_shape(options.scenario, faultless_, options.seed)),
         trace_(options.print),
         random_(mix(options.seed + 3)),
@@ -93,10 +96,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
                 {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = "10.0.0.8"}),
         clients_(client_, invariants_, oracle_,
                  [this](const std::string& what) { trace_.line(now(), "client", what); }),
-        launcher_(
-            "launcher",
-            {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = kLauncherHost}),
+        launcher_(new_launcher()),
         disk_(mix(options.seed + 4)),
+        ledger_disk_(disk_),
         async_clients_(
             client_, invariants_, oracle_,
             [this](const std::string& what) { trace_.line(now(), "client", what); }, kDoor) {
@@ -117,12 +119,14 @@ class SimWorld final : public launcher::JobRunner::Observer {
     machines_.spawn_fails = [this] { return fault(plan_.dials.spawn_fails); };
     control_.loses = [this] { return fault(plan_.dials.messages_lost); };
     control_.repeats = [this] { return fault(plan_.dials.messages_twice); };
+    control_.sent = [this] { launcher_sent(); };
   }
   ~SimWorld() {
     machines_.gone = [](Incarnation) {};
     machines_.door_changed = [](const launcher::Door&, bool) {};
     members_.clear();
     rollout_.reset();
+    scaling_.reset();
     job_.reset();
   }
   SimWorld(const SimWorld&) = delete;
@@ -137,12 +141,23 @@ class SimWorld final : public launcher::JobRunner::Observer {
   // --- the job
   void start();
   void start_agents();
+  void open_clusters();
   void start_job();
+  void run_job(const launcher::JobRunnerOptions& options);
   void start_by_hand();
   bool well() const;
   void expect_all_well();
   launcher::Demand demand_of(net::Role role, const std::string& model) const;
   launcher::JobRunnerOptions job_options();
+  // A job of which nothing was left starts again while faults go on, and may fail. These do not.
+  launcher::JobTiming timing() const {
+    launcher::JobTiming timing = kTiming;
+    if (shape_.lasts) {
+      timing.start_timeout = kHealsWithin;
+      timing.restart.attempts = 1000;
+    }
+    return timing;
+  }
   worker::CoreFactory core_factory(net::Role role) const;
   void begin(const SimCluster::Order& order);
   std::unique_ptr<SimMember> make_worker(const SimCluster::Order& order);
@@ -160,6 +175,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void on_step(const launcher::Event& event, const std::vector<launcher::Effect>& effects) override;
   void on_ready() override {}
   void on_finish(const launcher::Finish& finish) override {
+    if (!launcher_->alive()) {
+      return;
+    }
     ++finished_;
     invariants_.expect(finish.reason.empty(), "a job does not fail, but", finish.reason);
   }
@@ -170,6 +188,28 @@ class SimWorld final : public launcher::JobRunner::Observer {
   // The trainer has left: the fleet opens as soon as it can.
   void end_pauses();
   void check_weights(const router::Router& router);
+
+  // --- launchers, one after the other
+  std::unique_ptr<SimProcess> new_launcher() {
+    return std::make_unique<SimProcess>(
+        "launcher",
+        SimProcess::Setting{
+            .loop = loop_, .seed = random_.next(), .streams = &http_, .host = kLauncherHost});
+  }
+  void note(const launcher::Event& event, const std::vector<launcher::Effect>& effects);
+  void save_ledger();
+  // The launcher will die, or dies: between two steps, before or after one of its writes, or in the
+  // midst of what it sends.
+  void doom(uint64_t how);
+  bool dies_in_this_step(bool is_transition);
+  void launcher_sent();
+  void launcher_dies();
+  void bury();
+  void next_launcher();
+  void check_sizes();
+  bool sizes_are_settled() const {
+    return !scaling_ || scaling_->json().find("\"settled\":1") != std::string::npos;
+  }
   // Clients' requests go where a router thinks that a worker serves.
   void check_routers();
 
@@ -230,15 +270,27 @@ class SimWorld final : public launcher::JobRunner::Observer {
   Oracle oracle_;
   SimProcess client_;
   SimClients clients_;
-  SimProcess launcher_;
-  SimDisk disk_;  // Of the head.
+  std::unique_ptr<SimProcess> launcher_;
+  SimDisk disk_;  // Of the head, and of the launcher.
+  SimLedger ledger_disk_;
+  launcher::Ledger ledger_;  // As the launcher has it in memory.
+  bool save_due_ = false;
+  struct Doom {
+    uint64_t steps = 0;  // 0: it is not this that kills it.
+    uint64_t sends = 0;
+    bool before_save = false;
+    bool again = false;  // The next launcher dies, too, while it adopts.
+    uint64_t seed = 0;
+  };
+  Doom doom_;
   SimAsyncClients async_clients_;
   std::vector<launcher::Node> nodes_;  // Of workers; all that ever joined.
   std::optional<SimLinks> links_;
   std::optional<SimAgents> agents_;
-  std::unique_ptr<launcher::MergedCluster> merged_;  // Of the head and the agents.
-  std::unique_ptr<launcher::JobRunner> job_;         // Or else:
-  std::optional<launcher::JobRollout> rollout_;      // If a trainer gives orders.
+  std::unique_ptr<launcher::MergedCluster> merged_;        // Of the head and the agents.
+  std::optional<launcher::JobRunnerOptions> job_options_;  // Of each launcher, less its record.
+  std::unique_ptr<launcher::JobRunner> job_;               // Null: its launcher is dead. Or else:
+  std::optional<launcher::JobRollout> rollout_;            // If a trainer gives orders.
   uint64_t orders_ = 0;
   std::unique_ptr<SimHands> hands_;
   std::vector<router::StaticWorker> by_hand_;  // What the router is told of them.
@@ -247,7 +299,10 @@ class SimWorld final : public launcher::JobRunner::Observer {
   uint32_t events_ = 0;
   uint32_t added_ = 0;
   uint32_t finished_ = 0;
-  Instant all_arrived_{};  // What was sent while hosts were cut off.
+  Instant all_arrived_{};       // What was sent while hosts were cut off.
+  launcher::JobConfig config_;  // What JobScaling reads of them.
+  launcher::LaunchPlan layout_;
+  std::unique_ptr<launcher::JobScaling> scaling_;
   RunResult result_;
 };
 
@@ -266,7 +321,7 @@ worker::CoreFactory SimWorld::core_factory(net::Role role) const {
 launcher::JobRunnerOptions SimWorld::job_options() {
   launcher::JobRunnerOptions options{.job = "simulated",
                                      .processes = {},
-                                     .timing = kTiming,
+                                     .timing = timing(),
                                      .nonce = "n",
                                      .doors = {},
                                      .root_key = RootKey::of("simulated"),
@@ -302,11 +357,23 @@ launcher::JobRunnerOptions SimWorld::job_options() {
     add(model, "p", net::Role::kPrefill, shape_.prefill_workers);
     add(model, "d", net::Role::kDecode, shape_.decode_workers);
     add(model, "b", net::Role::kBoth, shape_.both_workers);
+    launcher::ModelConfig& scaled = config_.models.emplace_back();
+    scaled.served_name = model;
+    scaled.prefill_group.scaling = scaled.decode_group.scaling = shape_.scaling;
     for (const net::Role role : {net::Role::kPrefill, net::Role::kDecode}) {
       options.groups.push_back(
           {.role = role, .model = model, .demand = demand_of(role, model), .workers_min = 1});
+      const bool prefills = role == net::Role::kPrefill;
+      const uint32_t workers = prefills ? shape_.prefill_workers : shape_.decode_workers;
+      layout_.groups.push_back({.role = role,
+                                .model = model,
+                                .group = {.name = model + "-" + to_string(role),
+                                          .demand = demand_of(role, model),
+                                          .workers = workers,
+                                          .workers_min = 1}});
     }
   }
+  config_.scaling.zero_after = shape_.zero_after;
   return options;
 }
 
@@ -321,7 +388,9 @@ launcher::Demand SimWorld::demand_of(net::Role role, const std::string& model) c
 }
 
 void SimWorld::start() {
-  cluster_.join({.name = kHead, .host = kDoor.host, .routers_only = true});
+  if (!shape_.lasts) {
+    cluster_.join(kHeadNode);
+  }
   const uint32_t processes =
       shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
                            (shape_.prefill_workers + shape_.decode_workers + shape_.both_workers);
@@ -353,21 +422,25 @@ void SimWorld::start() {
 void SimWorld::start_agents() {
   links_.emplace(loop_, cuts_, random_.next());
   links_->loses = [this] { return fault(plan_.dials.agent_messages_lost); };
-  agents_.emplace(
-      loop_, machines_, *links_,
-      SimAgents::Setting{.lease = shape_.agent_lease, .orphan_timeout = shape_.orphan_timeout},
-      random_.next(),
-      [this](const std::string& who, const std::string& what) { trace_.line(now(), who, what); });
+  links_->sent = [this] { launcher_sent(); };
+  agents_.emplace(loop_, machines_, *links_,
+                  SimAgents::Setting{.lease = shape_.agent_lease,
+                                     .orphan_timeout = shape_.orphan_timeout,
+                                     .owner = shape_.lasts ? "the owner" : ""},
+                  random_.next(), [this](const std::string& who, const std::string& what) {
+                    trace_.line(now(), who, what);
+                  });
   watch_.let_outlive(agents_->outlives(),
                      [this](const std::string& node) { return agents_->awake_since(node); });
-  std::vector<std::unique_ptr<launcher::Cluster>> clusters;
-  clusters.push_back(std::move(head_));
-  for (const char* const name : {"east", "west"}) {
-    clusters.push_back(agents_->serve(name, launcher_));
+  if (shape_.lasts) {
+    ledger_ = ledger_disk_.begin();
   }
-  merged_ = std::make_unique<launcher::MergedCluster>(launcher_, std::move(clusters));
+  open_clusters();
   WaitsForNodes nobody;
   merged_->report_to(nobody);
+  if (shape_.lasts) {
+    agents_->add(kHeadNode);
+  }
   for (const launcher::Node& node : nodes_) {
     agents_->add(node);
   }
@@ -376,13 +449,40 @@ void SimWorld::start_agents() {
   invariants_.expect(all(), "all nodes join, but");
 }
 
+// With a launcher that may die, the head has an agent, too.
+void SimWorld::open_clusters() {
+  std::vector<std::unique_ptr<launcher::Cluster>> clusters;
+  clusters.push_back(
+      shape_.lasts ? agents_->serve(kHeadNode.cluster, *launcher_, ledger_.launcher, kHeadNode)
+                   : std::move(head_));
+  for (const char* const name : {"east", "west"}) {
+    clusters.push_back(agents_->serve(name, *launcher_, std::max<uint64_t>(ledger_.launcher, 1)));
+  }
+  merged_ = std::make_unique<launcher::MergedCluster>(*launcher_, std::move(clusters));
+}
+
 void SimWorld::start_job() {
   launcher::Cluster& cluster = merged_ ? static_cast<launcher::Cluster&>(*merged_) : cluster_;
   watch_.begin(cluster.nodes());
-  job_ = std::make_unique<launcher::JobRunner>(launcher_, cluster, job_options(), *this);
+  if (shape_.lasts && faultless_ && shape_.workload.killer == Kills::kNobody) {
+    watch_.calm();
+  }
+  job_options_ = job_options();
+  job_options_->launcher = ledger_.launcher;
+  run_job(*job_options_);
+}
+
+void SimWorld::run_job(const launcher::JobRunnerOptions& options) {
+  launcher::Cluster& cluster = merged_ ? static_cast<launcher::Cluster&>(*merged_) : cluster_;
+  job_ = std::make_unique<launcher::JobRunner>(*launcher_, cluster, options, *this);
+  if (shape_.scales) {
+    scaling_ = std::make_unique<launcher::JobScaling>(
+        *launcher_, *job_, config_, layout_,
+        [this](const std::string& line) { trace_.line(now(), "scaling", line); });
+  }
   if (shape_.rollout) {
     rollout_.emplace(
-        launcher_, *job_,
+        *launcher_, *job_,
         launcher::JobRollout::Options{
             .timing = {.prepare_timeout = seconds(2),
                        .quiesce_timeout = seconds(2),
@@ -392,7 +492,7 @@ void SimWorld::start_job() {
             .say = [this](const std::string& line) { trace_.line(now(), "launcher", line); },
             .keep = [](const launcher::RolloutRecord&) {}});
   }
-  launcher_.post([this] { job_->start(control_.serve(launcher_, *job_)); });
+  launcher_->post([this] { job_->start(control_.serve(*launcher_, *job_, ledger_.launcher)); });
 }
 
 void SimWorld::start_by_hand() {
@@ -418,8 +518,8 @@ void SimWorld::start_by_hand() {
 
 // Without a launcher: each router knows the workers as they are now.
 bool SimWorld::well() const {
-  if (job_) {
-    return watch_.well(job());
+  if (!hands_) {
+    return job_ && watch_.well(job()) && sizes_are_settled();
   }
   const auto known = [this](const router::Router& core) {
     return std::ranges::all_of(hands_->running(), [&](const auto& one) {
@@ -437,8 +537,10 @@ bool SimWorld::well() const {
 }
 
 void SimWorld::expect_all_well() {
-  if (job_) {
+  if (!hands_) {
     watch_.expect_all_well(job());
+    invariants_.expect(sizes_are_settled(), "each group gets its size, but",
+                       scaling_ ? scaling_->text() : "");
   } else {
     invariants_.expect(well(), "a router knows the workers that run, but");
   }
@@ -522,9 +624,34 @@ void SimWorld::count(SimMember& member) {
 }
 
 void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher::Effect>& effects) {
-  watch_.after(job(), event, effects, now());
-  for (const std::string& line : job_words(event, effects)) {
+  if (!launcher_->alive()) {
+    return;  // Nothing of this happens any more.
+  }
+  const std::vector<std::string> words = job_words(event, effects);
+  for (const std::string& line : words) {
     trace_.line(now(), "launcher", line);
+  }
+  const bool dies = dies_in_this_step(!words.empty());
+  if (dies && doom_.before_save) {
+    launcher_dies();
+    return;
+  }
+  if (shape_.lasts) {
+    note(event, effects);
+    if (!launcher_->alive() && ledger_disk_.read() != ledger_) {
+      return;  // It died before the step was on disk.
+    }
+  }
+  watch_.after(job(), event, effects, now());
+  if (dies) {
+    launcher_dies();
+  }
+  if (!launcher_->alive()) {
+    return;
+  }
+  if (scaling_ && !words.empty()) {
+    check_sizes();
+    scaling_->job_changed();
   }
   if (rollout_) {
     rollout_->job_changed(event);
@@ -544,6 +671,120 @@ void SimWorld::check_weights(const router::Router& router) {
                            worker.entry.weight_version == rollout_->core().weights().version,
                        "an open fleet serves one version,", rollout_->core().weights().version,
                        "but", worker.entry.engine_id, "has", worker.entry.weight_version);
+  }
+}
+
+// --- launchers
+
+void SimWorld::note(const launcher::Event& event, const std::vector<launcher::Effect>& effects) {
+  const launcher::LedgerDue due = ledger_due(job(), event, effects);
+  if (due == launcher::LedgerDue::kBefore) {
+    save_ledger();
+  } else if (due == launcher::LedgerDue::kSoon && !std::exchange(save_due_, true)) {
+    launcher_->call_at(now() + milliseconds(20), [this] {
+      save_due_ = false;
+      if (job_) {
+        save_ledger();
+      }
+    });
+  }
+}
+
+void SimWorld::save_ledger() {
+  take(ledger_, job());
+  const bool saved = ledger_disk_.save(ledger_);
+  invariants_.expect(saved, "the launcher is the last one, but");
+  if (disk_.crashed()) {
+    launcher_dies();
+  }
+}
+
+void SimWorld::doom(uint64_t how) {
+  if (!launcher_->alive()) {
+    return;
+  }
+  Random random(how);
+  doom_ = {.before_save = random.chance(0.5), .again = random.chance(0.3), .seed = random.next()};
+  const uint64_t moment = 1 + random.below(10);
+  // One that stands still is killed by the next one.
+  switch (launcher_->stopped() ? 0 : random.below(4)) {
+    case 0:
+      launcher_dies();
+      break;
+    case 1:
+      doom_.steps = moment;
+      break;
+    case 2:
+      doom_.sends = moment;
+      break;
+    default:
+      disk_.crash_after(moment);
+  }
+}
+
+// Steps that order or learn something.
+bool SimWorld::dies_in_this_step(bool is_transition) {
+  return is_transition && doom_.steps > 0 && --doom_.steps == 0;
+}
+
+void SimWorld::launcher_sent() {
+  if (doom_.sends > 0 && --doom_.sends == 0) {
+    launcher_dies();
+  }
+}
+
+void SimWorld::launcher_dies() {
+  if (!launcher_->alive()) {
+    return;
+  }
+  trace_.line(now(), "launcher", "dies");
+  ++result_.launchers_died;
+  launcher_->die();
+  disk_.kill([] {});
+  doom_.steps = doom_.sends = 0;
+  loop_.at(now(), [this] { bury(); });  // It may be at work just now.
+}
+
+void SimWorld::bury() {
+  http_.forget(*launcher_);
+  scaling_.reset();
+  job_.reset();
+  merged_.reset();
+  const Duration away = milliseconds(random_.below(random_.chance(0.3) ? 4000 : 300));
+  loop_.after(away, [this, dead = ledger_.launcher] {
+    if (ledger_.launcher == dead) {
+      next_launcher();
+    }
+  });
+}
+
+void SimWorld::next_launcher() {
+  launcher_ = new_launcher();
+  save_due_ = false;
+  ledger_ = ledger_disk_.begin();
+  trace_.line(now(), "launcher", "begins, number " + std::to_string(ledger_.launcher));
+  invariants_.expect(ledger_.planned, "a launcher finds the ledger of the one before, but");
+  open_clusters();
+  watch_.adopt(ledger_.job, now());
+  launcher::JobRunnerOptions options = *job_options_;
+  options.launcher = ledger_.launcher;
+  options.record = ledger_.job;
+  for (launcher::Door& door : options.doors) {
+    door.port = kDoor.port;
+  }
+  run_job(options);
+  if (faulty_ && std::exchange(doom_.again, false)) {
+    doom(doom_.seed);
+  }
+}
+
+// An order may take a group beyond its maximum only if it had more at first.
+void SimWorld::check_sizes() {
+  for (const launcher::PlanGroup& group : layout_.groups) {
+    const launcher::SizedGroup sized{.role = group.role, .model = group.model};
+    const uint64_t members = members_of(sized, job()).size();
+    invariants_.expect(members <= shape_.scaling.workers_max, "a group keeps its maximum, but has",
+                       members);
   }
 }
 
@@ -632,6 +873,8 @@ void SimWorld::strike(const Fault& fault) {
     lose_node(fault.target, fault.duration);
   } else if (fault.kind == &FaultWeights::trainer) {
     train(fault.target);
+  } else if (fault.kind == &FaultWeights::launcher_dies) {
+    doom(fault.target);
   } else {
     reorganise(fault.target);
   }
@@ -659,7 +902,7 @@ void SimWorld::train(uint64_t target) {
 
 void SimWorld::give_order(net::OrderAsked order) {
   order.id = ++orders_;
-  launcher_.post([this, order] { rollout_->order({.peer = "", .id = order.id}, order); });
+  launcher_->post([this, order] { rollout_->order({.peer = "", .id = order.id}, order); });
 }
 
 void SimWorld::end_pauses() {
@@ -692,8 +935,8 @@ void SimWorld::freeze(uint64_t target, Duration duration) {
     return;
   }
   if (target % (members_.size() + 1) == members_.size() || (agents_ && target % 3 == 1)) {
-    launcher_.stop();
-    loop_.after(duration, [this] { launcher_.go_on(); });
+    launcher_->stop();
+    loop_.after(duration, [this] { launcher_->go_on(); });
     return;
   }
   Incarnation who;
@@ -713,6 +956,9 @@ void SimWorld::cut(uint64_t target, Duration duration) {
   const bool of_launcher = agents_ && target / 64 % 2 == 0;
   const std::string& a = of_launcher ? kLauncherHost : hosts[target % hosts.size()];
   const std::string& b = hosts[target / hosts.size() % hosts.size()];
+  if (shape_.lasts && std::minmax(a, b) == std::minmax(kDoor.host, kLauncherHost)) {
+    return;  // They are one machine.
+  }
   cuts_.cut(a, b, now() + duration);
   if (target % 3 != 0) {  // Otherwise only one direction.
     cuts_.cut(b, a, now() + duration);
@@ -739,7 +985,8 @@ void SimWorld::lose_node(uint64_t target, Duration duration) {
 // Orders, as an autoscaler gives them. It sees what the launcher tells, and a stopped one tells
 // nothing: it could take the last worker of a role twice.
 void SimWorld::reorganise(uint64_t target) {
-  if (hands_ || launcher_.stopped() || job().state() != launcher::JobState::kReady) {
+  if (hands_ || !job_ || !launcher_->alive() || launcher_->stopped() ||
+      job().state() != launcher::JobState::kReady) {
     return;
   }
   Random random(target);
@@ -756,23 +1003,24 @@ void SimWorld::reorganise(uint64_t target) {
   launcher::Event order = launcher::RetireAsked{};
   if (names.size() < 2 || random.chance(0.4)) {
     const std::string name = "more-" + std::to_string(++added_);
-    watch_.planned(name);
     order = launcher::ProcessAdded{
         {.name = name, .role = role, .model = model, .demand = demand_of(role, model)}};
   } else if (random.chance(0.5)) {
-    watch_.retired(names.front());
     order = launcher::RetireAsked{names.front()};
   } else {
-    watch_.role_asked(names.back(), other);
     order = launcher::RoleChangeAsked{names.back(), other};
   }
-  launcher_.post([this, order] { job_->submit(order); });
+  launcher_->post([this, order] { job_->submit(order); });
 }
 
 void SimWorld::heal() {
   faulty_ = false;
   all_arrived_ = cuts_.heal();
-  launcher_.go_on();
+  launcher_->go_on();
+  doom_ = {};
+  if (launcher_->alive()) {
+    disk_.kill([] {});  // It does not crash any more.
+  }
   if (rollout_) {
     end_pauses();
   }
@@ -877,8 +1125,8 @@ void SimWorld::finish() {
   run_until(now() + kTcpGivesUp);
   run_until(now() + kHealsWithin, [this] { return well(); });
   expect_all_well();
-  run_until(now() + kCleanupBound);
   run_until(all_arrived_);
+  run_until(now() + kCleanupBound);
   check_routers();
   expect_idle();
 }
@@ -887,7 +1135,7 @@ void SimWorld::stop_job() {
   if (hands_) {
     hands_->stop();
   } else {
-    launcher_.post([this] { job_->submit(launcher::StopAsked{0}); });
+    launcher_->post([this] { job_->submit(launcher::StopAsked{0}); });
   }
   run_until(now() + seconds(3),
             [this] { return (hands_ || finished_ > 0) && machines_.running().empty(); });
@@ -895,6 +1143,7 @@ void SimWorld::stop_job() {
   invariants_.expect(machines_.running().empty(), "nothing outlives the job");
   if (agents_) {
     rollout_.reset();
+    scaling_.reset();
     job_.reset();
     merged_.reset();
     run_until(now() + agents_->outlives(), [this] { return agents_->idle(); });

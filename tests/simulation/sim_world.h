@@ -40,6 +40,7 @@ struct RunResult {
   uint64_t pairs_suspected = 0;
   uint64_t streams_continued = 0;
   uint64_t rows_reused = 0;
+  uint64_t launchers_died = 0;
 };
 RunResult simulate(const RunOptions& options);
 

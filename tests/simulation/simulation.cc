@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
                                                           {"starts", result.job.starts},
                                                           {"probes", result.job.probes},
                                                           {"nodes lost", result.nodes_lost},
+                                                          {"launchers died", result.launchers_died},
                                                           {"retired", result.job.retired},
                                                           {"accepted", result.later.accepted},
                                                           {"answered later", result.later.answered},
