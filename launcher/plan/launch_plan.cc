@@ -77,10 +77,18 @@ PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const Mo
   const uint32_t workers = prefill ? model.prefill_workers : model.decode_workers;
   const std::string& path = model.decode_engine.model_path;  // Of both roles.
   const std::string& file = path.empty() ? model.served_name : path;
+  // Such a worker maps no file: it has weights of its own, and a second engine while it prepares
+  // others.
+  const bool updates =
+      config.mode == Mode::kRollout && engine.kind == engine::EngineKind::kLlama && !engine.gpu;
+  uint64_t memory = own_memory(engine, group, size);
+  if (updates) {
+    memory += 2 * size.file_bytes + (group.memory_mib > 0 ? 0 : memory);
+  }
   Demand demand{.cores = engine.threads,
-                .memory_bytes = own_memory(engine, group, size),
+                .memory_bytes = memory,
                 .file = file,
-                .file_bytes = size.file_bytes,
+                .file_bytes = updates ? 0 : size.file_bytes,
                 .role = to_string(role),
                 .model = model.served_name,
                 .clusters = group.clusters,

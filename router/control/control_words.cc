@@ -135,6 +135,11 @@ std::optional<ControlRefusal> set_mode(std::string_view word, PauseMode otherwis
   return std::nullopt;
 }
 
+// They go to logs and terminals.
+bool has_control_characters(std::string_view text) {
+  return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
 std::optional<ControlRefusal> set_path(const std::optional<std::string>& path, const char* name,
                                        net::OrderAsked& order) {
   if (!path || path->empty()) {
@@ -142,6 +147,9 @@ std::optional<ControlRefusal> set_path(const std::optional<std::string>& path, c
   }
   if (path->size() > kPathBytesMax) {
     return wrong(std::string(name) + " has at most " + std::to_string(kPathBytesMax) + " bytes");
+  }
+  if (has_control_characters(*path)) {
+    return wrong(std::string(name) + " has control characters");
   }
   order.path = *path;
   return std::nullopt;
@@ -154,9 +162,15 @@ std::optional<ControlRefusal> set_version(const Body& body, std::string_view nam
     return std::nullopt;
   }
   const auto text = openai::json_string(value);
+  if (!text && (value.starts_with('{') || value.starts_with('['))) {
+    return wrong(std::string(name) + " must be a string or a number");
+  }
   order.version = text ? *text : std::string(value);  // Some trainers send a number.
   if (order.version.size() > kVersionBytesMax) {
     return wrong(std::string(name) + " has at most " + std::to_string(kVersionBytesMax) + " bytes");
+  }
+  if (has_control_characters(order.version)) {
+    return wrong(std::string(name) + " has control characters");
   }
   return std::nullopt;
 }

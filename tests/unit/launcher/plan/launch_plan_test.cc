@@ -147,6 +147,23 @@ TEST(LaunchPlan, AWorkerNeedsTheModelsFileAndItsKv) {
   EXPECT_TRUE(make_plan(config, nodes, sizes).has_value());
 }
 
+TEST(LaunchPlan, AWorkerThatUpdatesItsWeightsNeedsThemAndItsKvTwice) {
+  constexpr uint64_t kMiB = 1 << 20;
+  JobConfig config = job("");
+  config.mode = Mode::kRollout;
+  for (ModelConfig& model : config.models) {
+    model.decode_engine.kind = model.prefill_engine.kind = engine::EngineKind::kLlama;
+    model.decode_engine.sequences = model.prefill_engine.sequences = 4;
+    model.decode_engine.tokens_per_sequence = model.prefill_engine.tokens_per_sequence = 1024;
+  }
+  const std::vector<ModelSize> sizes = {{.file_bytes = 10 * kMiB, .kv_bytes_per_token = 1024}};
+  std::vector<Node> nodes = three_nodes();
+  nodes[1].memory_bytes = 2 * 28 * kMiB;
+  EXPECT_TRUE(make_plan(config, nodes, sizes).has_value());
+  nodes[1].memory_bytes -= 1;
+  EXPECT_FALSE(make_plan(config, nodes, sizes).has_value());
+}
+
 TEST(LaunchPlan, TheLaunchersMachineTakesMoreThanItHasWithAWarning) {
   JobConfig config = job("prefill: {memory_mib: 700}\ndecode: {memory_mib: 700}\n");
   const auto plan = make_plan(config, kOneNode, {{.file_bytes = 100 << 20}});

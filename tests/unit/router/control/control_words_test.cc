@@ -82,6 +82,12 @@ TEST(ControlWords, WrongCallsAreRefusedWithTheReason) {
   EXPECT_NE(refusal_of("POST", "/v1/rl/update",
                        R"({"path":"a","version":")" + std::string(300, 'v') + R"("})"),
             "");
+  EXPECT_EQ(refusal_of("POST", "/v1/rl/update", R"({"path":"a","version":{"step":1}})"),
+            "400 version must be a string or a number");
+  EXPECT_EQ(refusal_of("POST", "/v1/rl/update", R"({"path":"a","version":"\u001b[2J"})"),
+            "400 version has control characters");
+  EXPECT_EQ(refusal_of("POST", "/v1/rl/update", R"({"path":"a\nb","version":"1"})"),
+            "400 path has control characters");
 }
 
 TEST(ControlWords, AnswersHaveTheFormOfTheirServer) {

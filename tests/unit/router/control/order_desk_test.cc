@@ -52,5 +52,15 @@ TEST_F(OrderDeskTest, TooManyOrdersAreRefused) {
   EXPECT_EQ(answers[0].status, 503);
 }
 
+TEST_F(OrderDeskTest, ReportsTakeNoPlaceOfAnOrder) {
+  for (int i = 0; i < 65; ++i) {
+    desk.ask({.kind = net::OrderKind::kReport}, note);
+  }
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].status, 503);
+  desk.ask({.kind = net::OrderKind::kPause}, note);
+  EXPECT_EQ(answers.size(), 1U);
+}
+
 }  // namespace
 }  // namespace pdjob::router
